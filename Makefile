@@ -1,0 +1,86 @@
+# Everything here needs Python 3.11 or newer and make, nothing else: the first target that needs packages makes .venv
+# from requirements-dev.lock (every file checked against its hash) and later runs find it ready. Nothing is written
+# outside this directory but pip's own cache, and once .venv is there nothing needs the network.
+
+SHELL := /bin/sh
+.SHELLFLAGS := -euc
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+
+VENV := .venv
+BIN := $(VENV)/bin
+# The newest stamp says: these packages, this project.
+PACKAGES := $(VENV)/packages-installed
+PROJECT := $(VENV)/project-installed
+
+# Test processes at a time. A session's CLI takes about 200 MB, so a big machine does not get one for each core. A file
+# stays in one process, so its costly fixtures are made once; files go out in the order of their names, which is also
+# the slow ones first. (Groups are no choice: pytest 9.2 does not let pytest-xdist 3.8 mark them.)
+JOBS ?= auto
+# What pytest is asked for besides, for instance: make test ARGS='tests/unit -k shell'
+ARGS ?=
+
+PIP_INSTALL := PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install --quiet
+LOCK := $(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes \
+	--no-emit-index-url --no-annotate --custom-compile-command 'make lock' --quiet $(if $(UPGRADE),--upgrade)
+
+.PHONY: help setup test lint types imports check format lock wheel clean
+
+help:  ## Show this list
+	@sed -n 's/^\([a-z]*\):.*  ## /\1\t/p' Makefile | while IFS="$$(printf '\t')" read -r name text; do \
+		printf 'make %-8s  %s\n' "$$name" "$$text"; done
+
+setup: $(PROJECT)  ## Make .venv with everything in it (the targets below do it by themselves)
+
+test: $(PROJECT)  ## Run every test (ARGS='tests/unit -k shell' runs some)
+	@$(BIN)/python -m pytest -n $(JOBS) --maxprocesses 4 --dist loadfile --no-loadscope-reorder $(ARGS)
+
+lint: $(PACKAGES)  ## Look for mistakes and unformatted code
+	@$(BIN)/ruff check
+	@$(BIN)/ruff format --check
+
+types: $(PROJECT)  ## Check the types
+	@$(BIN)/mypy
+
+imports: $(PROJECT)  ## Check that imports run one way
+	@$(BIN)/lint-imports --no-logo
+
+check: lint types imports test  ## All four; what CI runs
+
+format: $(PACKAGES)  ## Format the code and mend what can be mended safely
+	@$(BIN)/ruff check --fix
+	@$(BIN)/ruff format
+
+lock: $(PACKAGES)  ## Make both locks again from pyproject.toml (UPGRADE=1: with the newest versions)
+	@$(LOCK) --output-file requirements.lock
+	@$(LOCK) --output-file requirements-dev.lock --group dev --constraint requirements.lock
+
+wheel: $(PACKAGES)  ## Build dist/claudeops-*.whl
+	@$(BIN)/python -m build --wheel --no-isolation --outdir dist
+
+clean:  ## Remove .venv, builds and caches
+	rm -rf $(VENV) dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	find src tests migrations -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# A changed lock makes .venv anew: packages that left the lock must not linger and hide a missing dependency.
+# The stamp is the last thing written, so a set-up that was interrupted starts again.
+$(PACKAGES): requirements-dev.lock
+	@for python in $(PYTHON) python3.11 python3 python3.12 python3.13 python3.14; do \
+		if "$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then found=$$python; break; fi; \
+	done; \
+	if [ -z "$${found:-}" ]; then \
+		echo "claudeops needs Python 3.11 or newer and found $$(python3 --version 2>/dev/null || echo no Python 3):" \
+			"install it, or name one with 'make PYTHON=/path/to/python3.11'." >&2; exit 1; \
+	fi; \
+	if ! "$$found" -c 'import ensurepip, venv' 2>/dev/null; then \
+		echo "$$found cannot make virtual environments: install its venv module (Debian: apt-get install python3-venv)." >&2; \
+		exit 1; \
+	fi; \
+	echo "Setting up $(VENV) with $$("$$found" --version) (once; the packages are about 200 MB) ..."; \
+	"$$found" -m venv --clear $(VENV)
+	@$(PIP_INSTALL) --require-hashes --only-binary :all: --requirement requirements-dev.lock
+	@touch $@
+
+$(PROJECT): pyproject.toml $(PACKAGES)
+	@$(PIP_INSTALL) --no-deps --no-build-isolation --editable .
+	@touch $@

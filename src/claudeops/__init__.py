@@ -1,0 +1,1 @@
+"""claudeops: a daemon that keeps watch over infrastructure with tiered, gated ``claude`` sessions."""

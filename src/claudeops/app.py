@@ -1,0 +1,292 @@
+"""The composition root: builds the adapters, starts the tasks, stops them in order.
+
+A node is opened in a fixed order (directories, lock, migrations, store, reconciliation) and closed in the
+reverse one; each step registers its own undoing at its birth. A test can run two nodes in one process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import uuid
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import anyio
+import anyio.to_thread
+
+from claudeops.app_kit import SESSIONS, build_kit, escalation_rules, root_session, schedule
+from claudeops.dispatch.local import LocalDispatcher
+from claudeops.domain.model import Session, SkipReason, Status, Suppressed, Trigger
+from claudeops.engine import workspace as workspaces
+from claudeops.engine.scheduler import Scheduler
+from claudeops.engine.session import SessionRunner
+from claudeops.engine.status_file import StatusFile
+from claudeops.engine.supervisor import Supervisor
+from claudeops.engine.system import SystemClock, alive, this_owner
+from claudeops.engine.tree import kill_all, marked, marks_below
+from claudeops.errors import AlreadyRunningError, DatabaseUnavailableError
+from claudeops.logs import LogEvent
+from claudeops.resources import packaged
+from claudeops.settings import prepare_directories
+from claudeops.store.locks import claim_database, is_claimed
+from claudeops.store.migrate import migrate
+from claudeops.store.store import open_store
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Sequence
+    from datetime import datetime
+    from pathlib import Path
+
+    from claudeops.domain.model import EscalationRules, NewSession, Owner
+    from claudeops.engine.kit import Kit
+    from claudeops.engine.ports import Clock, Store
+    from claudeops.engine.shutdown import Shutdown
+    from claudeops.logs import Logger
+    from claudeops.settings import Settings
+
+FOLLOW_SECONDS: Final = 0.2
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Node:
+    """Everything that a daemon, or one foreground chain, works with."""
+
+    settings: Settings
+    store: Store
+    kit: Kit
+    rules: EscalationRules
+    owner: Owner
+    clock: Clock
+    dispatcher: LocalDispatcher
+    log: Logger
+
+    def supervisor(self, *, chain: int | None = None) -> Supervisor:
+        """Return a supervisor over this node's queue, or over one chain of it."""
+        return Supervisor(
+            store=self.store,
+            dispatcher=self.dispatcher,
+            clock=self.clock,
+            owner=self.owner,
+            rules=self.rules,
+            run_session=SessionRunner(kit=self.kit).run,
+            new_cli_session_id=lambda: str(uuid.uuid4()),
+            log_path=self._log_path,
+            slots=self.settings.max_concurrent_sessions,
+            stop_grace_seconds=self.settings.stop_grace_seconds,
+            log=self.log,
+            chain=chain,
+        )
+
+    def _log_path(self, session_id: int) -> str:
+        return str(self.settings.results_dir / f"session-{session_id:06d}.ndjson")
+
+
+# --- opening a node -----------------------------------------------------------------------------------
+
+
+@contextlib.asynccontextmanager
+async def open_node(settings: Settings, *, log: Logger, clock: Clock | None = None) -> AsyncIterator[Node]:
+    """Open everything for the only daemon on this database.
+
+    Raises `ConfigurationError`, `AlreadyRunningError`, `NewerDatabaseError` or `DatabaseUnavailableError`
+    before anything has been started.
+    """
+    clock = clock or SystemClock()
+    prepare_directories(settings)
+    owner = this_owner()
+    with claim_database(settings.database_url, settings.state_dir):
+        await _migrate(settings, log)
+        store = open_store(settings.database_url)
+        try:
+            await _clear_leftovers(settings.state_dir / SESSIONS, log)
+            lost = await store.reconcile(owner, now=clock.now(), alive=alive)
+            if lost:
+                log.warning(LogEvent.SESSIONS_RECONCILED, lost=[session.id for session in lost])
+            rules = escalation_rules(settings)
+            yield Node(
+                settings=settings,
+                store=store,
+                kit=build_kit(settings, store=store, rules=rules, clock=clock, log=log),
+                rules=rules,
+                owner=owner,
+                clock=clock,
+                dispatcher=LocalDispatcher(),
+                log=log,
+            )
+            with contextlib.suppress(DatabaseUnavailableError):
+                await store.depart(owner)
+        finally:
+            await store.close()
+
+
+async def _migrate(settings: Settings, log: Logger) -> None:
+    migrated = await anyio.to_thread.run_sync(
+        lambda: migrate(settings.database_url, migrations_dir=packaged("migrations"), backup_dir=settings.state_dir)
+    )
+    if migrated.backup_path is not None:
+        log.info(LogEvent.DATABASE_BACKED_UP, path=str(migrated.backup_path))
+    if migrated.from_revision != migrated.to_revision:
+        log.info(LogEvent.DATABASE_MIGRATED, before=migrated.from_revision, now=migrated.to_revision)
+
+
+async def _clear_leftovers(sessions_dir: Path, log: Logger) -> None:
+    """End and remove what a killed daemon left behind: nothing of it is in use, for we hold the lock."""
+    if strays := await anyio.to_thread.run_sync(lambda: kill_all(marked(marks_below(sessions_dir)))):
+        log.warning(LogEvent.STRAY_PROCESSES, count=strays)
+    if (error := await workspaces.remove(sessions_dir)) is not None:
+        log.error(LogEvent.WORKSPACE_NOT_REMOVED, path=str(sessions_dir), error=str(error))
+
+
+# --- the daemon ---------------------------------------------------------------------------------------
+
+
+async def run_daemon(node: Node, shutdown: Shutdown) -> None:
+    """Run until asked to stop: a chain at once, then by the schedule. Returns after an ordered shutdown."""
+    supervisor = node.supervisor()
+    status = StatusFile(node.settings.state_dir / "daemon.json", node.owner, node.clock.now())
+
+    async def write_status(*, ready: bool = True) -> None:
+        running = [session for session, _ in supervisor.running.values()]
+        try:
+            await status.write(ready=ready, running=running, at=node.clock.now())
+        except OSError as error:
+            node.log.error(LogEvent.STATUS_NOT_WRITTEN, path=str(status.path), error=str(error))
+
+    supervisor.on_change = write_status
+    plan = schedule(node.settings)
+    scheduler = Scheduler(
+        clock=node.clock,
+        schedules=[plan],
+        fire=lambda name, due_at: _fire(node, name, due_at),
+        on_error=lambda name, due_at, error: node.log.error(
+            LogEvent.SCHEDULE_FIRE_FAILED, schedule=name, due_at=due_at.isoformat(), error=str(error)
+        ),
+    )
+    async with anyio.create_task_group() as tasks:
+        await tasks.start(scheduler.run)
+        tasks.start_soon(_start_chain, node, plan.name)
+        tasks.start_soon(supervisor.run)
+        await write_status()
+        node.log.info(LogEvent.DAEMON_READY, schedule=str(plan.cadence), max_tier=node.settings.max_tier)
+        await shutdown.requested.wait()
+        node.log.info(LogEvent.DAEMON_STOPPING)
+        await write_status(ready=False)
+        scheduler.pause()
+        await _drain(supervisor, node, shutdown)
+        tasks.cancel_scope.cancel()
+    with contextlib.suppress(OSError):
+        await status.remove()
+
+
+async def _start_chain(node: Node, schedule_name: str) -> None:
+    """Fire once at the start; whatever was missed while no daemon ran is caught up by this one chain."""
+    delay = 1.0
+    while True:
+        try:
+            return await _fire(node, schedule_name, node.clock.now())
+        except DatabaseUnavailableError as error:
+            node.log.error(LogEvent.DATABASE_UNAVAILABLE, while_doing="start", error=str(error))
+        await anyio.sleep(delay)
+        delay = min(delay * 2, 30.0)
+
+
+async def _fire(node: Node, schedule_name: str, due_at: datetime) -> None:
+    lowest = min(choice.number for choice in node.rules.tiers)
+    new = root_session(node.settings, lowest, Trigger.SCHEDULED)
+    result = await node.store.fire(schedule_name, due_at, new, rules=node.rules, now=node.clock.now())
+    about = {"schedule": schedule_name, "due_at": due_at.isoformat()}
+    match result:
+        case Session():
+            node.log.info(LogEvent.SCHEDULE_FIRED, session_id=result.id, **about)
+            await node.dispatcher.announce()
+        case SkipReason():
+            node.log.warning(LogEvent.SCHEDULE_SKIPPED, reason=result.value, **about)
+        case None:
+            pass  # fired before: by an earlier daemon, or before the clock was set back
+
+
+async def _drain(supervisor: Supervisor, node: Node, shutdown: Shutdown) -> None:
+    async with anyio.create_task_group() as tasks:
+
+        async def hurry() -> None:
+            await shutdown.hurried.wait()
+            supervisor.hurry()
+
+        tasks.start_soon(hurry)
+        await supervisor.drain(node.settings.drain_timeout_seconds)
+        tasks.cancel_scope.cancel()
+
+
+# --- one chain in the foreground ----------------------------------------------------------------------
+
+
+async def run_chain(
+    node: Node, new: NewSession, shutdown: Shutdown, told: Callable[[Session], None]
+) -> Sequence[Session] | Suppressed:
+    """Queue a chain, run it to its end and return its sessions; asked to stop, the running one is cancelled.
+
+    ``told`` hears of each session when it has ended.
+    """
+    root = await node.store.enqueue(new, rules=node.rules, now=node.clock.now())
+    if isinstance(root, Suppressed):
+        node.log.warning(LogEvent.SESSION_SUPPRESSED, reason=root.reason.value)
+        return root
+    supervisor = node.supervisor(chain=root.id)
+
+    async def stop_when_asked() -> None:
+        await shutdown.requested.wait()
+        await supervisor.drain(0)
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(stop_when_asked)
+        async with anyio.create_task_group() as running:
+            running.start_soon(supervisor.run)
+            sessions = await follow(node.store, root.id, told=told, served=lambda: not shutdown.requested.is_set())
+            await supervisor.drain(0)
+        tasks.cancel_scope.cancel()
+    return await node.store.chain(root.id) or sessions
+
+
+async def run_chain_beside(
+    settings: Settings, new: NewSession, told: Callable[[Session], None], *, log: Logger
+) -> Sequence[Session] | Suppressed:
+    """Queue a chain for the daemon that owns the database, and follow it to its end.
+
+    Raises `AlreadyRunningError` when that daemon goes away before the chain has ended; what is queued stays so.
+    """
+    store = open_store(settings.database_url)
+    try:
+        root = await store.enqueue(new, rules=escalation_rules(settings), now=SystemClock().now())
+        if isinstance(root, Suppressed):
+            log.warning(LogEvent.SESSION_SUPPRESSED, reason=root.reason.value)
+            return root
+        log.info(LogEvent.SESSION_QUEUED, session_id=root.id)
+        sessions = await follow(store, root.id, told=told, served=lambda: is_claimed(settings.database_url))
+    finally:
+        await store.close()
+    if any(session.status is not Status.ENDED for session in sessions):
+        raise AlreadyRunningError(
+            f"The daemon stopped before session {sessions[-1].id} had ended: "
+            "it stays queued and runs when the daemon is started again."
+        )
+    return sessions
+
+
+async def follow(
+    store: Store, root_id: int, *, told: Callable[[Session], None], served: Callable[[], bool]
+) -> Sequence[Session]:
+    """Watch a chain until all its sessions have ended, or nobody serves it any more; return its sessions.
+
+    Looks `FOLLOW_SECONDS` apart: the daemon may be another process, and the row is the truth.
+    """
+    known: set[int] = set()
+    while True:
+        being_served = served()  # before the look: what ended last is then seen
+        sessions = await store.chain(root_id)
+        for session in sessions:
+            if session.status is Status.ENDED and session.id not in known:
+                known.add(session.id)
+                told(session)
+        if len(known) == len(sessions) or not being_served:
+            return sessions
+        await anyio.sleep(FOLLOW_SECONDS)

@@ -1,0 +1,176 @@
+"""From the operator's settings to the values that the engine works with. Part of the composition root."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Final
+
+from claudeops.domain.model import EscalationRules, NewSession, TierChoice
+from claudeops.domain.policy import DEFAULT_LIMITS, Scope, TierPolicy, judge, narrow, tier_policy
+from claudeops.domain.prompt import template_fault
+from claudeops.domain.redact import Redactor
+from claudeops.domain.report import ReportSchema
+from claudeops.domain.schedule import Cron, Interval, Schedule
+from claudeops.engine.control import Timeouts
+from claudeops.engine.kit import Kit, ModelAccess, TierSetup
+from claudeops.errors import ConfigurationError
+from claudeops.harness.protocol import CredentialKind
+from claudeops.harness.registry import HARNESSES, ungated_refusal
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from claudeops.domain.model import ToolCall, Trigger, Verdict
+    from claudeops.domain.schedule import Cadence
+    from claudeops.engine.ports import Clock, Store
+    from claudeops.engine.workspace import Workspace
+    from claudeops.logs import Logger
+    from claudeops.settings import Settings, TierSettings
+
+SCHEDULE: Final = "default"
+SESSIONS: Final = "sessions"
+"""Below the state directory: the workspaces of running sessions."""
+
+_NO_KEY: Final = "no-key-needed"
+"""What the CLI presents to an endpoint for which the operator gave no credentials; without any it refuses to start."""
+
+
+def build_kit(settings: Settings, *, store: Store, rules: EscalationRules, clock: Clock, log: Logger) -> Kit:
+    """Return what all sessions of this node share."""
+    return Kit(
+        store=store,
+        clock=clock,
+        log=log,
+        redactor=Redactor(settings.secrets),
+        schema=ReportSchema.load(settings.schema_text),
+        harnesses=HARNESSES,
+        binaries=binaries(settings),
+        tiers={tier.number: _tier_setup(tier, settings) for tier in settings.tiers},
+        rules=rules,
+        access=model_access(settings),
+        timeouts=Timeouts(
+            session=settings.session_timeout_seconds,
+            startup=settings.startup_timeout_seconds,
+            silence=settings.silence_timeout_seconds,
+            result_grace=settings.result_grace_seconds,
+            stop_grace=settings.stop_grace_seconds,
+        ),
+        sessions_dir=settings.state_dir / SESSIONS,
+        repos_dir=settings.repos_dir,
+        timezone=settings.timezone,
+        path=settings.path,
+        memory_budget_tokens=settings.memory_budget_tokens,
+        legacy_markers=settings.legacy_markers,
+        hang_heuristics=settings.hang_heuristics,
+        repair_turn=settings.repair_turn,
+        mcp_config=settings.mcp_config,
+        allow_ungated=settings.allow_ungated,
+        background_tasks_off=settings.background_tasks_off,
+    )
+
+
+def escalation_rules(settings: Settings) -> EscalationRules:
+    """Return the operator's limits on going further."""
+    return EscalationRules(
+        max_tier=settings.max_tier,
+        dry_run=settings.dry_run,
+        tiers=tuple(
+            TierChoice(
+                number=tier.number,
+                model=tier.model,
+                harness=tier.harness,
+                action_kinds=_policy(tier, settings).action_kinds,
+            )
+            for tier in settings.tiers
+        ),
+        limits=DEFAULT_LIMITS,
+    )
+
+
+def root_session(settings: Settings, tier: int, trigger: Trigger, prompt_text: str | None = None) -> NewSession:
+    """Return the wish for a chain that begins at ``tier``.
+
+    A tier above the highest is for the store to refuse, with an event; its model does not matter any more.
+    """
+    chosen = next(((known.model, known.harness) for known in settings.tiers if known.number == tier), None)
+    model, harness = chosen or ("", settings.harness)
+    return NewSession(tier=tier, trigger=trigger, model=model, harness=harness, prompt_text=prompt_text)
+
+
+def schedule(settings: Settings) -> Schedule:
+    """Return the one schedule that the environment describes."""
+    cadence: Cadence = (
+        Interval(seconds=settings.interval_seconds)
+        if settings.cron is None
+        else Cron(expr=settings.cron, timezone=settings.timezone)
+    )
+    return Schedule(name=SCHEDULE, cadence=cadence, jitter_seconds=settings.jitter_seconds, site=settings.site or "")
+
+
+def check_prompts(settings: Settings) -> None:
+    """Raise `ConfigurationError` for a prompt that the CLI would not take as the text it is."""
+    for tier in settings.tiers:
+        if (fault := template_fault(tier.prompt_text)) is not None:
+            variable = "CLAUDEOPS_PROMPT" if tier.number == 1 else f"CLAUDEOPS_TIER{tier.number}_PROMPT"
+            raise ConfigurationError(f"{variable}: {tier.prompt_path}: {fault}")
+
+
+def check_harnesses(settings: Settings) -> None:
+    """Raise `ConfigurationError` for a tier that would run without a gate although nobody has accepted that."""
+    for tier in settings.tiers:
+        refusal = ungated_refusal(HARNESSES[tier.harness], allowed=settings.allow_ungated, tier=tier.number)
+        if refusal is not None:
+            raise ConfigurationError(refusal)
+
+
+def binaries(settings: Settings) -> dict[str, Path]:
+    """Return the CLIs that the tiers use, by harness."""
+    found = {"claude": settings.claude_bin, "codex": settings.codex_bin, "caliban": settings.caliban_bin}
+    return {name: path for name, path in found.items() if path is not None}
+
+
+def model_access(settings: Settings) -> ModelAccess:
+    """Return how sessions reach the model API."""
+    if settings.oauth_token is not None:
+        return ModelAccess(
+            base_url=settings.anthropic_base_url, credential=CredentialKind.OAUTH_TOKEN, secret=settings.oauth_token
+        )
+    key = settings.anthropic_api_key or _NO_KEY
+    return ModelAccess(base_url=settings.anthropic_base_url, credential=CredentialKind.API_KEY, secret=key)
+
+
+def _tier_setup(tier: TierSettings, settings: Settings) -> TierSetup:
+    policy = _policy(tier, settings)
+    # What a session may never look at, whatever the tier: our own files and the database.
+    forbidden = (str(settings.state_dir), str(settings.results_dir))
+
+    def judge_call(call: ToolCall, workspace: Workspace) -> Verdict:
+        scope = Scope(
+            repos_dir=str(settings.repos_dir),
+            workdir=str(workspace.workdir),
+            tmpdir=str(workspace.tmpdir),
+            home=str(workspace.home),
+            dry_run=settings.dry_run,
+            forbidden_paths=forbidden,
+            resolve=os.path.realpath,
+        )
+        return judge(call, tier=policy, scope=scope)
+
+    return TierSetup(
+        number=tier.number,
+        name=tier.name,
+        template=tier.prompt_text,
+        tools=policy.tools,
+        judge=judge_call,
+        read_only=not policy.may_write,
+        max_turns=tier.max_turns,
+        max_budget_usd=tier.max_budget_usd,
+        action_kinds=policy.action_kinds,
+        passed_env={**settings.inherited_env, **tier.env},
+        template_home=tier.home,
+    )
+
+
+def _policy(tier: TierSettings, settings: Settings) -> TierPolicy:
+    policy = tier_policy(tier.number, highest=settings.max_tier)
+    return narrow(policy, tier.allowed_tools, tier.disallowed_tools)

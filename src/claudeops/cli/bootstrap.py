@@ -1,0 +1,182 @@
+"""``claudeops bootstrap``: one whole chain in the foreground, beside a running daemon or without one."""
+
+from __future__ import annotations
+
+import platform
+import sys
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final
+
+import anyio
+import click
+
+from claudeops import app
+from claudeops.app_kit import root_session
+from claudeops.cli import envelope
+from claudeops.cli.exit_codes import Exit, exit_for
+from claudeops.cli.signals import listen
+from claudeops.cli.start import start
+from claudeops.domain.model import DecisionReason, Outcome, Suppressed, Trigger
+from claudeops.engine.shutdown import Shutdown
+from claudeops.errors import AlreadyRunningError, ClaudeopsError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from claudeops.domain.model import NewSession, Session
+    from claudeops.logs import Logger
+    from claudeops.settings import Settings
+
+_NAME: Final = "bootstrap"
+_TIMEOUTS: Final = frozenset({Outcome.TIMEOUT, Outcome.STARTUP_TIMEOUT, Outcome.STALLED})
+
+
+def run_chain(*, tier: int, prompt_text: str | None, as_json: bool) -> int:
+    """Run one chain, print what came of it, and return the exit status."""
+
+    def told(session: Session) -> None:
+        if not as_json:
+            click.echo(_line(session))
+
+    try:
+        settings, log = start(sys.stderr)
+        new = root_session(settings, tier, Trigger.MANUAL, prompt_text)
+        result = anyio.run(_chain, settings, new, told, log)
+    except ClaudeopsError as error:
+        return _failed(error, as_json=as_json)
+    if as_json:
+        return _print_document(result, new)
+    if isinstance(result, Suppressed):
+        click.echo(f"not started: {result.message}")
+    return _exit(result)
+
+
+async def _chain(
+    settings: Settings, new: NewSession, told: Callable[[Session], None], log: Logger
+) -> Sequence[Session] | Suppressed:
+    try:
+        async with app.open_node(settings, log=log) as node:
+            return await _in_foreground(node, new, told, log)
+    except AlreadyRunningError:
+        return await app.run_chain_beside(settings, new, told, log=log)
+
+
+async def _in_foreground(
+    node: app.Node, new: NewSession, told: Callable[[Session], None], log: Logger
+) -> Sequence[Session] | Suppressed:
+    shutdown = Shutdown()
+    async with anyio.create_task_group() as tasks:
+        await tasks.start(listen, shutdown, log)
+        result = await app.run_chain(node, new, shutdown, told)
+        tasks.cancel_scope.cancel()
+    return result
+
+
+# --- what the caller gets -----------------------------------------------------------------------------
+
+
+def _exit(result: Sequence[Session] | Suppressed) -> Exit:
+    if isinstance(result, Suppressed):
+        return Exit.TRY_LATER if result.reason is DecisionReason.PAUSED else Exit.UNRESOLVED
+    return Exit.OK if result[-1].decision_reason is DecisionReason.HEALTHY else Exit.UNRESOLVED
+
+
+def _line(session: Session) -> str:
+    cost = "unknown cost" if session.cost_usd is None else f"${session.cost_usd:.4f}"
+    parts = [
+        f"tier {session.tier} ({session.model}) session {session.id}: {session.outcome or 'not run'}",
+        str(session.decision_reason or "no decision"),
+        cost,
+        session.summary or session.error or "no summary",
+    ]
+    return " · ".join(parts)
+
+
+def _print_document(result: Sequence[Session] | Suppressed, new: NewSession) -> int:
+    sysexit = _exit(result)
+    body = _suppressed_body(result, new) if isinstance(result, Suppressed) else _chain_body(result, new)
+    exit_code = min(int(sysexit), 1)
+    if not isinstance(result, Suppressed) and result[-1].outcome in _TIMEOUTS:
+        exit_code = 2
+    return _write(body, sysexit, exit_code)
+
+
+def _suppressed_body(result: Suppressed, new: NewSession) -> dict[str, object]:
+    error = envelope.error_body(
+        kind=envelope.ErrorKind.POLICY,
+        operation="escalate",
+        target=f"tier{new.tier}",
+        retryable=False,
+        message=result.message,
+    )
+    return {"prompt": new.prompt_text or "", "handled": False, "decision": result.reason.value, **error}
+
+
+def _chain_body(sessions: Sequence[Session], new: NewSession) -> dict[str, object]:
+    last = sessions[-1]
+    prompt = new.prompt_text or ""
+    known = [session.cost_usd for session in sessions if session.cost_usd is not None]
+    return {
+        "prompt": prompt,
+        "setup": {
+            "python_version": platform.python_version(),
+            "implementation": platform.python_implementation(),
+            "platform_name": platform.system(),
+            "test_command": "make test",
+        },
+        "routed_matches": [],
+        "turn": {
+            "prompt": prompt,
+            "output": last.summary or last.error or "",
+            "stop_reason": _stop_reason(last.outcome).value,
+            "cancel_observed": last.outcome is Outcome.CANCELLED,
+        },
+        "persisted_session_path": last.log_path,
+        "decision": last.decision_reason,
+        "total_cost_usd": sum(known) if known else None,
+        "sessions": [_session_body(session) for session in sessions],
+    }
+
+
+def _session_body(session: Session) -> dict[str, object]:
+    return {
+        "session_id": session.id,
+        "tier": session.tier,
+        "model": session.model,
+        "outcome": session.outcome,
+        "decision": session.decision_reason,
+        "extraction_method": session.extraction_method,
+        "cost_usd": session.cost_usd,
+        "num_turns": session.num_turns,
+        "summary": session.summary,
+        "error": session.error,
+        "path": session.log_path,
+    }
+
+
+def _stop_reason(outcome: Outcome | None) -> envelope.StopReason:
+    match outcome:
+        case Outcome.MAX_TURNS:
+            return envelope.StopReason.MAX_TURNS_REACHED
+        case Outcome.BUDGET_EXCEEDED:
+            return envelope.StopReason.MAX_BUDGET_REACHED
+        case Outcome.CANCELLED:
+            return envelope.StopReason.CANCELLED
+        case Outcome.TIMEOUT | Outcome.STARTUP_TIMEOUT | Outcome.STALLED:
+            return envelope.StopReason.TIMEOUT
+        case _:
+            return envelope.StopReason.COMPLETED
+
+
+def _failed(error: ClaudeopsError, *, as_json: bool) -> int:
+    sysexit = exit_for(error)
+    if not as_json:
+        click.echo(f"claudeops: {error}", err=True)
+        return sysexit
+    return _write(envelope.body_of(error, operation="start", target=_NAME), sysexit, 1)
+
+
+def _write(body: dict[str, object], sysexit: Exit, exit_code: int) -> int:
+    document = envelope.document(_NAME, body, sysexit=sysexit, exit_code=exit_code, at=datetime.now(UTC))
+    sys.stdout.write(document.decode())
+    return exit_code

@@ -1,0 +1,41 @@
+"""What the commands are called and take. What they do is imported when they are called: help stays quick."""
+
+# ruff: noqa: PLC0415 - see above
+
+from __future__ import annotations
+
+import click
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="claudeops")
+def claudeops() -> None:
+    """Keep watch over infrastructure with tiered, gated claude sessions."""
+
+
+@claudeops.command()
+def run() -> int:
+    """Run the daemon: a chain of sessions now, then by the schedule.
+
+    Configured by the environment alone. SIGTERM or SIGINT drains; a second one stops at once.
+    """
+    from claudeops.cli.run import run_until_stopped
+
+    return run_until_stopped()
+
+
+@claudeops.command()
+@click.option("--tier", type=click.IntRange(min=1), default=1, show_default=True, help="Tier of the first session.")
+@click.option("--prompt", "prompt_text", help="A request for the first session, beside its tier's task.")
+@click.option(
+    "--output-format", type=click.Choice(["text", "json"]), default="text", show_default=True, help="What to print."
+)
+def bootstrap(tier: int, prompt_text: str | None, output_format: str) -> int:
+    """Run one whole chain in the foreground: a session, and the ones that it leads to.
+
+    Beside a running daemon the chain is queued there and followed. Exit status: 0 healthy or resolved,
+    1 unresolved or a session failed, 75 try later, 78 configuration.
+    """
+    from claudeops.cli.bootstrap import run_chain
+
+    return run_chain(tier=tier, prompt_text=prompt_text, as_json=output_format == "json")

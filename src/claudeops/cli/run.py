@@ -1,0 +1,53 @@
+"""``claudeops run``: the daemon."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import anyio
+import click
+
+from claudeops import app
+from claudeops.cli.exit_codes import Exit, exit_for
+from claudeops.cli.signals import listen
+from claudeops.cli.start import start
+from claudeops.engine.shutdown import Shutdown
+from claudeops.errors import ClaudeopsError
+from claudeops.logs import LogEvent
+
+if TYPE_CHECKING:
+    from claudeops.logs import Logger
+    from claudeops.settings import Settings
+
+
+def run_until_stopped() -> Exit:
+    """Run the daemon until it is asked to stop; return the exit status."""
+    try:
+        settings, log = start(sys.stdout)
+    except ClaudeopsError as error:
+        return _refused(error)
+    log.info(LogEvent.DAEMON_STARTING)
+    try:
+        anyio.run(_daemon, settings, log)
+    except ClaudeopsError as error:
+        return _refused(error)
+    except ExceptionGroup:
+        log.critical(LogEvent.DAEMON_CRASHED, exc_info=True)
+        return Exit.SOFTWARE
+    log.info(LogEvent.DAEMON_STOPPED)
+    return Exit.OK
+
+
+def _refused(error: ClaudeopsError) -> Exit:
+    click.echo(f"claudeops: {error}", err=True)
+    return exit_for(error)
+
+
+async def _daemon(settings: Settings, log: Logger) -> None:
+    shutdown = Shutdown()
+    # The node outside of the task group: what it refuses is raised as it is, not in a group.
+    async with app.open_node(settings, log=log) as node, anyio.create_task_group() as tasks:
+        await tasks.start(listen, shutdown, log)
+        await app.run_daemon(node, shutdown)
+        tasks.cancel_scope.cancel()

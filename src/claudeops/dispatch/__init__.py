@@ -1,0 +1,1 @@
+"""Who gives queued sessions to a node."""

@@ -1,0 +1,31 @@
+"""The dispatcher of a daemon that is alone on its database: a wake-up within the process."""
+
+from __future__ import annotations
+
+import anyio
+
+
+class LocalDispatcher:
+    """A `claudeops.engine.ports.Dispatcher` for one process and one event loop.
+
+    An announcement wakes everyone who is waiting. When nobody is, it is kept and the next `wait` returns at
+    once; several kept announcements are one, as a waiter looks for everything that is queued.
+    """
+
+    def __init__(self, *, interval_seconds: float = 1.0) -> None:
+        self._interval_seconds = interval_seconds
+        self._announced = anyio.Event()
+
+    async def announce(self) -> None:
+        """Say that a session was queued."""
+        self._announced.set()
+
+    async def wait(self) -> None:
+        """Return after an `announce`, and at the latest after ``interval_seconds``."""
+        announced = self._announced
+        with anyio.move_on_after(self._interval_seconds):
+            await announced.wait()
+        # The first one awake makes room for the next announcement. A waiter that is cancelled does not get
+        # here: the announcement that it would have taken stays for the next one.
+        if announced.is_set() and self._announced is announced:
+            self._announced = anyio.Event()

@@ -1,0 +1,326 @@
+"""What may start, what an action may still do, and what follows from a session's end.
+
+Three questions, each answered by a value: `admit` (may a session start?), `over_limit` (may this action
+run once more?) and `decide` (what now?). The same rules answer for a direct start, for a row that waited in
+the queue while the rules changed, and for an escalation.
+
+What is settled here:
+
+- A wish to escalate counts however the process ended: a non-zero exit or a timeout does not discard a
+  valid report. The limits are asked in the order maximum tier, dry run, cooldown; the first that forbids
+  gives the reason.
+- *Healthy* needs evidence: a call that ran, a service that was checked, and nobody reported down or
+  unreachable. A report that calls a service down and asks for nobody contradicts itself.
+- Weights: ``max_tier``, ``no_report``, ``session_failed`` and ``cooldown`` are critical, because something
+  is or may be wrong and nobody looks at it any more; ``dry_run`` and ``no_evidence`` are warnings. No retry
+  is queued here, so a failed session is critical at once.
+- A fingerprint is made of reason, tier and services, never of free text, so that the same condition counts
+  up however the model words it.
+- An action kind without a limit is never used up; a tier that grants no kinds is never held back by one.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import timedelta
+from hashlib import sha256
+from typing import TYPE_CHECKING, Final
+
+from claudeops.domain.model import (
+    Action,
+    Decision,
+    DecisionReason,
+    Handover,
+    Level,
+    NewEvent,
+    NewSession,
+    Outcome,
+    ServiceStatus,
+    Suppressed,
+    TierChoice,
+    Trigger,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from datetime import datetime
+
+    from claudeops.domain.model import ActionLimit, Ending, EscalationRules, PastAction, Report, Session
+
+NO_REASON_GIVEN: Final = "the report asks for the next tier and gives no reason"
+LOWEST_TIER: Final = 1
+"""Tiers above this one are what dry run and cooldown hold back; looking is always allowed."""
+
+_LEVELS: Final = {
+    DecisionReason.MAX_TIER: Level.CRITICAL,
+    DecisionReason.NO_REPORT: Level.CRITICAL,
+    DecisionReason.SESSION_FAILED: Level.CRITICAL,
+    DecisionReason.COOLDOWN: Level.CRITICAL,
+}
+_BROKEN: Final = frozenset({ServiceStatus.DOWN, ServiceStatus.UNREACHABLE})
+_REASON_LENGTH: Final = 500  # characters of the model's reason that an event repeats
+_NAMES_SHOWN: Final = 10  # services that a sentence names before it counts
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Held:
+    """A limit that forbids going on: the reason and the clause that explains it."""
+
+    reason: DecisionReason
+    clause: str
+
+
+def fingerprint(*parts: object) -> str:
+    """Return a short, stable name of a condition: the first part in clear, the rest as a digest.
+
+    Bounded in length whatever a model wrote into the parts, so that it can stand in an index.
+    """
+    text = "\x1f".join(str(part) for part in parts)
+    return f"{str(parts[0])[:40]}:{sha256(text.encode('utf-8', 'replace')).hexdigest()[:32]}"
+
+
+# --- the cooldown ledger --------------------------------------------------------------------------------
+
+
+def over_limit(
+    ledger: Sequence[PastAction], action: Action, limits: Mapping[str, ActionLimit], now: datetime
+) -> str | None:
+    """Return the sentence that refuses ``action``, or ``None`` when it may run once more.
+
+    The window slides: an entry counts until it is ``window_seconds`` old. Entries from the future (the
+    clock was set back) count too.
+    """
+    limit = limits.get(action.kind)
+    if limit is None:
+        return None
+    window = timedelta(seconds=limit.window_seconds)
+    counted = sorted(
+        past.at
+        for past in ledger
+        if past.kind == action.kind and _same(past.service, action.service) and past.at > now - window
+    )
+    if len(counted) < limit.count:
+        return None
+    used = f"{len(counted)} of {limit.count} allowed within {limit.window_seconds / 3600:g} h are used"
+    refusal = f"{action.kind} of {action.service} refused: {used}"
+    if limit.count <= 0:
+        return refusal + "."
+    free_at = counted[-limit.count] + window
+    return f"{refusal}, the next one is possible after {free_at:%Y-%m-%d %H:%M} UTC."
+
+
+def _used_up(
+    services: Sequence[str],
+    kinds: Iterable[str],
+    *,
+    rules: EscalationRules,
+    ledger: Sequence[PastAction],
+    now: datetime,
+) -> bool:
+    """Tell whether there is nothing left to do for any of the services; no services or no kinds: no."""
+    actions = [Action(kind=kind, service=service) for service in services for kind in kinds]
+    return bool(actions) and all(over_limit(ledger, action, rules.limits, now) for action in actions)
+
+
+# --- what may start ---------------------------------------------------------------------------------------
+
+
+def admit(
+    *,
+    tier: int,
+    rules: EscalationRules,
+    ledger: Sequence[PastAction],
+    unhealthy_services: Sequence[str],
+    now: datetime,
+) -> Suppressed | None:
+    """Return why a session of ``tier`` may not start now, or ``None`` when it may.
+
+    ``unhealthy_services`` are those known to be unwell; without any there is no cooldown to respect.
+    """
+    held = _held(tier, services=unhealthy_services, rules=rules, ledger=ledger, now=now)
+    if held is None:
+        return None
+    return Suppressed(reason=held.reason, message=f"a session of tier {tier} was not started: {held.clause}.")
+
+
+def suppression_event(suppressed: Suppressed, *, tier: int, services: Sequence[str]) -> NewEvent:
+    """Return the event that a suppressed start leaves."""
+    return _event(suppressed.reason, suppressed.message, tier=tier, services=services, kind="start")
+
+
+def _held(
+    tier: int, *, services: Sequence[str], rules: EscalationRules, ledger: Sequence[PastAction], now: datetime
+) -> _Held | None:
+    """Ask the limits in their order: maximum tier, dry run, cooldown."""
+    if tier > rules.max_tier:
+        return _Held(reason=DecisionReason.MAX_TIER, clause=f"the highest tier allowed is {rules.max_tier}")
+    if tier <= LOWEST_TIER:
+        return None
+    if rules.dry_run:
+        return _Held(reason=DecisionReason.DRY_RUN, clause="dry run is switched on")
+    if _used_up(services, _kinds_from(tier, rules), rules=rules, ledger=ledger, now=now):
+        clause = f"every action that is granted for {_named(services)} is used up until its cooldown ends"
+        return _Held(reason=DecisionReason.COOLDOWN, clause=clause)
+    return None
+
+
+def _kinds_from(tier: int, rules: EscalationRules) -> tuple[str, ...]:
+    """Return every action kind that ``tier`` or one that may follow it grants."""
+    granted = (choice.action_kinds for choice in rules.tiers if tier <= choice.number <= rules.max_tier)
+    return tuple(sorted({kind for kinds in granted for kind in kinds}))
+
+
+# --- what follows from an end -----------------------------------------------------------------------------
+
+
+def decide(
+    *,
+    session: Session,
+    ending: Ending,
+    rules: EscalationRules,
+    ledger: Sequence[PastAction],
+    now: datetime,
+) -> Decision:
+    """Return what the daemon does next; every reason but ``healthy`` and ``escalated`` brings one event."""
+    report = ending.extraction.report
+    if report is None:
+        return _without_report(session, ending)
+    if report.escalation.needed:
+        return _further(session, report, rules=rules, ledger=ledger, now=now)
+    if ending.outcome is not Outcome.SUCCESS:
+        return _failed(session, ending)
+    return _stood_down(session, report, ending)
+
+
+def _without_report(session: Session, ending: Ending) -> Decision:
+    if ending.outcome is not Outcome.SUCCESS:
+        return _failed(session, ending)
+    message = f"the tier {session.tier} session ended without a report, so nothing is known about the services."
+    return _stop(DecisionReason.NO_REPORT, message, tier=session.tier)
+
+
+def _failed(session: Session, ending: Ending) -> Decision:
+    detail = f": {_one_line(ending.error)}" if ending.error else ""
+    message = f"the tier {session.tier} session failed ({ending.outcome.value}){detail}"
+    return _stop(DecisionReason.SESSION_FAILED, message, tier=session.tier)
+
+
+def _further(
+    session: Session, report: Report, *, rules: EscalationRules, ledger: Sequence[PastAction], now: datetime
+) -> Decision:
+    """Hand over to the next tier, or say which limit forbids it."""
+    reason = _one_line(report.escalation.reason) or NO_REASON_GIVEN
+    services = affected_services(report)
+    following = _following(session.tier, rules)
+    if following is None:
+        message = f"tier {session.tier} is the last one allowed and asks for more: {reason}"
+        return _stop(DecisionReason.MAX_TIER, message, tier=session.tier, services=services)
+    held = _held(following.number, services=services, rules=rules, ledger=ledger, now=now)
+    if held is None:
+        return Decision(reason=DecisionReason.ESCALATED, next=_handed_over(session, report, following, reason))
+    if held.reason is DecisionReason.DRY_RUN:
+        message = f"dry run: would escalate to tier {following.number}: {reason}"
+    else:
+        message = f"no escalation to tier {following.number}, {held.clause}: {reason}"
+    return _stop(held.reason, message, tier=session.tier, services=services)
+
+
+def _following(tier: int, rules: EscalationRules) -> TierChoice | None:
+    """Return the next higher tier that is configured and allowed."""
+    higher = [choice for choice in rules.tiers if tier < choice.number <= rules.max_tier]
+    return min(higher, key=lambda choice: choice.number, default=None)
+
+
+def _handed_over(session: Session, report: Report, following: TierChoice, reason: str) -> NewSession:
+    handover = Handover(
+        reason=reason,
+        findings=report.escalation.context or report.summary,
+        failed_checks=report.escalation.failed_checks,
+        service_status=report.services_checked,
+    )
+    return NewSession(
+        tier=following.number,
+        trigger=Trigger.ESCALATION,
+        model=following.model,
+        harness=following.harness,
+        context=handover,
+        parent_session_id=session.id,
+    )
+
+
+def _stood_down(session: Session, report: Report, ending: Ending) -> Decision:
+    """Believe a report that needs nobody, if something stands behind it."""
+    broken = tuple(check.service for check in report.services_checked if check.status in _BROKEN)
+    lacks = []
+    if ending.calls_ran < 1:
+        lacks.append("no tool call ran")
+    if not report.services_checked:
+        lacks.append("no service was checked")
+    if broken:
+        lacks.append(f"{_named(broken)} is reported down or unreachable and yet nobody is asked for")
+    if not lacks:
+        return Decision(reason=DecisionReason.HEALTHY)
+    message = f"the tier {session.tier} report is no proof of health: {'; '.join(lacks)}."
+    return _stop(DecisionReason.NO_EVIDENCE, message, tier=session.tier, services=broken)
+
+
+# --- services, sentences, events --------------------------------------------------------------------------
+
+
+def affected_services(report: Report) -> tuple[str, ...]:
+    """Return the services a report worries about: not healthy, or named by a failed check.
+
+    A failed check that names a service of the report counts for that service; any other text stands for
+    itself, as a service that the report did not list.
+    """
+    named = {_key(check.service): check.service for check in report.services_checked}
+    affected = [check.service for check in report.services_checked if check.status is not ServiceStatus.HEALTHY]
+    for failed in report.escalation.failed_checks:
+        words = {_key(failed), _key(failed.partition(":")[0]), *re.split(r"[\s:,;()]+", _key(failed))}
+        affected += [named[word] for word in sorted(words) if word in named] or [failed.strip()]
+    return _distinct(affected)
+
+
+def handover_services(handover: Handover) -> tuple[str, ...]:
+    """Return the services that a handover is about."""
+    return _distinct(check.service for check in handover.service_status if check.status is not ServiceStatus.HEALTHY)
+
+
+def _stop(reason: DecisionReason, message: str, *, tier: int, services: Sequence[str] = ()) -> Decision:
+    return Decision(reason=reason, events=(_event(reason, message, tier=tier, services=services),))
+
+
+def _event(reason: DecisionReason, message: str, *, tier: int, services: Sequence[str], kind: str = "end") -> NewEvent:
+    """Return an event that belongs to a service when it is about exactly one."""
+    return NewEvent(
+        level=_LEVELS.get(reason, Level.WARNING),
+        message=message,
+        service=services[0] if len(services) == 1 else None,
+        fingerprint=fingerprint(reason.value, kind, tier, *sorted(map(_key, services))),
+    )
+
+
+def _distinct(names: Iterable[str]) -> tuple[str, ...]:
+    """Return the names in order, each once, whatever its case."""
+    return tuple({_key(name): name for name in names if name.strip()}.values())
+
+
+def _key(name: str) -> str:
+    return name.strip().casefold()
+
+
+def _same(one: str, other: str) -> bool:
+    return _key(one) == _key(other)
+
+
+def _named(services: Sequence[str]) -> str:
+    shown = ", ".join(_one_line(service) for service in services[:_NAMES_SHOWN])
+    left = len(services) - _NAMES_SHOWN
+    return f"{shown} and {left} more" if left > 0 else shown
+
+
+def _one_line(text: str | None) -> str:
+    """Return a text as one line of bounded length, for use inside a sentence."""
+    line = " ".join((text or "").split())
+    return line if len(line) <= _REASON_LENGTH else line[:_REASON_LENGTH] + " ..."

@@ -1,0 +1,90 @@
+"""One line into one frame: JSON objects as they come, whatever they hold.
+
+Two passes. The fast one takes every line that is JSON. What it refuses goes through a lenient one that reads
+what other JSON writers produce (``NaN``, lone surrogates, control characters, broken UTF-8, padding), so that a
+result line is not lost for one bad character in a tool's output.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_DECODER: Final = msgspec.json.Decoder()
+_PADDING: Final = " \t\r\n\v\f\x00\ufeff"  # NUL: a file system's trace of a crash; U+FEFF: a byte order mark
+_REPLACEMENT: Final = "\\ufffd"
+_MAX_DIGITS: Final = 4000  # int() refuses longer ones (sys.int_info.default_max_str_digits is 4300)
+
+# Every escape is consumed in order, so that the backslash of an escaped backslash starts nothing.
+_ESCAPE: Final = re.compile(
+    r"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(?P<lone>u[dD][89a-fA-F][0-9a-fA-F]{2})|.)",
+    re.DOTALL,
+)
+
+
+class Frame(msgspec.Struct, frozen=True, kw_only=True):
+    """One JSON object of the stream."""
+
+    type: str  # "" when absent or no string
+    subtype: str  # same
+    body: Mapping[str, object]  # the whole object
+    size: int  # bytes of its line
+
+
+class Malformed(msgspec.Struct, frozen=True, kw_only=True):
+    """A line that is no JSON. The reason holds nothing of what the line said."""
+
+    reason: str
+
+
+def decode(line: bytes) -> Frame | Malformed | None:
+    """Return what a line holds; ``None`` for a blank line and for JSON that is no object. Never raises."""
+    try:
+        value = _DECODER.decode(line)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return _decode_leniently(line)
+    return _frame(value, len(line))
+
+
+def _frame(value: object, size: int) -> Frame | None:
+    if not isinstance(value, dict):
+        return None
+    kind = value.get("type")
+    subtype = value.get("subtype")
+    return Frame(
+        type=kind if isinstance(kind, str) else "",
+        subtype=subtype if isinstance(subtype, str) else "",
+        body=value,
+        size=size,
+    )
+
+
+def _decode_leniently(line: bytes) -> Frame | Malformed | None:
+    text = line.decode("utf-8", "replace").strip(_PADDING)
+    if not text:
+        return None
+    if "\\ud" in text or "\\uD" in text:
+        text = _ESCAPE.sub(_whole_characters, text)
+    try:
+        value = json.loads(text, strict=False, parse_int=_integer)
+    except RecursionError:
+        return Malformed(reason="nested too deeply")
+    except ValueError as error:
+        return Malformed(reason=str(error))
+    return _frame(value, len(line))
+
+
+def _whole_characters(escape: re.Match[str]) -> str:
+    """Replace half of a surrogate pair: a string that holds one cannot be written anywhere."""
+    return _REPLACEMENT if escape["lone"] else escape[0]
+
+
+def _integer(digits: str) -> float:
+    return int(digits) if len(digits) <= _MAX_DIGITS else math.inf

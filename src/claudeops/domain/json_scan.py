@@ -1,0 +1,66 @@
+"""JSON objects within prose: a whole reply, a fenced block, or an object between two sentences."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Final, NoReturn
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_MOST_CHARACTERS: Final = 1_000_000  # of one text; a report stands at its end, so the end is what is kept
+_WORK: Final = 32  # characters that may be read for each one of the text
+_ATTEMPT: Final = 100  # characters charged for an attempt as such
+_FIRST_WINDOW: Final = 64  # characters; most attempts fail within them
+_GROWTH: Final = 8
+_LONGEST_WORD: Final = 12  # characters; a window may end within a literal or an escape
+_OPENING: Final = re.compile(r'\{\s*"[^"\\\n]{1,100}"\s*:')  # any other brace opens no report
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no JSON number")
+
+
+_DECODER: Final = json.JSONDecoder(parse_constant=_refuse_constant)
+
+
+def objects_in(text: str) -> Iterator[dict[str, object]]:
+    """Yield the outermost JSON objects of a text, in order.
+
+    Stray braces and braces within strings open and close nothing. The work is bounded: hostile text (a megabyte
+    of braces, or of quotes that never close) ends the search, it does not slow it down.
+    """
+    text = text[-_MOST_CHARACTERS:]
+    budget = _WORK * len(text)
+    at = 0
+    while budget > 0 and (opening := _OPENING.search(text, at)) is not None:
+        start = opening.start()
+        value, length, work = _decode_at(text, start)
+        budget -= work
+        at = start + length
+        if value is not None:
+            yield value
+
+
+def _decode_at(text: str, start: int) -> tuple[dict[str, object] | None, int, int]:
+    """Decode the object that begins at ``start``: the object, how far to go on, and the characters read.
+
+    In growing windows, because the decoder's errors count the line ends of all that it was given.
+    """
+    size = _FIRST_WINDOW
+    work = _ATTEMPT
+    while True:
+        window = text[start : start + size]
+        work += len(window)
+        try:
+            value, length = _DECODER.raw_decode(window)
+        except json.JSONDecodeError as error:
+            cut_off = error.msg.startswith("Unterminated") or error.pos > len(window) - _LONGEST_WORD
+            if not cut_off or start + size >= len(text):
+                return None, 1, work
+        except (ValueError, RecursionError):  # no number of JSON; an integer too long for Python; nested too deeply
+            return None, 1, work
+        else:
+            return value, length, work
+        size *= _GROWTH

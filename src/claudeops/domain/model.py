@@ -1,0 +1,435 @@
+"""The values that everything else passes around: closed sets and frozen records.
+
+Pure: no clock, no I/O. Times are timezone-aware UTC ``datetime``; money is ``float`` US dollars, ``None``
+where unknown (never 0 for unknown); durations say their unit in the name.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from datetime import datetime
+
+STRUCTURED_OUTPUT_TOOL: Final = "StructuredOutput"
+"""The tool through which the CLI delivers the report (``--json-schema``)."""
+
+
+class Trigger(StrEnum):
+    """Why a session exists."""
+
+    SCHEDULED = "scheduled"
+    MANUAL = "manual"
+    API = "api"
+    ALERT = "alert"
+    ESCALATION = "escalation"
+    FOLLOW_UP = "follow_up"
+    RETRY = "retry"
+    RECOVERY = "recovery"
+
+
+class Status(StrEnum):
+    """Where a session row stands; it only ever moves forward."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    ENDED = "ended"
+
+
+class Outcome(StrEnum):
+    """How a session ended."""
+
+    SUCCESS = "success"
+    ERROR = "error"
+    MAX_TURNS = "max_turns"
+    BUDGET_EXCEEDED = "budget_exceeded"
+    MAX_TOKENS = "max_tokens"
+    TIMEOUT = "timeout"  # the wall clock ran out
+    STARTUP_TIMEOUT = "startup_timeout"  # no first frame in time
+    STALLED = "stalled"  # frames stopped coming
+    CANCELLED = "cancelled"  # the daemon or an operator stopped it
+    BLOCKED = "blocked"  # a rule stopped it before its first turn
+    NO_OUTPUT = "no_output"  # the process ended without one line
+    NO_RESULT = "no_result"  # lines, but no result line
+    OUT_OF_MEMORY = "out_of_memory"
+    SPAWN_FAILED = "spawn_failed"
+    UNGATED_CALL = "ungated_call"  # a tool ran without the gate's yes
+    LOST = "lost"  # its daemon died and its log holds no result
+
+
+class ErrorCategory(StrEnum):
+    """What kind of error a session's stream reported; first match in this order of precedence."""
+
+    RATE_LIMIT = "rate_limit"
+    AUTH = "auth"
+    API = "api"
+    INTERACTIVE = "interactive"
+    BACKGROUND_TASK = "background-task"
+    SUBPROCESS = "subprocess"
+    TIMEOUT = "timeout"
+
+
+class FailureKind(StrEnum):
+    """What a supervisor should do about a failure: park, back off, stop all, or nothing special."""
+
+    RATE_LIMIT = "rate_limit"
+    OVERLOADED = "overloaded"
+    AUTH = "auth"
+    BILLING = "billing"
+    OTHER = "other"
+
+
+class ExtractionMethod(StrEnum):
+    """How the report was obtained."""
+
+    STRUCTURED = "structured"  # validated ``structured_output`` of a result line
+    SALVAGED = "salvaged"  # validated, but found in a StructuredOutput call or in the text
+    MARKERS = "markers"  # legacy text markers
+    NONE = "none"
+
+
+class DecisionReason(StrEnum):
+    """What the daemon concluded when a session ended, and why it did or did not go on."""
+
+    HEALTHY = "healthy"
+    ESCALATED = "escalated"
+    MAX_TIER = "max_tier"
+    DRY_RUN = "dry_run"
+    COOLDOWN = "cooldown"
+    BUDGET = "budget"
+    NO_REPORT = "no_report"
+    NO_EVIDENCE = "no_evidence"
+    SESSION_FAILED = "session_failed"
+    PAUSED = "paused"
+
+
+class Level(StrEnum):
+    """Weight of an event."""
+
+    INFO = "info"
+    WARNING = "warning"
+    CRITICAL = "critical"
+
+
+class ServiceStatus(StrEnum):
+    """State of a service as a report or a probe saw it."""
+
+    HEALTHY = "healthy"
+    DEGRADED = "degraded"
+    DOWN = "down"
+    UNREACHABLE = "unreachable"
+
+
+class CheckSource(StrEnum):
+    """Who looked: our own probe, or the model in its report."""
+
+    PROBE = "probe"
+    REPORT = "report"
+
+
+class VerdictKind(StrEnum):
+    """The gate's answers."""
+
+    ALLOW = "allow"
+    DENY = "deny"
+    ASK = "ask"
+
+
+class SkipReason(StrEnum):
+    """Why a due fire started no chain."""
+
+    CHAIN_UNFINISHED = "chain_unfinished"
+    SUPPRESSED = "suppressed"
+
+
+# --- what a report says -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReportedEvent:
+    """One ``events[]`` entry of a report."""
+
+    level: Level
+    message: str
+    service: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReportedMemory:
+    """One ``memories[]`` entry; ``service`` and ``category`` are the split key."""
+
+    category: str
+    observation: str
+    service: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ServiceCheck:
+    """One ``services_checked[]`` entry."""
+
+    service: str
+    status: ServiceStatus
+    detail: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Escalation:
+    """The report's wish to hand over to the next tier; what becomes of it is the daemon's decision."""
+
+    needed: bool
+    reason: str | None = None
+    context: str | None = None  # what was found so far, in the model's words
+    failed_checks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Report:
+    """What a session concluded, after validation."""
+
+    summary: str
+    escalation: Escalation
+    events: tuple[ReportedEvent, ...] = ()
+    memories: tuple[ReportedMemory, ...] = ()
+    services_checked: tuple[ServiceCheck, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Extraction:
+    """A report with the way it was obtained and what was wrong on that way.
+
+    ``report`` is ``None`` exactly when ``method`` is ``none``.
+    """
+
+    method: ExtractionMethod
+    report: Report | None
+    warnings: tuple[str, ...] = ()
+
+
+# --- sessions -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Handover:
+    """What the next tier is told; stored as JSON in ``sessions.context``."""
+
+    reason: str
+    findings: str
+    failed_checks: tuple[str, ...] = ()
+    service_status: tuple[ServiceCheck, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NewSession:
+    """A session somebody wants: one queued row."""
+
+    tier: int
+    trigger: Trigger
+    model: str
+    harness: str = "claude"
+    prompt_text: str | None = None  # ad-hoc request; belongs to the first session of its chain
+    context: Handover | None = None
+    parent_session_id: int | None = None
+    ordinal: int = 0  # tells retries of one parent apart
+    not_before: datetime | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Session:
+    """A session row as the engine sees it. ``root_session_id`` names the chain; a root names itself."""
+
+    id: int
+    root_session_id: int
+    parent_session_id: int | None
+    tier: int
+    ordinal: int
+    harness: str
+    model: str
+    trigger: Trigger
+    prompt_text: str | None
+    context: Handover | None
+    status: Status
+    attempt: int  # raised by every claim; every later write of the session carries it
+    created_at: datetime
+    cli_session_id: str | None = None  # chosen before the spawn
+    log_path: str | None = None  # written before the spawn
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+    outcome: Outcome | None = None
+    decision_reason: DecisionReason | None = None
+    extraction_method: ExtractionMethod | None = None
+    error: str | None = None
+    summary: str | None = None
+    cost_usd: float | None = None
+    num_turns: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Owner:
+    """A daemon process, told apart from a later one with the same pid."""
+
+    name: str  # unique per daemon start
+    pid: int
+    process_started_at: float  # seconds since the epoch
+    boot_id: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NewEvent:
+    """An event to be written; the same fingerprint again raises the count of the open one."""
+
+    level: Level
+    message: str
+    service: str | None = None
+    fingerprint: str = ""  # "" = derived from level, service and message
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Memory:
+    """An active memory, as selected for a prompt."""
+
+    id: int
+    service: str | None
+    category: str
+    observation: str
+    confidence: float  # 0 to 1
+    updated_at: datetime
+
+
+# --- the gate -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ToolCall:
+    """A tool call as the CLI asks for it, before it runs."""
+
+    tool_use_id: str
+    tool_name: str
+    input: Mapping[str, object]
+    agent_id: str | None = None  # set when a subagent asks
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Action:
+    """What a call would change: one entry of the cooldown ledger."""
+
+    kind: str  # ``restart``, ``redeployment``
+    service: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Verdict:
+    """The gate's answer with the sentence that the model and the operator read.
+
+    An allowed call may carry several actions (``systemctl restart a b`` has two).
+    """
+
+    kind: VerdictKind
+    reason: str
+    actions: tuple[Action, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PastAction:
+    """One ledger entry that still counts."""
+
+    kind: str
+    service: str
+    at: datetime
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ActionLimit:
+    """At most ``count`` actions of a kind on one service within a sliding window."""
+
+    count: int
+    window_seconds: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ToolEnd:
+    """The result of a tool call as the stream showed it."""
+
+    tool_use_id: str
+    ended_at: datetime
+    is_error: bool
+
+
+# --- endings and decisions ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ending:
+    """Everything known about a session once its process is gone; ``store.finish`` writes it whole."""
+
+    session_id: int
+    attempt: int
+    outcome: Outcome
+    extraction: Extraction
+    ended_at: datetime
+    duration_ms: int
+    calls_ran: int  # allowed by the gate, and a result came; the evidence behind *healthy*
+    exit_code: int | None = None  # negative: a signal; None: never started
+    error_category: ErrorCategory | None = None
+    failure_kind: FailureKind | None = None
+    error: str | None = None
+    cli_session_id: str | None = None  # as the stream said it
+    api_key_source: str | None = None
+    num_turns: int | None = None
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    cost_usd: float | None = None
+    response: str | None = None  # the assistant's joined text
+    tool_calls_seen: int = 0
+    malformed_lines: int = 0
+    warnings: tuple[str, ...] = ()
+    stderr_tail: str | None = None
+    tool_ends: tuple[ToolEnd, ...] = ()
+    events: tuple[NewEvent, ...] = ()  # what the engine itself noticed
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TierChoice:
+    """What the daemon needs to know of a tier to queue a session for it."""
+
+    number: int
+    model: str
+    harness: str = "claude"
+    action_kinds: tuple[str, ...] = ()  # actions that its policy grants
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EscalationRules:
+    """The operator's limits on going further."""
+
+    max_tier: int
+    dry_run: bool
+    tiers: tuple[TierChoice, ...]
+    limits: Mapping[str, ActionLimit] = field(default_factory=dict)  # by action kind
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Decision:
+    """What follows from a session's end. ``next`` is set exactly when ``reason`` is ``escalated``."""
+
+    reason: DecisionReason
+    next: NewSession | None = None
+    events: tuple[NewEvent, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Suppressed:
+    """A session that was asked for and not queued; the event that says so is already written."""
+
+    reason: DecisionReason
+    message: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Finished:
+    """What ``store.finish`` committed."""
+
+    decision: Decision
+    next_session_id: int | None = None

@@ -1,0 +1,108 @@
+"""Small languages that commands take as arguments: which programs in them only look.
+
+awk, sed, jq and Go templates can run commands, write files and print the environment. Each check is an allow-list or
+forbids, anywhere in the text, the words without which the harm cannot be done.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+_AWK_WORDS: Final = re.compile(r"\b(?:system|getline|ENVIRON|ARGV|ARGC|ARGIND|PROCINFO|SYMTAB|FUNCTAB)\b|@|\\\n")
+_AWK_OUTPUT: Final = re.compile(r"print.*(?:>(?!=)|(?<!\|)\|(?!\|))", re.DOTALL)  # only print writes
+
+_SED_REGEX: Final = r"(?:[^\\{d}\[\n]|\\.|\[\^?\]?[^\]\\{d}\n]*\])*"
+_SED_TEXT: Final = r"(?:[^\\{d}\n]|\\.)*"
+
+
+def _sed_substitutions() -> str:
+    forms = []
+    for delimiter in "/|,#@:!%_":
+        d = re.escape(delimiter)
+        forms.append(f"s{d}{_SED_REGEX.format(d=d)}{d}{_SED_TEXT.format(d=d)}{d}[gpiI0-9]*")
+    return "|".join(forms)
+
+
+_SED_ADDRESS: Final = r"(?:\d+(?:~\d+)?|\$|/" + _SED_REGEX.format(d="/") + r"/I?)"
+_SED_COMMAND: Final = rf"(?:{_SED_ADDRESS}(?:,(?:{_SED_ADDRESS}|\+\d+))?)?\s*!?\s*(?:[pdq=]|{_sed_substitutions()})"
+_SED: Final = re.compile(rf"\s*{_SED_COMMAND}(?:\s*[;\n]\s*{_SED_COMMAND})*\s*;?\s*")
+
+_JQ_WORDS: Final = re.compile(
+    r"(?<![.\w])(?:env|input_filename|include|import|modulemeta|get_search_list|\$ENV|\$__prog_args)\b|\$ENV"
+)
+_YQ_WORDS: Final = re.compile(r"env|load|eval|file_?[nN]ame|split_?doc|system|\bref\b")
+
+_TEMPLATE_ACTION: Final = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)
+_TEMPLATE_WORD: Final = re.compile(
+    r"\s+|\"(?:[^\"\\]|\\[nt\"])*\"|\d+|-|\(|\)|\$[A-Za-z]\w*|:=|,|(?:json|println|print|printf|join|len|lower|upper"
+    r"|title|truncate|slice|split)\b"
+    r"|(?:if|else|end|eq|ne|lt|gt|le|ge|and|or|not|with|range|index)\b|\|"
+)
+_TEMPLATE_FIELDS: Final = frozenset(
+    {"Id", "ID", "Name", "Names", "Created", "CreatedAt", "State", "Status", "RestartCount", "Image", "Platform"}
+    | {"NetworkSettings", "Mounts", "LogPath", "Driver", "SizeRw", "SizeRootFs", "RepoTags", "RepoDigests", "Size"}
+    | {"Architecture", "Os", "Containers", "IPAM", "Scope", "Internal", "Mountpoint", "UpdatedAt", "Health", "Pid"}
+    | {"ExitCode", "StartedAt", "FinishedAt", "Running", "OOMKilled", "Error", "Networks", "IPAddress", "Ports"}
+    | {"Gateway", "MacAddress", "Source", "Destination", "Type", "Mode", "RW", "Log", "Output", "FailingStreak"}
+    | {"HostPort", "HostIp", "Paused", "Restarting", "Dead", "Subnet", "Config", "HostConfig", "Spec", "Path", "Args"}
+)
+_TEMPLATE_INNER: Final = frozenset(
+    {"Image", "Hostname", "Healthcheck", "Test", "Interval", "Timeout", "Retries", "StopSignal", "User", "WorkingDir"}
+    | {"ExposedPorts", "Volumes", "RestartPolicy", "MaximumRetryCount", "NetworkMode", "Memory", "NanoCpus", "Binds"}
+    | {"PortBindings", "CpuShares", "MemorySwap", "PidsLimit", "LogConfig", "Replicas", "Replicated", "Mode", "Name"}
+    | {"Labels", "Cmd", "Entrypoint"}
+    | {"AutoRemove", "Privileged", "Type", "CpuQuota", "CpuPeriod", "UpdateConfig", "Role", "Availability"}
+)
+_TEMPLATE_GUARDED: Final = frozenset({"Config", "HostConfig", "Spec"})  # hold the environment or plug-in options
+
+
+def refuse_awk(text: str) -> str | None:
+    """Return why an awk program is refused: it may filter and print, not run, read on, write or see the environment."""
+    found = _AWK_WORDS.search(text)
+    if found:
+        return f"awk may not use {found[0]!r} here"
+    if _AWK_OUTPUT.search(text):
+        return "awk may not print into files or commands: put what holds > or | before the first print"
+    return None
+
+
+def refuse_sed(text: str) -> str | None:
+    """Return why a sed script is refused: only p, d, q, = and s/…/…/ with the flags g, p, i and numbers."""
+    if _SED.fullmatch(text):
+        return None
+    return "sed may only print, delete, quit and substitute here, with the flags g, p, i and numbers"
+
+
+def refuse_jq(text: str) -> str | None:
+    """Return why a jq filter is refused: it may not see the environment, modules or file names."""
+    found = _JQ_WORDS.search(text)
+    return f"jq may not use {found[0]!r} here" if found else None
+
+
+def refuse_yq(text: str) -> str | None:
+    """Return why a yq expression is refused: it may not see the environment or load files."""
+    found = _YQ_WORDS.search(text) or _JQ_WORDS.search(text)
+    return f"yq may not use {found[0]!r} here" if found else None
+
+
+def refuse_template(text: str) -> str | None:
+    """Return why a Go template of docker is refused: only named fields that cannot hold the environment."""
+    if text.count("{{") != len(_TEMPLATE_ACTION.findall(text)):
+        return "this template is not plain"
+    for action in _TEMPLATE_ACTION.findall(text):
+        rest = action.strip().strip("-")
+        while rest:
+            chain = re.match(r"\$?((?:\.[A-Za-z]\w*)+)", rest)
+            word = chain or _TEMPLATE_WORD.match(rest)
+            if word is None or (chain and not _shows_no_secret(chain[1])):
+                return f"{{{{{action}}}}}: only single fields such as {{{{.State.Status}}}} are shown, never Env or all"
+            rest = rest[word.end() :]
+    return None
+
+
+def _shows_no_secret(chain: str) -> bool:
+    names = chain.split(".")[1:]
+    if names[0] in _TEMPLATE_GUARDED:
+        return len(names) > 1 and names[1] in _TEMPLATE_INNER
+    return names[0] in _TEMPLATE_FIELDS

@@ -1,0 +1,132 @@
+"""The response schema: the operator's file, checked once, compiled once."""
+
+from __future__ import annotations
+
+import json
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+from jsonschema import Draft7Validator, FormatChecker, SchemaError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from jsonschema import ValidationError
+
+_DRAFT_7: Final = "http://json-schema.org/draft-07/schema"
+_ARGUMENT_LIMIT: Final = 120_000  # bytes; Linux refuses one argument of 128 KiB
+_MOST_ERRORS: Final = 8  # sentences of one candidate; a model mends no more at a time
+_SENTENCE_LENGTH: Final = 240  # characters
+
+# Where draft-07 nests schemas in schemas. A property may well be called "format": names are no keywords.
+_SCHEMAS_BY_NAME: Final = ("properties", "patternProperties", "definitions", "dependencies")
+_LISTS_OF_SCHEMAS: Final = ("allOf", "anyOf", "oneOf", "items")
+_SCHEMAS: Final = (
+    *("items", "additionalItems", "additionalProperties", "contains", "propertyNames"),
+    *("not", "if", "then", "else"),
+)
+_REFUSED: Final = {
+    "format": "the CLI refuses it; use pattern or enum",
+    "$ref": "a reference may lead to the network or to itself; write the definition where it is used",
+}
+
+
+class ReportSchema:
+    """The JSON Schema (draft-07) that reports are held against."""
+
+    __slots__ = ("_minified", "_validator")
+
+    def __init__(self, schema: Mapping[str, object], minified: str) -> None:
+        self._validator = Draft7Validator(schema)
+        self._minified = minified
+
+    @classmethod
+    def load(cls, text: str) -> ReportSchema:
+        """Check and compile a schema file's text.
+
+        Raises `ValueError` with one sentence that says what is wrong: not JSON, no draft-07 schema of an
+        object, a keyword that would fail later, or too long for the command line.
+        """
+        schema = _parsed(text)
+        dialect = schema.get("$schema", _DRAFT_7)
+        if not isinstance(dialect, str) or dialect.rstrip("#") != _DRAFT_7:
+            raise ValueError(f'the response schema must be draft-07: set $schema to "{_DRAFT_7}#"')
+        try:
+            # The format check is for regular expressions: a broken one would fail at the first report.
+            Draft7Validator.check_schema(schema, format_checker=FormatChecker(formats=("regex",)))
+            _refuse_keywords(schema)
+        except SchemaError as error:
+            raise ValueError(f"the response schema is no draft-07 schema: {_sentence(error)}") from None
+        except RecursionError:
+            raise ValueError("the response schema is nested too deeply; keep it flat") from None
+        if schema.get("type") != "object":
+            raise ValueError('the response schema must describe an object: set "type": "object" at its top')
+        minified = json.dumps(schema, separators=(",", ":"))
+        if len(minified) > _ARGUMENT_LIMIT:
+            raise ValueError(
+                f"the response schema has {len(minified)} bytes; the command line takes {_ARGUMENT_LIMIT}: shorten it"
+            )
+        return cls(schema, minified)
+
+    @property
+    def minified(self) -> str:
+        """The schema as one line of ASCII: what ``--json-schema`` takes."""
+        return self._minified
+
+    def errors(self, candidate: object) -> tuple[str, ...]:
+        """Return what is wrong with a candidate as sentences that begin with a JSON path; ``()`` when it is valid.
+
+        At most eight sentences of bounded length. Never raises, whatever the candidate holds.
+        """
+        try:
+            return tuple(_sentence(error) for error in islice(self._validator.iter_errors(candidate), _MOST_ERRORS))
+        except RecursionError:
+            return ("$: nested too deeply",)
+        except (OverflowError, ValueError):  # multipleOf beyond any float; repr() of an integer of 4300 digits
+            return ("$: holds a number that is too large",)
+
+
+def _parsed(text: str) -> dict[str, object]:
+    try:
+        schema = json.loads(text.removeprefix("\ufeff"), parse_constant=_refuse_constant)
+    except RecursionError:
+        raise ValueError("the response schema is nested too deeply; keep it flat") from None
+    except ValueError as error:
+        raise ValueError(f"the response schema is not valid JSON: {error}") from None
+    if not isinstance(schema, dict):
+        raise ValueError("the response schema must be a JSON object")  # noqa: TRY004 - callers catch one type
+    return schema
+
+
+def _refuse_constant(name: str) -> object:
+    raise ValueError(f"{name} is no JSON number")
+
+
+def _refuse_keywords(schema: Mapping[str, object]) -> None:
+    for path, part in _walk(schema, "$"):
+        for keyword, why in _REFUSED.items():
+            if keyword in part:
+                raise ValueError(f"the response schema uses {keyword} at {path}: {why}")
+
+
+def _walk(schema: object, path: str) -> Iterator[tuple[str, Mapping[str, object]]]:
+    """Yield every schema within a schema with its path."""
+    if not isinstance(schema, dict):
+        return
+    yield path, schema
+    for keyword in _SCHEMAS_BY_NAME:
+        named = schema.get(keyword)
+        for name, part in named.items() if isinstance(named, dict) else ():
+            yield from _walk(part, f"{path}.{keyword}.{name}")
+    for keyword in _LISTS_OF_SCHEMAS:
+        parts = schema.get(keyword)
+        for index, part in enumerate(parts if isinstance(parts, list) else ()):
+            yield from _walk(part, f"{path}.{keyword}[{index}]")
+    for keyword in _SCHEMAS:
+        yield from _walk(schema.get(keyword), f"{path}.{keyword}")
+
+
+def _sentence(error: ValidationError | SchemaError) -> str:
+    """Return path and message in one line, cut: the message repeats the value, which may be of any length."""
+    sentence = " ".join(f"{error.json_path}: {error.message}".split())
+    return sentence if len(sentence) <= _SENTENCE_LENGTH else sentence[: _SENTENCE_LENGTH - 1] + "…"

@@ -1,0 +1,27 @@
+"""Where a session lives: the directories and switches that its tool calls are judged against."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def as_written(path: str) -> str:
+    """Return the path itself: the resolver where no file system may be asked."""
+    return path
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Scope:
+    """What is true for one session. Paths are absolute."""
+
+    repos_dir: str  # the operator's infrastructure as files: read, and deployed from
+    workdir: str  # the session's own directory: its first working directory, writable from tier 2 up
+    tmpdir: str  # the session's own temporary directory, writable from tier 2 up
+    home: str  # the session's home: its files with a leading dot are nobody's to read
+    dry_run: bool = False
+    forbidden_paths: tuple[str, ...] = ()  # state, results, database: never read nor written
+    resolve: Callable[[str], str] = as_written  # follows symlinks of the local file system (os.path.realpath)

@@ -1,0 +1,84 @@
+"""What a shell command consists of, once it is taken apart."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class UnclearError(Exception):
+    """What a command would do cannot be told from its text; ``str()`` is the reason, for the model to read."""
+
+
+class WordKind(StrEnum):
+    """How much of a word is known before the shell runs."""
+
+    CONSTANT = "constant"  # ``text`` is what the command gets
+    PATTERN = "pattern"  # ``text`` is a glob: the command gets the paths that match, or the text itself
+    DYNAMIC = "dynamic"  # known only when it runs
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Word:
+    """One argument, after quote removal.
+
+    ``text`` of a pattern has its quoted glob characters in brackets; of a dynamic word it is the source text.
+    """
+
+    text: str
+    kind: WordKind = WordKind.CONSTANT
+    single: bool = True  # becomes exactly one argument; a pattern, or what is unquoted, may become any number
+    blankless: bool = False  # dynamic: what a loop took out of a list, so no blank is in it
+    prefix: str = ""  # dynamic: the constant text that it begins with
+    outputs: tuple[SimpleCommand, ...] = ()  # dynamic: the word is what these commands print, nothing else
+
+    @property
+    def constant(self) -> bool:
+        """Whether the command gets exactly ``text``."""
+        return self.kind is WordKind.CONSTANT
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Redirection:
+    """One redirection; here-documents and here-strings are in `SimpleCommand.stdin` instead."""
+
+    operator: str  # ``<``, ``>``, ``>>``, ``>|``, ``&>``, ``&>>``, ``<&``, ``>&``, ``<&-``, ``>&-``
+    target: Word | None  # None for the closing forms
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SimpleCommand:
+    """One command with its arguments, wherever it was found.
+
+    ``argv`` is empty for bare assignments, and for redirections of a group or loop.
+    """
+
+    argv: tuple[Word, ...]
+    assignments: tuple[tuple[str, Word], ...] = ()
+    redirections: tuple[Redirection, ...] = ()
+    stdin: Word | None = None  # a here-document or here-string
+    cwd: str | None = None  # the directory it runs in, where a ``cd`` before it leaves no doubt
+    feeds: tuple[SimpleCommand, ...] = ()  # the commands before it in its pipeline
+    piped: bool = False  # reads what another command prints
+    repeated: bool = False  # in a loop whose number of rounds is not known
+
+    @property
+    def name(self) -> str:
+        """The command as written, or "" without one."""
+        return self.argv[0].text if self.argv else ""
+
+    @property
+    def line(self) -> str:
+        """The command and its arguments with one space between them, for people and for prefixes."""
+        return " ".join(word.text for word in self.argv)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Parsed:
+    """Every simple command of a text; with a ``problem`` the list is not complete and nothing may run."""
+
+    commands: tuple[SimpleCommand, ...] = ()
+    problem: str | None = None
+
+
+DYNAMIC_STDIN = Word(text="", kind=WordKind.DYNAMIC)

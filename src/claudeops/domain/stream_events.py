@@ -1,0 +1,166 @@
+"""What a stream tells its consumers while it runs: one new fact, one type."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from datetime import datetime
+
+
+class McpServer(msgspec.Struct, frozen=True, kw_only=True):
+    """An MCP server as the init line lists it."""
+
+    name: str
+    status: str  # ``connected``, ``failed``, ``pending`` …; "" when not said
+
+
+class SessionStarted(msgspec.Struct, frozen=True, kw_only=True):
+    """The first init line."""
+
+    session_id: str | None
+    api_key_source: str | None  # a label: ``ANTHROPIC_API_KEY``, ``claude.ai``, ``none``
+    model: str | None
+    permission_mode: str | None
+    cli_version: str | None
+    tools: tuple[str, ...]
+    mcp_servers: tuple[McpServer, ...]
+
+
+class TextSaid(msgspec.Struct, frozen=True, kw_only=True):
+    """A text block of the assistant, as it was sent."""
+
+    text: str
+    from_subagent: bool = False
+
+
+class TextStreamed(msgspec.Struct, frozen=True, kw_only=True):
+    """A piece of text ahead of its block: for live views; it counts only if no block ever comes."""
+
+    text: str
+
+
+class ToolStarted(msgspec.Struct, frozen=True, kw_only=True):
+    """A tool call, at its first appearance."""
+
+    tool_use_id: str  # "" when the stream names none
+    name: str  # ``unknown`` when not said
+    input: Mapping[str, object] | None  # None: the model's JSON did not parse
+    from_subagent: bool = False
+
+
+class ToolEnded(msgspec.Struct, frozen=True, kw_only=True):
+    """A tool call's result, at its first appearance."""
+
+    tool_use_id: str
+    is_error: bool
+    text: str | None  # None: a result without content
+    from_subagent: bool = False
+
+
+class ToolProgress(msgspec.Struct, frozen=True, kw_only=True):
+    """A sign of life of the CLI while a tool or a hook is open; says nothing about the tool."""
+
+    tool_use_id: str
+    name: str
+    elapsed_seconds: int | None
+
+
+class ToolDenied(msgspec.Struct, frozen=True, kw_only=True):
+    """The CLI's own rules refused a call."""
+
+    tool_use_id: str
+    name: str
+    message: str
+
+
+class TurnStarted(msgspec.Struct, frozen=True, kw_only=True):
+    """The CLI begins a turn: a result line before it was not the last one."""
+
+
+class ResultSeen(msgspec.Struct, frozen=True, kw_only=True):
+    """A result line; one process may print several."""
+
+    index: int  # from 0, in order of arrival
+    is_error: bool  # of this line alone
+    subtype: str
+    has_structured_output: bool
+
+
+class ApiRetried(msgspec.Struct, frozen=True, kw_only=True):
+    """The CLI is about to repeat a model call that failed."""
+
+    attempt: int | None  # from 1
+    max_retries: int | None
+    delay_ms: int | None
+    status: int | None  # HTTP status; None: no response
+    error: str | None  # ``rate_limit``, ``overloaded``, ``authentication_failed`` …
+
+
+class RateLimited(msgspec.Struct, frozen=True, kw_only=True):
+    """The state of a plan's usage limit changed."""
+
+    rejected: bool  # the limit is hit; else a notice only
+    status: str  # ``allowed``, ``allowed_warning``, ``rejected``
+    window: str | None  # ``five_hour``, ``seven_day`` …
+    resets_at: datetime | None  # UTC
+
+
+class CliWarned(msgspec.Struct, frozen=True, kw_only=True):
+    """The CLI printed a warning frame."""
+
+    subtype: str  # ``model_mismatch`` …
+    message: str
+
+
+class ControlKind(StrEnum):
+    """Which way a control frame goes."""
+
+    REQUEST = "request"
+    RESPONSE = "response"
+    CANCEL = "cancel"
+
+
+class Control(msgspec.Struct, frozen=True, kw_only=True):
+    """A frame of the control protocol; belongs to the log, and to nothing else here."""
+
+    kind: ControlKind
+    request_id: str | None
+    subtype: str | None
+
+
+class LineMalformed(msgspec.Struct, frozen=True, kw_only=True):
+    """A line that is no JSON."""
+
+    reason: str
+    line: int  # from 1, blank lines included
+
+
+class Other(msgspec.Struct, frozen=True, kw_only=True):
+    """A frame that means nothing to us."""
+
+    type: str
+    subtype: str
+
+
+StreamEvent = (
+    SessionStarted
+    | TextSaid
+    | TextStreamed
+    | ToolStarted
+    | ToolEnded
+    | ToolProgress
+    | ToolDenied
+    | TurnStarted
+    | ResultSeen
+    | ApiRetried
+    | RateLimited
+    | CliWarned
+    | Control
+    | LineMalformed
+    | Other
+)

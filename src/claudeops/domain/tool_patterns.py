@@ -1,0 +1,46 @@
+"""The operator's tool patterns, as the CLI writes them: ``Read``, ``Bash(docker ps:*)``, ``Write(/srv/notes/**)``.
+
+They only ever narrow what the policy allows.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_PATTERN: Final = re.compile(r"([A-Za-z_][\w-]*)(?:\((.*)\))?")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ToolPattern:
+    """One pattern; ``body`` is None when it names the whole tool."""
+
+    tool: str
+    body: str | None = None
+
+    def matches(self, subject: str) -> bool:
+        """Whether a command line (of Bash) or a path (of the file tools) is meant."""
+        if self.body is None or self.body in {"*", ":*"}:
+            return True
+        if self.body.endswith(":*"):
+            prefix = " ".join(self.body[:-2].split())
+            return subject == prefix or subject.startswith(f"{prefix} ")
+        body = "/" + self.body.lstrip("/") if self.body.startswith("//") else self.body
+        return subject == body or fnmatchcase(subject, re.sub(r"\*+", "*", body).replace("[", "[[]"))
+
+
+def split_patterns(text: str) -> tuple[str, ...]:
+    """Split a list of patterns at commas and blanks outside parentheses: ``Read, Bash(docker ps:*)``."""
+    parts = re.findall(r"[^\s,(]+(?:\([^)]*\))?", text)
+    return tuple(parts)
+
+
+def parse_patterns(patterns: Sequence[str]) -> tuple[ToolPattern, ...]:
+    """Return patterns from their text. One that cannot be read names a tool that does not exist: it allows nothing."""
+    found = [_PATTERN.fullmatch(pattern.strip()) for pattern in patterns if pattern.strip()]
+    return tuple(ToolPattern(tool=match[1], body=match[2]) if match else ToolPattern(tool="") for match in found)

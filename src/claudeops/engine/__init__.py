@@ -1,0 +1,1 @@
+"""What runs: scheduler, supervisor, sessions, processes, gate."""

@@ -1,0 +1,299 @@
+"""A running session's talk with its CLI: reads every line, answers every question, ends it in time.
+
+The way of a line: bytes → line → redacted → log → frame → transcript. The gate judges what was really asked;
+everything that is kept is made from the redacted line.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+import anyio
+
+from claudeops.domain.model import Level, NewEvent, ToolEnd
+from claudeops.domain.outcome import StopCause
+from claudeops.domain.report import shortcomings
+from claudeops.domain.stream import (
+    ApiRetried,
+    CliWarned,
+    Frame,
+    LineMalformed,
+    LineSplitter,
+    ResultSeen,
+    SessionStarted,
+    StreamEvent,
+    ToolEnded,
+    ToolStarted,
+    Transcript,
+    TurnStarted,
+    decode,
+)
+from claudeops.engine import process
+from claudeops.harness.protocol import GateCancelled, GateRequest, InitMismatch
+from claudeops.logs import LogEvent
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from anyio.abc import TaskGroup
+
+    from claudeops.engine.channel import Channel
+    from claudeops.engine.control import Clocks, Control
+    from claudeops.engine.gate import Gate
+    from claudeops.engine.kit import Kit
+    from claudeops.engine.logfile import SessionLog
+    from claudeops.harness.protocol import Harness, Reader, Spec
+    from claudeops.logs import Logger
+
+DRAIN_SECONDS: Final = 5.0
+"""How long output is still read after the CLI has gone: a grandchild may hold the stream open for ever."""
+
+STDERR_SECONDS: Final = 1.0
+"""How long stderr is still read after the exit; it says why a CLI refused to start."""
+
+STDERR_TAIL_CHARACTERS: Final = 8192
+CLI_WARNINGS: Final = 10  # kinds of warnings of one session that leave an event
+CLI_WARNING_CHARACTERS: Final = 500
+_AUTH_STATUSES: Final = (401, 403)
+
+
+@dataclass(kw_only=True)
+class Conversation:
+    """One session's stream, from the opening to the exit."""
+
+    child: process.Child
+    channel: Channel
+    harness: Harness
+    spec: Spec
+    gate: Gate
+    sink: SessionLog
+    clocks: Clocks
+    control: Control
+    kit: Kit
+    log: Logger
+    tool_ends: list[ToolEnd] = field(default_factory=list)
+    events: list[NewEvent] = field(default_factory=list)
+    stderr_tail: str = ""
+    _reader: Reader = field(init=False)
+    _warned_of: set[str] = field(default_factory=set)  # kinds of the CLI's own warnings that left an event
+    _repaired: bool = False
+    _stderr_ended: anyio.Event = field(default_factory=anyio.Event)
+
+    def __post_init__(self) -> None:
+        self._reader = self.harness.reader()
+
+    async def run(self) -> int | None:
+        """Talk until the child has gone; return its exit status (negative: a signal).
+
+        Whatever happens, the child and its tree are gone when this returns or raises.
+        """
+        try:
+            async with anyio.create_task_group() as tasks:
+                # First on the channel's lock, so that nothing is sent before the opening.
+                tasks.start_soon(self._open)
+                tasks.start_soon(self._keep_stderr)
+                tasks.start_soon(self.clocks.watch, self.control)
+                tasks.start_soon(self._stop_when_asked)
+                await self._read(tasks)
+                await self._await_exit()
+                tasks.cancel_scope.cancel()
+        finally:
+            await self._clean_up()
+        return self.child.process.returncode
+
+    def transcript(self) -> Transcript:
+        """Return what the stream has said so far."""
+        return self._reader.close()
+
+    async def _open(self) -> None:
+        await self.channel.send(self.harness.opening(self.spec))
+        if not self.harness.capabilities.talks:
+            # It reads its input to the end before it begins.
+            await self.channel.close()
+
+    # --- reading --------------------------------------------------------------------------------------
+
+    async def _read(self, tasks: TaskGroup) -> None:
+        splitter = LineSplitter()
+        with anyio.CancelScope() as reading:
+            tasks.start_soon(self._bound_reading, reading)
+            try:
+                async for chunk in self.child.stdout:
+                    for line in splitter.push(chunk):
+                        await self._take(line, tasks)
+            except anyio.BrokenResourceError:
+                pass  # the child went away in the middle: what came is what there is
+        if (rest := splitter.flush()) is not None:
+            await self._take(rest, tasks)
+
+    async def _bound_reading(self, reading: anyio.CancelScope) -> None:
+        await self.child.process.wait()
+        reading.deadline = anyio.current_time() + DRAIN_SECONDS
+
+    async def _take(self, line: bytes, tasks: TaskGroup) -> None:
+        now = self.kit.clock.now()
+        redacted = self.kit.redactor.line(line)
+        self.sink.append(redacted, now)
+        self._check_sink()
+        self.clocks.frame()
+        asked = decode(line)
+        kept = asked if redacted is line else decode(redacted)
+        facts = self._reader.feed(kept)
+        for fact in facts:
+            self._note(fact, now)
+        if isinstance(asked, Frame):
+            self._heed(asked, tasks)
+        if any(isinstance(fact, ResultSeen) for fact in facts):
+            await self._after_result()
+
+    def _note(self, fact: StreamEvent, now: datetime) -> None:
+        match fact:
+            case SessionStarted():
+                self.log.info(LogEvent.SESSION_INITIALISED, api_key_source=fact.api_key_source, model=fact.model)
+            case ToolStarted():
+                self.clocks.tool_opened(fact.tool_use_id)
+            case ToolEnded():
+                self._note_tool_end(fact, now)
+            case ApiRetried() if fact.status in _AUTH_STATUSES:
+                # The CLI would go on trying for minutes with a key that was refused.
+                self.control.stop(StopCause.AUTH_REFUSED)
+            case LineMalformed():
+                self.log.warning(LogEvent.MALFORMED_LINE, line=fact.line, error=fact.reason)
+            case TurnStarted():
+                self.clocks.resume()
+            case CliWarned():
+                self._note_warning(fact)
+            case _:
+                pass
+
+    def _note_tool_end(self, fact: ToolEnded, now: datetime) -> None:
+        self.clocks.tool_closed(fact.tool_use_id)
+        self.tool_ends.append(ToolEnd(tool_use_id=fact.tool_use_id, ended_at=now, is_error=fact.is_error))
+        if self.harness.capabilities.gate and self.gate.ran_ungated(fact.tool_use_id, is_error=fact.is_error):
+            self._distrust(f"a tool call ran without the gate's yes ({fact.tool_use_id})")
+
+    def _note_warning(self, fact: CliWarned) -> None:
+        """Leave an event, once a kind: what the CLI warns of (another model than asked for) is no failure."""
+        kind = fact.subtype or "warning"
+        if kind in self._warned_of or len(self._warned_of) >= CLI_WARNINGS:
+            return
+        self._warned_of.add(kind)
+        message = f"The {self.harness.name} CLI warned: {kind}: {fact.message[:CLI_WARNING_CHARACTERS]}"
+        self.events.append(NewEvent(level=Level.WARNING, message=message, fingerprint=f"cli_warning:{kind}"))
+
+    def _heed(self, frame: Frame, tasks: TaskGroup) -> None:
+        signal = self.harness.signal(frame.body, self.spec)
+        match signal:
+            case GateRequest():
+                tasks.start_soon(self._answer, signal)
+            case GateCancelled():
+                self.gate.withdraw(signal.request_id)
+                self.log.warning(LogEvent.GATE_REQUEST_CANCELLED, request_id=signal.request_id)
+            case InitMismatch():
+                self.log.critical(LogEvent.INIT_MISMATCH, detail=signal.detail)
+                self._distrust(f"the CLI started with {signal.detail}")
+            case None:
+                pass
+
+    async def _answer(self, request: GateRequest) -> None:
+        await self.gate.answer(request, harness=self.harness, channel=self.channel)
+
+    def _distrust(self, why: str) -> None:
+        self.events.append(
+            NewEvent(level=Level.CRITICAL, message=f"Session stopped: {why}.", fingerprint="ungated_call")
+        )
+        self.control.stop(StopCause.UNGATED_CALL)
+
+    def _check_sink(self) -> None:
+        if self.sink.failed is not None and self.control.cause is None:
+            self.log.critical(LogEvent.LOG_WRITE_FAILED, path=str(self.sink.path), error=str(self.sink.failed))
+            self.events.append(
+                NewEvent(
+                    level=Level.CRITICAL,
+                    message=f"Session stopped: its log could not be written ({self.sink.failed.strerror}).",
+                    fingerprint="log_write_failed",
+                )
+            )
+            self.control.stop(StopCause.DISK_FULL)
+
+    # --- the result line ------------------------------------------------------------------------------
+
+    async def _after_result(self) -> None:
+        """Ask once more when the report is missing or invalid; else close stdin, or the CLI waits for ever."""
+        self.clocks.result()
+        transcript = self.transcript()
+        self.log.info(
+            LogEvent.RESULT_RECEIVED,
+            subtype=transcript.subtype,
+            is_error=transcript.is_error,
+            cost_usd=transcript.cost_usd,
+            num_turns=transcript.num_turns,
+        )
+        # A report that is on disk can be taken up after a crash; so first the disk, then what follows.
+        await self.sink.sync()
+        wrong = () if self._final(transcript) else shortcomings(transcript, self.kit.schema)
+        if not wrong:
+            await self.channel.close()
+            return
+        self._repaired = True
+        self.clocks.resume()
+        self.log.warning(LogEvent.REPAIR_REQUESTED, errors=list(wrong))
+        asked = self.harness.repair(wrong)
+        if asked is None or not await self.channel.send(asked):
+            self.clocks.result()
+
+    def _final(self, transcript: Transcript) -> bool:
+        possible = self.kit.repair_turn and self.harness.capabilities.repairs and not self._repaired
+        return not possible or transcript.is_error or self.control.cause is not None
+
+    # --- the end --------------------------------------------------------------------------------------
+
+    async def _await_exit(self) -> None:
+        """Wait for the exit of a child whose stream has ended."""
+        await self.channel.close()
+        if not await process.exited_within(self.child, self.kit.timeouts.result_grace):
+            self.control.stop(StopCause.RESULT_GRACE)
+            # The ladder ends with SIGKILL; what outlives that is in the kernel's hands, not worth a wait.
+            await process.exited_within(self.child, self.kit.timeouts.stop_grace + 2 * process.REAP_SECONDS)
+        with anyio.move_on_after(STDERR_SECONDS):
+            await self._stderr_ended.wait()
+
+    async def _stop_when_asked(self) -> None:
+        await self.control.asked()
+        self.log.warning(LogEvent.STOP_REQUESTED, cause=str(self.control.cause))
+        with anyio.CancelScope(shield=True):
+            await process.stop(
+                self.child,
+                self.channel,
+                interrupt=self.harness.interrupt(),
+                grace_seconds=self.kit.timeouts.stop_grace,
+            )
+
+    async def _clean_up(self) -> None:
+        with anyio.CancelScope(shield=True):
+            if not self.child.exited:
+                await process.kill(self.child)
+            strays = await process.sweep(self.child)
+            if strays:
+                self.log.warning(LogEvent.STRAY_PROCESSES, count=strays)
+            await self.channel.close()
+            await self.child.aclose()
+
+    async def _keep_stderr(self) -> None:
+        splitter = LineSplitter()
+        try:
+            async for chunk in self.child.stderr:
+                for line in splitter.push(chunk):
+                    self._take_stderr(line)
+        except anyio.BrokenResourceError:
+            pass
+        finally:
+            if (rest := splitter.flush()) is not None:
+                self._take_stderr(rest)
+            self._stderr_ended.set()
+
+    def _take_stderr(self, line: bytes) -> None:
+        text = self.kit.redactor.text(self.harness.kept_stderr(line.decode("utf-8", "replace")))
+        self.sink.append_stderr(text.encode("utf-8", "replace") + b"\n")
+        self.stderr_tail = f"{self.stderr_tail}{text}\n"[-STDERR_TAIL_CHARACTERS:]

@@ -1,0 +1,128 @@
+"""What a session amounts to once its process is gone: everything gathered, reduced to one `Ending`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from claudeops.domain.model import (
+    STRUCTURED_OUTPUT_TOOL,
+    Ending,
+    Extraction,
+    ExtractionMethod,
+    Level,
+    NewEvent,
+    Outcome,
+    ToolEnd,
+)
+from claudeops.domain.outcome import Exit, judge
+from claudeops.domain.report import extract
+
+if TYPE_CHECKING:
+    from claudeops.domain.model import Session
+    from claudeops.domain.outcome import StopCause
+    from claudeops.domain.stream import Transcript
+    from claudeops.engine.kit import Kit
+    from claudeops.harness.protocol import Harness
+
+_NO_REPORT: Final = Extraction(method=ExtractionMethod.NONE, report=None)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Gathered:
+    """What a conversation leaves behind."""
+
+    harness: Harness
+    transcript: Transcript
+    exit_code: int | None  # None: the process could not be reaped
+    stop: StopCause | None  # why we stopped it, if we did
+    allowed: frozenset[str]  # tool_use_ids that got the gate's yes
+    tool_ends: tuple[ToolEnd, ...]
+    events: tuple[NewEvent, ...]
+    stderr_tail: str
+
+
+def never_started(session: Session, why: str, kit: Kit, started: float) -> Ending:
+    """Return the ending of a session whose process never ran. ``started`` is the clock's monotonic reading."""
+    return Ending(
+        session_id=session.id,
+        attempt=session.attempt,
+        outcome=Outcome.SPAWN_FAILED,
+        error=kit.redactor.text(why),
+        extraction=_NO_REPORT,
+        ended_at=kit.clock.now(),
+        duration_ms=_since(started, kit),
+        calls_ran=0,
+    )
+
+
+def conclude(session: Session, gathered: Gathered, kit: Kit, started: float) -> Ending:
+    """Return the ending of a session that ran. ``started`` is the clock's monotonic reading."""
+    transcript = gathered.transcript
+    extraction = extract(transcript, kit.schema, legacy_markers=kit.legacy_markers)
+    judgement = judge(
+        transcript,
+        Exit(
+            code=gathered.exit_code,
+            stop=gathered.stop,
+            stderr_tail=gathered.stderr_tail,
+            stderr_is_noted=gathered.harness.stderr_is_noted,
+            stderr_notes=gathered.harness.stderr_notes(gathered.stderr_tail),
+        ),
+        heuristics=kit.hang_heuristics,
+        has_report=extraction.report is not None,
+        background_tasks_disabled=kit.background_tasks_off,
+    )
+    return Ending(
+        session_id=session.id,
+        attempt=session.attempt,
+        outcome=judgement.outcome,
+        extraction=extraction,
+        ended_at=kit.clock.now(),
+        duration_ms=_since(started, kit),
+        calls_ran=_calls_ran(gathered),
+        exit_code=gathered.exit_code,
+        error_category=judgement.category,
+        failure_kind=judgement.failure_kind,
+        error=judgement.error,
+        cli_session_id=transcript.session_id,
+        api_key_source=transcript.api_key_source,
+        num_turns=transcript.num_turns,
+        input_tokens=transcript.input_tokens if transcript.result_seen else None,
+        output_tokens=transcript.output_tokens if transcript.result_seen else None,
+        cost_usd=transcript.cost_usd,
+        response=transcript.text or None,
+        tool_calls_seen=transcript.tool_calls_seen,
+        malformed_lines=transcript.malformed_lines,
+        warnings=judgement.warnings,
+        stderr_tail=gathered.stderr_tail or None,
+        tool_ends=gathered.tool_ends,
+        events=(*gathered.events, *_degradations(extraction)),
+    )
+
+
+def _calls_ran(gathered: Gathered) -> int:
+    """Count the calls that ran, which is the evidence behind *healthy*: delivering the report is no look at anything.
+
+    With a gate: allowed by us, and a result came. Without one there is only the CLI's word for it: a result came in
+    the transcript, and it does not say that its own rules refused the call.
+    """
+    transcript = gathered.transcript
+    ran = {end.tool_use_id for end in gathered.tool_ends}
+    if gathered.harness.capabilities.gate:
+        ran &= gathered.allowed
+    else:
+        ran -= {denial.tool_use_id for denial in transcript.permission_denials}
+    return len(ran - {key for key, call in transcript.tool_calls.items() if call.name == STRUCTURED_OUTPUT_TOOL})
+
+
+def _degradations(extraction: Extraction) -> tuple[NewEvent, ...]:
+    return tuple(
+        NewEvent(level=Level.WARNING, message=f"Report {warning}", fingerprint="report_degraded")
+        for warning in extraction.warnings
+        if warning.startswith("degraded:")
+    )
+
+
+def _since(started: float, kit: Kit) -> int:
+    return round((kit.clock.monotonic() - started) * 1000)

@@ -1,0 +1,74 @@
+"""What all sessions of one daemon share, handed in whole by the composition root."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from claudeops.domain.model import EscalationRules, ToolCall, Verdict
+    from claudeops.domain.redact import Redactor
+    from claudeops.domain.report import ReportSchema
+    from claudeops.engine.control import Timeouts
+    from claudeops.engine.ports import Clock, Store
+    from claudeops.engine.workspace import Workspace
+    from claudeops.harness.protocol import CredentialKind, Harness
+    from claudeops.logs import Logger
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TierSetup:
+    """A tier as the engine runs it."""
+
+    number: int
+    name: str
+    template: str  # the fixed task text
+    tools: tuple[str, ...]  # the tools that exist in its sessions
+    judge: Callable[[ToolCall, Workspace], Verdict]
+    needs_gate: bool = True  # its policy judges single calls: a harness without a gate needs the operator's word
+    read_only: bool = True  # its policy lets it change nothing
+    max_turns: int
+    max_budget_usd: float
+    action_kinds: tuple[str, ...] = ()
+    passed_env: Mapping[str, str] = field(default_factory=dict)
+    template_home: Path | None = None  # copied into each session's home
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ModelAccess:
+    """How sessions reach the model API. The secret goes to the CLI through a descriptor, never by environment."""
+
+    base_url: str | None = None
+    credential: CredentialKind | None = None
+    secret: str | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Kit:
+    """The adapters, values and limits that a session is run with."""
+
+    store: Store
+    clock: Clock
+    log: Logger
+    redactor: Redactor
+    schema: ReportSchema
+    harnesses: Mapping[str, Harness]
+    binaries: Mapping[str, Path]  # by harness, of those that some tier uses
+    tiers: Mapping[int, TierSetup]
+    rules: EscalationRules
+    access: ModelAccess
+    timeouts: Timeouts
+    sessions_dir: Path  # workspaces are made below it
+    repos_dir: Path
+    timezone: str
+    path: str  # PATH of every child
+    memory_budget_tokens: int
+    legacy_markers: bool = True
+    hang_heuristics: bool = True
+    repair_turn: bool = True
+    mcp_config: Path | None = None
+    allow_ungated: tuple[str, ...] = ()  # harnesses without a gate that may run all the same
+    background_tasks_off: bool = False  # the operator says that no CLI leaves tasks in the background

@@ -1,0 +1,175 @@
+"""A session's files: raw redacted NDJSON, an arrival index beside it, and stderr.
+
+Writing happens on a thread of its own, so that the reader of the child's output never waits for a disk. Lines that
+arrived together are written together. Order of writes: the lines' bytes before their index entries, so that an
+index entry never points at nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Self
+
+import anyio
+import anyio.to_thread
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import datetime
+    from pathlib import Path
+
+FLUSH_SECONDS: Final = 30.0
+"""How long a session waits for its own lines to reach the disk before it goes on without."""
+
+_STDERR_LIMIT_BYTES: Final = 16 * 1024 * 1024
+_UNSYNCED_BYTES: Final = 8 * 1024 * 1024
+"""So much is written before the disk is asked to keep it; it bounds what the last `SessionLog.sync` waits for."""
+
+_NEW_FILE: Final = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+_READABLE: Final = 0o666  # what the umask leaves of it
+
+
+@dataclass(frozen=True, slots=True)
+class _Lines:
+    contents: Sequence[bytes]
+    arrived_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class _Stderr:
+    content: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class _Sync:
+    done: threading.Event
+
+
+class SessionLog:
+    """Append-only files of one session; opened exclusively, never over an existing file."""
+
+    def __init__(self, path: Path) -> None:
+        """Open ``path``, ``path.index`` and ``path.stderr``; raises `OSError` (`FileExistsError` included)."""
+        self.path = path
+        self.failed: OSError | None = None  # the first write that went wrong; nothing is written after it
+        self._todo: queue.SimpleQueue[_Lines | _Stderr | _Sync | None] = queue.SimpleQueue()
+        self._files: list[int] = []
+        try:
+            for suffix in (".ndjson", ".index", ".stderr"):
+                self._files.append(os.open(path.with_suffix(suffix), _NEW_FILE, _READABLE))
+        except OSError:
+            self._close_files()
+            raise
+        self._lines = 0
+        self._offset = 0
+        self._unsynced = 0  # bytes
+        self._stderr_bytes = 0
+        self._thread = threading.Thread(target=self._work, name=f"log-{path.stem}", daemon=True)
+        self._thread.start()
+
+    def append(self, line: bytes, arrived_at: datetime) -> None:
+        """Take one redacted line without its terminator. Never blocks, never raises."""
+        self.extend((line,), arrived_at)
+
+    def extend(self, lines: Sequence[bytes], arrived_at: datetime) -> None:
+        """Take redacted lines without their terminators, which nobody changes any more. Never blocks, never raises.
+
+        Lines that arrived together are best given together: they cost one write, and one entry each.
+        """
+        if lines:
+            self._todo.put(_Lines(lines, arrived_at))
+
+    def append_stderr(self, content: bytes) -> None:
+        """Take redacted stderr. Never blocks, never raises."""
+        self._todo.put(_Stderr(content))
+
+    async def sync(self) -> None:
+        """Wait until everything taken so far is on disk (fsync), or failed; at most `FLUSH_SECONDS`."""
+        done = threading.Event()
+        self._todo.put(_Sync(done))
+        await anyio.to_thread.run_sync(done.wait, FLUSH_SECONDS)
+
+    async def aclose(self) -> None:
+        """Write what is left, fsync, close. Bounded by `FLUSH_SECONDS`."""
+        with anyio.CancelScope(shield=True):
+            self._todo.put(None)
+            await anyio.to_thread.run_sync(self._thread.join, FLUSH_SECONDS)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    # --- on the writer's thread -----------------------------------------------------------------------
+
+    def _work(self) -> None:
+        while (item := self._todo.get()) is not None:
+            try:
+                if isinstance(item, _Sync):
+                    self._fsync()
+                elif self.failed is None:
+                    self._write(item)
+            except OSError as error:
+                self.failed = error
+            finally:
+                if isinstance(item, _Sync):
+                    item.done.set()
+        with suppress(OSError):
+            self._fsync()
+        self._close_files()
+
+    def _write(self, item: _Lines | _Stderr) -> None:
+        if isinstance(item, _Lines):
+            self._write_lines(item)
+            return
+        room = _STDERR_LIMIT_BYTES - self._stderr_bytes
+        if room > 0:
+            _write_all(self._files[2], item.content[:room])
+            self._stderr_bytes += len(item.content)
+
+    def _write_lines(self, item: _Lines) -> None:
+        ndjson, index, _ = self._files
+        content = b"\n".join(item.contents)  # of one line that line itself: a long one is not copied
+        _write_all(ndjson, content, b"\n")
+        _write_all(index, self._entries(item))
+        self._lines += len(item.contents)
+        self._offset += len(content) + 1
+        self._unsynced += len(content) + 1
+        if self._unsynced >= _UNSYNCED_BYTES:
+            os.fdatasync(ndjson)
+            self._unsynced = 0
+
+    def _entries(self, item: _Lines) -> bytes:
+        """Return the index entries of lines that are about to be counted."""
+        arrived = item.arrived_at.isoformat(timespec="microseconds")
+        offset = self._offset
+        entries: list[str] = []
+        for number, line in enumerate(item.contents, self._lines + 1):
+            entries.append(f"{number}\t{offset}\t{arrived}\n")
+            offset += len(line) + 1
+        return "".join(entries).encode()
+
+    def _fsync(self) -> None:
+        for file in self._files:
+            os.fsync(file)
+        self._unsynced = 0
+
+    def _close_files(self) -> None:
+        for file in self._files:
+            with suppress(OSError):
+                os.close(file)
+
+
+def _write_all(file: int, *parts: bytes) -> None:
+    """Write parts one behind the other; a disk that is nearly full may take less than it is given."""
+    written = os.writev(file, parts)
+    for part in parts:
+        rest = memoryview(part)[written:]
+        written = max(written - len(part), 0)
+        while rest:
+            rest = rest[os.write(file, rest) :]

@@ -1,0 +1,168 @@
+"""Every port of the engine, with what its adapters promise.
+
+Each port has one contract suite in ``tests/contract`` that runs over the fake and the real adapter.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from datetime import datetime
+
+    from claudeops.domain.amendment import Amended, Refused
+    from claudeops.domain.model import (
+        Ending,
+        EscalationRules,
+        Finished,
+        Memory,
+        NewSession,
+        Owner,
+        Session,
+        SkipReason,
+        Suppressed,
+        ToolCall,
+        Verdict,
+    )
+
+
+class Clock(Protocol):
+    """Time, injected so that tests own it."""
+
+    def now(self) -> datetime:
+        """Return the wall clock, timezone-aware UTC. May jump."""
+
+    def monotonic(self) -> float:
+        """Return seconds that never go back; durations come from here."""
+
+
+class Store(Protocol):
+    """The database. Every method is one transaction, or a read.
+
+    Every method may raise `DatabaseUnavailableError` (locked, full, unreachable: the same call may work
+    later) and bounds its own wait. A cancelled caller never cuts a transaction: it is committed whole or
+    not at all. Methods that take ``attempt`` raise `StaleAttemptError`, and write nothing, when the row's
+    attempt is another one or the row has ended.
+    """
+
+    async def enqueue(self, new: NewSession, *, rules: EscalationRules, now: datetime) -> Session | Suppressed:
+        """Queue a chain's first session, unless maximum tier, dry run or cooldown forbid it.
+
+        What is suppressed leaves an event and no row. A root's ``root_session_id`` is its own id.
+        """
+
+    async def fire(
+        self, schedule: str, due_at: datetime, new: NewSession, *, rules: EscalationRules, now: datetime
+    ) -> Session | SkipReason | None:
+        """Record that ``schedule`` was due and queue its chain, in one transaction.
+
+        Returns the queued session; or the reason why none was queued (a chain that this schedule started
+        has a session that has not ended), which is recorded; or ``None`` when this very fire
+        (``schedule``, ``due_at``) was recorded before, in which case nothing is written.
+        """
+
+    async def claim(
+        self,
+        owner: Owner,
+        *,
+        rules: EscalationRules,
+        now: datetime,
+        cli_session_id: Callable[[], str],
+        log_path: Callable[[int], str],
+        chain: int | None = None,
+        tiers: Sequence[int] | None = None,
+    ) -> Session | None:
+        """Take the oldest queued session that is due: ``running``, attempt + 1, owner, ids, ``started_at``.
+
+        Two claimers get two sessions, never the same one. ``chain`` restricts to one root, ``tiers`` to
+        some tiers. A row that the rules forbid by now (dry run switched on, maximum tier lowered) ends as
+        ``blocked`` with its reason and event, and the next one is tried. ``None``: nothing to do.
+        """
+
+    async def record_call(
+        self,
+        session: Session,
+        call: ToolCall,
+        verdict: Verdict,
+        *,
+        shown_input: str,
+        rules: EscalationRules,
+        requested_at: datetime,
+        now: datetime,
+    ) -> Verdict:
+        """Write a tool call with its verdict before the answer goes out; return the verdict that counts.
+
+        An allow that carries actions is checked against the cooldown ledger in the same transaction: over
+        the limit it becomes a deny (recorded as such, with a warning event), within it the actions are reserved
+        (``success`` null until `finish` settles them). ``shown_input`` is the redacted JSON to store.
+        """
+
+    async def finish(self, ending: Ending, *, rules: EscalationRules) -> Finished:
+        """End a session and write everything that follows from it, in one transaction.
+
+        Session row, events, memories merged, service checks, tool ends, ledger settled, spend booked,
+        decision, and the next tier's queued session.
+        """
+
+    async def amend(self, ending: Ending) -> Amended | Refused:
+        """Write what a session's log says and the database does not know yet, in one transaction.
+
+        For a session that has ended without its log having been taken up (a ``lost`` one), or not wholly.
+        ``ending.ended_at`` is the time that everything gets which is written; later than the row's own end it
+        is that. Each part is written once, however often this is called:
+
+        - the report (method, summary, events, memories, service checks), when the row has none;
+        - cost and settled spend, when the row's cost is unknown;
+        - with either of them, or when the row was never told of its stream: response, tokens, turns,
+          counters, warnings;
+        - results of tool calls that show none, and the actions that were settled as never seen to end.
+
+        What was settled stays: outcome, error, decision, end, exit. Nothing follows: no decision, no next
+        session, no cooldown counter cleared. What is known from later sessions outranks what is told late:
+        it moves no ``last_seen`` or ``updated_at`` back, reopens no condition that is over and contradicts no
+        memory that was confirmed since.
+
+        Refuses with `UNKNOWN_SESSION`, `NOT_ENDED` or `OTHER_SESSION` (``ending.cli_session_id`` is not the
+        row's). After a `finish` with the same ending it changes nothing.
+        """
+
+    async def allowed_calls(self, session_id: int) -> frozenset[str]:
+        """Return the ``tool_use_id`` of every call of a session that the gate allowed."""
+
+    async def reconcile(self, owner: Owner, *, now: datetime, alive: Callable[[Owner], bool]) -> Sequence[Session]:
+        """Register ``owner``; end the running sessions of dead owners as ``lost``, each with an event.
+
+        Returns the sessions that were ended.
+        """
+
+    async def depart(self, owner: Owner) -> None:
+        """Remove ``owner`` from the running instances."""
+
+    async def memories(self, limit: int = 500) -> Sequence[Memory]:
+        """Return active memories, best first."""
+
+    async def session(self, session_id: int) -> Session | None:
+        """Return one row."""
+
+    async def chain(self, root_session_id: int) -> Sequence[Session]:
+        """Return a chain's sessions, oldest first."""
+
+    async def last_fire(self, schedule: str) -> datetime | None:
+        """Return the latest recorded due time of a schedule."""
+
+    async def queued(self) -> int:
+        """Return the number of queued sessions that are not ended."""
+
+    async def close(self) -> None:
+        """Finish what is under way and let go of the database; bounded, and safe to call twice."""
+
+
+class Dispatcher(Protocol):
+    """Tells a node that there may be something to claim. The row is the truth, this is only the wake-up."""
+
+    async def announce(self) -> None:
+        """Say that a session was queued. Never raises for a lost wake-up: a waiter looks again by itself."""
+
+    async def wait(self) -> None:
+        """Return soon after an `announce`, and at the latest after the dispatcher's own interval (1 s)."""

@@ -1,0 +1,259 @@
+"""One session, from its claimed row to its ending: a single straight line."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import anyio
+
+from claudeops.domain.memory import select
+from claudeops.domain.prompt import Facts, Prompt, render
+from claudeops.engine import harness_files
+from claudeops.engine import workspace as workspaces
+from claudeops.engine.channel import Channel
+from claudeops.engine.control import Clocks, Control
+from claudeops.engine.conversation import Conversation
+from claudeops.engine.ending import Gathered, conclude, never_started
+from claudeops.engine.gate import Gate
+from claudeops.engine.logfile import SessionLog
+from claudeops.engine.process import Child, spawn
+from claudeops.engine.tree import SESSION_MARK, session_mark
+from claudeops.errors import DatabaseUnavailableError, HarnessError
+from claudeops.harness.protocol import Spec
+from claudeops.harness.registry import ungated_refusal
+from claudeops.logs import LogEvent
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from claudeops.domain.model import Ending, Memory, Session, ToolCall
+    from claudeops.engine.kit import Kit, TierSetup
+    from claudeops.engine.workspace import Workspace
+    from claudeops.harness.protocol import Command, Harness
+    from claudeops.logs import Logger
+
+_REMOVE_SECONDS: Final = 30.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SessionRunner:
+    """Runs claimed sessions. Holds no state of its own: everything of one session is local to `run`."""
+
+    kit: Kit
+
+    async def run(self, session: Session, control: Control) -> Ending:
+        """Run one session to its end; what goes wrong on the way is part of the ending, not an exception.
+
+        When this returns, or is cancelled, no process of the session is left and its workspace is gone.
+        """
+        kit = self.kit
+        log = kit.log.bind(session_id=session.id, chain=session.root_session_id, tier=session.tier)
+        started = kit.clock.monotonic()
+        root = kit.sessions_dir / f"{session.id:06d}"
+        try:
+            tier, harness = _chosen(session, kit)
+            workspace = await workspaces.create(root, template_home=tier.template_home)
+            async with SessionLog(Path(session.log_path or "")) as sink:
+                gathered = await self._converse(session, tier, harness, workspace, sink=sink, control=control, log=log)
+        except (OSError, HarnessError) as error:
+            return never_started(session, str(error), kit, started)
+        finally:
+            with anyio.CancelScope(shield=True), anyio.move_on_after(_REMOVE_SECONDS):
+                if (left := await workspaces.remove(root)) is not None:
+                    log.error(LogEvent.WORKSPACE_NOT_REMOVED, path=str(root), error=str(left))
+        return conclude(session, gathered, kit, started)
+
+    async def _converse(
+        self,
+        session: Session,
+        tier: TierSetup,
+        harness: Harness,
+        workspace: Workspace,
+        *,
+        sink: SessionLog,
+        control: Control,
+        log: Logger,
+    ) -> Gathered:
+        kit = self.kit
+        spec, command, child = await self._spawn(session, tier, workspace, harness)
+        log.info(LogEvent.SESSION_SPAWNED, pid=child.pid, cli_session_id=session.cli_session_id)
+        gate = Gate(
+            session=session,
+            judge=lambda call: tier.judge(call, workspace),
+            rules=kit.rules,
+            store=kit.store,
+            clock=kit.clock,
+            show_input=self._shown,
+            log=log,
+        )
+        conversation = Conversation(
+            child=child,
+            channel=Channel(child.stdin),
+            harness=harness,
+            spec=spec,
+            gate=gate,
+            sink=sink,
+            clocks=Clocks(limits=kit.timeouts, monotonic=kit.clock.monotonic),
+            control=control,
+            kit=kit,
+            log=log,
+        )
+        exit_code = await conversation.run()
+        transcript = conversation.transcript()
+        if command.last_message is not None:
+            left = await harness_files.last_message(command.last_message)
+            transcript = harness.with_last_message(transcript, kit.redactor.text(left or ""))
+        return Gathered(
+            harness=harness,
+            transcript=transcript,
+            exit_code=exit_code,
+            stop=control.cause,
+            allowed=frozenset(gate.allowed),
+            tool_ends=tuple(conversation.tool_ends),
+            events=tuple(conversation.events),
+            stderr_tail=conversation.stderr_tail,
+        )
+
+    async def _spawn(
+        self, session: Session, tier: TierSetup, workspace: Workspace, harness: Harness
+    ) -> tuple[Spec, Command, Child]:
+        prompt = render(
+            tier.template,
+            facts=self._facts(session, tier, workspace),
+            memories=await self._memories(),
+            request=session.prompt_text,
+            handover=session.context,
+        )
+        mark = session_mark(self.kit.sessions_dir, session.id, session.attempt)
+        # Where no descriptor is read, the daemon's own key goes nowhere.
+        secret = self.kit.access.secret if harness.capabilities.key_by_descriptor else None
+        with _credential(secret) as descriptor:
+            spec = self._spec(session, tier, workspace, prompt=prompt, mark=mark, descriptor=descriptor)
+            command = harness.command(spec)
+            await harness_files.prepare(command)
+            child = await spawn(
+                command,
+                cwd=workspace.workdir,
+                mark=mark,
+                pass_fds=() if descriptor is None else (descriptor,),
+            )
+        return spec, command, child
+
+    def _spec(
+        self,
+        session: Session,
+        tier: TierSetup,
+        workspace: Workspace,
+        *,
+        prompt: Prompt,
+        mark: str,
+        descriptor: int | None,
+    ) -> Spec:
+        kit = self.kit
+        ours = {
+            SESSION_MARK: mark,
+            "CLAUDEOPS_TIER": str(tier.number),
+            "CLAUDEOPS_DRY_RUN": str(kit.rules.dry_run).lower(),
+            "CLAUDEOPS_STATE_DIR": str(workspace.state_dir),
+            "CLAUDEOPS_REPOS_DIR": str(kit.repos_dir),
+        }
+        return Spec(
+            binary=str(kit.binaries[session.harness]),
+            model=session.model,
+            cli_session_id=session.cli_session_id or "",
+            schema_text=kit.schema.minified,
+            task=prompt.task,
+            system=prompt.system,
+            tools=tier.tools,
+            max_turns=tier.max_turns,
+            max_budget_usd=tier.max_budget_usd,
+            home=str(workspace.home),
+            workdir=str(workspace.workdir),
+            tmpdir=str(workspace.tmpdir),
+            state_dir=str(workspace.state_dir),
+            read_only=tier.read_only or kit.rules.dry_run,
+            path=kit.path,
+            passed_env={**tier.passed_env, **ours},
+            base_url=kit.access.base_url,
+            credential=None if descriptor is None else kit.access.credential,
+            credential_fd=descriptor,
+            mcp_config=None if kit.mcp_config is None else str(kit.mcp_config),
+        )
+
+    def _facts(self, session: Session, tier: TierSetup, workspace: Workspace) -> Facts:
+        kit = self.kit
+        return Facts(
+            now=kit.clock.now(),
+            timezone=kit.timezone,
+            tier=tier.number,
+            tier_name=tier.name,
+            max_tier=kit.rules.max_tier,
+            dry_run=kit.rules.dry_run,
+            repos_dir=str(kit.repos_dir),
+            repositories=_repositories(kit.repos_dir),
+            workdir=str(workspace.workdir),
+            state_dir=str(workspace.state_dir),
+            session_id=session.id,
+            chain_id=session.root_session_id,
+            actions=tier.action_kinds,
+            limits=kit.rules.limits,
+            max_turns=tier.max_turns,
+            max_budget_usd=tier.max_budget_usd,
+            time_limit_seconds=kit.timeouts.session,
+        )
+
+    async def _memories(self) -> Sequence[Memory]:
+        try:
+            found = await self.kit.store.memories()
+        except DatabaseUnavailableError as error:
+            # A session without memories is worth more than none.
+            self.kit.log.error(LogEvent.DATABASE_UNAVAILABLE, while_doing="memories", error=str(error))
+            return ()
+        return select(found, self.kit.memory_budget_tokens)
+
+    def _shown(self, call: ToolCall) -> str:
+        return self.kit.redactor.line(json.dumps(dict(call.input), default=str).encode()).decode()
+
+
+def _chosen(session: Session, kit: Kit) -> tuple[TierSetup, Harness]:
+    """Return what the row asks for; raises `HarnessError`. The row may be older than the settings."""
+    tier, harness = kit.tiers.get(session.tier), kit.harnesses.get(session.harness)
+    if tier is None:
+        raise HarnessError(f"tier {session.tier} is not configured")
+    if harness is None or session.harness not in kit.binaries:
+        raise HarnessError(f"no tier is configured to run on {session.harness}, so no such CLI was looked for")
+    if tier.needs_gate and (refusal := ungated_refusal(harness, allowed=kit.allow_ungated, tier=session.tier)):
+        raise HarnessError(refusal)
+    binary = kit.binaries[session.harness]
+    if not binary.exists():
+        raise HarnessError(f"{session.harness.capitalize()} CLI not found: {binary}")
+    return tier, harness
+
+
+def _repositories(repos_dir: Path) -> tuple[str, ...]:
+    try:
+        return tuple(sorted(entry.name for entry in repos_dir.iterdir() if not entry.name.startswith(".")))
+    except OSError:
+        return ()
+
+
+@contextlib.contextmanager
+def _credential(secret: str | None) -> Iterator[int | None]:
+    """Give the read end of a pipe that holds the secret: the CLI drains it at its start, no tool inherits it."""
+    if secret is None:
+        yield None
+        return
+    reading, writing = os.pipe()
+    try:
+        try:
+            os.write(writing, secret.encode())
+        finally:
+            os.close(writing)
+        yield reading
+    finally:
+        os.close(reading)

@@ -1,0 +1,60 @@
+"""Everything that should not happen, as one tree.
+
+::
+
+    ClaudeopsError
+    ├── ConfigurationError      a setting, schema, prompt or binary is wrong          exit 78
+    │   ├── MissingInputError   a file that the operator named is not there          exit 78
+    │   └── NewerDatabaseError  the database was written by a newer claudeops          exit 78
+    ├── AlreadyRunningError     another daemon owns this database                     exit 75
+    ├── HarnessError            a session's CLI cannot be driven as asked
+    │   └── SpawnError          the child process could not be started
+    └── StoreError              the database did not take or give what was asked
+        ├── DatabaseUnavailableError  not reachable, locked or full: worth another try   exit 69
+        └── StaleAttemptError   a write of a session that somebody else has claimed since
+
+What may happen (a session that times out, a report that does not validate) is a value in
+``claudeops.domain.model``, not an exception.
+"""
+
+from __future__ import annotations
+
+
+class ClaudeopsError(Exception):
+    """Something in claudeops went wrong; ``str()`` is one sentence for the operator."""
+
+
+class ConfigurationError(ClaudeopsError):
+    """A setting is wrong; the sentence names the variable and the remedy."""
+
+
+class MissingInputError(ConfigurationError):
+    """A file that the operator named is not there."""
+
+
+class NewerDatabaseError(ConfigurationError):
+    """The database was migrated by a newer claudeops; the sentence names the backup."""
+
+
+class AlreadyRunningError(ClaudeopsError):
+    """Another daemon holds the lock of this database."""
+
+
+class HarnessError(ClaudeopsError):
+    """A session's CLI cannot be driven as asked."""
+
+
+class SpawnError(HarnessError):
+    """The child process could not be started."""
+
+
+class StoreError(ClaudeopsError):
+    """The database did not take or give what was asked."""
+
+
+class DatabaseUnavailableError(StoreError):
+    """The database is not reachable, locked or full; the same call may work later."""
+
+
+class StaleAttemptError(StoreError):
+    """A write for an attempt of a session that is no longer the current one."""

@@ -1,0 +1,90 @@
+"""What the harnesses have in common: the environment of a child, and the answers of a CLI that asks nothing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from claudeops.domain.stream import TranscriptBuilder
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from claudeops.domain.model import Verdict
+    from claudeops.domain.stream import Transcript
+    from claudeops.harness.protocol import GateRequest, HarnessSignal, Reader, Spec
+
+REPORT_REQUEST: Final = (
+    "Your last message is the report of this session: one JSON object that matches the schema you were given, and "
+    "nothing else around it. Report only what you have really seen in this session."
+)
+
+
+class BaseHarness:
+    """A CLI that is started with one task and then left to itself."""
+
+    stderr_is_noted: ClassVar[bool] = False
+
+    def reader(self) -> Reader:
+        """Return a reader of stream-json, which knows Claude's frames and caliban's."""
+        return TranscriptBuilder()
+
+    def signal(self, frame: Mapping[str, object], spec: Spec) -> HarnessSignal | None:  # noqa: ARG002 - the protocol's
+        """Return nothing: it asks nothing."""
+        return None
+
+    def answer(self, request: GateRequest, verdict: Verdict) -> bytes:  # noqa: ARG002 - the protocol's
+        """Return nothing: it has not asked."""
+        return b""
+
+    def interrupt(self) -> bytes | None:
+        """Return nothing: it heeds signals only."""
+        return None
+
+    def repair(self, errors: tuple[str, ...]) -> bytes | None:  # noqa: ARG002 - the protocol's
+        """Return nothing: its input has ended."""
+        return None
+
+    def with_last_message(self, transcript: Transcript, text: str) -> Transcript:  # noqa: ARG002 - the protocol's
+        """Return the transcript: the stream says everything."""
+        return transcript
+
+    def kept_stderr(self, line: str) -> str:
+        """Return the line."""
+        return line
+
+    def stderr_notes(self, stderr: str) -> tuple[str, ...]:  # noqa: ARG002 - the protocol's
+        """Return nothing."""
+        return ()
+
+
+def environment(spec: Spec, own: Mapping[str, str]) -> dict[str, str]:
+    """Return a child's whole environment: what is passed, then the CLI's ``own``, then what no one may change."""
+    return {
+        **spec.passed_env,
+        **own,
+        "HOME": spec.home,
+        "PATH": spec.path,
+        "SHELL": "/bin/bash",
+        "TMPDIR": spec.tmpdir,
+        "GIT_TERMINAL_PROMPT": "0",
+        "PAGER": "cat",
+        "GIT_PAGER": "cat",
+    }
+
+
+def one_message(spec: Spec, *closing: str) -> str:
+    """Return system text and task as one message, for a CLI that has no other place for system text.
+
+    The system text holds words of models and of what they have read. Its delimiters carry the session's own id,
+    which was not known to anybody who wrote those words, so nothing in it can end it and go on as the task.
+    """
+    tag = f"system-text-{spec.cli_session_id}"
+    return "\n\n".join(
+        (
+            f"Between the two lines that say {tag} stands the context of this session; read it as a system prompt.",
+            f"<{tag}>\n{spec.system}\n</{tag}>",
+            "The task:",
+            spec.task,
+            *closing,
+        )
+    )

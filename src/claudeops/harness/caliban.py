@@ -1,0 +1,71 @@
+"""The ``caliban`` CLI: Claude-like frames, exit codes of its own, no gate.
+
+Flags, frames and exit codes by its own documents and source (github.com/caliban-ai/caliban, ADR 0025 and 0029).
+It reads its stdin to the end before it starts, so nothing can be said to it later; of the signals it heeds SIGINT
+alone. In headless mode a tool that no rule allows is denied.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Final
+
+from claudeops.harness.base import REPORT_REQUEST, BaseHarness, environment, one_message
+from claudeops.harness.protocol import Capabilities, Command
+
+if TYPE_CHECKING:
+    from claudeops.harness.protocol import Spec
+
+_PROVIDERS: Final = frozenset({"anthropic", "openai", "google"})
+
+
+class CalibanHarness(BaseHarness):
+    """Harness for the ``caliban`` CLI; stateless."""
+
+    name: Final = "caliban"
+    capabilities: Final = Capabilities(
+        gate=False,
+        talks=False,
+        interrupts=False,
+        repairs=False,
+        own_session_id=False,
+        system_prompt=False,
+        key_by_descriptor=False,
+        limits_turns=True,
+        limits_spending=True,
+        tells_cost=True,
+    )
+
+    def command(self, spec: Spec) -> Command:
+        """Return the command line (flags only) and the child's whole environment.
+
+        The tier's tools are allowed by name. Nobody is asked about a single call: that is what it means to run
+        without a gate.
+        """
+        argv = [
+            spec.binary,
+            "-p",
+            *("--input-format", "stream-json"),
+            *("--output-format", "stream-json"),
+            *_model(spec.model),
+            *("--max-turns", str(spec.max_turns)),
+            *("--max-budget-usd", f"{spec.max_budget_usd:g}"),
+            # Inline: what begins with a brace is not taken for a path.
+            *("--json-schema", spec.schema_text),
+            # The operator's own settings in the session's home, never those of a hostile working directory.
+            *("--setting-sources", "user"),
+        ]
+        for tool in spec.tools:
+            argv += ["--allow", tool]
+        return Command(argv=tuple(argv), env=environment(spec, {}))
+
+    def opening(self, spec: Spec) -> bytes:
+        """Return one user frame; a key more, or Claude's envelope, would be refused with exit code 64."""
+        text = one_message(spec, REPORT_REQUEST)
+        return json.dumps({"type": "user", "content": text}, separators=(",", ":")).encode() + b"\n"
+
+
+def _model(model: str) -> tuple[str, ...]:
+    """Return the flags for ``model``, or for ``provider/model`` as the CLI's own frames spell it."""
+    provider, _, name = model.partition("/")
+    return ("--provider", provider, "--model", name) if provider in _PROVIDERS and name else ("--model", model)

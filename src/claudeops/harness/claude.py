@@ -1,0 +1,226 @@
+"""The ``claude`` CLI, driven by its control protocol over stdin and stdout.
+
+Observed with CLI 2.1.197 and 2.1.329. The gate is the ``PreToolUse`` hook callback of the control protocol:
+unlike hook scripts it fails closed (no answer, a late answer or a dead host: the tool does not run).
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Final
+
+from claudeops.domain.model import STRUCTURED_OUTPUT_TOOL, ToolCall, VerdictKind
+from claudeops.harness.base import BaseHarness, environment
+from claudeops.harness.protocol import (
+    Capabilities,
+    Command,
+    CredentialKind,
+    GateCancelled,
+    GateRequest,
+    HarnessSignal,
+    InitMismatch,
+    Question,
+    Spec,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from claudeops.domain.model import Verdict
+
+PERMISSION_MODE: Final = "dontAsk"
+"""What no rule allows is denied without asking; the gate's ``allow`` is the only yes there is."""
+
+HOOK_ID: Final = "gate"
+HOOK_TIMEOUT_SECONDS: Final = 60
+"""How long the CLI waits for the gate; a later answer is ignored and the tool does not run."""
+
+_OFF: Final[Mapping[str, str]] = {
+    "DISABLE_TELEMETRY": "1",
+    "DISABLE_ERROR_REPORTING": "1",
+    "DISABLE_AUTOUPDATER": "1",
+    "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+    # `@/path` in a user message would put the file into the request without a tool call.
+    "CLAUDE_CODE_DISABLE_FILE_MENTIONS": "1",
+    # Background tasks outlive the result line and report a second, early result.
+    "CLAUDE_CODE_DISABLE_BACKGROUND_TASKS": "1",
+}
+
+_CREDENTIAL_FD: Final[Mapping[CredentialKind, str]] = {
+    CredentialKind.API_KEY: "CLAUDE_CODE_API_KEY_FILE_DESCRIPTOR",
+    CredentialKind.OAUTH_TOKEN: "CLAUDE_CODE_OAUTH_TOKEN_FILE_DESCRIPTOR",
+}
+
+
+class ClaudeHarness(BaseHarness):
+    """Harness for the ``claude`` CLI; stateless."""
+
+    name: Final = "claude"
+    capabilities: Final = Capabilities(
+        gate=True,
+        talks=True,
+        interrupts=True,
+        repairs=True,
+        own_session_id=True,
+        system_prompt=True,
+        key_by_descriptor=True,
+        limits_turns=True,
+        limits_spending=True,
+        tells_cost=True,
+    )
+
+    def command(self, spec: Spec) -> Command:
+        """Return the command line (flags only) and the child's whole environment."""
+        argv = [
+            spec.binary,
+            "-p",
+            *("--input-format", "stream-json"),
+            *("--output-format", "stream-json"),
+            "--verbose",  # stream-json needs it with -p
+            *("--permission-prompt-tool", "stdio"),
+            *("--permission-mode", PERMISSION_MODE),
+            *("--tools", ",".join(spec.tools)),
+            # Without these two a hostile working directory runs its own hooks and MCP servers.
+            *("--setting-sources", ""),
+            "--strict-mcp-config",
+            "--disable-slash-commands",
+            *("--model", spec.model),
+            *("--session-id", spec.cli_session_id),
+            *("--max-turns", str(spec.max_turns)),
+            *("--max-budget-usd", f"{spec.max_budget_usd:g}"),
+            *("--json-schema", spec.schema_text),
+        ]
+        if spec.mcp_config is not None:
+            argv += ["--mcp-config", spec.mcp_config]
+        return Command(argv=tuple(argv), env=self._environment(spec))
+
+    def _environment(self, spec: Spec) -> dict[str, str]:
+        own = {
+            **_OFF,
+            "CLAUDE_CONFIG_DIR": f"{spec.home}/.claude",
+            "CLAUDE_CODE_TMPDIR": spec.tmpdir,
+        }
+        if spec.base_url is not None:
+            own["ANTHROPIC_BASE_URL"] = spec.base_url
+        if spec.credential is not None and spec.credential_fd is not None:
+            own[_CREDENTIAL_FD[spec.credential]] = str(spec.credential_fd)
+        return environment(spec, own)
+
+    def opening(self, spec: Spec) -> bytes:
+        """Return ``initialize`` with the gate's hook, then the fixed task text as the user message."""
+        hook = {"matcher": None, "hookCallbackIds": [HOOK_ID], "timeout": HOOK_TIMEOUT_SECONDS}
+        initialize = {
+            "subtype": "initialize",
+            "hooks": {"PreToolUse": [hook]},
+            "appendSystemPrompt": spec.system,
+        }
+        return _control_request("initialize", initialize) + _user_message(spec.task)
+
+    def signal(self, frame: Mapping[str, object], spec: Spec) -> HarnessSignal | None:
+        """Return the gate request, its withdrawal, or the init mismatch that a frame carries."""
+        kind = frame.get("type")
+        if kind == "control_request":
+            return _gate_request(frame)
+        if kind == "control_cancel_request":
+            return GateCancelled(request_id=str(frame.get("request_id")))
+        if kind == "system" and frame.get("subtype") == "init":
+            return _init_mismatch(frame, spec)
+        return None
+
+    def answer(self, request: GateRequest, verdict: Verdict) -> bytes:
+        """Return the control response; anything but a plain allow is a deny."""
+        allowed = verdict.kind is VerdictKind.ALLOW
+        if request.question is Question.PERMISSION:
+            # The input is repeated, so that what runs is what was judged.
+            body: dict[str, object] = (
+                {"behavior": "allow", "updatedInput": dict(request.call.input)}
+                if allowed
+                else {"behavior": "deny", "message": verdict.reason}
+            )
+        else:
+            body = {
+                "hookSpecificOutput": {
+                    "hookEventName": "PreToolUse",
+                    "permissionDecision": "allow" if allowed else "deny",
+                    "permissionDecisionReason": verdict.reason,
+                }
+            }
+        return _control_response(request.request_id, body)
+
+    def interrupt(self) -> bytes:
+        """Return the request that ends the turn with a result line, cost included, within about 10 ms."""
+        return _control_request("interrupt", {"subtype": "interrupt"})
+
+    def repair(self, errors: tuple[str, ...]) -> bytes:
+        """Return a user message that asks once more for the report; no ``--resume`` is needed for it."""
+        told = "\n".join(f"- {error}" for error in errors) or "- no report was delivered"
+        return _user_message(
+            "Your session ended without a valid report. What is wrong:\n"
+            f"{told}\n"
+            f"Deliver the report now, complete and valid, through the {STRUCTURED_OUTPUT_TOOL} tool. "
+            "Report only what you have really seen in this session; run no further checks."
+        )
+
+
+def _gate_request(frame: Mapping[str, object]) -> GateRequest | None:
+    request = frame.get("request")
+    request_id = frame.get("request_id")
+    if not isinstance(request, dict) or not isinstance(request_id, str):
+        return None
+    if request.get("subtype") == "hook_callback":
+        asked, question = request.get("input"), Question.HOOK
+        input_key = "tool_input"
+    elif request.get("subtype") == "can_use_tool":
+        asked, question = request, Question.PERMISSION
+        input_key = "input"
+    else:
+        return None
+    if not isinstance(asked, dict):
+        asked = {}
+    tool_input = asked.get(input_key)
+    agent_id = asked.get("agent_id")
+    call = ToolCall(
+        # A question without an id or a name is judged all the same: no rule allows it, so it is denied.
+        tool_use_id=str(request.get("tool_use_id") or asked.get("tool_use_id") or ""),
+        tool_name=str(asked.get("tool_name") or ""),
+        input=tool_input if isinstance(tool_input, dict) else {},
+        agent_id=agent_id if isinstance(agent_id, str) else None,
+    )
+    return GateRequest(request_id=request_id, call=call, question=question)
+
+
+def _init_mismatch(frame: Mapping[str, object], spec: Spec) -> InitMismatch | None:
+    wrong: list[str] = []
+    mode = frame.get("permissionMode")
+    if mode != PERMISSION_MODE:
+        wrong.append(f"permission mode {mode!r} instead of {PERMISSION_MODE!r}")
+    tools = frame.get("tools")
+    granted = {str(tool) for tool in tools} if isinstance(tools, list) else set()
+    extra = {name for name in granted - {*spec.tools, STRUCTURED_OUTPUT_TOOL} if not _of_mcp(name, spec)}
+    if extra:
+        wrong.append(f"tools that were not asked for: {', '.join(sorted(extra))}")
+    if frame.get("mcp_servers") and spec.mcp_config is None:
+        wrong.append("MCP servers although none were asked for")
+    return InitMismatch(detail="; ".join(wrong)) if wrong else None
+
+
+def _of_mcp(tool_name: str, spec: Spec) -> bool:
+    return spec.mcp_config is not None and tool_name.startswith("mcp__")
+
+
+def _user_message(text: str) -> bytes:
+    return _line({"type": "user", "message": {"role": "user", "content": text}})
+
+
+def _control_request(request_id: str, request: Mapping[str, object]) -> bytes:
+    return _line({"type": "control_request", "request_id": request_id, "request": request})
+
+
+def _control_response(request_id: str, body: Mapping[str, object]) -> bytes:
+    response = {"subtype": "success", "request_id": request_id, "response": body}
+    return _line({"type": "control_response", "response": response})
+
+
+def _line(message: Mapping[str, object]) -> bytes:
+    # ASCII only: U+2028 and friends must not be taken for line ends by anything on the way.
+    return json.dumps(message, ensure_ascii=True, separators=(",", ":")).encode() + b"\n"

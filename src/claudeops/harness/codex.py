@@ -1,0 +1,96 @@
+"""The ``codex`` CLI, driven by ``codex exec --json``: a sandbox instead of a gate.
+
+It reads its stdin to the end before it starts, has no place for system text, takes the schema as a file, and gives
+the report as the text of its last message. Launch, frames and rules as clauditor found them.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from claudeops.harness.base import REPORT_REQUEST, BaseHarness, environment, one_message
+from claudeops.harness.codex_frames import CodexReader, with_last_message
+from claudeops.harness.protocol import Capabilities, Command, TextFile
+
+if TYPE_CHECKING:
+    from claudeops.domain.stream import Transcript
+    from claudeops.harness.protocol import Reader, Spec
+
+SANDBOX_READING: Final = "read-only"
+SANDBOX_WRITING: Final = "workspace-write"
+"""The widest sandbox there is here: ``danger-full-access`` is none, and is never asked for."""
+
+LINE_REDACTED: Final = "<line redacted: matched auth-leak pattern>"
+_LEAK_WORDS: Final = ("api_key", "authorization", "openai_api_key=", "codex_api_key=", "codex_home=")
+_LEAK_SHAPES: Final = re.compile(r"sk-(proj-)?[A-Za-z0-9_-]{20}|Bearer \S{20}")
+_DEPRECATION: Final = "codex-deprecation: the CLI says that something it was given is deprecated"
+
+
+class CodexHarness(BaseHarness):
+    """Harness for the ``codex`` CLI; stateless."""
+
+    name: Final = "codex"
+    capabilities: Final = Capabilities(
+        gate=False,
+        talks=False,
+        interrupts=False,
+        repairs=False,
+        own_session_id=False,
+        system_prompt=False,
+        key_by_descriptor=False,
+        limits_turns=False,
+        limits_spending=False,
+        tells_cost=False,
+    )
+    stderr_is_noted: ClassVar[bool] = True
+
+    def command(self, spec: Spec) -> Command:
+        """Return the command line (flags only), the child's whole environment and its files.
+
+        What opens the model API is whatever the operator hands to the tier: variables by name, or the
+        ``.codex`` directory of the tier's home.
+        """
+        schema, last = f"{spec.state_dir}/codex-schema.json", f"{spec.state_dir}/codex-last-message.txt"
+        codex_home = f"{spec.home}/.codex"
+        argv = (
+            spec.binary,
+            "exec",
+            "--json",
+            *("--output-last-message", last),
+            "--skip-git-repo-check",
+            *("-s", SANDBOX_READING if spec.read_only else SANDBOX_WRITING),
+            *("-m", spec.model),
+            *("--output-schema", schema),
+            "-",
+        )
+        return Command(
+            argv=argv,
+            env=environment(spec, {"CODEX_HOME": codex_home}),
+            directories=(codex_home,),  # it refuses to start where this does not exist
+            files=(TextFile(path=schema, text=spec.schema_text),),
+            last_message=last,
+        )
+
+    def opening(self, spec: Spec) -> bytes:
+        """Return the whole prompt: system text, task, and where the report belongs."""
+        return one_message(spec, REPORT_REQUEST).encode("utf-8", "replace")
+
+    def reader(self) -> Reader:
+        """Return a reader of Codex's events."""
+        return CodexReader()
+
+    def with_last_message(self, transcript: Transcript, text: str) -> Transcript:
+        """Return the transcript, with the file's text where the stream had none."""
+        return with_last_message(transcript, text)
+
+    def kept_stderr(self, line: str) -> str:
+        """Return the line, or a mark in its place when it may hold what opens the account."""
+        lowered = line.lower()
+        leaks = any(word in lowered for word in _LEAK_WORDS) or _LEAK_SHAPES.search(line) is not None
+        return LINE_REDACTED if leaks else line
+
+    def stderr_notes(self, stderr: str) -> tuple[str, ...]:
+        """Return one warning when some line is a notice of deprecation."""
+        lines = (line.lower() for line in stderr.splitlines())
+        return (_DEPRECATION,) if any("warning:" in line and "deprecated" in line for line in lines) else ()

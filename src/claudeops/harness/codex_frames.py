@@ -1,0 +1,330 @@
+"""Codex's events into facts and a transcript, by the rules that clauditor found.
+
+There is no result line: a turn that completed or failed stands for one, and the end of the output is the end. The
+first failure is the one that counts. Of items only completed ones are read, but one that has begun is a call that
+stands open.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING, ClassVar, Final
+
+import msgspec
+
+from claudeops.domain.blocks import ToolResult
+from claudeops.domain.line_tally import LineTally
+from claudeops.domain.model import ErrorCategory
+from claudeops.domain.results import NO_DETAIL
+from claudeops.domain.said import TextTally
+from claudeops.domain.stream import (
+    LineMalformed,
+    Other,
+    PermissionDenial,
+    ResultSeen,
+    SessionStarted,
+    TextSaid,
+    ToolDenied,
+    ToolEnded,
+    ToolStarted,
+    Transcript,
+    TurnStarted,
+)
+from claudeops.domain.tool_calls import CallTally
+from claudeops.domain.values import as_count, as_object, as_text
+from claudeops.harness.codex_items import OUTPUT_CHARS, Call, call_of, dropped_events
+from claudeops.harness.strict_schema import without_nulls
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from claudeops.domain.stream import Frame, Malformed, StreamEvent
+
+    Events = tuple[StreamEvent, ...]
+
+ERROR_CHARS: Final = 4096
+CUT: Final = "... (truncated)"
+"""Without the leading space that Claude's side has."""
+
+_RATE_LIMIT_WORDS: Final = ("rate limit", "rate-limit", "quota", "429")
+_AUTH_WORDS: Final = (
+    *("401", "403", "unauthorized", "openai_api_key", "invalid api key"),
+    "not supported when using codex with a chatgpt account",
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Failure:
+    """The first thing that went wrong, as the session's row will say it."""
+
+    text: str
+    category: ErrorCategory
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Usage:
+    """Tokens of the last turn that completed."""
+
+    input_tokens: int
+    output_tokens: int
+    cached: int
+    reasoning: int
+
+
+@dataclass(kw_only=True, slots=True)
+class _Turns:
+    """Accumulates turns and what ended them."""
+
+    started: int = 0
+    ended: int = 0
+    failure: _Failure | None = None
+    usage: _Usage | None = None
+    reports: tuple[Mapping[str, object], ...] = ()  # what the last message was when the last turn completed
+
+    def fail(self, message: object) -> None:
+        """Note a failure; the first one stays."""
+        if self.failure is None:
+            text = _cut(as_text(message) or NO_DETAIL, ERROR_CHARS)
+            self.failure = _Failure(text=text, category=_category(text))
+
+
+class CodexReader:
+    """Takes events in order and keeps what they say. Nothing that arrives can raise."""
+
+    def __init__(self) -> None:
+        self._lines = LineTally(format_name="codex")
+        self._said = TextTally()
+        self._calls = CallTally()
+        self._turns = _Turns()
+        self._thread_id: str | None = None
+        self._dropped = 0
+        self._output_cut = False
+        self._denials: dict[str, PermissionDenial] = {}
+        self._nameless = 0  # items without an id
+
+    def feed(self, item: Frame | Malformed | None) -> Events:
+        """Take one line as `decode` gave it and return the new facts."""
+        frame = self._lines.take(item)
+        if frame is None:
+            return ()
+        if isinstance(frame, LineMalformed):
+            return (frame,)
+        handler = self._HANDLERS.get(frame.type)
+        if handler is None:
+            self._lines.unknown += 1
+            return (Other(type=frame.type, subtype=""),)
+        return handler(self, frame)
+
+    def close(self) -> Transcript:
+        """Return the transcript so far."""
+        turns = self._turns
+        usage = turns.usage
+        # A failure that no turn's end told (top-level ``error``) is a result all the same.
+        results = turns.ended or int(turns.failure is not None)
+        transcript = Transcript(
+            session_id=self._thread_id,
+            results=results,
+            is_error=turns.failure is not None,
+            error_text=turns.failure.text if turns.failure else None,
+            error_category=turns.failure.category if turns.failure else None,
+            num_turns=turns.started or None,
+            input_tokens=usage.input_tokens if usage else 0,
+            output_tokens=usage.output_tokens if usage else 0,
+            cached_input_tokens=usage.cached if usage else None,
+            reasoning_output_tokens=usage.reasoning if usage else None,
+            structured_outputs=turns.reports,
+            permission_denials=tuple(self._denials.values()),
+            harness_metadata=MappingProxyType(self._metadata()),
+        )
+        return self._warned(self._calls.onto(self._said.onto(self._lines.onto(transcript))))
+
+    def _metadata(self) -> dict[str, object]:
+        """Return what is known; what is not has no key."""
+        usage = self._turns.usage
+        metadata: dict[str, object] = {}
+        if self._thread_id is not None:
+            metadata["thread_id"] = self._thread_id
+        if self._turns.started:
+            metadata["turn_count"] = self._turns.started
+        if usage is not None:
+            metadata |= {"cached_input_tokens": usage.cached, "reasoning_output_tokens": usage.reasoning}
+        if self._dropped:
+            metadata["dropped_events_count"] = self._dropped
+        return metadata
+
+    def _warned(self, transcript: Transcript) -> Transcript:
+        if not self._dropped:
+            return transcript
+        told = f"dropped-events: {self._dropped} events were dropped before we could read them"
+        return replace(transcript, warnings=(*transcript.warnings, told))
+
+    # --- the thread and its turns
+
+    def _thread_started(self, frame: Frame) -> Events:
+        thread_id = as_text(frame.body.get("thread_id"))
+        if self._thread_id is not None or thread_id is None:
+            return (Other(type=frame.type, subtype=""),)
+        self._thread_id = thread_id
+        return (_started(thread_id),)
+
+    def _turn_started(self, _: Frame) -> Events:
+        self._turns.started += 1
+        return (TurnStarted(),)
+
+    def _turn_completed(self, frame: Frame) -> Events:
+        turns = self._turns
+        usage = as_object(frame.body.get("usage"))
+        turns.usage = _Usage(
+            input_tokens=as_count(usage.get("input_tokens")),
+            output_tokens=as_count(usage.get("output_tokens")),
+            cached=as_count(usage.get("cached_input_tokens")),
+            reasoning=as_count(usage.get("reasoning_output_tokens")),
+        )
+        turns.reports = _reports(self._said.last)
+        return (self._turn_ended(frame, is_error=False),)
+
+    def _turn_failed(self, frame: Frame) -> Events:
+        self._turns.fail(as_object(frame.body.get("error")).get("message"))
+        return (self._turn_ended(frame, is_error=True),)
+
+    def _turn_ended(self, frame: Frame, *, is_error: bool) -> ResultSeen:
+        turns = self._turns
+        turns.ended += 1
+        return ResultSeen(
+            index=turns.ended - 1,
+            is_error=is_error,
+            subtype=frame.type,
+            has_structured_output=not is_error and bool(turns.reports),
+        )
+
+    def _error(self, frame: Frame) -> Events:
+        # No result yet for whoever waits for one: the CLI also says so while it reconnects, and goes on.
+        self._turns.fail(frame.body.get("message"))
+        return (Other(type=frame.type, subtype=""),)
+
+    # --- items
+
+    def _item_begun(self, frame: Frame) -> Events:
+        call = call_of(as_object(frame.body.get("item")))
+        if call is None or not call.id:
+            return (Other(type=frame.type, subtype=""),)
+        return self._call_started(call, size=frame.size)
+
+    def _item_completed(self, frame: Frame) -> Events:
+        item = as_object(frame.body.get("item"))
+        kind = as_text(item.get("type")) or ""
+        call = call_of(item)
+        if call is not None:
+            return self._call_completed(call, size=frame.size)
+        if kind == "agent_message":
+            return self._message(item, size=frame.size)
+        if kind == "error":
+            self._dropped += dropped_events(item)
+        return (Other(type=frame.type, subtype=kind),)
+
+    def _message(self, item: Mapping[str, object], *, size: int) -> Events:
+        text = as_text(item.get("text")) or ""
+        if self._lines.has_room(size):
+            self._said.message([text], from_subagent=False)
+        elif text.strip():
+            # The last message is the report: it is kept when nothing else is.
+            self._said.message_seen, self._said.last = True, text
+        return (TextSaid(text=text),)
+
+    def _call_completed(self, call: Call, *, size: int) -> Events:
+        if not call.id:
+            self._nameless += 1
+            call = replace(call, id=f"item#{self._nameless}")
+        surplus = max(0, len(call.output or "") - OUTPUT_CHARS)
+        if surplus and not self._output_cut:
+            self._output_cut = True
+            self._lines.warn(f"command_execution aggregated_output truncated: {OUTPUT_CHARS} characters kept")
+        begun = self._call_started(call, size=size - surplus)
+        result = ToolResult(tool_use_id=call.id, is_error=call.is_error, text=None)
+        if self._calls.end(result, from_subagent=False) is None:
+            return begun
+        ended = ToolEnded(
+            tool_use_id=call.id,
+            is_error=call.is_error,
+            text=None if call.output is None else _cut(call.output, OUTPUT_CHARS),
+        )
+        return (*begun, *self._declined(call), ended)
+
+    def _call_started(self, call: Call, *, size: int) -> Events:
+        use = call.use()
+        if self._calls.start(use, from_subagent=False, keep_input=self._lines.has_room(size)) is None:
+            return ()
+        return (ToolStarted(tool_use_id=call.id, name=call.name, input=use.input),)
+
+    def _declined(self, call: Call) -> Events:
+        if not call.declined:
+            return ()
+        self._denials[call.id] = PermissionDenial(tool_use_id=call.id, tool_name=call.name, input=call.input)
+        return (ToolDenied(tool_use_id=call.id, name=call.name, message="declined by the CLI"),)
+
+    _HANDLERS: ClassVar[Mapping[str, Callable[[CodexReader, Frame], Events]]] = {
+        "thread.started": _thread_started,
+        "turn.started": _turn_started,
+        "turn.completed": _turn_completed,
+        "turn.failed": _turn_failed,
+        "error": _error,
+        "item.started": _item_begun,
+        "item.updated": _item_begun,
+        "item.completed": _item_completed,
+    }
+
+
+FROM_FILE: Final = "last-message-empty: no message came in the stream, so the last one was read from its file"
+
+
+def with_last_message(transcript: Transcript, text: str) -> Transcript:
+    """Return a transcript without a word of the agent, with the text of the last-message file; else as it is."""
+    if transcript.last_assistant_text is not None or not text.strip():
+        return transcript
+    return replace(
+        transcript,
+        main_texts=(text,),
+        text=text,
+        display_text=text.strip(),
+        last_assistant_text=text,
+        structured_outputs=_reports(text) if transcript.result_seen else (),
+        warnings=(*transcript.warnings, FROM_FILE),
+    )
+
+
+def _started(thread_id: str) -> SessionStarted:
+    return SessionStarted(
+        session_id=thread_id,
+        api_key_source=None,
+        model=None,
+        permission_mode=None,
+        cli_version=None,
+        tools=(),
+        mcp_servers=(),
+    )
+
+
+def _reports(text: str | None) -> tuple[Mapping[str, object], ...]:
+    """Return the object that a last message is as a whole: as it came, then without its nulls."""
+    try:
+        value = msgspec.json.decode((text or "").encode("utf-8", "replace"))
+    except (msgspec.MsgspecError, RecursionError):
+        return ()
+    if not isinstance(value, dict):
+        return ()
+    bare = without_nulls(value)
+    return (value,) if bare == value or not isinstance(bare, dict) else (value, bare)
+
+
+def _category(text: str) -> ErrorCategory:
+    words = text.lower()
+    if any(word in words for word in _RATE_LIMIT_WORDS):
+        return ErrorCategory.RATE_LIMIT
+    if any(word in words for word in _AUTH_WORDS):
+        return ErrorCategory.AUTH
+    return ErrorCategory.API
+
+
+def _cut(text: str, limit: int) -> str:
+    return text if len(text) <= limit else text[:limit] + CUT

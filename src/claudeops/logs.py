@@ -1,0 +1,292 @@
+"""The daemon's own log: a closed vocabulary of events, one JSON object a line, nothing unredacted.
+
+structlog renders by orjson, or for the console on a terminal. Nothing is written before `configure`: there is no
+redactor yet.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final, Literal, Self, TextIO, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, MutableMapping
+
+    from structlog.typing import FilteringBoundLogger, Processor
+
+    EventDict: TypeAlias = MutableMapping[str, object]
+
+MethodName = Literal["debug", "info", "warning", "error", "critical"]
+
+_LEVELS: Final[Mapping[str, int]] = logging.getLevelNamesMapping()
+_OWN_FIELDS: Final = frozenset({"event", "level", "timestamp", "self"})  # "self": structlog's first parameter
+_DEEPEST: Final = 8  # levels of nested values
+_GREATEST_INT: Final = 2**63  # orjson writes 64 bits
+_CONTROL_CHARACTERS: Final = dict.fromkeys(
+    set(range(0x20)) - {0x09, 0x0A} | set(range(0x7F, 0xA0)), "\N{REPLACEMENT CHARACTER}"
+)
+
+
+class LogEvent(StrEnum):
+    """What can be logged. The value is the name, ``meaning`` the sentence of ``docs/reference/logs.md``."""
+
+    meaning: str
+
+    def __new__(cls, value: str, meaning: str) -> Self:
+        """Make a member of a name and its meaning."""
+        member = str.__new__(cls, value)
+        member._value_ = value
+        member.meaning = meaning
+        return member
+
+    # --- the daemon
+    DAEMON_STARTING = "daemon_starting", "the settings are read; nothing is open yet"
+    DAEMON_READY = "daemon_ready", "everything is open; sessions may start"
+    DAEMON_STOPPING = "daemon_stopping", "the ordered shutdown begins"
+    DAEMON_STOPPED = "daemon_stopped", "everything is closed; the process ends next"
+    DAEMON_CRASHED = "daemon_crashed", "an error that nobody foresaw ends the daemon"
+    STATUS_NOT_WRITTEN = "status_not_written", "the daemon's state file could not be written; what it says is old"
+    CLI_FOUND = "cli_found", "the CLI that sessions will run, with its version"
+    SIGNAL_RECEIVED = "signal_received", "a signal came; the second one cuts the drain short"
+    CONFIGURATION_WARNING = "configuration_warning", "a setting has no effect, or not the expected one"
+    LIBRARY_MESSAGE = "library_message", "a library logged a warning or worse"
+    # --- the database
+    DATABASE_MIGRATED = "database_migrated", "the tables were brought to this version"
+    DATABASE_BACKED_UP = "database_backed_up", "a copy was made before the migration"
+    DATABASE_UNAVAILABLE = "database_unavailable", "the database did not answer; the call is tried again"
+    DATABASE_RECOVERED = "database_recovered", "the database answers again"
+    STALE_ATTEMPT = (
+        "stale_attempt",
+        "a write came from an attempt that is no longer the current one; nothing was written",
+    )
+    SESSIONS_RECONCILED = "sessions_reconciled", "running sessions of dead daemons were ended as lost"
+    # --- the schedule
+    SCHEDULE_STARTED = "schedule_started", "the schedule runs; the next due time is known"
+    SCHEDULE_FIRED = "schedule_fired", "a due time came and queued a chain"
+    SCHEDULE_SKIPPED = "schedule_skipped", "a due time came and queued nothing"
+    SCHEDULE_FIRE_FAILED = "schedule_fire_failed", "a due time came, but the database did not take its chain"
+    SCHEDULE_WATCHDOG = "schedule_watchdog", "the scheduler had fallen asleep and was woken"
+    # --- sessions, from queue to spawn
+    SESSION_QUEUED = "session_queued", "a session waits for its turn"
+    SESSION_SUPPRESSED = "session_suppressed", "a session was asked for and the rules forbid it"
+    SESSION_CLAIMED = "session_claimed", "this daemon took a queued session"
+    SESSION_SPAWNED = "session_spawned", "the session's process runs"
+    SESSION_INITIALISED = "session_initialised", "the init line came; `api_key_source` says what pays"
+    INIT_MISMATCH = "init_mismatch", "the init line grants more than was asked for; the session is stopped"
+    # --- its stream
+    MALFORMED_LINE = "malformed_line", "a line was not JSON; it is kept and counted"
+    LINE_AFTER_RESULT = "line_after_result", "a line came after the result line"
+    RESULT_RECEIVED = "result_received", "the result line came"
+    REPAIR_REQUESTED = "repair_requested", "the report was missing or invalid and is asked for once more"
+    LOG_WRITE_FAILED = "log_write_failed", "a line could not be written to the session's log"
+    # --- the gate
+    TOOL_CALL_JUDGED = "tool_call_judged", "the gate answered a tool call"
+    TOOL_CALL_UNRECORDED = "tool_call_unrecorded", "a verdict could not be written, so the call is denied"
+    TOOL_CALL_UNGATED = "tool_call_ungated", "a tool ran without the gate's yes; the session is stopped"
+    GATE_REQUEST_CANCELLED = "gate_request_cancelled", "the CLI no longer waits for an answer; the call does not run"
+    # --- its end
+    SESSION_TIMED_OUT = "session_timed_out", "a session's clock ran out: start-up, silence, or the whole"
+    STOP_REQUESTED = "stop_requested", "a session is asked to stop"
+    STOP_ESCALATED = "stop_escalated", "a session did not stop; the next rung of the ladder is taken"
+    STRAY_PROCESSES = "stray_processes", "processes outlived their session and were killed"
+    SESSION_ENDED = "session_ended", "a session ended, and its row says how"
+    SESSION_CRASHED = "session_crashed", "our own code failed while it ran a session"
+    SESSION_UNSETTLED = "session_unsettled", "a session's end could not be written; a later start reconciles it"
+    WORKSPACE_NOT_REMOVED = "workspace_not_removed", "a session's directories could not be removed"
+    DECISION_MADE = "decision_made", "what follows from a session's end, with the reason"
+    ESCALATION_QUEUED = "escalation_queued", "the next tier waits for its turn"
+    # --- the supervisor
+    SUPERVISOR_DRAINING = "supervisor_draining", "no more claims; running sessions are waited for"
+    CLI_SELF_TEST_PASSED = "cli_self_test_passed", "a CLI not seen before asked the gate as it should"
+    CLI_SELF_TEST_FAILED = "cli_self_test_failed", "a CLI not seen before is not used, for its gate did not hold"
+
+
+class Logger:
+    """Takes events of the vocabulary only. Immutable; cheap to make; safe from any thread.
+
+    The fields ``event``, ``level`` and ``timestamp`` are the log's own: a field of such a name is written with
+    an underscore behind it. ``exc_info=True`` adds the current exception. A stream that cannot be written raises
+    nothing: the event is lost.
+    """
+
+    __slots__ = ("_fields",)
+
+    def __init__(self, fields: Mapping[str, object]) -> None:
+        self._fields = dict(fields)
+
+    def bind(self, /, **fields: object) -> Logger:
+        """Return a logger that adds these fields to every event."""
+        return Logger({**self._fields, **fields})
+
+    def debug(self, event: LogEvent, /, **fields: object) -> None:
+        """Log for somebody who looks for the cause of something."""
+        self._log("debug", event, fields)
+
+    def info(self, event: LogEvent, /, **fields: object) -> None:
+        """Log what is as it should be."""
+        self._log("info", event, fields)
+
+    def warning(self, event: LogEvent, /, **fields: object) -> None:
+        """Log what is not as it should be, and was coped with."""
+        self._log("warning", event, fields)
+
+    def error(self, event: LogEvent, /, **fields: object) -> None:
+        """Log what failed."""
+        self._log("error", event, fields)
+
+    def critical(self, event: LogEvent, /, **fields: object) -> None:
+        """Log what somebody has to look at now."""
+        self._log("critical", event, fields)
+
+    def _log(self, method: MethodName, event: LogEvent, fields: Mapping[str, object]) -> None:
+        target = _Target.current
+        if target is None:
+            return
+        named = {
+            f"{name}_" if name in _OWN_FIELDS else name: value for name, value in {**self._fields, **fields}.items()
+        }
+        getattr(target, method)(event.value, **named)
+
+
+class _Target:
+    """Where every `Logger` writes: process-wide, as the stream is. ``None`` until `configure`."""
+
+    current: FilteringBoundLogger | None = None
+
+
+def get_logger(**fields: object) -> Logger:
+    """Return a logger that adds ``fields``; it may be made before `configure` is called."""
+    return Logger(fields)
+
+
+def configure(*, level: str, fmt: str, stream: TextIO, redact: Callable[[str], str]) -> None:
+    """Write events of ``level`` and above to ``stream``; may be called again, the last call counts.
+
+    ``fmt`` is ``json``, ``console``, or ``auto`` (console when the stream is a terminal). ``redact`` goes over
+    every text: names, values, nested ones, tracebacks. What libraries log by ``logging`` arrives as
+    `LogEvent.LIBRARY_MESSAGE`, from warning level up.
+    """
+    import structlog  # noqa: PLC0415 - pulls in rich: most commands of the CLI never log
+
+    is_terminal = stream.isatty()
+    console = fmt == "console" or (fmt == "auto" and is_terminal)
+    processors: list[Processor] = [
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.format_exc_info,
+        # Behind everything that adds text, the traceback above all; in front of the renderer, which escapes.
+        _Redaction(redact, terminal=console),
+        _console_renderer(colours=is_terminal) if console else structlog.processors.JSONRenderer(_to_json),
+    ]
+    _Target.current = structlog.wrap_logger(
+        _Sink(stream),
+        processors=processors,
+        wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[level.upper()]),
+    )
+    _listen_to_libraries()
+
+
+class _Sink:
+    """Writes whole lines; a stream that fails costs the line, never the daemon."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._lock = threading.Lock()
+
+    def msg(self, line: str) -> None:
+        with self._lock:
+            try:
+                self._stream.write(line + "\n")
+                self._stream.flush()
+            # OSError: a full disk, a reader that is gone. ValueError: a closed stream.
+            except (OSError, ValueError):
+                return
+
+    debug = info = warning = error = critical = msg
+
+
+class _Redaction:
+    """Turns every value into plain data and every text in it into a redacted one."""
+
+    def __init__(self, redact: Callable[[str], str], *, terminal: bool) -> None:
+        self._redact = redact
+        self._terminal = terminal
+
+    def __call__(self, _logger: object, _method: str, event_dict: EventDict) -> EventDict:
+        return {self._text(name): self._plain(value, 0) for name, value in event_dict.items()}
+
+    def _plain(self, value: object, depth: int) -> object:
+        if value is None or isinstance(value, bool):
+            return value
+        if isinstance(value, float):
+            return float(value)
+        if isinstance(value, int):
+            return int(value) if -_GREATEST_INT <= value < _GREATEST_INT else str(value)
+        return self._plain_object(value, depth)
+
+    def _plain_object(self, value: object, depth: int) -> object:
+        if isinstance(value, str):
+            return self._text(value)
+        if isinstance(value, bytes | bytearray):
+            return self._text(value.decode(errors="replace"))
+        if isinstance(value, Mapping | Sequence | AbstractSet) and depth == _DEEPEST:
+            return "(nested too deeply)"  # as text, its quotes and escapes could hide a secret
+        if isinstance(value, Mapping):
+            return {self._text(str(name)): self._plain(entry, depth + 1) for name, entry in value.items()}
+        if isinstance(value, Sequence | AbstractSet):
+            return [self._plain(entry, depth + 1) for entry in value]
+        return self._text(str(value))
+
+    def _text(self, text: str) -> str:
+        # Lone surrogates (undecodable file names) have no JSON form.
+        clean = self._redact(text.encode(errors="backslashreplace").decode())
+        # A model's words must not move somebody's cursor; in JSON the renderer escapes them.
+        return clean.translate(_CONTROL_CHARACTERS) if self._terminal else clean
+
+
+def _to_json(event_dict: EventDict, **_options: object) -> str:
+    import orjson  # noqa: PLC0415 - with structlog, see `configure`
+
+    first = {name: event_dict[name] for name in ("timestamp", "level", "event")}
+    return orjson.dumps({**first, **event_dict}).decode()
+
+
+def _console_renderer(*, colours: bool) -> Processor:
+    import structlog  # noqa: PLC0415 - see `configure`
+
+    return structlog.dev.ConsoleRenderer(colors=colours, exception_formatter=structlog.dev.plain_traceback)
+
+
+class _Bridge(logging.Handler):
+    """Passes what libraries log to our own log."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            message = record.getMessage()
+        except (TypeError, ValueError, KeyError):  # arguments that do not fit the library's own format
+            message = str(record.msg)
+        method: MethodName = "warning"
+        if record.levelno >= logging.CRITICAL:
+            method = "critical"
+        elif record.levelno >= logging.ERROR:
+            method = "error"
+        fields = {"library": record.name, "message": message}
+        if record.exc_info is not None and record.exc_info[0] is not None:
+            fields["exc_info"] = record.exc_info  # type: ignore[assignment]
+        getattr(get_logger(), method)(LogEvent.LIBRARY_MESSAGE, **fields)
+
+
+def _listen_to_libraries() -> None:
+    root = logging.getLogger()
+    for handler in [handler for handler in root.handlers if isinstance(handler, _Bridge)]:
+        root.removeHandler(handler)
+    root.addHandler(_Bridge(level=logging.WARNING))
+    root.setLevel(logging.WARNING)
+    # Else the interpreter writes warnings past us, unredacted and not as JSON.
+    logging.captureWarnings(capture=True)
+    # What libraries' logging itself stumbles over must not be printed past us either.
+    logging.raiseExceptions = False

@@ -1,0 +1,1 @@
+"""The real CLI against a scripted model, at no cost."""

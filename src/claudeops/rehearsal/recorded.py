@@ -1,0 +1,190 @@
+"""A request as it came in, and what can be read out of it. Pure; nothing here raises on a strange body."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+REDACTED: Final = "[redacted]"
+NO_BODY: Final = msgspec.Raw(b"null")
+"""Stands for a body that was no JSON."""
+
+ANONYMOUS: Final = "anonymous"
+"""The session key of requests that carry none; all of a tier's share it."""
+
+_SECRET_HEADERS: Final = frozenset({"authorization", "cookie", "proxy-authorization", "x-api-key"})
+_SESSION_HEADER: Final = "x-claude-code-session-id"
+_AGENT_HEADER: Final = "x-claude-code-agent-id"
+_REMINDER_BEGIN: Final = "<system-reminder>"
+_REMINDER_END: Final = "</system-reminder>"
+
+
+class Kind(StrEnum):
+    """What a request is for."""
+
+    MAIN = "main"  # carries tools: a turn of the agent, answered by a step
+    SIDE = "side"  # no tools: the CLI asks something for itself
+    COUNT = "count"  # count_tokens
+    OTHER = "other"  # anything else
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ToolResult:
+    """The result of a tool call as it was told to the model."""
+
+    tool_use_id: str
+    text: str  # without the reminders that the CLI adds at the end
+    is_error: bool
+
+
+class Recorded(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag="request"):
+    """One request. Credentials in the headers are blotted out, the body is kept."""
+
+    number: int  # from 1, in order of arrival
+    kind: Kind
+    method: str
+    path: str
+    headers: dict[str, str]  # lower-case names
+    session: str = ANONYMOUS  # the CLI's session id; a subagent adds "/" and its own
+    tier: str | None = None  # None: no tier claims the model
+    raw: msgspec.Raw = msgspec.field(default=NO_BODY, name="body")  # JSON on one line
+
+    def __repr__(self) -> str:
+        # Without headers and body: a failed assertion shows this, and a body has 50 KB.
+        return f"Recorded({self.number}, {self.kind}, {self.tier}, {self.session}, {self.method} {self.path})"
+
+    @property
+    def body(self) -> dict[str, object]:
+        """The decoded body, made anew on every access; empty when it was no JSON object."""
+        body = msgspec.json.decode(self.raw)
+        return body if isinstance(body, dict) else {}
+
+    @property
+    def model(self) -> str:
+        """The model that was asked for."""
+        return _text_of(self.body.get("model"))
+
+    @property
+    def system_text(self) -> str:
+        """The system prompt, its blocks joined by line ends."""
+        return _joined(self.body.get("system"))
+
+    @property
+    def user_texts(self) -> tuple[str, ...]:
+        """Every text block of every user message, oldest first."""
+        return tuple(text for blocks in _user_messages(self.body) for text in _texts(blocks))
+
+    @property
+    def tool_results(self) -> tuple[ToolResult, ...]:
+        """Every tool result of the conversation, oldest first."""
+        return tuple(result for blocks in _user_messages(self.body) for result in _results(blocks))
+
+    @property
+    def last_result(self) -> str:
+        """The results of the last message that has any, joined by line ends; empty when no tool ran yet."""
+        answered = [results for blocks in _user_messages(self.body) if (results := tuple(_results(blocks)))]
+        return "\n".join(result.text for result in answered[-1]) if answered else ""
+
+    def mentions(self, text: str) -> bool:
+        """Tell whether a text stands anywhere: in a string of the body, a key, a header or the path."""
+        return any(text in known for known in (self.path, *self.headers.values(), *_strings(self.body)))
+
+
+def one_line(body: bytes) -> msgspec.Raw:
+    """Return a JSON document on one line, or `NO_BODY` for anything that cannot be decoded."""
+    try:
+        msgspec.json.decode(body)
+    except (msgspec.DecodeError, RecursionError):
+        return NO_BODY
+    return msgspec.Raw(msgspec.json.format(body, indent=-1))
+
+
+def session_key(headers: Mapping[str, str], body: Mapping[str, object]) -> str:
+    """Return what tells the sessions of several CLIs apart, and a session's subagents from itself.
+
+    CLI 2.1.329 sends the session id as a header and in ``metadata.user_id``, which is JSON text; subagents
+    add a header with an id of their own.
+    """
+    session = headers.get(_SESSION_HEADER) or _session_in(body.get("metadata")) or ANONYMOUS
+    agent = headers.get(_AGENT_HEADER)
+    return f"{session}/{agent}" if agent else session
+
+
+def without_credentials(headers: Mapping[str, str]) -> dict[str, str]:
+    """Return the headers with every credential blotted out."""
+    return {name: REDACTED if name in _SECRET_HEADERS else value for name, value in headers.items()}
+
+
+def _session_in(metadata: object) -> str:
+    user_id = _text_of(metadata.get("user_id")) if isinstance(metadata, dict) else ""
+    try:
+        parsed = msgspec.json.decode(user_id)
+    except msgspec.DecodeError:
+        return ""
+    return _text_of(parsed.get("session_id")) if isinstance(parsed, dict) else ""
+
+
+def _user_messages(body: Mapping[str, object]) -> Iterator[object]:
+    """Yield the content of each user message."""
+    messages = body.get("messages")
+    for message in messages if isinstance(messages, list) else ():
+        if isinstance(message, dict) and message.get("role") == "user":
+            yield message.get("content")
+
+
+def _blocks(content: object) -> Iterator[dict[str, object]]:
+    """Yield content as blocks; a plain string is one text block."""
+    if isinstance(content, str):
+        yield {"type": "text", "text": content}
+    for block in content if isinstance(content, list) else ():
+        if isinstance(block, dict):
+            yield block
+
+
+def _texts(content: object) -> Iterator[str]:
+    return (_text_of(block.get("text")) for block in _blocks(content) if block.get("type") == "text")
+
+
+def _joined(content: object) -> str:
+    return "\n".join(_texts(content))
+
+
+def _results(content: object) -> Iterator[ToolResult]:
+    for block in _blocks(content):
+        if block.get("type") == "tool_result":
+            yield ToolResult(
+                tool_use_id=_text_of(block.get("tool_use_id")),
+                text=_without_reminders(_joined(block.get("content"))),
+                is_error=block.get("is_error") is True,
+            )
+
+
+def _without_reminders(text: str) -> str:
+    """Return a result as the tool printed it: CLI 2.1.329 adds a reminder of the tokens left at the end."""
+    while (ending := text.rstrip()).endswith(_REMINDER_END) and (start := ending.rfind(_REMINDER_BEGIN)) >= 0:
+        text = ending[:start].rstrip()
+    return text
+
+
+def _text_of(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _strings(value: object) -> Iterator[str]:
+    """Yield every string in a JSON value, keys included."""
+    match value:
+        case str():
+            yield value
+        case dict():
+            for key, item in value.items():
+                yield key
+                yield from _strings(item)
+        case list():
+            for item in value:
+                yield from _strings(item)

@@ -1,0 +1,15 @@
+"""The operator's decisions: every environment variable, its default and its bounds. Nothing else reads them."""
+
+from claudeops.settings.load import load_settings, require_credentials
+from claudeops.settings.model import Loaded, Settings, TierSettings
+from claudeops.settings.places import prepare_directories, require_repos
+
+__all__ = [
+    "Loaded",
+    "Settings",
+    "TierSettings",
+    "load_settings",
+    "prepare_directories",
+    "require_credentials",
+    "require_repos",
+]

@@ -1,0 +1,111 @@
+"""Which names an environment holds: the known ones, the misspelt ones, and those that others put there."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from typing import TYPE_CHECKING, Final
+
+from claudeops.errors import ConfigurationError
+from claudeops.settings.names import BROWSER_CREDENTIAL_PREFIX, FILE_SUFFIX, KNOWN, prompt_variable
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_PREFIX: Final = "CLAUDEOPS_"
+_SERVICE_NAME: Final = re.compile(
+    # A Service called `claudeops` gives CLAUDEOPS_SERVICE_* and CLAUDEOPS_PORT*; one called `claudeops-db`
+    # gives CLAUDEOPS_DB_SERVICE_HOST, CLAUDEOPS_DB_PORT_5432_TCP_ADDR and the like to every pod beside it.
+    # https://kubernetes.io/docs/concepts/services-networking/service/#environment-variables
+    r"CLAUDEOPS_(SERVICE_|PORT|\w+_SERVICE_(HOST|PORT)|\w+_PORT_\d+_(TCP|UDP|SCTP)).*"
+)
+_SERVICE_ADDRESS: Final = re.compile(r"(tcp|udp|sctp)://\S+")
+
+INHERITED: Final = (
+    "LANG",
+    "TZ",
+    "HTTP_PROXY",
+    "HTTPS_PROXY",
+    "NO_PROXY",
+    "http_proxy",
+    "https_proxy",
+    "no_proxy",
+    "SSL_CERT_FILE",
+    "SSL_CERT_DIR",
+    "NODE_EXTRA_CA_CERTS",
+    "REQUESTS_CA_BUNDLE",
+)
+"""Passed on to every session where they are set, with all ``LC_*``; nothing else is."""
+
+_DEFAULT_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+def without_services(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment without what Kubernetes put there for a Service.
+
+    A Service called ``claudeops-dashboard`` even takes a known name: ``CLAUDEOPS_DASHBOARD_PORT`` is then an
+    address such as ``tcp://10.0.0.1:80``.
+    """
+    return {name: value for name, value in environ.items() if not _made_for_a_service(name, value)}
+
+
+def check_names(environ: Mapping[str, str]) -> tuple[str, ...]:
+    """Refuse unknown ``CLAUDEOPS_*`` names; return a warning for each known one that has no effect."""
+    given = sorted(name for name, value in environ.items() if value.strip())
+    unknown = [name for name in sorted(environ) if name.startswith(_PREFIX) and _base(name) not in KNOWN]
+    if unknown:
+        told = ", ".join(f"{name}{_hint(name)}" for name in unknown)
+        verb = "is no setting" if len(unknown) == 1 else "are no settings"
+        raise ConfigurationError(f"{told} {verb}: correct the name, or unset it.")
+    if environ.get("CLAUDE_CODE_SIMPLE", "").strip():
+        raise ConfigurationError("CLAUDE_CODE_SIMPLE is set, which switches the gate of the CLI off: unset it.")
+    unused = [name for name in given if _base(name) in KNOWN and not KNOWN[_base(name)].used]
+    unused += [name for name in given if name.startswith(BROWSER_CREDENTIAL_PREFIX)]
+    return tuple(f"{name} is set, but nothing uses it yet: it has no effect." for name in unused)
+
+
+def child_path(environ: Mapping[str, str]) -> str:
+    """Return ``PATH`` for the sessions, absolute directories only: others would depend on where they work."""
+    entries = environ.get("PATH", "").split(":")
+    return ":".join(entry for entry in entries if entry.startswith("/")) or _DEFAULT_PATH
+
+
+def inherited(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return locale, time zone, proxies and CA files: what every session gets."""
+    return {
+        name: value
+        for name, value in environ.items()
+        if value and (name in INHERITED or name.startswith("LC_")) and is_text(value)
+    }
+
+
+def _made_for_a_service(name: str, value: str) -> bool:
+    if not name.startswith(_PREFIX):
+        return False
+    if _SERVICE_NAME.fullmatch(name):
+        return True
+    return name.endswith("_PORT") and _SERVICE_ADDRESS.fullmatch(value) is not None
+
+
+def _base(name: str) -> str:
+    """Return the variable that a ``_FILE`` name belongs to, else the name itself."""
+    base = name.removesuffix(FILE_SUFFIX)
+    return base if base in KNOWN and KNOWN[base].secret else name
+
+
+def _hint(name: str) -> str:
+    if name == "CLAUDEOPS_TIER1_PROMPT":
+        return f" (the prompt of tier 1 is {prompt_variable(1)})"
+    if name.removesuffix(FILE_SUFFIX) in KNOWN:
+        return f" (only secrets come from files; the known name is {name.removesuffix(FILE_SUFFIX)})"
+    nearest = difflib.get_close_matches(name, KNOWN, n=1, cutoff=0)
+    return f" (nearest known name: {nearest[0]})"
+
+
+def is_text(value: str) -> bool:
+    """Return whether a value was UTF-8; the interpreter keeps other bytes as lone surrogates."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

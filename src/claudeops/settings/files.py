@@ -1,0 +1,129 @@
+"""Files that the operator names: read whole, checked, and one clear sentence when that fails."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from typing import TYPE_CHECKING, Final
+
+from claudeops.errors import ConfigurationError, MissingInputError
+from claudeops.resources import packaged
+from claudeops.settings.names import prompt_variable
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from claudeops.resources import ResourceKind
+
+_PROMPT_BYTES: Final = 10 * 1024 * 1024
+_CONFIG_BYTES: Final = 10 * 1024 * 1024
+_ARGUMENT_BYTES: Final = 128 * 1024 - 1
+"""The CLI takes the schema as one argument, and Linux limits an argument to 128 KiB with its final NUL."""
+
+PROMPT_FILES: Final = ("tier1-observe.md", "tier2-investigate.md", "tier3-remediate.md")
+SCHEMA_FILE: Final = "agent-response.json"
+SCHEMA_VARIABLE: Final = "CLAUDEOPS_SCHEMA_PATH"
+
+
+def read_text(path: Path, *, origin: str, what: str, limit: int) -> str:
+    """Return the text of a UTF-8 file that is not blank and holds at most ``limit`` bytes.
+
+    ``origin`` names the variable that led here, ``what`` the file's purpose. Raises `MissingInputError` when
+    the file is not there, `ConfigurationError` for everything else. No message shows what the file holds.
+    """
+    try:
+        # Asked before it is opened: opening a named pipe would wait for a writer.
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise ConfigurationError(f"{origin} leads to {path}, which is not a file: set it to the {what}.")
+        with path.open("rb") as file:
+            data = file.read(limit + 1)
+    except (FileNotFoundError, NotADirectoryError):
+        raise MissingInputError(
+            f"{origin} leads to {path}, which does not exist: correct the path, or put the {what} there."
+        ) from None
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not a path"
+        raise ConfigurationError(
+            f"{origin} leads to {path}, which cannot be read ({reason}): let user {os.geteuid()} read the {what}."
+        ) from None
+    if len(data) > limit:
+        raise ConfigurationError(f"{origin} leads to {path}, which is longer than {limit} bytes: set a shorter {what}.")
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise ConfigurationError(f"{origin} leads to {path}, which is not UTF-8: save the {what} as UTF-8.") from None
+    if not text.strip():
+        raise ConfigurationError(f"{origin} leads to {path}, which is empty: fill it, or set another {what}.")
+    return text
+
+
+def load_prompt(tier: int, named: Path | None, *, root: Path) -> tuple[Path, str]:
+    """Return path and text of a tier's prompt: the named file, else ``/app``, else the package's."""
+    variable = prompt_variable(tier)
+    if named is None and tier > len(PROMPT_FILES):
+        raise ConfigurationError(
+            f"{variable} is not set, and tiers above {len(PROMPT_FILES)} have no default: "
+            "set it, or lower CLAUDEOPS_MAX_TIER."
+        )
+    if named is not None:
+        return named, read_text(named, origin=variable, what="prompt", limit=_PROMPT_BYTES)
+    path = _default("prompts", PROMPT_FILES[tier - 1], root=root)
+    return path, read_text(path, origin=f"The default of {variable}", what="prompt", limit=_PROMPT_BYTES)
+
+
+def load_schema(named: Path | None, *, root: Path) -> tuple[Path, str]:
+    """Return path and text of the report schema: a valid draft-07 schema of an object."""
+    path = named if named is not None else _default("schemas", SCHEMA_FILE, root=root)
+    origin = SCHEMA_VARIABLE if named is not None else f"The default of {SCHEMA_VARIABLE}"
+    text = read_text(path, origin=origin, what="schema", limit=_CONFIG_BYTES)
+    schema = _json(text, path, origin=origin, what="schema")
+    fault = _schema_fault(schema)
+    if fault is not None:
+        raise ConfigurationError(f"{origin} leads to {path}, which {fault}: correct the schema, or set another one.")
+    return path, text
+
+
+def load_mcp_config(path: Path) -> object:
+    """Return the parsed MCP file, an object with ``mcpServers``."""
+    origin, what = "CLAUDEOPS_MCP_CONFIG", "MCP configuration"
+    config = _json(read_text(path, origin=origin, what=what, limit=_CONFIG_BYTES), path, origin=origin, what=what)
+    if not isinstance(config, dict) or not isinstance(config.get("mcpServers"), dict):
+        raise ConfigurationError(
+            f'{origin} leads to {path}, which has no "mcpServers" object: write {{"mcpServers": {{…}}}}.'
+        )
+    return config
+
+
+def _default(kind: ResourceKind, name: str, *, root: Path) -> Path:
+    placed = root / "app" / kind / name
+    return placed if placed.exists() else packaged(kind) / name
+
+
+def _json(text: str, path: Path, *, origin: str, what: str) -> object:
+    try:
+        value: object = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        where = f" (line {error.lineno})" if isinstance(error, json.JSONDecodeError) else ""
+        raise ConfigurationError(
+            f"{origin} leads to {path}, which is not valid JSON{where}: correct the {what}, or set another one."
+        ) from None
+    return value
+
+
+def _schema_fault(schema: object) -> str | None:
+    """Return what is wrong with a report schema, as the end of a sentence."""
+    import jsonschema  # noqa: PLC0415 - slow to import, and most commands read no schema
+
+    if not isinstance(schema, dict):
+        return "is not a JSON schema of an object"
+    try:
+        jsonschema.Draft7Validator.check_schema(schema)
+    except jsonschema.SchemaError as error:
+        where = "/".join(str(step) for step in error.absolute_path) or "top level"
+        return f"is not a valid draft-07 schema (at {where})"
+    if schema.get("type") != "object":
+        return 'is not a schema of an object ("type": "object" at the top level)'
+    if len(json.dumps(schema, separators=(",", ":")).encode()) > _ARGUMENT_BYTES:
+        return f"is longer than the {_ARGUMENT_BYTES} bytes that an argument may have"
+    return None

@@ -1,0 +1,185 @@
+"""The operator's decisions: one frozen `Settings` out of the environment.
+
+It is handed the environment as a mapping and looks at the file
+system (directories, secret files, schema, prompts); it starts nothing and writes nothing, except in
+`prepare_directories`. How each variable is meant: ``docs/reference/settings.md``.
+"""
+
+from __future__ import annotations
+
+import re
+from itertools import chain
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+from claudeops.errors import ConfigurationError
+from claudeops.settings.binary import find_cli, idle_programs
+from claudeops.settings.environ import check_names, child_path, inherited, is_text, without_services
+from claudeops.settings.files import load_mcp_config, load_schema
+from claudeops.settings.known_secrets import in_environment, in_mcp_config, in_notice_url, in_url, known_secrets
+from claudeops.settings.limits import read_budgets, read_schedule, read_timeout
+from claudeops.settings.model import Loaded, Settings, TierSettings
+from claudeops.settings.names import BROWSER_CREDENTIAL_PREFIX, HARNESSES
+from claudeops.settings.places import read_places
+from claudeops.settings.reader import Reader, shown
+from claudeops.settings.tiers import idle_tiers, read_tiers
+from claudeops.settings.urls import read_database_url, read_http_url
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+_ROOT: Final = Path("/")
+_KEY: Final = "ANTHROPIC_API_KEY"
+_TOKEN: Final = "CLAUDE_CODE_OAUTH_TOKEN"  # noqa: S105 - the name of a variable
+
+
+# Longer than forty lines, and flat: one line a field, in the order of `Settings`.
+def load_settings(environ: Mapping[str, str], *, cwd: Path, root: Path = _ROOT) -> Loaded:
+    """Return the settings that ``environ`` describes.
+
+    Relative paths start at ``cwd``, which is absolute; ``root`` is where ``/state``, ``/results``, ``/repos``
+    and ``/app`` are looked for. Raises `ConfigurationError` for the first thing that is wrong: one sentence
+    with the variable, its value unless that may be a secret, and the remedy.
+    """
+    environ = without_services(environ)
+    warnings = list(check_names(environ))
+    reader = Reader(environ, cwd=cwd)
+    key, token = _credentials(reader)
+    max_tier = reader.whole("CLAUDEOPS_MAX_TIER")
+    warnings += idle_tiers(reader, max_tier)
+    schedule, budgets = read_schedule(reader), read_budgets(reader, max_tier)
+    places = read_places(reader, cwd=cwd, root=root)
+    warnings += places.warnings
+    tiers = read_tiers(reader, environ, max_tier=max_tier, budgets=budgets, root=root)
+    schema_path, schema_text = load_schema(reader.path("CLAUDEOPS_SCHEMA_PATH"), root=root)
+    path = child_path(environ)
+    used = {tier.harness for tier in tiers}
+    binaries = {name: find_cli(name, reader, path=path, cwd=cwd) for name in sorted(used)}
+    warnings += idle_programs(reader, used)
+    passed_on = inherited(environ)
+    secrets, short = known_secrets(_secrets(reader, environ, tiers, passed_on))
+    warnings += short
+    settings = Settings(
+        anthropic_api_key=key,
+        oauth_token=token,
+        anthropic_base_url=read_http_url(reader, "ANTHROPIC_BASE_URL"),
+        interval_seconds=schedule.interval,
+        cron=schedule.cron,
+        timezone=schedule.timezone,
+        jitter_seconds=schedule.jitter,
+        site=reader.text("CLAUDEOPS_SITE"),
+        schedules_path=reader.path("CLAUDEOPS_SCHEDULES_PATH"),
+        follow_up_delay_seconds=reader.number("CLAUDEOPS_FOLLOW_UP_DELAY"),
+        max_tier=max_tier,
+        tiers=tiers,
+        dry_run=reader.switch("CLAUDEOPS_DRY_RUN"),
+        tier0=reader.text("CLAUDEOPS_TIER0"),
+        harness=reader.choice("CLAUDEOPS_HARNESS"),
+        claude_bin=binaries.get("claude"),
+        codex_bin=binaries.get("codex"),
+        caliban_bin=binaries.get("caliban"),
+        allow_ungated=_ungated(reader),
+        max_concurrent_sessions=reader.whole("CLAUDEOPS_MAX_CONCURRENT_SESSIONS"),
+        session_timeout_seconds=reader.number("CLAUDEOPS_SESSION_TIMEOUT"),
+        startup_timeout_seconds=read_timeout(reader, "CLAUDEOPS_STARTUP_TIMEOUT"),
+        silence_timeout_seconds=read_timeout(reader, "CLAUDEOPS_SILENCE_TIMEOUT"),
+        result_grace_seconds=reader.number("CLAUDEOPS_RESULT_GRACE"),
+        stop_grace_seconds=reader.number("CLAUDEOPS_STOP_GRACE"),
+        drain_timeout_seconds=reader.number("CLAUDEOPS_DRAIN_TIMEOUT"),
+        approval_timeout_seconds=reader.number("CLAUDEOPS_APPROVAL_TIMEOUT"),
+        session_memory_mb=reader.whole("CLAUDEOPS_SESSION_MEMORY_MB"),
+        legacy_markers=reader.switch("CLAUDEOPS_LEGACY_MARKERS"),
+        hang_heuristics=reader.switch("CLAUDEOPS_HANG_HEURISTICS"),
+        background_tasks_off=reader.switch("CLAUDE_CODE_DISABLE_BACKGROUND_TASKS"),
+        repair_turn=reader.switch("CLAUDEOPS_REPAIR_TURN"),
+        cli_self_test=reader.switch("CLAUDEOPS_CLI_SELF_TEST"),
+        isolation=reader.choice("CLAUDEOPS_ISOLATION"),
+        meter=reader.switch("CLAUDEOPS_METER"),
+        policy_path=reader.path("CLAUDEOPS_POLICY_PATH"),
+        mcp_config=reader.path("CLAUDEOPS_MCP_CONFIG"),
+        path=path,
+        inherited_env=MappingProxyType(passed_on),
+        chain_budget_usd=budgets.chain,
+        daily_budget_usd=budgets.daily,
+        state_dir=places.state,
+        results_dir=places.results,
+        repos_dir=places.repos,
+        database_url=read_database_url(reader, state_dir=places.state, cwd=cwd),
+        schema_path=schema_path,
+        schema_text=schema_text,
+        memory_budget_tokens=reader.whole("CLAUDEOPS_MEMORY_BUDGET"),
+        retention_days=reader.whole("CLAUDEOPS_RETENTION_DAYS"),
+        log_level=reader.choice("CLAUDEOPS_LOG_LEVEL"),
+        log_format=reader.choice("CLAUDEOPS_LOG_FORMAT"),
+        dispatcher=reader.choice("CLAUDEOPS_DISPATCHER"),
+        heartbeat_url=read_http_url(reader, "CLAUDEOPS_HEARTBEAT_URL"),
+        dashboard_port=reader.whole("CLAUDEOPS_DASHBOARD_PORT"),
+        summary_model=reader.model("CLAUDEOPS_SUMMARY_MODEL"),
+        webhook_model=reader.model("CLAUDEOPS_WEBHOOK_MODEL"),
+        webhook_system_prompt=reader.prose("CLAUDEOPS_WEBHOOK_SYSTEM_PROMPT"),
+        chat_api_key=reader.token("CLAUDEOPS_CHAT_API_KEY"),
+        apprise_urls=_notice_urls(reader),
+        browser_allowed_origins=reader.names("CLAUDEOPS_BROWSER_ALLOWED_ORIGINS"),
+        secrets=secrets,
+    )
+    return Loaded(settings=settings, warnings=tuple(warnings))
+
+
+def require_credentials(settings: Settings) -> None:
+    """Raise `ConfigurationError` unless there is a way to reach the model API.
+
+    Not asked at load: a rehearsal needs none. An address alone will do, for a gateway may hold the key. Of CLIs
+    other than ``claude`` nothing is asked: what opens their API is handed to their tiers.
+    """
+    if all(tier.harness != HARNESSES[0] for tier in settings.tiers):
+        return
+    if not (settings.anthropic_api_key or settings.oauth_token or settings.anthropic_base_url):
+        raise ConfigurationError(
+            f"There is no access to the model API: set {_KEY} or {_TOKEN} (or {_KEY}_FILE or {_TOKEN}_FILE), or "
+            "ANTHROPIC_BASE_URL for a gateway that needs no key."
+        )
+
+
+def _credentials(reader: Reader) -> tuple[str | None, str | None]:
+    key, token = reader.token(_KEY), reader.token(_TOKEN)
+    if key is not None and token is not None:
+        # The CLI would take the key without a word: who meant the subscription would pay by the token.
+        raise ConfigurationError(f"Both {_KEY} and {_TOKEN} are set, which are two accounts: unset one of them.")
+    return key, token
+
+
+def _ungated(reader: Reader) -> tuple[str, ...]:
+    names = reader.names("CLAUDEOPS_ALLOW_UNGATED")
+    for name in names:
+        if name not in HARNESSES:
+            raise ConfigurationError(
+                f"CLAUDEOPS_ALLOW_UNGATED holds {shown(name)}, which is no harness: "
+                f"list some of {', '.join(HARNESSES)}, separated by commas, or unset it."
+            )
+    return names
+
+
+def _notice_urls(reader: Reader) -> tuple[str, ...]:
+    given = reader.secret("CLAUDEOPS_APPRISE_URLS") or ""
+    return tuple(dict.fromkeys(url for url in re.split(r"[,\s]+", given) if url))
+
+
+def _secrets(
+    reader: Reader, environ: Mapping[str, str], tiers: tuple[TierSettings, ...], passed_on: Mapping[str, str]
+) -> Iterator[tuple[str, str]]:
+    for name in (_KEY, _TOKEN, "CLAUDEOPS_CHAT_API_KEY"):
+        yield name, reader.secret(name) or ""
+    for name in ("CLAUDEOPS_DATABASE_URL", "ANTHROPIC_BASE_URL"):
+        yield from in_url(name, reader.secret(name) or "")
+    for url in _notice_urls(reader):
+        yield from in_notice_url("CLAUDEOPS_APPRISE_URLS", url)
+    yield from in_notice_url("CLAUDEOPS_HEARTBEAT_URL", reader.secret("CLAUDEOPS_HEARTBEAT_URL") or "")
+    for name, value in environ.items():
+        if name.startswith(BROWSER_CREDENTIAL_PREFIX) and is_text(value):
+            yield name, value
+    yield from chain.from_iterable(in_environment("handed to sessions", tier.env) for tier in tiers)
+    yield from in_environment("passed on to sessions", passed_on)
+    mcp_config = reader.path("CLAUDEOPS_MCP_CONFIG")
+    if mcp_config is not None:
+        yield from in_mcp_config(load_mcp_config(mcp_config))

@@ -1,0 +1,112 @@
+"""What the settings are once they have been read: frozen values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TierSettings:
+    """One rung of the ladder."""
+
+    number: int
+    name: str  # ``observe``, ``investigate``, ``remediate``, else ``tier<n>``
+    harness: str
+    model: str
+    prompt_path: Path
+    prompt_text: str = field(repr=False)  # read once, at load
+    max_turns: int
+    max_budget_usd: float
+    allowed_tools: tuple[str, ...]  # empty: not narrowed
+    disallowed_tools: tuple[str, ...]
+    env: Mapping[str, str] = field(repr=False)  # handed to the sessions; may hold secrets
+    home: Path | None  # copied into each session's home
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Settings:
+    """Everything the operator decided. ``repr()`` shows no secret."""
+
+    # --- access to the model API
+    anthropic_api_key: str | None = field(repr=False)
+    oauth_token: str | None = field(repr=False)
+    anthropic_base_url: str | None = field(repr=False)  # may hold a password; no slash at the end
+    # --- when sessions start
+    interval_seconds: float  # not looked at when ``cron`` is set
+    cron: str | None  # five fields of crontab(5)
+    timezone: str  # IANA name, for ``cron``
+    jitter_seconds: float
+    site: str | None  # name of this installation; two of them draw different jitter
+    schedules_path: Path | None
+    follow_up_delay_seconds: float
+    # --- the ladder
+    max_tier: int
+    tiers: tuple[TierSettings, ...]  # 1 to ``max_tier``, in order
+    dry_run: bool
+    tier0: str | None
+    # --- one session
+    harness: str  # of tiers that name none of their own
+    claude_bin: Path | None  # None: no tier uses it
+    codex_bin: Path | None  # same
+    caliban_bin: Path | None  # same
+    allow_ungated: tuple[str, ...]
+    max_concurrent_sessions: int
+    session_timeout_seconds: float
+    startup_timeout_seconds: float  # below the session's
+    silence_timeout_seconds: float  # below the session's
+    result_grace_seconds: float
+    stop_grace_seconds: float
+    drain_timeout_seconds: float
+    approval_timeout_seconds: float
+    session_memory_mb: int  # MiB
+    legacy_markers: bool
+    hang_heuristics: bool
+    background_tasks_off: bool
+    repair_turn: bool
+    cli_self_test: bool
+    isolation: str  # ``auto``, ``bubblewrap``, ``user``, ``none``
+    meter: bool
+    policy_path: Path | None
+    mcp_config: Path | None
+    path: str  # PATH of the child: absolute directories only
+    inherited_env: Mapping[str, str] = field(repr=False)  # locale, time zone, proxies, CA files
+    # --- money
+    chain_budget_usd: float
+    daily_budget_usd: float
+    # --- files and memory
+    state_dir: Path
+    results_dir: Path
+    repos_dir: Path
+    database_url: str = field(repr=False)  # ``sqlite:///<absolute path>`` or ``postgresql+psycopg://…``
+    schema_path: Path
+    schema_text: str = field(repr=False)  # JSON, as it stands in the file
+    memory_budget_tokens: int  # 0: no memories in prompts
+    retention_days: int
+    # --- the daemon's own log
+    log_level: str  # lower case
+    log_format: str  # ``auto``, ``json``, ``console``
+    # --- read and checked, but nothing acts on them yet
+    dispatcher: str
+    heartbeat_url: str | None = field(repr=False)
+    dashboard_port: int
+    summary_model: str | None
+    webhook_model: str | None
+    webhook_system_prompt: str | None = field(repr=False)
+    chat_api_key: str | None = field(repr=False)
+    apprise_urls: tuple[str, ...] = field(repr=False)
+    browser_allowed_origins: tuple[str, ...]
+    # --- for the redactor
+    secrets: tuple[str, ...] = field(repr=False)  # longest first, 6 characters or more each
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Loaded:
+    """Settings, and what the operator should know about them: one sentence a warning, no secrets."""
+
+    settings: Settings
+    warnings: tuple[str, ...]

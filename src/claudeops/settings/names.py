@@ -1,0 +1,284 @@
+"""Every environment variable that claudeops knows: name, default, bounds, meaning.
+
+Data only. The reader takes defaults and bounds from here, ``docs/reference/settings.md`` repeats the list and
+a test compares the two, so there is one place to change.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+HIGHEST_TIER: Final = 9
+"""Tiers are told apart by one digit in the names."""
+
+FILE_SUFFIX: Final = "_FILE"
+"""``<secret>_FILE`` names a file that holds the secret."""
+
+
+HARNESSES: Final = ("claude", "codex", "caliban")
+"""The kinds of CLI, the default first."""
+
+HARNESS_MODELS: Final[Mapping[str, str]] = MappingProxyType({"codex": "gpt-5-codex"})
+"""The model of every tier that runs on such a harness; one that is not here and is not ``claude`` has no default."""
+
+
+class Kind(StrEnum):
+    """What a value must look like; the text is what the operator reads."""
+
+    TEXT = "text"
+    MODEL = "a model name or alias"
+    SECONDS = "seconds"
+    WHOLE = "a whole number"
+    MONEY = "US dollars"
+    SWITCH = "true or false"
+    CHOICE = "one of the listed words"
+    FILE = "path of a file"
+    DIRECTORY = "path of a directory"
+    PROGRAM = "path of a program, or its name on PATH"
+    NAMES = "names, separated by commas"
+    TOOLS = "tool names or patterns like `Bash(docker ps:*)`, separated by commas"
+    URL = "http:// or https:// URL"
+    SECRET = "secret"  # noqa: S105 - a label, not a secret
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Variable:
+    """One variable. ``{n}`` in a name stands for the number of a tier."""
+
+    name: str
+    kind: Kind
+    meaning: str
+    defaults: tuple[str, ...] = ()  # as an operator would write it; for ``{n}`` one a tier
+    default_note: str = ""  # stands in the documentation where the default is worked out
+    low: float | None = None  # smallest value taken
+    high: float | None = None  # greatest value taken
+    choices: tuple[str, ...] = ()
+    used: bool = True  # False: read and checked, but nothing acts on it yet
+    secret: bool = False  # never shown; may come from ``<name>_FILE``
+
+    @property
+    def default(self) -> str | None:
+        """The text that stands for an unset variable, if there is one."""
+        return self.defaults[0] if self.defaults else None
+
+    @property
+    def bounds(self) -> str:
+        """What the value must be, as a phrase."""
+        if self.choices:
+            return ", ".join(self.choices)
+        if self.low is not None and self.high is not None:
+            unit = "" if self.kind is Kind.WHOLE else f" {self.kind}"
+            return f"{_plain(self.low)} to {_plain(self.high)}{unit}"
+        return str(self.kind)
+
+
+def _plain(number: float) -> str:
+    return f"{number:.12g}"
+
+
+def _limit(name: str, default: str, high: float, meaning: str, *, low: float = 0.1, used: bool = True) -> Variable:
+    kind = Kind.SECONDS
+    return Variable(name=name, kind=kind, defaults=(default,), low=low, high=high, meaning=meaning, used=used)
+
+
+def _switch(name: str, default: str, meaning: str, *, used: bool = True) -> Variable:
+    return Variable(name=name, kind=Kind.SWITCH, defaults=(default,), meaning=meaning, used=used)
+
+
+def _count(name: str, defaults: str, low: int, high: int, meaning: str, *, used: bool = True) -> Variable:
+    given = tuple(defaults.split())
+    return Variable(name=name, kind=Kind.WHOLE, defaults=given, low=low, high=high, meaning=meaning, used=used)
+
+
+def _money(name: str, defaults: str, meaning: str, *, used: bool = True) -> Variable:
+    given = tuple(defaults.split())
+    kind = Kind.MONEY
+    return Variable(name=name, kind=kind, defaults=given, low=0.01, high=100_000, meaning=meaning, used=used)
+
+
+def _choice(name: str, choices: str, meaning: str, *, used: bool = True) -> Variable:
+    """Return a variable with a closed set of values, the first of which is the default."""
+    words = tuple(choices.split())
+    return Variable(name=name, kind=Kind.CHOICE, defaults=words[:1], choices=words, meaning=meaning, used=used)
+
+
+def _secret(name: str, meaning: str, *, used: bool = True) -> Variable:
+    return Variable(name=name, kind=Kind.SECRET, meaning=meaning, used=used, secret=True)
+
+
+def _plan(name: str, kind: Kind, meaning: str) -> Variable:
+    """Return a known variable without a default that nothing uses yet."""
+    return Variable(name=name, kind=kind, meaning=meaning, used=False)
+
+
+def _given(name: str, kind: Kind, meaning: str, note: str = "") -> Variable:
+    return Variable(name=name, kind=kind, meaning=meaning, default_note=note)
+
+
+_ONE_DAY: Final = 86_400
+
+GENERAL: Final[tuple[Variable, ...]] = (
+    # --- access to the model API
+    _secret("ANTHROPIC_API_KEY", "API key; contradicts `CLAUDE_CODE_OAUTH_TOKEN`"),
+    _secret("CLAUDE_CODE_OAUTH_TOKEN", "long-lived subscription token; contradicts `ANTHROPIC_API_KEY`"),
+    _given("ANTHROPIC_BASE_URL", Kind.URL, "address of the model API or of a gateway to it"),
+    # --- when sessions start
+    _limit("CLAUDEOPS_INTERVAL", "3600", 2_678_400, "time between two scheduled chains", low=1),
+    _given("CLAUDEOPS_CRON", Kind.TEXT, "five crontab(5) fields instead of the interval; 0 and 7 are Sunday"),
+    Variable(
+        name="CLAUDEOPS_TIMEZONE",
+        kind=Kind.TEXT,
+        defaults=("UTC",),
+        meaning="IANA time zone in which `CLAUDEOPS_CRON` is read",
+    ),
+    _limit("CLAUDEOPS_JITTER", "0", _ONE_DAY, "greatest delay added to a due time; below the interval", low=0),
+    _given("CLAUDEOPS_SITE", Kind.TEXT, "name of this installation; several get different delays out of the jitter"),
+    _plan("CLAUDEOPS_SCHEDULES_PATH", Kind.FILE, "file with several schedules"),
+    _limit("CLAUDEOPS_FOLLOW_UP_DELAY", "600", _ONE_DAY, "wait before a follow-up session", low=1, used=False),
+    # --- the ladder
+    _count("CLAUDEOPS_MAX_TIER", "3", 1, HIGHEST_TIER, "highest tier that may run; how many tiers there are"),
+    _switch("CLAUDEOPS_DRY_RUN", "false", "observe only: wishes to escalate are recorded, not followed"),
+    _plan("CLAUDEOPS_TIER0", Kind.TEXT, "probes without a model, before tier 1"),
+    _given(
+        "CLAUDEOPS_PROMPT", Kind.FILE, "prompt of tier 1", "`tier1-observe.md` of `/app/prompts`, else the package's"
+    ),
+    _given(
+        "CLAUDEOPS_ALLOWED_TOOLS", Kind.TOOLS, "narrows what the policy allows, for tiers without a list of their own"
+    ),
+    _given("CLAUDEOPS_DISALLOWED_TOOLS", Kind.TOOLS, "forbids tools, for tiers without a list of their own"),
+    # --- one session
+    _choice("CLAUDEOPS_HARNESS", " ".join(HARNESSES), "kind of CLI, for tiers that name none of their own"),
+    _given("CLAUDEOPS_CLAUDE_BIN", Kind.PROGRAM, "the `claude` CLI", "`claude` on `PATH`, else the bundled one"),
+    _given("CLAUDEOPS_CODEX_BIN", Kind.PROGRAM, "the `codex` CLI, where a tier uses it", "`codex` on `PATH`"),
+    _given("CLAUDEOPS_CALIBAN_BIN", Kind.PROGRAM, "the `caliban` CLI, where a tier uses it", "`caliban` on `PATH`"),
+    _given("CLAUDEOPS_ALLOW_UNGATED", Kind.NAMES, "harnesses without a gate that may run all the same"),
+    _count("CLAUDEOPS_MAX_CONCURRENT_SESSIONS", "2", 1, 64, "sessions at once; above 1, one is kept for tier 1"),
+    _limit("CLAUDEOPS_SESSION_TIMEOUT", "1800", _ONE_DAY, "wall clock of one session"),
+    _limit("CLAUDEOPS_STARTUP_TIMEOUT", "60", 3600, "until the first line; below the session's"),
+    _limit("CLAUDEOPS_SILENCE_TIMEOUT", "600", _ONE_DAY, "between two lines; below the session's"),
+    _limit("CLAUDEOPS_RESULT_GRACE", "30", 3600, "after the result line until the process must have ended"),
+    _limit("CLAUDEOPS_STOP_GRACE", "10", 600, "the whole ladder from a polite stop to SIGKILL"),
+    _limit("CLAUDEOPS_DRAIN_TIMEOUT", "60", _ONE_DAY, "wait for running sessions when the daemon stops", low=0),
+    _limit("CLAUDEOPS_APPROVAL_TIMEOUT", "900", _ONE_DAY, "wait for a person's answer, then deny", used=False),
+    _count("CLAUDEOPS_SESSION_MEMORY_MB", "4096", 256, 1_048_576, "MiB for one session's processes", used=False),
+    _switch("CLAUDEOPS_LEGACY_MARKERS", "true", "read text markers and the handoff file when no report was delivered"),
+    _switch("CLAUDEOPS_HANG_HEURISTICS", "true", "notice sessions that ended with a question or a background task"),
+    _switch(
+        "CLAUDE_CODE_DISABLE_BACKGROUND_TASKS",
+        "false",
+        "background tasks are not looked for when a session ends; sessions get this variable in any case",
+    ),
+    _switch("CLAUDEOPS_REPAIR_TURN", "true", "ask once more, in the same session, for a missing report"),
+    _switch("CLAUDEOPS_CLI_SELF_TEST", "true", "try the gate of a CLI that was not seen before", used=False),
+    _choice("CLAUDEOPS_ISOLATION", "auto bubblewrap user none", "what a session is locked into", used=False),
+    _switch("CLAUDEOPS_METER", "on", "send model calls through the daemon, to count and limit them", used=False),
+    _plan("CLAUDEOPS_POLICY_PATH", Kind.FILE, "rules for tool calls"),
+    _given("CLAUDEOPS_MCP_CONFIG", Kind.FILE, "JSON file with the MCP servers of the sessions"),
+    # --- money
+    _money(
+        "CLAUDEOPS_CHAIN_BUDGET_USD", "15", "a session and everything it led to; at most the daily budget", used=False
+    ),
+    _money("CLAUDEOPS_DAILY_BUDGET_USD", "25", "everything within a day", used=False),
+    # --- files and memory
+    _given("CLAUDEOPS_STATE_DIR", Kind.DIRECTORY, "database and daemon state", "`/state`, else `./.claudeops/state`"),
+    _given("CLAUDEOPS_RESULTS_DIR", Kind.DIRECTORY, "session logs", "`/results`, else `./.claudeops/results`"),
+    _given("CLAUDEOPS_REPOS_DIR", Kind.DIRECTORY, "what is watched", "`/repos`, else `./.claudeops/repos`"),
+    Variable(
+        name="CLAUDEOPS_DATABASE_URL",
+        kind=Kind.SECRET,
+        default_note="`sqlite:///<state directory>/claudeops.db`",
+        meaning="`sqlite:///` or `postgresql://` URL",
+        secret=True,
+    ),
+    _given(
+        "CLAUDEOPS_SCHEMA_PATH",
+        Kind.FILE,
+        "JSON schema (draft-07) of a session's report",
+        "`/app/schemas/agent-response.json`, else the package's",
+    ),
+    _count("CLAUDEOPS_MEMORY_BUDGET", "2000", 0, 50_000, "tokens of memories in a prompt; 0 switches them off"),
+    _count("CLAUDEOPS_RETENTION_DAYS", "30", 1, 3650, "days until ended sessions are removed", used=False),
+    # --- the daemon's own log
+    _choice("CLAUDEOPS_LOG_LEVEL", "info debug warning error critical", "least level that is logged"),
+    _choice("CLAUDEOPS_LOG_FORMAT", "auto json console", "`auto` is console on a terminal, else JSON"),
+    # --- known, nothing uses them yet
+    _choice("CLAUDEOPS_DISPATCHER", "local procrastinate", "who gives queued sessions to a node", used=False),
+    _secret(
+        "CLAUDEOPS_HEARTBEAT_URL", "address told after every healthy chain; whoever knows it may ping it", used=False
+    ),
+    _count("CLAUDEOPS_DASHBOARD_PORT", "8080", 1, 65_535, "TCP port of the dashboard", used=False),
+    _plan("CLAUDEOPS_SUMMARY_MODEL", Kind.MODEL, "model that writes summaries"),
+    _plan("CLAUDEOPS_WEBHOOK_MODEL", Kind.MODEL, "model that reads alerts"),
+    _plan("CLAUDEOPS_WEBHOOK_SYSTEM_PROMPT", Kind.TEXT, "system prompt of that model"),
+    _secret("CLAUDEOPS_CHAT_API_KEY", "key that chat clients must send", used=False),
+    _secret("CLAUDEOPS_APPRISE_URLS", "where notices go; separated by commas or spaces", used=False),
+    _plan("CLAUDEOPS_BROWSER_ALLOWED_ORIGINS", Kind.NAMES, "origins that a browser session may visit"),
+)
+
+PER_TIER: Final[tuple[Variable, ...]] = (
+    Variable(
+        name="CLAUDEOPS_TIER{n}_HARNESS",
+        kind=Kind.CHOICE,
+        default_note="`CLAUDEOPS_HARNESS`",
+        choices=HARNESSES,
+        meaning="kind of CLI of the tier",
+    ),
+    Variable(
+        name="CLAUDEOPS_TIER{n}_MODEL",
+        kind=Kind.MODEL,
+        defaults=("haiku", "sonnet", "opus"),
+        meaning="model of the tier; `gpt-5-codex` on `codex`; no default on `caliban`, nor on `claude` above tier 3",
+    ),
+    Variable(
+        name="CLAUDEOPS_TIER{n}_PROMPT",
+        kind=Kind.FILE,
+        default_note="`tier2-investigate.md`, `tier3-remediate.md` of `/app/prompts`, else the package's",
+        meaning="prompt of the tier, from 2 on (tier 1: `CLAUDEOPS_PROMPT`); no default above tier 3",
+    ),
+    _count("CLAUDEOPS_TIER{n}_MAX_TURNS", "30 60 100", 1, 1000, "turns of one session; above tier 3 as tier 3"),
+    _money("CLAUDEOPS_TIER{n}_MAX_BUDGET_USD", "0.50 2 10", "one session; at most the chain's; above tier 3 as tier 3"),
+    _given("CLAUDEOPS_TIER{n}_ALLOWED_TOOLS", Kind.TOOLS, "instead of `CLAUDEOPS_ALLOWED_TOOLS`"),
+    _given("CLAUDEOPS_TIER{n}_DISALLOWED_TOOLS", Kind.TOOLS, "instead of `CLAUDEOPS_DISALLOWED_TOOLS`"),
+    _given("CLAUDEOPS_TIER{n}_ENV", Kind.NAMES, "variables of the daemon that the sessions get too"),
+    _given("CLAUDEOPS_TIER{n}_HOME", Kind.DIRECTORY, "copied into each session's home: ssh keys, kubeconfig"),
+)
+
+BROWSER_CREDENTIALS: Final = Variable(
+    name="BROWSER_CRED_{SERVICE}_{KIND}",
+    kind=Kind.TEXT,
+    meaning="log-in for a browser session; KIND is USER, PASS, TOKEN or API_KEY",
+    used=False,
+)
+BROWSER_CREDENTIAL_PREFIX: Final = "BROWSER_CRED_"
+
+DOCUMENTED: Final[tuple[Variable, ...]] = (*GENERAL, *PER_TIER, BROWSER_CREDENTIALS)
+"""One entry a row of ``docs/reference/settings.md``, in its order."""
+
+
+def _of_tier(variable: Variable, tier: int) -> Variable:
+    # Turns and budgets of the tiers above the third are those of the third; a model has to be named.
+    last = tier if variable.kind is Kind.MODEL else min(tier, len(variable.defaults))
+    own = variable.defaults[last - 1 : last] if variable.defaults else ()
+    return replace(variable, name=variable.name.replace("{n}", str(tier)), defaults=own)
+
+
+def _known() -> dict[str, Variable]:
+    tiers = [_of_tier(variable, tier) for tier in range(1, HIGHEST_TIER + 1) for variable in PER_TIER]
+    known = {variable.name: variable for variable in (*GENERAL, *tiers)}
+    del known["CLAUDEOPS_TIER1_PROMPT"]  # its name has always been CLAUDEOPS_PROMPT
+    return known
+
+
+KNOWN: Final[Mapping[str, Variable]] = _known()
+"""Every variable under its full name, without the ``_FILE`` variants."""
+
+
+def prompt_variable(tier: int) -> str:
+    """Return the name of the variable that names a tier's prompt."""
+    return "CLAUDEOPS_PROMPT" if tier == 1 else f"CLAUDEOPS_TIER{tier}_PROMPT"

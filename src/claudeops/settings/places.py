@@ -1,0 +1,142 @@
+"""The three directories: where they are, whether they can be used, and what to do when they cannot."""
+
+from __future__ import annotations
+
+import errno
+import os
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from claudeops.errors import ConfigurationError, MissingInputError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from claudeops.settings.model import Settings
+    from claudeops.settings.reader import Reader
+
+_STATE: Final = "CLAUDEOPS_STATE_DIR"
+_RESULTS: Final = "CLAUDEOPS_RESULTS_DIR"
+_REPOS: Final = "CLAUDEOPS_REPOS_DIR"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Places:
+    """The three directories, absolute, with a sentence for each that is not where one would expect it."""
+
+    state: Path
+    results: Path
+    repos: Path
+    warnings: tuple[str, ...]
+
+
+def read_places(reader: Reader, *, cwd: Path, root: Path, may: Callable[[Path, int], bool] = os.access) -> Places:
+    """Return the directories: the variables, else ``/state`` and the like, else below the working directory."""
+    warnings: list[str] = []
+
+    def place(variable: str, name: str, access: int) -> Path:
+        named = reader.path(variable)
+        if named is not None:
+            return named
+        usual = root / name
+        if usual.is_dir() and may(usual, access):
+            return usual
+        fallback = cwd / ".claudeops" / name
+        if usual.is_dir():
+            warnings.append(
+                f"{usual} exists, but user {os.geteuid()} may not use it, so {fallback} is used instead: "
+                f"change its owner, or set {variable}."
+            )
+        return fallback
+
+    state = place(_STATE, "state", os.W_OK | os.X_OK)
+    results = place(_RESULTS, "results", os.W_OK | os.X_OK)
+    repos = place(_REPOS, "repos", os.R_OK | os.X_OK)
+    if repos in {state, results}:
+        raise ConfigurationError(
+            f"{_REPOS} is {repos}, the same directory as {_STATE if repos == state else _RESULTS}: set another one."
+        )
+    try:
+        require_repos(repos)
+    except ConfigurationError as nothing:
+        # What the operator named has to be there; a default may be missing, for a rehearsal watches nothing.
+        if reader.is_set(_REPOS):
+            raise
+        warnings.append(str(nothing))
+    return Places(state=state, results=results, repos=repos, warnings=tuple(warnings))
+
+
+def require_repos(repos_dir: Path) -> None:
+    """Raise `ConfigurationError` unless the directory holds an entry that is not hidden."""
+    remedy = f"set {_REPOS} to a directory that holds repositories, or mount one there."
+    try:
+        with os.scandir(repos_dir) as entries:
+            watched = any(not entry.name.startswith(".") for entry in entries)
+    except (FileNotFoundError, NotADirectoryError):
+        raise MissingInputError(f"There is nothing to watch, for {repos_dir} is not a directory: {remedy}") from None
+    except OSError as error:
+        raise ConfigurationError(
+            f"There is nothing to watch, for user {os.geteuid()} cannot read {repos_dir} ({error.strerror}): {remedy}"
+        ) from None
+    if not watched:
+        raise MissingInputError(f"There is nothing to watch, for {repos_dir} is empty: {remedy}")
+
+
+def prepare_directories(settings: Settings) -> None:
+    """Make the state and results directories where they are missing, and try whether they take a file.
+
+    Raises `ConfigurationError` with a sentence that says who owns what and how to mend it.
+    """
+    # The database and the daemon's socket are nobody else's business; session logs may be read by a group.
+    _prepare(settings.state_dir, _STATE, mode=0o700)
+    _prepare(settings.results_dir, _RESULTS, mode=0o750)
+
+
+def _prepare(directory: Path, variable: str, *, mode: int) -> None:
+    _attempt(lambda: directory.mkdir(parents=True, exist_ok=True, mode=mode), directory, variable)
+    # Tried, not asked: access(2) knows neither full disks nor what a file server forbids.
+    _attempt(lambda: tempfile.TemporaryFile(dir=directory).close(), directory, variable)
+
+
+def _attempt(act: Callable[[], None], directory: Path, variable: str) -> None:
+    try:
+        act()
+    except OSError as error:
+        raise ConfigurationError(unusable(directory, variable, error, user=os.geteuid())) from None
+
+
+def unusable(directory: Path, variable: str, error: OSError, *, user: int) -> str:
+    """Return the sentence for a directory in which nothing can be written."""
+    if error.errno in {errno.EACCES, errno.EPERM}:
+        there = _nearest(directory)
+        owner = there.stat().st_uid
+        # Never the advice to change the owner of a directory above: that may well be the root.
+        remedy = (
+            f"run `chown -R {user} {there}` where it is mounted from, or run the daemon as user {owner}."
+            if there == directory
+            else f"run `install -d -o {user} {directory}` as root, or set another directory."
+        )
+        return (
+            f"{variable} leads to {directory}, but user {user} may not write in {there}, which belongs to user "
+            f"{owner}: {remedy}"
+        )
+    if error.errno == errno.EROFS:
+        return f"{variable} leads to {directory}, which is mounted read-only: mount it writable, or set another one."
+    if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+        return f"{variable} leads to {directory}, where no space is left: make room, or set another directory."
+    if error.errno in {errno.EEXIST, errno.ENOTDIR}:
+        return f"{variable} leads to {directory}, which is not a directory: move the file away, or set a directory."
+    return f"{variable} leads to {directory}, which cannot be used ({error.strerror}): set another directory."
+
+
+def _nearest(directory: Path) -> Path:
+    """Return the directory itself, or the nearest one above it that exists."""
+    for candidate in (directory, *directory.parents):
+        try:
+            if candidate.exists():
+                return candidate
+        except PermissionError:
+            continue
+    return Path(directory.anchor)

@@ -1,0 +1,196 @@
+"""Reads single variables out of a mapping: type, bounds, and one clear sentence when a value is wrong."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from environs import Env, EnvValidationError, validate
+
+from claudeops.errors import ConfigurationError
+from claudeops.settings.environ import is_text
+from claudeops.settings.files import read_text
+from claudeops.settings.names import FILE_SUFFIX, KNOWN, Kind, Variable
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_TRUE: Final = frozenset({"true", "on"})  # as the defaults are written
+_SHOWN_CHARACTERS: Final = 80
+_SECRET_BYTES: Final = 64 * 1024  # a secret file is far smaller
+_KEY_SHAPE: Final = re.compile(r"sk-[A-Za-z0-9_-]{8}")
+_MODEL: Final = re.compile(r"[A-Za-z0-9][^\s,]{0,199}")  # a leading dash would read as a flag
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
+_COMMA_OUTSIDE_BRACKETS: Final = re.compile(r",(?![^()]*\))")
+_TOOL: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_*:.-]*(\([^()]+\))?")
+_PRINTABLE_ASCII: Final = re.compile(r"[!-~]+")
+
+
+class _MappingEnv(Env):
+    """environs over a given mapping, so that nothing but the caller touches the process's environment.
+
+    environs offers no parameter for it. It looks a value up in exactly one method, which its own
+    ``FileAwareEnv`` overrides to look elsewhere; this does the same.
+    """
+
+    def __init__(self, given: Mapping[str, str]) -> None:
+        super().__init__()
+        self._given = given
+
+    def _get_value(self, env_key: str, default: object) -> object:
+        return self._given.get(env_key, default)
+
+
+def shown(value: str) -> str:
+    """Return a bad value as it may be shown: quoted, on one line, cut, and no API key pasted by mistake."""
+    if _KEY_SHAPE.search(value):
+        return "a value that looks like an API key"
+    return repr(value if len(value) <= _SHOWN_CHARACTERS else f"{value[:_SHOWN_CHARACTERS]}…")
+
+
+class Reader:
+    """Typed access to the known variables. A blank value counts as unset; blanks around a value do not count.
+
+    Every method takes the full name of a known variable and raises `ConfigurationError` with one sentence.
+    """
+
+    def __init__(self, environ: Mapping[str, str], *, cwd: Path) -> None:
+        self._cwd = cwd
+        self._home = environ.get("HOME", "")
+        self._given = {
+            name: _normal(variable, environ[name].strip())
+            for name, variable in KNOWN.items()
+            if environ.get(name, "").strip()
+        }
+        self._secret_files = {
+            name: environ[name + FILE_SUFFIX].strip()
+            for name, variable in KNOWN.items()
+            if variable.secret and environ.get(name + FILE_SUFFIX, "").strip()
+        }
+        for name, value in self._given.items():
+            if not is_text(value):
+                raise ConfigurationError(f"{name} holds bytes that are not UTF-8: set it again as UTF-8 text.")
+        self._env = _MappingEnv(self._given)
+        self._secrets: dict[str, str | None] = {}  # each file is read once: what is used is what gets redacted
+
+    def is_set(self, name: str) -> bool:
+        """Return whether the operator gave a value, by the variable or by its file."""
+        return name in self._given or name in self._secret_files
+
+    def text(self, name: str) -> str | None:
+        """Return text of one line, or the default, if there is one."""
+        value = self._given.get(name, KNOWN[name].default)
+        if value is not None and _CONTROL.search(value):
+            raise ConfigurationError(f"{name} holds a line break or a control character: put it on one line.")
+        return value
+
+    def prose(self, name: str) -> str | None:
+        """Return text that may have several lines."""
+        return self._given.get(name)
+
+    def number(self, name: str) -> float:
+        """Return a finite number within the variable's bounds."""
+        variable = KNOWN[name]
+        try:
+            return self._env.float(name, float(variable.default or 0), validate=_range(variable))
+        except EnvValidationError:
+            raise self._wrong(variable) from None
+
+    def whole(self, name: str) -> int:
+        """Return a whole number within the variable's bounds."""
+        variable = KNOWN[name]
+        try:
+            return self._env.int(name, int(variable.default or 0), validate=_range(variable))
+        except EnvValidationError:
+            raise self._wrong(variable) from None
+
+    def switch(self, name: str) -> bool:
+        """Return true or false; yes, no, on, off, 1 and 0 are understood."""
+        variable = KNOWN[name]
+        try:
+            return self._env.bool(name, variable.default in _TRUE)
+        except EnvValidationError:
+            raise self._wrong(variable) from None
+
+    def choice(self, name: str) -> str:
+        """Return one of the variable's words, in lower case."""
+        variable = KNOWN[name]
+        try:
+            return self._env.str(name, variable.choices[0], validate=validate.OneOf(variable.choices))
+        except EnvValidationError:
+            raise self._wrong(variable) from None
+
+    def model(self, name: str) -> str | None:
+        """Return the name or alias of a model, or the default, if there is one."""
+        value = self.text(name)
+        if value is not None and not _MODEL.fullmatch(value):
+            raise ConfigurationError(f"{name} is {shown(value)}, which is not a model: set a name such as 'sonnet'.")
+        return value
+
+    def names(self, name: str) -> tuple[str, ...]:
+        """Return the comma-separated entries, without blanks and repetitions."""
+        entries = (entry.strip() for entry in (self.text(name) or "").split(","))
+        return tuple(dict.fromkeys(entry for entry in entries if entry))
+
+    def tools(self, name: str) -> tuple[str, ...]:
+        """Return tool names and patterns; a comma between brackets does not split."""
+        entries = (entry.strip() for entry in _COMMA_OUTSIDE_BRACKETS.split(self.text(name) or ""))
+        tools = tuple(dict.fromkeys(entry for entry in entries if entry))
+        for tool in tools:
+            if not _TOOL.fullmatch(tool):
+                raise ConfigurationError(
+                    f"{name} holds {shown(tool)}, which is neither a tool nor a pattern: "
+                    "write names or patterns like Bash(docker ps:*), separated by commas."
+                )
+        return tools
+
+    def path(self, name: str) -> Path | None:
+        """Return an absolute path: relative ones start at the working directory, ``~/`` at ``HOME``."""
+        value = self.text(name)
+        return None if value is None else self._absolute(name, value)
+
+    def secret(self, name: str) -> str | None:
+        """Return a secret from its variable or its file; a message never shows it."""
+        if name not in self._secrets:
+            self._secrets[name] = self._read_secret(name)
+        return self._secrets[name]
+
+    def token(self, name: str) -> str | None:
+        """Return a secret that travels in an HTTP header: printable ASCII without blanks."""
+        value = self.secret(name)
+        if value is not None and not _PRINTABLE_ASCII.fullmatch(value):
+            raise ConfigurationError(
+                f"{name} holds blanks or characters that no key has (not shown): set it to the key alone."
+            )
+        return value
+
+    def _read_secret(self, name: str) -> str | None:
+        file = self._secret_files.get(name)
+        if file is None:
+            return self._given.get(name)
+        origin = name + FILE_SUFFIX
+        if name in self._given:
+            raise ConfigurationError(f"Both {name} and {origin} are set: unset one of them.")
+        path = self._absolute(origin, file)
+        return read_text(path, origin=origin, what="file with the secret", limit=_SECRET_BYTES).strip()
+
+    def _absolute(self, name: str, value: str) -> Path:
+        if value == "~" or value.startswith("~/"):
+            if not self._home:
+                raise ConfigurationError(f"{name} starts with '~', but HOME is not set: write an absolute path.")
+            return Path(self._home) / value[2:]
+        return self._cwd / value
+
+    def _wrong(self, variable: Variable) -> ConfigurationError:
+        value = shown(self._given[variable.name])
+        default = f", or unset it for the default {variable.default}" if variable.default is not None else ""
+        return ConfigurationError(f"{variable.name} is {value}, but must be {variable.bounds}: set it so{default}.")
+
+
+def _normal(variable: Variable, value: str) -> str:
+    return value.lower() if variable.kind in {Kind.SWITCH, Kind.CHOICE} else value
+
+
+def _range(variable: Variable) -> validate.Range:
+    return validate.Range(min=variable.low, max=variable.high)

@@ -1,0 +1,1 @@
+"""The database, behind the engine's Store port."""

@@ -1,0 +1,149 @@
+"""What a session's log adds to a row that has ended, as values: every store asks here and writes the answer.
+
+Pure. What is settled here:
+
+- A report is taken once: a row that has one keeps it, whatever the log says by now. With the report go its
+  events, memories and checks, so that none of them can be counted twice.
+- What was decided stays decided. A report that asks for the next tier leaves a warning in the row, no session.
+- What others have found out since outranks what is told late: a memory that was confirmed after the session's
+  end is not contradicted by it, and no time moves back.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from claudeops.domain import memory
+from claudeops.domain.amendment import Part, Refusal, Refused
+from claudeops.domain.memory import ChangeKind
+from claudeops.domain.model import ExtractionMethod, Outcome, ServiceStatus, Status
+from claudeops.errors import StaleAttemptError
+from claudeops.store.consequences import NO_RESULT_SEEN, recordable_checks, reported_memories, settle, stated_events
+from claudeops.store.rows import report_summary, told_values
+from claudeops.store.types import clip, known_usd
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from datetime import datetime
+
+    from claudeops.domain.memory import KnownMemory, MemoryChange
+    from claudeops.domain.model import Ending, NewEvent, ServiceCheck, Session
+    from claudeops.store.consequences import Reservation, Settlement
+
+UNHEARD_WISH: Final = "the report asks for the next tier; it was found after the session had ended, so nothing followed"
+
+_NO_REPORT: Final = frozenset({None, ExtractionMethod.NONE})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OnRecord:
+    """What the store holds that bears on an amendment."""
+
+    session: Session
+    warnings: tuple[str, ...]
+    memories: Sequence[KnownMemory]  # those of the reported categories, given up or not
+    spend_settled: bool
+    unseen_ends: Sequence[Reservation]  # actions that were settled as never seen to end
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DatedChange:
+    """A memory's change with the time that its row gets."""
+
+    change: MemoryChange
+    at: datetime
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Amendment:
+    """Everything to write beside the ends of tool calls."""
+
+    at: datetime  # when the session said it
+    parts: frozenset[Part]
+    values: dict[str, object]  # columns of the session's row
+    spend: float | None = None  # US dollars to settle
+    events: tuple[NewEvent, ...] = ()  # each fingerprint once
+    checks: tuple[ServiceCheck, ...] = ()  # each service once
+    well: tuple[str, ...] = ()  # services whose earlier open events are resolved
+    memories: tuple[DatedChange, ...] = ()
+    settlements: tuple[Settlement, ...] = ()
+
+
+def amendable(session: Session | None, ending: Ending) -> Session | Refused:
+    """Return the session, or why nothing may be written for ``ending``.
+
+    Raises `StaleAttemptError` when the row was ended as another attempt.
+    """
+    number = ending.session_id
+    if session is None:
+        return Refused(reason=Refusal.UNKNOWN_SESSION, message=f"Session {number} does not exist.")
+    if session.status is not Status.ENDED:
+        message = f"Session {number} is {session.status.value}: wait until it has ended."
+        return Refused(reason=Refusal.NOT_ENDED, message=message)
+    if session.cli_session_id is None or session.cli_session_id != clip(ending.cli_session_id or ""):
+        message = (
+            f"What was read is of the CLI session {ending.cli_session_id or '(unnamed)'}, "
+            f"but session {number} is {session.cli_session_id or 'none'}."
+        )
+        return Refused(reason=Refusal.OTHER_SESSION, message=message)
+    if session.attempt != ending.attempt:
+        raise StaleAttemptError(f"session {number} was ended as attempt {session.attempt}, not {ending.attempt}.")
+    return session
+
+
+def amendment(ending: Ending, known: OnRecord) -> Amendment:
+    """Return what is missing on record."""
+    session = known.session
+    at = min(ending.ended_at, session.ended_at or ending.ended_at)
+    settlements = tuple(_seen(known.unseen_ends, ending))
+    ends = {Part.TOOL_ENDS} if settlements else set()
+    report = ending.extraction.report is not None and session.extraction_method in _NO_REPORT
+    cost = known_usd(ending.cost_usd) is not None and session.cost_usd is None
+    if not (report or cost or session.extraction_method is None):
+        return Amendment(at=at, parts=frozenset(ends), values={}, settlements=settlements)
+    checks, unproven = recordable_checks(ending) if report else ((), ())
+    parts = {Part.FACTS, *({Part.REPORT} if report else ()), *({Part.COST} if cost else ()), *ends}
+    return Amendment(
+        at=at,
+        parts=frozenset(parts),
+        values=_values(ending, known, unproven=unproven, report=report, cost=cost),
+        spend=ending.cost_usd if cost and not known.spend_settled else None,
+        events=stated_events(ending) if report else (),
+        checks=checks,
+        well=tuple(check.service for check in checks if check.status is ServiceStatus.HEALTHY),
+        memories=tuple(_remembered(ending, known, at)) if report else (),
+        settlements=settlements,
+    )
+
+
+def _values(
+    ending: Ending, known: OnRecord, *, unproven: tuple[str, ...], report: bool, cost: bool
+) -> dict[str, object]:
+    """Return the columns to fill; what the log does not say is left as it is."""
+    session = known.session
+    warnings = [*ending.extraction.warnings, *ending.warnings, *unproven]
+    if report and ending.extraction.report is not None and ending.extraction.report.escalation.needed:
+        warnings.append(UNHEARD_WISH)
+    if session.outcome is not Outcome.LOST or session.extraction_method not in _NO_REPORT:
+        warnings = [*known.warnings, *(warning for warning in warnings if warning not in known.warnings)]
+    values = {name: value for name, value in told_values(ending, warnings=warnings).items() if value is not None}
+    if report or session.extraction_method is None:
+        values["extraction_method"] = ending.extraction.method.value
+    if report:
+        values["summary"] = report_summary(ending)
+    if cost:
+        values["cost_usd"] = ending.cost_usd
+    return values
+
+
+def _remembered(ending: Ending, known: OnRecord, at: datetime) -> Iterable[DatedChange]:
+    confirmed = {old.id: old.updated_at for old in known.memories}
+    for change in memory.merge(known.memories, reported_memories(ending.extraction.report), now=at):
+        latest = at if change.id is None else max(at, confirmed[change.id])
+        if change.kind is not ChangeKind.CONTRADICTED or latest == at:
+            yield DatedChange(change=change, at=latest)
+
+
+def _seen(reservations: Iterable[Reservation], ending: Ending) -> Iterable[Settlement]:
+    return (settled for settled in settle(reservations, ending.tool_ends) if settled.error != NO_RESULT_SEEN)

@@ -1,0 +1,245 @@
+"""What a session's end changes, as values: every store gathers the facts, asks here, and writes the answer.
+
+Pure. What is settled here, beside the decision (``domain.escalation``) and memories (``domain.memory``):
+
+- A ``healthy`` that no tool call stands behind is not recorded as a check; the session's warnings say so.
+  A report has one check a service: the worst it says.
+- A condition that is reported again counts up, even by a report that calls the service healthy. The other
+  open events of a healthy service are resolved; a ``healthy`` decision resolves those that name no service.
+- A service's cooldown counters clear at its second healthy check in a row after its last action. A session
+  that acted on the service is no witness of its health; nor is one that failed or was lost, whose report may
+  have been written long after others had looked.
+- A reserved action that shows no result counts as failed and as used: it may have run.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from claudeops.domain import escalation, memory
+from claudeops.domain.model import (
+    Action,
+    DecisionReason,
+    Level,
+    NewEvent,
+    Outcome,
+    PastAction,
+    ReportedMemory,
+    ServiceStatus,
+    Verdict,
+    VerdictKind,
+)
+from claudeops.store.types import clean, clip
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from datetime import datetime
+
+    from claudeops.domain.memory import KnownMemory, MemoryChange
+    from claudeops.domain.model import (
+        Decision,
+        Ending,
+        EscalationRules,
+        Report,
+        ServiceCheck,
+        Session,
+        ToolEnd,
+    )
+
+NO_RESULT_SEEN: Final = "no result seen"
+ENDED_WITH_AN_ERROR: Final = "the call ended with an error"
+
+NO_WITNESSES: Final = frozenset({Outcome.ERROR, Outcome.LOST})
+"""Outcomes of sessions whose healthy checks clear no cooldown counter."""
+
+_WORST_FIRST: Final = (
+    ServiceStatus.DOWN,
+    ServiceStatus.UNREACHABLE,
+    ServiceStatus.DEGRADED,
+    ServiceStatus.HEALTHY,
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Reservation:
+    """A ledger entry that waits for the result of its tool call."""
+
+    id: int
+    tool_use_id: str
+    service: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Settlement:
+    """What became of a reserved action."""
+
+    id: int
+    success: bool
+    error: str | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Standing:
+    """What other sessions left about a service."""
+
+    status: ServiceStatus  # of the last check that counts
+    checked_at: datetime
+    checker_acted: bool  # the session of that check acted on the service itself
+    last_action_at: datetime | None  # of the actions that still count
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Facts:
+    """What the store holds that bears on a session's end."""
+
+    session: Session
+    ledger: Sequence[PastAction]
+    memories: Sequence[KnownMemory]  # those of the reported categories, given up or not
+    reservations: Sequence[Reservation]  # every action of this session
+    standings: Mapping[str, Standing]  # by service, for the services that the report calls healthy
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Consequences:
+    """Everything to write beside the session's own row and its tool ends."""
+
+    decision: Decision
+    warnings: tuple[str, ...]
+    events: tuple[NewEvent, ...]  # each fingerprint once
+    checks: tuple[ServiceCheck, ...]  # each service once
+    memories: tuple[MemoryChange, ...]
+    settlements: tuple[Settlement, ...]
+    recovered: tuple[str, ...]  # services whose cooldown counters clear
+    well: tuple[str, ...]  # services whose open events are resolved
+    all_well: bool  # open events without a service are resolved
+
+
+def conclude(ending: Ending, facts: Facts, *, rules: EscalationRules) -> Consequences:
+    """Return what follows from ``ending``."""
+    decision = escalation.decide(
+        session=facts.session, ending=ending, rules=rules, ledger=facts.ledger, now=ending.ended_at
+    )
+    report = ending.extraction.report
+    checks, unproven = recordable_checks(ending)
+    well = tuple(check.service for check in checks if check.status is ServiceStatus.HEALTHY)
+    acted_on = {reservation.service for reservation in facts.reservations}
+    return Consequences(
+        decision=decision,
+        warnings=(*ending.extraction.warnings, *ending.warnings, *unproven),
+        events=stated_events(ending, decision.events),
+        checks=checks,
+        memories=memory.merge(facts.memories, reported_memories(report), now=ending.ended_at),
+        settlements=tuple(settle(facts.reservations, ending.tool_ends)),
+        recovered=tuple(name for name in well if name not in acted_on and _vouched_for(facts.standings.get(name)))
+        if ending.outcome not in NO_WITNESSES
+        else (),
+        well=well,
+        all_well=decision.reason is DecisionReason.HEALTHY,
+    )
+
+
+def lost_event(orphan: Session) -> NewEvent:
+    """Return the event of a session whose daemon is gone."""
+    return NewEvent(
+        level=Level.WARNING,
+        message=f"the tier {orphan.tier} session was lost: its daemon ended before it did.",
+        fingerprint=escalation.fingerprint(Outcome.LOST.value, orphan.tier),
+    )
+
+
+def within_limits(
+    verdict: Verdict, ledger: Sequence[PastAction], *, rules: EscalationRules, now: datetime
+) -> tuple[Verdict, NewEvent | None]:
+    """Return the verdict that counts: an allow whose actions exceed a limit is a deny, with an event.
+
+    The actions of one call are counted together; a verdict that is no allow carries none. Names are cut as
+    their columns cut them, so that an overlong name is counted like any other.
+    """
+    if verdict.kind is not VerdictKind.ALLOW:
+        return replace(verdict, actions=()), None
+    actions = tuple(Action(kind=clip(action.kind), service=clip(action.service)) for action in verdict.actions)
+    used = list(ledger)
+    for action in actions:
+        refusal = escalation.over_limit(used, action, rules.limits, now)
+        if refusal is not None:
+            name = escalation.fingerprint("over_limit", action.kind, action.service)
+            event = NewEvent(level=Level.WARNING, service=action.service, message=refusal, fingerprint=name)
+            return Verdict(kind=VerdictKind.DENY, reason=refusal), event
+        used.append(PastAction(kind=action.kind, service=action.service, at=now))
+    return replace(verdict, actions=actions), None
+
+
+def settle(reservations: Iterable[Reservation], ends: Iterable[ToolEnd]) -> Iterable[Settlement]:
+    """Say of every reserved action whether it succeeded."""
+    failed = {clip(end.tool_use_id): end.is_error for end in ends}
+    for reservation in reservations:
+        is_error = failed.get(reservation.tool_use_id)
+        if is_error is None:
+            yield Settlement(id=reservation.id, success=False, error=NO_RESULT_SEEN)
+        else:
+            yield Settlement(id=reservation.id, success=not is_error, error=ENDED_WITH_AN_ERROR if is_error else None)
+
+
+def fingerprinted(event: NewEvent) -> NewEvent:
+    """Return the event with the fingerprint that its row carries, and with a service that fits its column."""
+    service = clip(event.service) if event.service else None
+    said = " ".join(event.message.casefold().split())
+    name = event.fingerprint or escalation.fingerprint(event.level.value, service or "", said)
+    return replace(event, fingerprint=clip(name), service=service, message=clean(event.message))
+
+
+def healthy_services(report: Report | None) -> tuple[str, ...]:
+    """Return the services that a report calls healthy, as their columns hold them."""
+    checks = report.services_checked if report else ()
+    return tuple({clip(check.service) for check in checks if check.status is ServiceStatus.HEALTHY})
+
+
+def reported_memories(report: Report | None) -> tuple[ReportedMemory, ...]:
+    """Return a report's memories, as their columns hold them."""
+    return tuple(
+        ReportedMemory(
+            service=clip(item.service) if item.service else None,
+            category=clip(item.category),
+            observation=clean(item.observation),
+        )
+        for item in (report.memories if report else ())
+    )
+
+
+def recordable_checks(ending: Ending) -> tuple[tuple[ServiceCheck, ...], tuple[str, ...]]:
+    """Return the checks to record, and a warning about those that nothing stands behind."""
+    report = ending.extraction.report
+    worst: dict[str, ServiceCheck] = {}
+    for check in report.services_checked if report else ():
+        name = clip(check.service)
+        if name not in worst or _severity(check) < _severity(worst[name]):
+            worst[name] = replace(check, service=name)
+    if ending.calls_ran > 0:
+        return tuple(worst.values()), ()
+    unwell = tuple(check for check in worst.values() if check.status is not ServiceStatus.HEALTHY)
+    unproven = len(worst) - len(unwell)
+    if not unproven:
+        return unwell, ()
+    return unwell, (f"unproven-health: {unproven} healthy checks were not recorded, because no tool call ran",)
+
+
+def stated_events(ending: Ending, decided: Iterable[NewEvent] = ()) -> tuple[NewEvent, ...]:
+    """Return what the engine noticed, what the report says and what was decided, each condition once."""
+    reported = ending.extraction.report.events if ending.extraction.report else ()
+    said = (NewEvent(level=event.level, message=event.message, service=event.service) for event in reported)
+    distinct: dict[str, NewEvent] = {}
+    for event in map(fingerprinted, (*ending.events, *said, *decided)):
+        distinct.setdefault(event.fingerprint, event)
+    return tuple(distinct.values())
+
+
+def _severity(check: ServiceCheck) -> int:
+    return _WORST_FIRST.index(check.status)
+
+
+def _vouched_for(standing: Standing | None) -> bool:
+    """Tell whether the check before this one was a healthy one, by a witness, after the last action."""
+    if standing is None or standing.status is not ServiceStatus.HEALTHY or standing.checker_acted:
+        return False
+    return standing.last_action_at is None or standing.checked_at > standing.last_action_at

@@ -1,0 +1,123 @@
+"""Events are conditions: raised once, counted while they last, resolved when they are over."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sqlalchemy import func, insert, or_, select, update
+
+from claudeops.domain.model import DecisionReason, ServiceStatus
+from claudeops.store.consequences import fingerprinted
+from claudeops.store.tables import events, service_checks, sessions
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+    from datetime import datetime
+
+    from sqlalchemy import ColumnElement, Connection
+
+    from claudeops.domain.model import NewEvent, Session
+
+
+def raise_event(connection: Connection, event: NewEvent, *, session_id: int | None, at: datetime) -> None:
+    """Count the open event of the same fingerprint up, with the newest wording; or open one."""
+    event = fingerprinted(event)
+    counted = connection.execute(
+        update(events)
+        .where(events.c.fingerprint == event.fingerprint, events.c.resolved_at.is_(None))
+        .values(count=events.c.count + 1, last_seen=at, last_session_id=session_id, message=event.message)
+    )
+    if not counted.rowcount:
+        _open_event(connection, event, session_id=session_id, at=at)
+
+
+def raise_late_event(connection: Connection, event: NewEvent, *, session_id: int, at: datetime) -> None:
+    """Raise an event that a session saw at ``at`` and that is only told now.
+
+    The first condition of that name that was not yet over then is counted up; its newest wording and its last
+    sight stay where somebody saw it since. Without one, the event is opened, or written as resolved where a
+    later session found it to be over.
+    """
+    event = fingerprinted(event)
+    same = select(events.c.id, events.c.first_seen, events.c.last_seen).where(
+        events.c.fingerprint == event.fingerprint, or_(events.c.resolved_at.is_(None), events.c.resolved_at >= at)
+    )
+    known = connection.execute(same.order_by(events.c.id).limit(1)).one_or_none()
+    if known is None:
+        over_at = _found_over(connection, event.service, besides=session_id, since=at)
+        _open_event(connection, event, session_id=session_id, at=at, resolved_at=over_at)
+        return
+    sight: dict[str, object] = {"count": events.c.count + 1, "first_seen": min(known.first_seen, at)}
+    if known.last_seen <= at:
+        sight |= {"last_seen": at, "last_session_id": session_id, "message": event.message}
+    connection.execute(update(events).where(events.c.id == known.id).values(sight))
+
+
+def resolve_events(
+    connection: Connection,
+    session: Session,
+    *,
+    well: Collection[str],
+    all_well: bool,
+    at: datetime,
+) -> None:
+    """Resolve what ``session`` found to be over; to be called after its own events were raised.
+
+    An event that was seen again after the session had started, or by the session itself, stays open: the
+    session looked before that.
+    """
+    over: ColumnElement[bool] = events.c.service.in_(sorted(well))
+    if all_well:
+        over |= events.c.service.is_(None)
+    connection.execute(
+        update(events)
+        .where(
+            over,
+            events.c.resolved_at.is_(None),
+            events.c.last_session_id.is_distinct_from(session.id),
+            events.c.last_seen <= session.started_at,
+        )
+        .values(resolved_at=at)
+    )
+
+
+def _open_event(
+    connection: Connection,
+    event: NewEvent,
+    *,
+    session_id: int | None,
+    at: datetime,
+    resolved_at: datetime | None = None,
+) -> None:
+    connection.execute(
+        insert(events).values(
+            session_id=session_id,
+            last_session_id=session_id,
+            level=event.level.value,
+            service=event.service,
+            message=event.message,
+            fingerprint=event.fingerprint,
+            created_at=at,
+            first_seen=at,
+            last_seen=at,
+            count=1,
+            resolved_at=resolved_at,
+        )
+    )
+
+
+def _found_over(connection: Connection, service: str | None, *, besides: int, since: datetime) -> datetime | None:
+    """Return when a session that started later first resolved what was open for a service, or for none."""
+    later = (sessions.c.started_at >= since, sessions.c.id != besides)
+    if service is None:
+        query = select(func.min(sessions.c.ended_at)).where(
+            *later, sessions.c.decision_reason == DecisionReason.HEALTHY.value
+        )
+    else:
+        checks = service_checks.c
+        query = (
+            select(func.min(checks.checked_at))
+            .join(sessions, sessions.c.id == checks.session_id)
+            .where(*later, checks.service == service, checks.status == ServiceStatus.HEALTHY.value)
+        )
+    return connection.execute(query).scalar_one_or_none()

@@ -1,0 +1,166 @@
+"""The end of a session and everything that follows from it; the caller's transaction holds it together."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sqlalchemy import and_, insert, update
+
+from claudeops.domain import memory
+from claudeops.domain.model import CheckSource, Finished, Status
+from claudeops.errors import StaleAttemptError
+from claudeops.store import queries
+from claudeops.store.consequences import Facts, conclude, healthy_services, reported_memories
+from claudeops.store.events import raise_event, resolve_events
+from claudeops.store.queueing import add_session
+from claudeops.store.rows import ended_values
+from claudeops.store.tables import (
+    budget_entries,
+    cooldown_actions,
+    memories,
+    service_checks,
+    sessions,
+    tool_calls,
+)
+from claudeops.store.types import known_usd
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from datetime import datetime
+
+    from sqlalchemy import Connection
+
+    from claudeops.domain.memory import MemoryChange
+    from claudeops.domain.model import Ending, EscalationRules, ServiceCheck, Session, ToolEnd
+    from claudeops.store.consequences import Consequences, Settlement
+
+
+def finish(connection: Connection, ending: Ending, *, rules: EscalationRules) -> Finished:
+    """End a session.
+
+    Raises `StaleAttemptError`, with nothing written, when it is not running as ``ending.attempt``.
+    """
+    facts = _facts(connection, ending, rules)
+    session, at = facts.session, ending.ended_at
+    outcome = conclude(ending, facts, rules=rules)
+    _end(connection, session, ending, outcome)
+    _end_calls(connection, session.id, ending.tool_ends)
+    settle(connection, outcome.settlements)
+    book(connection, session.id, ending.cost_usd, at=at)
+    record_checks(connection, session.id, outcome.checks, at=at)
+    _clear_cooldowns(connection, outcome.recovered, at=at)
+    remember(connection, session, outcome.memories, at=at)
+    _forget_faded(connection, at)
+    for event in outcome.events:
+        raise_event(connection, event, session_id=session.id, at=at)
+    resolve_events(connection, session, well=outcome.well, all_well=outcome.all_well, at=at)
+    following = outcome.decision.next
+    queued = None if following is None else add_session(connection, following, now=at)
+    return Finished(decision=outcome.decision, next_session_id=None if queued is None else queued.id)
+
+
+def settle(connection: Connection, settlements: Iterable[Settlement]) -> None:
+    """Write what became of reserved actions."""
+    for settled in settlements:
+        connection.execute(
+            update(cooldown_actions)
+            .where(cooldown_actions.c.id == settled.id)
+            .values(success=settled.success, error=settled.error)
+        )
+
+
+def book(connection: Connection, session_id: int, cost_usd: float | None, *, at: datetime) -> None:
+    """Book what a session cost, where that is known."""
+    amount = known_usd(cost_usd)
+    if amount is None:
+        return
+    entry = {"kind": "settled", "amount_usd": amount, "created_at": at}
+    connection.execute(insert(budget_entries).values(session_id=session_id, **entry))
+
+
+def record_checks(connection: Connection, session_id: int, checks: Sequence[ServiceCheck], *, at: datetime) -> None:
+    """Write what a report says about services."""
+    for check in checks:
+        connection.execute(
+            insert(service_checks).values(
+                session_id=session_id,
+                service=check.service,
+                status=check.status.value,
+                detail=check.detail,
+                source=CheckSource.REPORT.value,
+                checked_at=at,
+            )
+        )
+
+
+def remember(connection: Connection, session: Session, changes: Iterable[MemoryChange], *, at: datetime) -> None:
+    """Write what a report does to memories."""
+    for change in changes:
+        standing = {"confidence": change.confidence, "active": change.active, "updated_at": at}
+        if change.id is not None:
+            connection.execute(update(memories).where(memories.c.id == change.id).values(standing))
+            continue
+        connection.execute(
+            insert(memories).values(
+                service=change.service,
+                category=change.category,
+                observation=change.observation,
+                created_at=at,
+                session_id=session.id,
+                tier=session.tier,
+                **standing,
+            )
+        )
+
+
+def _facts(connection: Connection, ending: Ending, rules: EscalationRules) -> Facts:
+    session = queries.session(connection, ending.session_id)
+    if session is None or session.status is not Status.RUNNING or session.attempt != ending.attempt:
+        raise StaleAttemptError(f"session {ending.session_id} is no longer running as attempt {ending.attempt}.")
+    report = ending.extraction.report
+    categories = {item.category for item in reported_memories(report)}
+    standings = {
+        name: standing
+        for name in healthy_services(report)
+        if (standing := queries.standing(connection, name, besides=session.id)) is not None
+    }
+    return Facts(
+        session=session,
+        ledger=queries.ledger(connection, rules, ending.ended_at),
+        memories=queries.known_memories(connection, categories),
+        reservations=queries.reservations(connection, session.id),
+        standings=standings,
+    )
+
+
+def _end(connection: Connection, session: Session, ending: Ending, outcome: Consequences) -> None:
+    values = ended_values(
+        ending,
+        cli_session_id=session.cli_session_id,
+        reason=outcome.decision.reason,
+        warnings=outcome.warnings,
+    )
+    connection.execute(update(sessions).where(sessions.c.id == session.id).values(values))
+
+
+def _end_calls(connection: Connection, session_id: int, ends: Iterable[ToolEnd]) -> None:
+    calls = tool_calls.c
+    for end in ends:
+        connection.execute(
+            update(tool_calls)
+            .where(calls.session_id == session_id, calls.tool_use_id == end.tool_use_id)
+            .values(ended_at=end.ended_at, is_error=end.is_error)
+        )
+
+
+def _clear_cooldowns(connection: Connection, services: Sequence[str], *, at: datetime) -> None:
+    actions = cooldown_actions.c
+    counted = and_(actions.service.in_(services), actions.cleared_at.is_(None))
+    connection.execute(update(cooldown_actions).where(counted).values(cleared_at=at))
+
+
+def _forget_faded(connection: Connection, now: datetime) -> None:
+    """Mark the memories that nobody confirmed for too long, so that the column tells the truth."""
+    faded = [known.id for known in queries.fading_memories(connection, now) if memory.has_faded(known, now)]
+    if faded:
+        connection.execute(update(memories).where(memories.c.id.in_(faded)).values(active=False))

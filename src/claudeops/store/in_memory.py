@@ -1,0 +1,281 @@
+"""The engine's Store port without a database, for tests of what stands on it and for rehearsals.
+
+What follows from what is decided by the same functions as for SQLite and PostgreSQL; here is only how facts
+are found and answers are kept, for as long as the object lives.
+"""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import anyio.lowlevel
+
+from claudeops.domain import escalation, memory
+from claudeops.domain.model import Finished, Owner, SkipReason, Status, Suppressed, VerdictKind
+from claudeops.errors import StaleAttemptError, StoreError
+from claudeops.store.audit import link
+from claudeops.store.consequences import NO_RESULT_SEEN, conclude, lost_event, within_limits
+from claudeops.store.in_memory_amend import amend
+from claudeops.store.in_memory_tables import PlainTables
+from claudeops.store.in_memory_writes import (
+    add_session,
+    facts,
+    ledger,
+    raise_event,
+    unhealthy_services,
+    write_consequences,
+)
+from claudeops.store.rows import (
+    blocked_values,
+    claimed_values,
+    ended_values,
+    lost_values,
+    to_known_memory,
+    to_session,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Sequence
+    from types import SimpleNamespace
+
+    from claudeops.domain.amendment import Amended, Refused
+    from claudeops.domain.model import (
+        Ending,
+        EscalationRules,
+        Memory,
+        NewSession,
+        Session,
+        ToolCall,
+        Verdict,
+    )
+
+
+def _wall_clock() -> datetime:
+    return datetime.now(UTC)
+
+
+class InMemoryStore:
+    """Everything in ``tables``, which a test may look at."""
+
+    def __init__(self, *, now: Callable[[], datetime] = _wall_clock) -> None:
+        self.tables = PlainTables()
+        self._now = now
+        self._closed = False
+
+    async def enqueue(self, new: NewSession, *, rules: EscalationRules, now: datetime) -> Session | Suppressed:
+        """Queue a chain's first session, unless the rules forbid it."""
+        async with self._transaction():
+            return self._enqueue(new, rules, now)
+
+    async def fire(
+        self, schedule: str, due_at: datetime, new: NewSession, *, rules: EscalationRules, now: datetime
+    ) -> Session | SkipReason | None:
+        """Record a due time and queue its chain."""
+        async with self._transaction():
+            fires = self.tables.rows("schedule_fires", lambda row: row.schedule == schedule)
+            if any(row.due_at == due_at for row in fires):
+                return None
+            fired: dict[str, object] = {"schedule": schedule, "due_at": due_at, "fired_at": now}
+            started = {row.session_id for row in fires}
+            if any(row.root_session_id in started for row in self._sessions(Status.QUEUED, Status.RUNNING)):
+                result: Session | SkipReason = SkipReason.CHAIN_UNFINISHED
+            else:
+                queued = self._enqueue(new, rules, now)
+                result = SkipReason.SUPPRESSED if isinstance(queued, Suppressed) else queued
+            became = {"skipped_reason": result.value} if isinstance(result, SkipReason) else {"session_id": result.id}
+            self.tables.insert("schedule_fires", {**fired, **became})
+            return result
+
+    async def claim(
+        self,
+        owner: Owner,
+        *,
+        rules: EscalationRules,
+        now: datetime,
+        cli_session_id: Callable[[], str],
+        log_path: Callable[[int], str],
+        chain: int | None = None,
+        tiers: Sequence[int] | None = None,
+    ) -> Session | None:
+        """Take the oldest session that is due."""
+        async with self._transaction():
+            waiting = [
+                row
+                for row in self._sessions(Status.QUEUED)
+                if (row.not_before is None or row.not_before <= now)
+                and chain in {None, row.root_session_id}
+                and (tiers is None or row.tier in tiers)
+            ]
+            for row in sorted(waiting, key=lambda row: (row.not_before or row.created_at, row.id)):
+                found = to_session(row)
+                suppressed, services = self._admit(found.tier, rules, now, found=found)
+                if suppressed is None:
+                    taken = claimed_values(
+                        found, owner, now=now, cli_session_id=cli_session_id(), log_path=log_path(found.id)
+                    )
+                    self.tables.update("sessions", row, taken)
+                    return to_session(row)
+                self.tables.update("sessions", row, blocked_values(suppressed, now=now))
+                event = escalation.suppression_event(suppressed, tier=found.tier, services=services)
+                raise_event(self.tables, event, session_id=found.id, at=now)
+            return None
+
+    async def record_call(
+        self,
+        session: Session,
+        call: ToolCall,
+        verdict: Verdict,
+        *,
+        shown_input: str,
+        rules: EscalationRules,
+        requested_at: datetime,
+        now: datetime,
+    ) -> Verdict:
+        """Write a call with its verdict; return the verdict that counts."""
+        async with self._transaction():
+            row = self._running(session.id, session.attempt)
+            verdict, refused = within_limits(verdict, ledger(self.tables, rules, now), rules=rules, now=now)
+            written = link(
+                row.audit_head,
+                session_id=session.id,
+                call=call,
+                verdict=verdict,
+                shown_input=shown_input,
+                requested_at=requested_at,
+                decided_at=now,
+            )
+            self.tables.insert("tool_calls", asdict(written))
+            self.tables.update("sessions", row, {"audit_head": written.hash})
+            reserved = {"session_id": session.id, "tool_use_id": written.tool_use_id, "timestamp": now}
+            for action in verdict.actions:
+                what = {"service": action.service, "action_type": action.kind, "tier": session.tier}
+                self.tables.insert("cooldown_actions", {**reserved, **what})
+            if refused is not None:
+                raise_event(self.tables, refused, session_id=session.id, at=now)
+            return verdict
+
+    async def finish(self, ending: Ending, *, rules: EscalationRules) -> Finished:
+        """End a session and write everything that follows from it."""
+        async with self._transaction():
+            row = self._running(ending.session_id, ending.attempt)
+            session = to_session(row)
+            outcome = conclude(ending, facts(self.tables, session, ending, rules), rules=rules)
+            decision = outcome.decision
+            ended = ended_values(
+                ending, cli_session_id=session.cli_session_id, reason=decision.reason, warnings=outcome.warnings
+            )
+            self.tables.update("sessions", row, ended)
+            write_consequences(self.tables, session, ending, outcome)
+            following = None if decision.next is None else add_session(self.tables, decision.next, ending.ended_at)
+            return Finished(decision=decision, next_session_id=following.id if following else None)
+
+    async def amend(self, ending: Ending) -> Amended | Refused:
+        """Write what a session's log says and the tables do not know yet."""
+        async with self._transaction():
+            return amend(self.tables, ending)
+
+    async def allowed_calls(self, session_id: int) -> frozenset[str]:
+        """Return the ids of a session's calls that the gate allowed."""
+        async with self._transaction():
+            calls = self.tables.rows("tool_calls", lambda row: row.session_id == session_id)
+            return frozenset(row.tool_use_id for row in calls if row.verdict == VerdictKind.ALLOW)
+
+    async def reconcile(self, owner: Owner, *, now: datetime, alive: Callable[[Owner], bool]) -> Sequence[Session]:
+        """Register ``owner`` and end what dead owners left."""
+        async with self._transaction():
+            others = (_owner(row) for row in self.tables.rows("instances") if row.owner != owner.name)
+            living = {other.name for other in others if alive(other)}
+            self.tables.delete("instances", lambda row: row.owner not in living)
+            registered = {"owner": owner.name, "pid": owner.pid, "boot_id": owner.boot_id, "heartbeat": now}
+            self.tables.insert("instances", {**registered, "process_started_at": owner.process_started_at})
+            running = self._sessions(Status.RUNNING)
+            return tuple(self._lose(row, now) for row in running if row.owner not in living | {owner.name})
+
+    async def depart(self, owner: Owner) -> None:
+        """Remove ``owner`` from the running instances."""
+        async with self._transaction():
+            self.tables.delete("instances", lambda row: row.owner == owner.name)
+
+    async def memories(self, limit: int = 500) -> Sequence[Memory]:
+        """Return active memories, best first."""
+        async with self._transaction():
+            return memory.believed(map(to_known_memory, self.tables.rows("memories")), self._now(), limit)
+
+    async def session(self, session_id: int) -> Session | None:
+        """Return one row."""
+        async with self._transaction():
+            row = self.tables.row("sessions", session_id)
+            return None if row is None else to_session(row)
+
+    async def chain(self, root_session_id: int) -> Sequence[Session]:
+        """Return a chain's sessions, oldest first."""
+        async with self._transaction():
+            rows = self.tables.rows("sessions", lambda row: row.root_session_id == root_session_id)
+            return tuple(map(to_session, rows))
+
+    async def last_fire(self, schedule: str) -> datetime | None:
+        """Return the latest recorded due time of a schedule."""
+        async with self._transaction():
+            fires = self.tables.rows("schedule_fires", lambda row: row.schedule == schedule)
+            return max((row.due_at for row in fires), default=None)
+
+    async def queued(self) -> int:
+        """Return the number of sessions that wait."""
+        async with self._transaction():
+            return len(self._sessions(Status.QUEUED))
+
+    async def close(self) -> None:
+        """Refuse everything from here on."""
+        self._closed = True
+
+    @asynccontextmanager
+    async def _transaction(self) -> AsyncIterator[None]:
+        """Take a turn as a database would; a caller that was cancelled before has written nothing."""
+        if self._closed:
+            raise StoreError("the database is closed: the daemon is shutting down.")
+        await anyio.lowlevel.checkpoint()
+        with self.tables.transaction():
+            yield
+
+    def _sessions(self, *statuses: Status) -> list[SimpleNamespace]:
+        return self.tables.rows("sessions", lambda row: row.status in statuses)
+
+    def _running(self, session_id: int, attempt: int) -> SimpleNamespace:
+        row = self.tables.row("sessions", session_id)
+        if row is None or row.status != Status.RUNNING or row.attempt != attempt:
+            raise StaleAttemptError(f"session {session_id} is no longer running as attempt {attempt}.")
+        return row
+
+    def _enqueue(self, new: NewSession, rules: EscalationRules, now: datetime) -> Session | Suppressed:
+        suppressed, services = self._admit(new.tier, rules, now)
+        if suppressed is None:
+            return add_session(self.tables, new, now)
+        event = escalation.suppression_event(suppressed, tier=new.tier, services=services)
+        raise_event(self.tables, event, session_id=None, at=now)
+        return suppressed
+
+    def _admit(
+        self, tier: int, rules: EscalationRules, now: datetime, *, found: Session | None = None
+    ) -> tuple[Suppressed | None, tuple[str, ...]]:
+        if found is not None and found.context is not None:
+            services = escalation.handover_services(found.context)
+        else:
+            services = unhealthy_services(self.tables)
+        past = ledger(self.tables, rules, now)
+        return escalation.admit(tier=tier, rules=rules, ledger=past, unhealthy_services=services, now=now), services
+
+    def _lose(self, row: SimpleNamespace, now: datetime) -> Session:
+        event = lost_event(to_session(row))
+        self.tables.update("sessions", row, lost_values(event.message, now=now))
+        for action in self.tables.rows("cooldown_actions", lambda action: action.session_id == row.id):
+            if action.success is None:
+                self.tables.update("cooldown_actions", action, {"success": False, "error": NO_RESULT_SEEN})
+        raise_event(self.tables, event, session_id=row.id, at=now)
+        return to_session(row)
+
+
+def _owner(row: SimpleNamespace) -> Owner:
+    return Owner(name=row.owner, pid=row.pid, process_started_at=row.process_started_at, boot_id=row.boot_id)

@@ -1,0 +1,179 @@
+"""What is read: each function takes an open connection and answers from one snapshot."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from sqlalchemy import and_, false, func, not_, or_, select
+
+from claudeops.domain import memory
+from claudeops.domain.model import ServiceStatus, Status, VerdictKind
+from claudeops.store.consequences import NO_RESULT_SEEN, NO_WITNESSES, Reservation, Standing
+from claudeops.store.rows import to_known_memory, to_past_action, to_session
+from claudeops.store.tables import (
+    cooldown_actions,
+    memories,
+    schedule_fires,
+    service_checks,
+    sessions,
+    tool_calls,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from datetime import datetime
+
+    from sqlalchemy import ColumnElement, Connection
+
+    from claudeops.domain.memory import KnownMemory
+    from claudeops.domain.model import EscalationRules, Memory, PastAction, Session
+
+
+# --- sessions ---------------------------------------------------------------------------------------------
+
+
+def session(connection: Connection, session_id: int) -> Session | None:
+    """Return one row."""
+    row = connection.execute(select(sessions).where(sessions.c.id == session_id)).one_or_none()
+    return None if row is None else to_session(row)
+
+
+def chain(connection: Connection, root_session_id: int) -> tuple[Session, ...]:
+    """Return a chain's sessions, oldest first."""
+    query = select(sessions).where(sessions.c.root_session_id == root_session_id).order_by(sessions.c.id)
+    return tuple(to_session(row) for row in connection.execute(query))
+
+
+def queued(connection: Connection) -> int:
+    """Return the number of sessions that wait."""
+    query = select(func.count()).select_from(sessions).where(sessions.c.status == Status.QUEUED.value)
+    return connection.execute(query).scalar_one()
+
+
+def due(now: datetime, *, chain: int | None, tiers: Sequence[int] | None) -> ColumnElement[bool]:
+    """Return the condition of a session that may be claimed."""
+    condition = (sessions.c.status == Status.QUEUED.value) & or_(
+        sessions.c.not_before.is_(None), sessions.c.not_before <= now
+    )
+    if chain is not None:
+        condition &= sessions.c.root_session_id == chain
+    if tiers is not None:
+        condition &= sessions.c.tier.in_(tiers)
+    return condition
+
+
+def anything_due(connection: Connection, now: datetime, *, chain: int | None, tiers: Sequence[int] | None) -> bool:
+    """Tell whether a claim could find something."""
+    query = select(sessions.c.id).where(due(now, chain=chain, tiers=tiers)).limit(1)
+    return connection.execute(query).first() is not None
+
+
+def last_fire(connection: Connection, schedule: str) -> datetime | None:
+    """Return the latest due time that was recorded for a schedule."""
+    query = select(func.max(schedule_fires.c.due_at)).where(schedule_fires.c.schedule == schedule)
+    return connection.execute(query).scalar_one_or_none()
+
+
+def chain_unfinished(connection: Connection, schedule: str) -> bool:
+    """Tell whether a chain that this schedule started has a session that has not ended."""
+    query = (
+        select(sessions.c.id)
+        .join(schedule_fires, schedule_fires.c.session_id == sessions.c.root_session_id)
+        .where(schedule_fires.c.schedule == schedule, sessions.c.status != Status.ENDED.value)
+        .limit(1)
+    )
+    return connection.execute(query).first() is not None
+
+
+# --- memories ---------------------------------------------------------------------------------------------
+
+
+def believed(connection: Connection, now: datetime, limit: int) -> tuple[Memory, ...]:
+    """Return the memories that are active now, with the confidence they have now, best first."""
+    rows = connection.execute(select(memories).where(memories.c.active))
+    return memory.believed(map(to_known_memory, rows), now, limit)
+
+
+def known_memories(connection: Connection, categories: Iterable[str]) -> tuple[KnownMemory, ...]:
+    """Return every memory of some categories, given up or not."""
+    query = select(memories).where(memories.c.category.in_(sorted(set(categories)))).order_by(memories.c.id)
+    return tuple(to_known_memory(row) for row in connection.execute(query))
+
+
+def fading_memories(connection: Connection, now: datetime) -> tuple[KnownMemory, ...]:
+    """Return active memories that have begun to fade."""
+    query = select(memories).where(memories.c.active, memories.c.updated_at <= now - memory.FADES_AFTER)
+    return tuple(to_known_memory(row) for row in connection.execute(query))
+
+
+# --- tool calls -------------------------------------------------------------------------------------------
+
+
+def allowed_calls(connection: Connection, session_id: int) -> frozenset[str]:
+    """Return the ids of a session's calls that the gate allowed."""
+    calls = tool_calls.c
+    query = select(calls.tool_use_id).where(calls.session_id == session_id, calls.verdict == VerdictKind.ALLOW.value)
+    return frozenset(connection.execute(query).scalars())
+
+
+# --- cooldown ---------------------------------------------------------------------------------------------
+
+
+def ledger(connection: Connection, rules: EscalationRules, now: datetime) -> tuple[PastAction, ...]:
+    """Return the actions that any limit may still count."""
+    longest = max((limit.window_seconds for limit in rules.limits.values()), default=0.0)
+    query = select(cooldown_actions).where(
+        cooldown_actions.c.cleared_at.is_(None),
+        cooldown_actions.c.timestamp > now - timedelta(seconds=longest),
+    )
+    return tuple(to_past_action(row) for row in connection.execute(query))
+
+
+def reservations(connection: Connection, session_id: int) -> tuple[Reservation, ...]:
+    """Return a session's actions."""
+    query = select(cooldown_actions).where(cooldown_actions.c.session_id == session_id)
+    rows = connection.execute(query)
+    return tuple(Reservation(id=row.id, tool_use_id=row.tool_use_id, service=row.service) for row in rows)
+
+
+def unseen_ends(connection: Connection, session_id: int) -> tuple[Reservation, ...]:
+    """Return the actions of a session that were settled as never seen to end."""
+    query = select(cooldown_actions).where(
+        cooldown_actions.c.session_id == session_id, cooldown_actions.c.error == NO_RESULT_SEEN
+    )
+    rows = connection.execute(query)
+    return tuple(Reservation(id=row.id, tool_use_id=row.tool_use_id, service=row.service) for row in rows)
+
+
+def unhealthy_services(connection: Connection) -> tuple[str, ...]:
+    """Return the services whose latest check was not a healthy one."""
+    latest = select(func.max(service_checks.c.id)).group_by(service_checks.c.service)
+    query = select(service_checks.c.service).where(
+        service_checks.c.id.in_(latest), service_checks.c.status != ServiceStatus.HEALTHY.value
+    )
+    return tuple(connection.execute(query.order_by(service_checks.c.service)).scalars())
+
+
+def standing(connection: Connection, service: str, *, besides: int) -> Standing | None:
+    """Return what sessions other than ``besides`` left about a service; ``None``: never checked."""
+    checks, actions = service_checks.c, cooldown_actions.c
+    failed = sessions.c.outcome.in_([outcome.value for outcome in NO_WITNESSES])
+    vouches_for_nothing = and_(checks.status == ServiceStatus.HEALTHY.value, func.coalesce(failed, false()))
+    last = connection.execute(
+        select(checks.status, checks.checked_at, checks.session_id)
+        .outerjoin(sessions, sessions.c.id == checks.session_id)
+        .where(checks.service == service, checks.session_id.is_distinct_from(besides), not_(vouches_for_nothing))
+        .order_by(checks.id.desc())
+        .limit(1)
+    ).one_or_none()
+    if last is None:
+        return None
+    own_actions = select(actions.id).where(actions.service == service, actions.session_id == last.session_id)
+    counted = select(func.max(actions.timestamp)).where(actions.service == service, actions.cleared_at.is_(None))
+    return Standing(
+        status=ServiceStatus(last.status),
+        checked_at=last.checked_at,
+        checker_acted=connection.execute(own_actions.limit(1)).first() is not None,
+        last_action_at=connection.execute(counted).scalar_one_or_none(),
+    )

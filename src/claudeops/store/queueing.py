@@ -1,0 +1,196 @@
+"""Sessions into the queue, out of it, and out of dead hands."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sqlalchemy import delete, func, insert, select, update
+
+from claudeops.domain import escalation
+from claudeops.domain.model import (
+    Owner,
+    Session,
+    SkipReason,
+    Status,
+    Suppressed,
+)
+from claudeops.errors import StoreError
+from claudeops.store import queries
+from claudeops.store.consequences import NO_RESULT_SEEN, lost_event
+from claudeops.store.events import raise_event
+from claudeops.store.rows import blocked_values, claimed_values, lost_values, queued_values, to_session
+from claudeops.store.tables import cooldown_actions, instances, schedule_fires, sessions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from datetime import datetime
+
+    from sqlalchemy import Connection
+
+    from claudeops.domain.model import EscalationRules, NewSession
+    from claudeops.store.rows import TableRow
+
+
+def add_session(connection: Connection, new: NewSession, *, now: datetime) -> Session:
+    """Insert a queued session; a chain's first one becomes its own root."""
+    parent = None
+    if new.parent_session_id is not None:
+        parent = _existing(connection, new.parent_session_id)
+    values = queued_values(new, root_session_id=parent.root_session_id if parent else None, now=now)
+    key = connection.execute(insert(sessions).values(values)).inserted_primary_key
+    if key is None:
+        raise StoreError("the database gave a new session no id.")
+    if parent is None:
+        connection.execute(update(sessions).where(sessions.c.id == key.id).values(root_session_id=key.id))
+    return _existing(connection, key.id)
+
+
+def enqueue(connection: Connection, new: NewSession, *, rules: EscalationRules, now: datetime) -> Session | Suppressed:
+    """Queue a session, or write the event that says why not."""
+    suppressed, services = _admit(connection, new.tier, rules=rules, now=now)
+    if suppressed is None:
+        return add_session(connection, new, now=now)
+    event = escalation.suppression_event(suppressed, tier=new.tier, services=services)
+    raise_event(connection, event, session_id=None, at=now)
+    return suppressed
+
+
+def fire(
+    connection: Connection,
+    schedule: str,
+    due_at: datetime,
+    new: NewSession,
+    *,
+    rules: EscalationRules,
+    now: datetime,
+) -> Session | SkipReason | None:
+    """Record a due time once, with the session it queued or the reason why it queued none."""
+    fires = schedule_fires.c
+    seen = select(fires.fired_at).where(fires.schedule == schedule, fires.due_at == due_at)
+    if connection.execute(seen).first() is not None:
+        return None
+    result: Session | SkipReason
+    if queries.chain_unfinished(connection, schedule):
+        result = SkipReason.CHAIN_UNFINISHED
+    else:
+        started = enqueue(connection, new, rules=rules, now=now)
+        result = SkipReason.SUPPRESSED if isinstance(started, Suppressed) else started
+    became: dict[str, object] = (
+        {"session_id": result.id} if isinstance(result, Session) else {"skipped_reason": result.value}
+    )
+    fired = {"schedule": schedule, "due_at": due_at, "fired_at": now, **became}
+    connection.execute(insert(schedule_fires).values(fired))
+    return result
+
+
+def claim(
+    connection: Connection,
+    owner: Owner,
+    *,
+    rules: EscalationRules,
+    now: datetime,
+    cli_session_id: Callable[[], str],
+    log_path: Callable[[int], str],
+    chain: int | None,
+    tiers: Sequence[int] | None,
+) -> Session | None:
+    """Take the oldest session that is due; those that the rules forbid by now are ended on the way."""
+    waited_since = func.coalesce(sessions.c.not_before, sessions.c.created_at)
+    waiting = (
+        select(sessions)
+        .where(queries.due(now, chain=chain, tiers=tiers))
+        .order_by(waited_since, sessions.c.id)
+        .limit(1)
+    )
+    while (row := connection.execute(waiting).one_or_none()) is not None:
+        found = to_session(row)
+        suppressed, services = _admit(connection, found.tier, rules=rules, now=now, found=found)
+        if suppressed is not None:
+            _block(connection, found, suppressed, services, now=now)
+            continue
+        taken = claimed_values(found, owner, now=now, cli_session_id=cli_session_id(), log_path=log_path(found.id))
+        if _change(connection, found, taken):
+            _beat(connection, owner, now)
+            return _existing(connection, found.id)
+    return None
+
+
+def reconcile(
+    connection: Connection, owner: Owner, *, now: datetime, alive: Callable[[Owner], bool]
+) -> tuple[Session, ...]:
+    """Register ``owner``; end what dead owners left running, and forget them."""
+    known = [_owner(row) for row in connection.execute(select(instances))]
+    living = {owner.name} | {other.name for other in known if other.name != owner.name and alive(other)}
+    connection.execute(delete(instances).where(instances.c.owner.not_in(living - {owner.name})))
+    connection.execute(
+        insert(instances).values(
+            owner=owner.name,
+            pid=owner.pid,
+            process_started_at=owner.process_started_at,
+            boot_id=owner.boot_id,
+            heartbeat=now,
+        )
+    )
+    running = select(sessions).where(sessions.c.status == Status.RUNNING.value).order_by(sessions.c.id)
+    orphans = [to_session(row) for row in connection.execute(running) if row.owner not in living]
+    return tuple(_lose(connection, orphan, now=now) for orphan in orphans)
+
+
+def depart(connection: Connection, owner: Owner) -> None:
+    """Forget an owner that stops in good order."""
+    connection.execute(delete(instances).where(instances.c.owner == owner.name))
+
+
+def _admit(
+    connection: Connection, tier: int, *, rules: EscalationRules, now: datetime, found: Session | None = None
+) -> tuple[Suppressed | None, tuple[str, ...]]:
+    """Ask the rules, with the services in question: a handover's, else those known to be unwell."""
+    if found is not None and found.context is not None:
+        services = escalation.handover_services(found.context)
+    else:
+        services = queries.unhealthy_services(connection)
+    ledger = queries.ledger(connection, rules, now)
+    return escalation.admit(tier=tier, rules=rules, ledger=ledger, unhealthy_services=services, now=now), services
+
+
+def _block(
+    connection: Connection, found: Session, suppressed: Suppressed, services: Sequence[str], *, now: datetime
+) -> None:
+    if _change(connection, found, blocked_values(suppressed, now=now)):
+        event = escalation.suppression_event(suppressed, tier=found.tier, services=services)
+        raise_event(connection, event, session_id=found.id, at=now)
+
+
+def _lose(connection: Connection, orphan: Session, *, now: datetime) -> Session:
+    """End a session whose daemon is gone; nothing is known about how far it came."""
+    event = lost_event(orphan)
+    _change(connection, orphan, lost_values(event.message, now=now))
+    actions = cooldown_actions.c
+    connection.execute(
+        update(cooldown_actions)
+        .where(actions.session_id == orphan.id, actions.success.is_(None))
+        .values(success=False, error=NO_RESULT_SEEN)
+    )
+    raise_event(connection, event, session_id=orphan.id, at=now)
+    return _existing(connection, orphan.id)
+
+
+def _change(connection: Connection, seen: Session, values: Mapping[str, object]) -> bool:
+    """Change a row if it still is what was seen; ``False``: somebody was faster."""
+    same = (sessions.c.id == seen.id, sessions.c.status == seen.status.value, sessions.c.attempt == seen.attempt)
+    return connection.execute(update(sessions).where(*same).values(values)).rowcount == 1
+
+
+def _existing(connection: Connection, session_id: int) -> Session:
+    session = queries.session(connection, session_id)
+    if session is None:
+        raise StoreError(f"session {session_id} does not exist.")
+    return session
+
+
+def _beat(connection: Connection, owner: Owner, now: datetime) -> None:
+    connection.execute(update(instances).where(instances.c.owner == owner.name).values(heartbeat=now))
+
+
+def _owner(row: TableRow) -> Owner:
+    return Owner(name=row.owner, pid=row.pid, process_started_at=row.process_started_at, boot_id=row.boot_id)

@@ -1,0 +1,238 @@
+"""Rows to values and back."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from claudeops.domain.memory import KnownMemory
+from claudeops.domain.model import (
+    DecisionReason,
+    ExtractionMethod,
+    Handover,
+    Outcome,
+    PastAction,
+    Session,
+    Status,
+    Trigger,
+)
+from claudeops.store.types import clean
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import datetime
+    from enum import StrEnum
+    from types import SimpleNamespace
+    from typing import Any, TypeAlias, TypeVar
+
+    from sqlalchemy import Row
+
+    from claudeops.domain.model import Ending, NewSession, Owner, Suppressed
+
+    Member = TypeVar("Member", bound=StrEnum)
+    TableRow: TypeAlias = Row[*tuple[Any, ...]] | SimpleNamespace  # of a whole table, from SQL or from memory
+
+LEASE: Final = timedelta(hours=1)
+"""How long a claim is good for without news. For people and other tools to read: what frees a session is
+`Store.reconcile`, which asks whether its owner lives, because a long session is not a dead one."""
+
+_UNREADABLE: Final = "the stored handover could not be read; its text is given as the findings"
+
+
+def to_session(row: TableRow) -> Session:
+    """Return a ``sessions`` row as a value."""
+    return Session(
+        id=row.id,
+        root_session_id=row.root_session_id,
+        parent_session_id=row.parent_session_id,
+        tier=row.tier,
+        ordinal=row.ordinal,
+        harness=row.harness,
+        model=row.model,
+        trigger=Trigger(row.trigger),
+        prompt_text=row.prompt_text,
+        context=to_handover(row.context),
+        status=Status(row.status),
+        attempt=row.attempt,
+        created_at=row.created_at,
+        cli_session_id=row.cli_session_id,
+        log_path=row.log_path,
+        started_at=row.started_at,
+        ended_at=row.ended_at,
+        outcome=_member(Outcome, row.outcome),
+        decision_reason=_member(DecisionReason, row.decision_reason),
+        extraction_method=_member(ExtractionMethod, row.extraction_method),
+        error=row.error,
+        summary=row.summary,
+        cost_usd=row.cost_usd,
+        num_turns=row.num_turns,
+    )
+
+
+def to_known_memory(row: TableRow) -> KnownMemory:
+    """Return a ``memories`` row as a value."""
+    return KnownMemory(
+        id=row.id,
+        service=row.service,
+        category=row.category,
+        observation=row.observation,
+        confidence=row.confidence,
+        active=row.active,
+        updated_at=row.updated_at,
+    )
+
+
+def to_past_action(row: TableRow) -> PastAction:
+    """Return a ``cooldown_actions`` row as a ledger entry."""
+    return PastAction(kind=row.action_type, service=row.service, at=row.timestamp)
+
+
+def to_handover(text: str | None) -> Handover | None:
+    """Return a stored handover; one that cannot be read is handed over as it stands, not lost."""
+    if text is None:
+        return None
+    try:
+        return msgspec.json.decode(text, type=Handover)
+    except msgspec.DecodeError:
+        return Handover(reason=_UNREADABLE, findings=text)
+
+
+def handover_text(handover: Handover | None) -> str | None:
+    """Return a handover as JSON."""
+    return None if handover is None else json_text(msgspec.to_builtins(handover))
+
+
+def json_text(value: object) -> str:
+    """Return plain values as JSON text that every database takes."""
+    return msgspec.json.encode(_cleaned(value)).decode()
+
+
+def queued_values(new: NewSession, *, root_session_id: int | None, now: datetime) -> dict[str, object]:
+    """Return the columns of a session that is only wanted yet."""
+    return {
+        "root_session_id": root_session_id,
+        "parent_session_id": new.parent_session_id,
+        "tier": new.tier,
+        "ordinal": new.ordinal,
+        "harness": new.harness,
+        "model": new.model,
+        "trigger": new.trigger.value,
+        "prompt_text": new.prompt_text,
+        "context": handover_text(new.context),
+        "status": Status.QUEUED.value,
+        "created_at": now,
+        "not_before": new.not_before,
+        "attempt": 0,
+        "audit_head": "",
+    }
+
+
+def claimed_values(
+    found: Session, owner: Owner, *, now: datetime, cli_session_id: str, log_path: str
+) -> dict[str, object]:
+    """Return the columns that a claim fills."""
+    return {
+        "status": Status.RUNNING.value,
+        "attempt": found.attempt + 1,
+        "owner": owner.name,
+        "lease_expires_at": now + LEASE,
+        "cli_session_id": cli_session_id,
+        "log_path": log_path,
+        "started_at": now,
+    }
+
+
+def blocked_values(suppressed: Suppressed, *, now: datetime) -> dict[str, object]:
+    """Return the columns of a queued session that may not run any more."""
+    return {
+        "status": Status.ENDED.value,
+        "outcome": Outcome.BLOCKED.value,
+        "decision_reason": suppressed.reason.value,
+        "error": suppressed.message,
+        "ended_at": now,
+    }
+
+
+def lost_values(error: str, *, now: datetime) -> dict[str, object]:
+    """Return the columns of a session whose daemon is gone; how far it came is not known."""
+    return {
+        "status": Status.ENDED.value,
+        "outcome": Outcome.LOST.value,
+        "decision_reason": DecisionReason.SESSION_FAILED.value,
+        "error": error,
+        "ended_at": now,
+    }
+
+
+def ended_values(
+    ending: Ending, *, cli_session_id: str | None, reason: DecisionReason, warnings: Sequence[str]
+) -> dict[str, object]:
+    """Return the columns that a session's end fills."""
+    return {
+        **told_values(ending, warnings=warnings),
+        "status": Status.ENDED.value,
+        "outcome": ending.outcome.value,
+        "error_category": _value(ending.error_category),
+        "failure_kind": _value(ending.failure_kind),
+        "error": ending.error,
+        "extraction_method": ending.extraction.method.value,
+        "decision_reason": reason.value,
+        "cli_session_id": ending.cli_session_id or cli_session_id,
+        "ended_at": ending.ended_at,
+        "duration_ms": ending.duration_ms,
+        "exit_code": ending.exit_code,
+        "cost_usd": ending.cost_usd,
+        "summary": report_summary(ending),
+        "stderr_tail": ending.stderr_tail,
+    }
+
+
+def told_values(ending: Ending, *, warnings: Sequence[str]) -> dict[str, object]:
+    """Return the columns that only the stream can tell, but for the report and the cost."""
+    return {
+        "api_key_source": ending.api_key_source,
+        "num_turns": ending.num_turns,
+        "input_tokens": ending.input_tokens,
+        "output_tokens": ending.output_tokens,
+        "response": ending.response,
+        "tool_calls_seen": ending.tool_calls_seen,
+        "calls_ran": ending.calls_ran,
+        "malformed_lines": ending.malformed_lines,
+        "warnings": json_text(list(warnings)),
+    }
+
+
+def report_summary(ending: Ending) -> str | None:
+    """Return the summary of an ending's report."""
+    report = ending.extraction.report
+    return report.summary if report else None
+
+
+def to_warnings(text: str | None) -> tuple[str, ...]:
+    """Return the sentences of a stored ``warnings`` column; a text that is no list of them is one."""
+    if text is None:
+        return ()
+    try:
+        return msgspec.json.decode(text, type=tuple[str, ...])
+    except msgspec.MsgspecError:
+        return (text,)
+
+
+def _member(members: type[Member], value: str | None) -> Member | None:
+    return None if value is None else members(value)
+
+
+def _value(member: StrEnum | None) -> str | None:
+    return None if member is None else member.value
+
+
+def _cleaned(value: object) -> object:
+    if isinstance(value, str):
+        return clean(value)
+    if isinstance(value, list | tuple):
+        return [_cleaned(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _cleaned(item) for key, item in value.items()}
+    return value

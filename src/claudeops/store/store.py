@@ -1,0 +1,223 @@
+"""The engine's Store port over SQLite or PostgreSQL."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from functools import partial
+from typing import TYPE_CHECKING, Final, TypeVar
+
+import anyio
+
+from claudeops.errors import DatabaseUnavailableError
+from claudeops.store import calls, queries, queueing
+from claudeops.store.amend import amend
+from claudeops.store.connections import (
+    BUSY_SECONDS,
+    border,
+    parse_url,
+    reading_engine,
+    writing_engine,
+)
+from claudeops.store.finish import finish
+from claudeops.store.revision import require_head
+from claudeops.store.worker import Writer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from sqlalchemy import Connection
+    from sqlalchemy.engine import URL
+
+    from claudeops.domain.amendment import Amended, Refused
+    from claudeops.domain.model import (
+        Ending,
+        EscalationRules,
+        Finished,
+        Memory,
+        NewSession,
+        Owner,
+        Session,
+        SkipReason,
+        Suppressed,
+        ToolCall,
+        Verdict,
+    )
+
+T = TypeVar("T")
+
+WAIT_SECONDS: Final = 30.0
+"""How long a caller waits for its turn and its answer together."""
+
+_READERS: Final = 4  # reads at the same time; they never wait behind the writer
+
+
+def _wall_clock() -> datetime:
+    return datetime.now(UTC)
+
+
+def open_store(
+    url: str,
+    *,
+    busy_seconds: float = BUSY_SECONDS,
+    wait_seconds: float = WAIT_SECONDS,
+    now: Callable[[], datetime] = _wall_clock,
+) -> SqlStore:
+    """Open a database that has been migrated.
+
+    ``busy_seconds`` bounds the wait for another process's lock, ``wait_seconds`` any call as a whole;
+    ``now`` says how much memories have faded by the time they are read.
+    Raises `DatabaseUnavailableError`, `NewerDatabaseError`, or `ConfigurationError` where the address is
+    wrong or the database was not migrated.
+    """
+    parsed = parse_url(url)
+    require_head(parsed, busy_seconds=busy_seconds)
+    return SqlStore(parsed, busy_seconds=busy_seconds, wait_seconds=wait_seconds, now=now)
+
+
+class SqlStore:
+    """Writes go through one thread and one connection; verdicts overtake what waits there.
+
+    Reads have connections of their own. What a method promises stands in ``engine.ports.Store``.
+    """
+
+    def __init__(self, url: URL, *, busy_seconds: float, wait_seconds: float, now: Callable[[], datetime]) -> None:
+        self._url = url
+        self._wait_seconds = wait_seconds
+        self._now = now
+        self._writing = writing_engine(url, busy_seconds=busy_seconds)
+        self._reading = reading_engine(url, size=_READERS, busy_seconds=busy_seconds)
+        self._readers = anyio.CapacityLimiter(_READERS)
+        self._writer = Writer(wait_seconds=wait_seconds)
+
+    async def enqueue(self, new: NewSession, *, rules: EscalationRules, now: datetime) -> Session | Suppressed:
+        """Queue a chain's first session, unless the rules forbid it."""
+        return await self._write(partial(queueing.enqueue, new=new, rules=rules, now=now))
+
+    async def fire(
+        self, schedule: str, due_at: datetime, new: NewSession, *, rules: EscalationRules, now: datetime
+    ) -> Session | SkipReason | None:
+        """Record a due time and queue its chain."""
+        return await self._write(
+            partial(queueing.fire, schedule=schedule, due_at=due_at, new=new, rules=rules, now=now)
+        )
+
+    async def claim(
+        self,
+        owner: Owner,
+        *,
+        rules: EscalationRules,
+        now: datetime,
+        cli_session_id: Callable[[], str],
+        log_path: Callable[[int], str],
+        chain: int | None = None,
+        tiers: Sequence[int] | None = None,
+    ) -> Session | None:
+        """Take the oldest session that is due; the callables are called in the writer's thread.
+
+        Claimers look often and mostly in vain, so they look without the write lock first.
+        """
+        if not await self._read(partial(queries.anything_due, now=now, chain=chain, tiers=tiers)):
+            return None
+        claim = partial(
+            queueing.claim,
+            owner=owner,
+            rules=rules,
+            now=now,
+            cli_session_id=cli_session_id,
+            log_path=log_path,
+            chain=chain,
+            tiers=tiers,
+        )
+        return await self._write(claim)
+
+    async def record_call(
+        self,
+        session: Session,
+        call: ToolCall,
+        verdict: Verdict,
+        *,
+        shown_input: str,
+        rules: EscalationRules,
+        requested_at: datetime,
+        now: datetime,
+    ) -> Verdict:
+        """Write a call with its verdict, ahead of other writes; return the verdict that counts."""
+        record = partial(
+            calls.record_call,
+            session=session,
+            call=call,
+            verdict=verdict,
+            shown_input=shown_input,
+            rules=rules,
+            requested_at=requested_at,
+            now=now,
+        )
+        return await self._write(record, urgent=True)
+
+    async def finish(self, ending: Ending, *, rules: EscalationRules) -> Finished:
+        """End a session and write everything that follows from it."""
+        return await self._write(partial(finish, ending=ending, rules=rules))
+
+    async def amend(self, ending: Ending) -> Amended | Refused:
+        """Write what a session's log says and the database does not know yet."""
+        return await self._write(partial(amend, ending=ending))
+
+    async def allowed_calls(self, session_id: int) -> frozenset[str]:
+        """Return the ids of a session's calls that the gate allowed."""
+        return await self._read(partial(queries.allowed_calls, session_id=session_id))
+
+    async def reconcile(self, owner: Owner, *, now: datetime, alive: Callable[[Owner], bool]) -> Sequence[Session]:
+        """Register ``owner`` and end what dead owners left; ``alive`` is called in the writer's thread."""
+        return await self._write(partial(queueing.reconcile, owner=owner, now=now, alive=alive))
+
+    async def depart(self, owner: Owner) -> None:
+        """Remove ``owner`` from the running instances."""
+        await self._write(partial(queueing.depart, owner=owner))
+
+    async def memories(self, limit: int = 500) -> Sequence[Memory]:
+        """Return active memories with the confidence they have now, best first."""
+        return await self._read(partial(queries.believed, now=self._now(), limit=limit))
+
+    async def session(self, session_id: int) -> Session | None:
+        """Return one row."""
+        return await self._read(partial(queries.session, session_id=session_id))
+
+    async def chain(self, root_session_id: int) -> Sequence[Session]:
+        """Return a chain's sessions, oldest first."""
+        return await self._read(partial(queries.chain, root_session_id=root_session_id))
+
+    async def last_fire(self, schedule: str) -> datetime | None:
+        """Return the latest recorded due time of a schedule."""
+        return await self._read(partial(queries.last_fire, schedule=schedule))
+
+    async def queued(self) -> int:
+        """Return the number of sessions that wait."""
+        return await self._read(queries.queued)
+
+    async def close(self) -> None:
+        """Write what was handed in, then let go of the database; bounded, and safe to call twice."""
+        await self._writer.close()
+        with anyio.CancelScope(shield=True):
+            # In a thread: SQLite's last connection writes its log back into the file.
+            await anyio.to_thread.run_sync(self._writing.dispose)
+            await anyio.to_thread.run_sync(self._reading.dispose)
+
+    async def _write(self, job: Callable[[Connection], T], *, urgent: bool = False) -> T:
+        """Run a job as one transaction in the writer's thread."""
+
+        def transaction() -> T:
+            with border(self._url), self._writing.begin() as connection:
+                return job(connection)
+
+        return await self._writer.run(transaction, urgent=urgent)
+
+    async def _read(self, query: Callable[[Connection], T]) -> T:
+        """Run a query in a thread of its own; one that does not come back in time is left to itself."""
+
+        def snapshot() -> T:
+            with border(self._url), self._reading.connect() as connection:
+                return query(connection)
+
+        with anyio.move_on_after(self._wait_seconds):
+            return await anyio.to_thread.run_sync(snapshot, abandon_on_cancel=True, limiter=self._readers)
+        raise DatabaseUnavailableError(f"the database gave no answer within {self._wait_seconds:g} s.")

@@ -1,0 +1,313 @@
+"""Every table and column: the one place that says how the database looks.
+
+Other people's tools read these names; a change needs a migration in ``migrations/versions`` and a new
+`HEAD`. Times are UTC. Ids are never used again, not even after their row was deleted, because log files
+carry them. Closed sets of short standing are checked by the database as well.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from sqlalchemy import (
+    Boolean,
+    CheckConstraint,
+    Column,
+    Float,
+    ForeignKey,
+    Index,
+    Integer,
+    MetaData,
+    PrimaryKeyConstraint,
+    Table,
+    UniqueConstraint,
+    text,
+)
+
+from claudeops.domain.model import (
+    CheckSource,
+    DecisionReason,
+    ExtractionMethod,
+    Level,
+    Outcome,
+    ServiceStatus,
+    Status,
+    VerdictKind,
+)
+from claudeops.store.types import CleanText, Count, Name, Usd, UtcDateTime
+
+if TYPE_CHECKING:
+    from enum import StrEnum
+
+    from sqlalchemy.schema import SchemaItem
+
+HEAD: Final = "0001"
+"""The newest migration's revision; compared before alembic is imported at all."""
+
+metadata = MetaData(
+    naming_convention={
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "ck": "ck_%(table_name)s_%(constraint_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_name)s_%(referred_table_name)s",
+        "pk": "pk_%(table_name)s",
+    }
+)
+
+
+def _one_of(column: str, members: type[StrEnum]) -> CheckConstraint:
+    """Return the check that a column holds a member of a closed set, or null."""
+    values = ", ".join(f"'{member.value}'" for member in members)
+    return CheckConstraint(f"{column} IN ({values})", name=column)
+
+
+def _table(name: str, *items: SchemaItem) -> Table:
+    """Return a table with an ``id`` that is never used twice."""
+    identity = Column("id", Integer, primary_key=True, autoincrement=True)
+    return Table(name, metadata, identity, *items, sqlite_autoincrement=True)
+
+
+def _session(*, nullable: bool = False) -> Column[int]:
+    return Column("session_id", Integer, ForeignKey("sessions.id"), nullable=nullable)
+
+
+sessions = _table(
+    "sessions",
+    Column("root_session_id", Integer, ForeignKey("sessions.id")),  # null only until its own insert is done
+    Column("parent_session_id", Integer, ForeignKey("sessions.id")),
+    Column("tier", Integer, nullable=False),
+    Column("ordinal", Integer, nullable=False),
+    Column("harness", Name, nullable=False),
+    Column("model", Name, nullable=False),
+    Column("trigger", Name, nullable=False),
+    Column("prompt_text", CleanText),
+    Column("context", CleanText),
+    Column("status", Name, nullable=False),
+    Column("outcome", Name),
+    Column("error_category", Name),
+    Column("failure_kind", Name),
+    Column("error", CleanText),
+    Column("extraction_method", Name),
+    Column("decision_reason", Name),
+    Column("cli_session_id", Name),
+    Column("api_key_source", Name),
+    Column("created_at", UtcDateTime, nullable=False),
+    Column("not_before", UtcDateTime),
+    Column("started_at", UtcDateTime),
+    Column("ended_at", UtcDateTime),
+    Column("duration_ms", Count),
+    Column("exit_code", Count),
+    Column("num_turns", Count),
+    Column("input_tokens", Count),
+    Column("output_tokens", Count),
+    Column("cost_usd", Usd),
+    Column("summary", CleanText),
+    Column("response", CleanText),
+    Column("tool_calls_seen", Count),
+    Column("calls_ran", Count),
+    Column("malformed_lines", Count),
+    Column("warnings", CleanText),
+    Column("stderr_tail", CleanText),
+    Column("log_path", CleanText),
+    Column("attempt", Integer, nullable=False),
+    Column("owner", Name),
+    Column("lease_expires_at", UtcDateTime),
+    Column("audit_head", Name, nullable=False),
+    UniqueConstraint("parent_session_id", "tier", "trigger", "ordinal"),
+    _one_of("status", Status),
+    _one_of("outcome", Outcome),
+    _one_of("extraction_method", ExtractionMethod),
+    _one_of("decision_reason", DecisionReason),
+    CheckConstraint("(status = 'ended') = (outcome IS NOT NULL)", name="ended_has_outcome"),
+    Index(None, "status", "not_before"),
+    Index(None, "root_session_id"),
+)
+
+events = _table(
+    "events",
+    _session(nullable=True),
+    Column("last_session_id", Integer, ForeignKey("sessions.id")),
+    Column("level", Name, nullable=False),
+    Column("service", Name),
+    Column("message", CleanText, nullable=False),
+    Column("created_at", UtcDateTime, nullable=False),
+    Column("fingerprint", Name, nullable=False),
+    Column("first_seen", UtcDateTime, nullable=False),
+    Column("last_seen", UtcDateTime, nullable=False),
+    Column("count", Count, nullable=False),
+    Column("resolved_at", UtcDateTime),
+    _one_of("level", Level),
+    Index(
+        "uq_events_open_fingerprint",
+        "fingerprint",
+        unique=True,
+        sqlite_where=text("resolved_at IS NULL"),
+        postgresql_where=text("resolved_at IS NULL"),
+    ),
+    Index(None, "service", "resolved_at"),
+    Index(None, "session_id"),
+)
+
+memories = _table(
+    "memories",
+    Column("service", Name),
+    Column("category", Name, nullable=False),
+    Column("observation", CleanText, nullable=False),
+    Column("confidence", Float, nullable=False),
+    Column("active", Boolean, nullable=False),
+    Column("created_at", UtcDateTime, nullable=False),
+    Column("updated_at", UtcDateTime, nullable=False),
+    _session(nullable=True),
+    Column("tier", Integer),
+    CheckConstraint("confidence >= 0 AND confidence <= 1", name="confidence"),
+    Index(None, "category", "service"),
+    Index(None, "active", "updated_at"),
+)
+
+service_checks = _table(
+    "service_checks",
+    _session(nullable=True),
+    Column("service", Name, nullable=False),
+    Column("status", Name, nullable=False),
+    Column("detail", CleanText),
+    Column("source", Name, nullable=False),
+    Column("checked_at", UtcDateTime, nullable=False),
+    _one_of("status", ServiceStatus),
+    _one_of("source", CheckSource),
+    Index(None, "service", "id"),
+    Index(None, "session_id"),
+)
+
+tool_calls = _table(
+    "tool_calls",
+    _session(),
+    Column("tool_use_id", Name, nullable=False),
+    Column("agent_id", Name),
+    Column("tool_name", Name, nullable=False),
+    Column("input", CleanText, nullable=False),
+    Column("verdict", Name, nullable=False),
+    Column("reason", CleanText, nullable=False),
+    Column("requested_at", UtcDateTime, nullable=False),
+    Column("decided_at", UtcDateTime, nullable=False),
+    Column("ended_at", UtcDateTime),
+    Column("is_error", Boolean),
+    Column("previous_hash", Name, nullable=False),
+    Column("hash", Name, nullable=False),
+    _one_of("verdict", VerdictKind),
+    Index(None, "session_id", "tool_use_id"),
+)
+
+cooldown_actions = _table(
+    "cooldown_actions",
+    _session(),
+    Column("tool_use_id", Name, nullable=False),
+    Column("service", Name, nullable=False),
+    Column("action_type", Name, nullable=False),
+    Column("timestamp", UtcDateTime, nullable=False),
+    Column("success", Boolean),
+    Column("tier", Integer, nullable=False),
+    Column("error", CleanText),
+    Column("cleared_at", UtcDateTime),
+    Index(None, "cleared_at", "timestamp"),
+    Index(None, "session_id"),
+)
+
+approvals = _table(
+    "approvals",
+    _session(),
+    Column("tool_use_id", Name, nullable=False),
+    Column("call_hash", Name, nullable=False),
+    Column("status", Name, nullable=False),
+    Column("requested_at", UtcDateTime, nullable=False),
+    Column("expires_at", UtcDateTime, nullable=False),
+    Column("decided_at", UtcDateTime),
+    Column("decided_by", Name),
+    Index(None, "status", "expires_at"),
+    Index(None, "session_id", "tool_use_id"),
+)
+
+model_calls = _table(
+    "model_calls",
+    _session(),
+    Column("model", Name, nullable=False),
+    Column("input_tokens", Count),
+    Column("output_tokens", Count),
+    Column("cache_read_tokens", Count),
+    Column("cache_write_tokens", Count),
+    Column("cost_usd", Usd),
+    Column("http_status", Integer),
+    Column("started_at", UtcDateTime, nullable=False),
+    Column("ended_at", UtcDateTime),
+    Index(None, "session_id"),
+    Index(None, "started_at"),
+)
+
+budget_entries = _table(
+    "budget_entries",
+    _session(nullable=True),
+    Column("kind", Name, nullable=False),
+    Column("amount_usd", Usd, nullable=False),
+    Column("created_at", UtcDateTime, nullable=False),
+    CheckConstraint("kind IN ('reserved', 'settled', 'released')", name="kind"),
+    Index(None, "session_id"),
+    Index(None, "created_at"),
+)
+
+schedule_fires = Table(
+    "schedule_fires",
+    metadata,
+    Column("schedule", Name, nullable=False),
+    Column("due_at", UtcDateTime, nullable=False),
+    Column("fired_at", UtcDateTime, nullable=False),
+    _session(nullable=True),
+    Column("skipped_reason", Name),
+    PrimaryKeyConstraint("schedule", "due_at"),
+    Index(None, "session_id"),
+)
+
+outbox = _table(
+    "outbox",
+    Column("event_id", Integer, ForeignKey("events.id")),
+    Column("target", Name, nullable=False),
+    Column("payload", CleanText, nullable=False),
+    Column("created_at", UtcDateTime, nullable=False),
+    Column("not_before", UtcDateTime),
+    Column("attempts", Integer, nullable=False),
+    Column("delivered_at", UtcDateTime),
+    Column("error", CleanText),
+    Index(None, "delivered_at", "not_before"),
+)
+
+commands = _table(
+    "commands",
+    Column("name", Name, nullable=False),
+    Column("arguments", CleanText, nullable=False),
+    Column("requested_by", Name),
+    Column("requested_at", UtcDateTime, nullable=False),
+    Column("taken_at", UtcDateTime),
+    Column("ended_at", UtcDateTime),
+    Column("result", CleanText),
+    Column("error", CleanText),
+    Index(None, "taken_at"),
+)
+
+flags = Table(
+    "flags",
+    metadata,
+    Column("name", Name, primary_key=True),
+    Column("value", CleanText, nullable=False),
+    Column("reason", CleanText),
+    Column("until", UtcDateTime),
+    Column("updated_at", UtcDateTime, nullable=False),
+    Column("updated_by", Name),
+)
+
+instances = Table(
+    "instances",
+    metadata,
+    Column("owner", Name, primary_key=True),
+    Column("pid", Integer, nullable=False),
+    Column("process_started_at", Float, nullable=False),  # seconds since the epoch
+    Column("boot_id", Name, nullable=False),
+    Column("heartbeat", UtcDateTime, nullable=False),
+)

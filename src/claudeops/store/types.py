@@ -1,0 +1,102 @@
+"""Column types that make any value fit: a write must not fail over what a model or a CLI wrote.
+
+PostgreSQL takes no NUL in a text, neither database takes half a surrogate pair, indexed texts have a
+greatest length and integers a greatest value. Values are mended on their way in, on both databases alike.
+"""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final
+
+from sqlalchemy import BigInteger, DateTime, Numeric, String, Text
+from sqlalchemy.types import TypeDecorator
+
+if TYPE_CHECKING:
+    from sqlalchemy.engine import Dialect
+
+NAME_LENGTH: Final = 255  # characters; the longest name that Kubernetes allows is 253
+_LARGEST_COUNT: Final = 2**63 - 1
+_LARGEST_USD: Final = 1e9  # what NUMERIC(20, 10) holds, and more than anybody pays
+
+
+def clean(text: str) -> str:
+    """Return ``text`` with NUL and unpaired surrogates replaced, so that every database takes it."""
+    return text.replace("\x00", "\ufffd").encode("utf-8", "replace").decode("utf-8")
+
+
+def clip(name: str) -> str:
+    """Return ``name`` as a `Name` column stores it: clean and at most 255 characters."""
+    return clean(name)[:NAME_LENGTH]
+
+
+def known_usd(amount: float | None) -> float | None:
+    """Return an amount that is one; ``None`` for what is not finite or more than a column holds."""
+    return amount if amount is not None and math.isfinite(amount) and abs(amount) < _LARGEST_USD else None
+
+
+class UtcDateTime(TypeDecorator[datetime]):
+    """Aware UTC in Python; ``timestamptz`` in PostgreSQL, ISO text without an offset in SQLite (it sorts)."""
+
+    impl = DateTime(timezone=True)
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+        """Refuse a naive time, which would be somebody's local one."""
+        if value is None:
+            return None
+        if value.tzinfo is None:
+            raise ValueError(f"{value.isoformat()} has no time zone; the database takes UTC only")
+        moment = value.astimezone(UTC)
+        return moment.replace(tzinfo=None) if dialect.name == "sqlite" else moment
+
+    def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+        """Give back the zone that SQLite did not store."""
+        if value is None:
+            return None
+        return value.replace(tzinfo=UTC) if dialect.name == "sqlite" else value.astimezone(UTC)
+
+
+class CleanText(TypeDecorator[str]):
+    """Text of any length and origin."""
+
+    impl = Text
+    cache_ok = True
+
+    def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:  # noqa: ARG002 - SQLAlchemy's signature
+        """Replace what a database refuses."""
+        return None if value is None else clean(value)
+
+
+class Name(TypeDecorator[str]):
+    """A short text that may stand in an index; longer ones are cut, in conditions too."""
+
+    impl = String(NAME_LENGTH)
+    cache_ok = True
+
+    def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:  # noqa: ARG002 - SQLAlchemy's signature
+        """Cut and clean."""
+        return None if value is None else clip(value)
+
+
+class Count(TypeDecorator[int]):
+    """An integer from outside, kept within 64 bits."""
+
+    impl = BigInteger
+    cache_ok = True
+
+    def process_bind_param(self, value: int | None, dialect: Dialect) -> int | None:  # noqa: ARG002 - SQLAlchemy's signature
+        """Keep the value in range."""
+        return None if value is None else max(-_LARGEST_COUNT, min(_LARGEST_COUNT, value))
+
+
+class Usd(TypeDecorator[float]):
+    """US dollars; decimal in the database, ``float`` in Python, null for what is no amount."""
+
+    impl = Numeric(20, 10, asdecimal=False)
+    cache_ok = True
+
+    def process_bind_param(self, value: float | None, dialect: Dialect) -> float | None:  # noqa: ARG002 - SQLAlchemy's signature
+        """Take an unbounded or undefined amount as unknown."""
+        return known_usd(value)

@@ -1,0 +1,157 @@
+"""The daemon as a process: its schedule, its signals, its lock, its refusals."""
+
+from __future__ import annotations
+
+import json
+import signal
+from typing import TYPE_CHECKING
+
+import pytest
+
+from support.operator import conclude, look, operator
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+pytestmark = pytest.mark.anyio
+
+ENDED = "SELECT * FROM sessions WHERE status = 'ended'"
+RUNNING = "SELECT * FROM tool_calls"
+
+
+def some(rows: Sequence[object]) -> bool:
+    return len(rows) > 0
+
+
+async def test_a_chain_runs_at_the_start_and_then_by_the_interval(tmp_path: Path) -> None:
+    async with operator(tmp_path, haiku=[look(), conclude()]) as node, node.daemon(CLAUDEOPS_INTERVAL="2") as daemon:
+        await node.until(ENDED, lambda rows: len(rows) >= 2)
+        status = json.loads((tmp_path / "state" / "daemon.json").read_text())
+        assert (status["ready"], status["pid"]) == (True, daemon.process.pid)
+        assert await daemon.stop() == 0
+    fires = node.rows("SELECT * FROM schedule_fires ORDER BY due_at")
+    assert fires[0]["session_id"] == 1
+    assert {row["trigger"] for row in node.sessions()} == {"scheduled"}
+    assert not (tmp_path / "state" / "daemon.json").exists()
+
+
+async def test_a_fire_while_the_chain_is_unfinished_is_skipped_and_recorded(tmp_path: Path) -> None:
+    slow = [{**look(), "delay_seconds": 4}, conclude()]
+    async with operator(tmp_path, haiku=slow) as node, node.daemon(CLAUDEOPS_INTERVAL="1"):
+        await node.until("SELECT * FROM schedule_fires WHERE skipped_reason IS NOT NULL", some)
+        assert len(node.sessions()) == 1
+
+
+async def test_sigterm_in_mid_session_keeps_the_cost_and_leaves_no_process(tmp_path: Path) -> None:
+    async with (
+        operator(tmp_path, haiku=[look("sleep 30"), conclude()]) as node,
+        node.daemon(CLAUDEOPS_DRAIN_TIMEOUT="0", CLAUDEOPS_STOP_GRACE="6") as daemon,
+    ):
+        await node.until(RUNNING, some)
+        assert await daemon.stop() == 0
+        assert node.processes_of_sessions() == []
+    (session,) = node.sessions()
+    assert (session["status"], session["outcome"]) == ("ended", "cancelled")
+    assert isinstance(session["cost_usd"], float)
+
+
+async def test_a_second_signal_cuts_the_drain_short(tmp_path: Path) -> None:
+    async with (
+        operator(tmp_path, haiku=[{"hang": True}]) as node,
+        node.daemon(CLAUDEOPS_DRAIN_TIMEOUT="600", CLAUDEOPS_STOP_GRACE="4") as daemon,
+    ):
+        await daemon.until_logged("session_spawned")
+        daemon.signal(signal.SIGTERM)
+        await daemon.until_logged("supervisor_draining")
+        daemon.signal(signal.SIGTERM)
+        assert await daemon.process.wait() == 0
+    assert node.sessions()[0]["outcome"] == "cancelled"
+
+
+async def test_a_second_daemon_on_the_same_database_is_refused(tmp_path: Path) -> None:
+    async with operator(tmp_path, haiku=[look(), conclude()]) as node, node.daemon() as daemon:
+        await daemon.until_logged("daemon_ready")
+        other = await node.run(
+            "run",
+            CLAUDEOPS_STATE_DIR=str(tmp_path / "other"),
+            CLAUDEOPS_DATABASE_URL=f"sqlite:///{node.database}",
+        )
+    assert other.code == 75
+    assert str(daemon.process.pid) in other.stderr
+
+
+async def test_bootstrap_beside_a_daemon_queues_there_and_follows(tmp_path: Path) -> None:
+    async with operator(tmp_path, haiku=[look(), conclude()]) as node, node.daemon() as daemon:
+        await daemon.until_logged("daemon_ready")
+        await node.until(ENDED, some)
+        done = await node.bootstrap("--prompt", "look again")
+    assert done.code == 0, done.stderr
+    assert [row["trigger"] for row in node.sessions()] == ["scheduled", "manual"]
+    owners = {row["owner"] for row in node.sessions()}
+    assert len(owners) == 1
+
+
+async def test_a_killed_daemons_session_is_lost_its_processes_end_and_the_schedule_goes_on(tmp_path: Path) -> None:
+    async with operator(tmp_path, haiku=[{"hang": True}]) as node:
+        async with node.daemon() as daemon:
+            await daemon.until_logged("session_spawned")
+            daemon.process.kill()
+            await daemon.process.wait()
+            orphans = node.processes_of_sessions()
+        async with node.daemon(CLAUDEOPS_DRAIN_TIMEOUT="0") as again:
+            await again.until_logged("session_spawned")
+            assert orphans
+            assert not set(orphans) & set(node.processes_of_sessions())
+    first, second = node.sessions()[:2]
+    assert (first["outcome"], second["trigger"]) == ("lost", "scheduled")
+
+
+REFUSALS = {
+    "unknown name": ({"CLAUDEOPS_INTERVALL": "5"}, "CLAUDEOPS_INTERVAL"),
+    "bad value": ({"CLAUDEOPS_INTERVAL": "soon"}, "CLAUDEOPS_INTERVAL"),
+    "missing schema": ({"CLAUDEOPS_SCHEMA_PATH": "/no/such/schema.json"}, "CLAUDEOPS_SCHEMA_PATH"),
+    "missing prompt": ({"CLAUDEOPS_PROMPT": "/no/such/prompt.md"}, "CLAUDEOPS_PROMPT"),
+    "missing CLI": ({"CLAUDEOPS_CLAUDE_BIN": "/no/such/claude"}, "CLAUDEOPS_CLAUDE_BIN"),
+    "a CLI that is none": ({"CLAUDEOPS_CLAUDE_BIN": "/bin/true"}, "CLAUDEOPS_CLAUDE_BIN"),
+    "nothing to watch": ({"CLAUDEOPS_REPOS_DIR": "/no/such/repos"}, "CLAUDEOPS_REPOS_DIR"),
+}
+
+
+@pytest.mark.parametrize(("changes", "name"), REFUSALS.values(), ids=REFUSALS)
+async def test_a_bad_setting_is_one_sentence_before_anything_is_started(
+    tmp_path: Path, changes: dict[str, str], name: str
+) -> None:
+    async with operator(tmp_path, haiku=[look(), conclude()]) as node:
+        done = await node.run("run", **changes)
+    assert done.code == 78
+    assert name in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert not node.database.exists()
+
+
+async def test_usage_errors_are_64_in_text_and_one_document_in_json(tmp_path: Path) -> None:
+    async with operator(tmp_path, haiku=[look()]) as node:
+        text = await node.bootstrap("--tier", "none")
+        document = await node.bootstrap("--bogus", "--output-format", "json")
+    assert (text.code, document.code) == (64, 1)
+    assert document.document["error"] == {
+        "kind": "usage",
+        "operation": "parse_args",
+        "target": "--bogus",
+        "retryable": False,
+        "message": document.document["error"]["message"],  # type: ignore[index]
+    }
+    assert document.document["sysexit"] == 64
+
+
+async def test_a_newer_database_is_refused_with_the_name_of_the_backup(tmp_path: Path) -> None:
+    async with operator(tmp_path, haiku=[look(), conclude()]) as node:
+        await node.bootstrap()
+        backup = node.database.with_name("claudeops.db.backup-0000-20200101T000000Z")
+        backup.write_bytes(node.database.read_bytes())
+        with node.connect() as connection:
+            connection.exec_driver_sql("UPDATE alembic_version SET version_num = '9999'")
+        done = await node.run("run")
+    assert done.code == 78
+    assert backup.name in done.stderr

@@ -1,0 +1,139 @@
+"""What holds for every test: its backend, its surroundings, and that it leaves nothing behind.
+
+Fixtures of one folder stand in that folder's own ``conftest.py``; helpers in ``tests/support``.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import hypothesis
+import psutil
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+# Before anything reads them: the developer's own settings and credentials have no place in a test. The time zone is
+# one that no machine here is in, 45 minutes off the hour, so that local time taken for UTC shows.
+for _name in tuple(os.environ):
+    if _name.startswith(("CLAUDEOPS_", "ANTHROPIC_", "CLAUDE_", "OPENAI_", "OTEL_", "PG")):
+        del os.environ[_name]
+os.environ["TZ"] = "Asia/Kathmandu"
+time.tzset()
+
+# The same examples in every run and on every machine; no stopwatch on an example (the test's own limit holds).
+hypothesis.settings.register_profile("claudeops", derandomize=True, deadline=None)
+hypothesis.settings.load_profile("claudeops")
+
+_LEFTOVER_GRACE_SECONDS = 2.0  # for what is ending already when its test returns
+
+_strangers: list[str] = []  # addresses that the code under test tried to reach
+
+
+@pytest.fixture(scope="session")
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture(autouse=True)
+def no_address_but_loopback_is_reached() -> Generator[None]:
+    """Fail a test whose own process tried to leave the machine, also where the code took the refusal calmly."""
+    _strangers.clear()
+    yield
+    assert not _strangers, f"tests stay on loopback, and this one tried to reach {', '.join(_strangers)}"
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left_running() -> Generator[None]:
+    """Fail a test that leaves a child process or a thread behind. What it left is ended, for the sake of the next."""
+    threads, children = set(threading.enumerate()), set(psutil.Process().children(recursive=True))
+    yield
+    deadline = time.monotonic() + _LEFTOVER_GRACE_SECONDS
+    left = [_describe(child) for child in _still_running(children, deadline)]
+    left += [f"thread {thread.name}" for thread in _still_alive(threads, deadline)]
+    assert not left, f"left running: {', '.join(left)}"
+
+
+def _still_running(before: set[psutil.Process], deadline: float) -> list[psutil.Process]:
+    new = [child for child in psutil.Process().children(recursive=True) if child not in before]
+    _, alive = psutil.wait_procs(new, timeout=max(0.0, deadline - time.monotonic()))
+    for child in alive:
+        child.kill()
+    return alive
+
+
+def _still_alive(before: set[threading.Thread], deadline: float) -> list[threading.Thread]:
+    # Daemon threads end with the process by their nature; whoever starts one has decided that.
+    new = [thread for thread in threading.enumerate() if thread not in before and not thread.daemon]
+    for thread in new:
+        thread.join(timeout=max(0.0, deadline - time.monotonic()))
+    return [thread for thread in new if thread.is_alive()]
+
+
+def _describe(process: psutil.Process) -> str:
+    try:
+        return f"process {process.pid} ({' '.join(process.cmdline())[:200]})"
+    except psutil.Error:
+        return f"process {process.pid}"
+
+
+def _stay_on_loopback(event: str, args: tuple[object, ...]) -> None:
+    match event, args:
+        case ("socket.connect", (_, (str() as host, *_))) | ("socket.getaddrinfo", (str() as host, *_)):
+            if not _is_loopback(host):
+                _strangers.append(host)
+                raise PermissionError(f"tests stay on loopback: {host}")
+
+
+def _is_loopback(host: str) -> bool:
+    if host in {"", "localhost"}:
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+sys.addaudithook(_stay_on_loopback)  # cannot be removed again, which is the point
+
+
+def pytest_report_header() -> list[str]:
+    """Say before the first test what is missing on this machine, and what brings it."""
+    refusal = _refusal_of_postgresql()
+    return [f"{refusal} Without them they are skipped." if refusal else "PostgreSQL's server programs are here."]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip what needs a PostgreSQL that is not there."""
+    concerned = [item for item in items if item.get_closest_marker("postgres")]
+    refusal = _refusal_of_postgresql() if concerned else None
+    if refusal:
+        for item in concerned:
+            item.add_marker(pytest.mark.skip(reason=refusal))
+
+
+def _refusal_of_postgresql() -> str | None:
+    """Return the sentence that says what is missing and which package has it, or None where nothing is."""
+    from support import postgres  # noqa: PLC0415 - with its driver; not every worker needs that
+
+    try:
+        postgres._binaries()
+    except RuntimeError as error:
+        return str(error)
+    return None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(call: pytest.CallInfo[None]) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Turn a skip into a failure where everything is meant to be installed (``NO_SKIPS=1``)."""
+    report = yield
+    if report.skipped and os.environ.get("NO_SKIPS") == "1" and not hasattr(report, "wasxfail"):
+        report.outcome = "failed"
+        report.longrepr = f"skipped although nothing may be: {call.excinfo.value if call.excinfo else 'marked'}"
+    return report

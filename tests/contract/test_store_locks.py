@@ -1,0 +1,146 @@
+"""One daemon per database and per state directory, and a question that is in nobody's way."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+import sqlalchemy as sa
+
+from claudeops.errors import AlreadyRunningError, DatabaseUnavailableError
+from claudeops.store.locks import claim_database, is_claimed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from support.stores import Sql
+
+pytest_plugins = ("support.store_fixtures",)
+
+HOLD = """
+import sys, pathlib
+from claudeops.store.locks import claim_database
+with claim_database(sys.argv[1], pathlib.Path(sys.argv[2])):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Callable[[str], Path]:
+    def make(name: str) -> Path:
+        directory = tmp_path / name
+        directory.mkdir(exist_ok=True)
+        return directory
+
+    return make
+
+
+def test_second_daemon_on_one_database_is_refused_with_the_firsts_pid(sql: Sql, state: Callable[[str], Path]) -> None:
+    with claim_database(sql.url, state("one")):
+        assert is_claimed(sql.url)
+        with pytest.raises(AlreadyRunningError, match=f"pid {os.getpid()}"), claim_database(sql.url, state("two")):
+            pytest.fail("two daemons on one database")
+
+    assert not is_claimed(sql.url)
+    with claim_database(sql.url, state("two")):
+        assert is_claimed(sql.url)
+
+
+def test_refusal_names_the_lock_and_the_remedy(sqlite: Sql, state: Callable[[str], Path]) -> None:
+    with (
+        claim_database(sqlite.url, state("one")),
+        pytest.raises(AlreadyRunningError) as caught,
+        claim_database(sqlite.url, state("two")),
+    ):
+        pytest.fail("two daemons on one database")
+
+    assert f"{sqlite.file}.lock" in str(caught.value)
+    assert "CLAUDEOPS_DATABASE_URL" in str(caught.value)
+
+
+def test_file_reached_by_two_names_is_one_database(sqlite: Sql, tmp_path: Path, state: Callable[[str], Path]) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    link = tmp_path / "elsewhere" / "ops.db"
+    link.symlink_to(sqlite.file)
+
+    with claim_database(sqlite.url, state("one")):
+        assert is_claimed(f"sqlite:///{link}")
+        with pytest.raises(AlreadyRunningError), claim_database(f"sqlite:///{link}", state("two")):
+            pytest.fail("two daemons on one database")
+
+
+def test_two_daemons_cannot_share_a_state_directory(tmp_path: Path, state: Callable[[str], Path]) -> None:
+    with (
+        claim_database(f"sqlite:///{tmp_path}/a.db", state("one")),
+        pytest.raises(AlreadyRunningError, match=r"daemon\.lock"),
+        claim_database(f"sqlite:///{tmp_path}/b.db", state("one")),
+    ):
+        pytest.fail("two daemons in one state directory")
+
+
+def test_refused_daemon_lets_go_of_what_it_had_already_taken(sqlite: Sql, state: Callable[[str], Path]) -> None:
+    with claim_database(sqlite.url, state("one")):
+        with pytest.raises(AlreadyRunningError), claim_database(sqlite.url, state("two")):
+            pytest.fail("two daemons on one database")
+        with claim_database(f"sqlite:///{state('two')}/own.db", state("two")):
+            pass
+
+
+def test_lock_of_a_killed_daemon_is_free(sql: Sql, state: Callable[[str], Path]) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLD, sql.url, str(state("one"))], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        with pytest.raises(AlreadyRunningError, match=f"pid {holder.pid}"), claim_database(sql.url, state("two")):
+            pytest.fail("two daemons on one database")
+        holder.kill()
+
+    if sql.url.startswith("postgresql"):
+        _wait_for_the_server_to_notice(sql)
+    with claim_database(sql.url, state("one")):
+        assert is_claimed(sql.url)
+
+
+def _wait_for_the_server_to_notice(sql: Sql) -> None:
+    """Wait on the lock itself: the server ends a connection a moment after its client is gone."""
+    with sql.connect() as connection:
+        connection.exec_driver_sql("SET lock_timeout = '20s'")
+        connection.execute(sa.text("SELECT pg_advisory_lock(:key)"), {"key": 0x636C6F64})
+
+
+def test_asking_does_not_take_the_lock_file_into_being(sqlite: Sql) -> None:
+    assert not is_claimed(sqlite.url)
+    assert not is_claimed(sqlite.url + ".other")
+    assert [path.name for path in sqlite.file.parent.iterdir()] == [sqlite.file.name]
+
+
+def test_daemon_that_starts_while_somebody_asks_is_not_refused(sqlite: Sql, state: Callable[[str], Path]) -> None:
+    lock = sqlite.file.with_name(sqlite.file.name + ".lock")
+    asking = os.open(lock, os.O_RDONLY | os.O_CREAT)
+    fcntl.flock(asking, fcntl.LOCK_SH)
+    pauses = list[float]()
+
+    def pause(seconds: float) -> None:
+        if not pauses:
+            os.close(asking)  # whoever asked has its answer
+        pauses.append(seconds)
+
+    with claim_database(sqlite.url, state("one"), pause=pause):
+        assert is_claimed(sqlite.url)
+
+    assert len(pauses) == 1
+
+
+def test_lock_file_that_cannot_be_opened_is_said_in_a_sentence(tmp_path: Path) -> None:
+    with (
+        pytest.raises(DatabaseUnavailableError, match=r"the lock file .* cannot be opened"),
+        claim_database(f"sqlite:///{tmp_path}/ops.db", tmp_path / "not there"),
+    ):
+        pytest.fail("no such directory")

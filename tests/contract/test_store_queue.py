@@ -1,0 +1,346 @@
+"""Any store: sessions into the queue, out of it, and out of dead hands."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from claudeops.domain.model import (
+    DecisionReason,
+    Handover,
+    Outcome,
+    ServiceStatus,
+    Session,
+    SkipReason,
+    Status,
+    Suppressed,
+    Trigger,
+)
+from claudeops.errors import StoreError
+from support.store_values import (
+    NOW,
+    OTHER_OWNER,
+    OWNER,
+    RULES,
+    TIERS,
+    after,
+    alarm,
+    allow,
+    check,
+    claimed,
+    ending,
+    queued,
+    recorded,
+    report,
+    restart,
+    rules,
+    started,
+    wanted,
+)
+
+if TYPE_CHECKING:
+    from claudeops.domain.model import EscalationRules
+    from claudeops.engine.ports import Store
+    from support.stores import Database
+
+pytest_plugins = ("support.store_fixtures",)
+
+
+async def test_queued_session_is_its_own_root_and_reads_back_as_it_was_wanted(store: Store) -> None:
+    handover = Handover(
+        reason="down",
+        findings="no upstream",
+        failed_checks=("http",),
+        service_status=(check("web", ServiceStatus.DOWN),),
+    )
+    new = wanted(2, model="sonnet", harness="codex", prompt_text="look at web", context=handover, not_before=NOW)
+
+    session = await queued(store, new)
+
+    assert session == Session(
+        id=session.id,
+        root_session_id=session.id,
+        parent_session_id=None,
+        tier=2,
+        ordinal=0,
+        harness="codex",
+        model="sonnet",
+        trigger=Trigger.MANUAL,
+        prompt_text="look at web",
+        context=handover,
+        status=Status.QUEUED,
+        attempt=0,
+        created_at=NOW,
+    )
+    assert await store.session(session.id) == session
+    assert await store.queued() == 1
+
+
+async def test_session_that_is_not_there_is_none(store: Store) -> None:
+    assert await store.session(4711) is None
+    assert await store.chain(4711) == ()
+
+
+async def test_follow_up_joins_its_parents_chain(store: Store) -> None:
+    parent = await queued(store)
+
+    follower = await queued(store, wanted(trigger=Trigger.FOLLOW_UP, parent_session_id=parent.id))
+
+    assert follower.root_session_id == parent.id
+    assert [session.id for session in await store.chain(parent.id)] == [parent.id, follower.id]
+
+
+async def test_follower_of_nobody_is_refused_and_leaves_nothing(store: Store, database: Database) -> None:
+    with pytest.raises(StoreError, match="session 99 does not exist"):
+        await queued(store, wanted(parent_session_id=99))
+
+    assert database.rows("sessions") == []
+
+
+@pytest.mark.parametrize(
+    ("tier", "with_rules", "reason", "level"),
+    [
+        pytest.param(3, rules(max_tier=2), DecisionReason.MAX_TIER, "critical", id="maximum tier"),
+        pytest.param(2, rules(dry_run=True), DecisionReason.DRY_RUN, "warning", id="dry run stops a direct start"),
+    ],
+)
+async def test_suppressed_start_leaves_one_counted_event_and_no_row(
+    store: Store, database: Database, *, tier: int, with_rules: EscalationRules, reason: DecisionReason, level: str
+) -> None:
+    answers = [await store.enqueue(wanted(tier), rules=with_rules, now=after(minutes=minutes)) for minutes in range(3)]
+
+    assert database.rows("sessions") == []
+    (event,) = database.rows("events")
+    assert answers == [Suppressed(reason=reason, message=str(event["message"]))] * 3
+    assert (event["level"], event["count"], event["session_id"]) == (level, 3, None)
+    assert (event["first_seen"], event["last_seen"]) == (NOW, after(minutes=2))
+
+
+async def test_direct_start_is_suppressed_when_nothing_may_be_done_any_more(store: Store) -> None:
+    session = await started(store, wanted(3))
+    for number in range(2):
+        await recorded(store, session, f"toolu_{number}", allow(restart()))
+    await store.finish(ending(session, alarm()), rules=rules(max_tier=2))
+
+    answer = await store.enqueue(wanted(2), rules=rules(max_tier=2), now=after(hours=1))
+    later = await store.enqueue(wanted(2), rules=rules(max_tier=2), now=after(hours=5))
+
+    assert isinstance(answer, Suppressed)
+    assert answer.reason is DecisionReason.COOLDOWN
+    assert isinstance(later, Session)
+
+
+async def test_fire_is_recorded_once_whoever_repeats_it(store: Store, database: Database) -> None:
+    first = await store.fire("default", NOW, wanted(), rules=RULES, now=NOW)
+    again = await store.fire("default", NOW, wanted(), rules=RULES, now=after(minutes=1))
+
+    assert isinstance(first, Session)
+    assert again is None
+    (fired,) = database.rows("schedule_fires")
+    assert (fired["session_id"], fired["skipped_reason"], fired["fired_at"]) == (first.id, None, NOW)
+    assert await store.last_fire("default") == NOW
+    assert await store.last_fire("another") is None
+
+
+async def test_fire_is_skipped_while_an_escalation_of_its_last_chain_is_under_way(store: Store) -> None:
+    first = await store.fire("default", NOW, wanted(), rules=RULES, now=NOW)
+    assert isinstance(first, Session)
+    session = await claimed(store)
+    assert session is not None
+    await store.finish(ending(session, alarm()), rules=RULES)
+
+    while_escalated = await store.fire("default", after(hours=1), wanted(), rules=RULES, now=after(hours=1))
+    another = await store.fire("another", after(hours=1), wanted(), rules=RULES, now=after(hours=1))
+    escalated = await claimed(store, at=after(hours=1))
+    assert escalated is not None
+    await store.finish(ending(escalated, report(check("web"))), rules=RULES)
+    when_done = await store.fire("default", after(hours=2), wanted(), rules=RULES, now=after(hours=2))
+
+    assert while_escalated is SkipReason.CHAIN_UNFINISHED
+    assert isinstance(another, Session)
+    assert isinstance(when_done, Session)
+    assert await store.last_fire("default") == after(hours=2)
+
+
+async def test_fire_of_a_forbidden_tier_is_recorded_as_suppressed(store: Store, database: Database) -> None:
+    answer = await store.fire("remedy", NOW, wanted(3), rules=rules(dry_run=True), now=NOW)
+
+    assert answer is SkipReason.SUPPRESSED
+    (fired,) = database.rows("schedule_fires")
+    assert (fired["session_id"], fired["skipped_reason"]) == (None, "suppressed")
+    assert len(database.rows("events")) == 1
+
+
+async def test_claim_marks_the_row_before_anything_is_spawned(store: Store, database: Database) -> None:
+    session = await queued(store)
+
+    claim = await claimed(store, at=after(minutes=5))
+
+    assert claim == replace(
+        session,
+        status=Status.RUNNING,
+        attempt=1,
+        started_at=after(minutes=5),
+        cli_session_id="5e0b1bd8-0000-4000-8000-000000000001",
+        log_path=f"/results/session-{session.id:06}.ndjson",
+    )
+    (row,) = database.rows("sessions")
+    assert (row["owner"], row["lease_expires_at"]) == (OWNER.name, after(minutes=65))
+    assert await store.queued() == 0
+    assert await claimed(store) is None
+
+
+async def test_oldest_due_session_is_taken_first_and_none_before_its_time(store: Store) -> None:
+    later = await queued(store, wanted(not_before=after(hours=2)), at=NOW)
+    waited = await queued(store, wanted(not_before=after(minutes=30)), at=NOW)
+    young = await queued(store, at=after(minutes=40))
+    old = await queued(store, at=after(minutes=10))
+
+    taken = [claim.id if (claim := await claimed(store, at=after(hours=1))) else None for _ in range(4)]
+
+    assert taken == [old.id, waited.id, young.id, None]
+    last = await claimed(store, at=after(hours=2))
+    assert last is not None
+    assert last.id == later.id
+
+
+async def test_claim_can_be_kept_to_a_chain_or_to_tiers(store: Store) -> None:
+    async def take(**only: object) -> int | None:
+        claim = await store.claim(
+            OWNER,
+            rules=rules(limited=False),
+            now=NOW,
+            cli_session_id=str,
+            log_path=str,
+            **only,  # type: ignore[arg-type]
+        )
+        return claim.id if claim else None
+
+    first, second, third = [await queued(store, wanted(tier)) for tier in (1, 2, 1)]
+
+    assert await take(chain=second.id, tiers=[1]) is None
+    assert await take(tiers=[2, 3]) == second.id
+    assert await take(chain=third.id) == third.id
+    assert await take(tiers=[]) is None
+    assert await take() == first.id
+
+
+@pytest.mark.parametrize(
+    ("with_rules", "reason"),
+    [
+        pytest.param(rules(dry_run=True), DecisionReason.DRY_RUN, id="dry run was switched on"),
+        pytest.param(rules(max_tier=1), DecisionReason.MAX_TIER, id="maximum tier was lowered"),
+    ],
+)
+async def test_row_that_the_rules_forbid_by_now_ends_as_blocked_and_the_next_is_taken(
+    store: Store, database: Database, with_rules: EscalationRules, reason: DecisionReason
+) -> None:
+    forbidden = await queued(store, wanted(2, model="sonnet"))
+    allowed = await queued(store)
+
+    claim = await claimed(store, at=after(minutes=1), with_rules=with_rules)
+
+    assert claim is not None
+    assert claim.id == allowed.id
+    blocked = await store.session(forbidden.id)
+    assert blocked is not None
+    assert (blocked.status, blocked.outcome, blocked.decision_reason, blocked.attempt) == (
+        Status.ENDED,
+        Outcome.BLOCKED,
+        reason,
+        0,
+    )
+    assert blocked.ended_at == after(minutes=1)
+    (event,) = database.rows("events")
+    assert (event["session_id"], event["message"]) == (forbidden.id, blocked.error)
+
+
+async def test_escalation_waits_in_vain_when_its_services_cool_down_by_now(store: Store) -> None:
+    session = await started(store)
+    finished = await store.finish(ending(session, alarm()), rules=rules(max_tier=2, tiers=TIERS[:2]))
+    assert finished.next_session_id is not None
+    other = await started_beside(store)
+    for number in range(2):
+        await recorded(store, other, f"toolu_{number}", allow(restart()), at=after(minutes=2))
+
+    claim = await claimed(store, at=after(minutes=3), with_rules=rules(max_tier=2))
+
+    assert claim is None
+    blocked = await store.session(finished.next_session_id)
+    assert blocked is not None
+    assert blocked.decision_reason is DecisionReason.COOLDOWN
+
+
+async def started_beside(store: Store) -> Session:
+    session = await queued(store)
+    claim = await store.claim(
+        OWNER, rules=RULES, now=after(minutes=1), cli_session_id=str, log_path=str, chain=session.id
+    )
+    assert claim is not None
+    return claim
+
+
+async def test_sessions_of_dead_owners_are_lost_and_those_of_living_ones_are_left(
+    store: Store, database: Database
+) -> None:
+    await store.reconcile(OWNER, now=NOW, alive=lambda _: False)
+    await store.reconcile(OTHER_OWNER, now=NOW, alive=lambda _: True)
+    orphan = await started(store)
+    await recorded(store, orphan, "toolu_1", allow(restart()))
+    kept = await queued(store)
+    assert await claimed(store, owner=OTHER_OWNER) is not None
+    asked = []
+
+    def alive(owner: object) -> bool:
+        asked.append(owner)
+        return owner == OTHER_OWNER
+
+    lost = await store.reconcile(replace(OWNER, name="node-1-again", pid=99), now=after(hours=1), alive=alive)
+
+    assert [session.id for session in lost] == [orphan.id]
+    assert (lost[0].status, lost[0].outcome, lost[0].ended_at) == (Status.ENDED, Outcome.LOST, after(hours=1))
+    assert lost[0].decision_reason is DecisionReason.SESSION_FAILED
+    assert asked == [OWNER, OTHER_OWNER]
+    still = await store.session(kept.id)
+    assert still is not None
+    assert still.status is Status.RUNNING
+    (event,) = database.rows("events")
+    assert (event["level"], event["session_id"]) == ("warning", orphan.id)
+    (action,) = database.rows("cooldown_actions")
+    assert (action["success"], action["error"]) == (False, "no result seen")
+    assert sorted(str(row["owner"]) for row in database.rows("instances")) == ["node-1-again", "node-2"]
+
+
+async def test_session_of_an_owner_that_was_never_registered_is_lost(store: Store) -> None:
+    await started(store)
+
+    lost = await store.reconcile(OTHER_OWNER, now=after(hours=1), alive=lambda _: True)
+
+    assert len(lost) == 1
+
+
+async def test_owner_that_departs_is_forgotten(store: Store, database: Database) -> None:
+    await store.reconcile(OWNER, now=NOW, alive=lambda _: True)
+    (row,) = database.rows("instances")
+    assert (row["owner"], row["pid"], row["process_started_at"], row["boot_id"], row["heartbeat"]) == (
+        OWNER.name,
+        OWNER.pid,
+        OWNER.process_started_at,
+        OWNER.boot_id,
+        NOW,
+    )
+
+    await store.depart(OWNER)
+    await store.depart(OWNER)
+
+    assert database.rows("instances") == []
+
+
+async def test_closed_store_refuses_and_closes_twice(store: Store) -> None:
+    await store.close()
+    await store.close()
+
+    with pytest.raises(StoreError, match="closed"):
+        await queued(store)

@@ -1,0 +1,321 @@
+"""SQLite and PostgreSQL: transactions that are whole, waits that end, claimers that do not meet."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+import anyio
+import pytest
+import sqlalchemy as sa
+
+from claudeops.domain.model import Session, Status, Trigger, VerdictKind
+from claudeops.errors import DatabaseUnavailableError, StoreError
+from claudeops.store import queueing
+from claudeops.store.store import SqlStore
+from support.store_values import (
+    NOW,
+    OTHER_OWNER,
+    OWNER,
+    RULES,
+    after,
+    alarm,
+    allow,
+    check,
+    claimed,
+    ending,
+    queued,
+    recorded,
+    report,
+    restart,
+    started,
+    wanted,
+)
+from support.stores import Sql, opened
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from contextlib import AbstractContextManager
+
+    from claudeops.domain.model import Owner
+    from claudeops.engine.ports import Store
+
+pytest_plugins = ("support.store_fixtures",)
+
+PATIENCE_SECONDS = 20
+
+
+class Held:
+    """Holds the writer in the middle of a claim, until the test lets go."""
+
+    def __init__(self) -> None:
+        self.inside = threading.Event()
+        self.let_go = threading.Event()
+
+    def log_path(self, session_id: int) -> str:
+        self.inside.set()
+        assert self.let_go.wait(PATIENCE_SECONDS)
+        return f"session-{session_id}"
+
+    async def claim(self, store: Store) -> Session | None:
+        return await store.claim(OWNER, rules=RULES, now=NOW, cli_session_id=str, log_path=self.log_path)
+
+    async def until_inside(self) -> None:
+        assert await anyio.to_thread.run_sync(self.inside.wait, PATIENCE_SECONDS)
+
+
+@pytest.fixture
+def held() -> Iterator[Held]:
+    held = Held()
+    yield held
+    held.let_go.set()
+
+
+async def test_two_claimers_on_one_database_have_one_winner(sql: Sql) -> None:
+    async with opened(sql) as store:
+        wanted_ids = {(await queued(store)).id for _ in range(12)}
+    barrier = threading.Barrier(2)
+    claims: dict[str, list[int]] = {}
+
+    async def work(owner: Owner) -> None:
+        async with opened(sql) as own:
+            barrier.wait(PATIENCE_SECONDS)
+            while (session := await claimed(own, owner=owner)) is not None:
+                claims.setdefault(owner.name, []).append(session.id)
+
+    threads = [threading.Thread(target=anyio.run, args=(work, owner)) for owner in (OWNER, OTHER_OWNER)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        await anyio.to_thread.run_sync(thread.join)
+
+    taken = [session_id for ids in claims.values() for session_id in ids]
+    assert sorted(taken) == sorted(wanted_ids)
+    assert {row["attempt"] for row in sql.rows("sessions")} == {1}
+
+
+async def test_row_that_somebody_else_has_taken_since_is_not_changed(sql: Sql) -> None:
+    async with opened(sql) as store:
+        seen = await queued(store)
+        taken = await claimed(store)
+        with sql.connect() as connection:
+            assert not queueing._change(connection, seen, {"owner": "too late"})
+            assert queueing._change(connection, taken or seen, {"owner": "in time"})
+
+
+async def test_two_nodes_cannot_spend_the_same_last_restart(sql: Sql) -> None:
+    async with opened(sql) as store:
+        session = await started(store, wanted(2))
+    barrier = threading.Barrier(2)
+    answers: list[VerdictKind] = []
+
+    async def work(node: int) -> None:
+        async with opened(sql) as own:
+            barrier.wait(PATIENCE_SECONDS)
+            for number in range(3):
+                verdict = await recorded(own, session, f"toolu_{node}_{number}", allow(restart()))
+                answers.append(verdict.kind)
+
+    threads = [threading.Thread(target=anyio.run, args=(work, node)) for node in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        await anyio.to_thread.run_sync(thread.join)
+
+    assert sorted(answers) == [VerdictKind.ALLOW] * 2 + [VerdictKind.DENY] * 4
+    rows = sql.rows("tool_calls")
+    assert [row["previous_hash"] for row in rows] == ["", *[row["hash"] for row in rows[:-1]]]
+
+
+async def test_end_that_cannot_be_written_whole_is_not_written_at_all(sql: Sql) -> None:
+    async with opened(sql) as store:
+        session = await started(store)
+        await recorded(store, session, "toolu_1", allow(restart()))
+        # The follower that the end would queue is there already: the last statement of the transaction fails.
+        await queued(store, wanted(2, trigger=Trigger.ESCALATION, parent_session_id=session.id))
+        before = {table: sql.rows(table) for table in ("sessions", "events", "service_checks", "cooldown_actions")}
+
+        with pytest.raises(StoreError):
+            await store.finish(ending(session, alarm(), cost_usd=1.0), rules=RULES)
+
+        assert {table: sql.rows(table) for table in before} == before
+        assert sql.rows("budget_entries") == []
+        assert await store.session(session.id) == session
+
+
+async def test_cancelled_callers_transaction_is_whole(sql: Sql, held: Held) -> None:
+    async with opened(sql) as store:
+        session = await queued(store)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(held.claim, store)
+            await held.until_inside()
+            tasks.cancel_scope.cancel()
+        held.let_go.set()
+        await store.close()  # waits for what was begun
+
+    (row,) = sql.rows("sessions")
+    assert (row["id"], row["status"], row["attempt"], row["log_path"]) == (
+        session.id,
+        "running",
+        1,
+        f"session-{session.id}",
+    )
+
+
+async def test_write_whose_caller_has_gone_before_its_turn_is_not_made(sql: Sql, held: Held) -> None:
+    async with opened(sql) as store:
+        await queued(store)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(held.claim, store)
+            await held.until_inside()
+            with anyio.move_on_after(0):
+                await queued(store)
+            held.let_go.set()
+
+    assert len(sql.rows("sessions")) == 1
+
+
+async def test_reads_do_not_wait_behind_the_writer(sql: Sql, held: Held) -> None:
+    async with opened(sql) as store:
+        session = await queued(store)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(held.claim, store)
+            await held.until_inside()
+            with anyio.fail_after(PATIENCE_SECONDS):
+                seen = await store.session(session.id)
+            held.let_go.set()
+
+    assert seen == session
+    assert seen.status is Status.QUEUED
+
+
+async def test_closing_writes_what_was_handed_in(sql: Sql, held: Held) -> None:
+    async with opened(sql) as store:
+        await queued(store)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(held.claim, store)
+            await held.until_inside()
+            tasks.start_soon(queued, store)
+            await anyio.wait_all_tasks_blocked()
+            tasks.start_soon(store.close)
+            await anyio.wait_all_tasks_blocked()
+            held.let_go.set()
+
+    assert [row["status"] for row in sql.rows("sessions")] == ["running", "queued"]
+
+
+def locking(sql: Sql) -> AbstractContextManager[sa.Connection]:
+    """Hold what every writer needs, from another connection."""
+    connection = sql.connect()
+    if sql.url.startswith("sqlite"):
+        connection.exec_driver_sql("BEGIN EXCLUSIVE")
+    else:
+        connection.exec_driver_sql("LOCK TABLE sessions")
+    return connection
+
+
+async def test_locked_database_is_unavailable_and_a_later_call_works(sql: Sql) -> None:
+    impatient = Sql(sql.url, busy_seconds=0.1)
+    async with opened(impatient) as store:
+        with locking(sql), pytest.raises(DatabaseUnavailableError, match="the same call may work later"):
+            await queued(store)
+
+        session = await queued(store)
+
+    assert [row["id"] for row in sql.rows("sessions")][-1] == session.id
+    assert len(sql.rows("sessions")) == 1
+
+
+@pytest.mark.postgres
+@pytest.mark.xdist_group("postgres")
+async def test_connections_that_the_server_dropped_are_made_again(postgresql: Sql) -> None:
+    async with opened(postgresql) as store:
+        await queued(store)
+        await store.queued()
+        with postgresql.connect() as connection:
+            connection.execute(
+                sa.text("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()")
+            )
+
+        await queued(store)
+
+        assert await store.queued() == 2
+
+
+async def test_full_disk_is_unavailable_and_writes_nothing(sqlite: Sql) -> None:
+    async with opened(sqlite) as store:
+        assert isinstance(store, SqlStore)
+        with store._writing.connect() as connection:
+            pages = connection.exec_driver_sql("PRAGMA page_count").scalar_one()
+            connection.exec_driver_sql(f"PRAGMA max_page_count = {pages}")
+        with pytest.raises(DatabaseUnavailableError, match="full"):
+            await queued(store, wanted(prompt_text="x" * 2_000_000))
+
+        assert sqlite.rows("sessions") == []
+
+
+async def test_database_keeps_what_was_committed_and_checks_references(sqlite: Sql) -> None:
+    async with opened(sqlite) as store:
+        assert isinstance(store, SqlStore)
+        with store._writing.connect() as connection:
+            pragmas = {
+                name: connection.exec_driver_sql(f"PRAGMA {name}").scalar_one()
+                for name in ("journal_mode", "synchronous", "foreign_keys", "busy_timeout")
+            }
+
+    assert pragmas == {"journal_mode": "wal", "synchronous": 2, "foreign_keys": 1, "busy_timeout": 5000}
+
+
+async def test_readers_cannot_write(sql: Sql) -> None:
+    async with opened(sql) as store:
+        assert isinstance(store, SqlStore)
+        with pytest.raises(sa.exc.DBAPIError), store._reading.connect() as connection:
+            connection.exec_driver_sql("DELETE FROM sessions")
+
+
+async def test_times_are_sortable_utc_text_in_sqlite(sqlite: Sql) -> None:
+    async with opened(sqlite) as store:
+        await queued(store, at=after(minutes=1))
+
+    with sqlite.connect() as connection:
+        written = connection.exec_driver_sql("SELECT created_at FROM sessions").scalar_one()
+    assert written == "2026-03-01 12:01:00.000000"
+
+
+async def test_naive_time_is_refused(sql: Sql) -> None:
+    async with opened(sql) as store:
+        with pytest.raises(StoreError):
+            await store.fire("default", NOW.replace(tzinfo=None), wanted(), rules=RULES, now=NOW)
+
+        assert await store.queued() == 0
+
+
+async def test_ids_of_deleted_sessions_are_not_used_again(sql: Sql) -> None:
+    async with opened(sql) as store:
+        first = await queued(store)
+        sql.execute("DELETE FROM sessions")
+        second = await queued(store)
+
+    assert second.id > first.id
+
+
+async def test_handover_that_cannot_be_read_is_handed_over_as_text(sql: Sql) -> None:
+    async with opened(sql) as store:
+        session = await queued(store, wanted(2))
+        sql.execute("UPDATE sessions SET context = '{half'")
+        claim = await claimed(store)
+
+    assert claim is not None
+    assert claim.id == session.id
+    assert claim.context is not None
+    assert claim.context.findings == "{half"
+
+
+async def test_healthy_estate_leaves_a_database_that_answers_without_claudeops(sqlite: Sql) -> None:
+    async with opened(sqlite) as store:
+        session = await started(store)
+        await store.finish(ending(session, report(check("web"))), rules=RULES)
+
+    with sqlite.connect() as connection:
+        row = connection.exec_driver_sql("SELECT status, outcome, decision_reason FROM sessions").one()
+    assert tuple(row) == ("ended", "success", "healthy")

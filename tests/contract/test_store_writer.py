@@ -1,0 +1,150 @@
+"""The writer's thread: order, urgency, errors, and an end."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+import anyio
+import pytest
+
+from claudeops.errors import DatabaseUnavailableError, StoreError
+from claudeops.store.worker import Writer
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+PATIENCE_SECONDS = 20
+
+
+class Blocked:
+    """A job that is under way until the test lets go."""
+
+    def __init__(self) -> None:
+        self.inside = threading.Event()
+        self.let_go = threading.Event()
+
+    def __call__(self) -> str:
+        self.inside.set()
+        assert self.let_go.wait(PATIENCE_SECONDS)
+        return "done"
+
+    async def until_inside(self) -> None:
+        assert await anyio.to_thread.run_sync(self.inside.wait, PATIENCE_SECONDS)
+
+
+@pytest.fixture
+async def writer() -> AsyncIterator[Writer]:
+    writer = Writer(wait_seconds=PATIENCE_SECONDS)
+    yield writer
+    await writer.close()
+
+
+async def test_verdicts_overtake_what_waits_and_the_rest_keeps_its_order(writer: Writer) -> None:
+    blocked, ran = Blocked(), list[str]()
+
+    async def write(name: str, urgent: bool) -> None:
+        await writer.run(lambda: ran.append(name), urgent=urgent)
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(writer.run, blocked)
+        await blocked.until_inside()
+        for name, urgent in [("a", False), ("b", False), ("verdict 1", True), ("c", False), ("verdict 2", True)]:
+            tasks.start_soon(write, name, urgent)
+            await anyio.wait_all_tasks_blocked()
+        blocked.let_go.set()
+
+    assert ran == ["verdict 1", "verdict 2", "a", "b", "c"]
+
+
+async def test_caller_gets_what_its_own_job_raises_and_the_thread_lives_on(writer: Writer) -> None:
+    def fail() -> None:
+        raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        await writer.run(fail)
+
+    assert await writer.run(lambda: 42) == 42
+
+
+async def test_jobs_run_in_one_thread_that_is_not_the_callers(writer: Writer) -> None:
+    threads = {await writer.run(threading.get_ident) for _ in range(3)}
+
+    assert len(threads) == 1
+    assert threads != {threading.get_ident()}
+
+
+async def test_job_that_was_begun_is_finished_though_its_caller_has_gone(writer: Writer) -> None:
+    blocked, ended = Blocked(), threading.Event()
+
+    def job() -> None:
+        blocked()
+        ended.set()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(writer.run, job)
+        await blocked.until_inside()
+        tasks.cancel_scope.cancel()
+    blocked.let_go.set()
+
+    assert await anyio.to_thread.run_sync(ended.wait, PATIENCE_SECONDS)
+
+
+async def test_stuck_job_lets_those_behind_it_go(writer: Writer) -> None:
+    blocked, ran = Blocked(), list[str]()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(writer.run, blocked)
+        await blocked.until_inside()
+        writer._wait_seconds = 0.01
+        with pytest.raises(DatabaseUnavailableError, match="nothing was written"):
+            await writer.run(lambda: ran.append("withdrawn"))
+        blocked.let_go.set()
+    await writer.close()
+
+    assert ran == []
+
+
+async def test_caller_of_a_stuck_job_is_told_that_it_may_still_be_written() -> None:
+    writer, blocked = Writer(wait_seconds=1), Blocked()
+    try:
+        with pytest.raises(DatabaseUnavailableError, match="may still arrive"):
+            await writer.run(blocked)
+    finally:
+        blocked.let_go.set()
+        await writer.close()
+
+
+async def test_closing_does_not_wait_for_ever_for_a_stuck_job(writer: Writer) -> None:
+    blocked = Blocked()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(writer.run, blocked)
+        await blocked.until_inside()
+        writer._wait_seconds = 0.01
+        with anyio.fail_after(PATIENCE_SECONDS):
+            await writer.close()
+        blocked.let_go.set()
+
+
+async def test_closing_runs_what_was_handed_in_and_refuses_what_comes_after(writer: Writer) -> None:
+    blocked, ran = Blocked(), list[str]()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(writer.run, blocked)
+        await blocked.until_inside()
+        tasks.start_soon(writer.run, lambda: ran.append("handed in"))
+        await anyio.wait_all_tasks_blocked()
+        tasks.start_soon(writer.close)
+        await anyio.wait_all_tasks_blocked()
+        with pytest.raises(StoreError, match="shutting down"):
+            await writer.run(lambda: ran.append("too late"))
+        blocked.let_go.set()
+
+    assert ran == ["handed in"]
+
+
+async def test_closing_is_not_cut_short_by_a_cancelled_caller() -> None:
+    writer = Writer(wait_seconds=PATIENCE_SECONDS)
+    with anyio.CancelScope() as scope:
+        scope.cancel()
+        await writer.close()
+
+    assert not writer._thread.is_alive()

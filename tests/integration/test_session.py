@@ -1,0 +1,284 @@
+"""One session with a CLI that behaves and one that does not; every clock, every way to lose a line or a process."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import anyio
+import psutil
+import pytest
+
+from claudeops.domain.model import ExtractionMethod, Outcome, Verdict, VerdictKind
+from claudeops.domain.outcome import StopCause
+from claudeops.engine.control import Control
+from claudeops.engine.session import SessionRunner
+from support.estate import deliver, look, report
+from support.waiting import until
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from claudeops.domain.model import Ending, ToolCall
+    from support.estate import Estate
+
+pytestmark = pytest.mark.anyio
+
+
+def clocks(estate: Estate, **changes: float) -> None:
+    estate.with_kit(timeouts=replace(estate.kit.timeouts, **changes))
+
+
+def runs(pid: int) -> bool:
+    """Whether a process lives; one that only waits to be reaped does not."""
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+async def test_a_healthy_session_leaves_its_row_its_log_and_nothing_else(estate: Estate) -> None:
+    row = await estate.finished(look(), deliver(report()))
+    assert (row["outcome"], row["decision_reason"], row["extraction_method"]) == ("success", "healthy", "structured")
+    assert (row["cost_usd"], row["input_tokens"], row["exit_code"]) == (0.01, 100, 0)
+    assert [frame["type"] for frame in estate.frames()] == ["assistant", "control_request", "user", "result"]
+    assert not list((estate.root / "state" / "sessions").glob("*"))
+    index = Path(estate.log_path(1)).with_suffix(".index").read_text().splitlines()
+    assert [line.split("\t")[0] for line in index] == ["1", "2", "3", "4"]
+
+
+async def test_ids_and_log_path_are_in_the_row_before_anything_is_spawned(estate: Estate) -> None:
+    await estate.queue()
+    session = await estate.claim()
+    row = estate.row(session.id)
+    assert row["status"] == "running"
+    assert row["cli_session_id"] == session.cli_session_id
+    assert row["log_path"] == estate.log_path(session.id)
+    assert not Path(str(row["log_path"])).exists()
+
+
+async def test_a_denied_call_is_answered_recorded_and_no_evidence(estate: Estate) -> None:
+    estate.with_judge(lambda _call, _workspace: Verdict(kind=VerdictKind.DENY, reason="not in this test"))
+    row = await estate.finished(look(), deliver(report()))
+    assert row["decision_reason"] == "no_evidence"
+    (call,) = estate.rows("SELECT * FROM tool_calls")
+    assert (call["verdict"], call["reason"], call["is_error"]) == ("deny", "not in this test", 1)
+
+
+async def test_a_call_that_ran_without_a_yes_ends_the_session(estate: Estate) -> None:
+    step = {"tool": {"id": "toolu_9", "name": "Bash", "input": {"command": "id"}, "ungated": True}}
+    row = await estate.finished(step, {"hang": True})
+    assert row["outcome"] == "ungated_call"
+    assert estate.rows("SELECT level FROM events WHERE message LIKE '%without the gate%'")[0]["level"] == "critical"
+
+
+async def test_a_cli_that_grants_itself_more_tools_is_not_talked_to(estate: Estate) -> None:
+    init = {"type": "system", "subtype": "init", "permissionMode": "dontAsk", "tools": ["Bash", "Write"]}
+    row = await estate.finished({"frame": init}, {"hang": True})
+    assert row["outcome"] == "ungated_call"
+    assert "Write" in str(estate.rows("SELECT message FROM events")[0]["message"])
+
+
+async def test_a_secret_reaches_neither_log_nor_stderr_nor_row(estate: Estate) -> None:
+    secret = "planted-secret-value"
+    document = report(summary=f"the password is {secret} as seen in a log line")
+    ending = await estate.run(look(command=f"echo {secret}"), {"stderr": f"{secret}\n"}, deliver(document))
+    await estate.store.finish(ending, rules=estate.kit.rules)
+    written = [path.read_text() for path in (estate.root / "results").iterdir()]
+    assert all(secret not in text for text in written)
+    assert any("[redacted]" in text for text in written)
+    dump = json.dumps([estate.rows(f"SELECT * FROM {table}") for table in ("sessions", "tool_calls")], default=str)  # noqa: S608
+    assert secret not in dump
+    assert secret not in estate.logged.getvalue()
+
+
+async def test_the_report_is_asked_for_once_more_in_the_same_process(estate: Estate) -> None:
+    row = await estate.finished(look(), {"result": {}}, {"await_user": True}, deliver(report()))
+    assert (row["extraction_method"], row["decision_reason"]) == ("structured", "healthy")
+    assert "repair_requested" in estate.logged.getvalue()
+
+
+async def test_a_second_failed_report_is_not_asked_for_a_third_time(estate: Estate) -> None:
+    text = {"type": "text", "text": "[EVENT:warning:web] slow"}
+    said = {"frame": {"type": "assistant", "message": {"role": "assistant", "content": [text]}}}
+    row = await estate.finished(look(), said, {"result": {}}, {"await_user": True}, {"result": {}}, {"await_eof": True})
+    assert row["extraction_method"] == "markers"
+    assert estate.logged.getvalue().count("repair_requested") == 1
+
+
+async def test_no_repair_is_asked_for_after_an_error_result(estate: Estate) -> None:
+    row = await estate.finished({"result": {"is_error": True, "result": "API Error: 400"}}, {"await_eof": True})
+    assert (row["outcome"], row["error_category"]) == ("error", "api")
+    assert "repair_requested" not in estate.logged.getvalue()
+
+
+# --- clocks -------------------------------------------------------------------------------------------
+
+
+async def test_a_cli_that_never_says_anything_is_a_startup_timeout(estate: Estate) -> None:
+    clocks(estate, startup=0.4)
+    row = await estate.finished({"hang": True})
+    assert (row["outcome"], row["error_category"]) == ("startup_timeout", "timeout")
+
+
+async def test_a_cli_that_falls_silent_is_stalled(estate: Estate) -> None:
+    clocks(estate, silence=0.4)
+    row = await estate.finished({"line_of": 3}, {"hang": True})
+    assert row["outcome"] == "stalled"
+
+
+async def test_silence_while_a_tool_runs_is_no_stall(estate: Estate) -> None:
+    clocks(estate, silence=0.2, session=1.5)
+    use = {"type": "tool_use", "id": "toolu_5", "name": "Bash", "input": {}}
+    opened = {"frame": {"type": "assistant", "message": {"role": "assistant", "content": [use]}}}
+    row = await estate.finished(opened, {"hang": True})
+    assert row["outcome"] == "timeout"
+
+
+async def test_a_cli_that_lives_on_after_its_result_is_stopped_and_stays_a_success(estate: Estate) -> None:
+    clocks(estate, result_grace=0.3, stop_grace=1)
+    row = await estate.finished({"ignore": ["SIGTERM", "interrupt"]}, look(), deliver(report()), {"hang": True})
+    assert (row["outcome"], row["decision_reason"]) == ("success", "healthy")
+
+
+async def test_a_cli_that_closes_stdout_and_lives_on_is_stopped(estate: Estate) -> None:
+    clocks(estate, result_grace=0.3, stop_grace=1)
+    row = await estate.finished(look(), deliver(report()), {"close_stdout": True}, {"hang": True})
+    assert row["outcome"] == "success"
+
+
+# --- the stop ladder ----------------------------------------------------------------------------------
+
+
+async def stop_when_reached(estate: Estate, *steps: Mapping[str, object], cause: StopCause) -> Ending:
+    """Run the steps, stop the session once it has touched its mark, and return its ending."""
+    reached = estate.root / "reached"
+    control = Control()
+    estate.script(*steps, {"touch": str(reached)}, {"hang": True})
+    await estate.queue()
+    session = await estate.claim()
+    ending: list[Ending] = []
+
+    async def run() -> None:
+        ending.append(await SessionRunner(kit=estate.kit).run(session, control))
+
+    with anyio.fail_after(20):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(run)
+            await until(reached.exists)
+            control.stop(cause)
+    return ending[0]
+
+
+async def test_a_stopped_session_still_says_what_it_cost(estate: Estate) -> None:
+    ending = await stop_when_reached(estate, look(), cause=StopCause.CANCELLED)
+    assert (ending.outcome, ending.cost_usd) == (Outcome.CANCELLED, 0.01)
+
+
+async def test_a_cli_that_ignores_every_request_is_killed_within_the_grace(estate: Estate) -> None:
+    clocks(estate, stop_grace=0.6)
+    ending = await stop_when_reached(estate, {"ignore": ["SIGTERM", "SIGINT", "interrupt"]}, cause=StopCause.CANCELLED)
+    assert (ending.outcome, ending.exit_code) == (Outcome.CANCELLED, -9)
+
+
+async def test_a_process_in_a_session_of_its_own_does_not_survive(estate: Estate) -> None:
+    pid_file = estate.root / "stray.pid"
+    row = await estate.finished({"stray": str(pid_file)}, look(), deliver(report()))
+    assert row["outcome"] == "success"
+    assert not runs(int(pid_file.read_text()))
+    assert "stray_processes" in estate.logged.getvalue()
+
+
+async def test_a_cancelled_supervisor_leaves_no_process(estate: Estate) -> None:
+    pid_file, reached = estate.root / "stray.pid", estate.root / "reached"
+    estate.script({"stray": str(pid_file)}, {"touch": str(reached)}, {"hang": True})
+    await estate.queue()
+    session = await estate.claim()
+    with anyio.fail_after(20):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(SessionRunner(kit=estate.kit).run, session, Control())
+            await until(reached.exists)
+            tasks.cancel_scope.cancel()
+    assert not runs(int(pid_file.read_text()))
+
+
+# --- the pipe -----------------------------------------------------------------------------------------
+
+
+async def test_a_line_of_many_megabytes_is_one_line_of_the_log(estate: Estate) -> None:
+    row = await estate.finished({"line_of": 8 * 1024 * 1024}, look(), deliver(report()))
+    assert row["outcome"] == "success"
+    assert len(str(estate.frames()[0])) > 8 * 1024 * 1024
+
+
+async def test_a_flood_on_stderr_loses_no_result(estate: Estate) -> None:
+    row = await estate.finished({"stderr": "noise " * 50 + "\n", "times": 20_000}, look(), deliver(report()))
+    assert row["outcome"] == "success"
+    assert len(str(row["stderr_tail"])) <= 8192
+
+
+async def test_broken_lines_are_counted_and_kept_and_end_nothing(estate: Estate) -> None:
+    row = await estate.finished({"raw": "{broken\n", "times": 3}, {"raw": "[1]\n\n"}, look(), deliver(report()))
+    assert (row["outcome"], row["malformed_lines"]) == ("success", 3)
+    assert Path(estate.log_path(1)).read_text().startswith("{broken\n{broken\n{broken\n[1]\n\n")
+
+
+async def test_a_result_line_without_its_newline_is_a_result_line(estate: Estate) -> None:
+    result = {"type": "result", "subtype": "success", "is_error": False, "structured_output": report()}
+    row = await estate.finished(look(), {"raw": json.dumps(result)}, {"exit": 0})
+    assert (row["outcome"], row["extraction_method"]) == ("success", "structured")
+
+
+# --- ways not to start --------------------------------------------------------------------------------
+
+
+async def test_a_missing_binary_is_an_outcome_not_a_crash(estate: Estate) -> None:
+    estate.with_kit(binaries={"claude": estate.root / "no-such-cli"})
+    row = await estate.finished(look())
+    assert row["outcome"] == "spawn_failed"
+    assert "no-such-cli" in str(row["error"])
+
+
+async def test_an_existing_log_is_never_written_over(estate: Estate) -> None:
+    Path(estate.log_path(1)).write_text("an earlier session's\n")
+    row = await estate.finished(look(), deliver(report()))
+    assert row["outcome"] == "spawn_failed"
+    assert Path(estate.log_path(1)).read_text() == "an earlier session's\n"
+
+
+async def test_a_cli_that_refuses_its_flags_is_no_output_with_its_own_words(estate: Estate) -> None:
+    row = await estate.finished({"stderr": "error: unknown option '--verbose'\n"}, {"exit": 1})
+    assert row["outcome"] == "no_output"
+    assert "unknown option" in str(row["stderr_tail"])
+    assert row["decision_reason"] == "session_failed"
+
+
+async def test_a_full_log_disk_stops_the_session_and_says_so(estate: Estate) -> None:
+    control = Control()
+    estate.script(look(), {"hang": True})
+    await estate.queue()
+    session = replace(await estate.claim(), log_path="/dev/full/session-000001.ndjson")
+    ending = await SessionRunner(kit=estate.kit).run(session, control)
+    assert ending.outcome is Outcome.SPAWN_FAILED
+    assert ending.extraction.method is ExtractionMethod.NONE
+
+
+async def test_the_gate_denies_what_the_database_cannot_record(estate: Estate) -> None:
+    asked: list[ToolCall] = []
+
+    def judge(call: ToolCall, _workspace: object) -> Verdict:
+        asked.append(call)
+        return Verdict(kind=VerdictKind.ALLOW, reason="allowed by the policy")
+
+    estate.with_judge(judge)
+    estate.with_kit(repair_turn=False)
+    estate.script(look(), {"result": {}}, {"await_eof": True})
+    await estate.queue()
+    session = await estate.claim()
+    stale = replace(session, attempt=session.attempt + 1)
+    ending = await SessionRunner(kit=estate.kit).run(stale, Control())
+    assert len(asked) == 1
+    assert ending.calls_ran == 0
+    assert estate.rows("SELECT * FROM tool_calls") == []

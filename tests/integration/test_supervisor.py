@@ -1,0 +1,189 @@
+"""Claiming, slots, escalation, draining: the queue's way through a daemon."""
+
+from __future__ import annotations
+
+import json
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import anyio
+import pytest
+
+from claudeops.app import follow
+from claudeops.domain.model import Ending, Extraction, ExtractionMethod, Outcome, Session
+from claudeops.domain.outcome import StopCause
+from claudeops.errors import DatabaseUnavailableError
+from support.estate import deliver, look, report
+from support.waiting import PATIENCE_SECONDS
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from claudeops.domain.model import EscalationRules, Finished
+    from claudeops.engine.control import Control
+    from claudeops.engine.supervisor import Supervisor
+    from support.estate import Estate
+
+pytestmark = pytest.mark.anyio
+
+
+class ScriptedSessions:
+    """Stands for `SessionRunner.run`: sessions start, and end when the test says so."""
+
+    def __init__(self, estate: Estate) -> None:
+        self.estate = estate
+        self.started: dict[int, Control] = {}
+        self.gates: dict[int, anyio.Event] = {}
+        self._more = anyio.Event()
+
+    async def __call__(self, session: Session, control: Control) -> Ending:
+        self.started[session.id] = control
+        gate = self.gates.setdefault(session.id, anyio.Event())
+        self._more.set()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._end_when_asked, control, gate)
+            await gate.wait()
+            tasks.cancel_scope.cancel()
+        return Ending(
+            session_id=session.id,
+            attempt=session.attempt,
+            outcome=Outcome.CANCELLED if control.cause is StopCause.CANCELLED else Outcome.ERROR,
+            extraction=Extraction(method=ExtractionMethod.NONE, report=None),
+            ended_at=self.estate.kit.clock.now(),
+            duration_ms=1,
+            calls_ran=0,
+        )
+
+    async def _end_when_asked(self, control: Control, gate: anyio.Event) -> None:
+        await control.asked()
+        gate.set()
+
+    async def until_started(self, count: int) -> None:
+        with anyio.fail_after(10):
+            while len(self.started) < count:
+                self._more = anyio.Event()
+                await self._more.wait()
+
+
+@asynccontextmanager
+async def supervised(estate: Estate, **changes: object) -> AsyncIterator[Supervisor]:
+    supervisor = estate.supervisor(**changes)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(supervisor.run)
+        yield supervisor
+        await supervisor.drain(0)
+
+
+async def until_all_ended(estate: Estate, root_id: int) -> list[Session]:
+    with anyio.fail_after(PATIENCE_SECONDS):
+        return list(await follow(estate.store, root_id, told=lambda _: None, served=lambda: True))
+
+
+async def test_an_escalation_becomes_the_next_tiers_session_with_its_context(estate: Estate) -> None:
+    estate.script(look(), deliver(report(needed=True, status="down")))
+    root = await estate.queue()
+    async with supervised(estate):
+        chain = await until_all_ended(estate, root.id)
+    assert [(session.tier, session.decision_reason) for session in chain] == [
+        (1, "escalated"),
+        (2, "escalated"),
+        (3, "max_tier"),
+    ]
+    assert {session.root_session_id for session in chain} == {root.id}
+    context = json.loads(str(estate.row(chain[1].id)["context"]))
+    assert context["reason"] == "web answers 502"
+    assert context["failed_checks"] == ["web http"]
+    assert context["service_status"][0]["status"] == "down"
+    assert estate.rows("SELECT level FROM events WHERE level = 'critical'")
+
+
+async def test_one_slot_stays_free_for_the_lowest_tier(estate: Estate) -> None:
+    sessions = ScriptedSessions(estate)
+    for tier in (2, 2, 1):
+        await estate.queue(tier)
+    async with supervised(estate, run_session=sessions):
+        await sessions.until_started(2)
+        assert sorted(sessions.started) == [1, 3]  # the second remediation waits, the watch does not
+
+
+async def test_a_single_slot_runs_every_tier(estate: Estate) -> None:
+    sessions = ScriptedSessions(estate)
+    await estate.queue(2)
+    async with supervised(estate, run_session=sessions, slots=1):
+        await sessions.until_started(1)
+
+
+async def test_a_drain_waits_then_stops_what_still_runs_and_claims_nothing_more(estate: Estate) -> None:
+    sessions = ScriptedSessions(estate)
+    for _ in range(3):
+        await estate.queue()
+    async with supervised(estate, run_session=sessions):
+        await sessions.until_started(2)
+    assert [row["outcome"] for row in estate.rows("SELECT outcome FROM sessions ORDER BY id")] == [
+        "cancelled",
+        "cancelled",
+        None,
+    ]
+
+
+async def test_a_fault_in_our_own_code_ends_one_session_and_not_the_daemon(estate: Estate) -> None:
+    sessions = ScriptedSessions(estate)
+
+    async def run(session: Session, control: Control) -> Ending:
+        if session.id == 1:
+            raise RuntimeError("a fault of ours")
+        return await sessions(session, control)
+
+    await estate.queue()
+    await estate.queue()
+    async with supervised(estate, run_session=run):
+        await sessions.until_started(1)
+        await until_all_ended(estate, 1)
+    row = estate.row(1)
+    assert (row["outcome"], row["decision_reason"]) == ("error", "session_failed")
+    assert "a fault of ours" in str(row["error"])
+    assert "session_crashed" in estate.logged.getvalue()
+
+
+async def test_a_result_waits_for_the_database_to_come_back(estate: Estate) -> None:
+    class Away:
+        """The store, with a database that is away for the first two finishes."""
+
+        def __init__(self) -> None:
+            self.failures = 2
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(estate.store, name)
+
+        async def finish(self, ending: Ending, *, rules: EscalationRules) -> Finished:
+            if self.failures:
+                self.failures -= 1
+                raise DatabaseUnavailableError("the database is locked")
+            return await estate.store.finish(ending, rules=rules)
+
+    estate.script(look(), deliver(report()))
+    root = await estate.queue()
+    async with supervised(estate, store=Away()):
+        (session,) = await until_all_ended(estate, root.id)
+    assert session.decision_reason == "healthy"
+    assert estate.logged.getvalue().count("database_unavailable") == 2
+
+
+async def test_a_session_that_somebody_else_has_claimed_since_is_not_written(estate: Estate) -> None:
+    sessions = ScriptedSessions(estate)
+    root = await estate.queue()
+    async with supervised(estate, run_session=sessions):
+        await sessions.until_started(1)
+        with estate.connect() as connection:
+            connection.exec_driver_sql("UPDATE sessions SET attempt = attempt + 1")
+    assert estate.row(root.id)["status"] == "running"
+    assert "stale_attempt" in estate.logged.getvalue()
+
+
+async def test_a_foreground_run_leaves_other_chains_queued(estate: Estate) -> None:
+    estate.script(look(), deliver(report()))
+    other = await estate.queue()
+    mine = await estate.queue()
+    async with supervised(estate, chain=mine.id):
+        await until_all_ended(estate, mine.id)
+    assert estate.row(other.id)["status"] == "queued"

@@ -1,0 +1,150 @@
+"""Old databases are kept safe, and the newest copy can be named."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from contextlib import closing
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import pytest
+import sqlalchemy as sa
+
+from claudeops.errors import NewerDatabaseError, StoreError
+from claudeops.store.backup import back_up
+from claudeops.store.migrate import Migrated, migrate
+from claudeops.store.tables import HEAD
+from support.store_values import NOW, RULES, check, ending, queued, report, started
+from support.stores import MIGRATIONS, Sql, opened
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+pytest_plugins = ("support.store_fixtures",)
+
+
+@pytest.fixture
+def up(tmp_path: Path) -> Callable[[Sql], Migrated]:
+    def up(database: Sql) -> Migrated:
+        return migrate(database.url, migrations_dir=MIGRATIONS, backup_dir=tmp_path / "backups", now=NOW)
+
+    return up
+
+
+@pytest.fixture
+def older(tmp_path: Path) -> tuple[Sql, Path]:
+    """Return a database of a step before the first, and migrations that begin with that step."""
+    migrations = tmp_path / "migrations"
+    shutil.copytree(MIGRATIONS, migrations)
+    (first,) = (migrations / "versions").glob("0001_*.py")
+    first.write_text(first.read_text().replace("down_revision = None", 'down_revision = "0000"'))
+    (migrations / "versions" / "0000_before.py").write_text('revision = "0000"\ndown_revision = None\n')
+    file = tmp_path / "claudeops.db"
+    with closing(sqlite3.connect(file)) as connection:
+        connection.executescript(
+            "CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL);"
+            "INSERT INTO alembic_version VALUES ('0000');"
+            "CREATE TABLE notes (text TEXT); INSERT INTO notes VALUES ('kept');"
+        )
+    return Sql(f"sqlite:///{file}"), migrations
+
+
+async def test_old_database_is_backed_up_and_then_opens(older: tuple[Sql, Path], tmp_path: Path) -> None:
+    database, migrations = older
+
+    done = migrate(database.url, migrations_dir=migrations, backup_dir=tmp_path / "backups", now=NOW)
+
+    backup = tmp_path / "backups" / "claudeops.db.backup-0000-20260301T120000.000000Z"
+    assert done == Migrated(from_revision="0000", to_revision=HEAD, backup_path=backup)
+    with closing(sqlite3.connect(backup)) as copy:
+        assert copy.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+        assert copy.execute("SELECT name FROM sqlite_master ORDER BY name").fetchall() == [
+            ("alembic_version",),
+            ("notes",),
+        ]
+    with database.connect() as connection:
+        assert connection.exec_driver_sql("SELECT text FROM notes").scalar_one() == "kept"
+    async with opened(database) as store:
+        session = await started(store)
+        await store.finish(ending(session, report(check("web"))), rules=RULES)
+
+
+def test_migration_that_fails_leaves_the_database_as_it_was(older: tuple[Sql, Path], tmp_path: Path) -> None:
+    database, migrations = older
+    database.execute("CREATE TABLE instances (owner TEXT)")  # in the way of the last table
+
+    with pytest.raises(StoreError, match="instances"):
+        migrate(database.url, migrations_dir=migrations, backup_dir=tmp_path / "backups", now=NOW)
+
+    with database.connect() as connection:
+        assert sorted(sa.inspect(connection).get_table_names()) == ["alembic_version", "instances", "notes"]
+        assert connection.exec_driver_sql("SELECT version_num FROM alembic_version").scalar_one() == "0000"
+
+
+def test_rows_that_would_refer_to_nothing_stop_a_migration(older: tuple[Sql, Path], tmp_path: Path) -> None:
+    database, migrations = older
+    database.execute("CREATE TABLE parts (whole INTEGER REFERENCES wholes (id))")
+    database.execute("CREATE TABLE wholes (id INTEGER PRIMARY KEY)")
+    database.execute("INSERT INTO parts VALUES (1)")
+
+    with pytest.raises(StoreError, match="would leave rows of parts that refer to nothing"):
+        migrate(database.url, migrations_dir=migrations, backup_dir=tmp_path / "backups", now=NOW)
+
+    with database.connect() as connection:
+        assert not sa.inspect(connection).has_table("sessions")
+
+
+async def test_backup_of_a_database_in_use_is_whole(sqlite: Sql, tmp_path: Path) -> None:
+    async with opened(sqlite) as store:
+        await queued(store)
+        backup = back_up(sqlite.file, tmp_path / "backups", revision=HEAD, now=NOW)
+        await queued(store)
+
+    async with opened(Sql(f"sqlite:///{backup}")) as copy:
+        assert await copy.queued() == 1
+    assert backup.stat().st_mode & 0o077 == 0
+
+
+def test_backup_never_takes_an_existing_files_place(sqlite: Sql, tmp_path: Path) -> None:
+    first = back_up(sqlite.file, tmp_path, revision=HEAD, now=NOW)
+    before = first.read_bytes()
+
+    with pytest.raises(StoreError, match="could not be backed up"):
+        back_up(sqlite.file, tmp_path, revision=HEAD, now=NOW)
+
+    assert first.read_bytes() == before
+
+
+def test_failed_backup_leaves_nothing_that_looks_like_one(tmp_path: Path) -> None:
+    broken = tmp_path / "claudeops.db"
+    broken.write_bytes(b"no database at all" * 1000)
+
+    with pytest.raises(StoreError, match="could not be backed up"):
+        back_up(broken, tmp_path / "backups", revision="0000", now=NOW)
+
+    assert list((tmp_path / "backups").iterdir()) == []
+
+
+@pytest.mark.parametrize("place", ["backups", "."], ids=["in the backup directory", "beside the file"])
+def test_newer_database_is_refused_with_the_newest_backups_name(
+    sqlite: Sql, tmp_path: Path, up: Callable[[Sql], Migrated], place: str
+) -> None:
+    for day in (1, 20, 3):
+        back_up(sqlite.file, tmp_path / place, revision=HEAD, now=datetime(2026, 2, day, tzinfo=UTC))
+    (tmp_path / place / "claudeops.db.backup-0001-20270101T000000.000000Z").touch()
+    sqlite.execute("UPDATE alembic_version SET version_num = '9999'")
+
+    with pytest.raises(NewerDatabaseError) as caught:
+        up(sqlite)
+
+    assert "revision 9999" in str(caught.value)
+    assert "claudeops.db.backup-0001-20260220T000000.000000Z" in str(caught.value)
+
+
+def test_newer_database_without_a_backup_says_so(sqlite: Sql, up: Callable[[Sql], Migrated]) -> None:
+    sqlite.execute("UPDATE alembic_version SET version_num = '9999'")
+
+    with pytest.raises(NewerDatabaseError, match="there is no backup beside it"):
+        up(sqlite)

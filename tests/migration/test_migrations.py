@@ -1,0 +1,232 @@
+"""From nothing to the newest tables, back, and again; old databases are kept safe, newer ones left alone."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+import sqlalchemy as sa
+from alembic import command
+from alembic.autogenerate import compare_metadata
+from alembic.config import Config
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+
+from claudeops.errors import (
+    ConfigurationError,
+    DatabaseUnavailableError,
+    MissingInputError,
+    StoreError,
+)
+from claudeops.store.connections import parse_url
+from claudeops.store.migrate import Migrated, migrate, run
+from claudeops.store.tables import HEAD, metadata
+from support.store_values import NOW
+from support.stores import MIGRATIONS, POSTGRES, Sql
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from sqlalchemy.engine.interfaces import ReflectedIndex
+
+    from support.postgres import Server
+
+pytest_plugins = ("support.store_fixtures",)
+
+
+@pytest.fixture(params=[pytest.param("sqlite"), pytest.param("postgresql", marks=POSTGRES)])
+def empty(request: pytest.FixtureRequest, tmp_path: Path) -> Sql:
+    """Return the address of a database without a table."""
+    if request.param == "sqlite":
+        return Sql(f"sqlite:///{tmp_path}/claudeops.db")
+    server: Server = request.getfixturevalue("postgres")
+    return Sql(server.url(server.create()))
+
+
+@pytest.fixture
+def up(tmp_path: Path) -> Callable[[Sql], Migrated]:
+    def up(database: Sql) -> Migrated:
+        return migrate(database.url, migrations_dir=MIGRATIONS, backup_dir=tmp_path / "backups", now=NOW)
+
+    return up
+
+
+def downgrade(database: Sql, revision: str) -> None:
+    run(parse_url(database.url), MIGRATIONS, lambda config: command.downgrade(config, revision))
+
+
+def differences(database: Sql) -> list[object]:
+    with database.connect() as connection:
+        return list(compare_metadata(MigrationContext.configure(connection), metadata))
+
+
+def constraints(connection: sa.Connection) -> dict[str, object]:
+    """Return what alembic's comparison leaves out: checks, and how keys are made."""
+    inspector = sa.inspect(connection)
+    tables = [name for name in inspector.get_table_names() if name != "alembic_version"]
+    return {
+        name: (
+            sorted((check["name"], check["sqltext"]) for check in inspector.get_check_constraints(name)),
+            inspector.get_pk_constraint(name)["name"],
+            sorted(_in_words(index) for index in inspector.get_indexes(name)),
+            sorted(str(key) for key in inspector.get_foreign_keys(name)),
+        )
+        for name in tables
+    }
+
+
+def _in_words(index: ReflectedIndex) -> str:
+    options = {name: str(value) for name, value in index.get("dialect_options", {}).items()}
+    return f"{index['name']} {index['column_names']} {index['unique']} {options}"
+
+
+def test_migrated_tables_are_the_mapped_ones(empty: Sql, up: Callable[[Sql], Migrated], tmp_path: Path) -> None:
+    done = up(empty)
+
+    assert done == Migrated(from_revision=None, to_revision=HEAD, backup_path=None)
+    assert differences(empty) == []
+    assert not (tmp_path / "backups").exists()
+
+
+def test_checks_and_keys_are_the_mapped_ones(empty: Sql, up: Callable[[Sql], Migrated]) -> None:
+    with empty.connect() as connection:
+        metadata.create_all(connection)
+        mapped = constraints(connection)
+        metadata.drop_all(connection)
+        connection.commit()
+
+    up(empty)
+
+    with empty.connect() as connection:
+        assert constraints(connection) == mapped
+
+
+def test_ids_of_every_table_are_never_used_twice(tmp_path: Path, up: Callable[[Sql], Migrated]) -> None:
+    database = Sql(f"sqlite:///{tmp_path}/claudeops.db")
+    up(database)
+
+    with database.connect() as connection:
+        found = connection.exec_driver_sql("SELECT name FROM sqlite_master WHERE sql LIKE '%AUTOINCREMENT%'")
+        made = set(found.scalars())
+
+    assert made == {name for name, table in metadata.tables.items() if "id" in table.columns}
+
+
+def test_down_to_nothing_and_up_again(empty: Sql, up: Callable[[Sql], Migrated]) -> None:
+    up(empty)
+
+    downgrade(empty, "base")
+    with empty.connect() as connection:
+        left = sa.inspect(connection).get_table_names()
+    done = up(empty)
+
+    assert left == ["alembic_version"]
+    assert done.to_revision == HEAD
+    assert differences(empty) == []
+
+
+def test_there_is_one_head_and_the_code_knows_it() -> None:
+    config = Config()
+    config.set_main_option("script_location", str(MIGRATIONS))
+    scripts = ScriptDirectory.from_config(config)
+
+    assert scripts.get_heads() == [HEAD]
+
+
+def test_revisions_are_counted_up_so_that_older_and_newer_can_be_told_apart() -> None:
+    config = Config()
+    config.set_main_option("script_location", str(MIGRATIONS))
+    revisions = [script.revision for script in ScriptDirectory.from_config(config).walk_revisions()]
+
+    assert revisions == sorted(revisions, reverse=True)
+    assert all(re.fullmatch(r"\d{4}", revision) for revision in revisions)
+
+
+def test_alembic_is_not_imported_when_there_is_nothing_to_do(sqlite: Sql, tmp_path: Path) -> None:
+    program = (
+        "import sys, pathlib\n"
+        "from claudeops.store.migrate import migrate\n"
+        "done = migrate(sys.argv[1], migrations_dir=pathlib.Path('/nowhere'), backup_dir=pathlib.Path('/nowhere'))\n"
+        "print(done.from_revision == done.to_revision, 'alembic' in sys.modules)"
+    )
+
+    told = subprocess.run(
+        [sys.executable, "-W", "error", "-c", program, sqlite.url],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=tmp_path,
+        timeout=60,
+    )
+
+    assert told.stdout.split() == ["True", "False"]
+
+
+def test_revision_that_nobody_knows_is_said_in_a_sentence(sqlite: Sql, up: Callable[[Sql], Migrated]) -> None:
+    sqlite.execute("UPDATE alembic_version SET version_num = '0000'")
+
+    with pytest.raises(StoreError, match="cannot be migrated: Can't locate revision identified by '0000'"):
+        up(sqlite)
+
+
+def test_somebody_elses_database_is_left_alone(empty: Sql, up: Callable[[Sql], Migrated]) -> None:
+    with empty.connect() as connection:
+        connection.exec_driver_sql("CREATE TABLE sessions (id INTEGER PRIMARY KEY)")
+        connection.commit()
+
+    with pytest.raises(ConfigurationError, match=r"somebody else's tables \(sessions\)"):
+        up(empty)
+
+
+def test_missing_migrations_are_named(empty: Sql, tmp_path: Path) -> None:
+    with pytest.raises(MissingInputError, match="holds no migrations"):
+        migrate(empty.url, migrations_dir=tmp_path, backup_dir=tmp_path)
+
+
+def test_directory_that_is_not_there_is_said_in_a_sentence(tmp_path: Path, up: Callable[[Sql], Migrated]) -> None:
+    with pytest.raises(DatabaseUnavailableError, match="cannot be opened: No such file or directory"):
+        up(Sql(f"sqlite:///{tmp_path}/nowhere/claudeops.db"))
+
+
+def test_new_database_is_its_owners_alone(tmp_path: Path, up: Callable[[Sql], Migrated]) -> None:
+    database = Sql(f"sqlite:///{tmp_path}/claudeops.db")
+
+    up(database)
+
+    assert database.file.stat().st_mode & 0o777 == 0o600
+
+
+def test_directory_with_a_percent_sign_is_no_trouble(tmp_path: Path) -> None:
+    odd = tmp_path / "100% mine"
+    odd.symlink_to(MIGRATIONS)
+
+    done = migrate(f"sqlite:///{tmp_path}/claudeops.db", migrations_dir=odd, backup_dir=tmp_path)
+
+    assert done.to_revision == HEAD
+
+
+def test_migrating_leaves_the_programs_logging_alone(tmp_path: Path) -> None:
+    program = (
+        "import sys, pathlib, logging\n"
+        "before = (list(logging.root.handlers), logging.root.level)\n"
+        "from claudeops.store.migrate import migrate\n"
+        "migrate(sys.argv[1], migrations_dir=pathlib.Path(sys.argv[2]), backup_dir=pathlib.Path('.'))\n"
+        "assert (list(logging.root.handlers), logging.root.level) == before\n"
+        "handlers = logging.getLogger('alembic').handlers\n"
+        "assert all(isinstance(handler, logging.NullHandler) for handler in handlers)"
+    )
+
+    told = subprocess.run(
+        [sys.executable, "-W", "error", "-c", program, f"sqlite:///{tmp_path}/claudeops.db", str(MIGRATIONS)],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+        timeout=60,
+    )
+
+    assert (told.returncode, told.stdout, told.stderr) == (0, "", "")

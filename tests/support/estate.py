@@ -1,0 +1,252 @@
+"""A node on a real SQLite file whose CLI is the scriptable stand-in."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import uuid
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+import sqlalchemy as sa
+
+from claudeops import logs
+from claudeops.dispatch.local import LocalDispatcher
+from claudeops.domain.model import (
+    ActionLimit,
+    EscalationRules,
+    NewSession,
+    Session,
+    TierChoice,
+    Trigger,
+    Verdict,
+    VerdictKind,
+)
+from claudeops.domain.redact import Redactor
+from claudeops.domain.report import ReportSchema
+from claudeops.engine.control import Control, Timeouts
+from claudeops.engine.kit import Kit, ModelAccess, TierSetup
+from claudeops.engine.session import SessionRunner
+from claudeops.engine.supervisor import Supervisor
+from claudeops.engine.system import SystemClock, this_owner
+from claudeops.harness.registry import HARNESSES
+from claudeops.resources import packaged
+from claudeops.store.migrate import migrate
+from claudeops.store.store import open_store
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+
+    from claudeops.domain.model import Ending, Owner, ToolCall
+    from claudeops.engine.ports import Store
+
+STAND_IN = Path(__file__).with_name("stand_in_cli.py")
+ONE_SHOT = Path(__file__).with_name("stand_in_one_shot.py")
+MODELS = {1: "haiku", 2: "sonnet", 3: "opus"}
+
+
+def report(*, needed: bool = False, status: str = "healthy", **overrides: object) -> dict[str, object]:
+    """Return a report that the schema takes."""
+    escalation: dict[str, object] = {"needed": needed}
+    if needed:
+        escalation |= {"reason": "web answers 502", "context": "nginx lost its upstream", "failed_checks": ["web http"]}
+    return {
+        "summary": "Looked at every service of the estate.",
+        "events": [],
+        "memories": [],
+        "escalation": escalation,
+        "services_checked": [{"name": "web", "status": status, "detail": "curl answered 200"}],
+        **overrides,
+    }
+
+
+def look(tool_id: str = "toolu_1", command: str = "uptime") -> dict[str, object]:
+    """Return a step: a Bash call that the gate is asked about."""
+    return {"tool": {"id": tool_id, "name": "Bash", "input": {"command": command}}}
+
+
+def deliver(document: dict[str, object]) -> dict[str, object]:
+    """Return a step: the result line with a structured report."""
+    return {"result": {"structured_output": document, "result": json.dumps(document)}}
+
+
+def allow(call: ToolCall, _workspace: object) -> Verdict:
+    """Allow everything."""
+    return Verdict(kind=VerdictKind.ALLOW, reason=f"{call.tool_name} is allowed in this test")
+
+
+@dataclass
+class Estate:
+    """What a test can look at afterwards: rows, files, log lines."""
+
+    root: Path
+    store: Store
+    kit: Kit
+    url: str
+    logged: io.StringIO
+    steps_file: Path
+    owner: Owner
+    dispatcher: LocalDispatcher = field(default_factory=LocalDispatcher)
+
+    def script(self, *steps: Mapping[str, object]) -> None:
+        """Set what the stand-in does in the sessions to come."""
+        self.steps_file.write_text(json.dumps(steps), encoding="utf-8")
+
+    def script_one_shot(self, **steps: object) -> None:
+        """Set what the stand-in without a conversation does; its lines may be frames."""
+        given = cast("list[object]", steps.pop("lines", []))
+        lines = [line if isinstance(line, str) else json.dumps(line) for line in given]
+        self.steps_file.write_text(json.dumps({**steps, "lines": lines}), encoding="utf-8")
+
+    async def one_shot(self, harness: str, **steps: object) -> dict[str, object]:
+        """Run one session of that stand-in to its end and return its row; the harness may run without a gate."""
+        self.with_kit(allow_ungated=("codex", "caliban"))
+        self.script_one_shot(**steps)
+        await self.queue(harness=harness)
+        ending = await SessionRunner(kit=self.kit).run(await self.claim(), Control())
+        await self.store.finish(ending, rules=self.kit.rules)
+        return self.row(ending.session_id)
+
+    async def queue(self, tier: int = 1, prompt_text: str | None = None, harness: str = "claude") -> Session:
+        new = NewSession(
+            tier=tier, trigger=Trigger.MANUAL, model=MODELS[tier], harness=harness, prompt_text=prompt_text
+        )
+        session = await self.store.enqueue(new, rules=self.kit.rules, now=self.kit.clock.now())
+        assert isinstance(session, Session)
+        return session
+
+    async def claim(self) -> Session:
+        session = await self.store.claim(
+            self.owner,
+            rules=self.kit.rules,
+            now=self.kit.clock.now(),
+            cli_session_id=lambda: str(uuid.uuid4()),
+            log_path=self.log_path,
+        )
+        assert session is not None
+        return session
+
+    async def run(self, *steps: Mapping[str, object], control: Control | None = None) -> Ending:
+        """Queue, claim and run one session of the stand-in; its end is not written yet."""
+        self.script(*steps)
+        await self.queue()
+        session = await self.claim()
+        return await SessionRunner(kit=self.kit).run(session, control or Control())
+
+    async def finished(self, *steps: Mapping[str, object]) -> dict[str, object]:
+        """Run one session of the stand-in, write its end, and return its row."""
+        ending = await self.run(*steps)
+        await self.store.finish(ending, rules=self.kit.rules)
+        return self.row(ending.session_id)
+
+    def with_kit(self, **changes: object) -> None:
+        self.kit = replace(self.kit, **changes)  # type: ignore[arg-type]  # a test names its fields
+
+    def with_judge(self, judge: Callable[[ToolCall, object], Verdict]) -> None:
+        self.with_kit(tiers={number: replace(tier, judge=judge) for number, tier in self.kit.tiers.items()})
+
+    def supervisor(self, **changes: object) -> Supervisor:
+        given: dict[str, object] = {
+            "store": self.store,
+            "dispatcher": self.dispatcher,
+            "clock": self.kit.clock,
+            "owner": self.owner,
+            "rules": self.kit.rules,
+            "run_session": SessionRunner(kit=self.kit).run,
+            "new_cli_session_id": lambda: str(uuid.uuid4()),
+            "log_path": self.log_path,
+            "slots": 2,
+            "stop_grace_seconds": self.kit.timeouts.stop_grace,
+            "log": self.kit.log,
+            **changes,
+        }
+        return Supervisor(**given)  # type: ignore[arg-type]  # as above
+
+    def log_path(self, session_id: int) -> str:
+        return str(self.root / "results" / f"session-{session_id:06d}.ndjson")
+
+    @contextmanager
+    def connect(self) -> Iterator[sa.Connection]:
+        """Open the database as anybody else would; what is written is committed."""
+        engine = sa.create_engine(self.url)
+        try:
+            with engine.begin() as connection:
+                yield connection
+        finally:
+            engine.dispose()
+
+    def rows(self, query: str) -> Sequence[dict[str, object]]:
+        """Read the database."""
+        with self.connect() as connection:
+            return [dict(row) for row in connection.execute(sa.text(query)).mappings()]
+
+    def row(self, session_id: int) -> dict[str, object]:
+        return self.rows(f"SELECT * FROM sessions WHERE id = {int(session_id)}")[0]  # noqa: S608 - an integer
+
+    def frames(self, session_id: int = 1) -> list[dict[str, object]]:
+        text = Path(self.log_path(session_id)).read_text(encoding="utf-8")
+        return [json.loads(line) for line in text.splitlines()]
+
+
+@asynccontextmanager
+async def open_estate(root: Path) -> AsyncIterator[Estate]:
+    """Build a node below ``root``; every wait in it is short enough for a test and long enough for a slow machine."""
+    for name in ("state", "results", "repos/web"):
+        (root / name).mkdir(parents=True)
+    steps_file = root / "steps.json"
+    url = f"sqlite:///{root / 'state' / 'claudeops.db'}"
+    migrate(url, migrations_dir=packaged("migrations"), backup_dir=root / "state")
+    logged = io.StringIO()
+    redactor = Redactor(["planted-secret-value"])
+    logs.configure(level="debug", fmt="json", stream=logged, redact=redactor.text)
+    store = open_store(url)
+    owner = this_owner()
+    await store.reconcile(owner, now=SystemClock().now(), alive=lambda _: True)
+    kit = Kit(
+        store=store,
+        clock=SystemClock(),
+        log=logs.get_logger(),
+        redactor=redactor,
+        schema=ReportSchema.load((packaged("schemas") / "agent-response.json").read_text(encoding="utf-8")),
+        harnesses=HARNESSES,
+        binaries={"claude": STAND_IN, "codex": ONE_SHOT, "caliban": ONE_SHOT},
+        tiers={number: _tier(number, steps_file) for number in MODELS},
+        rules=EscalationRules(
+            max_tier=3,
+            dry_run=False,
+            tiers=tuple(
+                TierChoice(number=number, model=model, action_kinds=("restart",) if number > 1 else ())
+                for number, model in MODELS.items()
+            ),
+            limits={"restart": ActionLimit(count=2, window_seconds=4 * 3600)},
+        ),
+        access=ModelAccess(),
+        timeouts=Timeouts(session=30, startup=15, silence=20, result_grace=5, stop_grace=4),
+        sessions_dir=root / "state" / "sessions",
+        repos_dir=root / "repos",
+        timezone="UTC",
+        path=os.environ["PATH"],
+        memory_budget_tokens=2000,
+    )
+    estate = Estate(root=root, store=store, kit=kit, url=url, logged=logged, steps_file=steps_file, owner=owner)
+    try:
+        yield estate
+    finally:
+        await store.close()
+
+
+def _tier(number: int, steps_file: Path) -> TierSetup:
+    return TierSetup(
+        number=number,
+        name=f"tier{number}",
+        template="Look at everything.",
+        tools=("Bash", "Read"),
+        judge=allow,
+        max_turns=5,
+        max_budget_usd=1.0,
+        action_kinds=(),
+        passed_env={"STAND_IN_STEPS": str(steps_file)},
+    )

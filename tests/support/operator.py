@@ -1,0 +1,222 @@
+"""An operator at a shell: the installed ``claudeops`` as a process, the real CLI, the scripted Messages API.
+
+The environment of every process is built from nothing; the API listens on loopback, the key is a dummy.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import anyio
+import psutil
+import sqlalchemy as sa
+
+from claudeops.engine.tree import marks_below
+from claudeops.rehearsal.messages_api import MessagesApi, serve
+from claudeops.rehearsal.script import Script
+from support.waiting import PATIENCE_SECONDS, until
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+
+    from anyio.abc import Process
+
+COMMAND = (sys.executable, "-m", "claudeops")
+DUMMY_KEY = "sk-ant-dummy-key-of-the-tests"
+
+
+def look(command: str = "uptime") -> dict[str, object]:
+    """Return a scripted step: the model runs a command."""
+    return {"text": "I look.", "tool": {"name": "Bash", "input": {"command": command, "description": "look"}}}
+
+
+def conclude(*, needed: bool = False, status: str = "healthy", **changes: object) -> dict[str, object]:
+    """Return a scripted step: the model delivers its report."""
+    escalation: dict[str, object] = {"needed": needed}
+    if needed:
+        escalation |= {"reason": "web answers 502", "context": "its upstream is gone", "failed_checks": ["web http"]}
+    return {
+        "report": {
+            "summary": "Looked at web and wrote down what was there.",
+            "events": [{"level": "info", "service": "web", "message": "looked at web"}],
+            "memories": [{"key": "web:timing", "value": "web answers within 40 ms"}],
+            "escalation": escalation,
+            "services_checked": [{"name": "web", "status": status, "detail": "uptime ran"}],
+            **changes,
+        }
+    }
+
+
+def say(text: str, times: int = 1) -> dict[str, object]:
+    """Return a scripted step: the model ends its turn with text."""
+    return {"text": text, "times": times}
+
+
+@dataclass(frozen=True)
+class Completed:
+    """A command that has ended."""
+
+    code: int
+    stdout: str
+    stderr: str
+
+    @property
+    def document(self) -> dict[str, object]:
+        loaded = json.loads(self.stdout)
+        assert isinstance(loaded, dict)
+        return loaded
+
+
+@dataclass
+class Operator:
+    """What the operator has: directories, a key, and whatever can be looked at from outside."""
+
+    root: Path
+    api: MessagesApi
+    daemons: int = 0  # started so far
+
+    @property
+    def database(self) -> Path:
+        return self.root / "state" / "claudeops.db"
+
+    def environment(self, **changes: str) -> dict[str, str]:
+        return {
+            "PATH": "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin",
+            "HOME": str(self.root / "operator"),
+            "ANTHROPIC_BASE_URL": self.api.url,
+            "ANTHROPIC_API_KEY": DUMMY_KEY,
+            "CLAUDEOPS_STATE_DIR": str(self.root / "state"),
+            "CLAUDEOPS_RESULTS_DIR": str(self.root / "results"),
+            "CLAUDEOPS_REPOS_DIR": str(self.root / "repos"),
+            "PYTHONWARNINGS": "error",
+            **changes,
+        }
+
+    async def run(self, *arguments: str, **environment: str) -> Completed:
+        """Run one command to its end."""
+        with anyio.fail_after(PATIENCE_SECONDS):
+            done = await anyio.run_process(
+                [*COMMAND, *arguments], env=self.environment(**environment), cwd=self.root, check=False
+            )
+        return Completed(done.returncode, done.stdout.decode(), done.stderr.decode())
+
+    async def bootstrap(self, *arguments: str, **environment: str) -> Completed:
+        """Run one chain in the foreground."""
+        return await self.run("bootstrap", *arguments, **environment)
+
+    @asynccontextmanager
+    async def daemon(self, **environment: str) -> AsyncIterator[Daemon]:
+        """Run the daemon until the block is left; it is stopped by SIGTERM unless the block did that."""
+        self.daemons += 1
+        output = self.root / f"daemon-{self.daemons}.log"
+        with output.open("xb") as sink:
+            process = await anyio.open_process(
+                [*COMMAND, "run"],
+                env=self.environment(**environment),
+                cwd=self.root,
+                stdout=sink,
+                stderr=subprocess.STDOUT,
+            )
+        daemon = Daemon(process, output)
+        try:
+            yield daemon
+        finally:
+            with anyio.CancelScope(shield=True):
+                if process.returncode is None:
+                    await daemon.stop()
+                await process.aclose()
+
+    @contextmanager
+    def connect(self) -> Iterator[sa.Connection]:
+        """Open the database as anybody else would; what is written is committed."""
+        engine = sa.create_engine(f"sqlite:///{self.database}")
+        try:
+            with engine.begin() as connection:
+                yield connection
+        finally:
+            engine.dispose()
+
+    def rows(self, query: str) -> Sequence[dict[str, object]]:
+        """Read the database."""
+        with self.connect() as connection:
+            return [dict(row) for row in connection.execute(sa.text(query)).mappings()]
+
+    async def until(self, query: str, holds: Callable[[Sequence[dict[str, object]]], bool]) -> None:
+        """Return once a query's rows are as wanted."""
+        await until(lambda: self.database.exists() and self._fulfilled(query, holds))
+
+    def _fulfilled(self, query: str, holds: Callable[[Sequence[dict[str, object]]], bool]) -> bool:
+        try:
+            return holds(self.rows(query))
+        except sa.exc.OperationalError:  # not migrated yet
+            return False
+
+    def sessions(self) -> Sequence[dict[str, object]]:
+        return self.rows("SELECT * FROM sessions ORDER BY id")
+
+    def events(self) -> list[tuple[object, object]]:
+        return [(row["level"], row["message"]) for row in self.rows("SELECT * FROM events ORDER BY id")]
+
+    def processes_of_sessions(self) -> list[int]:
+        """Return every process of this machine that carries a mark of a session of ours."""
+        return list(self._sessions())
+
+    def told_to_sessions(self) -> list[str]:
+        """Return the argument list and the environment of each of them, as any tool of it could read them."""
+        return list(self._sessions().values())
+
+    def _sessions(self) -> dict[int, str]:
+        mark = f"CLAUDEOPS_SESSION_MARK={marks_below(self.root / 'state' / 'sessions')}"
+        found = {}
+        for pid in psutil.pids():
+            with contextlib.suppress(OSError):  # gone since, or not ours to look at
+                process = Path(f"/proc/{pid}")
+                told = (process / "cmdline").read_bytes() + b"\0" + (process / "environ").read_bytes()
+                if mark.encode() in told:
+                    found[pid] = told.decode(errors="replace")
+        return found
+
+
+@dataclass(frozen=True)
+class Daemon:
+    """A running ``claudeops run``."""
+
+    process: Process
+    output: Path
+
+    def signal(self, number: signal.Signals) -> None:
+        self.process.send_signal(number)
+
+    async def stop(self) -> int:
+        """Ask politely, and insist after a while; return the exit status."""
+        self.signal(signal.SIGTERM)
+        with anyio.move_on_after(PATIENCE_SECONDS):
+            return await self.process.wait()
+        os.kill(self.process.pid, signal.SIGKILL)
+        return await self.process.wait()
+
+    async def until_logged(self, event: str) -> None:
+        await until(lambda: f'"{event}"' in self.output.read_text())
+
+
+@asynccontextmanager
+async def operator(root: Path, **tiers: list[dict[str, object]]) -> AsyncIterator[Operator]:
+    """Give an operator a small estate below ``root`` and a model that does the given steps, by tier.
+
+    A tier's last session repeats, so that a schedule may go on for as long as the test looks.
+    """
+    for name in ("operator", "repos/estate"):
+        (root / name).mkdir(parents=True)
+    (root / "repos" / "estate" / "CLAUDE-OPS.md").write_text("# web\nhttp://127.0.0.1:1/\n", encoding="utf-8")
+    script = {"tiers": {name: {"steps": steps, "repeat_last": True} for name, steps in tiers.items()}}
+    async with serve(Script.from_mapping(script)) as api:
+        yield Operator(root, api)

@@ -1,0 +1,54 @@
+"""Commands with the answers they must get, read from the tables in ``tests/data/policy``."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from claudeops.domain.model import ToolCall, Verdict
+from claudeops.domain.policy import Scope, TierPolicy, judge, tier_policy
+
+TABLES = Path(__file__).parents[1] / "data" / "policy"
+SCOPE = Scope(
+    repos_dir="/repos",
+    workdir="/work/s1",
+    tmpdir="/tmp/s1",  # noqa: S108 - a name, never opened
+    home="/home/agent",
+    forbidden_paths=("/state", "/results"),
+)
+TIERS = (1, 2, 3)
+
+
+def sections(table: str) -> dict[str, list[str]]:
+    """Return the rows of a table by the headings (``# --- heading ---``) that they stand under.
+
+    Escaped newlines, tabs and backslashes are unfolded; other lines that begin with ``# `` are comments.
+    """
+    found: dict[str, list[str]] = {}
+    heading = ""
+    for line in (TABLES / table).read_text(encoding="utf-8").splitlines():
+        if line.startswith("# "):
+            heading = line.strip("# -") if line.startswith("# ---") else heading
+        elif line:
+            found.setdefault(heading, []).append(re.sub(r"\\([nt\\])", _unfolded, line))
+    return found
+
+
+def rows(table: str) -> list[str]:
+    """Return all rows of a table."""
+    return [row for section in sections(table).values() for row in section]
+
+
+def _unfolded(match: re.Match[str]) -> str:
+    return {"n": "\n", "t": "\t", "\\": "\\"}[match[1]]
+
+
+def bash(command: str) -> ToolCall:
+    """Return the call that runs a command."""
+    return ToolCall(tool_use_id="toolu_1", tool_name="Bash", input={"command": command})
+
+
+def judged(command: str, tier: int | TierPolicy, scope: Scope = SCOPE) -> Verdict:
+    """Return the verdict on a Bash command."""
+    policy = tier_policy(tier) if isinstance(tier, int) else tier
+    return judge(bash(command), tier=policy, scope=scope)

@@ -1,0 +1,144 @@
+"""A throw-away PostgreSQL server: one per test process, on a unix socket in a directory of its own."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import subprocess
+import tempfile
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import psycopg
+from psycopg import sql
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_NEEDED: Final = ("initdb", "pg_ctl", "postgres")
+_UNPRIVILEGED: Final = ("postgres", "nobody")  # the server refuses to run as root
+_PATIENCE_SECONDS: Final = 60
+
+_SETTINGS: Final = {
+    "listen_addresses": "",
+    "fsync": "off",
+    "synchronous_commit": "off",
+    "full_page_writes": "off",
+    "max_connections": "50",
+    "shared_buffers": "16MB",
+}
+
+
+@dataclass(kw_only=True)
+class Server:
+    """A running server; ``url`` names one of its databases."""
+
+    directory: Path
+    _numbers: Iterator[int] = field(default_factory=count)
+
+    def url(self, database: str) -> str:
+        """Return the address of a database."""
+        return f"postgresql://claudeops@/{database}?host={self.directory}"
+
+    def create(self) -> str:
+        """Return the name of a new, empty database."""
+        name = f"test_{next(self._numbers)}"
+        with self.connect("postgres") as connection:
+            connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
+        return name
+
+    def connect(self, database: str) -> psycopg.Connection:
+        """Return a plain connection that commits every statement."""
+        return psycopg.connect(host=str(self.directory), dbname=database, user="claudeops", autocommit=True)
+
+
+@contextmanager
+def running_server() -> Iterator[Server]:
+    """Start a server, and stop it at the end whatever happened."""
+    binaries = _binaries()
+    directory = Path(tempfile.mkdtemp(prefix="claudeops-pg-", dir="/tmp"))  # a socket's path must be short
+    account = _account(directory)
+    data = directory / "data"
+    try:
+        initdb: list[str | Path] = [
+            binaries / "initdb",
+            "-D",
+            data,
+            "-U",
+            "claudeops",
+            "-A",
+            "trust",
+            "-E",
+            "UTF8",
+            "--no-sync",
+        ]
+        _run([*initdb, "--no-locale"], account, directory)
+        options = " ".join(f"-c {name}={value or chr(39) * 2}" for name, value in _SETTINGS.items())
+        socket = f"-c unix_socket_directories={directory}"
+        start: list[str | Path] = [
+            binaries / "pg_ctl",
+            "-D",
+            data,
+            "-l",
+            directory / "log",
+            "-w",
+            "-t",
+            str(_PATIENCE_SECONDS),
+        ]
+        _run([*start, "-o", f"{options} {socket}", "start"], account, directory)
+        try:
+            yield Server(directory=directory)
+        finally:
+            _run([binaries / "pg_ctl", "-D", data, "-m", "immediate", "-w", "stop"], account, directory)
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def _binaries() -> Path:
+    """Return the directory of the server's programs, wherever the distribution keeps them."""
+    candidates = [Path(program).parent for program in [shutil.which("initdb")] if program]
+    if config := shutil.which("pg_config"):
+        told = subprocess.run([config, "--bindir"], capture_output=True, text=True, check=True, timeout=10)
+        candidates.append(Path(told.stdout.strip()))
+    versions = Path("/usr/lib/postgresql").glob("*/bin")
+    candidates += sorted(versions, key=lambda path: path.parent.name.zfill(3), reverse=True)
+    for candidate in candidates:
+        if all((candidate / name).exists() for name in _NEEDED):
+            return candidate
+    raise RuntimeError(
+        "These tests need PostgreSQL's server programs (initdb, pg_ctl): install the Debian package 'postgresql'."
+    )
+
+
+def _account(directory: Path) -> dict[str, object]:
+    """Return how to start programs as somebody who is not root, and give the directory to them."""
+    if os.geteuid() != 0:
+        return {}
+    known = {entry.pw_name: entry for entry in pwd.getpwall()}
+    entry = next(known[name] for name in _UNPRIVILEGED if name in known)
+    os.chown(directory, entry.pw_uid, entry.pw_gid)
+    return {"user": entry.pw_uid, "group": entry.pw_gid, "extra_groups": []}
+
+
+def _run(command: list[str | Path], account: dict[str, object], directory: Path) -> None:
+    environment = {"PATH": os.environ["PATH"], "LC_ALL": "C", "HOME": str(directory)}
+    # Output goes to a file: a server that inherits a pipe keeps it open, and reading it would never end.
+    with (directory / "commands").open("ab") as output:
+        done = subprocess.run(
+            command,
+            cwd=directory,
+            env=environment,
+            stdout=output,
+            stderr=output,
+            stdin=subprocess.DEVNULL,
+            check=False,
+            timeout=_PATIENCE_SECONDS,
+            **account,  # type: ignore[call-overload]
+        )
+    if done.returncode:
+        said = (directory / "commands").read_text(errors="replace")
+        raise RuntimeError(f"PostgreSQL's {Path(command[0]).name} ended with {done.returncode}: {said[-2000:]}")

@@ -1,0 +1,151 @@
+#!/usr/bin/env python3
+"""A CLI that speaks the control protocol and misbehaves on command.
+
+It reads its steps from the JSON file named by ``STAND_IN_STEPS``, takes ``initialize`` and the user message from
+stdin like the real one, and then does one step after the other:
+
+``{"frame": {...}}``          print a frame (``session_id`` is filled in)
+``{"raw": "...", "times": n}`` print text as it is, n times
+``{"line_of": n}``            print one assistant frame of n bytes of text
+``{"tool": {"id", "name", "input", "output", "ungated"}}``  ask the gate, run nothing, print call and result
+``{"result": {...}}``         print a result frame (defaults: success, one turn, a cost)
+``{"await_user": true}``      wait for one more user message (a repair turn)
+``{"await_eof": true}``       wait until stdin is closed
+``{"stderr": "...", "times": n}``  write to stderr
+``{"ignore": ["SIGTERM", ...]}``   ignore signals; ``"interrupt"`` ignores the control request
+``{"stray": path}``           leave a process in a session of its own; its pid goes to path
+``{"close_stdout": true}``    close stdout and live on
+``{"touch": path}``           tell the test that this point was reached
+``{"hang": true}``            do nothing for ever, as far as signals let it
+``{"exit": n}``               end
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+SESSION_ID = sys.argv[sys.argv.index("--session-id") + 1] if "--session-id" in sys.argv else "none"
+INBOX: queue.Queue[dict[str, Any] | None] = queue.Queue()
+IGNORED: set[str] = set()
+
+
+def emit(frame: dict[str, Any]) -> None:
+    write(json.dumps({**frame, "session_id": SESSION_ID}) + "\n")
+
+
+def write(text: str) -> None:
+    sys.stdout.write(text)
+    sys.stdout.flush()
+
+
+def listen() -> None:
+    for line in sys.stdin:
+        message = json.loads(line)
+        if message.get("request", {}).get("subtype") == "interrupt" and "interrupt" not in IGNORED:
+            emit(result({"subtype": "error_during_execution", "is_error": True, "terminal_reason": "aborted_tools"}))
+            os._exit(0)
+        INBOX.put(message)
+    INBOX.put(None)
+
+
+def receive(kind: str) -> dict[str, Any]:
+    while (message := INBOX.get()) is not None:
+        if message["type"] == kind:
+            return message
+    os._exit(0)
+
+
+def result(overrides: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "type": "result",
+        "subtype": "success",
+        "is_error": False,
+        "num_turns": 2,
+        "total_cost_usd": 0.01,
+        "usage": {"input_tokens": 100, "output_tokens": 20},
+        **overrides,
+    }
+
+
+def ask_tool(tool: dict[str, Any]) -> None:
+    tool_id, name, given = tool["id"], tool.get("name", "Bash"), tool.get("input", {})
+    use = {"type": "tool_use", "id": tool_id, "name": name, "input": given}
+    emit({"type": "assistant", "message": {"role": "assistant", "content": [use]}})
+    allowed = True
+    if not tool.get("ungated"):
+        asked = {"hook_event_name": "PreToolUse", "tool_name": name, "tool_input": given, "tool_use_id": tool_id}
+        request = {"subtype": "hook_callback", "callback_id": "gate", "input": asked, "tool_use_id": tool_id}
+        emit({"type": "control_request", "request_id": f"q-{tool_id}", "request": request})
+        answer = receive("control_response")["response"]["response"]["hookSpecificOutput"]
+        allowed = answer["permissionDecision"] == "allow"
+    output = tool.get("output", "ok") if allowed else "denied"
+    block = {"type": "tool_result", "tool_use_id": tool_id, "content": output, "is_error": not allowed}
+    emit({"type": "user", "message": {"role": "user", "content": [block]}})
+
+
+def leave_stray(path: str) -> None:
+    stray = subprocess.Popen(
+        [sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True, stdout=subprocess.DEVNULL
+    )
+    Path(path).write_text(str(stray.pid), encoding="ascii")
+
+
+def do(step: dict[str, Any]) -> None:  # noqa: C901, PLR0912 - a table of one-liners
+    match step:
+        case {"frame": frame}:
+            emit(frame)
+        case {"raw": text}:
+            write(text * step.get("times", 1))
+        case {"line_of": size}:
+            text = {"type": "text", "text": "x" * size}
+            emit({"type": "assistant", "message": {"role": "assistant", "content": [text]}})
+        case {"tool": tool}:
+            ask_tool(tool)
+        case {"result": overrides}:
+            emit(result(overrides))
+        case {"await_user": _}:
+            receive("user")
+        case {"await_eof": _}:
+            while INBOX.get() is not None:
+                pass
+        case {"stderr": text}:
+            sys.stderr.write(text * step.get("times", 1))
+            sys.stderr.flush()
+        case {"ignore": names}:
+            for name in names:
+                IGNORED.add(name)
+                if name.startswith("SIG"):
+                    signal.signal(signal.Signals[name], signal.SIG_IGN)
+        case {"stray": path}:
+            leave_stray(path)
+        case {"close_stdout": _}:
+            os.close(1)
+        case {"touch": path}:
+            Path(path).touch()
+        case {"hang": _}:
+            while True:
+                signal.pause()
+        case {"exit": code}:
+            os._exit(code)
+
+
+def main() -> None:
+    if "--version" in sys.argv:
+        print("2.1.999 (stand-in)")  # noqa: T201
+        return
+    threading.Thread(target=listen, daemon=True).start()
+    for step in json.loads(Path(os.environ["STAND_IN_STEPS"]).read_text(encoding="utf-8")):
+        if not step.get("before_opening"):
+            do(step)
+    os._exit(0)
+
+
+main()

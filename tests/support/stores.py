@@ -1,0 +1,93 @@
+"""Every store behind the engine's port, each over a database of its own, and a look at its rows."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Protocol
+
+import pytest
+import sqlalchemy as sa
+
+from claudeops.store.connections import parse_url
+from claudeops.store.in_memory import InMemoryStore
+from claudeops.store.store import open_store
+from claudeops.store.tables import metadata
+from support.store_values import NOW
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from claudeops.engine.ports import Store
+
+MIGRATIONS: Final = Path(__file__).parents[2] / "migrations"
+POSTGRES: Final = (pytest.mark.postgres, pytest.mark.xdist_group("postgres"))
+
+Row = dict[str, object]
+
+
+class Database(Protocol):
+    """Where a store keeps its rows."""
+
+    def open(self) -> Store:
+        """Return a store over this database; the same one for one that lives in memory."""
+
+    def rows(self, table: str) -> list[Row]:
+        """Return a table's rows in the order of their ids."""
+
+
+class Memory:
+    """Nowhere."""
+
+    def __init__(self) -> None:
+        self._store = InMemoryStore(now=lambda: NOW)
+
+    def open(self) -> InMemoryStore:
+        return self._store
+
+    def rows(self, table: str) -> list[Row]:
+        return [dict(vars(row)) for row in self._store.tables.rows(table)]
+
+
+@dataclass(frozen=True)
+class Sql:
+    """A migrated database at ``url``."""
+
+    url: str
+    busy_seconds: float = 5.0
+
+    def open(self) -> Store:
+        return open_store(self.url, busy_seconds=self.busy_seconds, now=lambda: NOW)
+
+    def rows(self, table: str) -> list[Row]:
+        query = sa.select(metadata.tables[table])
+        if "id" in query.selected_columns:
+            query = query.order_by(sa.text("id"))
+        with self.connect() as connection:
+            return [dict(row) for row in connection.execute(query).mappings()]
+
+    def execute(self, statement: str, **values: str) -> None:
+        """Write behind the store's back."""
+        with self.connect() as connection:
+            connection.execute(sa.text(statement), values)
+            connection.commit()
+
+    @property
+    def file(self) -> Path:
+        """The SQLite file."""
+        return Path(str(parse_url(self.url).database))
+
+    def connect(self) -> sa.Connection:
+        """Return a connection of its own, which takes its engine with it."""
+        return sa.create_engine(parse_url(self.url), poolclass=sa.NullPool).connect()
+
+
+@asynccontextmanager
+async def opened(database: Database) -> AsyncIterator[Store]:
+    """Open a store for the length of a block."""
+    store = database.open()
+    try:
+        yield store
+    finally:
+        await store.close()

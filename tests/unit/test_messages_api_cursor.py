@@ -1,0 +1,89 @@
+"""Each session walks through its own steps, whatever the others do."""
+
+from __future__ import annotations
+
+import pytest
+
+from claudeops.rehearsal.cursor import Chosen, Cursors, Exhausted
+from claudeops.rehearsal.script import Script
+
+
+def cursors(**tiers: object) -> Cursors:
+    return Cursors(Script.from_mapping({"tiers": tiers}))
+
+
+def said(texts: list[str]) -> list[dict[str, object]]:
+    return [{"text": text} for text in texts]
+
+
+def take(walk: Cursors, session: str = "s", *, tier: str = "haiku", last_result: str = "") -> str:
+    """Take a step and return its text, or the problem."""
+    match walk.take(tier=tier, session=session, last_result=last_result):
+        case Chosen(step=step):
+            return str(step.text)
+        case Exhausted(problem=problem):
+            return problem
+
+
+def test_two_sessions_at_once_do_not_take_each_others_steps() -> None:
+    walk = cursors(haiku={"sessions": [{"steps": said(["a1", "a2"])}, {"steps": said(["b1", "b2"])}]})
+    assert [take(walk, session) for session in ("x", "y", "y", "x")] == ["a1", "b1", "b2", "a2"]
+
+
+def test_one_session_has_a_cursor_in_each_tier() -> None:
+    walk = cursors(haiku={"steps": said(["h1", "h2"])}, opus={"steps": said(["o1"])})
+    assert [take(walk), take(walk, tier="opus"), take(walk)] == ["h1", "o1", "h2"]
+
+
+def test_running_out_of_steps_names_the_step_that_is_missing() -> None:
+    walk = cursors(haiku={"sessions": [{"steps": said(["a"])}]})
+    take(walk)
+    problem = "tiers.haiku.sessions[0].steps[1]: the script ends here, but one more request came"
+    assert [take(walk), take(walk)] == [problem, problem]
+
+
+def test_a_session_too_many_is_refused_every_time_it_asks() -> None:
+    walk = cursors(haiku={"steps": said(["a"])})
+    take(walk, "x")
+    problem = "tiers.haiku: scripted are 1 sessions, but session number 2 began; script it or say repeat_last"
+    assert [take(walk, "y"), take(walk, "y")] == [problem, problem]
+
+
+def test_repeat_last_gives_every_further_session_the_last_script() -> None:
+    walk = cursors(haiku={"sessions": [{"steps": said(["a"])}, {"steps": said(["b"])}], "repeat_last": True})
+    assert [take(walk, session) for session in "wxyz"] == ["a", "b", "b", "b"]
+
+
+def test_a_step_answers_as_many_requests_as_it_says() -> None:
+    walk = cursors(haiku={"steps": [{"text": "again", "times": 3}, {"text": "on"}]})
+    assert [take(walk) for _ in range(4)] == ["again", "again", "again", "on"]
+
+
+@pytest.mark.parametrize(
+    ("printed", "text"),
+    [pytest.param("disk 100% full", "full", id="holds"), pytest.param("disk 3% full", "well", id="does_not_hold")],
+)
+def test_a_condition_picks_the_branch_from_what_the_tool_printed(printed: str, text: str) -> None:
+    walk = cursors(
+        haiku={"steps": [{"text": "look"}, {"text": "full", "when": {"contains": "100%"}}, {"text": "well"}]}
+    )
+    take(walk)
+    assert take(walk, last_result=printed) == text
+
+
+def test_a_step_passed_over_does_not_come_back() -> None:
+    walk = cursors(haiku={"steps": [{"text": "full", "when": {"contains": "100%"}}, {"text": "well", "times": 2}]})
+    assert [take(walk, last_result="3%"), take(walk, last_result="100%")] == ["well", "well"]
+
+
+def test_a_repeated_step_ends_when_its_condition_does_not_hold_any_more() -> None:
+    walk = cursors(haiku={"steps": [{"text": "wait", "when": {"contains": "busy"}, "times": 9}, {"text": "go"}]})
+    assert [take(walk, last_result=text) for text in ("busy", "busy", "idle")] == ["wait", "wait", "go"]
+
+
+def test_the_place_is_the_one_that_the_script_says() -> None:
+    short = cursors(haiku={"steps": said(["a"])}).take(tier="haiku", session="s", last_result="")
+    long = cursors(haiku={"sessions": [{"steps": said(["a"])}]}).take(tier="haiku", session="s", last_result="")
+    assert isinstance(short, Chosen)
+    assert isinstance(long, Chosen)
+    assert (short.place, long.place) == ("tiers.haiku.steps[0]", "tiers.haiku.sessions[0].steps[0]")
