@@ -24,7 +24,7 @@ PIP_INSTALL := PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install --qu
 LOCK := $(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-annotate --custom-compile-command 'make lock' --quiet $(if $(UPGRADE),--upgrade)
 
-.PHONY: help setup test lint types imports check format lock wheel clean
+.PHONY: help setup test lint types imports check card format lock wheel clean
 
 help:  ## Show this list
 	@sed -n 's/^\([a-z]*\):.*  ## /\1\t/p' Makefile | while IFS="$$(printf '\t')" read -r name text; do \
@@ -46,6 +46,9 @@ imports: $(PROJECT)  ## Check that imports run one way
 	@$(BIN)/lint-imports --no-logo
 
 check: lint types imports test  ## All four; what CI runs
+
+card: $(PROJECT)  ## Measure what this machine can do (ARGS='--repeats 3' is quicker; ARGS=--help)
+	@PYTHONPATH=tests $(BIN)/python -m benchmarks.card $(ARGS)
 
 format: $(PACKAGES)  ## Format the code and mend what can be mended safely
 	@$(BIN)/ruff check --fix

@@ -9,7 +9,7 @@ from claudeops.domain.model import EscalationRules, NewSession, TierChoice
 from claudeops.domain.policy import DEFAULT_LIMITS, Scope, TierPolicy, judge, narrow, tier_policy
 from claudeops.domain.prompt import template_fault
 from claudeops.domain.redact import Redactor
-from claudeops.domain.report import ReportSchema
+from claudeops.domain.report.extraction import ReportSchema
 from claudeops.domain.schedule import Cron, Interval, Schedule
 from claudeops.engine.control import Timeouts
 from claudeops.engine.kit import Kit, ModelAccess, TierSetup
@@ -31,6 +31,7 @@ SCHEDULE: Final = "default"
 SESSIONS: Final = "sessions"
 """Below the state directory: the workspaces of running sessions."""
 
+_SQLITE: Final = "sqlite:///"
 _NO_KEY: Final = "no-key-needed"
 """What the CLI presents to an endpoint for which the operator gave no credentials; without any it refuses to start."""
 
@@ -141,8 +142,7 @@ def model_access(settings: Settings) -> ModelAccess:
 
 def _tier_setup(tier: TierSettings, settings: Settings) -> TierSetup:
     policy = _policy(tier, settings)
-    # What a session may never look at, whatever the tier: our own files and the database.
-    forbidden = (str(settings.state_dir), str(settings.results_dir))
+    forbidden = _forbidden_paths(settings)
 
     def judge_call(call: ToolCall, workspace: Workspace) -> Verdict:
         scope = Scope(
@@ -169,6 +169,15 @@ def _tier_setup(tier: TierSettings, settings: Settings) -> TierSetup:
         passed_env={**settings.inherited_env, **tier.env},
         template_home=tier.home,
     )
+
+
+def _forbidden_paths(settings: Settings) -> tuple[str, ...]:
+    """Return what a session may never look at, whatever the tier: our own files and the database."""
+    own = (str(settings.state_dir), str(settings.results_dir))
+    if not settings.database_url.startswith(_SQLITE):
+        return own
+    file = settings.database_url.removeprefix(_SQLITE)
+    return (*own, file, f"{file}-wal", f"{file}-shm", f"{file}.lock")
 
 
 def _policy(tier: TierSettings, settings: Settings) -> TierPolicy:

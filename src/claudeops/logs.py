@@ -65,11 +65,9 @@ class LogEvent(StrEnum):
     )
     SESSIONS_RECONCILED = "sessions_reconciled", "running sessions of dead daemons were ended as lost"
     # --- the schedule
-    SCHEDULE_STARTED = "schedule_started", "the schedule runs; the next due time is known"
     SCHEDULE_FIRED = "schedule_fired", "a due time came and queued a chain"
     SCHEDULE_SKIPPED = "schedule_skipped", "a due time came and queued nothing"
     SCHEDULE_FIRE_FAILED = "schedule_fire_failed", "a due time came, but the database did not take its chain"
-    SCHEDULE_WATCHDOG = "schedule_watchdog", "the scheduler had fallen asleep and was woken"
     # --- sessions, from queue to spawn
     SESSION_QUEUED = "session_queued", "a session waits for its turn"
     SESSION_SUPPRESSED = "session_suppressed", "a session was asked for and the rules forbid it"
@@ -79,7 +77,6 @@ class LogEvent(StrEnum):
     INIT_MISMATCH = "init_mismatch", "the init line grants more than was asked for; the session is stopped"
     # --- its stream
     MALFORMED_LINE = "malformed_line", "a line was not JSON; it is kept and counted"
-    LINE_AFTER_RESULT = "line_after_result", "a line came after the result line"
     RESULT_RECEIVED = "result_received", "the result line came"
     REPAIR_REQUESTED = "repair_requested", "the report was missing or invalid and is asked for once more"
     LOG_WRITE_FAILED = "log_write_failed", "a line could not be written to the session's log"
@@ -89,20 +86,15 @@ class LogEvent(StrEnum):
     TOOL_CALL_UNGATED = "tool_call_ungated", "a tool ran without the gate's yes; the session is stopped"
     GATE_REQUEST_CANCELLED = "gate_request_cancelled", "the CLI no longer waits for an answer; the call does not run"
     # --- its end
-    SESSION_TIMED_OUT = "session_timed_out", "a session's clock ran out: start-up, silence, or the whole"
     STOP_REQUESTED = "stop_requested", "a session is asked to stop"
-    STOP_ESCALATED = "stop_escalated", "a session did not stop; the next rung of the ladder is taken"
     STRAY_PROCESSES = "stray_processes", "processes outlived their session and were killed"
     SESSION_ENDED = "session_ended", "a session ended, and its row says how"
     SESSION_CRASHED = "session_crashed", "our own code failed while it ran a session"
-    SESSION_UNSETTLED = "session_unsettled", "a session's end could not be written; a later start reconciles it"
     WORKSPACE_NOT_REMOVED = "workspace_not_removed", "a session's directories could not be removed"
     DECISION_MADE = "decision_made", "what follows from a session's end, with the reason"
     ESCALATION_QUEUED = "escalation_queued", "the next tier waits for its turn"
     # --- the supervisor
     SUPERVISOR_DRAINING = "supervisor_draining", "no more claims; running sessions are waited for"
-    CLI_SELF_TEST_PASSED = "cli_self_test_passed", "a CLI not seen before asked the gate as it should"
-    CLI_SELF_TEST_FAILED = "cli_self_test_failed", "a CLI not seen before is not used, for its gate did not hold"
 
 
 class Logger:

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from support.operator import DUMMY_KEY, conclude, look, operator, say
+from support.operating import DUMMY_KEY, conclude, look, operator, say
 from support.waiting import until
 
 if TYPE_CHECKING:
-    from support.operator import Operator
+    from support.operating import Operator
 
 pytestmark = pytest.mark.anyio
 
@@ -167,6 +167,8 @@ async def test_an_ad_hoc_prompt_belongs_to_the_first_session_whatever_its_tier(t
     assert [row["prompt_text"] for row in node.sessions()] == ["Why is the cache cold?", None]
     assert "Why is the cache cold?" in asked["sonnet"]
     assert "Why is the cache cold?" not in asked["opus"]
+    assert "Why is the cache cold?" not in done.stderr
+    assert "You are tier" not in done.stderr
 
 
 async def test_what_was_learnt_is_told_to_the_next_chain(tmp_path: Path) -> None:

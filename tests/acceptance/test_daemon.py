@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from support.operator import conclude, look, operator
+from support.operating import conclude, look, operator
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -75,6 +75,7 @@ async def test_a_no_is_no_yes_of_any_kind(estate: Estate) -> None:
 async def test_what_needs_approval_is_denied_while_nobody_can_be_asked(estate: Estate) -> None:
     gate = await gate_of(estate, lambda _: Verdict(kind=VerdictKind.ASK, reason="restarts the database"))
     assert '"permissionDecision":"deny"' in await answer(gate)
+    assert [row["verdict"] for row in estate.rows("SELECT verdict FROM tool_calls")] == ["deny"]
 
 
 async def test_a_verdict_that_the_database_does_not_take_is_a_no(estate: Estate) -> None:

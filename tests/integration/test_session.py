@@ -124,8 +124,9 @@ async def test_a_cli_that_never_says_anything_is_a_startup_timeout(estate: Estat
 
 
 async def test_a_cli_that_falls_silent_is_stalled(estate: Estate) -> None:
-    clocks(estate, silence=0.4)
-    row = await estate.finished({"line_of": 3}, {"hang": True})
+    clocks(estate, startup=50, silence=0.4, session=60)
+    with anyio.fail_after(20):  # the watch must not sleep on until the start-up time is over
+        row = await estate.finished({"line_of": 3}, {"hang": True})
     assert row["outcome"] == "stalled"
 
 

@@ -26,7 +26,7 @@ from claudeops.domain.model import (
     VerdictKind,
 )
 from claudeops.domain.redact import Redactor
-from claudeops.domain.report import ReportSchema
+from claudeops.domain.report.extraction import ReportSchema
 from claudeops.engine.control import Control, Timeouts
 from claudeops.engine.kit import Kit, ModelAccess, TierSetup
 from claudeops.engine.session import SessionRunner

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from claudeops.domain.report import ReportSchema, extract
+from claudeops.domain.report.extraction import ReportSchema, extract
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

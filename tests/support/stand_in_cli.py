@@ -15,6 +15,7 @@ stdin like the real one, and then does one step after the other:
 ``{"ignore": ["SIGTERM", ...]}``   ignore signals; ``"interrupt"`` ignores the control request
 ``{"stray": path}``           leave a process in a session of its own; its pid goes to path
 ``{"close_stdout": true}``    close stdout and live on
+``{"leave": {name: text}}``   write files into ``CLAUDEOPS_STATE_DIR``
 ``{"touch": path}``           tell the test that this point was reached
 ``{"hang": true}``            do nothing for ever, as far as signals let it
 ``{"exit": n}``               end
@@ -128,6 +129,9 @@ def do(step: dict[str, Any]) -> None:  # noqa: C901, PLR0912 - a table of one-li
             leave_stray(path)
         case {"close_stdout": _}:
             os.close(1)
+        case {"leave": files}:
+            for name, text in files.items():
+                (Path(os.environ["CLAUDEOPS_STATE_DIR"]) / name).write_text(text, encoding="utf-8")
         case {"touch": path}:
             Path(path).touch()
         case {"hang": _}:

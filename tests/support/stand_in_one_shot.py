@@ -1,9 +1,9 @@
-#!/usr/bin/env python3
+#!/usr/bin/env -S python3 -P
 """A CLI that takes one task and answers without a question, as ``codex exec`` and ``caliban -p`` do.
 
 It reads its stdin to the end, then plays what the JSON file named by ``STAND_IN_STEPS`` says:
 
-``seen``     path: what it was started with goes there as JSON (argv, environment, stdin, the schema's file)
+``seen``     path: what it was started with goes there as JSON (argv, environment, stdin, open files, the schema)
 ``stray``    path: leave a process in its own group; its pid goes to path
 ``lines``    printed as they are
 ``stderr``   written to stderr
@@ -12,6 +12,8 @@ It reads its stdin to the end, then plays what the JSON file named by ``STAND_IN
 ``touch``    path: tell the test that this point was reached
 ``hang``     wait for signals: ``"SIGINT"`` ends at that one, ``"SIGTERM"`` ignores SIGINT, ``"SIGKILL"`` both
 ``rc``       exit status; negative: end by that signal
+
+Started with -P: a neighbour of this file has the name of a module of the standard library.
 """
 
 from __future__ import annotations
@@ -35,6 +37,7 @@ def look_around(path: str, prompt: str) -> None:
         "argv": sys.argv[1:],
         "env": dict(os.environ),
         "stdin": prompt,
+        "descriptors": [number for number in range(3, 64) if Path(f"/proc/self/fd/{number}").exists()],
         "schema": None if schema is None else json.loads(Path(schema).read_text(encoding="utf-8")),
     }
     Path(path).write_text(json.dumps(seen), encoding="utf-8")

@@ -258,3 +258,10 @@ def test_reference_lists_the_vocabulary() -> None:
 
 def test_every_event_is_called_like_its_member() -> None:
     assert [event.value for event in LogEvent] == [event.name.lower() for event in LogEvent]
+
+
+def test_every_event_of_the_vocabulary_is_logged_by_somebody() -> None:
+    source = REFERENCE.parents[2] / "src" / "claudeops"
+    told = "".join(path.read_text(encoding="utf-8") for path in source.rglob("*.py"))
+
+    assert [event for event in LogEvent if f"LogEvent.{event.name}" not in told] == []

@@ -7,7 +7,9 @@ from dataclasses import replace
 import pytest
 
 from claudeops.domain.model import Action, ActionLimit, ToolCall, Verdict, VerdictKind
-from claudeops.domain.policy import DEFAULT_LIMITS, judge, narrow, split_patterns, tier_policy
+from claudeops.domain.policy import DEFAULT_LIMITS, argument_kinds, judge, narrow, split_patterns, tier_policy
+from claudeops.domain.policy.rule_book import default_book
+from claudeops.domain.policy.rules import option_table
 from support.policy_cases import SCOPE, TIERS, judged, rows, sections
 
 ALLOW, DENY = VerdictKind.ALLOW, VerdictKind.DENY
@@ -106,6 +108,24 @@ def test_a_bash_call_may_carry_its_description_and_timeout() -> None:
     assert tool("Bash", command="df -h", description="disk", timeout=5000, run_in_background=False).kind is ALLOW
 
 
+def test_every_rule_can_be_applied() -> None:
+    book = default_book()
+    options = [(name, rule.options) for name, rules in book._rules.items() for rule in rules]
+    options += [(group.name, group.options) for group in book._groups.values()]
+    options += [(wrapper.name, wrapper.options) for wrapper in book._wrappers.values()]
+    kinds = {(name, option.kind) for name, text in options for option in option_table(text).values()}
+    for name, rules in book._rules.items():
+        words = name.split(" ")
+        assert all(" ".join(words[:count]) in book._groups for count in range(1, len(words))), name
+        for rule in rules:
+            kinds |= {(name, kind if kind[-1] not in "?*+" else kind[:-1]) for kind in rule.arguments.split()}
+            needed = {option for either in rule.required.split() for option in either.split("|")}
+            assert needed <= option_table(rule.options).keys(), name
+    assert {
+        (name, kind) for name, kind in kinds if kind and kind.partition(":")[0] not in argument_kinds._CHECKS
+    } == set()
+
+
 # --- other tools --------------------------------------------------------------------------------------
 
 
@@ -142,6 +162,7 @@ def test_tools_that_were_not_asked_for_do_not_exist(name: str, tier: int) -> Non
         "/dev/sda",
         "etc/hosts",
         "~/notes",
+        "/etc/hosts\0",
         "",
     ],
 )

@@ -18,7 +18,7 @@ from claudeops.domain.model import (
     ServiceCheck,
     ServiceStatus,
 )
-from claudeops.domain.report import extract, shortcomings
+from claudeops.domain.report.extraction import extract, shortcomings
 from support.reports import ALARM, HEALTHY, SCHEMA, Said, changed, found, summary_of, with_summary
 from support.streams import RECORDINGS, read_bytes
 

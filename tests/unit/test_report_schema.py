@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from claudeops.domain.report import ReportSchema
+from claudeops.domain.report.extraction import ReportSchema
 from support.reports import ALARM, HEALTHY, SCHEMA, SCHEMA_TEXT, changed, found
 
 

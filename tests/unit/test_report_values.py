@@ -18,8 +18,8 @@ from claudeops.domain.model import (
     ServiceCheck,
     ServiceStatus,
 )
-from claudeops.domain.report import DEGRADED, extract, shortcomings
-from claudeops.domain.report_values import is_filler, read
+from claudeops.domain.report.extraction import DEGRADED, extract, shortcomings
+from claudeops.domain.report.values import is_filler, read
 from support.reports import ALARM, HEALTHY, SCHEMA, WEAK, Said, changed, found, summary_of, with_summary
 
 FILLER = [

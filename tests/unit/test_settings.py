@@ -285,20 +285,24 @@ def test_model_that_the_operator_sets_holds_on_every_harness(world: World) -> No
 
 def test_only_the_programs_that_some_tier_uses_are_looked_for(world: World) -> None:
     codex = program(world, "codex")
+    allowed = {"CLAUDEOPS_ALLOW_UNGATED": "codex"}
 
-    mixed = world.settings(CLAUDEOPS_TIER1_HARNESS="codex")
+    mixed = world.settings(allowed, CLAUDEOPS_TIER1_HARNESS="codex")
     world.claude.unlink()
-    alone_loaded = world.load(
-        CLAUDEOPS_HARNESS="codex", CLAUDEOPS_CLAUDE_BIN="./nowhere", CLAUDEOPS_CALIBAN_BIN="nowhere"
+    alone = world.load(
+        allowed, CLAUDEOPS_HARNESS="codex", CLAUDEOPS_CLAUDE_BIN="./nowhere", CLAUDEOPS_CALIBAN_BIN="nowhere"
     )
-    alone = alone_loaded.settings
 
-    assert [warning.partition(" ")[0] for warning in alone_loaded.warnings] == [
+    assert (mixed.claude_bin, mixed.codex_bin, mixed.caliban_bin) == (world.claude, codex, None)
+    assert (alone.settings.claude_bin, alone.settings.codex_bin) == (None, codex)
+    assert [warning.partition(" ")[0] for warning in alone.warnings] == [
         "CLAUDEOPS_CLAUDE_BIN",
         "CLAUDEOPS_CALIBAN_BIN",
     ]
-    assert (mixed.claude_bin, mixed.codex_bin, mixed.caliban_bin) == (world.claude, codex, None)
-    assert (alone.claude_bin, alone.codex_bin, alone.caliban_bin) == (None, codex, None)
+
+
+def test_program_of_a_harness_that_may_not_run_is_not_missed(world: World) -> None:
+    assert world.settings(CLAUDEOPS_TIER1_HARNESS="codex").codex_bin is None
 
 
 def test_harnesses_without_a_gate_are_allowed_by_name(world: World) -> None:

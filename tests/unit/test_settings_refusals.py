@@ -253,7 +253,13 @@ REFUSED = [
     # --- programs
     case("bin-not-on-path", "CLAUDEOPS_CLAUDE_BIN is 'klaude'", "full path", CLAUDEOPS_CLAUDE_BIN="klaude"),
     case("bin-missing", "CLAUDEOPS_CLAUDE_BIN", "set the path", CLAUDEOPS_CLAUDE_BIN="./klaude"),
-    case("codex-missing", "no codex CLI on PATH", "set CLAUDEOPS_CODEX_BIN", CLAUDEOPS_HARNESS="codex"),
+    case(
+        "codex-missing",
+        "no codex CLI on PATH",
+        "set CLAUDEOPS_CODEX_BIN",
+        CLAUDEOPS_HARNESS="codex",
+        CLAUDEOPS_ALLOW_UNGATED="codex",
+    ),
     case(
         "caliban-missing",
         "CLAUDEOPS_CALIBAN_BIN is 'kaliban'",
@@ -261,6 +267,7 @@ REFUSED = [
         CLAUDEOPS_TIER3_HARNESS="caliban",
         CLAUDEOPS_TIER3_MODEL="m",
         CLAUDEOPS_CALIBAN_BIN="kaliban",
+        CLAUDEOPS_ALLOW_UNGATED="caliban",
     ),
     case("bin-not-executable", "CLAUDEOPS_CLAUDE_BIN", "executable", CLAUDEOPS_CLAUDE_BIN="./not-executable"),
     # --- directories

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from claudeops.domain.stream_events import StreamEvent, ToolStarted
+from claudeops.domain.stream.events import StreamEvent, ToolStarted
 
 Redact = Callable[[str], str]
 

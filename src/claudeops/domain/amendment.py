@@ -15,6 +15,7 @@ class Refusal(StrEnum):
 
     UNKNOWN_SESSION = "unknown_session"  # there is no such row
     NOT_ENDED = "not_ended"  # queued or running: its own end is still to be written
+    UNKNOWN_HARNESS = "unknown_harness"  # nobody here can read what its CLI printed
     NO_LOG = "no_log"  # it was never claimed, so its row names no log
     LOG_MISSING = "log_missing"
     LOG_UNREADABLE = "log_unreadable"  # no permission, no regular file, a disk that fails

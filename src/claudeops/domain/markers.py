@@ -31,7 +31,7 @@ from claudeops.domain.model import (
     ServiceCheck,
     ServiceStatus,
 )
-from claudeops.domain.report_values import cut, level_of, plain
+from claudeops.domain.report.values import cut, level_of, plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

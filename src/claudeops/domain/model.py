@@ -370,7 +370,7 @@ class Ending:
     extraction: Extraction
     ended_at: datetime
     duration_ms: int
-    calls_ran: int  # allowed by the gate, and a result came; the evidence behind *healthy*
+    calls_ran: int  # allowed by the gate (where the harness has one), and a result came; evidence behind *healthy*
     exit_code: int | None = None  # negative: a signal; None: never started
     error_category: ErrorCategory | None = None
     failure_kind: FailureKind | None = None
@@ -384,6 +384,15 @@ class Ending:
     response: str | None = None  # the assistant's joined text
     tool_calls_seen: int = 0
     malformed_lines: int = 0
+    permission_mode: str | None = None  # as the init line said it
+    stop_reason: str | None = None  # the last that the stream gave
+    cli_duration_ms: int | None = None  # as the CLI counts it
+    cached_input_tokens: int | None = None
+    reasoning_output_tokens: int | None = None
+    tool_errors: int = 0  # calls whose result is an error
+    api_retries: int = 0
+    unknown_frames: int = 0
+    last_assistant_text: str | None = None
     warnings: tuple[str, ...] = ()
     stderr_tail: str | None = None
     tool_ends: tuple[ToolEnd, ...] = ()

@@ -13,7 +13,7 @@ import anyio
 
 from claudeops.domain.model import Level, NewEvent, ToolEnd
 from claudeops.domain.outcome import StopCause
-from claudeops.domain.report import shortcomings
+from claudeops.domain.report.extraction import shortcomings
 from claudeops.domain.stream import (
     ApiRetried,
     CliWarned,
@@ -171,6 +171,7 @@ class Conversation:
         self.clocks.tool_closed(fact.tool_use_id)
         self.tool_ends.append(ToolEnd(tool_use_id=fact.tool_use_id, ended_at=now, is_error=fact.is_error))
         if self.harness.capabilities.gate and self.gate.ran_ungated(fact.tool_use_id, is_error=fact.is_error):
+            self.log.critical(LogEvent.TOOL_CALL_UNGATED, tool_use_id=fact.tool_use_id)
             self._distrust(f"a tool call ran without the gate's yes ({fact.tool_use_id})")
 
     def _note_warning(self, fact: CliWarned) -> None:

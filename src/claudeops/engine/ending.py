@@ -16,9 +16,11 @@ from claudeops.domain.model import (
     ToolEnd,
 )
 from claudeops.domain.outcome import Exit, judge
-from claudeops.domain.report import extract
+from claudeops.domain.report.extraction import extract
+from claudeops.engine.handoff import heed_handoff
 
 if TYPE_CHECKING:
+    from claudeops.domain.markers import Handoff, HandoffError
     from claudeops.domain.model import Session
     from claudeops.domain.outcome import StopCause
     from claudeops.domain.stream import Transcript
@@ -40,6 +42,7 @@ class Gathered:
     tool_ends: tuple[ToolEnd, ...]
     events: tuple[NewEvent, ...]
     stderr_tail: str
+    handoff: Handoff | HandoffError | None = None  # what the session left for the next tier, if it was looked for
 
 
 def never_started(session: Session, why: str, kit: Kit, started: float) -> Ending:
@@ -59,7 +62,8 @@ def never_started(session: Session, why: str, kit: Kit, started: float) -> Endin
 def conclude(session: Session, gathered: Gathered, kit: Kit, started: float) -> Ending:
     """Return the ending of a session that ran. ``started`` is the clock's monotonic reading."""
     transcript = gathered.transcript
-    extraction = extract(transcript, kit.schema, legacy_markers=kit.legacy_markers)
+    extracted = extract(transcript, kit.schema, legacy_markers=kit.legacy_markers)
+    extraction, about_handoff = heed_handoff(extracted, gathered.handoff)
     judgement = judge(
         transcript,
         Exit(
@@ -94,10 +98,19 @@ def conclude(session: Session, gathered: Gathered, kit: Kit, started: float) -> 
         response=transcript.text or None,
         tool_calls_seen=transcript.tool_calls_seen,
         malformed_lines=transcript.malformed_lines,
+        permission_mode=transcript.permission_mode,
+        stop_reason=transcript.stop_reason,
+        cli_duration_ms=transcript.duration_ms,
+        cached_input_tokens=transcript.cached_input_tokens,
+        reasoning_output_tokens=transcript.reasoning_output_tokens,
+        tool_errors=transcript.tool_errors,
+        api_retries=transcript.api_retries,
+        unknown_frames=transcript.unknown_frames,
+        last_assistant_text=transcript.last_assistant_text,
         warnings=judgement.warnings,
         stderr_tail=gathered.stderr_tail or None,
         tool_ends=gathered.tool_ends,
-        events=(*gathered.events, *_degradations(extraction)),
+        events=(*gathered.events, *about_handoff, *_degradations(extraction)),
     )
 
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from claudeops.domain.model import EscalationRules, ToolCall, Verdict
     from claudeops.domain.redact import Redactor
-    from claudeops.domain.report import ReportSchema
+    from claudeops.domain.report.extraction import ReportSchema
     from claudeops.engine.control import Timeouts
     from claudeops.engine.ports import Clock, Store
     from claudeops.engine.workspace import Workspace

@@ -98,6 +98,12 @@ class Store(Protocol):
         (``success`` null until `finish` settles them). ``shown_input`` is the redacted JSON to store.
         """
 
+    async def identify(self, session: Session, cli_session_id: str) -> None:
+        """Write the session id that a CLI chose itself, as soon as it says it.
+
+        After a crash a log is taken for a row's only where both name the same session.
+        """
+
     async def finish(self, ending: Ending, *, rules: EscalationRules) -> Finished:
         """End a session and write everything that follows from it, in one transaction.
 

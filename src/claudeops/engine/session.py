@@ -20,6 +20,7 @@ from claudeops.engine.control import Clocks, Control
 from claudeops.engine.conversation import Conversation
 from claudeops.engine.ending import Gathered, conclude, never_started
 from claudeops.engine.gate import Gate
+from claudeops.engine.handoff import take_handoff
 from claudeops.engine.logfile import SessionLog
 from claudeops.engine.process import Child, spawn
 from claudeops.engine.tree import SESSION_MARK, session_mark
@@ -31,6 +32,7 @@ from claudeops.logs import LogEvent
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from claudeops.domain.markers import Handoff, HandoffError
     from claudeops.domain.model import Ending, Memory, Session, ToolCall
     from claudeops.engine.kit import Kit, TierSetup
     from claudeops.engine.workspace import Workspace
@@ -117,6 +119,16 @@ class SessionRunner:
             tool_ends=tuple(conversation.tool_ends),
             events=tuple(conversation.events),
             stderr_tail=conversation.stderr_tail,
+            handoff=await self._handoff(session, workspace),
+        )
+
+    async def _handoff(self, session: Session, workspace: Workspace) -> Handoff | HandoffError | None:
+        """Take what the session left for the next tier; its process has ended, its workspace is still there."""
+        kit = self.kit
+        if not kit.legacy_markers:
+            return None
+        return await take_handoff(
+            workspace.state_dir, current_tier=session.tier, max_tier=kit.rules.max_tier, redactor=kit.redactor
         )
 
     async def _spawn(

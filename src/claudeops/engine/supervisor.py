@@ -157,12 +157,16 @@ class Supervisor:
         delay = RETRY_FIRST_SECONDS
         while True:
             try:
-                return await self.store.finish(ending, rules=self.rules)
+                finished = await self.store.finish(ending, rules=self.rules)
             except StaleAttemptError as error:
                 log.error(LogEvent.STALE_ATTEMPT, error=str(error))
                 return None
             except DatabaseUnavailableError as error:
                 log.error(LogEvent.DATABASE_UNAVAILABLE, while_doing="finish", error=str(error))
+            else:
+                if delay > RETRY_FIRST_SECONDS:
+                    log.info(LogEvent.DATABASE_RECOVERED, while_doing="finish")
+                return finished
             await anyio.sleep(delay)
             delay = min(delay * 2, RETRY_LONGEST_SECONDS)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar, Final
 
+from claudeops.domain.model import STRUCTURED_OUTPUT_TOOL
 from claudeops.domain.stream import TranscriptBuilder
 
 if TYPE_CHECKING:
@@ -14,8 +15,8 @@ if TYPE_CHECKING:
     from claudeops.harness.protocol import GateRequest, HarnessSignal, Reader, Spec
 
 REPORT_REQUEST: Final = (
-    "Your last message is the report of this session: one JSON object that matches the schema you were given, and "
-    "nothing else around it. Report only what you have really seen in this session."
+    f"There is no {STRUCTURED_OUTPUT_TOOL} tool in this session: your last message is the report, one JSON object that "
+    "matches the schema you were given, with nothing around it."
 )
 
 

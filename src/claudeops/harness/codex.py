@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from claudeops.harness.base import REPORT_REQUEST, BaseHarness, environment, one_message
 from claudeops.harness.codex_frames import CodexReader, with_last_message
 from claudeops.harness.protocol import Capabilities, Command, TextFile
+from claudeops.harness.strict_schema import strict_schema
 
 if TYPE_CHECKING:
     from claudeops.domain.stream import Transcript
@@ -51,8 +52,8 @@ class CodexHarness(BaseHarness):
         What opens the model API is whatever the operator hands to the tier: variables by name, or the
         ``.codex`` directory of the tier's home.
         """
-        schema, last = f"{spec.state_dir}/codex-schema.json", f"{spec.state_dir}/codex-last-message.txt"
-        codex_home = f"{spec.home}/.codex"
+        last, codex_home = f"{spec.state_dir}/codex-last-message.txt", f"{spec.home}/.codex"
+        schema = _schema_file(spec)
         argv = (
             spec.binary,
             "exec",
@@ -61,20 +62,23 @@ class CodexHarness(BaseHarness):
             "--skip-git-repo-check",
             *("-s", SANDBOX_READING if spec.read_only else SANDBOX_WRITING),
             *("-m", spec.model),
-            *("--output-schema", schema),
+            *(("--output-schema", schema.path) if schema else ()),
             "-",
         )
         return Command(
             argv=argv,
             env=environment(spec, {"CODEX_HOME": codex_home}),
             directories=(codex_home,),  # it refuses to start where this does not exist
-            files=(TextFile(path=schema, text=spec.schema_text),),
+            files=(schema,) if schema else (),
             last_message=last,
         )
 
     def opening(self, spec: Spec) -> bytes:
         """Return the whole prompt: system text, task, and where the report belongs."""
-        return one_message(spec, REPORT_REQUEST).encode("utf-8", "replace")
+        closing = [REPORT_REQUEST]
+        if _schema_file(spec) is None:
+            closing.append(f"The schema:\n{spec.schema_text}")
+        return one_message(spec, *closing).encode("utf-8", "replace")
 
     def reader(self) -> Reader:
         """Return a reader of Codex's events."""
@@ -94,3 +98,9 @@ class CodexHarness(BaseHarness):
         """Return one warning when some line is a notice of deprecation."""
         lines = (line.lower() for line in stderr.splitlines())
         return (_DEPRECATION,) if any("warning:" in line and "deprecated" in line for line in lines) else ()
+
+
+def _schema_file(spec: Spec) -> TextFile | None:
+    """Return the schema's file; ``None`` for a schema that the model's API would refuse, which is told in words."""
+    text = strict_schema(spec.schema_text)
+    return None if text is None else TextFile(path=f"{spec.state_dir}/codex-schema.json", text=text)

@@ -13,11 +13,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 import msgspec
 
-from claudeops.domain.blocks import ToolResult
-from claudeops.domain.line_tally import LineTally
 from claudeops.domain.model import ErrorCategory
-from claudeops.domain.results import NO_DETAIL
-from claudeops.domain.said import TextTally
 from claudeops.domain.stream import (
     LineMalformed,
     Other,
@@ -31,8 +27,12 @@ from claudeops.domain.stream import (
     Transcript,
     TurnStarted,
 )
-from claudeops.domain.tool_calls import CallTally
-from claudeops.domain.values import as_count, as_object, as_text
+from claudeops.domain.stream.blocks import ToolResult
+from claudeops.domain.stream.line_tally import LineTally
+from claudeops.domain.stream.results import NO_DETAIL
+from claudeops.domain.stream.said import TextTally
+from claudeops.domain.stream.tool_calls import CallTally
+from claudeops.domain.stream.values import as_count, as_object, as_text
 from claudeops.harness.codex_items import OUTPUT_CHARS, Call, call_of, dropped_events
 from claudeops.harness.strict_schema import without_nulls
 

@@ -6,8 +6,8 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from claudeops.domain.blocks import ToolUse
-from claudeops.domain.values import as_count, as_int, as_object, as_text, as_texts
+from claudeops.domain.stream.blocks import ToolUse
+from claudeops.domain.stream.values import as_count, as_int, as_object, as_text, as_texts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -48,7 +48,7 @@ def _strict(part: object) -> dict[str, object]:
     for keyword in _ALTERNATIVES:
         if isinstance(alternatives := part.get(keyword), list):
             strict["anyOf"] = [_strict(alternative) for alternative in alternatives]
-    if not strict.keys() & {"type", "enum", "const", "anyOf"}:
+    if not strict.keys() & {"type", "anyOf"}:
         raise _InexpressibleError
     kinds = _types(part)
     if "object" in kinds:

@@ -20,7 +20,7 @@ from claudeops.settings.files import load_mcp_config, load_schema
 from claudeops.settings.known_secrets import in_environment, in_mcp_config, in_notice_url, in_url, known_secrets
 from claudeops.settings.limits import read_budgets, read_schedule, read_timeout
 from claudeops.settings.model import Loaded, Settings, TierSettings
-from claudeops.settings.names import BROWSER_CREDENTIAL_PREFIX, HARNESSES
+from claudeops.settings.names import BROWSER_CREDENTIAL_PREFIX, GATED, HARNESSES
 from claudeops.settings.places import read_places
 from claudeops.settings.reader import Reader, shown
 from claudeops.settings.tiers import idle_tiers, read_tiers
@@ -54,8 +54,10 @@ def load_settings(environ: Mapping[str, str], *, cwd: Path, root: Path = _ROOT) 
     tiers = read_tiers(reader, environ, max_tier=max_tier, budgets=budgets, root=root)
     schema_path, schema_text = load_schema(reader.path("CLAUDEOPS_SCHEMA_PATH"), root=root)
     path = child_path(environ)
-    used = {tier.harness for tier in tiers}
-    binaries = {name: find_cli(name, reader, path=path, cwd=cwd) for name in sorted(used)}
+    used, ungated = {tier.harness for tier in tiers}, _ungated(reader)
+    # One that may not run is not looked for: that it may not run is what the operator has to hear first.
+    needed = sorted(used & {*GATED, *ungated})
+    binaries = {name: find_cli(name, reader, path=path, cwd=cwd) for name in needed}
     warnings += idle_programs(reader, used)
     passed_on = inherited(environ)
     secrets, short = known_secrets(_secrets(reader, environ, tiers, passed_on))
@@ -79,7 +81,7 @@ def load_settings(environ: Mapping[str, str], *, cwd: Path, root: Path = _ROOT) 
         claude_bin=binaries.get("claude"),
         codex_bin=binaries.get("codex"),
         caliban_bin=binaries.get("caliban"),
-        allow_ungated=_ungated(reader),
+        allow_ungated=ungated,
         max_concurrent_sessions=reader.whole("CLAUDEOPS_MAX_CONCURRENT_SESSIONS"),
         session_timeout_seconds=reader.number("CLAUDEOPS_SESSION_TIMEOUT"),
         startup_timeout_seconds=read_timeout(reader, "CLAUDEOPS_STARTUP_TIMEOUT"),

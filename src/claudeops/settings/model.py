@@ -52,7 +52,7 @@ class Settings:
     # --- one session
     harness: str  # of tiers that name none of their own
     claude_bin: Path | None  # None: no tier uses it
-    codex_bin: Path | None  # same
+    codex_bin: Path | None  # same, or it may not run
     caliban_bin: Path | None  # same
     allow_ungated: tuple[str, ...]
     max_concurrent_sessions: int

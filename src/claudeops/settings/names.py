@@ -24,6 +24,9 @@ FILE_SUFFIX: Final = "_FILE"
 HARNESSES: Final = ("claude", "codex", "caliban")
 """The kinds of CLI, the default first."""
 
+GATED: Final = ("claude",)
+"""Those that ask before every tool call. The others run only where `CLAUDEOPS_ALLOW_UNGATED` names them."""
+
 HARNESS_MODELS: Final[Mapping[str, str]] = MappingProxyType({"codex": "gpt-5-codex"})
 """The model of every tier that runs on such a harness; one that is not here and is not ``claude`` has no default."""
 

@@ -108,7 +108,7 @@ def _open_event(
 
 def _found_over(connection: Connection, service: str | None, *, besides: int, since: datetime) -> datetime | None:
     """Return when a session that started later first resolved what was open for a service, or for none."""
-    later = (sessions.c.started_at >= since, sessions.c.id != besides)
+    later = (sessions.c.started_at > since, sessions.c.id != besides)
     if service is None:
         query = select(func.min(sessions.c.ended_at)).where(
             *later, sessions.c.decision_reason == DecisionReason.HEALTHY.value

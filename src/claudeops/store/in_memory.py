@@ -157,6 +157,12 @@ class InMemoryStore:
                 raise_event(self.tables, refused, session_id=session.id, at=now)
             return verdict
 
+    async def identify(self, session: Session, cli_session_id: str) -> None:
+        """Write the session id that a CLI chose itself."""
+        async with self._transaction():
+            row = self._running(session.id, session.attempt)
+            self.tables.update("sessions", row, {"cli_session_id": cli_session_id})
+
     async def finish(self, ending: Ending, *, rules: EscalationRules) -> Finished:
         """End a session and write everything that follows from it."""
         async with self._transaction():

@@ -89,7 +89,7 @@ def _found_over(tables: PlainTables, service: str | None, *, besides: int, since
     later = {
         row.id: row
         for row in tables.rows("sessions")
-        if row.started_at is not None and row.started_at >= since and row.id != besides
+        if row.started_at is not None and row.started_at > since and row.id != besides
     }
     if service is None:
         ends = [row.ended_at for row in later.values() if row.decision_reason == DecisionReason.HEALTHY]

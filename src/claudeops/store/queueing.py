@@ -14,7 +14,7 @@ from claudeops.domain.model import (
     Status,
     Suppressed,
 )
-from claudeops.errors import StoreError
+from claudeops.errors import StaleAttemptError, StoreError
 from claudeops.store import queries
 from claudeops.store.consequences import NO_RESULT_SEEN, lost_event
 from claudeops.store.events import raise_event
@@ -113,6 +113,12 @@ def claim(
             _beat(connection, owner, now)
             return _existing(connection, found.id)
     return None
+
+
+def identify(connection: Connection, session: Session, cli_session_id: str) -> None:
+    """Write the session id that a CLI chose itself; only for a running session."""
+    if session.status is not Status.RUNNING or not _change(connection, session, {"cli_session_id": cli_session_id}):
+        raise StaleAttemptError(f"session {session.id} is no longer running as attempt {session.attempt}.")
 
 
 def reconcile(

@@ -200,6 +200,15 @@ def told_values(ending: Ending, *, warnings: Sequence[str]) -> dict[str, object]
         "tool_calls_seen": ending.tool_calls_seen,
         "calls_ran": ending.calls_ran,
         "malformed_lines": ending.malformed_lines,
+        "permission_mode": ending.permission_mode,
+        "stop_reason": ending.stop_reason,
+        "cli_duration_ms": ending.cli_duration_ms,
+        "cached_input_tokens": ending.cached_input_tokens,
+        "reasoning_output_tokens": ending.reasoning_output_tokens,
+        "tool_errors": ending.tool_errors,
+        "api_retries": ending.api_retries,
+        "unknown_frames": ending.unknown_frames,
+        "last_assistant_text": ending.last_assistant_text,
         "warnings": json_text(list(warnings)),
     }
 

@@ -154,6 +154,10 @@ class SqlStore:
         )
         return await self._write(record, urgent=True)
 
+    async def identify(self, session: Session, cli_session_id: str) -> None:
+        """Write the session id that a CLI chose itself."""
+        await self._write(partial(queueing.identify, session=session, cli_session_id=cli_session_id))
+
     async def finish(self, ending: Ending, *, rules: EscalationRules) -> Finished:
         """End a session and write everything that follows from it."""
         return await self._write(partial(finish, ending=ending, rules=rules))

@@ -1,0 +1,108 @@
+"""What kind of failure a stream tells of: the contract's category, and what a supervisor should do about it.
+
+The category follows clauditor to the letter (plain substrings, in its order) wherever the stream has no
+structured status. The failure kind is ours: it parks and stops sessions, so it reads words as words.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from claudeops.domain.model import ErrorCategory, FailureKind
+
+if TYPE_CHECKING:
+    from claudeops.domain.stream.transcript import Transcript
+
+ERROR_CHARS: Final = 4096
+"""Longest error text, in characters; clauditor's number."""
+
+_CUT: Final = " ... (truncated)"
+
+# Labels of the CLI's ``assistant`` frames and api_retry lines (its own list, 2.1.329). What is missing here
+# (``unknown``, ``max_output_tokens``) says nothing, so the words decide.
+_LABEL_CATEGORIES: Final = {
+    "rate_limit": ErrorCategory.RATE_LIMIT,
+    "authentication_failed": ErrorCategory.AUTH,
+    "oauth_org_not_allowed": ErrorCategory.AUTH,
+    "cloud_credential_error": ErrorCategory.AUTH,
+    "billing_error": ErrorCategory.API,
+    "account_on_hold": ErrorCategory.API,
+    "verification_required": ErrorCategory.API,
+    "overloaded": ErrorCategory.API,
+    "server_error": ErrorCategory.API,
+    "invalid_request": ErrorCategory.API,
+    "model_not_found": ErrorCategory.API,
+}
+_LABEL_KINDS: Final = {
+    "rate_limit": FailureKind.RATE_LIMIT,
+    "overloaded": FailureKind.OVERLOADED,
+    "authentication_failed": FailureKind.AUTH,
+    "oauth_org_not_allowed": FailureKind.AUTH,
+    "cloud_credential_error": FailureKind.AUTH,
+    "billing_error": FailureKind.BILLING,
+    "account_on_hold": FailureKind.BILLING,
+}
+_STATUS_CATEGORIES: Final = {
+    429: ErrorCategory.RATE_LIMIT,
+    401: ErrorCategory.AUTH,
+    403: ErrorCategory.AUTH,
+}
+_STATUS_KINDS: Final = {
+    429: FailureKind.RATE_LIMIT,
+    503: FailureKind.OVERLOADED,
+    529: FailureKind.OVERLOADED,
+    401: FailureKind.AUTH,
+    403: FailureKind.AUTH,
+    402: FailureKind.BILLING,
+}
+_RATE_LIMIT_WORDS: Final = ("429", "rate limit", "rate-limit")
+_AUTH_WORDS: Final = ("401", "403", "unauthorized", "authentication", "auth error", "anthropic_api_key")
+_KIND_WORDS: Final = (
+    (FailureKind.BILLING, re.compile(r"\b402\b|credit balance|billing")),
+    (
+        FailureKind.RATE_LIMIT,
+        re.compile(r"\b429\b|rate[-_ ]limit|\bquota\b|(usage|session|weekly|hour) limit reached|hit your usage limit"),
+    ),
+    (FailureKind.OVERLOADED, re.compile(r"\b(529|503)\b|overloaded")),
+    (FailureKind.AUTH, re.compile(r"\b(401|403)\b|unauthori[sz]ed|authenticat|not logged in|invalid api key")),
+)
+
+
+def cut(text: str) -> str:
+    """Return ``text``, cut to `ERROR_CHARS` characters with a mark that says so."""
+    return text if len(text) <= ERROR_CHARS else text[:ERROR_CHARS] + _CUT
+
+
+def category_of(transcript: Transcript, error: str) -> ErrorCategory:
+    """Return the category of a result line that is an error: status first, then label, then words of ``error``."""
+    status = transcript.api_error_status
+    if status is not None:
+        return _STATUS_CATEGORIES.get(status, ErrorCategory.API)
+    label = _LABEL_CATEGORIES.get(transcript.error_label or "")
+    if label is not None:
+        return label
+    words = error.lower()
+    if any(word in words for word in _RATE_LIMIT_WORDS):
+        return ErrorCategory.RATE_LIMIT
+    if any(word in words for word in _AUTH_WORDS):
+        return ErrorCategory.AUTH
+    return ErrorCategory.API
+
+
+def kind_of(transcript: Transcript, error: str | None) -> FailureKind:
+    """Return what to do about a session that failed, ``error`` being all that was said about why.
+
+    A label outranks a status (credit exhausted is a 400), both outrank words. A model call that the CLI was
+    repeating when it ended is the last that is known, and tells what it died of.
+    """
+    retry = transcript.last_retry
+    label = retry.error if retry else transcript.error_label
+    status = retry.status if retry else transcript.api_error_status
+    kind = _LABEL_KINDS.get(label or "") or _STATUS_KINDS.get(status or 0)
+    if kind is not None:
+        return kind
+    if transcript.rate_limited:
+        return FailureKind.RATE_LIMIT
+    words = (error or "").lower()
+    return next((kind for kind, pattern in _KIND_WORDS if pattern.search(words)), FailureKind.OTHER)

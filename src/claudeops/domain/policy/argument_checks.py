@@ -1,0 +1,51 @@
+"""Checks of all arguments of a command together, where one argument at a time does not tell enough."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from claudeops.domain.policy import paths
+from claudeops.domain.shell.conditions import BINARY_TESTS, UNARY_TESTS
+from claudeops.domain.shell.values import Word, WordKind
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from claudeops.domain.policy.paths import Place
+    from claudeops.domain.policy.rule_book import Found
+    from claudeops.domain.policy.rules import Arguments
+
+
+def _test(found: Found, arguments: Arguments, _place: Place) -> str | None:
+    """Refuse tests in which an unknown value could become an operator: ``-v 'a[$(…)]'`` runs commands."""
+    words = list(arguments.positionals)
+    if found.path == "[" and (not words or words.pop().text != "]"):
+        return "a closing ] is missing"
+    texts = [word.text for word in words]
+    if all(word.constant for word in words):
+        return "tests of shell variables are not allowed" if {"-v", "-R", "-o"} & set(texts[:2]) else None
+    if any(word.kind is WordKind.PATTERN or not word.single for word in words):
+        return "quote what is not known before it runs"
+    if words[0].constant and texts[0] == "!":
+        words, texts = words[1:], texts[1:]
+    plain = (
+        len(words) == 1
+        or (len(words) == 2 and words[0].constant and texts[0] in UNARY_TESTS)  # noqa: PLR2004 - operator, operand
+        or (len(words) == 3 and words[1].constant and texts[1] in BINARY_TESTS)  # noqa: PLR2004 - operand, operator, operand
+    )
+    return None if plain else "compare one value at a time: [ … ] && [ … ]"
+
+
+def _compose(found: Found, _arguments: Arguments, place: Place) -> str | None:
+    """Refuse to deploy a project that lies where others can write, when only the directory says which it is."""
+    named = {name for option, _ in found.given for name in option.names}
+    if named & {"--file", "--project-directory"} or place.cwd is None:
+        return None
+    return paths.project(Word(text=place.cwd), place)
+
+
+ARGUMENT_CHECKS: Final[dict[str, Callable[[Found, Arguments, Place], str | None]]] = {
+    "test": _test,
+    "compose": _compose,
+}
+"""By the name that a rule gives."""

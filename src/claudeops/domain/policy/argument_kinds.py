@@ -1,0 +1,286 @@
+"""The kinds of values that command rules name, each with its check and, for actions, the service it names."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from claudeops.domain.policy import paths, programs, urls
+from claudeops.domain.shell.values import Word, WordKind
+from claudeops.domain.shell.variables import refuse_variable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+LONGEST_SLEEP: Final = 60.0  # seconds
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Setting:
+    """What a check may need to know beside the word itself."""
+
+    place: paths.Place
+    names_only: Callable[[Word], bool]  # a dynamic word that can only turn out to be names
+    deep: bool = False  # paths are read with everything below them
+    includes: tuple[str, ...] = ()  # patterns of the only file names that are read then
+
+
+_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@:/=+-]*")
+_CONTAINER: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+_CONTAINER_ID: Final = re.compile(r"(?=.*\d)[0-9a-f]+|[0-9a-f]{12,}")
+_UNIT: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@:\\-]*")
+_WORKLOAD: Final = re.compile(
+    r"(?:deployments?|deploy|statefulsets?|sts|daemonsets?|ds)(?:\.apps)?/([a-z0-9][a-z0-9.-]*)"
+)
+_WORKLOAD_TYPE: Final = re.compile(r"(?:deployments?|deploy|statefulsets?|sts|daemonsets?|ds)(?:\.apps)?")
+_KUBERNETES_NAME: Final = re.compile(r"[a-z0-9][a-z0-9.-]*")
+_POD_SUFFIX: Final = re.compile(r"(?:-[a-z0-9]{6,10})?-(?:[a-z0-9]{5}|\d{1,3})$")
+_SIZE: Final = re.compile(r"[+-]?\d+(?:[kKMGTPEb]i?B?)?")
+_DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w|y|min|hours?|days?)?")
+_SECONDS: Final = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_TARGET: Final = re.compile(r"(?:([A-Za-z_][\w.-]*)@)?([^@/:]+|\[[^]]+\])")
+_SECRET_RESOURCE: Final = re.compile(r"(?:^|[,/])[^,/]*secret[^,/]*", re.IGNORECASE)
+_DEVICE: Final = re.compile(r"/dev/[A-Za-z0-9/_-]+")
+
+
+def check(kind: str, word: Word, setting: Setting) -> str | None:
+    """Return why a word is no value of this kind here, or None."""
+    name, _, parameter = kind.partition(":")
+    return _CHECKS[name](word, parameter, setting)
+
+
+def service_of(kind: str, word: Word, setting: Setting) -> str | None:
+    """Return the service that a word of this kind names, or None for kinds that name none."""
+    name = _SERVICES.get(kind.partition(":")[0])
+    return name(word.text, setting) if name else None
+
+
+def _unknown(word: Word) -> str | None:
+    if word.kind is WordKind.PATTERN:
+        return f"{word.text} is a pattern for file names: quote it"
+    return None if word.constant else f"{word.text} is not known before it runs: write the value out"
+
+
+def _any(_word: Word, _parameter: str, _setting: Setting) -> str | None:
+    return None
+
+
+def _text(word: Word, _parameter: str, _setting: Setting) -> str | None:
+    return None if word.kind is WordKind.DYNAMIC and word.single else _unknown(word)
+
+
+def _glob(word: Word, _parameter: str, _setting: Setting) -> str | None:
+    return None if word.kind is not WordKind.DYNAMIC else _unknown(word)
+
+
+def _format(word: Word, _parameter: str, _setting: Setting) -> str | None:
+    return _text(word, "", _setting) or (None if (word.prefix or word.text).startswith("+") else "write a +FORMAT")
+
+
+def _leading(word: Word, _parameter: str, _setting: Setting) -> str | None:
+    start = word.prefix if word.kind is WordKind.DYNAMIC else word.text
+    if word.kind is WordKind.PATTERN or not word.single or (not start and not word.constant):
+        return f"{word.text!r} could be an option: begin it with plain text, in quotes"
+    return "options are not allowed here" if start.startswith("-") and start != "--" else None
+
+
+def _archive(word: Word, _parameter: str, setting: Setting) -> str | None:
+    if ":" in word.text:
+        return f"{word.text}: an archive's name with a colon would be another host"
+    return paths.readable(word, setting.place)
+
+
+def _variable(word: Word, _parameter: str, _setting: Setting) -> str | None:
+    return _unknown(word) or refuse_variable(word.text, exported=False)
+
+
+def _expression(word: Word, parameter: str, _setting: Setting) -> str | None:
+    matches = re.fullmatch(parameter, word.text)
+    return _unknown(word) or (None if matches else f"{word.text!r} is not one of the values allowed here")
+
+
+def _choice(word: Word, parameter: str, _setting: Setting) -> str | None:
+    allowed = word.text in parameter.split(",")
+    return _unknown(word) or (None if allowed else f"{word.text!r} is not allowed here: only {parameter}")
+
+
+def _integer(word: Word, parameter: str, _setting: Setting) -> str | None:
+    if _unknown(word):
+        return _unknown(word)
+    if not re.fullmatch(r"[+-]?\d{1,9}", word.text):
+        return f"{word.text!r} is no plain number"
+    low, _, high = parameter.rpartition("-")
+    if (high and int(word.text) > int(high)) or (low and int(word.text) < int(low)):
+        return f"{word.text} is out of bounds: {parameter} is allowed"
+    return None
+
+
+def _matching(pattern: re.Pattern[str], what: str) -> Callable[[Word, str, Setting], str | None]:
+    def matches(word: Word, _parameter: str, _setting: Setting) -> str | None:
+        return _unknown(word) or (None if pattern.fullmatch(word.text) else f"{word.text!r} is no plain {what}")
+
+    return matches
+
+
+def _name(word: Word, _parameter: str, setting: Setting) -> str | None:
+    if word.kind is WordKind.DYNAMIC and setting.names_only(word):
+        return None
+    return _unknown(word) or (None if _NAME.fullmatch(word.text) else f"{word.text!r} is no plain name")
+
+
+def _sleep(word: Word, _parameter: str, _setting: Setting) -> str | None:
+    found = _DURATION.fullmatch(word.text)
+    if _unknown(word) or found is None:
+        return _unknown(word) or f"{word.text!r} is no plain time"
+    if float(found[1]) * _SECONDS.get(found[2] or "", LONGEST_SLEEP) > LONGEST_SLEEP:
+        return f"sleep at most {LONGEST_SLEEP:.0f} seconds"
+    return None
+
+
+def _path(word: Word, _parameter: str, setting: Setting) -> str | None:
+    if setting.deep:
+        return paths.searchable(word, setting.place, setting.includes)
+    return paths.readable(word, setting.place)
+
+
+def _placed(judge: Callable[[Word, paths.Place], str | None]) -> Callable[[Word, str, Setting], str | None]:
+    return lambda word, _parameter, setting: judge(word, setting.place)
+
+
+def _sink(word: Word, _parameter: str, _setting: Setting) -> str | None:
+    allowed = word.text in {"-", "/dev/null", "/dev/stdout", "/dev/stderr"}
+    return _unknown(word) or (
+        None if allowed else f"{word.text}: output goes to the screen or to /dev/null, not to a file"
+    )
+
+
+def _url(word: Word, _parameter: str, _setting: Setting) -> str | None:
+    if word.kind is WordKind.PATTERN:  # ``?`` in a query: a glob to the shell, which finds no file by that name
+        fixed = re.split(r"[*?\[]", word.text, maxsplit=1)[0]
+        return urls.refuse_url(word.text) if re.match(r"https?://[^/]+/", fixed) else _unknown(word)
+    return _unknown(word) or urls.refuse_url(word.text)
+
+
+def _host(word: Word, _parameter: str, _setting: Setting) -> str | None:
+    return _unknown(word) or urls.refuse_host(word.text)
+
+
+def _host_port(word: Word, _parameter: str, _setting: Setting) -> str | None:
+    return _unknown(word) or urls.refuse_host(re.sub(r":(?:\d{1,5}|[a-z]+)$", "", word.text))
+
+
+def _target(word: Word, _parameter: str, _setting: Setting) -> str | None:
+    found = _TARGET.fullmatch(word.text)
+    if _unknown(word) or found is None:
+        return _unknown(word) or f"{word.text!r} is no plain [user@]host"
+    return urls.refuse_host(found[2])
+
+
+def _header(word: Word, _parameter: str, _setting: Setting) -> str | None:
+    plain = re.fullmatch(r"[A-Za-z0-9-]+[:;].*", word.text)
+    return _unknown(word) or (None if plain else f"{word.text!r} is no plain header")
+
+
+def _write_out(word: Word, _parameter: str, _setting: Setting) -> str | None:
+    harmless = not word.text.startswith("@") and "output{" not in word.text
+    return _unknown(word) or (None if harmless else "-w may neither read nor write a file")
+
+
+def _program(refuse: Callable[[str], str | None]) -> Callable[[Word, str, Setting], str | None]:
+    return lambda word, _parameter, _setting: _unknown(word) or refuse(word.text)
+
+
+def _properties(word: Word, _parameter: str, _setting: Setting) -> str | None:
+    plain = re.fullmatch(r"[A-Za-z]+(?:,[A-Za-z]+)*", word.text) and "environ" not in word.text.lower()
+    return _unknown(word) or (None if plain else f"{word.text!r}: name properties; Environment is never shown")
+
+
+def _resource(word: Word, _parameter: str, setting: Setting) -> str | None:
+    if word.constant and _SECRET_RESOURCE.search(word.text):
+        return f"{word.text}: secrets of the cluster are never read"
+    return (
+        _name(word, "", setting)
+        if "," not in word.text
+        else _matching(re.compile(r"[\w,.-]+"), "name")(word, "", setting)
+    )
+
+
+def _container(word: Word, _parameter: str, setting: Setting) -> str | None:
+    reason = _matching(_CONTAINER, "container name")(word, "", setting)
+    if reason is None and _CONTAINER_ID.fullmatch(word.text):
+        return f"{word.text} looks like a container id: name the container"
+    return reason
+
+
+_CHECKS: Final[dict[str, Callable[[Word, str, Setting], str | None]]] = {
+    "any": _any,
+    "leading": _leading,
+    "variable": _variable,
+    "archive": _archive,
+    "ports": _matching(re.compile(r"\d{1,5}(?:-\d{1,5})?"), "port"),
+    "text": _text,
+    "format": _format,
+    "glob": _glob,
+    "re": _expression,
+    "one": _choice,
+    "int": _integer,
+    "size": _matching(_SIZE, "size"),
+    "duration": _matching(_DURATION, "time"),
+    "sleep": _sleep,
+    "word": _matching(re.compile(r"[^\s-]\S*"), "word"),
+    "name": _name,
+    "path": _path,
+    "listing": _placed(paths.listable),
+    "directory": _placed(paths.enterable),
+    "own": _placed(paths.own),
+    "repo": _placed(paths.deployable),
+    "project": _placed(paths.project),
+    "sink": _sink,
+    "device": _matching(_DEVICE, "device"),
+    "url": _url,
+    "host": _host,
+    "hostport": _host_port,
+    "target": _target,
+    "header": _header,
+    "writeout": _write_out,
+    "awk": _program(programs.refuse_awk),
+    "sed": _program(programs.refuse_sed),
+    "jq": _program(programs.refuse_jq),
+    "yq": _program(programs.refuse_yq),
+    "template": _program(programs.refuse_template),
+    "properties": _properties,
+    "resource": _resource,
+    "container": _container,
+    "service": _matching(_CONTAINER, "service name"),
+    "unit": _matching(_UNIT, "unit name"),
+    "workload": _matching(_WORKLOAD, "deployment/NAME"),
+    "workloadtype": _matching(_WORKLOAD_TYPE, "kind of workload"),
+    "workloadname": _matching(_KUBERNETES_NAME, "name"),
+    "pod": _matching(_KUBERNETES_NAME, "pod name"),
+    "podref": _matching(re.compile(r"(?:pods?|po)/[a-z0-9][a-z0-9.-]*"), "pod/NAME"),
+    "release": _matching(_KUBERNETES_NAME, "release name"),
+    "manifest": _placed(paths.deployable),
+}
+
+
+def _as_is(text: str, _setting: Setting) -> str:
+    return text
+
+
+def _pod_owner(text: str, _setting: Setting) -> str:
+    """Return what a pod belongs to: its name without what a ReplicaSet or StatefulSet hangs on to it."""
+    return _POD_SUFFIX.sub("", text.rpartition("/")[2])
+
+
+_SERVICES: Final[dict[str, Callable[[str, Setting], str]]] = {
+    "container": _as_is,
+    "service": _as_is,
+    "unit": lambda text, _setting: text.removesuffix(".service"),
+    "workload": lambda text, _setting: text.rpartition("/")[2],
+    "workloadname": _as_is,
+    "pod": _pod_owner,
+    "podref": _pod_owner,
+    "release": _as_is,
+    "manifest": lambda text, setting: paths.deployed_name(text, setting.place),
+}

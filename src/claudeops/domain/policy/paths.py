@@ -1,0 +1,303 @@
+"""May this path be read, listed or written? Judged by its text, and by where its symlinks lead.
+
+A path is a tuple of names. Globs stay globs: a pattern counts as secret when it could match a secret name. Where the
+working directory is not known, a relative path is judged against every directory that ``cd`` may have entered, and
+``cd`` never enters a secret one.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final
+
+from claudeops.domain.policy.secret_places import (
+    LOG_TREES,
+    READABLE,
+    READABLE_TREES,
+    SECRET_FILES,
+    SECRET_NAMES,
+    SECRET_PREFIXES,
+    SECRET_TREES,
+    SHARED_TEMPORARY,
+)
+from claudeops.domain.shell.values import Word, WordKind
+
+if TYPE_CHECKING:
+    from claudeops.domain.policy.scope import Scope
+
+ANY_DEPTH: Final = "**"  # a name in a pattern that stands for any number of directories
+COMPOSE_FILE: Final = re.compile(r"(?:docker-)?compose[\w.-]*\.ya?ml")
+
+_MOST_NAMES: Final = 64  # in one path
+_GLOB: Final = re.compile(r"[*?\[]")
+_PLAIN_KIND: Final = re.compile(
+    r"(?!\.)[\w*?.-]*\.(?:ya?ml|conf|cfg|ini|toml|json|md|txt|log|sh|service|timer|socket|tf|j2|py|xml|rules|csv)"
+)  # of files that may be searched without being named; a wildcard before it may still find a secrets.yml
+_PLAIN_SET: Final = re.compile(r"\[[\w.-]+\]")
+_OTHER_SET: Final = re.compile(r"\[(?!(?:[*?\[]|[\w.-]+)\])")  # negated, named or unclosed
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Place:
+    """Where a command's paths are."""
+
+    scope: Scope
+    cwd: str | None = None  # None: some directory that ``cd`` could have entered
+    local: bool = True  # False: on another host or in a container, where no symlink can be followed
+
+
+def readable(word: Word, place: Place) -> str | None:
+    """Return why the content of a path may not be read, or None."""
+    return _refused(word, place, secrets=True)
+
+
+def listable(word: Word, place: Place) -> str | None:
+    """Return why a path's name and metadata may not be looked at, or None: only other processes and our own files."""
+    return _refused(word, place, secrets=False)
+
+
+def searchable(word: Word, place: Place, includes: tuple[str, ...]) -> str | None:
+    """Return why everything below a path may not be read, or None; ``includes`` are the names that are read."""
+    reason = readable(word, place)
+    absolute = _absolute(word.text, place)
+    if reason or absolute is None or word.kind is not WordKind.CONSTANT:
+        return reason or f"{word.text}: write the absolute path of what is to be searched"
+    names = _names(_resolved(absolute, place))
+    forbidden = (*SECRET_TREES, *SECRET_FILES, *place.scope.forbidden_paths)
+    if any(_meet((*names, ANY_DEPTH), _names(path)) for path in forbidden):
+        return f"{word.text} holds places that are never read: name the directory more closely"
+    if includes and all(_PLAIN_KIND.fullmatch(pattern) and not _named_secret(pattern) for pattern in includes):
+        return None
+    own = (place.scope.workdir, place.scope.tmpdir) if place.local else ()
+    if any(_below(names, _names(tree)) for tree in (*LOG_TREES, *own)):
+        return None
+    return f"searching all of {word.text} could read secrets: add --include='*.yml' or the like, or name the files"
+
+
+def enterable(word: Word, place: Place) -> str | None:
+    """Return why ``cd`` may not go to a path, or None."""
+    reason = readable(word, place)
+    if reason or word.text == "-":
+        return reason
+    if word.kind is not WordKind.CONSTANT:
+        return f"cd {word.text}: write the directory out"
+    return _refuse_shared(word, place)
+
+
+def own(word: Word, place: Place) -> str | None:
+    """Return why a path may not be written, or None: only plain files of the session's own directories may."""
+    scope = place.scope
+    where = f"only plain files below {scope.workdir} and {scope.tmpdir} may be written, by absolute path"
+    absolute = _absolute(word.text, place)
+    if not place.local or word.kind is not WordKind.CONSTANT or absolute is None or _climbs(absolute):
+        return f"{word.text}: {where}"
+    for names in {_names(absolute), _names(_resolved(absolute, place))}:
+        inside = _own_root(names, place)
+        if inside is None or inside == names or any(name.startswith(".") for name in names[len(inside) :]):
+            return f"{word.text}: {where}"
+        if COMPOSE_FILE.fullmatch(names[-1]) or names[-1] == "ansible.cfg":
+            return f"{word.text}: other commands would take their orders from a file of this name"
+    return _refused(word, place, secrets=True)
+
+
+def deployable(word: Word, place: Place) -> str | None:
+    """Return why something may not be deployed from a path, or None: only from the operator's repositories."""
+    absolute = _absolute(word.text, place)
+    where = f"deploy only from below {place.scope.repos_dir}, by absolute path"
+    if not place.local or not word.constant or absolute is None or word.text == "-" or _climbs(absolute):
+        return f"{word.text}: {where}"
+    roots = {_names(place.scope.repos_dir), _names(_resolved(place.scope.repos_dir, place))}
+    if not any(_below(_names(_resolved(absolute, place)), root) for root in roots):
+        return f"{word.text}: {where}"
+    return readable(word, place)
+
+
+def project(word: Word, place: Place) -> str | None:
+    """Return why a compose file or project directory may not be used, or None: nobody else may have laid it there."""
+    if word.kind is not WordKind.CONSTANT or word.text == "-" or _names(word.text)[:1] in {("dev",), ("proc",)}:
+        return f"{word.text}: write the compose file's path out"
+    relative = _absolute(word.text, place) is None
+    if relative and place.local and not COMPOSE_FILE.fullmatch(posixpath.basename(word.text)):
+        return f"{word.text}: write the absolute path of the compose file"
+    return readable(word, place) or _refuse_shared(word, place, own_too=True)
+
+
+def deployed_name(path: str, place: Place) -> str:
+    """Return the name under which a deployment from a path is counted: the path within the repositories."""
+    absolute = posixpath.normpath(_absolute(path, place) or path)
+    inside = posixpath.relpath(absolute, posixpath.normpath(place.scope.repos_dir))
+    return re.sub(r"\.(?:ya?ml|json)$", "", inside)
+
+
+def _own_roots(place: Place) -> tuple[str, ...]:
+    roots = (place.scope.workdir, place.scope.tmpdir)
+    return (*roots, *(_resolved(root, place) for root in roots))
+
+
+def _own_root(names: tuple[str, ...], place: Place) -> tuple[str, ...] | None:
+    """Return the one of the session's own directories that a path is in, or None."""
+    roots = map(_names, _own_roots(place)) if place.local else ()
+    return next((root for root in roots if _below(names, root)), None)
+
+
+def _absolute(path: str, place: Place) -> str | None:
+    if path.startswith("/"):
+        return path
+    return posixpath.join(place.cwd, path) if place.cwd is not None else None
+
+
+def _resolved(path: str, place: Place) -> str:
+    return place.scope.resolve(path) if place.local else path
+
+
+def _names(path: str) -> tuple[str, ...]:
+    return tuple(name for name in posixpath.normpath(path).split("/") if name not in {"", "."})
+
+
+def _climbs(path: str) -> bool:
+    """Whether ``..`` follows a name: with a symlink before it, it leads elsewhere than it seems."""
+    return bool(re.search(r"(?:^|/)(?!\.{1,2}/)[^/]+/+\.\.(?:/|$)", path))
+
+
+def _below(names: tuple[str, ...], root: tuple[str, ...]) -> bool:
+    return names[: len(root)] == root
+
+
+def _refuse_shared(word: Word, place: Place, *, own_too: bool = False) -> str | None:
+    absolute = _absolute(word.text, place)
+    if absolute is None:
+        return None
+    mine = _own_roots(place) if place.local else ()
+    names = _names(_resolved(absolute, place))
+    if not own_too and any(_below(names, _names(root)) for root in mine):
+        return None
+    if any(_below(names, _names(root)) for root in (*SHARED_TEMPORARY, *(mine if own_too else ()))):
+        return f"{word.text}: nothing is run from a directory that others can write to"
+    return None
+
+
+def _refused(word: Word, place: Place, *, secrets: bool) -> str | None:
+    text = word.text
+    if text in {"", "-"}:
+        return None
+    absolute = _absolute(text, place)
+    odd = _odd(word, place, absolute)
+    if odd:
+        return odd
+    judged = {text if absolute is None else absolute}
+    if word.kind is WordKind.PATTERN and not secrets:  # what a wildcard finds may be listed, not where it looks
+        judged = {posixpath.dirname(_GLOB.split(absolute or text, maxsplit=1)[0])}
+    elif absolute is not None and word.kind is WordKind.CONSTANT:
+        judged.add(_resolved(absolute, place))
+    elif absolute is not None:
+        fixed = posixpath.dirname(_GLOB.split(absolute, maxsplit=1)[0])
+        judged.add(_resolved(fixed, place) + absolute[len(fixed) :])
+    reasons = (_secret(path, word, place, secrets=secrets) for path in sorted(judged))
+    return next((reason for reason in reasons if reason), None)
+
+
+def _odd(word: Word, place: Place, absolute: str | None) -> str | None:
+    """Return why it cannot be told which path a word names, or None."""
+    text = word.text
+    if word.kind is WordKind.DYNAMIC or text.startswith("~"):
+        return f"the path {text} is not known before it runs: write it out"
+    if "\0" in text or text.count("/") > _MOST_NAMES:
+        return f"{text[:80]!r} is no path"
+    if word.kind is WordKind.PATTERN and _OTHER_SET.search(text):
+        return f"{text}: write the pattern without brackets"
+    if _climbs(text) and (absolute is None or not place.local or word.kind is WordKind.PATTERN):
+        return f"{text}: write the path without '..'"
+    return None
+
+
+def _secret(path: str, word: Word, place: Place, *, secrets: bool) -> str | None:
+    names = _names(path)
+    while names[:1] == ("..",):
+        names = names[1:]
+    constant = word.kind is WordKind.CONSTANT
+    if path.startswith("/") and constant and _is_exception(path):
+        return None
+    mine = _own_root(names, place) if path.startswith("/") else None
+    if mine is not None:
+        hidden = secrets and any(map(_secret_name, names[len(mine) :]))
+        return f"{word.text} has a name that secrets have: it is never read" if hidden else None
+    reach = _meet if path.startswith("/") else _meet_somewhere
+    if any(reach(names, (*_names(tree), ANY_DEPTH)) for tree in place.scope.forbidden_paths):
+        return f"{word.text} belongs to the supervisor itself: it is never read nor written"
+    trees = (*SECRET_TREES, f"{place.scope.home}/.*") if secrets else ("/proc",)
+    places = [(*_names(tree), ANY_DEPTH) for tree in trees]
+    places += [_names(file) for file in (SECRET_FILES if secrets else ())]
+    among_logs = not constant and any(_below(names, _names(tree)) for tree in LOG_TREES)  # finds logs, not keys
+    named = secrets and not among_logs and any(map(_secret_name, names))
+    if named or any(reach(names, secret) for secret in places):
+        hint = "" if path.startswith("/") else ", or could be one: write the absolute path"
+        return f"{word.text} is a place where secrets lie, and never read{hint}"
+    return None
+
+
+def _is_exception(path: str) -> bool:
+    return posixpath.normpath(path) in READABLE or any(_below(_names(path), _names(tree)) for tree in READABLE_TREES)
+
+
+def _named_secret(pattern: str) -> bool:
+    return not _GLOB.search(pattern) and _secret_name(pattern)
+
+
+def _secret_name(name: str) -> bool:
+    """Whether a name, or some name that a pattern matches, is one that secrets have."""
+    if name == ANY_DEPTH:
+        return False
+    if not _GLOB.search(name):
+        return name.startswith(SECRET_PREFIXES) or any(fnmatchcase(name, secret) for secret in SECRET_NAMES)
+    known = _GLOB.split(name, maxsplit=1)[0]
+    return known.startswith(SECRET_PREFIXES) or any(_may_match(name, secret) for secret in SECRET_NAMES)
+
+
+def _meet_somewhere(names: tuple[str, ...], secret: tuple[str, ...]) -> bool:
+    """Whether a relative path could name a secret place from a directory that is not itself below one."""
+    fixed = len(secret) - (secret[-1] == ANY_DEPTH)
+    return any(_meet(names, secret[start:]) for start in range(fixed))
+
+
+@lru_cache(maxsize=4096)
+def _meet(left: tuple[str, ...], right: tuple[str, ...]) -> bool:
+    """Whether one path can match both patterns."""
+    if ANY_DEPTH in left[:1]:
+        return _meet(left[1:], right) or (bool(right) and _meet(left, right[1:]))
+    if ANY_DEPTH in right[:1]:
+        return _meet(left, right[1:]) or (bool(left) and _meet(left[1:], right))
+    if not left or not right:
+        return not left and not right
+    return _may_match(left[0], right[0]) and _meet(left[1:], right[1:])
+
+
+@lru_cache(maxsize=4096)
+def _may_match(left: str, right: str) -> bool:
+    """Whether some name matches both globs. A wildcard at the start matches no leading dot, as in bash."""
+    left, right = _PLAIN_SET.sub("?", left), _PLAIN_SET.sub("?", right)
+    if not _GLOB.search(left):
+        return _glob_matches(left, right)
+    if not _GLOB.search(right):
+        return _glob_matches(right, left)
+    if (left[0] in "*?[") != (right[0] in "*?[") and "." in (left[0], right[0]):
+        return False
+    return _overlap(re.sub(r"\[.\]", "?", left), re.sub(r"\[.\]", "?", right))
+
+
+def _glob_matches(name: str, glob: str) -> bool:
+    return fnmatchcase(name, glob) and not (name.startswith(".") and glob[:1] in {"*", "?", "["})
+
+
+@lru_cache(maxsize=4096)
+def _overlap(left: str, right: str) -> bool:
+    if left.startswith("*"):
+        return _overlap(left[1:], right) or (bool(right) and _overlap(left, right[1:]))
+    if right.startswith("*"):
+        return _overlap(left, right[1:]) or (bool(left) and _overlap(left[1:], right))
+    if not left or not right:
+        return not left and not right
+    return (left[0] == right[0] or "?" in (left[0], right[0])) and _overlap(left[1:], right[1:])

@@ -1,0 +1,201 @@
+"""Takes the wrappers off a command, so that what ``sudo ssh host 'a; b'`` runs in the end can be judged."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from claudeops.domain.policy.argument_kinds import Setting, check
+from claudeops.domain.policy.paths import ANY_DEPTH
+from claudeops.domain.policy.rules import Arguments, RefusedError, assign_kinds, option_table, read_arguments
+from claudeops.domain.policy.wrappers import FIND, FIND_EXPRESSION, SHELLS, XARGS
+from claudeops.domain.shell import parse
+from claudeops.domain.shell.values import SimpleCommand, Word, WordKind
+from claudeops.domain.shell.variables import refuse_value, refuse_variable
+
+if TYPE_CHECKING:
+    from claudeops.domain.policy.rule_book import Found
+    from claudeops.domain.policy.rules import Wrapper
+
+
+def unfold(found: Found, wrapper: Wrapper, command: SimpleCommand, setting: Setting) -> list[SimpleCommand]:
+    """Return the commands that a wrapper runs. Raises `RefusedError` when that cannot be told."""
+    if wrapper.elsewhere:
+        command = replace(command, cwd=None)
+    if found.path == FIND:
+        return _find(command, found.arguments, setting)
+    arguments, rest = _split(wrapper, found, setting)
+    values = _check_values(found, arguments, setting)
+    if found.path in SHELLS:
+        return _shell(command, arguments, rest)
+    if wrapper.text:
+        return _text(command, rest)
+    if wrapper.assignments:
+        rest = _without_assignments(rest)
+    if found.path == XARGS:
+        rest = _with_input(rest or (Word(text="echo"),), values.get("-I"), command)
+        command = replace(command, repeated=True)
+    if not rest:
+        raise RefusedError(f"{found.path} without a command is not allowed")
+    return [replace(command, argv=rest, assignments=(), redirections=())]
+
+
+def _check_values(found: Found, arguments: Arguments, setting: Setting) -> dict[str, str]:
+    """Check the values of a wrapper's own options; return them by name."""
+    values = {}
+    for option, value in (*found.given, *arguments.options):
+        if option.kind is not None and value is not None:
+            reason = check(option.kind, value, setting)
+            if reason:
+                raise RefusedError(f"{found.path} {option.names[0]}: {reason}")
+            values[option.names[0]] = value.text
+    return values
+
+
+def _split(wrapper: Wrapper, found: Found, setting: Setting) -> tuple[Arguments, tuple[Word, ...]]:
+    """Tell a wrapper's own options and arguments from the command that follows them."""
+    words, options, before = found.arguments, f"{wrapper.options} {found.shared}", wrapper.before.split()
+    read = read_arguments(words, options, harmless=setting.names_only, mixed=False)
+    given, own, rest = list(read.options), read.positionals[: len(before)], read.positionals[len(before) :]
+    for kind, word in assign_kinds(wrapper.before, own, harmless=setting.names_only):
+        reason = check(kind, word, setting)
+        if reason:
+            raise RefusedError(f"{found.path}: {reason}")
+    if wrapper.after_host and not read.dashed:
+        again = read_arguments(rest, options, harmless=setting.names_only, mixed=False)
+        given, rest = [*given, *again.options], again.positionals
+        if wrapper.dashes and not again.dashed:
+            raise RefusedError(f"{found.path}: write -- in front of the command")
+    return Arguments(tuple(given), own), rest
+
+
+def _text(command: SimpleCommand, words: tuple[Word, ...]) -> list[SimpleCommand]:
+    """Read the words as one text for another shell, or its standard input where there are none."""
+    if not words:
+        return _stdin(command)
+    if not all(word.constant for word in words):
+        raise RefusedError("what it runs is not known before it runs: write it out, in single quotes")
+    return _parsed(" ".join(word.text for word in words), command)
+
+
+def _shell(command: SimpleCommand, arguments: Arguments, words: tuple[Word, ...]) -> list[SimpleCommand]:
+    if "-c" not in arguments.names():
+        if words:
+            raise RefusedError("scripts are not judged: write their commands out")
+        return _stdin(command)
+    if len(words) != 1 or not words[0].constant:
+        raise RefusedError("after -c write the whole text in single quotes, and nothing behind it")
+    return _parsed(words[0].text, command)
+
+
+def _stdin(command: SimpleCommand) -> list[SimpleCommand]:
+    if command.stdin is None or not command.stdin.constant:
+        raise RefusedError("a shell without known commands is not allowed: write them after -c, in single quotes")
+    return _parsed(command.stdin.text, replace(command, stdin=None))
+
+
+def _parsed(text: str, command: SimpleCommand) -> list[SimpleCommand]:
+    parsed = parse(text)
+    if parsed.problem:
+        raise RefusedError(parsed.problem)
+    moves = any(word.text == "cd" for inner in parsed.commands for word in inner.argv)
+    return [
+        replace(
+            inner,
+            stdin=inner.stdin or command.stdin,
+            piped=inner.piped or command.piped,
+            repeated=inner.repeated or command.repeated,
+            cwd=inner.cwd or (None if moves else command.cwd),
+        )
+        for inner in parsed.commands
+    ]
+
+
+def _without_assignments(words: tuple[Word, ...]) -> tuple[Word, ...]:
+    while words and re.match(r"\w+=", words[0].text):
+        name, _, value = words[0].text.partition("=")
+        reason = refuse_variable(name, exported=True) or refuse_value(name, value)
+        if reason or not words[0].constant:
+            raise RefusedError(reason or f"{name} is not known before it runs: write it out")
+        words = words[1:]
+    return words
+
+
+def _with_input(words: tuple[Word, ...], mark: str | None, command: SimpleCommand) -> tuple[Word, ...]:
+    """Put in what xargs adds: words from its standard input, of which only their producer tells anything."""
+    unknown = Word(text="(input)", kind=WordKind.DYNAMIC, single=False, outputs=command.feeds)
+    if mark is None:
+        return (*words, unknown)
+    taken = []
+    for word in words:
+        if word.text == mark:
+            taken.append(replace(unknown, single=True))
+        elif mark in word.text:
+            taken.append(Word(text=word.text, kind=WordKind.DYNAMIC, prefix=word.text.split(mark, maxsplit=1)[0]))
+        else:
+            taken.append(word)
+    return tuple(taken)
+
+
+def _find(command: SimpleCommand, words: tuple[Word, ...], setting: Setting) -> list[SimpleCommand]:
+    """Check a find expression and return the commands after ``-exec``, with patterns for what it finds."""
+    if not all(word.constant for word in words):
+        raise RefusedError("find: quote its patterns, and write everything out")
+    texts = [word.text for word in words]
+    follows = bool(texts) and texts[0] in {"-L", "-H", "-P"} and texts.pop(0) == "-L"
+    start = next((i for i, text in enumerate(texts) if text.startswith(("-", "(", "!", ")", ","))), len(texts))
+    roots = texts[:start] or ["."]
+    for root in roots:
+        reason = check("listing", Word(text=root), setting)
+        if reason:
+            raise RefusedError(f"find: {reason}")
+    names, executed = _expression(texts[start:], setting)
+    if executed and follows:
+        raise RefusedError("find -L with -exec is not allowed: it could follow a link to anywhere")
+    patterns = [f"{root.rstrip('/')}/{ANY_DEPTH}/{name}" for root in roots for name in names]
+    return [
+        replace(
+            command,
+            argv=tuple(_found(text, pattern) for text in argv),
+            assignments=(),
+            redirections=(),
+            repeated=True,
+            cwd=None,
+        )
+        for argv in executed
+        for pattern in patterns
+    ]
+
+
+def _found(text: str, pattern: str) -> Word:
+    if text == "{}":
+        return Word(text=pattern, kind=WordKind.PATTERN, single=False)
+    if "{}" in text:
+        raise RefusedError("find -exec: {} must stand alone")
+    return Word(text=text)
+
+
+def _expression(texts: list[str], setting: Setting) -> tuple[list[str], list[list[str]]]:
+    """Return the file names that can be found, as patterns, and the commands that are run on them."""
+    names, executed, rest = ["*"], [], list(texts)
+    plain = not {"-o", "-or", "!", "-not", ",", "("} & set(texts)
+    while rest:
+        token = rest.pop(0)
+        if token in {"-exec", "-execdir"}:
+            ends = [i for i, text in enumerate(rest) if text == ";" or (text == "+" and rest[i - 1 : i] == ["{}"])]
+            if not ends or not ends[0]:
+                raise RefusedError("find -exec needs a command and a closing \\;")
+            executed.append(rest[: ends[0]])
+            rest = rest[ends[0] + 1 :]
+            continue
+        option = option_table(FIND_EXPRESSION).get(token)
+        if option is None or (option.kind and not rest):
+            raise RefusedError(f"find {token} is not allowed: find may only look")
+        value = rest.pop(0) if option.kind else ""
+        reason = check(option.kind, Word(text=value), setting) if option.kind else None
+        if reason:
+            raise RefusedError(f"find {token}: {reason}")
+        if token == "-name" and plain:  # noqa: S105 - an option of find
+            names = [value]
+    return names, executed

@@ -1,0 +1,278 @@
+"""Secrets out of lines and texts, the structure of JSON kept.
+
+A line is scanned once; without a hit it is returned as it came. A JSON line with a hit is taken apart into its
+string and number tokens: only the strings that held a secret are written anew, everything between the tokens
+(key order, spacing, numbers of any length) is copied. The mask is a barrier: no match reaches into or across
+it, and a text is gone over until nothing more is found, so redacting twice equals redacting once.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from bisect import bisect_right
+from itertools import accumulate
+from typing import TYPE_CHECKING, Final, Protocol
+
+import re2
+
+from claudeops.domain.redact.forms import pattern
+from claudeops.domain.redact.shapes import ESCAPED_LETTER, SHAPES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+MASK: Final = "[redacted]"
+SHORTEST: Final = 6
+"""Characters; a shorter value is too common a text to be taken out."""
+
+_MASK: Final = MASK.encode()
+_NOTHING_LEFT: Final = b'"[redacted]"'
+_MOST_PASSES: Final = 8  # two are the rule; a text that needs more is made to
+_MAX_MEMORY: Final = 64 << 20  # bytes that one expression and its state cache may take
+_MOST_CHARACTERS: Final = 50_000  # of all secrets together; more would make every start slow
+_PIECE: Final = 200  # characters; a longer secret is looked for in pieces, which also finds it cut off
+_MOST_EXPRESSION: Final = 250_000  # bytes; google-re2 gives up on a few times that, with noise on stderr
+_LONG_LINE: Final = re.compile(r"[A-Za-z0-9+/=_-]{24,}")
+_TOKEN: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|-?[0-9][0-9.eE+-]*', re.DOTALL)
+_ESCAPE: Final = re.compile(rb"\\(?:u[0-9a-fA-F]{4}|.)", re.DOTALL)
+_PADDING: Final = " \t\r\n\v\f\x00\ufeff"  # what a lenient reader of the line strips
+
+_Span = tuple[int, int]
+
+
+class _Match(Protocol):
+    def span(self, group: int = 0) -> _Span: ...
+
+
+class _Pattern(Protocol):
+    def search(self, text: bytes, pos: int = 0) -> _Match | None: ...
+
+    def finditer(self, text: bytes) -> Iterator[_Match]: ...
+
+
+class Redactor:
+    """Takes known secrets, in every form they may be written in, and shapes of secrets out of text.
+
+    Raises `ValueError` when the secrets are too long together to be looked for.
+    """
+
+    __slots__ = ("_ignored", "_known", "_triggers")
+
+    def __init__(self, secrets: Iterable[str]) -> None:
+        wanted, self._ignored = _sorted_out(secrets)
+        size = sum(len(secret) for secret in wanted)
+        if size > _MOST_CHARACTERS:
+            raise ValueError(
+                f"the secrets have {size} characters in all, {_MOST_CHARACTERS} can be redacted;"
+                " configure fewer or shorter ones"
+            )
+        known = _expressions(wanted)
+        shapes = b"|".join((*(shape.trigger for shape in SHAPES), ESCAPED_LETTER))
+        self._known = [_compiled(expression, longest=True) for expression in known]
+        self._triggers = [
+            _compiled(b"|".join(part)) for part in ([shapes, *known[:1]], *([more] for more in known[1:]))
+        ]
+
+    @property
+    def ignored(self) -> tuple[int, ...]:
+        """Lengths in characters of the secrets that are not looked for: too short, or part of the mask."""
+        return self._ignored
+
+    def line(self, raw: bytes) -> bytes:
+        """Return a whole line of any kind without its secrets; the same object when it holds none.
+
+        Valid JSON stays valid JSON. What is no JSON is redacted as text.
+        """
+        return _settled(raw, self._line_once) if self._triggered(raw) else raw
+
+    def lines(self, raw: Sequence[bytes]) -> list[bytes]:
+        """Return whole lines as `line` returns each of them; lines that arrive together are scanned in one go."""
+        redacted = list(raw)
+        for index in self._suspects(raw):
+            redacted[index] = self.line(raw[index])
+        return redacted
+
+    def text(self, text: str) -> str:
+        """Return a text without its secrets; the same object when it holds none. JSON goes through `line`."""
+        raw = text.encode("utf-8", "surrogatepass")
+        if not self._triggered(raw):
+            return text
+        redacted = _settled(raw, self._masked)
+        return text if redacted == raw else _decoded(redacted)
+
+    def _triggered(self, text: bytes) -> bool:
+        """Tell whether there may be a secret; the only scan that a text without one costs."""
+        return any(trigger.search(text) is not None for trigger in self._triggers)
+
+    def _suspects(self, lines: Sequence[bytes]) -> Iterator[int]:
+        """Yield which lines may hold a secret, in no order and perhaps more than once."""
+        text = b"\n".join(lines)
+        starts: list[int] = []
+        for trigger in self._triggers:
+            found = trigger.search(text)
+            while found is not None:
+                starts = starts or list(accumulate((len(line) + 1 for line in lines), initial=0))
+                following = bisect_right(starts, found.span()[0])
+                yield following - 1
+                # What begins in a line and goes on in the next one may hide what begins there: look there again.
+                found = trigger.search(text, starts[following]) if following < len(lines) else None
+
+    def _line_once(self, line: bytes) -> bytes:
+        if not _is_json(line):
+            return self._masked(line)
+        redacted = _TOKEN.sub(self._token, line)
+        if any(self._known_spans(part) for part in redacted.split(_MASK)):
+            # A secret that is made of JSON's own signs runs across tokens: nothing of the line can be kept.
+            return _NOTHING_LEFT + line[len(line.rstrip(b"\r\n")) :]
+        return redacted
+
+    def _token(self, match: re.Match[bytes]) -> bytes:
+        token = match[0]
+        if not self._triggered(token):
+            return token
+        if not token.startswith(b'"'):
+            return token if self._masked(token) == token else _NOTHING_LEFT
+        raw = _decoded_token(token).encode("utf-8", "surrogatepass")
+        masked = self._masked(raw)
+        inside = token[1:-1] if masked == raw else _encoded(_decoded(masked))
+        return b'"' + self._masked_escaped(inside) + b'"'
+
+    def _masked(self, text: bytes) -> bytes:
+        """Go over a text once."""
+        return _MASK.join(_cut_out(part, self._spans(part)) for part in text.split(_MASK))
+
+    def _masked_escaped(self, text: bytes) -> bytes:
+        """Go once over what stands between a JSON string's quotes, as it is written; escapes stay whole."""
+        return _MASK.join(_cut_out(part, _widened(part, self._known_spans(part))) for part in text.split(_MASK))
+
+    def _spans(self, text: bytes) -> list[_Span]:
+        """Return where secrets stand, in no order and perhaps overlapping."""
+        if not self._triggered(text):
+            return []
+        shapes = _SHAPES if _ANY_SHAPE.search(text) else ()
+        return self._known_spans(text) + [match.span(1) for shape in shapes for match in shape.finditer(text)]
+
+    def _known_spans(self, text: bytes) -> list[_Span]:
+        """Return where known secrets stand: from each place the longest, overlapping ones too."""
+        spans: list[_Span] = []
+        for known in self._known:
+            found = known.search(text)
+            while found is not None:
+                spans.append(found.span())
+                found = known.search(text, found.span()[0] + 1)
+        return spans
+
+
+def _sorted_out(secrets: Iterable[str]) -> tuple[list[str], tuple[int, ...]]:
+    """Return what is looked for, longest first, and the lengths of what is not."""
+    wanted: set[str] = set()
+    ignored: set[str] = set()
+    values = list(secrets)
+    unix = [value.replace("\r\n", "\n") for value in values]  # base64 tells line ends apart, people do not
+    for value in (*values, *unix):
+        secret = value.strip()
+        barrier = secret in MASK or MASK in secret
+        (ignored if len(secret) < SHORTEST or barrier else wanted).add(secret)
+        if "\n" in secret:  # a key file is also shown in parts: its long lines count by themselves
+            wanted.update(line for line in secret.split("\n") if _LONG_LINE.fullmatch(line))
+    ignored.discard("")
+    return sorted(wanted, key=lambda secret: (-len(secret), secret)), tuple(sorted(map(len, ignored)))
+
+
+def _expressions(secrets: Iterable[str]) -> list[bytes]:
+    """Return the expressions that find the secrets: one, or several where one would grow too large."""
+    groups: list[list[bytes]] = []
+    room = 0
+    for secret in secrets:
+        for start in range(0, max(len(secret) - SHORTEST, 1), _PIECE):
+            rest = len(secret) - start
+            form = pattern(secret[start : start + (_PIECE if rest >= _PIECE + SHORTEST else rest)])
+            if len(form) > room:
+                groups.append([])
+                room = _MOST_EXPRESSION
+            groups[-1].append(form)
+            room -= len(form)
+    return [b"|".join(group) for group in groups]
+
+
+def _compiled(expression: bytes, *, longest: bool = False) -> _Pattern:
+    options = re2.Options()
+    options.encoding = re2.Options.Encoding.LATIN1
+    options.max_mem = _MAX_MEMORY
+    options.log_errors = False  # they would go to stderr, with the expression in them
+    options.longest_match = longest
+    try:
+        compiled: _Pattern = re2.compile(expression, options)
+    except re2.error:  # its text quotes the expression, and with it a secret
+        raise ValueError("the secrets make an expression that google-re2 refuses") from None
+    return compiled
+
+
+_ANY_SHAPE: Final = _compiled(b"|".join(shape.trigger for shape in SHAPES))
+_SHAPES: Final = tuple(_compiled(shape.secret) for shape in SHAPES)
+
+
+def _settled(text: bytes, once: Callable[[bytes], bytes]) -> bytes:
+    """Repeat until nothing changes: what is taken out gives its neighbours a new beginning."""
+    for _ in range(_MOST_PASSES):
+        redacted = once(text)
+        if redacted == text:
+            return text
+        text = redacted
+    return _NOTHING_LEFT
+
+
+def _cut_out(text: bytes, spans: Sequence[_Span]) -> bytes:
+    """Put one mask in the place of spans that overlap or touch."""
+    if not spans:
+        return text
+    parts = [b""]
+    done = 0
+    for start, end in sorted(spans):
+        if start > done or len(parts) == 1:
+            parts[-1] += text[done:start]
+            parts.append(b"")
+        done = max(done, end)
+    parts[-1] = text[done:]
+    return _MASK.join(parts)
+
+
+def _widened(text: bytes, spans: Sequence[_Span]) -> list[_Span]:
+    """Return the spans with the escape sequences that they cut into."""
+    if not spans:
+        return []
+    inside = {
+        position: match.span() for match in _ESCAPE.finditer(text) for position in range(match.start() + 1, match.end())
+    }
+    edges = {edge for span in spans for edge in span}
+    return [*spans, *(inside[edge] for edge in edges if edge in inside)]
+
+
+def _is_json(line: bytes) -> bool:
+    text = line.decode("utf-8", "surrogateescape").strip(_PADDING)
+    try:
+        json.loads(text, strict=False, parse_int=len, parse_float=len)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _decoded_token(token: bytes) -> str:
+    value = json.loads(token.decode("utf-8", "surrogateescape"), strict=False)
+    return value if isinstance(value, str) else ""
+
+
+def _encoded(text: str) -> bytes:
+    """Return what stands between the quotes of a JSON string."""
+    try:
+        return json.dumps(text, ensure_ascii=False).encode()[1:-1]
+    except UnicodeEncodeError:  # half of a surrogate pair can only be written as an escape
+        return json.dumps(text).encode()[1:-1]
+
+
+def _decoded(text: bytes) -> str:
+    try:
+        return text.decode("utf-8", "surrogatepass")
+    except UnicodeDecodeError:  # a secret with a byte that is no UTF-8 was cut out of a character
+        return text.decode("utf-8", "replace")

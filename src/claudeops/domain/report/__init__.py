@@ -1,0 +1,1 @@
+"""What a session concluded: found in its transcript, validated, turned into values."""

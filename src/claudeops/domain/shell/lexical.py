@@ -1,0 +1,235 @@
+"""Check that a syntax tree says what bash would read.
+
+tree-sitter-bash is written for editors: it guesses on, and where it guesses differently from bash a command could
+hide. So a tree counts only when its leaves are whole tokens of bash's own lexical grammar (bash(1), "QUOTING",
+"SHELL GRAMMAR", "REDIRECTION"), with nothing but blanks between them. Everything else is refused: the model can
+write it more plainly.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final
+
+from claudeops.domain.shell.values import UnclearError
+
+if TYPE_CHECKING:
+    from tree_sitter import Node
+
+LONGEST_COMMAND: Final = 16_384  # characters
+DEEPEST_TREE: Final = 60  # levels
+
+_EXPANSION = rb"\$(?=[\w({\[@*#?$!-])"  # a dollar sign that bash would expand
+_BLANKS: Final = re.compile(rb"(?:[ \t\n]|\\\n)*")
+_SEPARATED: Final = re.compile(rb"(?:\\\n)*[ \t\n](?:[ \t\n]|\\\n)*")
+_SAME_LINE: Final = re.compile(rb"(?:[ \t]|\\\n)*")
+_NOTHING: Final = re.compile(rb"")
+_IN_QUOTES: Final = re.compile(rb"(?:[^\"\\`$]|\\.|(?!" + _EXPANSION + rb")\$)*", re.DOTALL)
+_IN_HEREDOC: Final = re.compile(rb"(?:[^\\`$]|\\[^\n]|(?!" + _EXPANSION + rb")\$)*", re.DOTALL)
+_UNQUOTED = rb"(?:[^\s\\'\"`$|&;()<>]|\\[^\n]|(?!\$['\"])(?!" + _EXPANSION + rb")\$)+"
+_TOKENS: Final = {
+    "word": re.compile(_UNQUOTED),
+    "number": re.compile(rb"-?\w+"),
+    "test_operator": re.compile(rb"-[A-Za-z]+"),
+    "variable_name": re.compile(rb"[A-Za-z_]\w*|\d+"),
+    "special_variable_name": re.compile(rb"[?#$!@*0_-]"),
+    "file_descriptor": re.compile(rb"\d+"),
+    "raw_string": re.compile(rb"'[^']*'", re.DOTALL),
+    "ansi_c_string": re.compile(rb"\$'(?:[^'\\]|\\.)*'", re.DOTALL),
+    "comment": re.compile(rb"#[^\n]*"),
+    "extglob_pattern": re.compile(rb"[\w*?./:=,@%+\[\]-]+"),
+    "regex": re.compile(rb"(?:[^\s\\'\"`;&<>$]|\\[^\n]|(?!" + _EXPANSION + rb")\$)+"),
+}
+_WORDS: Final = frozenset(
+    {"word", "number", "string", "raw_string", "ansi_c_string", "concatenation", "simple_expansion", "expansion"}
+    | {"command_substitution", "process_substitution", "arithmetic_expansion", "brace_expression", "command_name"}
+    | {"translated_string", "$", "variable_assignment", "regex", "extglob_pattern", "test_operator"}
+)
+_AFTER_REDIRECTION: Final = frozenset({"file_redirect", "herestring_redirect"})
+_ONE_LINE: Final = frozenset(
+    {"command", "file_redirect", "herestring_redirect", "variable_assignments", "for_statement"}
+)
+_NO_GAP: Final = frozenset(
+    {"concatenation", "simple_expansion", "expansion", "variable_assignment", "subscript", "brace_expression"}
+)
+_KEYWORDS: Final = frozenset(
+    {"if", "then", "elif", "else", "fi", "case", "esac", "for", "while", "until", "do", "done", "in", "function"}
+    | {"!", "{", "}", "[", "]", "[[", "]]"}
+)
+_WORD_ENDS: Final = b" \t\n;&|()<>"
+_DELIMITER: Final = re.compile(rb"""'([\w.-]+)'|"([\w.-]+)"|(\\?)([\w.-]+)""")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HereDocument:
+    """Where a here-document's text stands in the source, in bytes."""
+
+    start: int
+    end: int
+    quoted: bool  # the delimiter was quoted: nothing in the text is expanded
+    tabs_stripped: bool  # ``<<-``
+
+
+def check_source(text: str) -> bytes:
+    """Return the text as the bytes to parse; raises `UnclearError` for characters that hide or confuse."""
+    if len(text) > LONGEST_COMMAND:
+        raise UnclearError(f"the command is longer than {LONGEST_COMMAND} characters: split it")
+    for character in text:
+        if character not in " \n\t" and unicodedata.category(character) in {"Cc", "Cf", "Cs", "Zl", "Zp", "Zs"}:
+            raise UnclearError(f"the command holds the invisible character U+{ord(character):04X}: leave it out")
+    return text.encode()
+
+
+def check_tree(root: Node, source: bytes) -> None:
+    """Raise `UnclearError` unless every token of the tree is one that bash would read the same way."""
+    if root.has_error:
+        raise UnclearError("the command cannot be parsed: write it in plain bash, one step a call")
+    if not _BLANKS.fullmatch(source[: root.start_byte]) or not _BLANKS.fullmatch(source[root.end_byte :]):
+        raise UnclearError("the command cannot be parsed to its end: write it in plain bash")
+    _check(root, source, 0, indented=False)
+
+
+def here_document(node: Node, source: bytes) -> HereDocument:
+    """Return where the text of a ``heredoc_redirect`` stands.
+
+    Raises `UnclearError` unless the text begins on the next line and ends where bash ends it.
+    """
+    opening = next((child for child in node.children if child.type == "heredoc_start"), node)
+    closing = node.children[-1]
+    delimiter = _DELIMITER.fullmatch(source[opening.start_byte : opening.end_byte])
+    newline = source.find(b"\n", opening.end_byte)
+    if delimiter is None or closing.type != "heredoc_end" or newline < 0:
+        raise unclear(node, source)
+    strip = b"\t" if node.children[0].type == "<<-" else b""
+    last = source.rfind(b"\n", 0, closing.end_byte) + 1
+    lines = [line.lstrip(strip) if strip else line for line in source[newline + 1 :].split(b"\n")]
+    word = delimiter[1] or delimiter[2] or delimiter[4]
+    first = lines.index(word) if word in lines else -1
+    if (
+        first != source.count(b"\n", newline + 1, last)
+        or source.count(b"<<", source.rfind(b"\n", 0, newline) + 1, newline) != 1
+    ):
+        raise unclear(node, source)
+    return HereDocument(
+        start=newline + 1, end=last, quoted=not delimiter[4] or bool(delimiter[3]), tabs_stripped=bool(strip)
+    )
+
+
+def literal_spans(node: Node, start: int, end: int, source: bytes) -> list[tuple[int, int]]:
+    """Return the byte ranges between ``start`` and ``end`` that no expansion among the node's children covers."""
+    spans = []
+    for child in expansions(node):
+        text = source[child.start_byte : child.end_byte]
+        spans.append((start, child.start_byte + len(text) - len(text.lstrip(b" \t\n"))))
+        start = child.end_byte
+    return [*spans, (start, end)]
+
+
+def expansions(node: Node) -> list[Node]:
+    """Return the expansions among a quoted text's children; the parser counts blanks before them as theirs."""
+    return [
+        child for child in node.children if child.is_named and child.type not in {"string_content", "heredoc_content"}
+    ]
+
+
+def unclear(node: Node, source: bytes) -> UnclearError:
+    """Return the refusal of a piece of source that bash may read differently."""
+    shown = source[node.start_byte : node.end_byte].decode(errors="replace").strip()[:40]
+    return UnclearError(f"near {shown!r} the command can be read in two ways: quote it, or write it more plainly")
+
+
+def _check(node: Node, source: bytes, depth: int, *, indented: bool) -> None:
+    if depth > DEEPEST_TREE:
+        raise UnclearError("the command is nested too deeply: split it")
+    if node.is_missing or (not indented and source[node.start_byte : node.start_byte + 1] in (b" ", b"\t")):
+        raise unclear(node, source)
+    if node.type == "string":
+        _check_literals(node, (node.start_byte + 1, node.end_byte - 1), source, _IN_QUOTES)
+        for child in expansions(node):
+            _check(child, source, depth + 1, indented=True)
+    elif node.type == "heredoc_redirect":
+        _check_heredoc(node, source, depth)
+    elif node.child_count == 0:
+        _check_leaf(node, source)
+    else:
+        _check_children(node, source, depth, indented=indented)
+
+
+def _check_literals(node: Node, span: tuple[int, int], source: bytes, allowed: re.Pattern[bytes]) -> None:
+    for start, end in literal_spans(node, *span, source):
+        if not allowed.fullmatch(source[start:end]):
+            raise unclear(node, source)
+
+
+def _check_heredoc(node: Node, source: bytes, depth: int) -> None:
+    text = here_document(node, source)
+    for child in node.children:
+        if child.type == "heredoc_body" and not text.quoted:
+            _check_literals(child, (text.start, text.end), source, _IN_HEREDOC)
+            for expansion in expansions(child):
+                _check(expansion, source, depth + 1, indented=True)
+        elif child.type not in {"heredoc_body", "heredoc_start", "heredoc_end"}:
+            if child.end_byte >= text.start:
+                raise unclear(node, source)
+            _check(child, source, depth + 1, indented=False)
+    same_line = [child for child in node.children if child.end_byte < text.start]
+    gaps = [source[before.end_byte : after.start_byte] for before, after in pairwise(same_line)]
+    if not all(_SAME_LINE.fullmatch(gap) for gap in [*gaps, source[same_line[-1].end_byte : text.start - 1]]):
+        raise unclear(node, source)
+
+
+def _check_leaf(node: Node, source: bytes) -> None:
+    text = source[node.start_byte : node.end_byte]
+    token = _TOKENS.get(node.type)
+    keyword = node.type in _KEYWORDS and node.parent is not None and node.parent.type not in _NO_GAP
+    if keyword and not (_begins_word(node, source) and source[node.end_byte : node.end_byte + 1] in _WORD_ENDS):
+        raise unclear(node, source)
+    if token is None:  # operators and keywords name themselves
+        translated = node.type == "$" and source[node.end_byte : node.end_byte + 1] in (b'"', b"'")  # ``$"…"``
+        if node.is_named or translated or text.strip(b" \t").decode() not in (node.type, ""):
+            raise unclear(node, source)
+    elif not token.fullmatch(text) or not _stands_alone(node, text, source):
+        raise unclear(node, source)
+
+
+def _stands_alone(node: Node, text: bytes, source: bytes) -> bool:
+    """Whether what is next to a comment, descriptor or number leaves it one to bash as well."""
+    begins = _begins_word(node, source)
+    if node.type == "comment":  # after the ``)`` of an array it would be a part of the word
+        return begins and source[node.start_byte - 1 : node.start_byte] not in (b"(", b")")
+    if node.type == "file_descriptor":
+        return begins
+    if text.isdigit() and source[node.end_byte : node.end_byte + 1] in (b"<", b">"):
+        return False
+    return not (begins and text.startswith(b"#"))
+
+
+def _begins_word(node: Node, source: bytes) -> bool:
+    """Whether a token of bash begins here: only there ``#`` is a comment and a number a file descriptor."""
+    at = node.start_byte
+    return at == 0 or (source[at - 1 : at] in _WORD_ENDS and source[max(at - 2, 0) : at - 1] != b"\\")
+
+
+def _check_children(node: Node, source: bytes, depth: int, *, indented: bool) -> None:
+    first, last = node.children[0], node.children[-1]
+    edges = source[node.start_byte : first.start_byte], source[last.end_byte : node.end_byte]
+    if not all(_BLANKS.fullmatch(edge) for edge in edges):
+        raise unclear(node, source)
+    for index, child in enumerate(node.children):
+        _check(child, source, depth + 1, indented=indented and index == 0)
+    for before, after in pairwise(node.children):
+        gap = source[before.end_byte : after.start_byte]
+        if not gap and after.type in _AFTER_REDIRECTION and source[before.end_byte - 1 : before.end_byte] == b"}":
+            raise unclear(after, source)  # ``{name}>path`` is no argument but a place for the descriptor
+        allowed = _BLANKS
+        if node.type in _NO_GAP:
+            allowed = _NOTHING
+        elif (before.type in _WORDS or before.type in _AFTER_REDIRECTION) and after.type in _WORDS:
+            allowed = _SEPARATED
+        if not allowed.fullmatch(gap) or (
+            node.type in _ONE_LINE and not _SAME_LINE.fullmatch(gap) and after.type != "do_group"
+        ):
+            raise unclear(after, source)

@@ -1,0 +1,91 @@
+"""Redirections, here-documents and here-strings of one command."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from claudeops.domain.shell.lexical import here_document, unclear
+from claudeops.domain.shell.values import DYNAMIC_STDIN, Redirection, Word
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from tree_sitter import Node
+
+    from claudeops.domain.shell.words import Bindings, WordReader
+
+_OPERATORS: Final = frozenset({"<", ">", ">>", ">|", "&>", "&>>", "<&", ">&", "<&-", ">&-"})
+
+
+@dataclass(slots=True)
+class Redirected:
+    """What stands around a command: its redirections, and what the parser hangs below them."""
+
+    files: tuple[Redirection, ...] = ()
+    arguments: tuple[Word, ...] = ()  # words after a redirection are still the command's
+    stdin: Word | None = None
+    piped: list[Node] = field(default_factory=list)  # ``cat <<EOF | …``
+    following: list[Node] = field(default_factory=list)  # ``cat <<EOF && …``
+
+
+class RedirectionReader:
+    """Reads redirection nodes of one source text."""
+
+    def __init__(self, source: bytes, words: WordReader) -> None:
+        self._source = source
+        self._words = words
+
+    def read(self, nodes: Iterable[Node], bindings: Bindings) -> Redirected:
+        """Return what the nodes say together; raises `UnclearError` where bash may read something else."""
+        found = Redirected()
+        for node in nodes:
+            match node.type:
+                case "file_redirect":
+                    self._file(node, bindings, found)
+                case "herestring_redirect":
+                    found.stdin = self._words.value(node.children[-1], bindings)
+                case "heredoc_redirect":
+                    self._document(node, bindings, found)
+                case _:
+                    raise unclear(node, self._source)
+        return found
+
+    def _file(self, node: Node, bindings: Bindings, found: Redirected) -> None:
+        parts = [child for child in node.children if child.type != "file_descriptor"]
+        operator = self._source[parts[0].start_byte : parts[0].end_byte].decode().strip()
+        targets = parts[1:]
+        if operator not in _OPERATORS or bool(targets) == operator.endswith("-"):
+            raise unclear(node, self._source)
+        words = [self._words.words(target, bindings) for target in targets[:1]]
+        if any(len(word) != 1 for word in words):
+            raise unclear(node, self._source)
+        found.files = (*found.files, Redirection(operator=operator, target=words[0][0] if words else None))
+        found.arguments = (
+            *found.arguments,
+            *(word for target in targets[1:] for word in self._words.words(target, bindings)),
+        )
+
+    def _document(self, node: Node, bindings: Bindings, found: Redirected) -> None:
+        text = here_document(node, self._source)
+        body = next((child for child in node.children if child.type == "heredoc_body"), None)
+        raw = self._source[text.start : text.end].decode()
+        if text.quoted:
+            found.stdin = Word(text=re.sub(r"(?m)^\t+", "", raw) if text.tabs_stripped else raw)
+        else:
+            found.stdin = self._words.document(body, text.start, text.end, bindings)
+            if text.tabs_stripped:
+                found.stdin = DYNAMIC_STDIN
+        for child in node.children:
+            match child.type:
+                case "<<" | "<<-" | "heredoc_start" | "heredoc_body" | "heredoc_end" | "&&" | "||":
+                    continue
+                case "file_redirect":
+                    self._file(child, bindings, found)
+                case "pipeline":
+                    found.piped += [part for part in child.children if part.type not in {"|", "|&"}]
+                case "command" | "list" | "redirected_statement" | "test_command" | "compound_statement":
+                    found.following.append(child)
+                case _:
+                    raise unclear(child, self._source)

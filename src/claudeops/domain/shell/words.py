@@ -1,0 +1,342 @@
+"""The words of a command: quotes off, braces out, known variables in, everything else marked as dynamic.
+
+Follows bash(1), "EXPANSION". What is not known before the shell runs stays a dynamic word; what could change the
+meaning of the words around it is refused.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field, replace
+from itertools import pairwise, product
+from typing import TYPE_CHECKING, Final
+
+from claudeops.domain.shell.lexical import expansions, literal_spans, unclear
+from claudeops.domain.shell.values import SimpleCommand, UnclearError, Word, WordKind
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tree_sitter import Node
+
+MOST_WORDS: Final = 128  # that one brace expression may become
+
+_SAFE_VARIABLES: Final = frozenset(
+    [
+        "?",
+        "#",
+        "$",
+        "!",
+        "-",
+        "0",
+        "HOSTNAME",
+        "USER",
+        "LOGNAME",
+        "UID",
+        "EUID",
+        "HOME",
+        "PWD",
+        "OLDPWD",
+        "RANDOM",
+        "SECONDS",
+        "EPOCHSECONDS",
+        "LINENO",
+        "BASH_VERSION",
+    ]
+)
+_SAFE_OPERATORS: Final = frozenset({"#", "##", "%", "%%", "/", "//", ":-", "-", ":+", "+", "^^", ",,", "^", ","})
+_PLAIN_NODES: Final = frozenset(
+    {"word", "number", "brace_expression", "test_operator", "$", "extglob_pattern", "regex"}
+)
+_GROUPING_NODES: Final = frozenset({"concatenation", "command_name"})
+_HIDDEN: Final = "\0"  # stands for a quoted character in a mask
+_BRACES: Final = re.compile(r"([^{}]*)\{([^{}]*)\}([^{}]*)")
+_RANGE: Final = re.compile(r"(0|-?[1-9]\d{0,3})\.\.(0|-?[1-9]\d{0,3})")
+_TILDE: Final = re.compile(r"(?:^|[=:])~")
+_ANSI_C: Final = re.compile(r"\\(?:x([0-9A-Fa-f]{1,2})|([0-7]{1,3})|([abefnrtv\\'\"?E])|(.))", re.DOTALL)
+_ANSI_C_NAMES: Final = dict(zip("abefnrtv\\'\"?E", "\a\b\x1b\f\n\r\t\v\\'\"?\x1b", strict=True))
+
+
+@dataclass(slots=True)
+class Bindings:
+    """What is known of the shell's variables at one point of a command; an unknown value is a dynamic word."""
+
+    names: dict[str, tuple[Word, ...]] = field(default_factory=dict)
+    cwd: str | None = None
+
+    def copy(self) -> Bindings:
+        """Return bindings whose changes stay apart from these."""
+        return Bindings(names=dict(self.names), cwd=self.cwd)
+
+
+@dataclass(frozen=True, slots=True)
+class _Text:
+    """Literal text; ``mask`` has the same length, with `_HIDDEN` where a character was quoted."""
+
+    text: str
+    mask: str
+
+    def __add__(self, other: _Text) -> _Text:
+        return _Text(self.text + other.text, self.mask + other.mask)
+
+    def __getitem__(self, part: slice) -> _Text:
+        return _Text(self.text[part], self.mask[part])
+
+
+@dataclass(frozen=True, slots=True)
+class _Hole:
+    """An expansion: the words it stands for when it is alone, and whether it was quoted."""
+
+    words: tuple[Word, ...]
+    quoted: bool
+
+
+_Piece = _Text | _Hole
+
+
+def quoted_text(text: str) -> _Text:
+    """Return text in which no character has a meaning to the shell."""
+    return _Text(text, _HIDDEN * len(text))
+
+
+class WordReader:
+    """Turns word nodes into words; ``substitute`` walks the commands of a substitution and returns them."""
+
+    def __init__(self, source: bytes, substitute: Callable[[Node, Bindings], tuple[SimpleCommand, ...]]) -> None:
+        self._source = source
+        self._substitute = substitute
+
+    def words(self, node: Node, bindings: Bindings) -> list[Word]:
+        """Return the arguments that a word becomes: usually one; none or several by expansion."""
+        pieces = self._pieces(node, bindings)
+        if any(isinstance(piece, _Hole) for piece in pieces):
+            return self._with_holes(pieces, node)
+        literal = _joined(pieces)
+        return [_word(text) for text in _unbraced(literal, node, self._source)]
+
+    def value(self, node: Node | None, bindings: Bindings) -> Word:
+        """Return what an assignment stores, or the text of a here-string: no splitting, no globs, no braces."""
+        if node is None:
+            return Word(text="")
+        pieces = self._pieces(node, bindings, quoted=True)
+        if any(isinstance(piece, _Hole) for piece in pieces):
+            words = self._with_holes(pieces, node)
+            known = len(words) == 1 and (len(pieces) == 1 or words[0].kind is not WordKind.PATTERN)
+            return words[0] if known else Word(text=self._shown(node), kind=WordKind.DYNAMIC)
+        literal = _joined(pieces)
+        if _TILDE.search(literal.mask):
+            return Word(text=literal.text, kind=WordKind.DYNAMIC)
+        return Word(text=literal.text)
+
+    def document(self, node: Node | None, start: int, end: int, bindings: Bindings) -> Word:
+        """Return the text of an unquoted here-document."""
+        if node is None or not expansions(node):
+            return Word(text=_unescape(self._source[start:end].decode(), "$`\\"))
+        holes = [piece for child in expansions(node) for piece in self._pieces(child, bindings, quoted=True)]
+        spans = literal_spans(node, start, end, self._source)
+        texts = [_unescape(self._source[a:b].decode(), "$`\\") for a, b in spans]
+        if all(isinstance(hole, _Text) for hole in holes) and len(holes) == len(texts) - 1:
+            known = [hole.text for hole in holes if isinstance(hole, _Text)]
+            return Word(text=texts[0] + "".join(a + b for a, b in zip(known, texts[1:], strict=True)))
+        return Word(text=self._shown(node), kind=WordKind.DYNAMIC)
+
+    def _shown(self, node: Node) -> str:
+        return self._source[node.start_byte : node.end_byte].decode().lstrip(" \t")
+
+    def _pieces(self, node: Node, bindings: Bindings, *, quoted: bool = False) -> list[_Piece]:
+        text = self._shown(node)
+        if node.type in _PLAIN_NODES:
+            return [_unquoted(text)]
+        if node.type in _GROUPING_NODES:
+            return [piece for child in node.children for piece in self._pieces(child, bindings, quoted=quoted)]
+        match node.type:
+            case "raw_string":
+                return [quoted_text(text[1:-1])]
+            case "ansi_c_string":
+                return [quoted_text(_ansi_c(text[2:-1], node, self._source))]
+            case "string":
+                return self._string(node, bindings)
+        return [self._expansion(node, bindings, quoted=quoted)]
+
+    def _expansion(self, node: Node, bindings: Bindings, *, quoted: bool) -> _Piece:
+        text = self._shown(node)
+        match node.type:
+            case "simple_expansion":
+                piece = self._variable(text[1:], bindings, quoted=quoted)
+            case "expansion":
+                piece = self._parameter(node, bindings, quoted=quoted)
+            case "command_substitution":
+                outputs = self._substitute(node, bindings)
+                piece = _Hole((Word(text=text, kind=WordKind.DYNAMIC, single=quoted, outputs=outputs),), quoted)
+            case "process_substitution" if node.parent is None or node.parent.type != "concatenation":
+                self._substitute(node, bindings)
+                piece = quoted_text("/dev/fd/63")
+            case "arithmetic_expansion":
+                self._arithmetic(node, bindings)
+                piece = _Hole((Word(text=text, kind=WordKind.DYNAMIC),), quoted=True)
+            case _:
+                raise unclear(node, self._source)
+        return piece
+
+    def _string(self, node: Node, bindings: Bindings) -> list[_Piece]:
+        spans = literal_spans(node, node.start_byte + 1, node.end_byte - 1, self._source)
+        texts = [quoted_text(_unescape(self._source[a:b].decode(), '$`"\\')) for a, b in spans]
+        inner = [self._pieces(child, bindings, quoted=True) for child in expansions(node)]
+        pieces: list[_Piece] = [texts[0]]
+        for held, text in zip(inner, texts[1:], strict=True):
+            pieces += [*held, text]
+        return [piece for piece in pieces if not isinstance(piece, _Text) or piece.text] or [quoted_text("")]
+
+    def _variable(self, name: str, bindings: Bindings, *, quoted: bool) -> _Piece:
+        values = bindings.names.get(name)
+        if values is None:
+            if name not in _SAFE_VARIABLES:
+                raise UnclearError(f"${name} is not set in this command: write its value out")
+            return _Hole((Word(text=f"${name}", kind=WordKind.DYNAMIC, single=quoted),), quoted)
+        if len(values) == 1 and values[0].constant and quoted:
+            return quoted_text(values[0].text)
+        if quoted:
+            return _Hole(values, quoted)
+        return _Hole(tuple(part for value in values for part in _split(value)), quoted)
+
+    def _parameter(self, node: Node, bindings: Bindings, *, quoted: bool) -> _Piece:
+        """Read ``${…}``: a plain name, all of an array, or a trimmed value that stays dynamic."""
+        inner = node.children[1:-1]
+        if len(inner) == 1 and inner[0].type in {"variable_name", "special_variable_name"}:
+            return self._variable(self._shown(inner[0]), bindings, quoted=quoted)
+        if len(inner) == 1 and re.fullmatch(r"\w+\[@\]", self._shown(inner[0])) and quoted:
+            return _Hole(self._array(self._shown(inner[0])[:-3], bindings), quoted=True)
+        names = [child for child in inner if child.type == "variable_name"]
+        others = [child for child in inner if child.is_named and child.type != "variable_name"]
+        operators = {self._shown(child) for child in inner if not child.is_named}
+        if (
+            len(names) != 1
+            or not operators <= _SAFE_OPERATORS
+            or any(o.type not in {"word", "regex", "number"} for o in others)
+        ):
+            raise unclear(node, self._source)
+        self._variable(self._shown(names[0]), bindings, quoted=quoted)
+        return _Hole((Word(text=self._shown(node), kind=WordKind.DYNAMIC, single=quoted),), quoted)
+
+    def _array(self, name: str, bindings: Bindings) -> tuple[Word, ...]:
+        values = bindings.names.get(name)
+        if values is None:
+            raise UnclearError(f"${{{name}[@]}} is not set in this command: write its values out")
+        return values
+
+    def _arithmetic(self, node: Node, bindings: Bindings) -> None:
+        """Refuse arithmetic over anything but numbers: bash would evaluate text as code (``a[$(…)]``)."""
+        for child in node.children:
+            if child.child_count:
+                self._arithmetic(child, bindings)
+            elif child.type in {"variable_name", "word", "special_variable_name"}:
+                value = bindings.names.get(self._shown(child), ())
+                if len(value) != 1 or not value[0].constant or not re.fullmatch(r"\d+", value[0].text):
+                    raise UnclearError(f"arithmetic over {self._shown(child)!r} is not allowed: write the number out")
+            elif child.is_named and child.type != "number":
+                raise unclear(child, self._source)
+
+    def _with_holes(self, pieces: list[_Piece], node: Node) -> list[Word]:
+        if len(pieces) == 1 and isinstance(pieces[0], _Hole):
+            return list(pieces[0].words)
+        if any("{" in piece.mask for piece in pieces if isinstance(piece, _Text)):
+            raise unclear(node, self._source)  # braces are expanded before variables: $x{a,b} is $xa $xb
+        plain = [_flat(piece) for piece in pieces]
+        known = [piece for piece in plain if isinstance(piece, _Text)]
+        if len(known) == len(plain):
+            return [_word(text) for text in _unbraced(_joined(known), node, self._source)]
+        prefix = next((i for i, piece in enumerate(plain) if not isinstance(piece, _Text)), 0)
+        start = _joined(known[:prefix])
+        if any(re.search(r"[*?\[]", piece.mask) for piece in known) or _TILDE.search(start.mask):
+            raise UnclearError(f"{self._shown(node)!r} mixes a pattern with a value that is not known: write it out")
+        single = all(piece.quoted for piece in plain if isinstance(piece, _Hole))
+        return [Word(text=self._shown(node), kind=WordKind.DYNAMIC, single=single, prefix=start.text)]
+
+
+def _flat(piece: _Piece) -> _Piece:
+    """Turn an expansion that is one known text into that text."""
+    if isinstance(piece, _Hole) and not piece.words:
+        return quoted_text("")
+    if isinstance(piece, _Hole) and len(piece.words) == 1 and piece.words[0].constant:
+        return quoted_text(piece.words[0].text)
+    return piece
+
+
+def _joined(pieces: list[_Piece] | list[_Text]) -> _Text:
+    text = _Text("", "")
+    for piece in pieces:
+        if isinstance(piece, _Text):
+            text += piece
+    return text
+
+
+def _unquoted(text: str) -> _Text:
+    """Take the backslashes off an unquoted word; what they stood before is quoted."""
+    out = _Text("", "")
+    for match in re.finditer(r"\\(.)|([^\\]+)", text, re.DOTALL):
+        out += quoted_text(match[1]) if match[1] else _Text(match[2], match[2])
+    return out
+
+
+def _unescape(text: str, escapable: str) -> str:
+    return re.sub(r"\\(\n|[" + re.escape(escapable) + "])", lambda m: "" if m[1] == "\n" else m[1], text)
+
+
+def _ansi_c(text: str, node: Node, source: bytes) -> str:
+    def replaced(match: re.Match[str]) -> str:
+        if match[4] is not None:
+            raise unclear(node, source)
+        if match[3] is not None:
+            return _ANSI_C_NAMES[match[3]]
+        code = int(match[1], 16) if match[1] else int(match[2], 8) % 256
+        if not 0 < code < 128:  # noqa: PLR2004 - bash ends the string at a NUL and writes raw bytes above ASCII
+            raise unclear(node, source)
+        return chr(code)
+
+    return _ANSI_C.sub(replaced, text)
+
+
+def _unbraced(literal: _Text, node: Node, source: bytes) -> list[_Text]:
+    """Expand one pair of braces (bash(1), "Brace Expansion"); more than one is refused."""
+    mask = literal.mask
+    if "{" not in mask or not ("," in mask or ".." in mask):
+        return [literal]
+    found = _BRACES.fullmatch(mask)
+    if found is None:
+        raise unclear(node, source)
+    inside = found[2]
+    before, after = literal[: found.start(2) - 1], literal[found.end(2) + 1 :]
+    ends = _RANGE.fullmatch(inside)
+    if ends:
+        low, high = int(ends[1]), int(ends[2])
+        numbers = range(low, high + 1) if low <= high else range(low, high - 1, -1)
+        if len(numbers) > MOST_WORDS:
+            raise unclear(node, source)
+        choices = [quoted_text(str(number)) for number in numbers]
+    elif "," in inside:
+        stops = [found.start(2) - 1, *(i for i in range(*found.span(2)) if mask[i] == ","), found.end(2)]
+        choices = [literal[a + 1 : b] for a, b in pairwise(stops)]
+    elif ".." in inside:
+        raise unclear(node, source)
+    else:
+        return [literal]
+    return [b + c + a for b, c, a in product([before], choices, [after])]
+
+
+def _word(literal: _Text) -> Word:
+    if _TILDE.search(literal.mask):
+        return Word(text=literal.text, kind=WordKind.DYNAMIC, single=not re.search(r"[*?\[]", literal.mask))
+    if not re.search(r"[*?\[]", literal.mask):
+        return Word(text=literal.text)
+    shown = zip(literal.text, literal.mask, strict=True)
+    pattern = "".join(f"[{c}]" if m == _HIDDEN and c in "*?[" else c for c, m in shown)
+    return Word(text=pattern, kind=WordKind.PATTERN, single=False)
+
+
+def _split(value: Word) -> list[Word]:
+    """Split the unquoted use of a variable as bash does with the usual IFS; globs in it come alive."""
+    if value.kind is WordKind.PATTERN:
+        return [value]
+    if not value.constant or value.text != value.text.strip():  # a blank at an end would part it from what is next
+        return [replace(value, kind=WordKind.DYNAMIC, single=False)]
+    return [_word(_Text(part, re.sub(r"[~]", _HIDDEN, part))) for part in value.text.split()]

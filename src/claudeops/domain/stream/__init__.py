@@ -1,0 +1,70 @@
+"""A CLI's stdout, from bytes to a transcript: the public door of this part of the domain.
+
+::
+
+    bytes ─ LineSplitter ─ lines ─ decode ─ frames ─ TranscriptBuilder ─ events, one by one, and a Transcript
+
+Pure and total: no line is too long, nothing that arrives raises, and what is not understood is counted.
+"""
+
+from __future__ import annotations
+
+from claudeops.domain.stream.blocks import display_text, tool_results
+from claudeops.domain.stream.builder import TranscriptBuilder
+from claudeops.domain.stream.events import (
+    ApiRetried,
+    CliWarned,
+    Control,
+    ControlKind,
+    LineMalformed,
+    McpServer,
+    Other,
+    RateLimited,
+    ResultSeen,
+    SessionStarted,
+    StreamEvent,
+    TextSaid,
+    TextStreamed,
+    ToolDenied,
+    ToolEnded,
+    ToolProgress,
+    ToolStarted,
+    TurnStarted,
+)
+from claudeops.domain.stream.frames import Frame, Malformed, decode
+from claudeops.domain.stream.framing import LineSplitter
+from claudeops.domain.stream.line_tally import RETAINED_BYTES, LineTally
+from claudeops.domain.stream.transcript import CallSeen, PermissionDenial, Transcript
+
+__all__ = [
+    "RETAINED_BYTES",
+    "ApiRetried",
+    "CallSeen",
+    "CliWarned",
+    "Control",
+    "ControlKind",
+    "Frame",
+    "LineMalformed",
+    "LineSplitter",
+    "LineTally",
+    "Malformed",
+    "McpServer",
+    "Other",
+    "PermissionDenial",
+    "RateLimited",
+    "ResultSeen",
+    "SessionStarted",
+    "StreamEvent",
+    "TextSaid",
+    "TextStreamed",
+    "ToolDenied",
+    "ToolEnded",
+    "ToolProgress",
+    "ToolStarted",
+    "Transcript",
+    "TranscriptBuilder",
+    "TurnStarted",
+    "decode",
+    "display_text",
+    "tool_results",
+]

@@ -1,0 +1,98 @@
+"""The handoff file that a session of an older prompt may leave in its own state directory.
+
+Whoever wrote it is as untrusted as any model: it is opened without following a link or waiting for a pipe, read up
+to a bound, redacted and validated before anything is believed of it, and gone afterwards.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+import anyio.to_thread
+
+from claudeops.domain.markers import Handoff, HandoffError, parse_handoff, with_handoff
+from claudeops.domain.model import ExtractionMethod, Level, NewEvent
+from claudeops.engine.plain_file import open_plain
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from claudeops.domain.model import Extraction
+    from claudeops.domain.redact import Redactor
+
+HANDOFF_FILE: Final = "handoff.json"
+HANDOFF_BYTES: Final = 1024 * 1024
+"""A longer file is none; a handoff is a thousandth of it."""
+
+OUTRANKED: Final = "handoff file ignored: a validated report outranks it"
+
+_DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+async def take_handoff(
+    state_dir: Path, *, current_tier: int, max_tier: int, redactor: Redactor
+) -> Handoff | HandoffError | None:
+    """Read and remove the handoff file of a session whose process has ended; ``None`` when it left none.
+
+    Never raises. A file that cannot be read is as wrong as one that says nothing valid.
+    """
+    content = await anyio.to_thread.run_sync(_take, state_dir)
+    if content is None or isinstance(content, HandoffError):
+        return content
+    text = redactor.line(content).decode("utf-8", "replace")
+    return parse_handoff(text, current_tier=current_tier, max_tier=max_tier)
+
+
+def heed_handoff(
+    extraction: Extraction, taken: Handoff | HandoffError | None
+) -> tuple[Extraction, tuple[NewEvent, ...]]:
+    """Return what a session concluded with its handoff file taken into account, and the events about that file.
+
+    It counts where no validated report was found. What asks for help in a way that nobody understands is critical,
+    whatever else the session said.
+    """
+    if taken is None:
+        return extraction, ()
+    if isinstance(taken, HandoffError):
+        message = f"A session left word for the next tier that cannot be followed: {taken.message}"
+        return extraction, (NewEvent(level=Level.CRITICAL, message=message, fingerprint="handoff_invalid"),)
+    if extraction.method in (ExtractionMethod.STRUCTURED, ExtractionMethod.SALVAGED):
+        return replace(extraction, warnings=(*extraction.warnings, OUTRANKED)), ()
+    return with_handoff(extraction, taken), ()
+
+
+def _take(state_dir: Path) -> bytes | HandoffError | None:
+    try:
+        directory = os.open(state_dir, _DIRECTORY)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        return _unreadable(error)
+    try:
+        return _content(directory)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        return _unreadable(error)
+    finally:
+        # Also what was not read: nobody shall find it later and take it for another session's.
+        with suppress(OSError):
+            os.unlink(HANDOFF_FILE, dir_fd=directory)
+        os.close(directory)
+
+
+def _content(directory: int) -> bytes | HandoffError:
+    with open_plain(HANDOFF_FILE, follow_links=False, directory_fd=directory) as file:
+        content = file.read(HANDOFF_BYTES + 1)
+    if len(content) > HANDOFF_BYTES:
+        return HandoffError(message=f"the handoff file is larger than {HANDOFF_BYTES} bytes.")
+    return content
+
+
+def _unreadable(error: OSError) -> HandoffError:
+    why = "it is a link" if error.errno == errno.ELOOP else error.strerror
+    return HandoffError(message=f"the handoff file cannot be read: {why}.")

@@ -1,0 +1,187 @@
+"""A session's log, read again: what the session wrote to the database, or would have written, is made from it.
+
+The same reader, the same extraction and the same judgement as while it ran. What a log cannot say (exit status,
+stderr, why we stopped the session, what its workspace held) is not made up.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO, Final
+
+import anyio.to_thread
+from anyio.from_thread import check_cancelled
+
+from claudeops.domain.amendment import Refusal, Refused
+from claudeops.domain.model import Status, ToolEnd
+from claudeops.domain.stream import CliWarned, Frame, ToolEnded, decode
+from claudeops.domain.stream.values import as_text
+from claudeops.engine.arrivals import Arrivals
+from claudeops.engine.cli_warnings import CliWarnings
+from claudeops.engine.ending import Gathered, conclude
+from claudeops.engine.plain_file import open_plain
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from claudeops.domain.amendment import Part
+    from claudeops.domain.model import Ending, NewEvent, Session
+    from claudeops.domain.stream import StreamEvent, Transcript
+    from claudeops.engine.kit import Kit
+    from claudeops.harness.protocol import Harness
+
+_SHOWN: Final = 80  # characters of a foreign id that a sentence repeats
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LogRead:
+    """What a log amounts to."""
+
+    ending: Ending  # ``ended_at``: when its last line arrived, as far as that is known
+    frames: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Replayed:
+    """A log that the database holds everything of by now."""
+
+    session: Session  # as it stands now
+    path: str
+    frames: int
+    parts: frozenset[Part]  # what was missing and is written now
+    ending: Ending  # as read from the log; its outcome is not the row's
+
+
+async def replay(session_id: int, kit: Kit) -> Replayed | Refused:
+    """Rebuild what an ended session wrote to the database from its log; twice is the same as once.
+
+    What `Store.amend` promises holds: nothing is decided again. Raises `DatabaseUnavailableError`; the wait is
+    bounded by the store, and for the log by the size that it has at the beginning.
+    """
+    session = await kit.store.session(session_id)
+    if session is None:
+        return Refused(reason=Refusal.UNKNOWN_SESSION, message=f"Session {session_id} does not exist.")
+    if session.status is not Status.ENDED:
+        message = f"Session {session_id} is {session.status.value}: wait until it has ended."
+        return Refused(reason=Refusal.NOT_ENDED, message=message)
+    read = await read_log(session, kit)
+    if isinstance(read, Refused):
+        return read
+    amended = await kit.store.amend(read.ending)
+    if isinstance(amended, Refused):
+        return amended
+    return Replayed(
+        session=amended.session,
+        path=session.log_path or "",
+        frames=read.frames,
+        parts=amended.parts,
+        ending=read.ending,
+    )
+
+
+async def read_log(session: Session, kit: Kit) -> LogRead | Refused:
+    """Return what the log of a session amounts to, whatever its row says about an end; writes nothing.
+
+    The log's session id must be the row's. Raises `DatabaseUnavailableError`.
+    """
+    if session.log_path is None:
+        message = f"Session {session.id} was never started, so it has no log."
+        return Refused(reason=Refusal.NO_LOG, message=message)
+    harness = kit.harnesses.get(session.harness)
+    if harness is None:
+        message = f"Session {session.id} ran on {session.harness}, a harness that is not known here."
+        return Refused(reason=Refusal.UNKNOWN_HARNESS, message=message)
+    allowed = await kit.store.allowed_calls(session.id)
+    reading = _Reading(session=session, kit=kit, harness=harness, allowed=allowed, path=Path(session.log_path))
+    return await anyio.to_thread.run_sync(reading.run)
+
+
+@dataclass(kw_only=True, slots=True)
+class _Reading:
+    """One walk through a log, on a thread of its own; line by line, so its size does not matter."""
+
+    session: Session
+    kit: Kit
+    harness: Harness
+    allowed: frozenset[str]  # tool_use_ids that got the gate's yes
+    path: Path
+    _tool_ends: list[tuple[ToolEnded, datetime | None]] = field(default_factory=list)
+    _events: list[NewEvent] = field(default_factory=list)
+
+    def run(self) -> LogRead | Refused:
+        """Read the log; raises what cancelling the waiting task raises."""
+        try:
+            with open_plain(self.path) as log, closing(Arrivals(self.path)) as arrivals:
+                transcript = self._read(log, arrivals)
+                return transcript if isinstance(transcript, Refused) else self._concluded(transcript, arrivals.latest)
+        except FileNotFoundError:
+            return self._refused(Refusal.LOG_MISSING, "does not exist")
+        except OSError as error:
+            return self._refused(Refusal.LOG_UNREADABLE, f"cannot be read: {error.strerror or error}")
+
+    def _read(self, log: BinaryIO, arrivals: Arrivals) -> Transcript | Refused:
+        size = os.fstat(log.fileno()).st_size
+        reader, warnings = self.harness.reader(), CliWarnings(self.harness.name)
+        number = offset = 0
+        while offset < size and (line := log.readline()):
+            check_cancelled()
+            number += 1
+            arrived = arrivals.next(number, offset)
+            offset += len(line)
+            # Once more: a secret may be known by now that was none when the line was written.
+            item = decode(self.kit.redactor.line(line.removesuffix(b"\n")))
+            if isinstance(item, Frame) and (foreign := self._foreign(as_text(item.body.get("session_id")))):
+                return foreign
+            for fact in reader.feed(item):
+                self._note(fact, arrived, warnings)
+        return self._checked(reader.close(), size)
+
+    def _note(self, fact: StreamEvent, arrived: datetime | None, warnings: CliWarnings) -> None:
+        if isinstance(fact, ToolEnded):
+            self._tool_ends.append((fact, arrived))
+        elif isinstance(fact, CliWarned) and (event := warnings.event(fact)) is not None:
+            self._events.append(event)
+
+    def _checked(self, transcript: Transcript, size: int) -> Transcript | Refused:
+        if size == 0:
+            return self._refused(Refusal.LOG_EMPTY, "is empty")
+        if not transcript.first_frame_seen:
+            return self._refused(Refusal.LOG_UNINTELLIGIBLE, "holds not one frame")
+        if transcript.session_id is None:
+            return self._refused(Refusal.UNNAMED_SESSION, "does not say of which session it is")
+        return self._foreign(transcript.session_id) or transcript
+
+    def _foreign(self, found: str | None) -> Refused | None:
+        """Refuse a log that names another session than the row does, be it in a single frame."""
+        known = self.session.cli_session_id
+        if found is None or found == known:
+            return None
+        return self._refused(Refusal.OTHER_SESSION, f"is of the CLI session {found[:_SHOWN]}, not of {known}")
+
+    def _refused(self, reason: Refusal, why: str) -> Refused:
+        return Refused(reason=reason, message=f"The log {self.path} of session {self.session.id} {why}.")
+
+    def _concluded(self, transcript: Transcript, latest: datetime | None) -> LogRead:
+        session, kit = self.session, self.kit
+        said_at = latest or session.ended_at or kit.clock.now()
+        gathered = Gathered(
+            harness=self.harness,
+            transcript=transcript,
+            exit_code=None,
+            stop=None,
+            allowed=self.allowed,
+            tool_ends=tuple(
+                ToolEnd(tool_use_id=end.tool_use_id, ended_at=arrived or said_at, is_error=end.is_error)
+                for end, arrived in self._tool_ends
+            ),
+            events=tuple(self._events),
+            stderr_tail="",
+        )
+        ending = conclude(session, gathered, kit, kit.clock.monotonic())
+        ran = said_at - (session.started_at or said_at)
+        ending = replace(ending, ended_at=said_at, duration_ms=max(0, ran // timedelta(milliseconds=1)))
+        return LogRead(ending=ending, frames=transcript.frames)

@@ -1,0 +1,55 @@
+"""The capacity card: what this machine can do, measured now. ``make card`` prints it.
+
+A line of the card is a function that measures and returns a `Table`. To add one, write the function and name it
+in `LINES`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from benchmarks import machine, stream
+from benchmarks.table import Setup, Table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+LINES: Final[dict[str, Callable[[Setup], Table]]] = {
+    "stream": stream.throughput,
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure and print."""
+    chosen = _parser().parse_args(arguments)
+    with tempfile.TemporaryDirectory(prefix="claudeops-card-", dir=chosen.directory) as directory:
+        setup = Setup(
+            directory=Path(directory), repeats=chosen.repeats, stream_bytes=round(chosen.stream_mib * 1024 * 1024)
+        )
+        for name, value in machine.facts(setup.directory):
+            _say(f"{name:>10}  {value}")
+        for name in chosen.line or LINES:
+            _say(f"\n{LINES[name](setup)}")
+        _say(f"\nWhen it was done: {machine.load()}.")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="make card", description="Measure what this machine can do.")
+    parser.add_argument("--line", action="append", choices=list(LINES), help="only this line of the card (repeatable)")
+    parser.add_argument("--repeats", type=int, default=7, help="runs of everything")
+    parser.add_argument("--stream-mib", type=float, default=64.0, help="size of the streams that are read")
+    parser.add_argument("--directory", help="where files are written; choose the disk that matters")
+    return parser
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

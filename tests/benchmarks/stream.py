@@ -1,0 +1,178 @@
+"""How fast a session's output is taken in, on the product's own way, beside ``tee`` on the same bytes."""
+
+from __future__ import annotations
+
+import os
+import socket
+import statistics
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import anyio
+from anyio.abc import UNIXSocketStream
+
+from benchmarks import frames
+from benchmarks.table import Setup, Table, shown
+from claudeops.domain.redact import Redactor
+from claudeops.domain.stream import TranscriptBuilder
+from claudeops.engine.intake import CHUNK_BYTES, Intake
+from claudeops.engine.logfile import SessionLog
+from claudeops.engine.system import SystemClock
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+LEAST_OF_TEE: Final = 0.35
+LEAST_LINES: Final = 50_000
+
+_LINES: Final = {"200 B": 200, "5 KB": 5_000, "200 KB": 200_000, "5 MB": 5_000_000}
+_SHORT_LINES: Final = 1000  # bytes; below, lines count and not bytes
+_SHORT_STREAM: Final = 4  # so many times less of short lines, which take as long
+_SECRETS: Final = ("sk-ant-api03-NeverInTheStream-0123456789", "a password of the operator's")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Run:
+    """One run of both on one stream."""
+
+    size: int  # bytes
+    lines: int
+    ours: float  # seconds until all of it was read and on the disk
+    tee: float  # seconds until it had ended
+    tee_synced: float  # seconds until its file was on the disk too
+
+    @property
+    def of_tee(self) -> float:
+        return self.tee / self.ours
+
+    @property
+    def of_tee_synced(self) -> float:
+        return self.tee_synced / self.ours
+
+
+def throughput(setup: Setup) -> Table:
+    """Measure; each run of ours stands beside one of ``tee``, because machines have better and worse moments."""
+    return Table(
+        title="Stream: a CLI's output → lines → redacted → log and index on the disk → frames → transcript",
+        columns=("line", "MB/s", "lines/s", "tee MB/s", "of tee", "tee+fsync MB/s", "of tee+fsync", "target"),
+        rows=[_row(name, line_bytes, setup) for name, line_bytes in _LINES.items()],
+        notes=(
+            "Median (least-most) of paired runs. The producer is a process of its own that writes each frame with one",
+            "write to a socket pair. Ours ends when everything is read and fsynced; tee ends with its last write to",
+            f"the page cache, tee+fsync on the disk like ours. Target: {LEAST_OF_TEE} of tee; of the shortest lines",
+            f"{LEAST_LINES} a second.",
+        ),
+    )
+
+
+def _row(name: str, line_bytes: int, setup: Setup) -> tuple[str, ...]:
+    short = line_bytes < _SHORT_LINES
+    content = frames.stream(line_bytes, setup.stream_bytes // (_SHORT_STREAM if short else 1))
+    path = setup.directory / "stream"
+    path.write_bytes(content)
+    runs = [_run(path, content) for _ in range(setup.repeats)]
+    path.unlink()
+    megabytes = len(content) / 1e6
+    lines_per_second = [run.lines / run.ours for run in runs]
+    of_tee = [run.of_tee for run in runs]
+    met = statistics.median(lines_per_second) >= LEAST_LINES if short else statistics.median(of_tee) >= LEAST_OF_TEE
+    return (
+        name,
+        shown([megabytes / run.ours for run in runs]),
+        shown(lines_per_second),
+        shown([megabytes / run.tee for run in runs]),
+        shown(of_tee, 2),
+        shown([megabytes / run.tee_synced for run in runs]),
+        shown([run.of_tee_synced for run in runs], 2),
+        "met" if met else "MISSED",
+    )
+
+
+def _run(path: Path, content: bytes) -> _Run:
+    tee, tee_synced = _tee(path)
+    lines, ours = anyio.run(_taken_in, path)
+    if lines != content.count(b"\n"):
+        raise AssertionError("lines were lost")
+    return _Run(size=len(content), lines=lines, ours=ours, tee=tee, tee_synced=tee_synced)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Producer:
+    """A process that is ready to print a stream."""
+
+    process: subprocess.Popen[bytes]
+    output: socket.socket  # the end that is read
+
+    def begin(self) -> float:
+        """Let it begin; return when that was."""
+        if self.process.stdin is None:
+            raise AssertionError("stdin was asked for as a pipe")
+        started = time.perf_counter()
+        self.process.stdin.write(b"\n")
+        self.process.stdin.close()
+        return started
+
+
+@contextmanager
+def _producer(path: Path) -> Iterator[_Producer]:
+    """Start a producer and wait until it is ready."""
+    ours, theirs = socket.socketpair()
+    command = [sys.executable, "-I", "-S", str(Path(__file__).with_name("producer.py")), str(path)]
+    pipe = subprocess.PIPE
+    with ours, subprocess.Popen(command, stdin=pipe, stdout=theirs.fileno(), stderr=pipe) as process:
+        theirs.close()
+        if process.stderr is None or process.stderr.readline() != b"ready\n":
+            raise AssertionError("the producer did not start")
+        yield _Producer(process=process, output=ours)
+
+
+def _tee(path: Path) -> tuple[float, float]:
+    """Return the seconds until ``tee`` has ended, and until its file is on the disk."""
+    copy = path.with_name("copy")
+    with _producer(path) as producer:
+        with subprocess.Popen(["tee", str(copy)], stdin=producer.output.fileno(), stdout=subprocess.DEVNULL) as tee:
+            started = producer.begin()
+            tee.wait()
+            ended = time.perf_counter()
+        with copy.open("rb+") as file:
+            os.fsync(file.fileno())
+        synced = time.perf_counter()
+    copy.unlink()
+    return ended - started, synced - started
+
+
+async def _taken_in(path: Path) -> tuple[int, float]:
+    """Return how many lines came, and the seconds until they were read and on the disk."""
+    log = path.with_name("session-000001.ndjson")
+    reader = TranscriptBuilder()
+    redactor = Redactor(_SECRETS)
+    with _producer(path) as producer:
+        async with SessionLog(log) as sink, await UNIXSocketStream.from_socket(producer.output) as stdout:
+            with Intake(redactor=redactor, sink=sink, clock=SystemClock()) as intake:
+                started = producer.begin()
+                await _read(stdout, intake, reader)
+                await sink.sync()
+                ended = time.perf_counter()
+            if sink.failed is not None:
+                raise sink.failed
+    for suffix in (".ndjson", ".index", ".stderr"):
+        log.with_suffix(suffix).unlink()
+    return reader.close().lines, ended - started
+
+
+async def _read(stdout: UNIXSocketStream, intake: Intake, reader: TranscriptBuilder) -> None:
+    """Do what a conversation does with every line, but for answering."""
+    while True:
+        try:
+            chunk = await stdout.receive(CHUNK_BYTES)
+        except anyio.EndOfStream:
+            break
+        for taken in intake.push(chunk):
+            reader.feed(taken.kept)
+    for taken in intake.flush():
+        reader.feed(taken.kept)

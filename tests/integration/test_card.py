@@ -1,0 +1,21 @@
+"""The capacity card can be printed. What it says is not looked at: no test has a stopwatch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from benchmarks import card
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pytest
+
+
+def test_the_card_names_the_machine_and_every_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    card.main(["--repeats", "1", "--stream-mib", "0.1", "--directory", str(tmp_path)])
+
+    printed = capsys.readouterr().out
+    assert all(f"{fact}  " in printed for fact in ("processor", "memory", "system", "files", "load"))
+    assert all(f"{line} " in printed for line in ("200 B", "5 KB", "200 KB", "5 MB"))
+    assert list(tmp_path.iterdir()) == []

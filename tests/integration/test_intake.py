@@ -1,0 +1,99 @@
+"""A CLI's output on its way into the log and into frames, together and in order."""
+
+from __future__ import annotations
+
+import json
+import threading
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import pytest
+
+from claudeops.domain.redact import MASK, Redactor
+from claudeops.domain.stream import Frame, Malformed
+from claudeops.engine.intake import Intake
+from claudeops.engine.logfile import SessionLog
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from claudeops.engine.intake import Taken
+
+SECRET = "hunter2hunter2"
+NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
+LONG = 100_000  # characters; a chunk of it is worth a second thread
+
+SMALL = [
+    *(b'{"type":"system","n":0}', b"", b"not JSON", b"[1]", b'{"n":1}\r'),
+    json.dumps({"type": "user", "n": SECRET}).encode(),
+]
+LARGE = [
+    *(json.dumps({"type": "user", "n": number, "text": "x" * LONG}).encode() for number in range(3)),
+    json.dumps({"type": "user", "n": SECRET, "text": "y" * LONG}).encode(),
+    b"no JSON " + b"z" * LONG,
+]
+SMALL_FRAMES: list[object] = [0, None, Malformed, None, 1, SECRET]
+LARGE_FRAMES: list[object] = [0, 1, 2, SECRET, Malformed]
+STREAMS = [pytest.param(SMALL, id="small"), pytest.param(LARGE, id="large"), pytest.param(SMALL + LARGE, id="both")]
+CHUNKS = [pytest.param(size, id=f"by {size}") for size in (1000, 65_536, 1_000_000)]
+
+
+class Noon:
+    def now(self) -> datetime:
+        return NOON
+
+    def monotonic(self) -> float:
+        return 0.0
+
+
+def numbers(taken: list[Taken], *, asked: bool) -> list[object]:
+    """Return what ``n`` is in each frame, and why a line is none."""
+    frames = [one.asked if asked else one.kept for one in taken]
+    return [frame.body["n"] if isinstance(frame, Frame) else frame and type(frame) for frame in frames]
+
+
+async def take(path: Path, stream: bytes, size: int) -> list[Taken]:
+    async with SessionLog(path) as sink:
+        with Intake(redactor=Redactor([SECRET]), sink=sink, clock=Noon()) as intake:
+            taken = [one for start in range(0, len(stream), size) for one in intake.push(stream[start : start + size])]
+            return taken + intake.flush()
+
+
+@pytest.mark.parametrize("size", CHUNKS)
+@pytest.mark.parametrize("lines", STREAMS)
+async def test_any_chunking_gives_the_same_frames_and_the_same_log(
+    tmp_path: Path, lines: list[bytes], size: int
+) -> None:
+    path = tmp_path / "session-000001.ndjson"
+    taken = await take(path, b"\n".join(lines), size)
+
+    expected = (SMALL_FRAMES if lines != LARGE else []) + (LARGE_FRAMES if lines != SMALL else [])
+    assert numbers(taken, asked=True) == expected
+    assert numbers(taken, asked=False) == [MASK if number == SECRET else number for number in expected]
+    assert {one.arrived_at for one in taken} == {NOON}
+    written = b"".join(line.removesuffix(b"\r") + b"\n" for line in lines)
+    assert path.read_bytes() == written.replace(SECRET.encode(), MASK.encode())
+
+
+async def test_a_line_without_a_secret_is_read_once(tmp_path: Path) -> None:
+    taken = await take(tmp_path / "session-000001.ndjson", b"\n".join(SMALL + LARGE), 65_536)
+
+    assert [one.kept is one.asked for one in taken] == [SECRET not in str(one.asked) for one in taken]
+
+
+async def test_short_output_starts_no_thread_and_long_output_leaves_none(tmp_path: Path) -> None:
+    def threads() -> set[str]:
+        return {thread.name for thread in threading.enumerate() if thread.name.startswith("decode")}
+
+    async with SessionLog(tmp_path / "session-000001.ndjson") as sink:
+        with Intake(redactor=Redactor([]), sink=sink, clock=Noon()) as intake:
+            intake.push(b"\n".join(SMALL) + b"\n")
+            assert threads() == set()
+            intake.push(b"\n".join(LARGE) + b"\n")
+            assert len(threads()) == 1
+    assert threads() == set()
+
+
+async def test_nothing_is_nothing(tmp_path: Path) -> None:
+    assert await take(tmp_path / "session-000001.ndjson", b"", 1) == []
+    assert (tmp_path / "session-000001.ndjson").read_bytes() == b""

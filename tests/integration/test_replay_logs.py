@@ -1,0 +1,256 @@
+"""Logs that are not what they should be are refused with a reason, long ones are read line by line."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import threading
+import tracemalloc
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import anyio
+import anyio.to_thread
+import pytest
+
+from claudeops.domain.amendment import Refusal, Refused
+from claudeops.domain.stream import Transcript
+from claudeops.engine.replay import replay
+from claudeops.harness.claude import ClaudeHarness
+from support.estate import report
+from support.replays import line_of, lose, lost_with_log, replayed, result_line, tables
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from claudeops.domain.stream import StreamEvent
+    from claudeops.harness.protocol import Reader
+    from support.estate import Estate
+
+pytestmark = pytest.mark.anyio
+
+SAID = {"type": "assistant", "message": {"role": "assistant", "content": [{"type": "text", "text": "I looked."}]}}
+DELIVERED = result_line(report())
+OTHER = "5e0b1bd8-0000-4000-8000-00000000dead"
+
+
+async def refused(estate: Estate, session_id: int = 1) -> Refused:
+    before = tables(estate)
+    with anyio.fail_after(20):
+        result = await replay(session_id, estate.kit)
+    assert isinstance(result, Refused), result
+    assert tables(estate) == before
+    return result
+
+
+async def test_session_that_does_not_exist_is_refused(estate: Estate) -> None:
+    assert await refused(estate, 7) == Refused(reason=Refusal.UNKNOWN_SESSION, message="Session 7 does not exist.")
+
+
+async def test_session_that_has_not_ended_is_refused(estate: Estate) -> None:
+    await estate.queue()
+    assert (await refused(estate)).message == "Session 1 is queued: wait until it has ended."
+    await estate.claim()
+    result = await refused(estate)
+    assert (result.reason, result.message) == (Refusal.NOT_ENDED, "Session 1 is running: wait until it has ended.")
+
+
+async def test_session_that_was_never_started_is_refused(estate: Estate) -> None:
+    await estate.queue(tier=3)
+    with estate.connect() as connection:
+        connection.exec_driver_sql("UPDATE sessions SET status = 'ended', outcome = 'blocked'")
+
+    assert (await refused(estate)).reason is Refusal.NO_LOG
+
+
+async def test_session_of_a_harness_that_nobody_knows_is_refused(estate: Estate) -> None:
+    await lost_with_log(estate, DELIVERED, harness="claude")
+    with estate.connect() as connection:
+        connection.exec_driver_sql("UPDATE sessions SET harness = 'telepathy'")
+
+    result = await refused(estate)
+
+    assert (result.reason, "telepathy" in result.message) == (Refusal.UNKNOWN_HARNESS, True)
+
+
+def _missing(_: Path) -> None:
+    pass
+
+
+def _empty(path: Path) -> None:
+    path.touch()
+
+
+def _directory(path: Path) -> None:
+    path.mkdir()
+
+
+def _pipe(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def _link_to_itself(path: Path) -> None:
+    path.symlink_to(path)
+
+
+def _binary(path: Path) -> None:
+    path.write_bytes(random.Random(7).randbytes(200_000))  # noqa: S311 - garbage, the same in every run
+
+
+def _zeros(path: Path) -> None:
+    path.write_bytes(bytes(8192))
+
+
+def _blank(path: Path) -> None:
+    path.write_bytes(b"\n\r\n  \n")
+
+
+def _scalars(path: Path) -> None:
+    path.write_bytes(b'null\n42\n"x"\n[]\n')
+
+
+@pytest.mark.parametrize(
+    ("put", "reason", "says"),
+    [
+        (_missing, Refusal.LOG_MISSING, "of session 1 does not exist."),
+        (_empty, Refusal.LOG_EMPTY, "of session 1 is empty."),
+        (_directory, Refusal.LOG_UNREADABLE, "cannot be read: not a regular file."),
+        (_pipe, Refusal.LOG_UNREADABLE, "cannot be read: not a regular file."),
+        (_link_to_itself, Refusal.LOG_UNREADABLE, "cannot be read: Too many levels of symbolic links."),
+        (_binary, Refusal.LOG_UNINTELLIGIBLE, "holds not one frame."),
+        (_zeros, Refusal.LOG_UNINTELLIGIBLE, "holds not one frame."),
+        (_blank, Refusal.LOG_UNINTELLIGIBLE, "holds not one frame."),
+        (_scalars, Refusal.LOG_UNINTELLIGIBLE, "holds not one frame."),
+    ],
+)
+async def test_log_that_says_nothing_is_refused_with_its_reason(
+    estate: Estate, put: Callable[[Path], None], reason: Refusal, says: str
+) -> None:
+    await estate.queue()
+    session = await estate.claim()
+    put(Path(session.log_path or ""))
+    await lose(estate)
+
+    result = await refused(estate)
+
+    assert result.reason is reason
+    assert result.message.startswith(f"The log {session.log_path} ")
+    assert result.message.endswith(says)
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        pytest.param(({**SAID, "session_id": OTHER}, DELIVERED), id="the first frame"),
+        pytest.param((SAID, {"type": "system", "session_id": OTHER}, DELIVERED), id="a frame in the middle"),
+        pytest.param((DELIVERED, {"type": "whatever", "session_id": OTHER}), id="a frame after the result"),
+        pytest.param((DELIVERED, json.dumps({"session_id": OTHER}).encode()), id="a last line without an end"),
+    ],
+)
+async def test_log_with_a_single_frame_of_another_session_is_refused(estate: Estate, lines: tuple[object, ...]) -> None:
+    session = await lost_with_log(estate, *lines)
+
+    result = await refused(estate)
+
+    assert result.reason is Refusal.OTHER_SESSION
+    assert f"is of the CLI session {OTHER}, not of {session.cli_session_id}" in result.message
+
+
+@pytest.mark.parametrize("name", ["", None, 7, ["x"]])
+async def test_log_that_says_not_whose_it_is_is_refused(estate: Estate, name: object) -> None:
+    await lost_with_log(estate, {**SAID, "session_id": name}, {**DELIVERED, "session_id": name})
+
+    assert (await refused(estate)).reason is Refusal.UNNAMED_SESSION
+
+
+async def test_id_of_another_session_inside_a_frame_is_no_objection(estate: Estate) -> None:
+    inner = {"type": "user", "message": {"content": [{"type": "tool_result", "session_id": OTHER}]}}
+    await lost_with_log(estate, inner, DELIVERED)
+
+    await replayed(estate)
+
+    assert estate.row(1)["cost_usd"] == 0.01
+
+
+async def test_garbage_around_the_frames_costs_no_result(estate: Estate) -> None:
+    garbage = random.Random(7).randbytes(50_000) + b"\n"  # noqa: S311 - the same in every run
+    await lost_with_log(estate, garbage, SAID, garbage, DELIVERED, garbage)
+
+    await replayed(estate)
+
+    row = estate.row(1)
+    assert (row["extraction_method"], row["response"], row["cost_usd"]) == ("structured", "I looked.", 0.01)
+    assert int(str(row["malformed_lines"])) > 3
+
+
+async def test_log_that_an_editor_gave_other_line_ends_is_read(estate: Estate) -> None:
+    session = await lost_with_log(estate, b"\xef\xbb\xbf", SAID, DELIVERED)
+    path = Path(session.log_path or "")
+    path.write_bytes(path.read_bytes().replace(b"\n", b"\r\n"))
+
+    await replayed(estate)
+
+    assert estate.row(1)["response"] == "I looked."
+
+
+async def test_long_log_is_not_held_in_memory(estate: Estate) -> None:
+    session = await lost_with_log(estate, SAID, DELIVERED)
+    progress = line_of({"type": "stream_event", "padding": "x" * 8192}, session)
+    path = Path(session.log_path or "")
+    path.write_bytes(progress * 2500 + path.read_bytes())
+    size = path.stat().st_size
+
+    tracemalloc.start()
+    try:
+        result = await replayed(estate)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert result.frames == 2502
+    assert peak < size / 4
+
+
+async def test_result_in_one_line_of_many_megabytes_is_taken(estate: Estate) -> None:
+    await lost_with_log(estate, {**DELIVERED, "padding": "x" * 16_000_000})
+
+    await replayed(estate)
+
+    assert estate.row(1)["cost_usd"] == 0.01
+
+
+class Halting(ClaudeHarness):
+    """Reads one line and waits until it is let go."""
+
+    def __init__(self) -> None:
+        self.lines = 0
+        self.inside, self.let_go = threading.Event(), threading.Event()
+
+    def reader(self) -> Reader:
+        return self
+
+    def feed(self, _: object) -> tuple[StreamEvent, ...]:
+        self.lines += 1
+        self.inside.set()
+        assert self.let_go.wait(20)
+        return ()
+
+    def close(self) -> Transcript:
+        return Transcript()
+
+
+async def test_replay_that_is_cancelled_stops_reading_and_writes_nothing(estate: Estate) -> None:
+    await lost_with_log(estate, *[SAID] * 1000, DELIVERED)
+    before, halting = tables(estate), Halting()
+    estate.with_kit(harnesses={"claude": halting})
+
+    with anyio.fail_after(20):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(replay, 1, estate.kit)
+            await anyio.to_thread.run_sync(halting.inside.wait)
+            tasks.cancel_scope.cancel()
+            halting.let_go.set()
+
+    assert halting.lines == 1
+    assert tables(estate) == before

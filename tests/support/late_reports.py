@@ -1,0 +1,61 @@
+"""Sessions that were lost, and what a replay of their logs yields."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from claudeops.domain.amendment import Amended
+from claudeops.domain.model import Level, ReportedEvent, ReportedMemory, ServiceStatus
+from claudeops.store.tables import metadata
+from support.store_values import (
+    NOW,
+    OTHER_OWNER,
+    after,
+    allow,
+    check,
+    ending,
+    recorded,
+    report,
+    restart,
+    started,
+    wanted,
+)
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from claudeops.domain.model import Ending, Report, Session
+    from claudeops.engine.ports import Store
+    from support.stores import Database
+
+FAULT: Final = ReportedEvent(level=Level.CRITICAL, message="web answers 502", service="web")
+TIMING: Final = ReportedMemory(category="timing", observation="answers within 40 ms", service="web")
+FULL: Final = report(check("web", ServiceStatus.DEGRADED), check("db"), events=(FAULT,), memories=(TIMING,))
+
+
+def all_rows(database: Database) -> dict[str, list[dict[str, object]]]:
+    """Return every row of every table."""
+    return {table: database.rows(table) for table in metadata.tables}
+
+
+def read(session: Session, said: Report | None = FULL, **changes: object) -> Ending:
+    """Return what a replay of the session's log yields."""
+    values: dict[str, object] = {"cli_session_id": session.cli_session_id, "cost_usd": 0.25, "num_turns": 4, **changes}
+    return ending(session, said, **values)
+
+
+async def lost(store: Store, *, at: datetime = NOW, tier: int = 1, calls: bool = False) -> Session:
+    """Start a session whose daemon dies; return its row."""
+    session = await started(store, wanted(tier), at=at)
+    if calls:
+        await recorded(store, session, "toolu_1", allow(restart()), at=at)
+        await recorded(store, session, "toolu_2", allow(restart("db")), at=at)
+    (row,) = await store.reconcile(OTHER_OWNER, now=after(hours=1), alive=lambda _: False)
+    await store.depart(OTHER_OWNER)
+    return row
+
+
+async def amended(store: Store, end: Ending) -> Amended:
+    result = await store.amend(end)
+    assert isinstance(result, Amended)
+    return result

@@ -1,0 +1,85 @@
+"""From settings to what the engine works with: nothing of the daemon's own is left within a session's reach."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from claudeops.app_kit import build_kit, escalation_rules, model_access, root_session, schedule
+from claudeops.domain.model import ToolCall, Trigger, VerdictKind
+from claudeops.domain.schedule import Cron, Interval
+from claudeops.engine.system import SystemClock
+from claudeops.engine.workspace import Workspace
+from claudeops.harness.protocol import CredentialKind
+from claudeops.logs import get_logger
+from claudeops.store.in_memory import InMemoryStore
+from support.settings_world import make_world
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from claudeops.engine.kit import Kit
+    from claudeops.settings import Settings
+    from support.settings_world import World
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return make_world(tmp_path)
+
+
+def kit_of(settings: Settings) -> Kit:
+    return build_kit(
+        settings, store=InMemoryStore(), rules=escalation_rules(settings), clock=SystemClock(), log=get_logger()
+    )
+
+
+@pytest.mark.parametrize("tier", [1, 2, 3])
+def test_no_tier_reads_what_belongs_to_the_daemon(tier: int, world: World) -> None:
+    database = world.base / "elsewhere" / "watch.db"
+    settings = world.settings(CLAUDEOPS_DATABASE_URL=f"sqlite:///{database}")
+    workspace = Workspace(settings.state_dir / "sessions" / "000001")
+    judge = kit_of(settings).tiers[tier].judge
+    for path in (
+        database,
+        f"{database}-wal",
+        settings.state_dir / "daemon.json",
+        settings.results_dir / "session-000001.ndjson",
+        settings.state_dir / "sessions" / "000002" / "work" / "notes",
+    ):
+        call = ToolCall(tool_use_id="t", tool_name="Read", input={"file_path": str(path)})
+        assert judge(call, workspace).kind is VerdictKind.DENY, path
+    own = ToolCall(tool_use_id="t", tool_name="Read", input={"file_path": str(workspace.workdir / "notes")})
+    assert judge(own, workspace).kind is VerdictKind.ALLOW
+
+
+def test_dry_run_reaches_every_tiers_gate(world: World) -> None:
+    settings = world.settings(CLAUDEOPS_DRY_RUN="true")
+    call = ToolCall(tool_use_id="t", tool_name="Bash", input={"command": "docker restart web"})
+    verdict = kit_of(settings).tiers[3].judge(call, Workspace(settings.state_dir / "sessions" / "000001"))
+    assert (verdict.kind, "dry run" in verdict.reason) == (VerdictKind.DENY, True)
+
+
+def test_the_operators_tool_list_narrows_what_exists(world: World) -> None:
+    tools = kit_of(world.settings(CLAUDEOPS_TIER1_ALLOWED_TOOLS="Read")).tiers[1].tools
+    assert tools == ("Read",)
+
+
+def test_a_cron_line_keeps_its_time_zone_and_an_interval_needs_none(world: World) -> None:
+    by_cron = world.settings(CLAUDEOPS_CRON="5 4 * * 7", CLAUDEOPS_TIMEZONE="Europe/Berlin")
+    assert schedule(by_cron).cadence == Cron(expr="5 4 * * 7", timezone="Europe/Berlin")
+    assert schedule(world.settings(CLAUDEOPS_INTERVAL="90")).cadence == Interval(seconds=90)
+
+
+def test_a_root_takes_the_model_of_its_tier(world: World) -> None:
+    new = root_session(world.settings(CLAUDEOPS_TIER2_MODEL="sonnet-x"), 2, Trigger.MANUAL, "look at web")
+    assert (new.tier, new.model, new.prompt_text) == (2, "sonnet-x", "look at web")
+
+
+def test_a_token_and_a_key_go_by_descriptors_of_their_own(world: World) -> None:
+    token = model_access(world.settings(CLAUDE_CODE_OAUTH_TOKEN="token-of-the-tests"))
+    key = model_access(world.settings(ANTHROPIC_API_KEY="key-of-the-tests"))
+    assert (token.credential, token.secret) == (CredentialKind.OAUTH_TOKEN, "token-of-the-tests")
+    assert (key.credential, key.secret) == (CredentialKind.API_KEY, "key-of-the-tests")
+    assert "key-of-the-tests" not in repr(key)

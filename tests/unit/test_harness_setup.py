@@ -1,0 +1,70 @@
+"""From the operator's settings to harnesses: who may run, where, and with what."""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING, cast
+
+import pytest
+
+from claudeops import logs
+from claudeops.app_kit import binaries, build_kit, check_harnesses, escalation_rules, root_session
+from claudeops.domain.model import Trigger
+from claudeops.engine.system import SystemClock
+from claudeops.errors import ConfigurationError
+from support.settings_world import World, make_world
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from claudeops.engine.kit import Kit
+    from claudeops.engine.ports import Store
+    from claudeops.settings import Settings
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    world = make_world(tmp_path)
+    for name in ("codex", "caliban"):
+        path = world.claude.with_name(name)
+        path.write_text("#!/bin/sh\n")
+        path.chmod(0o755)
+    return world
+
+
+def kit_of(settings: Settings) -> Kit:
+    logs.configure(level="critical", fmt="json", stream=io.StringIO(), redact=str)
+    never_asked = cast("Store", None)
+    rules = escalation_rules(settings)
+    return build_kit(settings, store=never_asked, rules=rules, clock=SystemClock(), log=logs.get_logger())
+
+
+def test_harness_without_a_gate_is_refused_unless_the_operator_names_it(world: World) -> None:
+    check_harnesses(world.settings())
+    chosen = {"CLAUDEOPS_TIER2_HARNESS": "codex"}
+    check_harnesses(world.settings(chosen, CLAUDEOPS_ALLOW_UNGATED="codex"))
+    for allowed in ("", "caliban"):
+        with pytest.raises(ConfigurationError, match=r"^Tier 2 would run on codex, .* CLAUDEOPS_ALLOW_UNGATED"):
+            check_harnesses(world.settings(chosen, CLAUDEOPS_ALLOW_UNGATED=allowed))
+
+
+def test_every_queued_session_is_for_the_harness_of_its_tier(world: World) -> None:
+    settings = world.settings(CLAUDEOPS_TIER2_HARNESS="codex", CLAUDEOPS_ALLOW_UNGATED="codex")
+    assert [choice.harness for choice in escalation_rules(settings).tiers] == ["claude", "codex", "claude"]
+    new = root_session(settings, 2, Trigger.MANUAL)
+    assert (new.harness, new.model) == ("codex", "gpt-5-codex")
+    assert root_session(settings, 8, Trigger.MANUAL).harness == "claude"
+
+
+def test_kit_knows_who_may_run_and_what_may_be_changed(world: World) -> None:
+    settings = world.settings(
+        CLAUDEOPS_TIER1_HARNESS="codex",
+        CLAUDEOPS_ALLOW_UNGATED="codex,caliban",
+        CLAUDE_CODE_DISABLE_BACKGROUND_TASKS="1",
+    )
+    kit = kit_of(settings)
+    assert set(binaries(settings)) == set(kit.binaries) == {"claude", "codex"}
+    assert kit.allow_ungated == ("codex", "caliban")
+    assert kit.background_tasks_off
+    assert {number: tier.read_only for number, tier in kit.tiers.items()} == {1: True, 2: False, 3: False}
+    assert all(tier.needs_gate for tier in kit.tiers.values())
