@@ -213,3 +213,23 @@ async def test_cli_without_a_control_channel_is_stopped_by_signals_with_all_it_s
             control.stop(StopCause.CANCELLED)
     assert (endings[0].outcome, endings[0].exit_code) == ("cancelled", exit_code)
     assert not runs(int(stray.read_text()))
+
+
+@pytest.mark.parametrize(
+    ("harness", "lines", "named"),
+    [("codex", [STARTED, TURN], "th_1"), ("caliban", caliban_lines()[:1], "c-1")],
+    ids=["codex", "caliban"],
+)
+async def test_row_knows_the_clis_own_session_id_while_it_still_runs(
+    estate: Estate, harness: str, lines: list[dict[str, Any]], named: str
+) -> None:
+    estate.with_kit(timeouts=replace(estate.kit.timeouts, stop_grace=1), allow_ungated=(harness,))
+    estate.script_one_shot(lines=lines, hang="SIGINT", touch=str(estate.root / "reached"))
+    await estate.queue(harness=harness)
+    session, control = await estate.claim(), Control()
+    with anyio.fail_after(20):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(SessionRunner(kit=estate.kit).run, session, control)
+            await until(lambda: estate.row(session.id)["cli_session_id"] == named)
+            control.stop(StopCause.CANCELLED)
+    assert estate.row(session.id)["status"] == "running"  # its end is still to be written

@@ -11,7 +11,7 @@ import pytest
 
 from claudeops.domain.redact import MASK, Redactor
 from claudeops.domain.stream import Frame, Malformed
-from claudeops.engine.intake import Intake
+from claudeops.engine.intake import Intake, _Decoder
 from claudeops.engine.logfile import SessionLog
 
 if TYPE_CHECKING:
@@ -97,3 +97,14 @@ async def test_short_output_starts_no_thread_and_long_output_leaves_none(tmp_pat
 async def test_nothing_is_nothing(tmp_path: Path) -> None:
     assert await take(tmp_path / "session-000001.ndjson", b"", 1) == []
     assert (tmp_path / "session-000001.ndjson").read_bytes() == b""
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_decoder_that_died_is_told_and_replaced() -> None:
+    decoder = _Decoder()
+    decoder.begin([None])  # type: ignore[list-item]
+    assert decoder.result() is None
+
+    decoder.begin([b"{}"])
+    assert decoder.result() == [Frame(type="", subtype="", body={}, size=2)]
+    decoder.close()

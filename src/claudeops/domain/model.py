@@ -1,5 +1,7 @@
 """The values that everything else passes around: closed sets and frozen records.
 
+One file although it is a long one: it is the vocabulary of the whole program, and read as a whole.
+
 Pure: no clock, no I/O. Times are timezone-aware UTC ``datetime``; money is ``float`` US dollars, ``None``
 where unknown (never 0 for unknown); durations say their unit in the name.
 """

@@ -27,9 +27,11 @@ from claudeops.domain.stream import (
     ToolStarted,
     Transcript,
     TurnStarted,
-    decode,
 )
 from claudeops.engine import process
+from claudeops.engine.cli_warnings import CliWarnings
+from claudeops.engine.intake import CHUNK_BYTES, Intake, Taken
+from claudeops.errors import DatabaseUnavailableError, StaleAttemptError
 from claudeops.harness.protocol import GateCancelled, GateRequest, InitMismatch
 from claudeops.logs import LogEvent
 
@@ -53,8 +55,6 @@ STDERR_SECONDS: Final = 1.0
 """How long stderr is still read after the exit; it says why a CLI refused to start."""
 
 STDERR_TAIL_CHARACTERS: Final = 8192
-CLI_WARNINGS: Final = 10  # kinds of warnings of one session that leave an event
-CLI_WARNING_CHARACTERS: Final = 500
 _AUTH_STATUSES: Final = (401, 403)
 
 
@@ -76,12 +76,13 @@ class Conversation:
     events: list[NewEvent] = field(default_factory=list)
     stderr_tail: str = ""
     _reader: Reader = field(init=False)
-    _warned_of: set[str] = field(default_factory=set)  # kinds of the CLI's own warnings that left an event
+    _warnings: CliWarnings = field(init=False)
     _repaired: bool = False
     _stderr_ended: anyio.Event = field(default_factory=anyio.Event)
 
     def __post_init__(self) -> None:
         self._reader = self.harness.reader()
+        self._warnings = CliWarnings(self.harness.name)
 
     async def run(self) -> int | None:
         """Talk until the child has gone; return its exit status (negative: a signal).
@@ -115,35 +116,32 @@ class Conversation:
     # --- reading --------------------------------------------------------------------------------------
 
     async def _read(self, tasks: TaskGroup) -> None:
-        splitter = LineSplitter()
-        with anyio.CancelScope() as reading:
-            tasks.start_soon(self._bound_reading, reading)
-            try:
-                async for chunk in self.child.stdout:
-                    for line in splitter.push(chunk):
-                        await self._take(line, tasks)
-            except anyio.BrokenResourceError:
-                pass  # the child went away in the middle: what came is what there is
-        if (rest := splitter.flush()) is not None:
-            await self._take(rest, tasks)
+        with Intake(redactor=self.kit.redactor, sink=self.sink, clock=self.kit.clock) as intake:
+            with anyio.CancelScope() as reading:
+                tasks.start_soon(self._bound_reading, reading)
+                try:
+                    while True:
+                        for taken in intake.push(await self.child.stdout.receive(CHUNK_BYTES)):
+                            await self._take(taken, tasks)
+                except (anyio.EndOfStream, anyio.BrokenResourceError):
+                    pass  # also when the child went away in the middle: what came is what there is
+            for taken in intake.flush():
+                await self._take(taken, tasks)
 
     async def _bound_reading(self, reading: anyio.CancelScope) -> None:
         await self.child.process.wait()
         reading.deadline = anyio.current_time() + DRAIN_SECONDS
 
-    async def _take(self, line: bytes, tasks: TaskGroup) -> None:
-        now = self.kit.clock.now()
-        redacted = self.kit.redactor.line(line)
-        self.sink.append(redacted, now)
+    async def _take(self, taken: Taken, tasks: TaskGroup) -> None:
         self._check_sink()
         self.clocks.frame()
-        asked = decode(line)
-        kept = asked if redacted is line else decode(redacted)
-        facts = self._reader.feed(kept)
+        facts = self._reader.feed(taken.kept)
         for fact in facts:
-            self._note(fact, now)
-        if isinstance(asked, Frame):
-            self._heed(asked, tasks)
+            self._note(fact, taken.arrived_at)
+            if isinstance(fact, SessionStarted) and fact.session_id and not self.harness.capabilities.own_session_id:
+                tasks.start_soon(self._identify, fact.session_id)
+        if isinstance(taken.asked, Frame):
+            self._heed(taken.asked, tasks)
         if any(isinstance(fact, ResultSeen) for fact in facts):
             await self._after_result()
 
@@ -163,7 +161,8 @@ class Conversation:
             case TurnStarted():
                 self.clocks.resume()
             case CliWarned():
-                self._note_warning(fact)
+                if (event := self._warnings.event(fact)) is not None:
+                    self.events.append(event)
             case _:
                 pass
 
@@ -174,14 +173,14 @@ class Conversation:
             self.log.critical(LogEvent.TOOL_CALL_UNGATED, tool_use_id=fact.tool_use_id)
             self._distrust(f"a tool call ran without the gate's yes ({fact.tool_use_id})")
 
-    def _note_warning(self, fact: CliWarned) -> None:
-        """Leave an event, once a kind: what the CLI warns of (another model than asked for) is no failure."""
-        kind = fact.subtype or "warning"
-        if kind in self._warned_of or len(self._warned_of) >= CLI_WARNINGS:
-            return
-        self._warned_of.add(kind)
-        message = f"The {self.harness.name} CLI warned: {kind}: {fact.message[:CLI_WARNING_CHARACTERS]}"
-        self.events.append(NewEvent(level=Level.WARNING, message=message, fingerprint=f"cli_warning:{kind}"))
+    async def _identify(self, cli_session_id: str) -> None:
+        """Tell the row which session its CLI chose to be; without it a log found after a crash is nobody's."""
+        try:
+            await self.kit.store.identify(self.gate.session, cli_session_id)
+        except DatabaseUnavailableError as error:
+            self.log.error(LogEvent.DATABASE_UNAVAILABLE, while_doing="identify", error=str(error))
+        except StaleAttemptError as error:
+            self.log.error(LogEvent.STALE_ATTEMPT, error=str(error))
 
     def _heed(self, frame: Frame, tasks: TaskGroup) -> None:
         signal = self.harness.signal(frame.body, self.spec)

@@ -22,7 +22,7 @@ from claudeops.engine.handoff import heed_handoff
 if TYPE_CHECKING:
     from claudeops.domain.markers import Handoff, HandoffError
     from claudeops.domain.model import Session
-    from claudeops.domain.outcome import StopCause
+    from claudeops.domain.outcome import Judgement, StopCause
     from claudeops.domain.stream import Transcript
     from claudeops.engine.kit import Kit
     from claudeops.harness.protocol import Harness
@@ -64,19 +64,7 @@ def conclude(session: Session, gathered: Gathered, kit: Kit, started: float) -> 
     transcript = gathered.transcript
     extracted = extract(transcript, kit.schema, legacy_markers=kit.legacy_markers)
     extraction, about_handoff = heed_handoff(extracted, gathered.handoff)
-    judgement = judge(
-        transcript,
-        Exit(
-            code=gathered.exit_code,
-            stop=gathered.stop,
-            stderr_tail=gathered.stderr_tail,
-            stderr_is_noted=gathered.harness.stderr_is_noted,
-            stderr_notes=gathered.harness.stderr_notes(gathered.stderr_tail),
-        ),
-        heuristics=kit.hang_heuristics,
-        has_report=extraction.report is not None,
-        background_tasks_disabled=kit.background_tasks_off,
-    )
+    judgement = _judged(gathered, kit, has_report=extraction.report is not None)
     return Ending(
         session_id=session.id,
         attempt=session.attempt,
@@ -111,6 +99,22 @@ def conclude(session: Session, gathered: Gathered, kit: Kit, started: float) -> 
         stderr_tail=gathered.stderr_tail or None,
         tool_ends=gathered.tool_ends,
         events=(*gathered.events, *about_handoff, *_degradations(extraction)),
+    )
+
+
+def _judged(gathered: Gathered, kit: Kit, *, has_report: bool) -> Judgement:
+    return judge(
+        gathered.transcript,
+        Exit(
+            code=gathered.exit_code,
+            stop=gathered.stop,
+            stderr_tail=gathered.stderr_tail,
+            stderr_is_noted=gathered.harness.stderr_is_noted,
+            stderr_notes=gathered.harness.stderr_notes(gathered.stderr_tail),
+        ),
+        heuristics=kit.hang_heuristics,
+        has_report=has_report,
+        background_tasks_disabled=kit.background_tasks_off,
     )
 
 

@@ -1,12 +1,13 @@
 """The way of a CLI's output into a session: bytes → lines → redacted → log → frames.
 
-Whatever arrived together goes together: one scan for secrets, one write. Lines are in the log, or on their way to it,
-before anybody acts on them.
+Whatever arrived together goes together: one scan for secrets, one write. Lines are with the log before anybody acts on
+them.
 """
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
+import queue
+import threading
 from typing import TYPE_CHECKING, Final, Self
 
 import msgspec
@@ -22,11 +23,15 @@ if TYPE_CHECKING:
     from claudeops.engine.logfile import SessionLog
     from claudeops.engine.ports import Clock
 
+    Decoded = list[Frame | Malformed | None]
+
 CHUNK_BYTES: Final = 256 * 1024
-"""So much is best read at once: what is done once a chunk is done seldom, and the chunk stays in the CPU's cache."""
+"""So much is best read at once: what is done for each chunk is done seldom, and the chunk stays in the CPU's cache."""
 
 _WORTH_A_THREAD_BYTES: Final = 64 * 1024
 """From here on it pays to decode on one core and scan on another; ordinary sessions stay below and start no thread."""
+
+_JOIN_SECONDS: Final = 5.0
 
 
 class Taken(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,20 +43,20 @@ class Taken(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Intake:
-    """Takes a child's output in order. Use it as a context manager: it may have to end a thread."""
+    """Takes a child's output in order. Use it as a context manager: it may have a thread to end."""
 
     def __init__(self, *, redactor: Redactor, sink: SessionLog, clock: Clock) -> None:
         self._redactor = redactor
         self._sink = sink
         self._clock = clock
         self._splitter = LineSplitter()
-        self._decoder = ThreadPoolExecutor(max_workers=1, thread_name_prefix="decode")  # no thread before the first use
+        self._decoder = _Decoder()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._decoder.shutdown()
+        self._decoder.close()
 
     def push(self, chunk: bytes) -> list[Taken]:
         """Return the lines that ``chunk`` completes, in order. They are with the log already."""
@@ -73,13 +78,57 @@ class Intake:
             for line, clean, frame in zip(lines, redacted, asked, strict=True)
         ]
 
-    def _read(self, lines: Sequence[bytes]) -> tuple[list[bytes], list[Frame | Malformed | None]]:
+    def _read(self, lines: Sequence[bytes]) -> tuple[list[bytes], Decoded]:
         if sum(map(len, lines)) < _WORTH_A_THREAD_BYTES:
             return self._redactor.lines(lines), _decoded(lines)
-        # google-re2 lets go of the interpreter while it scans, so both get done in the time of the longer one.
-        decoding = self._decoder.submit(_decoded, lines)
-        return self._redactor.lines(lines), decoding.result()
+        # google-re2 lets go of the interpreter while it scans, so both are done in little more than the time of one.
+        self._decoder.begin(lines)
+        try:
+            redacted = self._redactor.lines(lines)
+        finally:
+            asked = self._decoder.result()
+        return redacted, _decoded(lines) if asked is None else asked
 
 
-def _decoded(lines: Sequence[bytes]) -> list[Frame | Malformed | None]:
+class _Decoder:
+    """A thread that decodes while its caller does something else; it is started when it is first needed.
+
+    Two queues and no futures: those take as long as decoding ten lines.
+    """
+
+    def __init__(self) -> None:
+        self._thread: threading.Thread | None = None
+        self._todo: queue.SimpleQueue[Sequence[bytes] | None] = queue.SimpleQueue()
+        self._done: queue.SimpleQueue[Decoded | None] = queue.SimpleQueue()
+
+    def begin(self, lines: Sequence[bytes]) -> None:
+        """Decode ``lines``; `result` is to be called before the next ones."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._work, name="decode", daemon=True)
+            self._thread.start()
+        self._todo.put(lines)
+
+    def result(self) -> Decoded | None:
+        """Wait for as long as decoding takes; ``None`` if the thread died of it, out of memory for instance."""
+        decoded = self._done.get()
+        if decoded is None:
+            self._thread = None
+        return decoded
+
+    def close(self) -> None:
+        """End the thread, if there is one."""
+        if self._thread is not None:
+            self._todo.put(None)
+            self._thread.join(_JOIN_SECONDS)
+
+    def _work(self) -> None:
+        while (lines := self._todo.get()) is not None:
+            decoded: Decoded | None = None
+            try:
+                decoded = _decoded(lines)
+            finally:
+                self._done.put(decoded)
+
+
+def _decoded(lines: Sequence[bytes]) -> Decoded:
     return [decode(line) for line in lines]
