@@ -1,8 +1,8 @@
 """Streams to measure with: what an ops session prints, at a given size a line, the same for every run.
 
 Text, calls and results take turns, as they do in a session, and their texts are what tools print: log lines, JSON,
-tables, paths and addresses, now and then a character that is not ASCII. No line holds a secret: a line with one is
-the exception, and is redacted for as long as it takes.
+tables, paths and addresses; where the model speaks, some characters are not ASCII. No line holds a secret: a line with
+one is the exception, and is redacted for as long as it takes.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import random
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     Body = dict[str, object]
 
@@ -23,7 +23,6 @@ _WORDS: Final = (
     *("usage", "at", "percent", "restarting", "connection", "refused", "upstream", "timed", "out", "while"),
     *("reading", "health", "endpoint", "queue", "depth", "token", "bucket", "refilled", "replica", "lag"),
 )
-_SIGNS: Final = ("—", "✓", "für", "…")
 _POOL_LINES: Final = 4000
 
 
@@ -81,7 +80,7 @@ def _message(role: str, block: Body) -> Body:
 
 
 def _said(_: int, text: str) -> Body:
-    return _message("assistant", {"type": "text", "text": text})
+    return _message("assistant", {"type": "text", "text": text.replace(" checked ", " ✓ ")})  # as models like to
 
 
 def _called(number: int, text: str) -> Body:
@@ -143,8 +142,3 @@ def _filled(make: Callable[[int, str], Body], number: int, line_bytes: int, text
 def _encoded(frame: Body) -> bytes:
     """Return JSON as the CLI writes it: no spaces, characters as they are."""
     return json.dumps(frame, ensure_ascii=False, separators=(",", ":")).encode()
-
-
-def lines_of(content: bytes) -> Iterator[bytes]:
-    """Yield the lines of a stream without their ends."""
-    yield from content.splitlines()

@@ -40,7 +40,6 @@ _SECRETS: Final = ("sk-ant-api03-NeverInTheStream-0123456789", "a password of th
 class _Run:
     """One run of both on one stream."""
 
-    size: int  # bytes
     lines: int
     ours: float  # seconds until all of it was read and on the disk
     tee: float  # seconds until it had ended
@@ -98,7 +97,7 @@ def _run(path: Path, content: bytes) -> _Run:
     lines, ours = anyio.run(_taken_in, path)
     if lines != content.count(b"\n"):
         raise AssertionError("lines were lost")
-    return _Run(size=len(content), lines=lines, ours=ours, tee=tee, tee_synced=tee_synced)
+    return _Run(lines=lines, ours=ours, tee=tee, tee_synced=tee_synced)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
