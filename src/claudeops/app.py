@@ -20,7 +20,7 @@ from claudeops.domain.model import Session, SkipReason, Status, Suppressed, Trig
 from claudeops.engine import workspace as workspaces
 from claudeops.engine.scheduler import Scheduler
 from claudeops.engine.session import SessionRunner
-from claudeops.engine.status_file import StatusFile
+from claudeops.engine.status_file import StatusFile, StatusKeeper
 from claudeops.engine.supervisor import Supervisor
 from claudeops.engine.system import SystemClock, alive, this_owner
 from claudeops.engine.tree import kill_all, marked, marks_below
@@ -143,16 +143,14 @@ async def _clear_leftovers(sessions_dir: Path, log: Logger) -> None:
 async def run_daemon(node: Node, shutdown: Shutdown) -> None:
     """Run until asked to stop: a chain at once, then by the schedule. Returns after an ordered shutdown."""
     supervisor = node.supervisor()
-    status = StatusFile(node.settings.state_dir / "daemon.json", node.owner, node.clock.now())
-
-    async def write_status(*, ready: bool = True) -> None:
-        running = [session for session, _ in supervisor.running.values()]
-        try:
-            await status.write(ready=ready, running=running, at=node.clock.now())
-        except OSError as error:
-            node.log.error(LogEvent.STATUS_NOT_WRITTEN, path=str(status.path), error=str(error))
-
-    supervisor.on_change = write_status
+    status = StatusKeeper(
+        file=StatusFile(node.settings.state_dir / "daemon.json", node.owner, node.clock.now()),
+        store=node.store,
+        clock=node.clock,
+        running=lambda: [session for session, _ in supervisor.running.values()],
+        log=node.log,
+    )
+    supervisor.on_change = status.refresh
     plan = schedule(node.settings)
     scheduler = Scheduler(
         clock=node.clock,
@@ -166,16 +164,17 @@ async def run_daemon(node: Node, shutdown: Shutdown) -> None:
         await tasks.start(scheduler.run)
         tasks.start_soon(_start_chain, node, plan.name)
         tasks.start_soon(supervisor.run)
-        await write_status()
+        await status.refresh()
+        tasks.start_soon(status.run)
         node.log.info(LogEvent.DAEMON_READY, schedule=str(plan.cadence), max_tier=node.settings.max_tier)
         await shutdown.requested.wait()
         node.log.info(LogEvent.DAEMON_STOPPING)
-        await write_status(ready=False)
+        await status.stop()
         scheduler.pause()
         await _drain(supervisor, node, shutdown)
         tasks.cancel_scope.cancel()
     with contextlib.suppress(OSError):
-        await status.remove()
+        await status.file.remove()
 
 
 async def _start_chain(node: Node, schedule_name: str) -> None:

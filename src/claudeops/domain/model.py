@@ -420,6 +420,11 @@ class EscalationRules:
     tiers: tuple[TierChoice, ...]
     limits: Mapping[str, ActionLimit] = field(default_factory=dict)  # by action kind
 
+    @property
+    def lowest(self) -> TierChoice:
+        """The tier that only looks."""
+        return min(self.tiers, key=lambda choice: choice.number)
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Decision:

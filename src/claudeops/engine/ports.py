@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from claudeops.domain.amendment import Amended, Refused
+    from claudeops.domain.holds import Hold, HoldKind
     from claudeops.domain.model import (
         Ending,
         EscalationRules,
@@ -78,7 +79,24 @@ class Store(Protocol):
         Two claimers get two sessions, never the same one. ``chain`` restricts to one root, ``tiers`` to
         some tiers. A row that the rules forbid by now (dry run switched on, maximum tier lowered) ends as
         ``blocked`` with its reason and event, and the next one is tried. ``None``: nothing to do.
+
+        While a hold stands nothing is taken, and what is queued stays so; a hold that is over by itself is
+        cleared on the way. Where a probe may go (``domain.holds``), one session of the lowest tier is taken
+        and noted as the probe; one is queued for it, as ``retry``, if only higher tiers wait. With ``chain``
+        none is queued.
         """
+
+    async def hold(self, hold: Hold, *, now: datetime) -> None:
+        """Stop claims, in the place of a hold of the same kind.
+
+        The first of its kind leaves one event (its ``reason``), which is resolved when it is released or over.
+        """
+
+    async def release(self, kind: HoldKind, *, now: datetime) -> bool:
+        """Lift a hold; ``False``: none of this kind stood."""
+
+    async def holds(self, now: datetime) -> Sequence[Hold]:
+        """Return the holds that are not over by ``now``, the longest standing first."""
 
     async def record_call(
         self,

@@ -3,18 +3,41 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
 
+import anyio
 import anyio.to_thread
 import orjson
 
+from claudeops.errors import StoreError
+from claudeops.logs import LogEvent
+
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from datetime import datetime
     from pathlib import Path
 
+    from claudeops.domain.holds import Hold
     from claudeops.domain.model import Owner, Session
+    from claudeops.engine.ports import Clock, Store
+    from claudeops.logs import Logger
+
+LOOK_SECONDS: Final = 1.0
+"""How soon a hold, or a database that went away, shows in the file."""
+
+STALE_SECONDS: Final = 10.0
+"""The file is rewritten after this time even when nothing has changed: an old ``written_at`` is a dead daemon's."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Standing:
+    """What the file says beside who wrote it."""
+
+    ready: bool  # sessions can be claimed and their ends be written
+    reason: str | None = None  # why not ready, one sentence
+    running: tuple[Session, ...] = ()
+    holds: tuple[Hold, ...] | None = None  # None: the database did not say
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,19 +48,21 @@ class StatusFile:
     owner: Owner
     started_at: datetime
 
-    async def write(self, *, ready: bool, running: Sequence[Session], at: datetime) -> None:
+    async def write(self, standing: Standing, *, at: datetime) -> None:
         """Replace the file; raises `OSError`."""
         content = orjson.dumps(
             {
-                "ready": ready,
+                "ready": standing.ready,
+                "reason": standing.reason,
                 "pid": self.owner.pid,
                 "owner": self.owner.name,
                 "started_at": self.started_at,
                 "written_at": at,
                 "running": [
                     {"session_id": session.id, "chain": session.root_session_id, "tier": session.tier}
-                    for session in running
+                    for session in standing.running
                 ],
+                "holds": None if standing.holds is None else [_shown(hold) for hold in standing.holds],
             },
             option=orjson.OPT_APPEND_NEWLINE,
         )
@@ -51,3 +76,64 @@ class StatusFile:
     async def remove(self) -> None:
         """Remove the file: no daemon runs."""
         await anyio.to_thread.run_sync(lambda: self.path.unlink(missing_ok=True))
+
+
+@dataclass(kw_only=True)
+class StatusKeeper:
+    """Keeps the file true while the daemon runs: looks every second, writes what has changed."""
+
+    file: StatusFile
+    store: Store
+    clock: Clock
+    running: Callable[[], Sequence[Session]]
+    log: Logger
+    _stopping: bool = False
+    _written: Standing | None = None
+    _written_at: float = 0.0  # monotonic seconds
+    _turn: anyio.Lock = field(default_factory=anyio.Lock)  # one writer at a time, so that the newest is written last
+
+    async def run(self) -> None:
+        """Look and write until cancelled."""
+        while True:
+            await self.refresh()
+            await anyio.sleep(LOOK_SECONDS)
+
+    async def stop(self) -> None:
+        """Say that the daemon takes nothing more; it goes on saying so."""
+        self._stopping = True
+        await self.refresh()
+
+    async def refresh(self) -> None:
+        """Write the file if it would say something else by now, or has become old. Raises nothing."""
+        async with self._turn:
+            standing = await self._look()
+            now = self.clock.monotonic()
+            if standing == self._written and now - self._written_at < STALE_SECONDS:
+                return
+            try:
+                await self.file.write(standing, at=self.clock.now())
+            except OSError as error:
+                self.log.error(LogEvent.STATUS_NOT_WRITTEN, path=str(self.file.path), error=str(error))
+                return
+            self._written, self._written_at = standing, now
+
+    async def _look(self) -> Standing:
+        running = tuple(self.running())
+        try:
+            holds = tuple(await self.store.holds(self.clock.now()))
+        except StoreError as error:
+            return Standing(ready=False, reason=str(error), running=running)
+        if self._stopping:
+            return Standing(ready=False, reason="the daemon is shutting down", running=running, holds=holds)
+        return Standing(ready=True, running=running, holds=holds)
+
+
+def _shown(hold: Hold) -> dict[str, object]:
+    return {
+        "kind": hold.kind.value,
+        "reason": hold.reason,
+        "since": hold.since,
+        "until": hold.until,
+        "by": hold.by,
+        "probe": hold.probe,
+    }

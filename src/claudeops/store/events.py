@@ -81,6 +81,12 @@ def resolve_events(
     )
 
 
+def resolve_event(connection: Connection, fingerprint: str, *, at: datetime) -> None:
+    """Resolve a condition that the daemon itself knows to be over."""
+    named = (events.c.fingerprint == fingerprint, events.c.resolved_at.is_(None))
+    connection.execute(update(events).where(*named).values(resolved_at=at))
+
+
 def _open_event(
     connection: Connection,
     event: NewEvent,

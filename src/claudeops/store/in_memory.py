@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING
 
 import anyio.lowlevel
 
-from claudeops.domain import escalation, memory
-from claudeops.domain.model import Finished, Owner, SkipReason, Status, Suppressed, VerdictKind
+from claudeops.domain import memory
+from claudeops.domain.model import Finished, Owner, Status, VerdictKind
 from claudeops.errors import StaleAttemptError, StoreError
+from claudeops.store import in_memory_holds as holds
+from claudeops.store import in_memory_queueing as queueing
 from claudeops.store.audit import link
-from claudeops.store.consequences import NO_RESULT_SEEN, conclude, lost_event, within_limits
+from claudeops.store.consequences import conclude, within_limits
 from claudeops.store.in_memory_amend import amend
 from claudeops.store.in_memory_tables import PlainTables
 from claudeops.store.in_memory_writes import (
@@ -25,14 +27,10 @@ from claudeops.store.in_memory_writes import (
     facts,
     ledger,
     raise_event,
-    unhealthy_services,
     write_consequences,
 )
 from claudeops.store.rows import (
-    blocked_values,
-    claimed_values,
     ended_values,
-    lost_values,
     to_known_memory,
     to_session,
 )
@@ -42,12 +40,15 @@ if TYPE_CHECKING:
     from types import SimpleNamespace
 
     from claudeops.domain.amendment import Amended, Refused
+    from claudeops.domain.holds import Hold, HoldKind
     from claudeops.domain.model import (
         Ending,
         EscalationRules,
         Memory,
         NewSession,
         Session,
+        SkipReason,
+        Suppressed,
         ToolCall,
         Verdict,
     )
@@ -68,26 +69,14 @@ class InMemoryStore:
     async def enqueue(self, new: NewSession, *, rules: EscalationRules, now: datetime) -> Session | Suppressed:
         """Queue a chain's first session, unless the rules forbid it."""
         async with self._transaction():
-            return self._enqueue(new, rules, now)
+            return queueing.enqueue(self.tables, new, rules=rules, now=now)
 
     async def fire(
         self, schedule: str, due_at: datetime, new: NewSession, *, rules: EscalationRules, now: datetime
     ) -> Session | SkipReason | None:
         """Record a due time and queue its chain."""
         async with self._transaction():
-            fires = self.tables.rows("schedule_fires", lambda row: row.schedule == schedule)
-            if any(row.due_at == due_at for row in fires):
-                return None
-            fired: dict[str, object] = {"schedule": schedule, "due_at": due_at, "fired_at": now}
-            started = {row.session_id for row in fires}
-            if any(row.root_session_id in started for row in self._sessions(Status.QUEUED, Status.RUNNING)):
-                result: Session | SkipReason = SkipReason.CHAIN_UNFINISHED
-            else:
-                queued = self._enqueue(new, rules, now)
-                result = SkipReason.SUPPRESSED if isinstance(queued, Suppressed) else queued
-            became = {"skipped_reason": result.value} if isinstance(result, SkipReason) else {"session_id": result.id}
-            self.tables.insert("schedule_fires", {**fired, **became})
-            return result
+            return queueing.fire(self.tables, schedule, due_at, new, rules=rules, now=now)
 
     async def claim(
         self,
@@ -102,26 +91,31 @@ class InMemoryStore:
     ) -> Session | None:
         """Take the oldest session that is due."""
         async with self._transaction():
-            waiting = [
-                row
-                for row in self._sessions(Status.QUEUED)
-                if (row.not_before is None or row.not_before <= now)
-                and chain in {None, row.root_session_id}
-                and (tiers is None or row.tier in tiers)
-            ]
-            for row in sorted(waiting, key=lambda row: (row.not_before or row.created_at, row.id)):
-                found = to_session(row)
-                suppressed, services = self._admit(found.tier, rules, now, found=found)
-                if suppressed is None:
-                    taken = claimed_values(
-                        found, owner, now=now, cli_session_id=cli_session_id(), log_path=log_path(found.id)
-                    )
-                    self.tables.update("sessions", row, taken)
-                    return to_session(row)
-                self.tables.update("sessions", row, blocked_values(suppressed, now=now))
-                event = escalation.suppression_event(suppressed, tier=found.tier, services=services)
-                raise_event(self.tables, event, session_id=found.id, at=now)
-            return None
+            return queueing.claim(
+                self.tables,
+                owner,
+                rules=rules,
+                now=now,
+                cli_session_id=cli_session_id,
+                log_path=log_path,
+                chain=chain,
+                tiers=tiers,
+            )
+
+    async def hold(self, hold: Hold, *, now: datetime) -> None:
+        """Stop claims, in the place of a hold of the same kind."""
+        async with self._transaction():
+            holds.set_hold(self.tables, hold, now=now)
+
+    async def release(self, kind: HoldKind, *, now: datetime) -> bool:
+        """Lift a hold."""
+        async with self._transaction():
+            return holds.release(self.tables, kind, now=now)
+
+    async def holds(self, now: datetime) -> Sequence[Hold]:
+        """Return the holds that stand."""
+        async with self._transaction():
+            return holds.standing(self.tables, now)
 
     async def record_call(
         self,
@@ -197,8 +191,9 @@ class InMemoryStore:
             self.tables.delete("instances", lambda row: row.owner not in living)
             registered = {"owner": owner.name, "pid": owner.pid, "boot_id": owner.boot_id, "heartbeat": now}
             self.tables.insert("instances", {**registered, "process_started_at": owner.process_started_at})
-            running = self._sessions(Status.RUNNING)
-            return tuple(self._lose(row, now) for row in running if row.owner not in living | {owner.name})
+            running = queueing.in_status(self.tables, Status.RUNNING)
+            orphans = [row for row in running if row.owner not in living | {owner.name}]
+            return tuple(queueing.lose(self.tables, row, now) for row in orphans)
 
     async def depart(self, owner: Owner) -> None:
         """Remove ``owner`` from the running instances."""
@@ -231,7 +226,7 @@ class InMemoryStore:
     async def queued(self) -> int:
         """Return the number of sessions that wait."""
         async with self._transaction():
-            return len(self._sessions(Status.QUEUED))
+            return len(queueing.in_status(self.tables, Status.QUEUED))
 
     async def close(self) -> None:
         """Refuse everything from here on."""
@@ -246,41 +241,11 @@ class InMemoryStore:
         with self.tables.transaction():
             yield
 
-    def _sessions(self, *statuses: Status) -> list[SimpleNamespace]:
-        return self.tables.rows("sessions", lambda row: row.status in statuses)
-
     def _running(self, session_id: int, attempt: int) -> SimpleNamespace:
         row = self.tables.row("sessions", session_id)
         if row is None or row.status != Status.RUNNING or row.attempt != attempt:
             raise StaleAttemptError(f"session {session_id} is no longer running as attempt {attempt}.")
         return row
-
-    def _enqueue(self, new: NewSession, rules: EscalationRules, now: datetime) -> Session | Suppressed:
-        suppressed, services = self._admit(new.tier, rules, now)
-        if suppressed is None:
-            return add_session(self.tables, new, now)
-        event = escalation.suppression_event(suppressed, tier=new.tier, services=services)
-        raise_event(self.tables, event, session_id=None, at=now)
-        return suppressed
-
-    def _admit(
-        self, tier: int, rules: EscalationRules, now: datetime, *, found: Session | None = None
-    ) -> tuple[Suppressed | None, tuple[str, ...]]:
-        if found is not None and found.context is not None:
-            services = escalation.handover_services(found.context)
-        else:
-            services = unhealthy_services(self.tables)
-        past = ledger(self.tables, rules, now)
-        return escalation.admit(tier=tier, rules=rules, ledger=past, unhealthy_services=services, now=now), services
-
-    def _lose(self, row: SimpleNamespace, now: datetime) -> Session:
-        event = lost_event(to_session(row))
-        self.tables.update("sessions", row, lost_values(event.message, now=now))
-        for action in self.tables.rows("cooldown_actions", lambda action: action.session_id == row.id):
-            if action.success is None:
-                self.tables.update("cooldown_actions", action, {"success": False, "error": NO_RESULT_SEEN})
-        raise_event(self.tables, event, session_id=row.id, at=now)
-        return to_session(row)
 
 
 def _owner(row: SimpleNamespace) -> Owner:

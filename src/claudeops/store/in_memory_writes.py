@@ -90,6 +90,12 @@ def raise_event(tables: PlainTables, event: NewEvent, *, session_id: int | None,
     open_event(tables, event, session_id=session_id, at=at)
 
 
+def resolve_event(tables: PlainTables, fingerprint: str, *, at: datetime) -> None:
+    """Resolve a condition that the daemon itself knows to be over."""
+    for row in tables.rows("events", lambda row: row.fingerprint == fingerprint and row.resolved_at is None):
+        tables.update("events", row, {"resolved_at": at})
+
+
 def open_event(
     tables: PlainTables, event: NewEvent, *, session_id: int | None, at: datetime, resolved_at: datetime | None = None
 ) -> None:

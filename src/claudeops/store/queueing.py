@@ -7,15 +7,18 @@ from typing import TYPE_CHECKING
 from sqlalchemy import delete, func, insert, select, update
 
 from claudeops.domain import escalation
+from claudeops.domain.holds import Admission, admission
 from claudeops.domain.model import (
+    NewSession,
     Owner,
     Session,
     SkipReason,
     Status,
     Suppressed,
+    Trigger,
 )
 from claudeops.errors import StaleAttemptError, StoreError
-from claudeops.store import queries
+from claudeops.store import holds, queries
 from claudeops.store.consequences import NO_RESULT_SEEN, lost_event
 from claudeops.store.events import raise_event
 from claudeops.store.rows import blocked_values, claimed_values, lost_values, queued_values, to_session
@@ -27,7 +30,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection
 
-    from claudeops.domain.model import EscalationRules, NewSession
+    from claudeops.domain.model import EscalationRules
     from claudeops.store.rows import TableRow
 
 
@@ -83,6 +86,15 @@ def fire(
     return result
 
 
+def anything_claimable(
+    connection: Connection, now: datetime, *, chain: int | None, tiers: Sequence[int] | None
+) -> bool:
+    """Tell whether a claim could take something."""
+    if not queries.anything_due(connection, now, chain=chain, tiers=tiers):
+        return False
+    return admission(holds.standing(connection, now), now) is not Admission.CLOSED
+
+
 def claim(
     connection: Connection,
     owner: Owner,
@@ -95,6 +107,15 @@ def claim(
     tiers: Sequence[int] | None,
 ) -> Session | None:
     """Take the oldest session that is due; those that the rules forbid by now are ended on the way."""
+    holds.clear_lapsed(connection, now)
+    admitted = admission(holds.standing(connection, now), now)
+    if admitted is Admission.CLOSED:
+        return None
+    probing = admitted is Admission.PROBE
+    if probing:
+        if not _prepare_probe(connection, rules, now=now, chain=chain, tiers=tiers):
+            return None
+        tiers = (rules.lowest.number,)
     waited_since = func.coalesce(sessions.c.not_before, sessions.c.created_at)
     waiting = (
         select(sessions)
@@ -110,9 +131,37 @@ def claim(
             continue
         taken = claimed_values(found, owner, now=now, cli_session_id=cli_session_id(), log_path=log_path(found.id))
         if _change(connection, found, taken):
+            if probing:
+                holds.begin_probe(connection, found.id, now=now)
             _beat(connection, owner, now)
             return _existing(connection, found.id)
     return None
+
+
+def _prepare_probe(
+    connection: Connection,
+    rules: EscalationRules,
+    *,
+    now: datetime,
+    chain: int | None,
+    tiers: Sequence[int] | None,
+) -> bool:
+    """See to it that a session of the lowest tier is due; a higher one is worth too much to be the probe."""
+    lowest = rules.lowest
+    if tiers is not None and lowest.number not in tiers:
+        return False
+    if queries.anything_due(connection, now, chain=chain, tiers=(lowest.number,)):
+        return True
+    if chain is not None or not queries.anything_due(connection, now, chain=None, tiers=None):
+        return False
+    add_session(connection, probe_session(rules), now=now)
+    return True
+
+
+def probe_session(rules: EscalationRules) -> NewSession:
+    """Return the session that tries whether the model API serves us again, where none of its tier waits."""
+    lowest = rules.lowest
+    return NewSession(tier=lowest.number, trigger=Trigger.RETRY, model=lowest.model, harness=lowest.harness)
 
 
 def identify(connection: Connection, session: Session, cli_session_id: str) -> None:

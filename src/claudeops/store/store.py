@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import anyio
 
 from claudeops.errors import DatabaseUnavailableError
-from claudeops.store import calls, queries, queueing
+from claudeops.store import calls, holds, queries, queueing
 from claudeops.store.amend import amend
 from claudeops.store.connections import (
     BUSY_SECONDS,
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from sqlalchemy.engine import URL
 
     from claudeops.domain.amendment import Amended, Refused
+    from claudeops.domain.holds import Hold, HoldKind
     from claudeops.domain.model import (
         Ending,
         EscalationRules,
@@ -116,7 +117,7 @@ class SqlStore:
 
         Claimers look often and mostly in vain, so they look without the write lock first.
         """
-        if not await self._read(partial(queries.anything_due, now=now, chain=chain, tiers=tiers)):
+        if not await self._read(partial(queueing.anything_claimable, now=now, chain=chain, tiers=tiers)):
             return None
         claim = partial(
             queueing.claim,
@@ -129,6 +130,18 @@ class SqlStore:
             tiers=tiers,
         )
         return await self._write(claim)
+
+    async def hold(self, hold: Hold, *, now: datetime) -> None:
+        """Stop claims, in the place of a hold of the same kind."""
+        await self._write(partial(holds.set_hold, hold=hold, now=now))
+
+    async def release(self, kind: HoldKind, *, now: datetime) -> bool:
+        """Lift a hold."""
+        return await self._write(partial(holds.release, kind=kind, now=now))
+
+    async def holds(self, now: datetime) -> Sequence[Hold]:
+        """Return the holds that stand."""
+        return await self._read(partial(holds.standing, now=now))
 
     async def record_call(
         self,

@@ -1,0 +1,140 @@
+"""How `InMemoryStore` takes sessions into its queue, out of it, and out of dead hands."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from claudeops.domain import escalation
+from claudeops.domain.holds import Admission, admission
+from claudeops.domain.model import Session, SkipReason, Status, Suppressed
+from claudeops.store import in_memory_holds
+from claudeops.store.consequences import NO_RESULT_SEEN, lost_event
+from claudeops.store.in_memory_writes import add_session, ledger, raise_event, unhealthy_services
+from claudeops.store.queueing import probe_session
+from claudeops.store.rows import blocked_values, claimed_values, lost_values, to_session
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from datetime import datetime
+    from types import SimpleNamespace
+
+    from claudeops.domain.model import EscalationRules, NewSession, Owner
+    from claudeops.store.in_memory_tables import PlainTables
+
+
+def enqueue(tables: PlainTables, new: NewSession, *, rules: EscalationRules, now: datetime) -> Session | Suppressed:
+    """Queue a session, or write the event that says why not."""
+    suppressed, services = _admit(tables, new.tier, rules, now)
+    if suppressed is None:
+        return add_session(tables, new, now)
+    event = escalation.suppression_event(suppressed, tier=new.tier, services=services)
+    raise_event(tables, event, session_id=None, at=now)
+    return suppressed
+
+
+def fire(
+    tables: PlainTables, schedule: str, due_at: datetime, new: NewSession, *, rules: EscalationRules, now: datetime
+) -> Session | SkipReason | None:
+    """Record a due time once, with the session it queued or the reason why it queued none."""
+    fires = tables.rows("schedule_fires", lambda row: row.schedule == schedule)
+    if any(row.due_at == due_at for row in fires):
+        return None
+    fired: dict[str, object] = {"schedule": schedule, "due_at": due_at, "fired_at": now}
+    started = {row.session_id for row in fires}
+    if any(row.root_session_id in started for row in in_status(tables, Status.QUEUED, Status.RUNNING)):
+        result: Session | SkipReason = SkipReason.CHAIN_UNFINISHED
+    else:
+        queued = enqueue(tables, new, rules=rules, now=now)
+        result = SkipReason.SUPPRESSED if isinstance(queued, Suppressed) else queued
+    became = {"skipped_reason": result.value} if isinstance(result, SkipReason) else {"session_id": result.id}
+    tables.insert("schedule_fires", {**fired, **became})
+    return result
+
+
+def claim(
+    tables: PlainTables,
+    owner: Owner,
+    *,
+    rules: EscalationRules,
+    now: datetime,
+    cli_session_id: Callable[[], str],
+    log_path: Callable[[int], str],
+    chain: int | None,
+    tiers: Sequence[int] | None,
+) -> Session | None:
+    """Take the oldest session that is due; those that the rules forbid by now are ended on the way."""
+    in_memory_holds.clear_lapsed(tables, now)
+    admitted = admission(in_memory_holds.standing(tables, now), now)
+    if admitted is Admission.CLOSED:
+        return None
+    if admitted is Admission.PROBE:
+        if not _prepare_probe(tables, rules, now, chain, tiers):
+            return None
+        tiers = (rules.lowest.number,)
+    for row in _due(tables, now, chain, tiers):
+        found = to_session(row)
+        suppressed, services = _admit(tables, found.tier, rules, now, found=found)
+        if suppressed is None:
+            taken = claimed_values(found, owner, now=now, cli_session_id=cli_session_id(), log_path=log_path(found.id))
+            tables.update("sessions", row, taken)
+            if admitted is Admission.PROBE:
+                in_memory_holds.begin_probe(tables, found.id, now=now)
+            return to_session(row)
+        tables.update("sessions", row, blocked_values(suppressed, now=now))
+        event = escalation.suppression_event(suppressed, tier=found.tier, services=services)
+        raise_event(tables, event, session_id=found.id, at=now)
+    return None
+
+
+def in_status(tables: PlainTables, *statuses: Status) -> list[SimpleNamespace]:
+    """Return the sessions of some statuses."""
+    return tables.rows("sessions", lambda row: row.status in statuses)
+
+
+def lose(tables: PlainTables, row: SimpleNamespace, now: datetime) -> Session:
+    """End a session whose daemon is gone."""
+    event = lost_event(to_session(row))
+    tables.update("sessions", row, lost_values(event.message, now=now))
+    for action in tables.rows("cooldown_actions", lambda action: action.session_id == row.id):
+        if action.success is None:
+            tables.update("cooldown_actions", action, {"success": False, "error": NO_RESULT_SEEN})
+    raise_event(tables, event, session_id=row.id, at=now)
+    return to_session(row)
+
+
+def _due(tables: PlainTables, now: datetime, chain: int | None, tiers: Sequence[int] | None) -> list[SimpleNamespace]:
+    """Return the sessions that may be claimed, oldest first."""
+    waiting = [
+        row
+        for row in in_status(tables, Status.QUEUED)
+        if (row.not_before is None or row.not_before <= now)
+        and chain in {None, row.root_session_id}
+        and (tiers is None or row.tier in tiers)
+    ]
+    return sorted(waiting, key=lambda row: (row.not_before or row.created_at, row.id))
+
+
+def _prepare_probe(
+    tables: PlainTables, rules: EscalationRules, now: datetime, chain: int | None, tiers: Sequence[int] | None
+) -> bool:
+    """See to it that a session of the lowest tier is due."""
+    lowest = rules.lowest.number
+    if tiers is not None and lowest not in tiers:
+        return False
+    if _due(tables, now, chain, (lowest,)):
+        return True
+    if chain is not None or not _due(tables, now, None, None):
+        return False
+    add_session(tables, probe_session(rules), now)
+    return True
+
+
+def _admit(
+    tables: PlainTables, tier: int, rules: EscalationRules, now: datetime, *, found: Session | None = None
+) -> tuple[Suppressed | None, tuple[str, ...]]:
+    if found is not None and found.context is not None:
+        services = escalation.handover_services(found.context)
+    else:
+        services = unhealthy_services(tables)
+    past = ledger(tables, rules, now)
+    return escalation.admit(tier=tier, rules=rules, ledger=past, unhealthy_services=services, now=now), services

@@ -1,0 +1,216 @@
+"""Any store: what stops claims, and for how long."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+
+from claudeops.domain.holds import Hold, HoldKind
+from claudeops.domain.model import Status, Trigger
+from support.store_values import NOW, OTHER_OWNER, OWNER, RULES, after, claimed, queued, wanted
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from claudeops.domain.model import Session
+    from claudeops.engine.ports import Store
+    from support.stores import Database
+
+pytest_plugins = ("support.store_fixtures",)
+
+TIMED = [HoldKind.PAUSED, HoldKind.BUDGET]
+PROBED = [HoldKind.BREAKER, HoldKind.PARKED]
+
+
+def held(kind: HoldKind, *, until: datetime | None = None, since: datetime = NOW) -> Hold:
+    return Hold(kind=kind, reason=f"{kind.value} for a reason.", since=since, until=until)
+
+
+async def taken(store: Store, *, at: datetime, **only: object) -> Session | None:
+    return await store.claim(
+        OWNER,
+        rules=RULES,
+        now=at,
+        cli_session_id=lambda: "5e0b1bd8-0000-4000-8000-000000000001",
+        log_path=lambda session_id: f"/results/{session_id}",
+        **only,  # type: ignore[arg-type]  # a test names its arguments
+    )
+
+
+@pytest.mark.parametrize("kind", list(HoldKind))
+async def test_nothing_is_claimed_under_any_hold_and_what_waits_goes_on_waiting(store: Store, kind: HoldKind) -> None:
+    sessions = [await queued(store, wanted(tier)) for tier in (1, 2)]
+    await store.hold(held(kind), now=NOW)
+
+    assert await claimed(store, at=after(days=300)) is None
+    assert await claimed(store, at=after(days=300), owner=OTHER_OWNER) is None
+    assert await store.queued() == len(sessions)
+
+    assert await store.release(kind, now=after(days=300))
+    assert await claimed(store, at=after(days=300)) is not None
+
+
+async def test_a_hold_reads_back_as_it_was_set(store: Store) -> None:
+    hold = replace(held(HoldKind.PAUSED, until=after(hours=1)), by="ann", failures=3, probe=7)
+    await store.hold(hold, now=after(minutes=1))
+
+    assert await store.holds(after(minutes=2)) == (hold,)
+
+
+async def test_holds_come_in_the_order_in_which_they_began(store: Store) -> None:
+    late, early = held(HoldKind.BREAKER, since=after(minutes=2)), held(HoldKind.PAUSED, since=after(minutes=1))
+    await store.hold(late, now=after(minutes=2))
+    await store.hold(early, now=after(minutes=3))
+
+    assert await store.holds(after(minutes=4)) == (early, late)
+
+
+async def test_one_hold_does_not_end_with_another(store: Store) -> None:
+    await queued(store)
+    await store.hold(held(HoldKind.PAUSED), now=NOW)
+    await store.hold(held(HoldKind.BUDGET, until=after(hours=1)), now=NOW)
+
+    assert await claimed(store, at=after(hours=2)) is None
+    assert [hold.kind for hold in await store.holds(after(hours=2))] == [HoldKind.PAUSED]
+
+
+async def test_a_hold_outlives_the_store_that_set_it(database: Database) -> None:
+    first = database.open()
+    await first.hold(held(HoldKind.PAUSED), now=NOW)
+    second = database.open()
+    try:
+        assert await second.holds(NOW) == (held(HoldKind.PAUSED),)
+    finally:
+        await first.close()
+        if second is not first:
+            await second.close()
+
+
+@pytest.mark.parametrize("kind", TIMED)
+async def test_a_hold_whose_time_is_over_holds_no_more_and_is_cleared_with_its_event(
+    store: Store, database: Database, kind: HoldKind
+) -> None:
+    session = await queued(store)
+    await store.hold(held(kind, until=after(hours=1)), now=NOW)
+
+    assert await claimed(store, at=after(minutes=59)) is None
+    claim = await claimed(store, at=after(hours=1))
+
+    assert claim is not None
+    assert claim.id == session.id
+    assert database.rows("flags") == []
+    (event,) = database.rows("events")
+    assert event["resolved_at"] == after(hours=1)
+
+
+@pytest.mark.parametrize(
+    ("kind", "level"),
+    [
+        (HoldKind.PAUSED, "info"),
+        (HoldKind.BREAKER, "critical"),
+        (HoldKind.PARKED, "warning"),
+        (HoldKind.BUDGET, "critical"),
+    ],
+)
+async def test_a_hold_leaves_one_event_however_often_it_is_set_until_it_is_released(
+    store: Store, database: Database, kind: HoldKind, level: str
+) -> None:
+    for minutes in range(3):
+        await store.hold(held(kind, until=after(hours=5 + minutes)), now=after(minutes=minutes))
+    (event,) = database.rows("events")
+    assert (event["level"], event["count"], event["message"], event["resolved_at"]) == (
+        level,
+        1,
+        f"{kind.value} for a reason.",
+        None,
+    )
+
+    assert await store.release(kind, now=after(hours=1))
+    assert not await store.release(kind, now=after(hours=2))
+
+    (event,) = database.rows("events")
+    assert event["resolved_at"] == after(hours=1)
+    assert database.rows("flags") == []
+
+
+async def test_other_flags_are_no_holds(store: Store, database: Database) -> None:
+    if not hasattr(database, "execute"):
+        pytest.skip("nobody else writes to a store in memory")
+    database.execute("INSERT INTO flags (name, value, updated_at) VALUES ('colour', 'blue', '2026-03-01 00:00:00')")
+    await queued(store)
+
+    assert await store.holds(NOW) == ()
+    assert await claimed(store) is not None
+
+
+async def test_a_hold_that_somebody_wrote_by_hand_holds_all_the_same(store: Store, database: Database) -> None:
+    if not hasattr(database, "execute"):
+        pytest.skip("nobody else writes to a store in memory")
+    database.execute("INSERT INTO flags (name, value, updated_at) VALUES ('paused', 'yes!', '2026-03-01 00:00:00')")
+    await queued(store)
+
+    assert await claimed(store) is None
+    (hold,) = await store.holds(NOW)
+    assert (hold.kind, hold.reason) == (HoldKind.PAUSED, "no reason was given")
+
+
+@pytest.mark.parametrize("kind", PROBED)
+async def test_when_its_time_has_come_one_probe_of_the_lowest_tier_goes_alone(
+    store: Store, database: Database, kind: HoldKind
+) -> None:
+    for tier in (2, 1, 1):
+        await queued(store, wanted(tier))
+    await store.hold(held(kind, until=after(minutes=10)), now=NOW)
+
+    assert await claimed(store, at=after(minutes=9)) is None
+    probe = await claimed(store, at=after(minutes=10))
+    assert probe is not None
+    assert (probe.tier, probe.id) == (1, 2)
+    assert await claimed(store, at=after(minutes=11)) is None
+    assert [hold.probe for hold in await store.holds(after(minutes=11))] == [probe.id]
+    assert [row["status"] for row in database.rows("sessions")] == ["queued", "running", "queued"]
+
+
+async def test_a_higher_tier_is_too_good_to_be_the_probe_so_one_is_queued_for_it(store: Store) -> None:
+    waiting = await queued(store, wanted(3))
+    await store.hold(held(HoldKind.BREAKER, until=after(minutes=10)), now=NOW)
+
+    probe = await claimed(store, at=after(minutes=10))
+
+    assert probe is not None
+    assert (probe.tier, probe.trigger, probe.model, probe.status) == (1, Trigger.RETRY, "haiku", Status.RUNNING)
+    assert probe.root_session_id == probe.id
+    still = await store.session(waiting.id)
+    assert still is not None
+    assert still.status is Status.QUEUED
+
+
+async def test_no_probe_is_made_up_for_an_empty_queue_nor_for_one_chain_nor_for_higher_slots(store: Store) -> None:
+    await store.hold(held(HoldKind.PARKED, until=after(minutes=10)), now=NOW)
+    assert await taken(store, at=after(minutes=11)) is None
+    waiting = await queued(store, wanted(2))
+
+    assert await taken(store, at=after(minutes=11), chain=waiting.id) is None
+    assert await taken(store, at=after(minutes=11), tiers=[2, 3]) is None
+    assert await store.queued() == 1
+
+
+async def test_no_probe_goes_while_another_hold_stands(store: Store) -> None:
+    await queued(store)
+    await store.hold(held(HoldKind.BREAKER, until=after(minutes=10)), now=NOW)
+    await store.hold(held(HoldKind.PAUSED, until=after(hours=1)), now=NOW)
+
+    assert await claimed(store, at=after(minutes=30)) is None
+    assert await claimed(store, at=after(hours=1)) is not None
+
+
+@pytest.mark.parametrize("kind", PROBED)
+async def test_a_clock_that_was_set_back_does_not_hold_for_years(store: Store, kind: HoldKind) -> None:
+    await queued(store)
+    ahead = NOW + timedelta(days=4000)
+    await store.hold(held(kind, since=ahead, until=ahead + timedelta(minutes=1)), now=ahead)
+
+    assert await claimed(store, at=after(minutes=1)) is not None

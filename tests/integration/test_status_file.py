@@ -1,0 +1,128 @@
+"""``daemon.json`` says what is, also when the database cannot be asked."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from claudeops import logs
+from claudeops.domain.holds import Hold, HoldKind
+from claudeops.engine.status_file import StatusFile, StatusKeeper
+from claudeops.errors import DatabaseUnavailableError
+from claudeops.store.in_memory import InMemoryStore
+from support.store_values import NOW, OWNER, after, running
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import datetime
+
+pytestmark = pytest.mark.anyio
+
+
+class StandingClock:
+    """A clock that only a test moves."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def now(self) -> datetime:
+        return after(minutes=self.seconds / 60)
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+
+class AbsentStore(InMemoryStore):
+    """A store whose database comes and goes."""
+
+    away = False
+
+    async def holds(self, now: datetime) -> Sequence[Hold]:
+        if self.away:
+            raise DatabaseUnavailableError("the database is locked.")
+        return await super().holds(now)
+
+
+@pytest.fixture
+def clock() -> StandingClock:
+    return StandingClock()
+
+
+@pytest.fixture
+def store() -> AbsentStore:
+    return AbsentStore()
+
+
+@pytest.fixture
+def keeper(tmp_path: Path, clock: StandingClock, store: AbsentStore) -> StatusKeeper:
+    logs.configure(level="info", fmt="json", stream=io.StringIO(), redact=str)
+    file = StatusFile(tmp_path / "daemon.json", OWNER, NOW)
+    return StatusKeeper(file=file, store=store, clock=clock, running=lambda: [running()], log=logs.get_logger())
+
+
+def written(keeper: StatusKeeper) -> dict[str, Any]:
+    return dict(json.loads(keeper.file.path.read_text()))
+
+
+async def test_holds_and_running_sessions_are_shown(keeper: StatusKeeper, store: AbsentStore) -> None:
+    await store.hold(Hold(kind=HoldKind.PAUSED, reason="The disks are changed.", since=NOW, by="ann"), now=NOW)
+    await keeper.refresh()
+
+    status = written(keeper)
+    assert (status["ready"], status["pid"], status["owner"]) == (True, OWNER.pid, OWNER.name)
+    assert status["running"] == [{"session_id": 7, "chain": 7, "tier": 1}]
+    (hold,) = status["holds"]
+    assert hold == {
+        "kind": "paused",
+        "reason": "The disks are changed.",
+        "since": "2026-03-01T12:00:00+00:00",
+        "until": None,
+        "by": "ann",
+        "probe": None,
+    }
+
+
+async def test_an_absent_database_makes_the_daemon_not_ready_until_it_is_back(
+    keeper: StatusKeeper, store: AbsentStore
+) -> None:
+    store.away = True
+    await keeper.refresh()
+    away = written(keeper)
+    store.away = False
+    await keeper.refresh()
+
+    assert (away["ready"], away["reason"], away["holds"]) == (False, "the database is locked.", None)
+    assert away["running"]
+    assert (written(keeper)["ready"], written(keeper)["holds"]) == (True, [])
+
+
+async def test_what_has_not_changed_is_not_written_again_before_it_is_old(
+    keeper: StatusKeeper, clock: StandingClock
+) -> None:
+    await keeper.refresh()
+    clock.seconds = 9.9
+    await keeper.refresh()
+    early = written(keeper)["written_at"]
+    clock.seconds = 10.0
+    await keeper.refresh()
+
+    assert early == "2026-03-01T12:00:00+00:00"
+    assert written(keeper)["written_at"] == "2026-03-01T12:00:10+00:00"
+
+
+async def test_a_daemon_that_stops_stays_not_ready(keeper: StatusKeeper, clock: StandingClock) -> None:
+    await keeper.stop()
+    clock.seconds = 60.0
+    await keeper.refresh()
+
+    assert (written(keeper)["ready"], written(keeper)["reason"]) == (False, "the daemon is shutting down")
+
+
+async def test_a_directory_that_cannot_be_written_breaks_nothing(keeper: StatusKeeper) -> None:
+    keeper.file = StatusFile(Path("/proc/daemon.json"), OWNER, NOW)
+
+    await keeper.refresh()
