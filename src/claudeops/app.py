@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import anyio
 import anyio.to_thread
 
-from claudeops.app_kit import SESSIONS, build_kit, escalation_rules, root_session, schedule
+from claudeops.app_kit import SESSIONS, binaries, build_kit, escalation_rules, root_session, schedule
+from claudeops.app_self_test import admission
 from claudeops.dispatch.local import LocalDispatcher
 from claudeops.domain.model import Session, SkipReason, Status, Suppressed, Trigger
 from claudeops.engine import workspace as workspaces
@@ -24,7 +25,8 @@ from claudeops.engine.status_file import StatusFile, StatusKeeper
 from claudeops.engine.supervisor import Supervisor
 from claudeops.engine.system import SystemClock, alive, this_owner
 from claudeops.engine.tree import kill_all, marked, marks_below
-from claudeops.errors import AlreadyRunningError, DatabaseUnavailableError
+from claudeops.errors import AlreadyRunningError, ConfigurationError, DatabaseUnavailableError
+from claudeops.harness.registry import HARNESSES
 from claudeops.logs import LogEvent
 from claudeops.resources import packaged
 from claudeops.settings import prepare_directories
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from claudeops.domain.model import EscalationRules, NewSession, Owner
+    from claudeops.engine.admission import Admission
     from claudeops.engine.kit import Kit
     from claudeops.engine.ports import Clock, Store
     from claudeops.engine.shutdown import Shutdown
@@ -95,6 +98,8 @@ async def open_node(settings: Settings, *, log: Logger, clock: Clock | None = No
     prepare_directories(settings)
     owner = this_owner()
     with claim_database(settings.database_url, settings.state_dir):
+        clis = admission(settings, clock=clock, log=log)
+        await _admit_clis(settings, clis)
         await _migrate(settings, log)
         store = open_store(settings.database_url)
         try:
@@ -106,7 +111,9 @@ async def open_node(settings: Settings, *, log: Logger, clock: Clock | None = No
             yield Node(
                 settings=settings,
                 store=store,
-                kit=build_kit(settings, store=store, rules=rules, clock=clock, log=log),
+                kit=replace(
+                    build_kit(settings, store=store, rules=rules, clock=clock, log=log), cli_refusal=clis.refusal
+                ),
                 rules=rules,
                 owner=owner,
                 clock=clock,
@@ -117,6 +124,13 @@ async def open_node(settings: Settings, *, log: Logger, clock: Clock | None = No
                 await store.depart(owner)
         finally:
             await store.close()
+
+
+async def _admit_clis(settings: Settings, clis: Admission) -> None:
+    """Raise `ConfigurationError` for a CLI whose gate does not hold, before anything of ours depends on it."""
+    for harness, binary in binaries(settings).items():
+        if HARNESSES[harness].capabilities.gate and (refusal := await clis.refusal(binary)) is not None:
+            raise ConfigurationError(refusal)
 
 
 async def _migrate(settings: Settings, log: Logger) -> None:

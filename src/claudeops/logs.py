@@ -51,6 +51,12 @@ class LogEvent(StrEnum):
     DAEMON_CRASHED = "daemon_crashed", "an error that nobody foresaw ends the daemon"
     STATUS_NOT_WRITTEN = "status_not_written", "the daemon's state file could not be written; what it says is old"
     CLI_FOUND = "cli_found", "the CLI that sessions will run, with its version"
+    CLI_SELF_TEST_PASSED = "cli_self_test_passed", "the gate holds with a CLI that was not seen before; it may be used"
+    CLI_SELF_TEST_FAILED = "cli_self_test_failed", "the gate does not hold with a CLI; no session is started with it"
+    CLI_SELF_TEST_FORGOTTEN = (
+        "cli_self_test_forgotten",
+        "that a CLI has passed could not be written down; the next start tests it again",
+    )
     SIGNAL_RECEIVED = "signal_received", "a signal came; the second one cuts the drain short"
     CONFIGURATION_WARNING = "configuration_warning", "a setting has no effect, or not the expected one"
     LIBRARY_MESSAGE = "library_message", "a library logged a warning or worse"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from support.cli import binary
 from support.operating import conclude, look, operator
 
 if TYPE_CHECKING:
@@ -155,3 +156,32 @@ async def test_a_newer_database_is_refused_with_the_name_of_the_backup(tmp_path:
         done = await node.run("run")
     assert done.code == 78
     assert backup.name in done.stderr
+
+
+async def test_a_cli_that_was_not_seen_before_is_tried_once_and_then_known(tmp_path: Path) -> None:
+    async with operator(tmp_path, haiku=[look(), conclude()]) as node:
+        first = await node.bootstrap(CLAUDEOPS_CLI_SELF_TEST="true")
+        second = await node.bootstrap(CLAUDEOPS_CLI_SELF_TEST="true")
+    assert (first.code, second.code) == (0, 0), first.stderr + second.stderr
+    assert ['"cli_self_test_passed"' in done.stderr for done in (first, second)] == [True, False]
+
+
+async def test_a_cli_whose_gate_is_open_is_refused_before_anything_is_started(tmp_path: Path) -> None:
+    # The real CLI with the two settings under which it asks nobody: exactly what must never be trusted.
+    open_gate = tmp_path / "claude"
+    open_gate.write_text(f'#!/bin/sh\nCLAUDE_CODE_SIMPLE=1 exec {binary()} "$@" --allowedTools Bash\n')
+    open_gate.chmod(0o755)
+    async with operator(tmp_path, haiku=[look(), conclude()]) as node:
+        done = await node.run("run", CLAUDEOPS_CLI_SELF_TEST="true", CLAUDEOPS_CLAUDE_BIN=str(open_gate))
+    assert done.code == 78
+    (sentence,) = [line for line in done.stderr.splitlines() if line.startswith("claudeops: ")]
+    assert "a call that was denied ran" in sentence
+    assert str(open_gate) in sentence
+    assert not node.database.exists()
+
+
+async def test_without_the_self_test_the_log_says_so(tmp_path: Path) -> None:
+    async with operator(tmp_path, haiku=[look(), conclude()]) as node:
+        done = await node.bootstrap(CLAUDEOPS_CLI_SELF_TEST="false")
+    assert done.code == 0
+    assert "CLAUDEOPS_CLI_SELF_TEST is false" in done.stderr

@@ -97,6 +97,8 @@ class Operator:
             "CLAUDEOPS_STATE_DIR": str(self.root / "state"),
             "CLAUDEOPS_RESULTS_DIR": str(self.root / "results"),
             "CLAUDEOPS_REPOS_DIR": str(self.root / "repos"),
+            # The bundled CLI is tried once, in a test of its own; trying it in every test would double their time.
+            "CLAUDEOPS_CLI_SELF_TEST": "false",
             "PYTHONWARNINGS": "error",
             **changes,
         }

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Awaitable, Callable, Mapping
     from pathlib import Path
 
     from claudeops.domain.model import EscalationRules, ToolCall, Verdict
@@ -46,6 +46,11 @@ class ModelAccess:
     secret: str | None = field(default=None, repr=False)
 
 
+async def any_cli(_binary: Path) -> str | None:
+    """Refuse no CLI."""
+    return None
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Kit:
     """The adapters, values and limits that a session is run with."""
@@ -71,4 +76,5 @@ class Kit:
     repair_turn: bool = True
     mcp_config: Path | None = None
     allow_ungated: tuple[str, ...] = ()  # harnesses without a gate that may run all the same
+    cli_refusal: Callable[[Path], Awaitable[str | None]] = any_cli  # why a CLI with a gate may not be used
     background_tasks_off: bool = False  # the operator says that no CLI leaves tasks in the background

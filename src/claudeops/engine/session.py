@@ -59,6 +59,7 @@ class SessionRunner:
         root = kit.sessions_dir / f"{session.id:06d}"
         try:
             tier, harness = _chosen(session, kit)
+            await _admit(harness, kit)
             workspace = await workspaces.create(root, template_home=tier.template_home)
             async with SessionLog(Path(session.log_path or "")) as sink:
                 gathered = await self._converse(session, tier, harness, workspace, sink=sink, control=control, log=log)
@@ -245,6 +246,12 @@ def _chosen(session: Session, kit: Kit) -> tuple[TierSetup, Harness]:
     if not binary.exists():
         raise HarnessError(f"{session.harness.capitalize()} CLI not found: {binary}")
     return tier, harness
+
+
+async def _admit(harness: Harness, kit: Kit) -> None:
+    """Raise `HarnessError` unless the gate is known to hold with the CLI as it is now: it updates itself."""
+    if harness.capabilities.gate and (refusal := await kit.cli_refusal(kit.binaries[harness.name])) is not None:
+        raise HarnessError(refusal)
 
 
 def _repositories(repos_dir: Path) -> tuple[str, ...]:

@@ -53,7 +53,10 @@ _CREDENTIAL_FD: Final[Mapping[CredentialKind, str]] = {
 
 
 class ClaudeHarness(BaseHarness):
-    """Harness for the ``claude`` CLI; stateless."""
+    """Harness for the ``claude`` CLI; stateless.
+
+    ``hook_timeout_seconds`` is how long the CLI waits for the gate.
+    """
 
     name: Final = "claude"
     capabilities: Final = Capabilities(
@@ -68,6 +71,9 @@ class ClaudeHarness(BaseHarness):
         limits_spending=True,
         tells_cost=True,
     )
+
+    def __init__(self, *, hook_timeout_seconds: int = HOOK_TIMEOUT_SECONDS) -> None:
+        self._hook_timeout_seconds = hook_timeout_seconds
 
     def command(self, spec: Spec) -> Command:
         """Return the command line (flags only) and the child's whole environment."""
@@ -108,7 +114,7 @@ class ClaudeHarness(BaseHarness):
 
     def opening(self, spec: Spec) -> bytes:
         """Return ``initialize`` with the gate's hook, then the fixed task text as the user message."""
-        hook = {"matcher": None, "hookCallbackIds": [HOOK_ID], "timeout": HOOK_TIMEOUT_SECONDS}
+        hook = {"matcher": None, "hookCallbackIds": [HOOK_ID], "timeout": self._hook_timeout_seconds}
         initialize = {
             "subtype": "initialize",
             "hooks": {"PreToolUse": [hook]},

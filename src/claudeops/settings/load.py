@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 _ROOT: Final = Path("/")
 _KEY: Final = "ANTHROPIC_API_KEY"
+_SELF_TEST: Final = "CLAUDEOPS_CLI_SELF_TEST"
 _TOKEN: Final = "CLAUDE_CODE_OAUTH_TOKEN"  # noqa: S105 - the name of a variable
 
 
@@ -51,6 +52,9 @@ def load_settings(environ: Mapping[str, str], *, cwd: Path, root: Path = _ROOT) 
     schedule, budgets = read_schedule(reader), read_budgets(reader, max_tier)
     places = read_places(reader, cwd=cwd, root=root)
     warnings += places.warnings
+    self_test = reader.switch(_SELF_TEST)
+    if not self_test:
+        warnings.append(f"{_SELF_TEST} is false: nobody looks whether the gate holds with the claude CLI in use.")
     tiers = read_tiers(reader, environ, max_tier=max_tier, budgets=budgets, root=root)
     schema_path, schema_text = load_schema(reader.path("CLAUDEOPS_SCHEMA_PATH"), root=root)
     path = child_path(environ)
@@ -95,7 +99,7 @@ def load_settings(environ: Mapping[str, str], *, cwd: Path, root: Path = _ROOT) 
         hang_heuristics=reader.switch("CLAUDEOPS_HANG_HEURISTICS"),
         background_tasks_off=reader.switch("CLAUDE_CODE_DISABLE_BACKGROUND_TASKS"),
         repair_turn=reader.switch("CLAUDEOPS_REPAIR_TURN"),
-        cli_self_test=reader.switch("CLAUDEOPS_CLI_SELF_TEST"),
+        cli_self_test=self_test,
         isolation=reader.choice("CLAUDEOPS_ISOLATION"),
         meter=reader.switch("CLAUDEOPS_METER"),
         policy_path=reader.path("CLAUDEOPS_POLICY_PATH"),

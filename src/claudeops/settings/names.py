@@ -178,7 +178,7 @@ GENERAL: Final[tuple[Variable, ...]] = (
         "background tasks are not looked for when a session ends; sessions get this variable in any case",
     ),
     _switch("CLAUDEOPS_REPAIR_TURN", "true", "ask once more, in the same session, for a missing report"),
-    _switch("CLAUDEOPS_CLI_SELF_TEST", "true", "try the gate of a CLI that was not seen before", used=False),
+    _switch("CLAUDEOPS_CLI_SELF_TEST", "true", "try the gate of a CLI that was not seen before"),
     _choice("CLAUDEOPS_ISOLATION", "auto bubblewrap user none", "what a session is locked into", used=False),
     _switch("CLAUDEOPS_METER", "on", "send model calls through the daemon, to count and limit them", used=False),
     _plan("CLAUDEOPS_POLICY_PATH", Kind.FILE, "rules for tool calls"),

@@ -1,0 +1,149 @@
+"""Which CLI binaries may be used: those that have passed the self-test of the gate, known by what they hold.
+
+A CLI updates itself while the daemon runs, so the question is asked again before every session.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+import anyio
+import anyio.to_thread
+import msgspec
+
+from claudeops.engine.cli_version import check_version
+from claudeops.errors import ConfigurationError
+from claudeops.logs import LogEvent
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from pathlib import Path
+
+    from claudeops.engine.ports import Clock
+    from claudeops.engine.self_test import SelfTestResult
+    from claudeops.logs import Logger
+
+    Trial = Callable[[Path], Awaitable[SelfTestResult]]
+
+FILE: Final = "cli-self-tests.json"
+"""In the state directory, which no session can see."""
+
+_KEPT: Final = 32  # newest entries of the file
+
+
+class Passed(msgspec.Struct, frozen=True, kw_only=True):
+    """A binary that has passed."""
+
+    digest: str  # SHA-256 of the file, in hex
+    version: str  # what it calls itself
+    tester: str  # version of claudeops: another one may drive the CLI in another way
+    at: str  # ISO 8601, UTC
+
+
+class _Record(msgspec.Struct, frozen=True, kw_only=True):
+    passed: tuple[Passed, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Identity:
+    """A file as the kernel knows it. The last number cannot be set back by whoever replaces the file."""
+
+    device: int
+    inode: int
+    size: int
+    modified_ns: int
+    changed_ns: int
+
+
+@dataclass(kw_only=True, slots=True)
+class Admission:
+    """Admits binaries; remembers them over restarts in ``record``. Of a script only the script itself is looked at."""
+
+    record: Path
+    tester: str  # our own version
+    test: Trial | None  # None: the operator has switched the self-test off
+    clock: Clock
+    log: Logger
+    _admitted: dict[Path, _Identity] = field(default_factory=dict)  # what this daemon may use without another look
+    _turn: anyio.Lock = field(default_factory=anyio.Lock)  # two sessions at once make one test
+
+    async def refusal(self, binary: Path) -> str | None:
+        """Return why ``binary`` may not be used, in one sentence, or ``None``.
+
+        Costs one look at the file when it is the one that was admitted before, else as long as reading it, and two
+        seconds more where no test of it is remembered. A failed test is not remembered: a machine may have been too
+        slow for it.
+        """
+        if self.test is None:
+            return None
+        async with self._turn:
+            try:
+                found = await anyio.to_thread.run_sync(_identify, binary)
+                if self._admitted.get(binary) == found:
+                    return None
+                return await self._look(binary, found, self.test)
+            except OSError as error:
+                return f"The claude CLI {binary} could not be tested ({error.strerror}): make it readable."
+            except ConfigurationError as error:
+                return str(error)
+
+    async def _look(self, binary: Path, found: _Identity, test: Trial) -> str | None:
+        digest = await anyio.to_thread.run_sync(_digest, binary)
+        version = await anyio.to_thread.run_sync(check_version, binary)
+        known = await anyio.to_thread.run_sync(_read, self.record)
+        if not any((entry.digest, entry.tester) == (digest, self.tester) for entry in known.passed):
+            started = self.clock.monotonic()
+            tested = await test(binary)
+            if not tested.passed:
+                return self._refused(binary, version, tested)
+            seconds = round(self.clock.monotonic() - started, 1)
+            self.log.info(LogEvent.CLI_SELF_TEST_PASSED, path=str(binary), version=version, seconds=seconds)
+            await self._remember(known, digest, version)
+        if await anyio.to_thread.run_sync(_identify, binary) != found:
+            return f"The claude CLI {binary} was replaced while it was being tested: it will be tested again."
+        self._admitted[binary] = found
+        return None
+
+    def _refused(self, binary: Path, version: str, tested: SelfTestResult) -> str:
+        faults = [fault.value for fault in tested.faults]
+        self.log.critical(
+            LogEvent.CLI_SELF_TEST_FAILED, path=str(binary), version=version, faults=faults, detail=tested.detail
+        )
+        return (
+            f"The gate does not hold with the claude CLI {binary} ({version}): {'; '.join(faults)}; "
+            "name another CLI in CLAUDEOPS_CLAUDE_BIN, or unset it to use the bundled one."
+        )
+
+    async def _remember(self, known: _Record, digest: str, version: str) -> None:
+        entry = Passed(digest=digest, version=version, tester=self.tester, at=self.clock.now().isoformat())
+        try:
+            await anyio.to_thread.run_sync(_write, self.record, _Record(passed=(*known.passed, entry)[-_KEPT:]))
+        except OSError as error:
+            # It costs the next start two seconds, no more.
+            self.log.warning(LogEvent.CLI_SELF_TEST_FORGOTTEN, path=str(self.record), error=str(error))
+
+
+def _identify(binary: Path) -> _Identity:
+    found = binary.stat()
+    return _Identity(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+
+
+def _digest(binary: Path) -> str:
+    with binary.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _read(record: Path) -> _Record:
+    try:
+        return msgspec.json.decode(record.read_bytes(), type=_Record)
+    except (OSError, msgspec.DecodeError):
+        return _Record()  # nothing is remembered, so everything is tested
+
+
+def _write(record: Path, content: _Record) -> None:
+    beside = record.with_suffix(".json.new")
+    beside.write_bytes(msgspec.json.encode(content))
+    os.replace(beside, record)  # noqa: PTH105 - os.replace says that it is atomic
