@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import errno
+import os
 import resource
 import signal
+import threading
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
@@ -106,3 +108,31 @@ async def test_a_full_disk_is_told_and_the_index_points_at_nothing_that_is_not_t
     assert content.startswith(b"first\n" + b"x" * 600 + b"\nxxx")
     assert len(content) == 1000
     assert told(path) == [NOON, None, None]
+
+
+async def test_a_disk_that_stalls_is_told_before_the_memory_is_full_and_what_was_taken_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    goes_on, write = threading.Event(), os.writev
+
+    def stalling(file: int, parts: tuple[bytes, ...]) -> int:
+        goes_on.wait(30)
+        return write(file, parts)
+
+    monkeypatch.setattr(os, "writev", stalling)
+    path = tmp_path / "session-000001.ndjson"
+    line = b"x" * (32 * 1024 * 1024)
+    try:
+        async with SessionLog(path) as log:
+            taken = 0
+            while log.failed is None and taken < 20:
+                log.append(line, NOON)
+                taken += 1
+            log.append(b"too late", NOON)
+            goes_on.set()
+            await log.sync()
+            assert "the disk does not keep up" in str(log.failed)
+    finally:
+        goes_on.set()
+    assert 8 <= taken <= 10  # of 32 MiB each
+    assert path.stat().st_size == taken * (len(line) + 1)

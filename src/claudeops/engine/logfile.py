@@ -7,6 +7,7 @@ index entry never points at nothing.
 
 from __future__ import annotations
 
+import errno
 import os
 import queue
 import threading
@@ -28,6 +29,9 @@ FLUSH_SECONDS: Final = 30.0
 _STDERR_LIMIT_BYTES: Final = 16 * 1024 * 1024
 _UNSYNCED_BYTES: Final = 8 * 1024 * 1024
 """So much is written before the disk is asked to keep it; it bounds what the last `SessionLog.sync` waits for."""
+
+_MOST_WAITING_BYTES: Final = 256 * 1024 * 1024
+"""So much may wait for a disk that stalls; a session that prints more is worth less than the daemon's memory."""
 
 _NEW_FILE: Final = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 _READABLE: Final = 0o666  # what the umask leaves of it
@@ -55,7 +59,7 @@ class SessionLog:
     def __init__(self, path: Path) -> None:
         """Open ``path``, ``path.index`` and ``path.stderr``; raises `OSError` (`FileExistsError` included)."""
         self.path = path
-        self.failed: OSError | None = None  # the first write that went wrong; nothing is written after it
+        self.failed: OSError | None = None  # what went wrong first; nothing is taken after it
         self._todo: queue.SimpleQueue[_Lines | _Stderr | _Sync | None] = queue.SimpleQueue()
         self._files: list[int] = []
         try:
@@ -68,6 +72,8 @@ class SessionLog:
         self._offset = 0
         self._unsynced = 0  # bytes
         self._stderr_bytes = 0
+        self._taken = 0  # bytes of lines; counted by the reader alone
+        self._written = 0  # the same, counted by the writer alone, so that neither needs a lock
         self._thread = threading.Thread(target=self._work, name=f"log-{path.stem}", daemon=True)
         self._thread.start()
 
@@ -80,8 +86,13 @@ class SessionLog:
 
         Lines that arrived together are best given together: they cost one write, and one entry each.
         """
-        if lines:
-            self._todo.put(_Lines(lines, arrived_at))
+        if not lines or self.failed is not None:
+            return
+        self._taken += sum(map(len, lines))
+        self._todo.put(_Lines(lines, arrived_at))
+        waiting = self._taken - self._written
+        if waiting > _MOST_WAITING_BYTES:
+            self.failed = OSError(errno.ETIMEDOUT, f"the disk does not keep up: {waiting} bytes wait for it")
 
     def append_stderr(self, content: bytes) -> None:
         """Take redacted stderr. Never blocks, never raises."""
@@ -108,14 +119,16 @@ class SessionLog:
     # --- on the writer's thread -----------------------------------------------------------------------
 
     def _work(self) -> None:
+        refused = False  # by the disk: nothing is written behind a gap
         while (item := self._todo.get()) is not None:
             try:
                 if isinstance(item, _Sync):
                     self._fsync()
-                elif self.failed is None:
+                elif not refused:
                     self._write(item)
             except OSError as error:
-                self.failed = error
+                refused = True
+                self.failed = self.failed or error
             finally:
                 if isinstance(item, _Sync):
                     item.done.set()
@@ -138,6 +151,7 @@ class SessionLog:
         _write_all(ndjson, content, b"\n")
         _write_all(index, self._entries(item))
         self._lines += len(item.contents)
+        self._written += sum(map(len, item.contents))
         self._offset += len(content) + 1
         self._unsynced += len(content) + 1
         if self._unsynced >= _UNSYNCED_BYTES:
