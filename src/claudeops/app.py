@@ -19,6 +19,7 @@ from claudeops.app_self_test import admission
 from claudeops.dispatch.local import LocalDispatcher
 from claudeops.domain.model import Session, SkipReason, Status, Suppressed, Trigger
 from claudeops.engine import workspace as workspaces
+from claudeops.engine.hub import Hub
 from claudeops.engine.scheduler import Scheduler
 from claudeops.engine.session import SessionRunner
 from claudeops.engine.status_file import StatusFile, StatusKeeper
@@ -76,6 +77,8 @@ class Node:
             log_path=self._log_path,
             slots=self.settings.max_concurrent_sessions,
             stop_grace_seconds=self.settings.stop_grace_seconds,
+            hub=self.kit.hub,
+            redact=self.kit.redactor.text,
             log=self.log,
             chain=chain,
         )
@@ -101,7 +104,8 @@ async def open_node(settings: Settings, *, log: Logger, clock: Clock | None = No
         clis = admission(settings, clock=clock, log=log)
         await _admit_clis(settings, clis)
         await _migrate(settings, log)
-        store = open_store(settings.database_url)
+        hub = Hub()
+        store = open_store(settings.database_url, raised=hub.from_threads())
         try:
             await _clear_leftovers(settings.state_dir / SESSIONS, log)
             lost = await store.reconcile(owner, now=clock.now(), alive=alive)
@@ -112,7 +116,8 @@ async def open_node(settings: Settings, *, log: Logger, clock: Clock | None = No
                 settings=settings,
                 store=store,
                 kit=replace(
-                    build_kit(settings, store=store, rules=rules, clock=clock, log=log), cli_refusal=clis.refusal
+                    build_kit(settings, store=store, rules=rules, clock=clock, hub=hub, log=log),
+                    cli_refusal=clis.refusal,
                 ),
                 rules=rules,
                 owner=owner,

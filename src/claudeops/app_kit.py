@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from claudeops.domain.model import ToolCall, Trigger, Verdict
     from claudeops.domain.schedule import Cadence
+    from claudeops.engine.hub import Hub
     from claudeops.engine.ports import Clock, Store
     from claudeops.engine.workspace import Workspace
     from claudeops.logs import Logger
@@ -36,7 +37,7 @@ _NO_KEY: Final = "no-key-needed"
 """What the CLI presents to an endpoint for which the operator gave no credentials; without any it refuses to start."""
 
 
-def build_kit(settings: Settings, *, store: Store, rules: EscalationRules, clock: Clock, log: Logger) -> Kit:
+def build_kit(settings: Settings, *, store: Store, rules: EscalationRules, clock: Clock, hub: Hub, log: Logger) -> Kit:
     """Return what all sessions of this node share."""
     return Kit(
         store=store,
@@ -56,6 +57,7 @@ def build_kit(settings: Settings, *, store: Store, rules: EscalationRules, clock
             result_grace=settings.result_grace_seconds,
             stop_grace=settings.stop_grace_seconds,
         ),
+        hub=hub,
         sessions_dir=settings.state_dir / SESSIONS,
         repos_dir=settings.repos_dir,
         timezone=settings.timezone,

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final, Literal, Self, TextIO, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, Protocol, Self, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Callable, MutableMapping
@@ -161,7 +161,20 @@ def get_logger(**fields: object) -> Logger:
     return Logger(fields)
 
 
-def configure(*, level: str, fmt: str, stream: TextIO, redact: Callable[[str], str]) -> None:
+class Stream(Protocol):
+    """Where the log goes; a text file is one."""
+
+    def write(self, text: str, /) -> object:
+        """Take text; may raise `OSError` or `ValueError`."""
+
+    def flush(self) -> object:
+        """Pass on what is buffered; may raise the same."""
+
+    def isatty(self) -> bool:
+        """Tell a terminal from a file."""
+
+
+def configure(*, level: str, fmt: str, stream: Stream, redact: Callable[[str], str]) -> None:
     """Write events of ``level`` and above to ``stream``; may be called again, the last call counts.
 
     ``fmt`` is ``json``, ``console``, or ``auto`` (console when the stream is a terminal). ``redact`` goes over
@@ -191,7 +204,7 @@ def configure(*, level: str, fmt: str, stream: TextIO, redact: Callable[[str], s
 class _Sink:
     """Writes whole lines; a stream that fails costs the line, never the daemon."""
 
-    def __init__(self, stream: TextIO) -> None:
+    def __init__(self, stream: Stream) -> None:
         self._stream = stream
         self._lock = threading.Lock()
 

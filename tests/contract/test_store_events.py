@@ -8,6 +8,7 @@ from claudeops.domain.model import Level, NewEvent, ReportedEvent, ServiceStatus
 from support.store_values import RULES, after, check, ending, one_session, report, started
 
 if TYPE_CHECKING:
+    from claudeops.domain.live import EventRaised
     from claudeops.engine.ports import Store
     from support.stores import Database
 
@@ -99,3 +100,20 @@ async def test_unproven_health_resolves_nothing(store: Store, database: Database
     await one_session(store, report(check("web")), at=after(minutes=10), calls_ran=0)
 
     assert database.rows("events")[0]["resolved_at"] is None
+
+
+async def test_whoever_listens_hears_of_every_event_once_it_is_committed(database: Database) -> None:
+    heard: list[tuple[str, int | None, int]] = []
+
+    def hear(event: EventRaised) -> None:
+        heard.append((event.message, event.session_id, len(database.rows("events"))))
+
+    store = database.open(hear)
+    try:
+        said = ReportedEvent(level=Level.INFO, message="web was slow", service="web")
+        await one_session(store, report(check("web"), events=(said,)))
+        await one_session(store, report(check("web"), events=(said,)), at=after(hours=1))
+    finally:
+        await store.close()
+
+    assert heard == [("web was slow", 1, 1), ("web was slow", 2, 1)]

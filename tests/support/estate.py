@@ -28,6 +28,7 @@ from claudeops.domain.model import (
 from claudeops.domain.redact import Redactor
 from claudeops.domain.report.extraction import ReportSchema
 from claudeops.engine.control import Control, Timeouts
+from claudeops.engine.hub import Hub
 from claudeops.engine.kit import Kit, ModelAccess, TierSetup
 from claudeops.engine.session import SessionRunner
 from claudeops.engine.supervisor import Supervisor
@@ -160,6 +161,8 @@ class Estate:
             "log_path": self.log_path,
             "slots": 2,
             "stop_grace_seconds": self.kit.timeouts.stop_grace,
+            "hub": self.kit.hub,
+            "redact": self.kit.redactor.text,
             "log": self.kit.log,
             **changes,
         }
@@ -225,6 +228,7 @@ async def open_estate(root: Path) -> AsyncIterator[Estate]:
         ),
         access=ModelAccess(),
         timeouts=Timeouts(session=30, startup=15, silence=20, result_grace=5, stop_grace=4),
+        hub=Hub(),
         sessions_dir=root / "state" / "sessions",
         repos_dir=root / "repos",
         timezone="UTC",

@@ -17,8 +17,9 @@ from claudeops.store.tables import metadata
 from support.store_values import NOW
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
 
+    from claudeops.domain.live import EventRaised
     from claudeops.engine.ports import Store
 
 MIGRATIONS: Final = Path(__file__).parents[2] / "migrations"
@@ -27,10 +28,14 @@ POSTGRES: Final = (pytest.mark.postgres, pytest.mark.xdist_group("postgres"))
 Row = dict[str, object]
 
 
+def nobody(_: EventRaised) -> None:
+    """Hear of an event and do nothing."""
+
+
 class Database(Protocol):
     """Where a store keeps its rows."""
 
-    def open(self) -> Store:
+    def open(self, raised: Callable[[EventRaised], None] = ...) -> Store:
         """Return a store over this database; the same one for one that lives in memory."""
 
     def rows(self, table: str) -> list[Row]:
@@ -41,10 +46,15 @@ class Memory:
     """Nowhere."""
 
     def __init__(self) -> None:
-        self._store = InMemoryStore(now=lambda: NOW)
+        self._raised: Callable[[EventRaised], None] = nobody
+        self._store = InMemoryStore(now=lambda: NOW, raised=self._tell)
 
-    def open(self) -> InMemoryStore:
+    def open(self, raised: Callable[[EventRaised], None] = nobody) -> InMemoryStore:
+        self._raised = raised
         return self._store
+
+    def _tell(self, event: EventRaised) -> None:
+        self._raised(event)
 
     def rows(self, table: str) -> list[Row]:
         return [dict(vars(row)) for row in self._store.tables.rows(table)]
@@ -57,8 +67,8 @@ class Sql:
     url: str
     busy_seconds: float = 5.0
 
-    def open(self) -> Store:
-        return open_store(self.url, busy_seconds=self.busy_seconds, now=lambda: NOW)
+    def open(self, raised: Callable[[EventRaised], None] = nobody) -> Store:
+        return open_store(self.url, busy_seconds=self.busy_seconds, now=lambda: NOW, raised=raised)
 
     def rows(self, table: str) -> list[Row]:
         query = sa.select(metadata.tables[table])

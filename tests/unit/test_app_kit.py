@@ -9,6 +9,7 @@ import pytest
 from claudeops.app_kit import build_kit, escalation_rules, model_access, root_session, schedule
 from claudeops.domain.model import ToolCall, Trigger, VerdictKind
 from claudeops.domain.schedule import Cron, Interval
+from claudeops.engine.hub import Hub
 from claudeops.engine.system import SystemClock
 from claudeops.engine.workspace import Workspace
 from claudeops.harness.protocol import CredentialKind
@@ -30,9 +31,8 @@ def world(tmp_path: Path) -> World:
 
 
 def kit_of(settings: Settings) -> Kit:
-    return build_kit(
-        settings, store=InMemoryStore(), rules=escalation_rules(settings), clock=SystemClock(), log=get_logger()
-    )
+    rules = escalation_rules(settings)
+    return build_kit(settings, store=InMemoryStore(), rules=rules, clock=SystemClock(), hub=Hub(), log=get_logger())
 
 
 @pytest.mark.parametrize("tier", [1, 2, 3])

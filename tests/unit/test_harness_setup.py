@@ -10,6 +10,7 @@ import pytest
 from claudeops import logs
 from claudeops.app_kit import binaries, build_kit, check_harnesses, escalation_rules, root_session
 from claudeops.domain.model import Trigger
+from claudeops.engine.hub import Hub
 from claudeops.engine.system import SystemClock
 from claudeops.errors import ConfigurationError
 from support.settings_world import World, make_world
@@ -36,7 +37,7 @@ def kit_of(settings: Settings) -> Kit:
     logs.configure(level="critical", fmt="json", stream=io.StringIO(), redact=str)
     never_asked = cast("Store", None)
     rules = escalation_rules(settings)
-    return build_kit(settings, store=never_asked, rules=rules, clock=SystemClock(), log=logs.get_logger())
+    return build_kit(settings, store=never_asked, rules=rules, clock=SystemClock(), hub=Hub(), log=logs.get_logger())
 
 
 def test_harness_without_a_gate_is_refused_unless_the_operator_names_it(world: World) -> None:

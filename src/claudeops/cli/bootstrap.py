@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import platform
 import sys
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import anyio
@@ -16,6 +18,7 @@ from claudeops.cli import envelope
 from claudeops.cli.exit_codes import Exit, exit_for
 from claudeops.cli.signals import listen
 from claudeops.cli.start import start
+from claudeops.cli.telling import BesideProgress, telling
 from claudeops.domain.model import DecisionReason, Outcome, Suppressed, Trigger
 from claudeops.engine.shutdown import Shutdown
 from claudeops.errors import AlreadyRunningError, ClaudeopsError
@@ -31,19 +34,31 @@ _NAME: Final = "bootstrap"
 _TIMEOUTS: Final = frozenset({Outcome.TIMEOUT, Outcome.STARTUP_TIMEOUT, Outcome.STALLED})
 
 
-def run_chain(*, tier: int, prompt_text: str | None, as_json: bool) -> int:
-    """Run one chain, print what came of it, and return the exit status."""
+def run_chain(*, tier: int, prompt_text: str | None, as_json: bool, live: bool | None = None) -> int:
+    """Run one chain, print what came of it, and return the exit status.
+
+    ``live``: tell on stderr what the sessions do; ``None``: where that is a terminal.
+    """
+    live = sys.stderr.isatty() if live is None else live
+    lines: list[str] = []
 
     def told(session: Session) -> None:
-        if not as_json:
+        if as_json:
+            return
+        if live:  # both may be the same terminal: the results come when the telling is over
+            lines.append(_line(session))
+        else:
             click.echo(_line(session))
 
     try:
-        settings, log = start(sys.stderr)
+        settings, log = start(BesideProgress(sys.stderr) if live and sys.stderr.isatty() else sys.stderr, quiet=live)
         new = root_session(settings, tier, Trigger.MANUAL, prompt_text)
-        result = anyio.run(_chain, settings, new, told, log)
+        result = anyio.run(partial(_chain, settings, new, told, log, live=live))
     except ClaudeopsError as error:
         return _failed(error, as_json=as_json)
+    finally:
+        for line in lines:
+            click.echo(line)
     if as_json:
         return _print_document(result, new)
     if isinstance(result, Suppressed):
@@ -52,11 +67,12 @@ def run_chain(*, tier: int, prompt_text: str | None, as_json: bool) -> int:
 
 
 async def _chain(
-    settings: Settings, new: NewSession, told: Callable[[Session], None], log: Logger
+    settings: Settings, new: NewSession, told: Callable[[Session], None], log: Logger, *, live: bool
 ) -> Sequence[Session] | Suppressed:
     try:
         async with app.open_node(settings, log=log) as node:
-            return await _in_foreground(node, new, told, log)
+            with telling(node.kit.hub, sys.stderr) if live else contextlib.nullcontext():
+                return await _in_foreground(node, new, told, log)
     except AlreadyRunningError:
         return await app.run_chain_beside(settings, new, told, log=log)
 

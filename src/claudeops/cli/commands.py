@@ -30,7 +30,8 @@ def run() -> int:
 @click.option(
     "--output-format", type=click.Choice(["text", "json"]), default="text", show_default=True, help="What to print."
 )
-def bootstrap(tier: int, prompt_text: str | None, output_format: str) -> int:
+@click.option("--live/--no-live", default=None, help="Tell on stderr what the sessions do [default: on a terminal]")
+def bootstrap(tier: int, prompt_text: str | None, output_format: str, live: bool | None) -> int:  # noqa: FBT001 - click
     """Run one whole chain in the foreground: a session, and the ones that it leads to.
 
     Beside a running daemon the chain is queued there and followed. Exit status: 0 healthy or resolved,
@@ -38,4 +39,4 @@ def bootstrap(tier: int, prompt_text: str | None, output_format: str) -> int:
     """
     from claudeops.cli.bootstrap import run_chain
 
-    return run_chain(tier=tier, prompt_text=prompt_text, as_json=output_format == "json")
+    return run_chain(tier=tier, prompt_text=prompt_text, as_json=output_format == "json", live=live)

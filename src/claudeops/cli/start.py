@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING
 
 from claudeops import logs
 from claudeops.app_kit import binaries, check_harnesses, check_prompts
@@ -19,8 +19,12 @@ if TYPE_CHECKING:
     from claudeops.settings import Settings
 
 
-def start(stream: TextIO = sys.stderr) -> tuple[Settings, Logger]:
-    """Read the environment and set up logging to ``stream``; raises `ConfigurationError`."""
+def start(stream: logs.Stream = sys.stderr, *, quiet: bool = False) -> tuple[Settings, Logger]:
+    """Read the environment and set up logging to ``stream``; raises `ConfigurationError`.
+
+    ``quiet``: what is as it should be is not logged, because it is told in another way; unless more than the
+    usual is asked for.
+    """
     loaded = load_settings(os.environ, cwd=Path.cwd())
     settings = loaded.settings
     require_repos(settings.repos_dir)
@@ -28,7 +32,7 @@ def start(stream: TextIO = sys.stderr) -> tuple[Settings, Logger]:
     check_prompts(settings)
     check_harnesses(settings)
     logs.configure(
-        level=settings.log_level,
+        level="warning" if quiet and settings.log_level == "info" else settings.log_level,
         fmt=settings.log_format,
         stream=stream,
         redact=Redactor(settings.secrets).text,

@@ -6,6 +6,7 @@ breaks and control characters, so that a command can neither show half a secret 
 
 from __future__ import annotations
 
+import itertools
 import posixpath
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -18,6 +19,10 @@ Redact = Callable[[str], str]
 _COMMAND_CHARS: Final = 50
 _NAME_CHARS: Final = 200  # longest path, tool name or slash command that is shown
 _SUBJECT_CHARS: Final = 200
+_SAID_CHARS: Final = 500
+_RESULT_CHARS: Final = 200
+_RESULT_LINES: Final = 3
+_LOOKED_AT_CHARS: Final = 4096  # of a text that may be megabytes long
 
 _QUIET: Final = {
     "Read": "Reading files...",
@@ -43,6 +48,7 @@ class Viewpoint:
     root: str  # the session's working directory, absolute
     redact: Redact
     exists: Callable[[str], bool] = _anything  # is this path on disk? for whoever sees the disk
+    command_chars: int = _COMMAND_CHARS  # so much of a command is shown
 
     def shown(self, text: str, limit: int = _NAME_CHARS) -> str:
         """Return text of the model, fit to be shown on one line."""
@@ -87,7 +93,7 @@ def _bash(command: object, view: Viewpoint) -> str | None:
         return "Running tests..."
     if any(word in command for word in _CI_WORDS):
         return "Running CI checks..."
-    return f"Running: {view.shown(command, _COMMAND_CHARS)}..."
+    return f"Running: {view.shown(command, view.command_chars)}..."
 
 
 def _slash_command(command: object, view: Viewpoint) -> str | None:
@@ -114,6 +120,20 @@ def summaries(events: Iterable[StreamEvent], view: Viewpoint) -> tuple[str, ...]
     """Return a line for every call among ``events`` that people want to see, in order."""
     lines = (tool_summary(event.name, event.input, view) for event in events if isinstance(event, ToolStarted))
     return tuple(line for line in lines if line is not None)
+
+
+def said_line(text: str, view: Viewpoint) -> str:
+    """Return what the model said as one line; "" when it said nothing."""
+    return " ".join(view.shown(text, _LOOKED_AT_CHARS).split())[:_SAID_CHARS]
+
+
+def result_line(text: str | None, view: Viewpoint) -> str:
+    """Return the first lines of a call's result that say something, as one; "" when none does.
+
+    ``text`` comes out of redacted frames: only its beginning is looked at.
+    """
+    lines = filter(None, (line.strip() for line in (text or "")[:_LOOKED_AT_CHARS].splitlines()))
+    return view.shown(" / ".join(itertools.islice(lines, _RESULT_LINES)), _RESULT_CHARS)
 
 
 def status_line(*, is_error: bool, cost_usd: float | None, duration_ms: int | None) -> str:

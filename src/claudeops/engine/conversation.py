@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
     from anyio.abc import TaskGroup
 
+    from claudeops.engine.broadcast import Broadcast
     from claudeops.engine.channel import Channel
     from claudeops.engine.control import Clocks, Control
     from claudeops.engine.gate import Gate
@@ -71,6 +72,7 @@ class Conversation:
     clocks: Clocks
     control: Control
     kit: Kit
+    live: Broadcast
     log: Logger
     tool_ends: list[ToolEnd] = field(default_factory=list)
     events: list[NewEvent] = field(default_factory=list)
@@ -138,12 +140,13 @@ class Conversation:
         facts = self._reader.feed(taken.kept)
         for fact in facts:
             self._note(fact, taken.arrived_at)
+            self.live.note(fact, taken.arrived_at)
             if isinstance(fact, SessionStarted) and fact.session_id and not self.harness.capabilities.own_session_id:
                 tasks.start_soon(self._identify, fact.session_id)
         if isinstance(taken.asked, Frame):
             self._heed(taken.asked, tasks)
         if any(isinstance(fact, ResultSeen) for fact in facts):
-            await self._after_result()
+            await self._after_result(taken.arrived_at)
 
     def _note(self, fact: StreamEvent, now: datetime) -> None:
         match fact:
@@ -219,10 +222,11 @@ class Conversation:
 
     # --- the result line ------------------------------------------------------------------------------
 
-    async def _after_result(self) -> None:
+    async def _after_result(self, now: datetime) -> None:
         """Ask once more when the report is missing or invalid; else close stdin, or the CLI waits for ever."""
         self.clocks.result()
         transcript = self.transcript()
+        self.live.result(transcript, now)
         self.log.info(
             LogEvent.RESULT_RECEIVED,
             subtype=transcript.subtype,

@@ -26,6 +26,10 @@ RECORD_SECONDS: Final = 5.0
 UNAVAILABLE: Final = "database unavailable: a call that cannot be recorded does not run; try again later"
 
 
+def _nobody(_call: ToolCall, _verdict: Verdict) -> None:
+    return
+
+
 @dataclass(kw_only=True, slots=True)
 class Gate:
     """The gate of one session.
@@ -41,6 +45,7 @@ class Gate:
     show_input: Callable[[ToolCall], str]  # redacted JSON of a call's input
     log: Logger
     record_seconds: float = RECORD_SECONDS
+    told: Callable[[ToolCall, Verdict], None] = _nobody  # hears of every verdict, to tell it live
     allowed: set[str] = field(default_factory=set)  # tool_use_ids that got our yes
     _withdrawn: dict[str, anyio.CancelScope] = field(default_factory=dict)
 
@@ -95,6 +100,7 @@ class Gate:
                 reason=verdict.reason,
                 actions=[f"{action.kind}:{action.service}" for action in verdict.actions],
             )
+        self.told(call, verdict)
         return verdict
 
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from claudeops.domain.redact import Redactor
     from claudeops.domain.report.extraction import ReportSchema
     from claudeops.engine.control import Timeouts
+    from claudeops.engine.hub import Hub
     from claudeops.engine.ports import Clock, Store
     from claudeops.engine.workspace import Workspace
     from claudeops.harness.protocol import CredentialKind, Harness
@@ -66,6 +67,7 @@ class Kit:
     rules: EscalationRules
     access: ModelAccess
     timeouts: Timeouts
+    hub: Hub
     sessions_dir: Path  # workspaces are made below it
     repos_dir: Path
     timezone: str

@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Final
 
 import anyio
 
+from claudeops.domain.activity import Viewpoint
 from claudeops.domain.memory import select
 from claudeops.domain.prompt import Facts, Prompt, render
 from claudeops.engine import harness_files
 from claudeops.engine import workspace as workspaces
+from claudeops.engine.broadcast import COMMAND_CHARACTERS, Broadcast
 from claudeops.engine.channel import Channel
 from claudeops.engine.control import Clocks, Control
 from claudeops.engine.conversation import Conversation
@@ -85,6 +87,8 @@ class SessionRunner:
         kit = self.kit
         spec, command, child = await self._spawn(session, tier, workspace, harness)
         log.info(LogEvent.SESSION_SPAWNED, pid=child.pid, cli_session_id=session.cli_session_id)
+        view = Viewpoint(root=str(workspace.workdir), redact=kit.redactor.text, command_chars=COMMAND_CHARACTERS)
+        live = Broadcast(session=session, view=view, asks=harness.capabilities.gate, hub=kit.hub)
         gate = Gate(
             session=session,
             judge=lambda call: tier.judge(call, workspace),
@@ -92,6 +96,7 @@ class SessionRunner:
             store=kit.store,
             clock=kit.clock,
             show_input=self._shown,
+            told=lambda call, verdict: live.judged(call, verdict, kit.clock.now()),
             log=log,
         )
         conversation = Conversation(
@@ -104,6 +109,7 @@ class SessionRunner:
             clocks=Clocks(limits=kit.timeouts, monotonic=kit.clock.monotonic),
             control=control,
             kit=kit,
+            live=live,
             log=log,
         )
         exit_code = await conversation.run()

@@ -9,6 +9,7 @@ import anyio
 
 from claudeops.domain.model import Ending, Extraction, ExtractionMethod, Finished, Outcome
 from claudeops.domain.outcome import StopCause
+from claudeops.engine.broadcast import session_began, session_ended
 from claudeops.engine.control import Control
 from claudeops.errors import DatabaseUnavailableError, StaleAttemptError
 from claudeops.logs import LogEvent
@@ -18,7 +19,9 @@ if TYPE_CHECKING:
 
     from anyio.abc import TaskGroup
 
+    from claudeops.domain.activity import Redact
     from claudeops.domain.model import EscalationRules, Owner, Session
+    from claudeops.engine.hub import Hub
     from claudeops.engine.ports import Clock, Dispatcher, Store
     from claudeops.logs import Logger
 
@@ -42,6 +45,8 @@ class Supervisor:
     log_path: Callable[[int], str]
     slots: int  # sessions at once; with more than one, one is kept for tier 1
     stop_grace_seconds: float
+    hub: Hub
+    redact: Redact
     log: Logger
     chain: int | None = None  # only this chain (a foreground run), or whatever is queued
     on_change: Callable[[], Awaitable[None]] | None = None  # told after a session starts or ends
@@ -122,10 +127,13 @@ class Supervisor:
         log = _bound(self.log, session)
         try:
             await self._changed()
+            if self.hub.listening:
+                self.hub.publish(session_began(session, self.redact, self.clock.now()))
             ending = await self._run_guarded(session, control, log)
             finished = await self._finish(ending, log)
             if finished is not None:
                 _tell(ending, finished, log)
+                self.hub.publish(session_ended(session, ending, finished))
         finally:
             del self.running[session.id]
             ended, self._ended = self._ended, anyio.Event()

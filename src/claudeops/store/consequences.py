@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from claudeops.domain import escalation, memory
+from claudeops.domain.live import EventRaised
 from claudeops.domain.model import (
     Action,
     DecisionReason,
@@ -187,6 +188,11 @@ def fingerprinted(event: NewEvent) -> NewEvent:
     said = " ".join(event.message.casefold().split())
     name = event.fingerprint or escalation.fingerprint(event.level.value, service or "", said)
     return replace(event, fingerprint=clip(name), service=service, message=clean(event.message))
+
+
+def raised(event: NewEvent, *, session_id: int | None, at: datetime) -> EventRaised:
+    """Return an event that was written as it is told live."""
+    return EventRaised(at=at, level=event.level, service=event.service, message=event.message, session_id=session_id)
 
 
 def healthy_services(report: Report | None) -> tuple[str, ...]:

@@ -2,26 +2,43 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
 
 from sqlalchemy import func, insert, or_, select, update
 
 from claudeops.domain.model import DecisionReason, ServiceStatus
-from claudeops.store.consequences import fingerprinted
+from claudeops.store.consequences import fingerprinted, raised
 from claudeops.store.tables import events, service_checks, sessions
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterator
     from datetime import datetime
 
     from sqlalchemy import ColumnElement, Connection
 
+    from claudeops.domain.live import EventRaised
     from claudeops.domain.model import NewEvent, Session
+
+_NOTICED: Final = "claudeops.noticed"
+"""Where a connection keeps the events of its transaction, for those who are told after the commit."""
+
+
+@contextmanager
+def noticing(connection: Connection) -> Iterator[list[EventRaised]]:
+    """Give the list of the events that the block raises on ``connection``."""
+    noticed: list[EventRaised] = []
+    connection.info[_NOTICED] = noticed
+    try:
+        yield noticed
+    finally:
+        del connection.info[_NOTICED]
 
 
 def raise_event(connection: Connection, event: NewEvent, *, session_id: int | None, at: datetime) -> None:
     """Count the open event of the same fingerprint up, with the newest wording; or open one."""
     event = fingerprinted(event)
+    _notice(connection, event, session_id=session_id, at=at)
     counted = connection.execute(
         update(events)
         .where(events.c.fingerprint == event.fingerprint, events.c.resolved_at.is_(None))
@@ -39,6 +56,7 @@ def raise_late_event(connection: Connection, event: NewEvent, *, session_id: int
     later session found it to be over.
     """
     event = fingerprinted(event)
+    _notice(connection, event, session_id=session_id, at=at)
     same = select(events.c.id, events.c.first_seen, events.c.last_seen).where(
         events.c.fingerprint == event.fingerprint, or_(events.c.resolved_at.is_(None), events.c.resolved_at >= at)
     )
@@ -85,6 +103,12 @@ def resolve_event(connection: Connection, fingerprint: str, *, at: datetime) -> 
     """Resolve a condition that the daemon itself knows to be over."""
     named = (events.c.fingerprint == fingerprint, events.c.resolved_at.is_(None))
     connection.execute(update(events).where(*named).values(resolved_at=at))
+
+
+def _notice(connection: Connection, event: NewEvent, *, session_id: int | None, at: datetime) -> None:
+    noticed: list[EventRaised] | None = connection.info.get(_NOTICED)
+    if noticed is not None:
+        noticed.append(raised(event, session_id=session_id, at=at))
 
 
 def _open_event(

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
     from claudeops.domain.amendment import Amended, Refused
     from claudeops.domain.holds import Hold, HoldKind
+    from claudeops.domain.live import EventRaised
     from claudeops.domain.model import (
         Ending,
         EscalationRules,
@@ -58,12 +59,19 @@ def _wall_clock() -> datetime:
     return datetime.now(UTC)
 
 
+def _nobody(_: EventRaised) -> None:
+    return
+
+
 class InMemoryStore:
     """Everything in ``tables``, which a test may look at."""
 
-    def __init__(self, *, now: Callable[[], datetime] = _wall_clock) -> None:
+    def __init__(
+        self, *, now: Callable[[], datetime] = _wall_clock, raised: Callable[[EventRaised], None] = _nobody
+    ) -> None:
         self.tables = PlainTables()
         self._now = now
+        self._raised = raised
         self._closed = False
 
     async def enqueue(self, new: NewSession, *, rules: EscalationRules, now: datetime) -> Session | Suppressed:
@@ -240,6 +248,8 @@ class InMemoryStore:
         await anyio.lowlevel.checkpoint()
         with self.tables.transaction():
             yield
+        for event in self.tables.noticed:
+            self._raised(event)
 
     def _running(self, session_id: int, attempt: int) -> SimpleNamespace:
         row = self.tables.row("sessions", session_id)

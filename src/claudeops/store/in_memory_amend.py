@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from claudeops.domain.amendment import Amended, Part, Refused
 from claudeops.domain.model import DecisionReason, ServiceStatus
 from claudeops.store.amendment import OnRecord, amendable, amendment
-from claudeops.store.consequences import NO_RESULT_SEEN, Reservation, fingerprinted
+from claudeops.store.consequences import NO_RESULT_SEEN, Reservation, fingerprinted, raised
 from claudeops.store.in_memory_writes import (
     book,
     end_calls,
@@ -73,6 +73,7 @@ def _on_record(tables: PlainTables, session: Session) -> OnRecord:
 def _raise_late_event(tables: PlainTables, event: NewEvent, *, session_id: int, at: datetime) -> None:
     """Count a condition up that was not yet over then, or write it as what is known of it by now."""
     event = fingerprinted(event)
+    tables.noticed.append(raised(event, session_id=session_id, at=at))
     for known in tables.rows("events", lambda row: row.fingerprint == event.fingerprint):
         if known.resolved_at is not None and known.resolved_at < at:
             continue

@@ -16,6 +16,8 @@ from claudeops.store.tables import metadata
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+    from claudeops.domain.live import EventRaised
+
 _DIALECT: Final = DefaultDialect()
 _UNIQUE_SESSION: Final = ("parent_session_id", "tier", "trigger", "ordinal")
 
@@ -26,10 +28,12 @@ class PlainTables:
     def __init__(self) -> None:
         self._rows: dict[str, list[SimpleNamespace]] = {name: [] for name in metadata.tables}
         self._last_ids: defaultdict[str, int] = defaultdict(int)
+        self.noticed: list[EventRaised] = []  # events of the transaction under way
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """Keep everything that the block writes, or nothing if it raises."""
+        self.noticed = []
         before = {name: [SimpleNamespace(**vars(row)) for row in rows] for name, rows in self._rows.items()}
         whole = False
         try:

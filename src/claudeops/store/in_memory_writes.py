@@ -15,6 +15,7 @@ from claudeops.store.consequences import (
     Standing,
     fingerprinted,
     healthy_services,
+    raised,
 )
 from claudeops.store.rows import queued_values, to_known_memory, to_past_action, to_session
 from claudeops.store.types import clip, known_usd
@@ -83,6 +84,7 @@ def unhealthy_services(tables: PlainTables) -> tuple[str, ...]:
 def raise_event(tables: PlainTables, event: NewEvent, *, session_id: int | None, at: datetime) -> None:
     """Count the open event of the same fingerprint up, or open one."""
     event = fingerprinted(event)
+    tables.noticed.append(raised(event, session_id=session_id, at=at))
     again = {"last_session_id": session_id, "message": event.message, "last_seen": at}
     for row in tables.rows("events", lambda row: row.fingerprint == event.fingerprint and row.resolved_at is None):
         tables.update("events", row, {**again, "count": row.count + 1})

@@ -18,6 +18,7 @@ from claudeops.store.connections import (
     reading_engine,
     writing_engine,
 )
+from claudeops.store.events import noticing
 from claudeops.store.finish import finish
 from claudeops.store.revision import require_head
 from claudeops.store.worker import Writer
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
     from claudeops.domain.amendment import Amended, Refused
     from claudeops.domain.holds import Hold, HoldKind
+    from claudeops.domain.live import EventRaised
     from claudeops.domain.model import (
         Ending,
         EscalationRules,
@@ -56,23 +58,29 @@ def _wall_clock() -> datetime:
     return datetime.now(UTC)
 
 
+def _nobody(_: EventRaised) -> None:
+    return
+
+
 def open_store(
     url: str,
     *,
     busy_seconds: float = BUSY_SECONDS,
     wait_seconds: float = WAIT_SECONDS,
     now: Callable[[], datetime] = _wall_clock,
+    raised: Callable[[EventRaised], None] = _nobody,
 ) -> SqlStore:
     """Open a database that has been migrated.
 
     ``busy_seconds`` bounds the wait for another process's lock, ``wait_seconds`` any call as a whole;
-    ``now`` says how much memories have faded by the time they are read.
+    ``now`` says how much memories have faded by the time they are read; ``raised`` hears, in the writer's thread,
+    of every event that was committed.
     Raises `DatabaseUnavailableError`, `NewerDatabaseError`, or `ConfigurationError` where the address is
     wrong or the database was not migrated.
     """
     parsed = parse_url(url)
     require_head(parsed, busy_seconds=busy_seconds)
-    return SqlStore(parsed, busy_seconds=busy_seconds, wait_seconds=wait_seconds, now=now)
+    return SqlStore(parsed, busy_seconds=busy_seconds, wait_seconds=wait_seconds, now=now, raised=raised)
 
 
 class SqlStore:
@@ -81,10 +89,19 @@ class SqlStore:
     Reads have connections of their own. What a method promises stands in ``engine.ports.Store``.
     """
 
-    def __init__(self, url: URL, *, busy_seconds: float, wait_seconds: float, now: Callable[[], datetime]) -> None:
+    def __init__(
+        self,
+        url: URL,
+        *,
+        busy_seconds: float,
+        wait_seconds: float,
+        now: Callable[[], datetime],
+        raised: Callable[[EventRaised], None],
+    ) -> None:
         self._url = url
         self._wait_seconds = wait_seconds
         self._now = now
+        self._raised = raised
         self._writing = writing_engine(url, busy_seconds=busy_seconds)
         self._reading = reading_engine(url, size=_READERS, busy_seconds=busy_seconds)
         self._readers = anyio.CapacityLimiter(_READERS)
@@ -223,8 +240,11 @@ class SqlStore:
         """Run a job as one transaction in the writer's thread."""
 
         def transaction() -> T:
-            with border(self._url), self._writing.begin() as connection:
-                return job(connection)
+            with border(self._url), self._writing.begin() as connection, noticing(connection) as noticed:
+                result = job(connection)
+            for event in noticed:
+                self._raised(event)
+            return result
 
         return await self._writer.run(transaction, urgent=urgent)
 

@@ -1,0 +1,163 @@
+"""What one session does, as the facts that are told live: from its stream, its gate and its end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, TypedDict
+
+from claudeops.domain.activity import live_status, result_line, said_line
+from claudeops.domain.live import (
+    AssistantSaid,
+    CallEnded,
+    CallJudged,
+    CallStarted,
+    ResultCame,
+    SessionBegan,
+    SessionEnded,
+)
+from claudeops.domain.model import STRUCTURED_OUTPUT_TOOL
+from claudeops.domain.stream import TextSaid, ToolEnded, ToolStarted
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from claudeops.domain.activity import Redact, Viewpoint
+    from claudeops.domain.model import Ending, Finished, Session, ToolCall, Verdict
+    from claudeops.domain.stream import StreamEvent, Transcript
+    from claudeops.engine.hub import Hub
+
+COMMAND_CHARACTERS: Final = 200
+"""So much of a command is told; a renderer may show less."""
+
+_REASON_CHARACTERS: Final = 500
+
+
+class _About(TypedDict):
+    session_id: int
+    chain: int
+    tier: int
+
+
+@dataclass(kw_only=True, slots=True)
+class Broadcast:
+    """Tells one session's story while it runs; while nobody listens it does nothing."""
+
+    session: Session
+    view: Viewpoint
+    asks: bool  # its CLI asks before every call: a call is told with its verdict
+    hub: Hub
+    _open: dict[str, str] = field(default_factory=dict)  # line of each call that has no result yet
+    _silent: set[str] = field(default_factory=set)  # calls that deliver the report
+
+    def note(self, fact: StreamEvent, at: datetime) -> None:
+        """Tell what the stream says, where people want to know it."""
+        if not self.hub.listening:
+            return
+        match fact:
+            case ToolStarted(name=name) if name == STRUCTURED_OUTPUT_TOOL:
+                self._silent.add(fact.tool_use_id)
+            case ToolStarted():
+                self._start(fact, at)
+            case ToolEnded() if fact.tool_use_id not in self._silent:
+                self._end(fact, at)
+            case TextSaid(from_subagent=False) if line := said_line(fact.text, self.view):
+                self.hub.publish(AssistantSaid(**self._about(), at=at, text=line))
+            case _:
+                pass
+
+    def judged(self, call: ToolCall, verdict: Verdict, at: datetime) -> None:
+        """Tell a call with the gate's answer."""
+        if not self.hub.listening:
+            return
+        if call.tool_name == STRUCTURED_OUTPUT_TOOL:
+            self._silent.add(call.tool_use_id)
+            return
+        line = live_status(call.tool_name, call.input, self.view, task="")
+        self._open[call.tool_use_id] = line
+        self.hub.publish(
+            CallJudged(
+                **self._about(),
+                at=at,
+                tool_use_id=call.tool_use_id,
+                tool=self.view.shown(call.tool_name),
+                line=line,
+                verdict=verdict.kind,
+                reason=self.view.shown(verdict.reason, _REASON_CHARACTERS),
+            )
+        )
+
+    def result(self, transcript: Transcript, at: datetime) -> None:
+        """Tell that a result line came."""
+        if not self.hub.listening:
+            return
+        self.hub.publish(
+            ResultCame(
+                **self._about(),
+                at=at,
+                is_error=transcript.is_error,
+                cost_usd=transcript.cost_usd,
+                num_turns=transcript.num_turns,
+            )
+        )
+
+    def _start(self, fact: ToolStarted, at: datetime) -> None:
+        if self.asks:
+            return  # its verdict comes in a moment
+        line = live_status(fact.name, fact.input, self.view, task="")
+        self._open[fact.tool_use_id] = line
+        tool = self.view.shown(fact.name)
+        self.hub.publish(CallStarted(**self._about(), at=at, tool_use_id=fact.tool_use_id, tool=tool, line=line))
+
+    def _end(self, fact: ToolEnded, at: datetime) -> None:
+        self.hub.publish(
+            CallEnded(
+                **self._about(),
+                at=at,
+                tool_use_id=fact.tool_use_id,
+                line=self._open.pop(fact.tool_use_id, ""),
+                is_error=fact.is_error,
+                text=result_line(fact.text, self.view),
+                characters=len(fact.text or ""),
+            )
+        )
+
+    def _about(self) -> _About:
+        return _about(self.session)
+
+
+def session_began(session: Session, redact: Redact, at: datetime) -> SessionBegan:
+    """Return the fact that a session starts."""
+    asked = session.context.reason if session.context is not None else session.prompt_text
+    return SessionBegan(
+        **_about(session),
+        at=at,
+        model=session.model,
+        trigger=session.trigger,
+        reason=None if asked is None else _words(asked, redact),
+    )
+
+
+def session_ended(session: Session, ending: Ending, finished: Finished) -> SessionEnded:
+    """Return the fact that a session is over. Its texts were redacted when the ending was made."""
+    report, following = ending.extraction.report, finished.decision.next
+    return SessionEnded(
+        **_about(session),
+        at=ending.ended_at,
+        outcome=ending.outcome,
+        decision=finished.decision.reason,
+        cost_usd=ending.cost_usd,
+        duration_ms=ending.duration_ms,
+        num_turns=ending.num_turns,
+        summary=None if report is None else _words(report.summary),
+        error=None if ending.error is None else _words(ending.error),
+        next_session_id=finished.next_session_id,
+        next_tier=None if following is None else following.tier,
+    )
+
+
+def _about(session: Session) -> _About:
+    return {"session_id": session.id, "chain": session.root_session_id, "tier": session.tier}
+
+
+def _words(text: str, redact: Redact = str) -> str:
+    return " ".join(redact(text).split())[:_REASON_CHARACTERS]

@@ -1,0 +1,98 @@
+"""What an operator sees while a chain runs, with the real CLI: on a terminal, in a pipe, and on standard output."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import re
+import struct
+import termios
+from typing import TYPE_CHECKING
+
+import anyio
+import anyio.to_thread
+
+from support.operating import COMMAND, conclude, look, operator
+from support.waiting import PATIENCE_SECONDS
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from support.operating import Operator
+
+HOSTILE = {"level": "critical", "service": "web", "message": "web is \u202edown\x1b[2J"}
+TIERS = {
+    "haiku": [look("echo looked"), look("docker restart web"), conclude(needed=True, status="down", events=[HOSTILE])],
+    "sonnet": [look("sleep 1"), conclude()],
+}
+STORY = [
+    r"tier 1  starts    session 1 · haiku · manual",
+    r"tier 1  allowed   Running: echo looked",
+    r"tier 1  answer    looked",
+    r"tier 1  denied    Running: docker restart web .*needs tier 2",
+    r"tier 1  critical  web: web is \\u202edown\\x1b\[2J",
+    r"tier 1  finds     Looked at web",
+    r"tier 1  ended     success · \$0\.\d{4} · \d turns · [\d.]+ s",
+    r"tier 1  next      hands over to tier 2 \(session 2\)",
+    r"tier 2  starts    session 2 · sonnet · escalation .*web answers 502",
+    r"tier 2  next      healthy: there is nothing left to do",
+]
+RESULTS = ["tier 1 (haiku) session 1: success · escalated", "tier 2 (sonnet) session 2: success · healthy"]
+
+
+def in_order(text: str) -> None:
+    """Check that the story is told in its order."""
+    at = 0
+    for pattern in STORY:
+        found = re.compile(pattern, re.MULTILINE).search(text, at)
+        assert found is not None, f"{pattern} is missing in {text[at:]}"
+        at = found.end()
+
+
+async def test_piped_the_story_is_on_stderr_and_the_results_alone_are_on_stdout(tmp_path: Path) -> None:
+    async with operator(tmp_path, **TIERS) as someone:
+        done = await someone.bootstrap("--live")
+
+    in_order(done.stderr)
+    assert [line.split(" · $")[0] for line in done.stdout.splitlines()] == RESULTS
+
+
+async def test_on_a_terminal_the_story_comes_with_progress_and_nothing_hostile_reaches_it(tmp_path: Path) -> None:
+    async with operator(tmp_path, **TIERS) as someone:
+        raw = await _on_a_terminal(someone)
+
+    shown = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", raw)
+    in_order("\n".join(line.rpartition("\r")[2].rstrip() for line in shown.replace("\r\n", "\n").splitlines()))
+    assert re.search(r"tier 2 · Running: sleep 1  \d s", shown), "no progress while one waits"
+    assert "\x1b[2J" not in raw
+    assert "\u202e" not in raw
+    assert raw.rstrip().endswith("wrote down what was there.")
+
+
+async def _on_a_terminal(someone: Operator) -> str:
+    """Run a chain on a terminal of 200 columns; return everything that was written there."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 200, 0, 0))
+    received: list[bytes] = []
+
+    def read() -> None:
+        try:
+            while chunk := os.read(ours, 65536):
+                received.append(chunk)
+        except OSError:
+            pass  # how Linux says that nobody holds the other end any more
+
+    environment = someone.environment(TERM="xterm-256color")
+    with anyio.fail_after(PATIENCE_SECONDS):
+        async with anyio.create_task_group() as tasks:
+            command = [*COMMAND, "bootstrap"]
+            process = await anyio.open_process(
+                command, env=environment, cwd=someone.root, stdin=theirs, stdout=theirs, stderr=theirs
+            )
+            os.close(theirs)
+            tasks.start_soon(anyio.to_thread.run_sync, read)
+            await process.wait()
+            await process.aclose()
+    os.close(ours)
+    return b"".join(received).decode()
