@@ -138,6 +138,28 @@ async def test_silence_while_a_tool_runs_is_no_stall(estate: Estate) -> None:
     assert row["outcome"] == "timeout"
 
 
+async def test_a_tool_that_does_not_come_back_is_stalled_however_alive_the_cli_says_it_is(estate: Estate) -> None:
+    clocks(estate, silence=1, tool_margin=0.2)
+    use = {"type": "tool_use", "id": "toolu_5", "name": "WebFetch", "input": {}}
+    opened = {"frame": {"type": "assistant", "message": {"role": "assistant", "content": [use]}}}
+    progress = {"frame": {"type": "tool_progress", "tool_use_id": "toolu_5", "tool_name": "WebFetch"}}
+    row = await estate.finished(opened, {"repeat": progress, "every": 0.1})
+    assert (row["outcome"], row["error"]) == ("stalled", "stalled: a tool call did not come back within its time")
+
+
+async def test_a_cli_that_says_nothing_but_writes_its_own_transcript_is_alive(estate: Estate) -> None:
+    clocks(estate, silence=2)
+    grow = {"grow": "x" * 100, "every": 0.2, "times": 15}
+    row = await estate.finished(look(), grow, deliver(report()))
+    assert (row["outcome"], row["decision_reason"]) == ("success", "healthy")
+
+
+async def test_a_transcript_that_grew_long_ago_keeps_no_session_alive(estate: Estate) -> None:
+    clocks(estate, silence=1)
+    row = await estate.finished(look(), {"grow": "x", "every": 0.1, "times": 3}, {"hang": True})
+    assert row["outcome"] == "stalled"
+
+
 async def test_a_cli_that_lives_on_after_its_result_is_stopped_and_stays_a_success(estate: Estate) -> None:
     clocks(estate, result_grace=0.3, stop_grace=1)
     row = await estate.finished({"ignore": ["SIGTERM", "interrupt"]}, look(), deliver(report()), {"hang": True})

@@ -16,6 +16,8 @@ stdin like the real one, and then does one step after the other:
 ``{"stray": path}``           leave a process in a session of its own; its pid goes to path
 ``{"close_stdout": true}``    close stdout and live on
 ``{"leave": {name: text}}``   write files into ``CLAUDEOPS_STATE_DIR``
+``{"repeat": step, "every": s}``   do a step again and again, for ever
+``{"grow": text, "every": s, "times": n}``   add to the transcript that the real CLI keeps for itself
 ``{"touch": path}``           tell the test that this point was reached
 ``{"hang": true}``            do nothing for ever, as far as signals let it
 ``{"exit": n}``               end
@@ -30,6 +32,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +102,13 @@ def leave_stray(path: str) -> None:
     Path(path).write_text(str(stray.pid), encoding="ascii")
 
 
+def grow_transcript(text: str) -> None:
+    project = Path(os.environ["CLAUDE_CONFIG_DIR"]) / "projects" / "-work"
+    project.mkdir(parents=True, exist_ok=True)
+    with (project / f"{SESSION_ID}.jsonl").open("a", encoding="utf-8") as transcript:
+        transcript.write(text)
+
+
 def do(step: dict[str, Any]) -> None:  # noqa: C901, PLR0912 - a table of one-liners
     match step:
         case {"frame": frame}:
@@ -132,6 +142,14 @@ def do(step: dict[str, Any]) -> None:  # noqa: C901, PLR0912 - a table of one-li
         case {"leave": files}:
             for name, text in files.items():
                 (Path(os.environ["CLAUDEOPS_STATE_DIR"]) / name).write_text(text, encoding="utf-8")
+        case {"repeat": repeated, "every": seconds}:
+            while True:
+                do(repeated)
+                time.sleep(seconds)
+        case {"grow": text, "every": seconds, "times": times}:
+            for _ in range(times):
+                grow_transcript(text)
+                time.sleep(seconds)
         case {"touch": path}:
             Path(path).touch()
         case {"hang": _}:

@@ -14,7 +14,7 @@ from support.streams import called, judged, read, result, said
 INIT = {"type": "system", "subtype": "init", "session_id": "s"}
 WAITS = said("still waiting on the agent")
 LAUNCH = called("t1", "Task", {"prompt": "x", "run_in_background": True})
-TIMED_OUT = {StopCause.TIMEOUT, StopCause.STARTUP_TIMEOUT, StopCause.STALLED}
+TIMED_OUT = {StopCause.TIMEOUT, StopCause.STARTUP_TIMEOUT, StopCause.STALLED, StopCause.TOOL_STALLED}
 
 
 def transcript_of(*lines: dict[str, Any]) -> Transcript:
@@ -194,6 +194,7 @@ STOPS = [
     (StopCause.TIMEOUT, Outcome.TIMEOUT, ErrorCategory.TIMEOUT, FailureKind.OTHER),
     (StopCause.STARTUP_TIMEOUT, Outcome.STARTUP_TIMEOUT, ErrorCategory.TIMEOUT, FailureKind.OTHER),
     (StopCause.STALLED, Outcome.STALLED, ErrorCategory.TIMEOUT, FailureKind.OTHER),
+    (StopCause.TOOL_STALLED, Outcome.STALLED, ErrorCategory.TIMEOUT, FailureKind.OTHER),
     (StopCause.CANCELLED, Outcome.CANCELLED, None, FailureKind.OTHER),
     (StopCause.UNGATED_CALL, Outcome.UNGATED_CALL, None, FailureKind.OTHER),
     (StopCause.OUT_OF_MEMORY, Outcome.OUT_OF_MEMORY, None, FailureKind.OTHER),

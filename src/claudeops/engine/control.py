@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import anyio
 
 from claudeops.domain.outcome import StopCause
+from claudeops.domain.stream import TextSaid, ToolEnded, ToolStarted, TurnStarted
+from claudeops.domain.tool_time import tool_time
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Iterator
+
+    from claudeops.domain.stream import StreamEvent
+    from claudeops.domain.tool_time import ToolTime
 
 
 class Control:
@@ -37,79 +42,167 @@ class Timeouts:
 
     session: float  # wall clock, from spawn to exit
     startup: float  # until the first frame
-    silence: float  # between frames while no tool is open
+    silence: float  # between signs of life while no tool is open; a tool may take this long at least
     result_grace: float  # between the result line and the exit
     stop_grace: float  # the whole stop ladder
+    tool_margin: float = 30.0  # so much later than it would end a call itself, the CLI is taken for hung
+
+
+LOOK_SECONDS: Final = 1.0
+"""Between two looks at the CLI's own transcript, while nothing else says that it lives."""
+
+
+def _no_transcript() -> int:
+    return 0
+
+
+@dataclass(slots=True)
+class _OpenCall:
+    """A tool call without its result."""
+
+    time: ToolTime
+    since: float  # when it could begin at the latest: calls of one message may run one after the other
 
 
 @dataclass(slots=True, kw_only=True)
 class Clocks:
     """Which clock of a running session is due next.
 
-    An open tool call suspends the silence clock: a tool may say nothing for as long as the wall clock allows.
+    While a tool call is open, the silence clock stands still, for a tool may say nothing for long, and the call's own
+    deadline runs instead. That one is not moved by ``tool_progress``: it shows that the CLI lives, not the tool.
+    While people are asked (`pause`), every clock stands still.
     """
 
     limits: Timeouts
     monotonic: Callable[[], float]
-    _started: float = field(init=False)
-    _last_frame: float | None = field(init=False, default=None)
+    transcript_size: Callable[[], int] = _no_transcript  # of the CLI's own file; growing is a sign of life
+    _started: float = field(init=False)  # this and all that follow: seconds of `_now`
+    _last_sign: float | None = field(init=False, default=None)  # of life; None: no frame yet
+    _size: int | None = field(init=False, default=None)  # of the transcript at the last look
     _result: float | None = field(init=False, default=None)
-    _open_tools: set[str] = field(init=False, default_factory=set)
+    _open: dict[str, _OpenCall] = field(init=False, default_factory=dict)
+    _pauses: int = field(init=False, default=0)  # people are asked about so many calls
+    _paused_at: float = field(init=False, default=0.0)  # monotonic seconds
+    _stood_still: float = field(init=False, default=0.0)  # seconds in all
     _changed: anyio.Event = field(init=False, default_factory=anyio.Event)
 
     def __post_init__(self) -> None:
-        self._started = self.monotonic()
+        self._started = self._now()
+
+    # --- what happens -----------------------------------------------------------------------------------
 
     def frame(self) -> None:
         """Note that a frame has arrived."""
-        first = self._last_frame is None
-        self._last_frame = self.monotonic()
+        first = self._last_sign is None
+        self._last_sign = self._now()
         if first:
             self._wake()
 
-    def tool_opened(self, tool_use_id: str) -> None:
-        """Note that a tool call stands open."""
-        self._open_tools.add(tool_use_id)
-
-    def tool_closed(self, tool_use_id: str) -> None:
-        """Note that a tool call has its result."""
-        self._open_tools.discard(tool_use_id)
-        if not self._open_tools:
-            self._wake()
+    def note(self, fact: StreamEvent) -> None:
+        """Note what the stream says: tools that begin and end, words, another turn."""
+        match fact:
+            case ToolStarted() if fact.tool_use_id:  # of one without an id no result is ever seen
+                self._open[fact.tool_use_id] = _OpenCall(tool_time(fact.name, fact.input), self._now())
+                self._wake()
+            case ToolEnded():
+                self._open.pop(fact.tool_use_id, None)
+                self._begin_anew(self._open.values())  # they may have waited for this one
+            case TextSaid(from_subagent=False):
+                self._begin_anew(self._open.values())  # where a result was lost, this shows that it was not hung
+            case TurnStarted():
+                self.another_turn()
+            case _:
+                pass
+        if isinstance(fact, ToolStarted | ToolEnded | TextSaid) and fact.from_subagent:
+            self._begin_anew(call for call in self._open.values() if call.time.delegates)
 
     def result(self) -> None:
-        """Start the grace period after a result line."""
-        self._result = self.monotonic()
+        """Start the grace period after a result line; no call is open any more."""
+        self._result = self._now()
+        self._open.clear()
         self._wake()
 
-    def resume(self) -> None:
-        """Forget the result line: the session was asked for one more turn."""
+    def another_turn(self) -> None:
+        """Forget the result line: the session goes on."""
         self._result = None
         self._wake()
 
-    def _wake(self) -> None:
-        """Have the watch look again: a deadline may have come that is earlier than the one it waits for."""
-        self._changed.set()
+    def pause(self) -> None:
+        """Stop all clocks while people are asked; each call needs its own `resume`."""
+        if self._pauses == 0:
+            self._paused_at = self.monotonic()
+        self._pauses += 1
+        self._wake()
 
-    def next_due(self) -> tuple[float, StopCause]:
-        """Return the earliest deadline (monotonic seconds) and what it would mean."""
+    def resume(self) -> None:
+        """Let the clocks run again once nobody is asked any more."""
+        self._pauses -= 1
+        if self._pauses == 0:
+            self._stood_still += self.monotonic() - self._paused_at
+        self._wake()
+
+    # --- what is due ------------------------------------------------------------------------------------
+
+    def next_due(self) -> tuple[float, StopCause] | None:
+        """Return the earliest deadline (monotonic seconds) and what it would mean; ``None`` while people are asked."""
+        if self._pauses:
+            return None
         candidates = [(self._started + self.limits.session, StopCause.TIMEOUT)]
-        if self._last_frame is None:
+        if self._last_sign is None:
             candidates.append((self._started + self.limits.startup, StopCause.STARTUP_TIMEOUT))
         elif self._result is not None:
             candidates.append((self._result + self.limits.result_grace, StopCause.RESULT_GRACE))
-        elif not self._open_tools:
-            candidates.append((self._last_frame + self.limits.silence, StopCause.STALLED))
-        return min(candidates)
+        elif self._open:
+            candidates += [(deadline, StopCause.TOOL_STALLED) for deadline in self._tool_deadlines()]
+        else:
+            candidates.append((self._last_sign + self.limits.silence, StopCause.STALLED))
+        deadline, cause = min(candidates)
+        return deadline + self._stood_still, cause
+
+    def look(self) -> None:
+        """Look whether the CLI's own transcript has grown; the first look only takes its measure."""
+        size = self.transcript_size()
+        if self._size is not None and size != self._size and self._last_sign is not None:
+            self._last_sign = self._now()
+        self._size = size
 
     async def watch(self, control: Control) -> None:
         """Stop the session when a clock runs out. Ends then, or with its task group."""
         while True:
-            deadline, cause = self.next_due()
+            self._changed = anyio.Event()
+            due = self.next_due()
+            if due is not None and due[1] is StopCause.STALLED:
+                self.look()
+                due = self.next_due()
+            if due is None:
+                await self._changed.wait()
+                continue
+            deadline, cause = due
             remaining = deadline - self.monotonic()
             if remaining <= 0:
                 control.stop(cause)
                 return
-            self._changed = anyio.Event()
-            with anyio.move_on_after(remaining):
+            with anyio.move_on_after(min(remaining, LOOK_SECONDS) if cause is StopCause.STALLED else remaining):
                 await self._changed.wait()
+
+    def _begin_anew(self, calls: Iterable[_OpenCall]) -> None:
+        now = self._now()
+        for call in calls:
+            call.since = now
+        self._wake()
+
+    def _tool_deadlines(self) -> Iterator[float]:
+        """Give the deadlines of open calls; what waits for a subagent has none beside a tool that is open."""
+        own = [call for call in self._open.values() if not call.time.delegates]
+        for call in own or self._open.values():
+            allotted = min(call.time.own_seconds or 0.0, self.limits.session)
+            yield call.since + max(allotted, self.limits.silence) + self.limits.tool_margin
+
+    def _now(self) -> float:
+        """Return seconds that stand still while people are asked."""
+        now = self._paused_at if self._pauses else self.monotonic()
+        return now - self._stood_still
+
+    def _wake(self) -> None:
+        """Have the watch look again: a deadline may have come that is earlier than the one it waits for."""
+        self._changed.set()

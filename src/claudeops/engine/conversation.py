@@ -24,9 +24,7 @@ from claudeops.domain.stream import (
     SessionStarted,
     StreamEvent,
     ToolEnded,
-    ToolStarted,
     Transcript,
-    TurnStarted,
 )
 from claudeops.engine import process
 from claudeops.engine.cli_warnings import CliWarnings
@@ -139,6 +137,7 @@ class Conversation:
         self.clocks.frame()
         facts = self._reader.feed(taken.kept)
         for fact in facts:
+            self.clocks.note(fact)
             self._note(fact, taken.arrived_at)
             self.live.note(fact, taken.arrived_at)
             if isinstance(fact, SessionStarted) and fact.session_id and not self.harness.capabilities.own_session_id:
@@ -152,8 +151,6 @@ class Conversation:
         match fact:
             case SessionStarted():
                 self.log.info(LogEvent.SESSION_INITIALISED, api_key_source=fact.api_key_source, model=fact.model)
-            case ToolStarted():
-                self.clocks.tool_opened(fact.tool_use_id)
             case ToolEnded():
                 self._note_tool_end(fact, now)
             case ApiRetried() if fact.status in _AUTH_STATUSES:
@@ -161,8 +158,6 @@ class Conversation:
                 self.control.stop(StopCause.AUTH_REFUSED)
             case LineMalformed():
                 self.log.warning(LogEvent.MALFORMED_LINE, line=fact.line, error=fact.reason)
-            case TurnStarted():
-                self.clocks.resume()
             case CliWarned():
                 if (event := self._warnings.event(fact)) is not None:
                     self.events.append(event)
@@ -170,7 +165,6 @@ class Conversation:
                 pass
 
     def _note_tool_end(self, fact: ToolEnded, now: datetime) -> None:
-        self.clocks.tool_closed(fact.tool_use_id)
         self.tool_ends.append(ToolEnd(tool_use_id=fact.tool_use_id, ended_at=now, is_error=fact.is_error))
         if self.harness.capabilities.gate and self.gate.ran_ungated(fact.tool_use_id, is_error=fact.is_error):
             self.log.critical(LogEvent.TOOL_CALL_UNGATED, tool_use_id=fact.tool_use_id)
@@ -241,7 +235,7 @@ class Conversation:
             await self.channel.close()
             return
         self._repaired = True
-        self.clocks.resume()
+        self.clocks.another_turn()
         self.log.warning(LogEvent.REPAIR_REQUESTED, errors=list(wrong))
         asked = self.harness.repair(wrong)
         if asked is None or not await self.channel.send(asked):

@@ -18,6 +18,7 @@ from claudeops.engine import harness_files
 from claudeops.engine import workspace as workspaces
 from claudeops.engine.broadcast import COMMAND_CHARACTERS, Broadcast
 from claudeops.engine.channel import Channel
+from claudeops.engine.cli_transcript import CliTranscript
 from claudeops.engine.control import Clocks, Control
 from claudeops.engine.conversation import Conversation
 from claudeops.engine.ending import Gathered, conclude, never_started
@@ -106,7 +107,11 @@ class SessionRunner:
             spec=spec,
             gate=gate,
             sink=sink,
-            clocks=Clocks(limits=kit.timeouts, monotonic=kit.clock.monotonic),
+            clocks=Clocks(
+                limits=kit.timeouts,
+                monotonic=kit.clock.monotonic,
+                transcript_size=CliTranscript(workspace.home, session.cli_session_id or "").size,
+            ),
             control=control,
             kit=kit,
             live=live,

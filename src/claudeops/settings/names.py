@@ -164,7 +164,12 @@ GENERAL: Final[tuple[Variable, ...]] = (
     _count("CLAUDEOPS_MAX_CONCURRENT_SESSIONS", "2", 1, 64, "sessions at once; above 1, one is kept for tier 1"),
     _limit("CLAUDEOPS_SESSION_TIMEOUT", "1800", _ONE_DAY, "wall clock of one session"),
     _limit("CLAUDEOPS_STARTUP_TIMEOUT", "60", 3600, "until the first line; below the session's"),
-    _limit("CLAUDEOPS_SILENCE_TIMEOUT", "600", _ONE_DAY, "between two lines; below the session's"),
+    _limit(
+        "CLAUDEOPS_SILENCE_TIMEOUT",
+        "600",
+        _ONE_DAY,
+        "without a sign of life, or for one tool call; below the session's",
+    ),
     _limit("CLAUDEOPS_RESULT_GRACE", "30", 3600, "after the result line until the process must have ended"),
     _limit("CLAUDEOPS_STOP_GRACE", "10", 600, "the whole ladder from a polite stop to SIGKILL"),
     _limit("CLAUDEOPS_DRAIN_TIMEOUT", "60", _ONE_DAY, "wait for running sessions when the daemon stops", low=0),

@@ -26,6 +26,7 @@ class StopCause(StrEnum):
     TIMEOUT = "timeout"  # the wall clock ran out
     STARTUP_TIMEOUT = "startup_timeout"  # no first frame in time
     STALLED = "stalled"  # frames stopped coming
+    TOOL_STALLED = "tool_stalled"  # a tool call did not come back in its time
     CANCELLED = "cancelled"  # an operator or the daemon's shutdown
     RESULT_GRACE = "result_grace"  # it had printed its result and would not leave
     UNGATED_CALL = "ungated_call"  # a tool ran without the gate's yes
@@ -105,6 +106,11 @@ _STOPS: Final[dict[StopCause, tuple[Outcome, ErrorCategory | None, str]]] = {
         "startup timeout: the CLI printed nothing in time",
     ),
     StopCause.STALLED: (Outcome.STALLED, ErrorCategory.TIMEOUT, "stalled: the CLI fell silent for too long"),
+    StopCause.TOOL_STALLED: (
+        Outcome.STALLED,
+        ErrorCategory.TIMEOUT,
+        "stalled: a tool call did not come back within its time",
+    ),
     StopCause.CANCELLED: (Outcome.CANCELLED, None, "cancelled"),
     StopCause.UNGATED_CALL: (Outcome.UNGATED_CALL, None, "ended: a tool ran without the gate's yes"),
     StopCause.OUT_OF_MEMORY: (Outcome.OUT_OF_MEMORY, None, "ended: the session outgrew its memory limit"),
