@@ -6,12 +6,13 @@ import os
 from typing import TYPE_CHECKING, Final
 
 from claudeops.domain.model import EscalationRules, NewSession, TierChoice
-from claudeops.domain.policy import DEFAULT_LIMITS, Scope, TierPolicy, judge, narrow, tier_policy
+from claudeops.domain.policy import Scope, TierPolicy, judge, narrow, tier_policy
 from claudeops.domain.prompt import template_fault
 from claudeops.domain.redact import Redactor
 from claudeops.domain.report.extraction import ReportSchema
 from claudeops.domain.schedule import Cron, Interval, Schedule
 from claudeops.engine.control import Timeouts
+from claudeops.engine.handoff import HANDOFF_FILE
 from claudeops.engine.kit import Kit, ModelAccess, TierSetup
 from claudeops.errors import ConfigurationError
 from claudeops.harness.protocol import CredentialKind
@@ -86,7 +87,7 @@ def escalation_rules(settings: Settings) -> EscalationRules:
             )
             for tier in settings.tiers
         ),
-        limits=DEFAULT_LIMITS,
+        limits=settings.policy.limits,
     )
 
 
@@ -152,6 +153,7 @@ def _tier_setup(tier: TierSettings, settings: Settings) -> TierSetup:
             workdir=str(workspace.workdir),
             tmpdir=str(workspace.tmpdir),
             home=str(workspace.home),
+            handoff=str(workspace.state_dir / HANDOFF_FILE),
             dry_run=settings.dry_run,
             forbidden_paths=forbidden,
             resolve=os.path.realpath,
@@ -164,7 +166,7 @@ def _tier_setup(tier: TierSettings, settings: Settings) -> TierSetup:
         template=tier.prompt_text,
         tools=policy.tools,
         judge=judge_call,
-        read_only=not policy.may_write,
+        read_only=policy.read_only,
         max_turns=tier.max_turns,
         max_budget_usd=tier.max_budget_usd,
         action_kinds=policy.action_kinds,
@@ -183,5 +185,5 @@ def _forbidden_paths(settings: Settings) -> tuple[str, ...]:
 
 
 def _policy(tier: TierSettings, settings: Settings) -> TierPolicy:
-    policy = tier_policy(tier.number, highest=settings.max_tier)
+    policy = tier_policy(settings.policy, tier.number, highest=settings.max_tier)
     return narrow(policy, tier.allowed_tools, tier.disallowed_tools)

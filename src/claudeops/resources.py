@@ -25,3 +25,8 @@ def packaged(kind: ResourceKind, *, package: Path = _PACKAGE) -> Path:
     if checkout.is_dir() and (package.parent.parent / "pyproject.toml").is_file():
         return checkout
     raise MissingInputError(f"The {kind} that belong to claudeops are not at {wheel}: reinstall the package.")
+
+
+def default_policy_path(*, package: Path = _PACKAGE) -> Path:
+    """Return the policy that is in force where the operator names none."""
+    return package / "policy" / "default.toml"

@@ -6,14 +6,18 @@ import re
 from pathlib import Path
 
 from claudeops.domain.model import ToolCall, Verdict
-from claudeops.domain.policy import Scope, TierPolicy, judge, tier_policy
+from claudeops.domain.policy import Scope, TierPolicy, judge, parse_policy, tier_policy
+from claudeops.resources import default_policy_path
 
+DEFAULT_TEXT = default_policy_path().read_text(encoding="utf-8")
+POLICY = parse_policy(DEFAULT_TEXT)
 TABLES = Path(__file__).parents[1] / "data" / "policy"
 SCOPE = Scope(
     repos_dir="/repos",
     workdir="/work/s1",
     tmpdir="/tmp/s1",  # noqa: S108 - a name, never opened
     home="/home/agent",
+    handoff="/state/sessions/s1/state/handoff.json",
     forbidden_paths=("/state", "/results"),
 )
 TIERS = (1, 2, 3)
@@ -50,5 +54,5 @@ def bash(command: str) -> ToolCall:
 
 def judged(command: str, tier: int | TierPolicy, scope: Scope = SCOPE) -> Verdict:
     """Return the verdict on a Bash command."""
-    policy = tier_policy(tier) if isinstance(tier, int) else tier
+    policy = tier_policy(POLICY, tier) if isinstance(tier, int) else tier
     return judge(bash(command), tier=policy, scope=scope)

@@ -7,16 +7,15 @@ from dataclasses import replace
 import pytest
 
 from claudeops.domain.model import Action, ActionLimit, ToolCall, Verdict, VerdictKind
-from claudeops.domain.policy import DEFAULT_LIMITS, argument_kinds, judge, narrow, split_patterns, tier_policy
-from claudeops.domain.policy.rule_book import default_book
-from claudeops.domain.policy.rules import option_table
-from support.policy_cases import SCOPE, TIERS, judged, rows, sections
+from claudeops.domain.policy import judge, narrow, split_patterns, tier_policy
+from support.policy_cases import POLICY, SCOPE, TIERS, judged, rows, sections
 
 ALLOW, DENY = VerdictKind.ALLOW, VerdictKind.DENY
+LETTERS = {ALLOW: "a", DENY: "d", VerdictKind.ASK: "?"}
 
 
 def tool(name: str, tier: int = 3, /, **given: object) -> Verdict:
-    return judge(ToolCall(tool_use_id="t", tool_name=name, input=given), tier=tier_policy(tier), scope=SCOPE)
+    return judge(ToolCall(tool_use_id="t", tool_name=name, input=given), tier=tier_policy(POLICY, tier), scope=SCOPE)
 
 
 # --- commands -----------------------------------------------------------------------------------------
@@ -28,7 +27,7 @@ def test_each_tier_answers_as_the_table_says(section: str) -> None:
     for row in sections("tiers.txt")[section]:
         expected, _, command = row.partition("\t")
         verdicts = [judged(command, tier) for tier in TIERS]
-        if [verdict.kind.value[0] for verdict in verdicts] != expected.split() or not all(v.reason for v in verdicts):
+        if [LETTERS[verdict.kind] for verdict in verdicts] != expected.split() or not all(v.reason for v in verdicts):
             wrong.append((row, [verdict.reason for verdict in verdicts]))
     assert wrong == []
 
@@ -74,8 +73,8 @@ def test_what_a_lower_tier_may_a_higher_one_may_too(tier: int) -> None:
 
 def test_no_action_is_granted_of_a_kind_that_the_tier_does_not_name() -> None:
     for tier in TIERS:
-        kinds = set(tier_policy(tier).action_kinds)
-        assert kinds <= set(DEFAULT_LIMITS)
+        kinds = set(tier_policy(POLICY, tier).action_kinds)
+        assert kinds <= set(POLICY.limits)
         for row in rows("actions.txt"):
             assert {action.kind for action in judged(row.partition("\t")[2], tier).actions} <= kinds
 
@@ -108,24 +107,6 @@ def test_a_bash_call_may_carry_its_description_and_timeout() -> None:
     assert tool("Bash", command="df -h", description="disk", timeout=5000, run_in_background=False).kind is ALLOW
 
 
-def test_every_rule_can_be_applied() -> None:
-    book = default_book()
-    options = [(name, rule.options) for name, rules in book._rules.items() for rule in rules]
-    options += [(group.name, group.options) for group in book._groups.values()]
-    options += [(wrapper.name, wrapper.options) for wrapper in book._wrappers.values()]
-    kinds = {(name, option.kind) for name, text in options for option in option_table(text).values()}
-    for name, rules in book._rules.items():
-        words = name.split(" ")
-        assert all(" ".join(words[:count]) in book._groups for count in range(1, len(words))), name
-        for rule in rules:
-            kinds |= {(name, kind if kind[-1] not in "?*+" else kind[:-1]) for kind in rule.arguments.split()}
-            needed = {option for either in rule.required.split() for option in either.split("|")}
-            assert needed <= option_table(rule.options).keys(), name
-    assert {
-        (name, kind) for name, kind in kinds if kind and kind.partition(":")[0] not in argument_kinds._CHECKS
-    } == set()
-
-
 # --- other tools --------------------------------------------------------------------------------------
 
 
@@ -136,11 +117,11 @@ def test_the_report_can_always_be_delivered(tier: int) -> None:
 
 @pytest.mark.parametrize("tier", TIERS)
 @pytest.mark.parametrize(
-    "name", ["mcp__db__query", "Task", "Agent", "WebFetch", "Skill", "CronCreate", "Grep", "", "bash"]
+    "name", ["mcp__db__query", "Task", "Agent", "WebFetch", "Skill", "CronCreate", "NotebookEdit", "", "bash"]
 )
 def test_tools_that_were_not_asked_for_do_not_exist(name: str, tier: int) -> None:
     assert tool(name, tier, command="ls", file_path="/etc/hosts").kind is DENY
-    assert name not in tier_policy(tier).tools
+    assert name not in tier_policy(POLICY, tier).tools
 
 
 @pytest.mark.parametrize(
@@ -198,7 +179,9 @@ def test_a_link_is_judged_by_where_it_leads() -> None:
     scope = replace(SCOPE, resolve=resolve)
     for given in ({"file_path": "/work/s1/a"}, {"file_path": "/work/s1/b/x"}):
         for name in ("Read", "Write"):
-            verdict = judge(ToolCall(tool_use_id="t", tool_name=name, input=given), tier=tier_policy(3), scope=scope)
+            verdict = judge(
+                ToolCall(tool_use_id="t", tool_name=name, input=given), tier=tier_policy(POLICY, 3), scope=scope
+            )
             assert (verdict.kind is DENY) == (name == "Write" or given["file_path"] == "/work/s1/a")
     for command in ("cat /work/s1/a", "cat < /work/s1/a", "ls > /work/s1/b/x", "kubectl apply -f /repos/x.yml"):
         assert judged(command, 3, scope).kind is DENY, command
@@ -216,7 +199,7 @@ def test_the_sessions_own_directories_may_lie_in_the_supervisors() -> None:
 
 
 def test_the_limits_are_those_of_the_contract() -> None:
-    assert dict(DEFAULT_LIMITS) == {
+    assert dict(POLICY.limits) == {
         "restart": ActionLimit(count=2, window_seconds=14400.0),
         "redeployment": ActionLimit(count=1, window_seconds=86400.0),
     }
@@ -227,34 +210,34 @@ def test_the_limits_are_those_of_the_contract() -> None:
     [(1, 3, 0), (2, 3, 1), (3, 3, 2), (3, 2, 1), (3, 1, 0), (5, 9, 2)],
 )
 def test_a_tier_above_the_highest_gets_no_more(number: int, highest: int, kinds: int) -> None:
-    policy = tier_policy(number, highest=highest)
+    policy = tier_policy(POLICY, number, highest=highest)
     assert (policy.number, len(policy.action_kinds)) == (number, kinds)
 
 
 @pytest.mark.parametrize(("number", "highest"), [(0, 3), (-1, 3), (1, 0)])
 def test_a_tier_below_the_first_is_refused(number: int, highest: int) -> None:
     with pytest.raises(ValueError, match="count from 1"):
-        tier_policy(number, highest=highest)
+        tier_policy(POLICY, number, highest=highest)
 
 
 def test_no_patterns_change_nothing() -> None:
-    assert narrow(tier_policy(2)) == tier_policy(2)
+    assert narrow(tier_policy(POLICY, 2)) == tier_policy(POLICY, 2)
 
 
 @pytest.mark.parametrize(
     ("allowed", "disallowed", "tools"),
     [
-        ("Bash,Read,Grep,Task,WebFetch", "", ("Bash", "Read")),
+        ("Bash,Read,LS,Task,WebFetch", "", ("Bash", "Read")),
         ("Read", "", ("Read",)),
         ("Bash(docker ps:*)", "", ("Bash",)),
-        ("", "Bash", ("Read", "Write", "Edit")),
-        ("", "Bash(docker restart:*)", ("Bash", "Read", "Write", "Edit")),
+        ("", "Bash", ("Read", "Grep", "Glob", "Write", "Edit")),
+        ("", "Bash(docker restart:*)", ("Bash", "Read", "Grep", "Glob", "Write", "Edit")),
         ("mcp__x, Task", "", ()),
         ("B(ash", "", ()),
     ],
 )
 def test_names_narrow_the_tools_and_never_add_any(allowed: str, disallowed: str, tools: tuple[str, ...]) -> None:
-    assert narrow(tier_policy(2), split_patterns(allowed), split_patterns(disallowed)).tools == tools
+    assert narrow(tier_policy(POLICY, 2), split_patterns(allowed), split_patterns(disallowed)).tools == tools
 
 
 @pytest.mark.parametrize(
@@ -281,19 +264,19 @@ def test_names_narrow_the_tools_and_never_add_any(allowed: str, disallowed: str,
 def test_patterns_are_conditions_on_every_command(
     allowed: str, disallowed: str, command: str, kind: VerdictKind
 ) -> None:
-    policy = narrow(tier_policy(2), split_patterns(allowed), split_patterns(disallowed))
+    policy = narrow(tier_policy(POLICY, 2), split_patterns(allowed), split_patterns(disallowed))
     assert judged(command, policy).kind is kind
 
 
 def test_patterns_for_all_tiers_and_for_one_add_up() -> None:
-    policy = narrow(narrow(tier_policy(2), ["Bash(docker:*)"]), ["Bash(docker ps:*)", "Bash(df:*)"])
+    policy = narrow(narrow(tier_policy(POLICY, 2), ["Bash(docker:*)"]), ["Bash(docker ps:*)", "Bash(df:*)"])
     assert judged("docker ps", policy).kind is ALLOW
     assert judged("docker images", policy).kind is DENY
     assert judged("df", policy).kind is DENY
 
 
 def test_patterns_on_paths_narrow_the_file_tools() -> None:
-    policy = narrow(tier_policy(2), ["Read(//etc/**)", "Write"], ["Read(/etc/nginx/*)"])
+    policy = narrow(tier_policy(POLICY, 2), ["Read(//etc/**)", "Write"], ["Read(/etc/nginx/*)"])
     for path, kind in (("/etc/hosts", ALLOW), ("/var/log/syslog", DENY), ("/etc/nginx/nginx.conf", DENY)):
         call = ToolCall(tool_use_id="t", tool_name="Read", input={"file_path": path})
         assert judge(call, tier=policy, scope=SCOPE).kind is kind

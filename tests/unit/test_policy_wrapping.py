@@ -108,6 +108,7 @@ TRANSPARENT: dict[str, Callable[[str], str]] = {
     "sh -ec": lambda c: f"sh -ec {quoted(f'uptime; {c}')}",
     "bash document": lambda c: f"bash <<'EOF'\n{c}\nEOF",
     "bash string": lambda c: f"bash <<< {quoted(c)}",
+    "eval": lambda c: f"eval {quoted(c)}",
     "ssh": lambda c: f"ssh -o BatchMode=yes root@host {quoted(c)}",
     "ssh document": lambda c: f"ssh host bash -s <<'EOF'\n{c}\nEOF",
     "docker exec": lambda c: f"docker exec -i web sh -c {quoted(c)}",
@@ -118,7 +119,6 @@ TRANSPARENT: dict[str, Callable[[str], str]] = {
 """Ways that run a command as it is: what may run stays allowed, what may not stays denied."""
 
 OPAQUE: dict[str, Callable[[str], str]] = {
-    "eval": lambda c: f"eval {quoted(c)}",
     "echo into a shell": lambda c: f"echo {quoted(c)} | bash",
     "decoded into a shell": lambda c: f"echo {c.encode().hex()} | xxd -r -p | sh",
     "variable from the environment": lambda c: f'bash -c "$X" {quoted(c)}',

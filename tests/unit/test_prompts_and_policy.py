@@ -9,6 +9,7 @@ import pytest
 
 from claudeops.domain.model import ToolCall, VerdictKind
 from claudeops.domain.policy import Scope, judge, tier_policy
+from support.policy_cases import POLICY
 
 PROMPTS = Path(__file__).parents[2] / "prompts"
 SCOPE = Scope(repos_dir="/repos", workdir="/w/1/work", tmpdir="/w/1/tmp", home="/w/1/home")
@@ -60,5 +61,5 @@ def test_each_prompt_teaches_commands() -> None:
 @pytest.mark.parametrize(("tier", "command"), taught(), ids=str)
 def test_what_a_prompt_teaches_is_allowed(tier: int, command: str) -> None:
     call = ToolCall(tool_use_id="t", tool_name="Bash", input={"command": written_out(command)})
-    verdict = judge(call, tier=tier_policy(tier), scope=SCOPE)
+    verdict = judge(call, tier=tier_policy(POLICY, tier), scope=SCOPE)
     assert verdict.kind is VerdictKind.ALLOW, verdict.reason

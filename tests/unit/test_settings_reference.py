@@ -24,6 +24,7 @@ FIELDS = {
     "CLAUDEOPS_PROMPT": "prompt_text",
     "CLAUDEOPS_TIER{n}_PROMPT": "prompt_text",
     "CLAUDEOPS_SCHEMA_PATH": "schema_text",
+    "CLAUDEOPS_POLICY_PATH": "policy",
     "CLAUDEOPS_MEMORY_BUDGET": "memory_budget_tokens",
     "BROWSER_CRED_{SERVICE}_{KIND}": None,  # no field: only their values are secrets
 }
@@ -63,7 +64,17 @@ def test_every_variable_that_sessions_inherit_is_told() -> None:
 def test_every_variable_has_its_field_and_every_field_its_variable() -> None:
     fields = {field.name for cls in (Settings, TierSettings) for field in dataclasses.fields(cls)}
     # What is not the operator's to set: worked out from other settings or from the surroundings.
-    derived = {"tiers", "path", "inherited_env", "secrets", "schema_path", "number", "name", "prompt_path"}
+    derived = {
+        "tiers",
+        "path",
+        "inherited_env",
+        "secrets",
+        "schema_path",
+        "policy_path",
+        "number",
+        "name",
+        "prompt_path",
+    }
 
     assert {field for variable in DOCUMENTED if (field := field_of(variable))} == fields - derived
 

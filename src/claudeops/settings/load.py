@@ -22,6 +22,7 @@ from claudeops.settings.limits import read_budgets, read_schedule, read_timeout
 from claudeops.settings.model import Loaded, Settings, TierSettings
 from claudeops.settings.names import BROWSER_CREDENTIAL_PREFIX, GATED, HARNESSES
 from claudeops.settings.places import read_places
+from claudeops.settings.policy import load_policy
 from claudeops.settings.reader import Reader, shown
 from claudeops.settings.tiers import idle_tiers, read_tiers
 from claudeops.settings.urls import read_database_url, read_http_url
@@ -58,6 +59,7 @@ def load_settings(environ: Mapping[str, str], *, cwd: Path, root: Path = _ROOT) 
     tiers = read_tiers(reader, environ, max_tier=max_tier, budgets=budgets, root=root)
     schema_path, schema_text = load_schema(reader.path("CLAUDEOPS_SCHEMA_PATH"), root=root)
     path = child_path(environ)
+    policy_path = reader.path("CLAUDEOPS_POLICY_PATH")
     used, ungated = {tier.harness for tier in tiers}, _ungated(reader)
     # One that may not run is not looked for: that it may not run is what the operator has to hear first.
     needed = sorted(used & {*GATED, *ungated})
@@ -102,7 +104,8 @@ def load_settings(environ: Mapping[str, str], *, cwd: Path, root: Path = _ROOT) 
         cli_self_test=self_test,
         isolation=reader.choice("CLAUDEOPS_ISOLATION"),
         meter=reader.switch("CLAUDEOPS_METER"),
-        policy_path=reader.path("CLAUDEOPS_POLICY_PATH"),
+        policy_path=policy_path,
+        policy=load_policy(policy_path),
         mcp_config=reader.path("CLAUDEOPS_MCP_CONFIG"),
         path=path,
         inherited_env=MappingProxyType(passed_on),

@@ -9,6 +9,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from claudeops.domain.policy import Policy
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TierSettings:
@@ -71,7 +73,8 @@ class Settings:
     cli_self_test: bool
     isolation: str  # ``auto``, ``bubblewrap``, ``user``, ``none``
     meter: bool
-    policy_path: Path | None
+    policy_path: Path | None  # None: the one that ships
+    policy: Policy = field(repr=False)  # read and checked, at load
     mcp_config: Path | None
     path: str  # PATH of the child: absolute directories only
     inherited_env: Mapping[str, str] = field(repr=False)  # locale, time zone, proxies, CA files

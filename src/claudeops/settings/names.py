@@ -186,7 +186,7 @@ GENERAL: Final[tuple[Variable, ...]] = (
     _switch("CLAUDEOPS_CLI_SELF_TEST", "true", "try the gate of a CLI that was not seen before"),
     _choice("CLAUDEOPS_ISOLATION", "auto bubblewrap user none", "what a session is locked into", used=False),
     _switch("CLAUDEOPS_METER", "on", "send model calls through the daemon, to count and limit them", used=False),
-    _plan("CLAUDEOPS_POLICY_PATH", Kind.FILE, "rules for tool calls"),
+    _given("CLAUDEOPS_POLICY_PATH", Kind.FILE, "TOML file with the rules for tool calls", "the one that ships"),
     _given("CLAUDEOPS_MCP_CONFIG", Kind.FILE, "JSON file with the MCP servers of the sessions"),
     # --- money
     _money(

@@ -155,26 +155,33 @@ def _sink(word: Word, _parameter: str, _setting: Setting) -> str | None:
     )
 
 
-def _url(word: Word, _parameter: str, _setting: Setting) -> str | None:
+def _url(word: Word, _parameter: str, setting: Setting) -> str | None:
     if word.kind is WordKind.PATTERN:  # ``?`` in a query: a glob to the shell, which finds no file by that name
         fixed = re.split(r"[*?\[]", word.text, maxsplit=1)[0]
-        return urls.refuse_url(word.text) if re.match(r"https?://[^/]+/", fixed) else _unknown(word)
-    return _unknown(word) or urls.refuse_url(word.text)
+        if not re.match(r"https?://[^/]+/", fixed):
+            return _unknown(word)
+    elif _unknown(word):
+        return _unknown(word)
+    return urls.refuse_url(word.text) or setting.place.reach.refuse_url(word.text)
 
 
-def _host(word: Word, _parameter: str, _setting: Setting) -> str | None:
-    return _unknown(word) or urls.refuse_host(word.text)
+def _asked(host: str, setting: Setting) -> str | None:
+    return urls.refuse_host(host) or setting.place.reach.refuse_host(host)
 
 
-def _host_port(word: Word, _parameter: str, _setting: Setting) -> str | None:
-    return _unknown(word) or urls.refuse_host(re.sub(r":(?:\d{1,5}|[a-z]+)$", "", word.text))
+def _host(word: Word, _parameter: str, setting: Setting) -> str | None:
+    return _unknown(word) or _asked(word.text, setting)
 
 
-def _target(word: Word, _parameter: str, _setting: Setting) -> str | None:
+def _host_port(word: Word, _parameter: str, setting: Setting) -> str | None:
+    return _unknown(word) or _asked(re.sub(r":(?:\d{1,5}|[a-z]+)$", "", word.text), setting)
+
+
+def _target(word: Word, _parameter: str, setting: Setting) -> str | None:
     found = _TARGET.fullmatch(word.text)
     if _unknown(word) or found is None:
         return _unknown(word) or f"{word.text!r} is no plain [user@]host"
-    return urls.refuse_host(found[2])
+    return _asked(found[2], setting)
 
 
 def _header(word: Word, _parameter: str, _setting: Setting) -> str | None:
@@ -233,7 +240,7 @@ _CHECKS: Final[dict[str, Callable[[Word, str, Setting], str | None]]] = {
     "path": _path,
     "listing": _placed(paths.listable),
     "directory": _placed(paths.enterable),
-    "own": _placed(paths.own),
+    "own": _placed(paths.writable),
     "repo": _placed(paths.deployable),
     "project": _placed(paths.project),
     "sink": _sink,
@@ -284,3 +291,9 @@ _SERVICES: Final[dict[str, Callable[[str, Setting], str]]] = {
     "release": _as_is,
     "manifest": lambda text, setting: paths.deployed_name(text, setting.place),
 }
+
+KINDS: Final = frozenset(_CHECKS)
+"""The names of all kinds."""
+
+SERVICE_KINDS: Final = frozenset(_SERVICES)
+"""Those whose values name the service of an action."""

@@ -5,19 +5,24 @@ from __future__ import annotations
 import posixpath
 import re
 from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Final
 
 from claudeops.domain.policy import paths, urls
 from claudeops.domain.policy.argument_kinds import Setting
+from claudeops.domain.policy.never import refuse_line
+from claudeops.domain.policy.reach import matches
 from claudeops.domain.policy.rule_match import Match, match, prints_names
-from claudeops.domain.policy.rules import RefusedError
+from claudeops.domain.policy.rules import RefusedError, UnclearCommandError
 from claudeops.domain.policy.unfold import unfold
+from claudeops.domain.shell.values import WordKind
 from claudeops.domain.shell.variables import refuse_value, refuse_variable
 
 if TYPE_CHECKING:
     from claudeops.domain.model import Action
     from claudeops.domain.policy.paths import Place
-    from claudeops.domain.policy.rule_book import RuleBook
+    from claudeops.domain.policy.rule_book import Found, RuleBook
+    from claudeops.domain.policy.values import Never, TierPolicy
     from claudeops.domain.shell.values import Redirection, SimpleCommand, Word
 
 DEEPEST_WRAPPING: Final = 5  # wrappers within wrappers
@@ -29,16 +34,18 @@ _CONNECTION: Final = re.compile(r"/dev/(?:tcp|udp)/([^/]+)/(\d{1,5})")
 
 @dataclass(slots=True)
 class Finding:
-    """What judging found out. Without a ``denial`` the command may run."""
+    """What judging found out. Without a ``denial`` and a ``doubt`` the command may run."""
 
     denial: str = ""
+    doubt: str = ""  # why it cannot be told what it does
     actions: list[Action] = field(default_factory=list)
     writes: list[str] = field(default_factory=list)  # files of the session's own that it changes
     lines: list[str] = field(default_factory=list)  # every command line judged, wrapped ones too
 
     def add(self, other: Finding) -> None:
-        """Take over what another command was found to be; the first denial stands."""
+        """Take over what another command was found to be; the first denial and the first doubt stand."""
         self.denial = self.denial or other.denial
+        self.doubt = self.doubt or other.doubt
         self.actions += other.actions
         self.writes += other.writes
         self.lines += other.lines
@@ -47,29 +54,39 @@ class Finding:
 class CommandJudge:
     """Judges commands by the rules of one tier."""
 
-    def __init__(self, *, book: RuleBook, tier: int, may_write: bool) -> None:
-        self._book = book
-        self._tier = tier
-        self._may_write = may_write
+    def __init__(self, tier: TierPolicy) -> None:
+        self._policy = tier.policy
+        self._book = tier.policy.book
+        self._kinds = tier.action_kinds
+        self._tier = tier.level
 
     def judge(self, command: SimpleCommand, place: Place, depth: int = 0) -> Finding:
         """Return what a command is, with everything that it wraps."""
         place = replace(place, cwd=command.cwd)
         finding = Finding(lines=[command.line] if command.argv else [])
-        try:
-            _refuse_assignments(command)
-            for redirection in command.redirections:
-                self._redirection(redirection, place, finding)
-            if command.argv:
-                self._run(command, place, depth, finding)
-        except RefusedError as refusal:
-            finding.denial = str(refusal)
+        for step in (self._around, self._run):
+            try:
+                step(command, place, depth, finding)
+            except UnclearCommandError as refusal:
+                finding.doubt = finding.doubt or str(refusal)
+            except RefusedError as refusal:
+                finding.denial = finding.denial or str(refusal)
         return finding
 
+    def _around(self, command: SimpleCommand, place: Place, _depth: int, finding: Finding) -> None:
+        _refuse_assignments(command)
+        for redirection in command.redirections:
+            self._redirection(redirection, place, finding)
+
     def _run(self, command: SimpleCommand, place: Place, depth: int, finding: Finding) -> None:
+        if not command.argv:
+            return
         name = _command_name(command.argv[0])
+        line = " ".join([name, *(word.text for word in command.argv[1:])])
+        finding.lines.append(line)
+        _refuse(refuse_line(line))
+        _refuse(_refuse_by_file(line, self._policy.never))
         found = self._book.find(name, command.argv[1:])
-        finding.lines.append(" ".join([name, *(word.text for word in command.argv[1:])]))
         fits: Match | None = None
         if found.rules:
             try:
@@ -78,17 +95,41 @@ class CommandJudge:
                 if found.wrapper is None:
                     raise
         if fits is not None:
-            if fits.actions and command.repeated:
-                raise RefusedError(f"{found.path}: in a loop it cannot be counted: write each one out")
-            finding.actions += fits.actions
-            finding.writes += [command.line] if fits.rule.writes else []
-        elif found.wrapper is not None:
-            if depth >= DEEPEST_WRAPPING:
-                raise RefusedError(f"{found.path}: too many commands within each other: write the inner one plainly")
-            inside = replace(place, cwd=None, local=False) if found.wrapper.elsewhere else place
-            setting = Setting(place=place, names_only=self._names_only(place))
-            for inner in unfold(found, found.wrapper, command, setting):
-                finding.add(self.judge(inner, inside, depth + 1))
+            self._effects(fits, command, place, finding)
+        else:
+            self._inside(found, command, place, depth, finding)
+
+    def _effects(self, fits: Match, command: SimpleCommand, place: Place, finding: Finding) -> None:
+        if fits.actions and fits.rule.action not in self._kinds:
+            raise RefusedError(f"{fits.path}: tier {self._tier} has no right to a {fits.rule.action}")
+        if fits.actions and command.repeated:
+            raise RefusedError(f"{fits.path}: in a loop it cannot be counted: write each one out")
+        for action in fits.actions:
+            _refuse(place.reach.refuse_service(action.service))
+            if any(matches(action.service, pattern) for pattern in self._policy.never.services):
+                raise RefusedError(f"{action.service} is a service that the policy never lets anybody touch")
+        finding.actions += [
+            replace(action, service=self._policy.other_names.get(action.service, action.service))
+            for action in fits.actions
+        ]
+        finding.writes += [command.line] if fits.rule.writes else []
+
+    def _inside(self, found: Found, command: SimpleCommand, place: Place, depth: int, finding: Finding) -> None:
+        wrapper = found.wrapper
+        if wrapper is None:
+            raise RefusedError(f"{found.path} is in no rule: it is not allowed at any tier")
+        if self._tier < found.wrapper_tier:
+            raise RefusedError(f"{found.path} needs tier {found.wrapper_tier}: say in the report why it is needed")
+        if depth >= DEEPEST_WRAPPING:
+            raise RefusedError(f"{found.path}: too many commands within each other: write the inner one plainly")
+        inside = replace(place, cwd=None, local=False) if wrapper.elsewhere else place
+        setting = Setting(place=place, names_only=self._names_only(place))
+        unfolded = unfold(found, wrapper, command, setting)
+        for inner in unfolded.commands:
+            finding.add(self.judge(inner, inside, depth + 1))
+        _refuse(unfolded.refusal)
+        if unfolded.problem:
+            raise UnclearCommandError(unfolded.problem)
 
     def _names_only(self, place: Place) -> _NamesOnly:
         return _NamesOnly(self._book, self._tier, place)
@@ -98,19 +139,22 @@ class CommandJudge:
         if target is None or (operator in {"<&", ">&"} and re.fullmatch(r"\d-?", target.text)):
             return
         connection = _CONNECTION.fullmatch(target.text)
-        if operator == "<":
-            refused = urls.refuse_host(connection[1]) if connection else paths.readable(target, place)
+        if operator == "<" and connection:
+            refused = urls.refuse_host(connection[1]) or place.reach.refuse_host(connection[1])
+        elif operator == "<":
+            refused = paths.readable(target, place)
         elif operator == "<&":
             refused = f"<&{target.text} is not plain: name a number"
         elif target.constant and target.text in _SCREEN:
             return
-        elif not self._may_write:
+        elif not (place.reach.write or place.reach.files):
             refused = f"writing to {target.text} is not allowed at tier {self._tier}: leave the output on the screen"
         else:
-            refused = paths.own(target, place)
-            finding.writes.append(f"write {target.text}")
-        if refused:
-            raise RefusedError(refused)
+            refused = paths.writable(target, place)
+            finding.writes += [] if target.text in place.reach.files else [f"write {target.text}"]
+        if refused and operator == "<" and target.kind is WordKind.DYNAMIC:
+            raise UnclearCommandError(refused)
+        _refuse(refused)
 
 
 class _NamesOnly:
@@ -133,15 +177,27 @@ class _NamesOnly:
         return prints_names(word.outputs, fits)
 
 
+def _refuse(reason: str | None) -> None:
+    if reason:
+        raise RefusedError(reason)
+
+
+def _refuse_by_file(line: str, never: Never) -> str | None:
+    for pattern in never.commands:
+        if fnmatchcase(line, pattern):
+            return f"{pattern} is never allowed, says the policy"
+    return None
+
+
 def _command_name(word: Word) -> str:
     """Return the name that rules go by. A path counts as its last part only in the usual directories."""
     if not word.constant:
-        raise RefusedError(f"which command {word.text} is, is not known before it runs: write it out")
+        raise UnclearCommandError(f"which command {word.text} is, is not known before it runs: write it out")
     directory, name = posixpath.split(word.text)
     if not re.fullmatch(r"[\w.:\[+-]+", name):
         raise RefusedError(f"{word.text[:80]!r} is no command")
     if "/" in word.text and directory not in _USUAL_DIRECTORIES:
-        raise RefusedError(f"{word.text}: programs and scripts outside the system's directories are not judged")
+        raise UnclearCommandError(f"{word.text}: programs and scripts outside the system's directories are not judged")
     return name
 
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import posixpath
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
+from claudeops.domain.policy.reach import Reach
 from claudeops.domain.policy.secret_places import (
     LOG_TREES,
     READABLE,
@@ -27,6 +28,8 @@ from claudeops.domain.policy.secret_places import (
 from claudeops.domain.shell.values import Word, WordKind
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from claudeops.domain.policy.scope import Scope
 
 ANY_DEPTH: Final = "**"  # a name in a pattern that stands for any number of directories
@@ -46,6 +49,8 @@ class Place:
     """Where a command's paths are."""
 
     scope: Scope
+    reach: Reach = field(default_factory=Reach)
+    never: tuple[str, ...] = ()  # places that the policy file forbids, beside those that are always
     cwd: str | None = None  # None: some directory that ``cd`` could have entered
     local: bool = True  # False: on another host or in a container, where no symlink can be followed
 
@@ -67,7 +72,7 @@ def searchable(word: Word, place: Place, includes: tuple[str, ...]) -> str | Non
     if reason or absolute is None or word.kind is not WordKind.CONSTANT:
         return reason or f"{word.text}: write the absolute path of what is to be searched"
     names = _names(_resolved(absolute, place))
-    forbidden = (*SECRET_TREES, *SECRET_FILES, *place.scope.forbidden_paths)
+    forbidden = (*SECRET_TREES, *SECRET_FILES, *place.scope.forbidden_paths, *place.never)
     if any(_meet((*names, ANY_DEPTH), _names(path)) for path in forbidden):
         return f"{word.text} holds places that are never read: name the directory more closely"
     if includes and all(_PLAIN_KIND.fullmatch(pattern) and not _named_secret(pattern) for pattern in includes):
@@ -76,6 +81,11 @@ def searchable(word: Word, place: Place, includes: tuple[str, ...]) -> str | Non
     if any(_below(names, _names(tree)) for tree in (*LOG_TREES, *own)):
         return None
     return f"searching all of {word.text} could read secrets: add --include='*.yml' or the like, or name the files"
+
+
+def named_like_a_file(word: Word, place: Place) -> bool:
+    """Whether a path, and what it leads to, has the kind of name that files have and directories do not."""
+    return all(_PLAIN_KIND.fullmatch(posixpath.basename(path)) for path in {word.text, _resolved(word.text, place)})
 
 
 def enterable(word: Word, place: Place) -> str | None:
@@ -88,18 +98,27 @@ def enterable(word: Word, place: Place) -> str | None:
     return _refuse_shared(word, place)
 
 
-def own(word: Word, place: Place) -> str | None:
-    """Return why a path may not be written, or None: only plain files of the session's own directories may."""
-    scope = place.scope
-    where = f"only plain files below {scope.workdir} and {scope.tmpdir} may be written, by absolute path"
+def writable(word: Word, place: Place) -> str | None:
+    """Return why a path may not be written, or None: only plain files below the directories of the tier may."""
+    roots = _write_roots(place)
+    allowed = " and ".join(dict.fromkeys((*place.reach.write, *place.reach.files)))
+    where = (
+        f"only plain files below {allowed} may be written, by absolute path" if allowed else "no file may be written"
+    )
     absolute = _absolute(word.text, place)
     if not place.local or word.kind is not WordKind.CONSTANT or absolute is None or _climbs(absolute):
         return f"{word.text}: {where}"
+    files = {_names(file) for file in place.reach.files}
+    if _names(absolute) in files and _names(_resolved(absolute, place)) in {
+        *files,
+        *map(_resolved_names(place), files),
+    }:
+        return None
     for names in {_names(absolute), _names(_resolved(absolute, place))}:
-        inside = _own_root(names, place)
+        inside = next((root for root in roots if _below(names, root)), None)
         if inside is None or inside == names or any(name.startswith(".") for name in names[len(inside) :]):
             return f"{word.text}: {where}"
-        if COMPOSE_FILE.fullmatch(names[-1]) or names[-1] == "ansible.cfg":
+        if _own_root(names, place) and (COMPOSE_FILE.fullmatch(names[-1]) or names[-1] == "ansible.cfg"):
             return f"{word.text}: other commands would take their orders from a file of this name"
     return _refused(word, place, secrets=True)
 
@@ -131,6 +150,14 @@ def deployed_name(path: str, place: Place) -> str:
     absolute = posixpath.normpath(_absolute(path, place) or path)
     inside = posixpath.relpath(absolute, posixpath.normpath(place.scope.repos_dir))
     return re.sub(r"\.(?:ya?ml|json)$", "", inside)
+
+
+def _write_roots(place: Place) -> tuple[tuple[str, ...], ...]:
+    return tuple(_names(path) for root in place.reach.write for path in {root, _resolved(root, place)})
+
+
+def _resolved_names(place: Place) -> Callable[[tuple[str, ...]], tuple[str, ...]]:
+    return lambda names: _names(_resolved("/" + "/".join(names), place))
 
 
 def _own_roots(place: Place) -> tuple[str, ...]:
@@ -196,7 +223,9 @@ def _refused(word: Word, place: Place, *, secrets: bool) -> str | None:
     elif absolute is not None:
         fixed = posixpath.dirname(_GLOB.split(absolute, maxsplit=1)[0])
         judged.add(_resolved(fixed, place) + absolute[len(fixed) :])
-    reasons = (_secret(path, word, place, secrets=secrets) for path in sorted(judged))
+    reasons = [_secret(path, word, place, secrets=secrets) for path in sorted(judged)]
+    if secrets and place.local:
+        reasons += [_out_of_reach(path, word, place) for path in sorted(judged)]
     return next((reason for reason in reasons if reason), None)
 
 
@@ -226,10 +255,14 @@ def _secret(path: str, word: Word, place: Place, *, secrets: bool) -> str | None
         hidden = secrets and any(map(_secret_name, names[len(mine) :]))
         return f"{word.text} has a name that secrets have: it is never read" if hidden else None
     reach = _meet if path.startswith("/") else _meet_somewhere
-    if any(reach(names, (*_names(tree), ANY_DEPTH)) for tree in place.scope.forbidden_paths):
-        return f"{word.text} belongs to the supervisor itself: it is never read nor written"
-    trees = (*SECRET_TREES, f"{place.scope.home}/.*") if secrets else ("/proc",)
-    places = [(*_names(tree), ANY_DEPTH) for tree in trees]
+    for trees, why in (
+        (place.scope.forbidden_paths, "belongs to the supervisor itself: it is never read nor written"),
+        (place.never, "is a place that the policy never lets anybody touch"),
+    ):
+        if any(reach(names, (*_names(tree), ANY_DEPTH)) for tree in trees):
+            return f"{word.text} {why}"
+    hidden_trees = (*SECRET_TREES, f"{place.scope.home}/.*") if secrets else ("/proc",)
+    places = [(*_names(tree), ANY_DEPTH) for tree in hidden_trees]
     places += [_names(file) for file in (SECRET_FILES if secrets else ())]
     among_logs = not constant and any(_below(names, _names(tree)) for tree in LOG_TREES)  # finds logs, not keys
     named = secrets and not among_logs and any(map(_secret_name, names))
@@ -237,6 +270,17 @@ def _secret(path: str, word: Word, place: Place, *, secrets: bool) -> str | None
         hint = "" if path.startswith("/") else ", or could be one: write the absolute path"
         return f"{word.text} is a place where secrets lie, and never read{hint}"
     return None
+
+
+def _out_of_reach(path: str, word: Word, place: Place) -> str | None:
+    """Return why a path is not where the tier may read; a relative one is known only where it may read everything."""
+    trees = place.reach.read
+    if "/" in trees or (path.startswith("/") and (_is_exception(path) or _own_root(_names(path), place))):
+        return None
+    roots = [_names(root) for tree in trees for root in (tree, _resolved(tree, place))]
+    if path.startswith("/") and any(_below(_names(path), root) for root in roots):
+        return None
+    return f"{word.text} is not below {' or '.join(trees) or 'any directory'}, where this tier may read"
 
 
 def _is_exception(path: str) -> bool:

@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Final
 from claudeops.domain.model import Action
 from claudeops.domain.policy.argument_checks import ARGUMENT_CHECKS
 from claudeops.domain.policy.argument_kinds import Setting, check, service_of
-from claudeops.domain.policy.rules import Arguments, CommandRule, RefusedError, assign_kinds, read_arguments
+from claudeops.domain.policy.never import refuse_service
+from claudeops.domain.policy.rules import (
+    Arguments,
+    CommandRule,
+    RefusedError,
+    UnclearCommandError,
+    assign_kinds,
+    read_arguments,
+)
+from claudeops.domain.shell.values import WordKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,21 +28,6 @@ if TYPE_CHECKING:
     from claudeops.domain.shell.values import SimpleCommand, Word
 
 _READ_KINDS: Final = frozenset({"path", "listing", "archive"})
-_PROTECTED: Final = (
-    (re.compile(r"claudeops.*", re.IGNORECASE), "the supervisor itself is never touched by a session"),
-    (re.compile(r".*\.(?:target|mount|automount|swap|slice|scope|device)"), "only services are restarted"),
-    (
-        re.compile(
-            r"network(?:ing|-.*)?|NetworkManager.*|firewalld|ufw|nftables|iptables|netfilter-.*|wg-quick.*|sshd?(?:@.*)?"
-        ),
-        "the network and the way in are never touched",
-    ),
-    (
-        re.compile(r"docker|containerd|kubelet|k3s.*|podman|libvirtd"),
-        "that would restart everything on the machine: name the service",
-    ),
-    (re.compile(r"systemd-.*|dbus.*|polkit|getty@.*|rescue|emergency|init"), "the machine's own base is never touched"),
-)
 
 
 class MissingOptionError(RefusedError):
@@ -44,6 +38,7 @@ class MissingOptionError(RefusedError):
 class Match:
     """A command that fits."""
 
+    path: str  # the command with its subcommands
     rule: CommandRule
     actions: tuple[Action, ...] = ()
 
@@ -54,7 +49,7 @@ def match(found: Found, place: Place, *, tier: int, names_only: Callable[[Word],
     for rule in found.rules:
         if rule.tier <= tier:
             try:
-                return Match(rule=rule, actions=_apply(rule, found, place, names_only))
+                return Match(path=found.path, rule=rule, actions=_apply(rule, found, place, names_only))
             except RefusedError as refusal:
                 refusals.append((rule, refusal))
     higher = _higher(found, place, tier, names_only)
@@ -67,7 +62,10 @@ def match(found: Found, place: Place, *, tier: int, names_only: Callable[[Word],
         raise RefusedError(f"{found.path} needs tier {lowest}, and other arguments: name single services")
     telling = [pair for pair in refusals if not isinstance(pair[1], MissingOptionError)] or refusals
     rule, reason = telling[-1]
-    raise RefusedError(f"{found.path}: {reason}" + (f" ({rule.hint})" if rule.hint else ""))
+    # What changes something is never a matter of doubt: whom an action is about must be known to be counted.
+    unclear = isinstance(reason, UnclearCommandError) and not any(each.action or each.writes for each in found.rules)
+    kind = UnclearCommandError if unclear else RefusedError
+    raise kind(f"{found.path}: {reason}" + (f" ({rule.hint})" if rule.hint else ""))
 
 
 def _higher(found: Found, place: Place, tier: int, names_only: Callable[[Word], bool]) -> int | None:
@@ -110,31 +108,32 @@ def _apply(rule: CommandRule, found: Found, place: Place, names_only: Callable[[
     named: list[tuple[str, Word]] = []
     for kind, value, name in values:
         if kind is not None and value is not None:
-            _refuse(check(kind, value, setting), f"{name}: ")
+            _refuse(check(kind, value, setting), f"{name}: ", value)
             named.append((kind, value))
     for kind, word in assign_kinds(rule.arguments, arguments.positionals, harmless=names_only):
-        _refuse(check(kind, word, setting), "")
+        _refuse(check(kind, word, setting), "", word)
         named.append((kind, word))
     if setting.deep and not any(kind == "path" for kind, _ in named):
         raise RefusedError("name the directory that is to be searched, by its absolute path")
     last_kind = rule.arguments.rpartition(" ")[2].rstrip("?*+")
     for word in arguments.late if last_kind in _READ_KINDS else ():
-        _refuse(check(last_kind, word, setting), "")
+        _refuse(check(last_kind, word, setting), "", word)
     if rule.check:
         _refuse(ARGUMENT_CHECKS[rule.check](found, arguments, place), "")
     services = [(kind, service_of(kind, word, setting)) for kind, word in named]
     return _actions(rule, [(kind, service) for kind, service in services if service is not None])
 
 
-def _refuse(reason: str | None, prefix: str) -> None:
+def _refuse(reason: str | None, prefix: str, word: Word | None = None) -> None:
     if reason:
-        raise RefusedError(prefix + reason)
+        unclear = word is not None and word.kind is WordKind.DYNAMIC
+        raise (UnclearCommandError if unclear else RefusedError)(prefix + reason)
 
 
 def _match_text(rule: CommandRule, words: tuple[Word, ...]) -> None:
     for word in words:
         if not word.constant:
-            raise RefusedError(
+            raise UnclearCommandError(
                 f"{word.text} is not known before it runs, or could be a file name: write it out, in quotes"
             )
         if not re.fullmatch(r"\S+", word.text) or (rule.tokens and not re.fullmatch(rule.tokens, word.text)):
@@ -176,9 +175,9 @@ def _actions(rule: CommandRule, services: list[tuple[str, str]]) -> tuple[Action
     if not rule.action:
         return ()
     for kind, service in services:
-        for pattern, reason in _PROTECTED if kind == "unit" else _PROTECTED[:1]:
-            if pattern.fullmatch(service):
-                raise RefusedError(f"{service}: {reason}")
+        reason = refuse_service(service, unit=kind == "unit")
+        if reason:
+            raise RefusedError(f"{service}: {reason}")
     names = [service for _, service in services] or [rule.service]
     if not all(names):
         raise RefusedError("name the services")

@@ -1,6 +1,6 @@
 """How a rule for one command is written, and how a command's arguments are read by it.
 
-A rule is plain text, so that a policy file can carry it:
+A rule is plain text, as the policy file has it:
 
 ``options``
     what may be given, separated by blanks: ``-q|--quiet`` (a flag under two names), ``-n|--lines=int:1000`` (a value
@@ -29,6 +29,10 @@ if TYPE_CHECKING:
 
 class RefusedError(Exception):
     """A command does not fit a rule; ``str()`` is the reason, for the model to read."""
+
+
+class UnclearCommandError(RefusedError):
+    """What a command would do cannot be told; at the tier that may ask, a person decides."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -161,7 +165,7 @@ def _is_option(word: Word, harmless: Callable[[Word], bool]) -> bool:
         return False
     if word.single and _VALUE_PATTERN.match(word.prefix):
         return True
-    raise RefusedError(f"{word.text} is not known before it runs: write the value out")
+    raise UnclearCommandError(f"{word.text} is not known before it runs: write the value out")
 
 
 class _Reader:
@@ -214,7 +218,8 @@ class _Reader:
             raise RefusedError(f"the option {name} takes no value")
         if option.kind is not None and value is None and not option.attached:
             if not self.rest or not self.rest[0].single:
-                raise RefusedError(f"the value of {name} is not known before it runs: write it out")
+                kind = UnclearCommandError if self.rest else RefusedError
+                raise kind(f"the value of {name} is not known before it runs: write it out")
             value = self.take()
             self.late += [value] if self.positionals else []
         self.options.append((option, value))

@@ -22,6 +22,7 @@ class Scope:
     workdir: str  # the session's own directory: its first working directory, writable from tier 2 up
     tmpdir: str  # the session's own temporary directory, writable from tier 2 up
     home: str  # the session's home: its files with a leading dot are nobody's to read
+    handoff: str = ""  # the file by which a session of an older prompt asks for the next tier; "" = there is none
     dry_run: bool = False
     forbidden_paths: tuple[str, ...] = ()  # state, results, database: never read nor written
     resolve: Callable[[str], str] = as_written  # follows symlinks of the local file system (os.path.realpath)

@@ -8,10 +8,17 @@ from typing import TYPE_CHECKING
 
 from claudeops.domain.policy.argument_kinds import Setting, check
 from claudeops.domain.policy.paths import ANY_DEPTH
-from claudeops.domain.policy.rules import Arguments, RefusedError, assign_kinds, option_table, read_arguments
-from claudeops.domain.policy.wrappers import FIND, FIND_EXPRESSION, SHELLS, XARGS
+from claudeops.domain.policy.rules import (
+    Arguments,
+    RefusedError,
+    UnclearCommandError,
+    assign_kinds,
+    option_table,
+    read_arguments,
+)
+from claudeops.domain.policy.wrappers import EVAL, FIND, FIND_EXPRESSION, SHELLS, XARGS
 from claudeops.domain.shell import parse
-from claudeops.domain.shell.values import SimpleCommand, Word, WordKind
+from claudeops.domain.shell.values import Parsed, SimpleCommand, Word, WordKind
 from claudeops.domain.shell.variables import refuse_value, refuse_variable
 
 if TYPE_CHECKING:
@@ -19,16 +26,18 @@ if TYPE_CHECKING:
     from claudeops.domain.policy.rules import Wrapper
 
 
-def unfold(found: Found, wrapper: Wrapper, command: SimpleCommand, setting: Setting) -> list[SimpleCommand]:
-    """Return the commands that a wrapper runs. Raises `RefusedError` when that cannot be told."""
+def unfold(found: Found, wrapper: Wrapper, command: SimpleCommand, setting: Setting) -> Parsed:
+    """Return the commands that a wrapper runs. Raises `RefusedError` when it may not be used like this."""
     if wrapper.elsewhere:
         command = replace(command, cwd=None)
     if found.path == FIND:
-        return _find(command, found.arguments, setting)
+        return Parsed(commands=tuple(_find(command, found.arguments, setting)))
     arguments, rest = _split(wrapper, found, setting)
     values = _check_values(found, arguments, setting)
     if found.path in SHELLS:
         return _shell(command, arguments, rest)
+    if found.path == EVAL:
+        return _eval(command, rest)
     if wrapper.text:
         return _text(command, rest)
     if wrapper.assignments:
@@ -38,7 +47,7 @@ def unfold(found: Found, wrapper: Wrapper, command: SimpleCommand, setting: Sett
         command = replace(command, repeated=True)
     if not rest:
         raise RefusedError(f"{found.path} without a command is not allowed")
-    return [replace(command, argv=rest, assignments=(), redirections=())]
+    return Parsed(commands=(replace(command, argv=rest, assignments=(), redirections=()),))
 
 
 def _check_values(found: Found, arguments: Arguments, setting: Setting) -> dict[str, str]:
@@ -70,37 +79,49 @@ def _split(wrapper: Wrapper, found: Found, setting: Setting) -> tuple[Arguments,
     return Arguments(tuple(given), own), rest
 
 
-def _text(command: SimpleCommand, words: tuple[Word, ...]) -> list[SimpleCommand]:
+def _text(command: SimpleCommand, words: tuple[Word, ...]) -> Parsed:
     """Read the words as one text for another shell, or its standard input where there are none."""
     if not words:
         return _stdin(command)
     if not all(word.constant for word in words):
-        raise RefusedError("what it runs is not known before it runs: write it out, in single quotes")
+        raise UnclearCommandError("what it runs is not known before it runs: write it out, in single quotes")
     return _parsed(" ".join(word.text for word in words), command)
 
 
-def _shell(command: SimpleCommand, arguments: Arguments, words: tuple[Word, ...]) -> list[SimpleCommand]:
+def _shell(command: SimpleCommand, arguments: Arguments, words: tuple[Word, ...]) -> Parsed:
     if "-c" not in arguments.names():
         if words:
-            raise RefusedError("scripts are not judged: write their commands out")
+            raise UnclearCommandError("scripts are not judged: write their commands out")
         return _stdin(command)
     if len(words) != 1 or not words[0].constant:
-        raise RefusedError("after -c write the whole text in single quotes, and nothing behind it")
+        raise UnclearCommandError("after -c write the whole text in single quotes, and nothing behind it")
     return _parsed(words[0].text, command)
 
 
-def _stdin(command: SimpleCommand) -> list[SimpleCommand]:
+def _stdin(command: SimpleCommand) -> Parsed:
+    if command.stdin is None and not command.piped and not command.redirections:
+        raise RefusedError("nobody sits at a terminal: name the command that is to run")
     if command.stdin is None or not command.stdin.constant:
-        raise RefusedError("a shell without known commands is not allowed: write them after -c, in single quotes")
+        raise UnclearCommandError(
+            "a shell without known commands is not allowed: write them after -c, in single quotes"
+        )
     return _parsed(command.stdin.text, replace(command, stdin=None))
 
 
-def _parsed(text: str, command: SimpleCommand) -> list[SimpleCommand]:
+def _eval(command: SimpleCommand, words: tuple[Word, ...]) -> Parsed:
+    """Read the words as one text for this very shell: it may run commands, but leave nothing behind for later ones."""
+    parsed = _text(command, words or (Word(text=""),))
+    for inner in parsed.commands:
+        changes = inner.assignments and not inner.argv
+        if changes or inner.name in {"cd", "read", "set", "shift", "exit", "return", "break", "continue"}:
+            raise UnclearCommandError("eval may not change the shell around it: write its commands out")
+    return parsed
+
+
+def _parsed(text: str, command: SimpleCommand) -> Parsed:
     parsed = parse(text)
-    if parsed.problem:
-        raise RefusedError(parsed.problem)
     moves = any(word.text == "cd" for inner in parsed.commands for word in inner.argv)
-    return [
+    inside = tuple(
         replace(
             inner,
             stdin=inner.stdin or command.stdin,
@@ -109,7 +130,8 @@ def _parsed(text: str, command: SimpleCommand) -> list[SimpleCommand]:
             cwd=inner.cwd or (None if moves else command.cwd),
         )
         for inner in parsed.commands
-    ]
+    )
+    return replace(parsed, commands=inside)
 
 
 def _without_assignments(words: tuple[Word, ...]) -> tuple[Word, ...]:
@@ -141,7 +163,7 @@ def _with_input(words: tuple[Word, ...], mark: str | None, command: SimpleComman
 def _find(command: SimpleCommand, words: tuple[Word, ...], setting: Setting) -> list[SimpleCommand]:
     """Check a find expression and return the commands after ``-exec``, with patterns for what it finds."""
     if not all(word.constant for word in words):
-        raise RefusedError("find: quote its patterns, and write everything out")
+        raise UnclearCommandError("find: quote its patterns, and write everything out")
     texts = [word.text for word in words]
     follows = bool(texts) and texts[0] in {"-L", "-H", "-P"} and texts.pop(0) == "-L"
     start = next((i for i, text in enumerate(texts) if text.startswith(("-", "(", "!", ")", ","))), len(texts))

@@ -9,6 +9,7 @@ from claudeops.domain.policy.rules import Wrapper
 SHELLS: Final = frozenset({"sh", "bash", "dash", "ash"})
 FIND: Final = "find"
 XARGS: Final = "xargs"
+EVAL: Final = "eval"
 
 WRAPPERS: Final = (
     Wrapper(name="sudo", options="-n|--non-interactive -u|--user=name -g|--group=name -H|--set-home", assignments=True),
@@ -64,6 +65,7 @@ WRAPPERS: Final = (
         dashes=True,
     ),
     *(Wrapper(name=shell, options="-c -e -u -x -l -s -o=one:pipefail", text=True) for shell in sorted(SHELLS)),
+    Wrapper(name=EVAL, text=True),
     Wrapper(name=FIND),
 )
 
@@ -87,8 +89,9 @@ _WHY: Final = (
         "python python3 perl ruby node php lua tclsh",
         "programs in other languages are not judged: use plain commands, or jq and awk",
     ),
+    ("source .", "scripts are not judged: write their commands out"),
     (
-        "eval source . exec trap alias shopt enable mapfile readarray let hash",
+        "exec trap alias shopt enable mapfile readarray let hash",
         "it changes what other commands mean: write the commands themselves",
     ),
     ("printenv envsubst", "the environment is never shown"),
@@ -102,7 +105,27 @@ _WHY: Final = (
     ("setsid disown bg at batch systemd-run daemonize", "nothing may outlive the call"),
     ("chroot nsenter unshare su runuser pkexec strace gdb script", "what it runs cannot be judged"),
     ("zsh fish ksh", "use bash -c with the whole text in quotes"),
-    ("git", "a repository's own settings can make git run any program: read its files instead"),
 )
+UNJUDGED: Final = frozenset(
+    {
+        "python",
+        "python2",
+        "python3",
+        "perl",
+        "ruby",
+        "node",
+        "deno",
+        "bun",
+        "php",
+        "lua",
+        "tclsh",
+        "source",
+        ".",
+        "make",
+    }
+    | {"zsh", "fish", "ksh", "pwsh", "R", "Rscript", "java", "go", "expect"}
+)
+"""Commands that run code which nobody here can read."""
+
 REASONS: Final = {name: why for names, why in _WHY for name in names.split()}
 """Why a command is in no rule, where more can be said than that."""

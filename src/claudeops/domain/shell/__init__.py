@@ -1,12 +1,13 @@
 """A Bash command, taken apart into the simple commands in it.
 
 Values in, values out: `parse` runs nothing and looks at no file. Unfolding of wrappers (``sudo``, ``ssh``,
-``bash -c`` and so on) is the business of `claudeops.domain.wrappers`, which calls `parse` again for inner texts.
+``bash -c`` and so on) is the business of `claudeops.domain.policy.unfold`, which calls `parse` again for inner texts.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
 
 import tree_sitter_bash
 from tree_sitter import Language, Parser
@@ -15,24 +16,29 @@ from claudeops.domain.shell.lexical import check_source, check_tree
 from claudeops.domain.shell.values import Parsed, Redirection, SimpleCommand, UnclearError, Word, WordKind
 from claudeops.domain.shell.walk import Walker
 
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
 __all__ = ["Parsed", "Redirection", "SimpleCommand", "Word", "WordKind", "parse"]
 
 _LANGUAGE: Final = Language(tree_sitter_bash.language())
+_NOTHING: Final[Mapping[str, Word]] = MappingProxyType({})
 
 
-def parse(command: str) -> Parsed:
+def parse(command: str, *, known: Mapping[str, Word] = _NOTHING) -> Parsed:
     """Return every simple command in ``command``, in the order of the text.
 
     Commands are found in pipes, lists, subshells, groups, branches, loops, functions (where they are called),
-    substitutions of every kind and here-documents that are expanded. Loops over known values are unrolled. With
-    a ``problem`` (one sentence that says what to write instead) the text must not be run.
+    substitutions of every kind and here-documents that are expanded. Loops over known values are unrolled. ``known``
+    are variables of the environment whose values may be used. With a ``problem`` (one sentence that says what to write
+    instead) the text must not be run by anybody who has only seen these commands.
     """
     try:
         source = check_source(command)
         root = Parser(_LANGUAGE).parse(source).root_node
         check_tree(root, source)
-        walker = Walker(source)
-        walker.program(root)
     except UnclearError as error:
         return Parsed(problem=str(error))
-    return Parsed(commands=tuple(walker.commands))
+    walker = Walker(source)
+    walker.program(root, known)
+    return Parsed(commands=tuple(walker.commands), problem=walker.problem, refusal=walker.refusal)

@@ -10,6 +10,14 @@ class UnclearError(Exception):
     """What a command would do cannot be told from its text; ``str()`` is the reason, for the model to read."""
 
 
+class ForbiddenError(UnclearError):
+    """What a command would do is clear, and nothing of the kind may run."""
+
+
+class TooMuchError(UnclearError):
+    """A text that grows beyond all bounds when it is taken apart; nothing more of it is looked at."""
+
+
 class WordKind(StrEnum):
     """How much of a word is known before the shell runs."""
 
@@ -75,10 +83,11 @@ class SimpleCommand:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Parsed:
-    """Every simple command of a text; with a ``problem`` the list is not complete and nothing may run."""
+    """Every simple command of a text; with a ``problem`` or a ``refusal`` the list need not be complete."""
 
     commands: tuple[SimpleCommand, ...] = ()
-    problem: str | None = None
+    problem: str | None = None  # why it cannot be told what the text does
+    refusal: str | None = None  # what is clear and may not be done
 
 
 DYNAMIC_STDIN = Word(text="", kind=WordKind.DYNAMIC)

@@ -1,0 +1,224 @@
+"""A policy file: TOML text → `Policy`, or the line that is wrong and what to write instead.
+
+A file stands alone, or begins with ``extends = "default"`` and then says only what is different. In that case
+
+- tables (tiers, actions, services, wrappers, aliases) are laid over the default's, key by key;
+- rules for commands and tools stand in front of the default's: the first that fits decides;
+- ``without`` takes the default's rules for a command, and the command itself, away;
+- what is ``never`` allowed can only become more.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import tomllib
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from claudeops.domain.policy.rule_faults import RuleFault, command_fault, group_fault
+from claudeops.domain.policy.schema import (
+    TABLES,
+    ActionEntry,
+    Document,
+    TierEntry,
+)
+from claudeops.domain.policy.toml_lines import key_lines, line_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from claudeops.domain.policy.toml_lines import Path
+
+DEFAULT: Final = "default"
+_POSITION: Final = re.compile(r"\s*\(at (?:line (\d+), column \d+|end of document)\)$")
+_AT: Final = re.compile(r" - at `\$([^`]*)`$")
+_LISTS: Final = ("commands", "groups", "tools")
+
+
+class PolicyFault(Exception):  # noqa: N818 - no error of ours: it says what is wrong with somebody's text
+    """What is wrong with a policy file; ``str()`` is a clause with the remedy, ``line`` counts from 1."""
+
+    def __init__(self, line: int, reason: str) -> None:
+        super().__init__(reason)
+        self.line = line
+
+
+def read_document(text: str, *, default: str = "") -> Document:
+    """Return what a file says, with the default's part where it extends that. Raises `PolicyFault`."""
+    own = _load(text)
+    reader = _Reader(text, own)
+    reader.check_keys()
+    document = reader.document()
+    if document.extends is None:
+        reader.check(document)
+        return document
+    if document.extends != DEFAULT:
+        raise reader.fault(("extends",), f'there is only one policy to extend: write extends = "{DEFAULT}"')
+    base = _load(default)
+    reader.check_without(document.without, base)
+    merged = msgspec.convert(_laid_over(_without(base, document.without), own), Document)
+    reader.check(merged, own=document)
+    return merged
+
+
+def _load(text: str) -> dict[str, object]:
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        found = _POSITION.search(str(error))
+        line = int(found[1]) if found and found[1] else text.count("\n") + 1
+        raise PolicyFault(line, f"this is no TOML: {_POSITION.sub('', str(error))}") from None
+    except RecursionError:
+        raise PolicyFault(1, "this is nested too deeply to be a policy") from None
+
+
+def _laid_over(base: Mapping[str, object], own: Mapping[str, object]) -> dict[str, object]:
+    merged: dict[str, object] = dict(base)
+    for key, value in own.items():
+        below = base.get(key)
+        if key == "never" and isinstance(value, dict) and isinstance(below, dict):
+            merged[key] = {name: [*below.get(name, []), *value.get(name, [])] for name in {*below, *value}}
+        elif key in _LISTS and isinstance(value, list) and isinstance(below, list):
+            merged[key] = [*value, *below]
+        elif isinstance(value, dict) and isinstance(below, dict):
+            merged[key] = {
+                name: {**below[name], **inner}
+                if isinstance(inner := value.get(name, below.get(name)), dict) and isinstance(below.get(name), dict)
+                else inner
+                for name in {**below, **value}
+            }
+        else:
+            merged[key] = value
+    return merged
+
+
+def _without(base: Mapping[str, object], gone: tuple[str, ...]) -> dict[str, object]:
+    """Return the default without some commands, and without the wrappers of these names."""
+
+    def stays(name: str) -> bool:
+        return not any(name == each or name.startswith(f"{each} ") for each in gone)
+
+    left = dict(base)
+    commands, wrappers = base.get("commands"), base.get("wrappers")
+    if isinstance(commands, list):
+        named = ((rule, "|".join(filter(stays, str(rule["name"]).split("|")))) for rule in commands)
+        left["commands"] = [{**rule, "name": name} for rule, name in named if name]
+    if isinstance(wrappers, dict):
+        left["wrappers"] = {name: tier for name, tier in wrappers.items() if stays(name)}
+    return left
+
+
+class _Reader:
+    """Checks one text; knows where its keys stand."""
+
+    def __init__(self, text: str, own: Mapping[str, object]) -> None:
+        self._text = text
+        self._own = own
+
+    def fault(self, path: Path, reason: str) -> PolicyFault:
+        """Return what is wrong at a path."""
+        return PolicyFault(line_of(key_lines(self._text), path), reason)
+
+    def check_keys(self) -> None:
+        """Raise `PolicyFault` for a key that nothing knows, with the nearest one that is known."""
+        for path, table in _tables((), self._own):
+            known = TABLES.get(_shape(path))
+            for key in table if known is not None else ():
+                if key not in (known or ()):
+                    near = difflib.get_close_matches(key, known or (), n=1)
+                    hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(sorted(known or ()))}"
+                    raise self.fault((*path, key), f"the key {key!r} is not known here: {hint}")
+
+    def document(self) -> Document:
+        """Return the text's values; raises `PolicyFault` for one of the wrong type."""
+        try:
+            return msgspec.convert(self._own, Document)
+        except msgspec.ValidationError as error:
+            message = str(error)
+            found = _AT.search(message)
+            path = self._path(found[1] if found else "")
+            raise self.fault(path, f"{'.'.join(map(str, path))}: {_AT.sub('', message)}") from None
+
+    def _path(self, shown: str) -> Path:
+        """Return the path that msgspec shows as ``.tiers[...].tools[0]``; it does not tell the keys of a mapping."""
+        path: list[str | int] = []
+        for name, index in re.findall(r"\.(\w+)|\[(\d+|\.\.\.)\]", shown):
+            path.append(name or (int(index) if index.isdigit() else "*"))
+        if "*" not in path or len(path) < 2:  # noqa: PLR2004 - table, key
+            return tuple(path)
+        table = self._own.get(str(path[0]))
+        for key, value in table.items() if isinstance(table, dict) else ():
+            if not _fits(str(path[0]), value):
+                return (path[0], key, *path[2:])
+        return tuple(path[:1])
+
+    def check_without(self, gone: Iterable[str], base: Mapping[str, object]) -> None:
+        """Raise `PolicyFault` for a command to be taken away that the default does not have."""
+        default = msgspec.convert(base, Document)
+        names = {name for rule in default.commands for name in rule.name.split("|")} | set(default.wrappers)
+        for name in gone:
+            if not any(known == name or known.startswith(f"{name} ") for known in names):
+                near = difflib.get_close_matches(name, names, n=1)
+                hint = f": did you mean {near[0]!r}?" if near else ""
+                raise self.fault(("without",), f"the default has no rule for {name!r}{hint}")
+
+    def check(self, document: Document, own: Document | None = None) -> None:
+        """Raise `PolicyFault` for what does not fit together; of a merged document only ``own`` is looked at."""
+        mine = own or document
+        for number in mine.tiers:
+            if not re.fullmatch(r"[1-9]\d?", number):
+                raise self.fault(("tiers", number), f"{number!r} is no tier: tiers count from 1")
+        for number, entry in document.tiers.items():
+            fault = entry.fault(document)
+            if fault is not None:
+                raise self.fault(("tiers", number, fault[0]), f"tier {number}: {fault[1]}")
+        for kind, action in mine.actions.items():
+            if (reason := action.fault()) is not None:
+                raise self.fault(("actions", kind), f"the action {kind!r}: {reason}")
+        for name, lowest in mine.wrappers.items():
+            if (reason := document.wrapper_fault(name, lowest)) is not None:
+                raise self.fault(("wrappers", name), reason)
+        self._check_rules(mine, document)
+
+    def _check_rules(self, mine: Document, document: Document) -> None:
+        highest = max(map(int, document.tiers), default=0)
+        path: Path = ()
+        try:
+            for index, rule in enumerate(mine.commands):
+                path = ("commands", index)
+                command_fault(rule, kinds=document.actions, highest=highest)
+            for index, group in enumerate(mine.groups):
+                path = ("groups", index)
+                group_fault(group)
+            for index, tool in enumerate(mine.tools):
+                path = ("tools", index)
+                tool.check(document, highest=highest)
+        except RuleFault as fault:
+            raise self.fault((*path, fault.key), str(fault)) from None
+
+
+def _fits(table: str, value: object) -> bool:
+    kinds: dict[str, object] = {"tiers": TierEntry, "actions": ActionEntry, "services": list[str], "wrappers": int}
+    try:
+        msgspec.convert(value, kinds.get(table, str))
+    except msgspec.ValidationError:
+        return False
+    return True
+
+
+def _shape(path: Path) -> Path:
+    """Return a path with ``*`` for what the operator names."""
+    shape = tuple("*" if isinstance(step, int) else step for step in path)
+    return (shape[0], "*", *shape[2:]) if len(shape) > 1 and shape[0] in {"tiers", "actions"} else shape
+
+
+def _tables(path: Path, table: Mapping[str, object]) -> Iterable[tuple[Path, Mapping[str, object]]]:
+    yield path, table
+    for key, value in table.items():
+        if isinstance(value, dict):
+            yield from _tables((*path, key), value)
+        for index, item in enumerate(value if isinstance(value, list) else ()):
+            if isinstance(item, dict):
+                yield from _tables((*path, key, index), item)

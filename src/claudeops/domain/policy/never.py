@@ -1,0 +1,169 @@
+"""What no policy file can allow, at any tier: written in code, because a file can be edited into allowing anything.
+
+Data volumes, secrets, network and DNS, bulk clean-up, forced pushes, dropped and truncated tables, machines and disks,
+and the supervisor's own commands, processes, services and files. Each is also looked for in text that cannot be taken
+apart: a person may say yes to what is not understood, not to these.
+
+Beside the commands here: `claudeops.domain.policy.secret_places` (paths) and ``urls`` (addresses).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+NEVER_TOOLS: Final = frozenset({"mcp__*", "mcp__*__*"})
+"""Names that would allow every tool of every server."""
+
+_DATA: Final = "data volumes are never touched"
+_DESTROYED: Final = "data is never destroyed"
+_TABLES: Final = "databases and tables are never dropped or truncated"
+_PRUNE: Final = "bulk clean-up is never allowed"
+_DISKS: Final = "disks are never written"
+_SECRETS: Final = "secrets are never read"
+_NETWORK: Final = "the network is never changed"
+_HISTORY: Final = "history is never overwritten"
+_MACHINE: Final = "machines are never switched off, and their directories never removed"
+_PROCESSES: Final = "processes are never killed by hand: restart the service"
+_SELF: Final = "the supervisor itself is never touched by a session, and takes no orders from one"
+
+_SHORT: Final = {
+    "ENGINE": r"(?:docker|podman|nerdctl)",
+    "SQL": r"(?:psql|mysql|mariadb|sqlite3|cqlsh|sqlcmd|clickhouse-client|cockroach|influx|mongosh?|duckdb|usql)",
+    "STORE": r"(?:zfs|zpool|btrfs|ceph|rbd|etcdctl|velero|restic|borg|rados|gluster|aws|gcloud|az|gsutil|mc|rclone)",
+    "KEPT": r"/(?:var/lib/(?:docker|containerd|kubelet|postgresql|mysql|redis|rancher|etcd|vault)|pgdata)(?:/\S*)?",
+    "KEEPER": r"(?:systemctl|service|rc-service|supervisorctl|sv|pm2|(?:docker|podman)(?:-compose)?|kubectl|helm)",
+    "CHANGED": r"(?:re)?(?:start|stop|load|kill|rm|remove|delete|disable|mask|pause|scale|update|uninstall|edit)",
+}
+_ROWS: Final = (
+    # --- data
+    (_DATA, r"ENGINE ... volume ... (?:rm|remove|prune)"),
+    (_DATA, r"(?:ENGINE ... compose|docker-compose|podman-compose) ... (?:down|rm) ... (?:-[a-z]*v[a-z]*|--volumes)"),
+    (_DATA, r"ENGINE ... rm ... (?:-[a-z]*v[a-z]*|--volumes)"),
+    (_DATA, r"(?:rm|mv|cp|tee|truncate|chmod|chown|ln|rsync|install|unlink|find|tar) ... \S*KEPT"),
+    (_PRUNE, r"ENGINE ... (?:system|image|container|network|builder|buildx) ... prune"),
+    (_DESTROYED, r"kubectl ... delete ... --all"),
+    (
+        _DESTROYED,
+        r"kubectl ... delete ... \S*(?:persistentvolume|pvc?(?=[ /,]|$)|namespace|ns(?=[ /,]|$)|secret|crd).*",
+    ),
+    (_DESTROYED, r"STORE ... \S*(?:destroy|rollback|delete|remove|rb|rm|purge|forget|prune|wipe|labelclear)"),
+    (_TABLES, r"SQL .*\b(?i:drop|truncate)\b.*"),
+    (_TABLES, r"(?:dropdb|dropuser|mysqladmin ... drop|redis-cli ... (?i:flush(?:all|db)))"),
+    (_DISKS, r"(?:lvremove|vgremove|pvremove|lvreduce|mkfs(?:\.\w+)?|mke2fs|wipefs|dd|shred|s?fdisk|parted|sgdisk)"),
+    (_DISKS, r"(?:mkswap|blkdiscard|cryptsetup|hdparm|fstrim)"),
+    # --- secrets
+    (_SECRETS, r"kubectl ... (?:get|describe|edit|patch|replace) ... (?:\S*[,/])?secrets?(?:[,/.]\S*)?"),
+    (_SECRETS, r"(?:printenv|(?:env|set|(?:export|declare|typeset)(?: -[px]+)?|compgen -[ev]+)$)"),
+    (
+        _SECRETS,
+        r"(?:vault ... (?:read|kv|token|unwrap)|pass ... show|op ... (?:read|item|inject)|sops|ansible-vault|age)",
+    ),
+    (_SECRETS, r"(?:aws ... (?:secretsmanager|ssm|sts|configure)|gcloud ... (?:secrets|auth)|security)"),
+    (_SECRETS, r"(?:gpg ... (?:-d|--decrypt|--export-secret\S*)|ENGINE ... (?:secret|login))"),
+    # --- network and names
+    (_NETWORK, r"(?:ip6?tables|ebtables|arptables) ... -[46]*[ADIFPXRNZE]\w*"),
+    (_NETWORK, r"(?:ip6?tables|ebtables|arptables) ... --(?:append|delete|insert|replace|flush|zero|policy|\w+-chain)"),
+    (_NETWORK, r"(?:ip6?tables-restore|ipset|brctl|ifup|ifdown|dhclient|dhcpcd|nsupdate|rndc|pdnsutil|wg-quick|iw)"),
+    (_NETWORK, r"(?:wpa_cli|vconfig|ovs-vsctl|ifconfig \S+ \S+|hostnamectl ... (?:set-)?hostname \S+)"),
+    (_NETWORK, r"nft ... (?:add|delete|flush|insert|replace|destroy|create|reset|rename|-f|--file)"),
+    (_NETWORK, r"ufw ... (?:enable|disable|allow|deny|reject|limit|delete|reset|reload|insert|prepend|route|default)"),
+    (_NETWORK, r"firewall-cmd ... --(?:add|remove|reload|complete-reload|set|new|delete|panic-on|change)\S*"),
+    (_NETWORK, r"(?:ip|tc|bridge|route) ... (?:add|del|delete|set|flush|replace|change|append|up|down|exec)"),
+    (_NETWORK, r"nmcli ... (?:up|down|mod\w*|del\w*|add|edit|reload|on|off|connect|disconnect|reapply|set)"),
+    (_NETWORK, r"networkctl ... (?:up|down|reload|reconfigure|renew|forcerenew|delete)"),
+    (_NETWORK, r"resolvectl ... (?:(?:dns|domain|dnssec|dnsovertls|llmnr|mdns) \S+ \S+|revert|flush-caches)"),
+    (_NETWORK, r"(?:tailscale ... (?:up|down|set|logout|login|switch)|wg ... (?:set\w*|addconf|syncconf|genkey))"),
+    (_NETWORK, r"(?:ENGINE ... network ... (?:rm|remove|create|connect|disconnect)|ethtool ... -[sKAGCLNXU])"),
+    # --- history and machines
+    (_HISTORY, r"git ... push ... (?:-[a-z]*[fd][a-z]*|--force\S*|--mirror|--delete|--prune|\+\S+|:\S+)"),
+    (_MACHINE, r"(?:shutdown|reboot|halt|poweroff|telinit|kexec|init [0-6])"),
+    (_MACHINE, r"systemctl ... (?:poweroff|reboot|halt|kexec|rescue|emergency|suspend|hibernate|isolate|default)"),
+    (_MACHINE, r"rm ... (?:/|/\*|/[a-z]+/?\*?|~/?|\.|\*)"),
+    # --- processes and the supervisor
+    (_PROCESSES, r"(?:pkill|killall5?|skill|xkill|tskill|kill(?= )(?! -(?:0|l|L)(?: |$)).*|fuser ... -\w*k\w*)"),
+    (_SELF, r"(?i:claudeops)\S*"),
+    (_SELF, r"python[\d.]* ... claudeops(?:\.\S+)?"),
+    (_SELF, r"KEEPER ... CHANGED ... \S*(?i:claudeops)\S*"),
+    (_SELF, r"(?:systemctl|service) ... \S*(?i:claudeops)\S* CHANGED"),
+)
+"""Reason and regular expression over a command with its arguments, one blank between them, begun at its name.
+
+`` ... `` stands for any arguments, and a match ends with an argument.
+"""
+
+_FORBIDDEN_TEXT: Final = (
+    ("metadata addresses are never asked", r"169\.254\.169\.254|metadata\.google\.internal|100\.100\.100\.200"),
+    (_SECRETS, r"/etc/(?:g?shadow|sudoers)|/proc/\S*/environ|/\.(?:ssh|aws|kube|gnupg)\b|\bid_(?:rsa|ed25519)\b"),
+    (_SECRETS, r"\$\{?[!#]?\w*(?:ANTHROPIC|API_?KEY|TOKEN|SECRET|PASSW|CREDENTIAL|BROWSER_CRED)"),
+    (_SECRETS, r"\b(?:export -p|declare -[px]|compgen -[ev])|\$\{!|(?:^|[|;&(]) *(?:env|printenv|set) *(?:$|[|;&)>])"),
+    (_TABLES, r"(?i)\b(?:drop\s+(?:table|database|schema|index|user|role)|truncate\s+(?:table\s+)?\w)"),
+    (_MACHINE, r"\brm\s+-[a-zA-Z]*[rR]\S*\s+(?:--\s+)?/(?!\w+/\w)"),
+    (_DISKS, r"\bof=/dev/|\bmkfs\b|>\s*/dev/(?:sd|nvme|vd|mapper)"),
+)
+
+
+def _expression(row: str, end: str) -> str:
+    for short, written in _SHORT.items():
+        row = row.replace(short, written)
+    return f"(?:{row.replace(' ... ', '(?: [^ ]+)*? ')}){end}"
+
+
+_NEVER: Final = tuple((re.compile(_expression(row, "(?= |$)")), reason) for reason, row in _ROWS)
+_IN_TEXT: Final = tuple(
+    (re.compile(r"(?<![^\s;&|(){}`/=,\[])" + _expression(row, r"(?![\w-])")), reason)
+    for reason, row in _ROWS
+    if not row.startswith(("(?:printenv", "rm", "(?:lvremove", "(?:vault"))  # names that are words of other languages
+) + tuple((re.compile(row), reason) for reason, row in _FORBIDDEN_TEXT)
+
+_UNITS: Final = (
+    (re.compile(r".*\.(?:target|mount|automount|swap|slice|scope|device)"), "only services are restarted"),
+    (
+        re.compile(
+            r"network(?:ing|-.*)?|NetworkManager.*|firewalld|ufw|nftables|iptables|netfilter-.*|wg-quick.*|sshd?(?:@.*)?"
+        ),
+        "the network and the way in are never touched",
+    ),
+    (
+        re.compile(r"docker|containerd|kubelet|k3s.*|podman|libvirtd"),
+        "that would restart everything on the machine: name the service",
+    ),
+    (re.compile(r"systemd-.*|dbus.*|polkit|getty@.*|rescue|emergency|init"), "the machine's own base is never touched"),
+)
+_OWN_SERVICE: Final = re.compile(r"(?:.*[-_])?claudeops.*", re.IGNORECASE)
+
+
+def refuse_line(line: str) -> str | None:
+    """Return why a command with its arguments is never allowed, or None; one blank stands between its words."""
+    for pattern, reason in _NEVER:
+        if pattern.match(line):
+            return f"{reason}, at any tier"
+    return None
+
+
+def refuse_text(text: str, forbidden: Iterable[str] = ()) -> str | None:
+    """Return what a text that nobody can take apart names and that is never allowed, or None.
+
+    ``forbidden``: paths of the supervisor itself.
+    """
+    flat = " ".join(re.sub(r"[\\'\"]", "", text).split())
+    for pattern, reason in _IN_TEXT:
+        if pattern.search(flat):
+            return f"{reason}, at any tier"
+    for path in forbidden:
+        if re.search(rf"{re.escape(path)}(?![\w.-])", flat):
+            return f"{path} belongs to the supervisor itself: it is never read nor written"
+    return None
+
+
+def refuse_service(service: str, *, unit: bool) -> str | None:
+    """Return why a service is never acted on, or None; ``unit``: it is one of systemd's."""
+    if _OWN_SERVICE.fullmatch(service):
+        return "the supervisor itself is never touched by a session"
+    for pattern, reason in _UNITS if unit else ():
+        if pattern.fullmatch(service):
+            return reason
+    return None

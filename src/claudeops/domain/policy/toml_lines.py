@@ -1,0 +1,95 @@
+"""Where the keys of a TOML text stand, for messages about values that are valid TOML and wrong all the same.
+
+tomllib gives no lines for what it has read, so the text is looked through once more. It is known to be valid TOML then,
+which is why so little of the grammar (TOML 1.0) is needed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from typing import Final
+
+Path = tuple[str | int, ...]
+"""Keys and positions in arrays, from the top: ``("commands", 3, "tier")``."""
+
+_KEY: Final = re.compile(r"[ \t]*(?:\"((?:[^\"\\]|\\.)*)\"|'([^']*)'|([A-Za-z0-9_-]+))[ \t]*(\.?)")
+_TOKEN: Final = re.compile(
+    r"#[^\n]*|\"\"\"(?:[^\"\\]|\\.|\"(?!\"\"))*\"\"\"|'''(?:[^']|'(?!''))*'''|\"(?:[^\"\\\n]|\\.)*\"|'[^'\n]*'"
+    r"|[\[{]|[\]}]|\n|[^#\"'\[\]{}\n]+",
+    re.DOTALL,
+)
+
+
+def key_lines(text: str) -> dict[Path, int]:
+    """Return the line, from 1, of every table and key outside of inline tables."""
+    lines: dict[Path, int] = {}
+    counts: Counter[Path] = Counter()
+    table: Path = ()
+    at = 0
+    while at < len(text):
+        line = text.count("\n", 0, at) + 1
+        start = re.compile(r"[ \t\r]*(\[{0,2})").match(text, at)
+        brackets = start[1] if start else ""
+        if brackets:
+            names, end = _names(text, at if start is None else start.end())
+            table = _table(names, counts, array=brackets == "[[")
+            lines.setdefault(table, line)
+            at = _line_end(text, end)
+        elif text[at:].lstrip(" \t\r")[:1] in {"", "\n", "#"}:
+            at = _line_end(text, at)
+        else:
+            names, end = _names(text, at)
+            for depth in range(1, len(names) + 1):
+                lines.setdefault((*table, *names[:depth]), line)
+            at = _value_end(text, end)
+    return lines
+
+
+def line_of(lines: dict[Path, int], path: Path) -> int:
+    """Return the line of a path, or of the nearest thing around it; 1 where nothing is known."""
+    while path and path not in lines:
+        path = path[:-1]
+    return lines.get(path, 1)
+
+
+def _table(names: Path, counts: Counter[Path], *, array: bool) -> Path:
+    """Return a table's path: positions stand after the names of arrays of tables that were begun before."""
+    path: Path = ()
+    for depth, name in enumerate(names, 1):
+        path = (*path, name)
+        if array and depth == len(names):
+            counts[path] += 1
+            return (*path, counts[path] - 1)
+        if counts[path]:
+            path = (*path, counts[path] - 1)
+    return path
+
+
+def _names(text: str, at: int) -> tuple[Path, int]:
+    names: list[str] = []
+    while (found := _KEY.match(text, at)) is not None:
+        names.append(found[1] or found[2] or found[3] or "")
+        at = found.end()
+        if not found[4]:
+            break
+    return tuple(names), at
+
+
+def _line_end(text: str, at: int) -> int:
+    end = text.find("\n", at)
+    return len(text) if end < 0 else end + 1
+
+
+def _value_end(text: str, at: int) -> int:
+    """Return where the line after a value begins; arrays and some strings go over several lines."""
+    depth = 0
+    while (token := _TOKEN.match(text, at)) is not None:
+        at = token.end()
+        if token[0] in "[{":
+            depth += 1
+        elif token[0] in "]}":
+            depth -= 1
+        elif token[0] == "\n" and depth == 0:
+            return at
+    return len(text)

@@ -1,0 +1,195 @@
+"""Simple commands and what stands around them: words, assignments, redirections, tests."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from typing import TYPE_CHECKING, Final
+
+from claudeops.domain.shell.conditions import read_test
+from claudeops.domain.shell.lexical import unclear
+from claudeops.domain.shell.recorder import Recorder
+from claudeops.domain.shell.redirections import Redirected, RedirectionReader
+from claudeops.domain.shell.tree import WORKING_DIRECTORY, source_text
+from claudeops.domain.shell.values import (
+    ForbiddenError,
+    SimpleCommand,
+    TooMuchError,
+    UnclearError,
+    Word,
+    WordKind,
+)
+from claudeops.domain.shell.words import Bindings, WordReader
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from tree_sitter import Node
+
+_UNKNOWN: Final = (Word(text="", kind=WordKind.DYNAMIC),)
+_NAME: Final = re.compile(r"[A-Za-z_]\w*")
+_RESERVED: Final = frozenset(
+    {"if", "then", "elif", "else", "fi", "case", "esac", "for", "select", "while", "until", "do", "done", "in"}
+    | {"function", "{", "}", "!", "[[", "]]", "coproc"}
+)
+_BACKGROUND: Final = "a command in the background is not allowed: run it in the foreground with timeout"
+_REFUSED: Final = {
+    "declaration_command": "export, declare and local are not allowed: put the value into the command itself",
+    "unset_command": "unset is not allowed: leave the variable as it is",
+    "c_style_for_statement": "write the loop as: for i in 1 2 3; do …; done",
+    "function_definition": "define functions on the top level only, or better write their commands out",
+}
+
+
+class SimpleWalker(Recorder):
+    """Reads simple commands; what they stand in is the business of `claudeops.domain.shell.walk.Walker`."""
+
+    def __init__(self, source: bytes) -> None:
+        super().__init__()
+        self._source = source
+        self._words = WordReader(source, self._substituted)
+        self._redirections = RedirectionReader(source, self._words)
+        self._functions: dict[str, Node] = {}
+        self._unsteady: frozenset[str] = frozenset()  # names that some function assigns
+
+    def _statement(self, node: Node, bindings: Bindings) -> None:
+        raise NotImplementedError
+
+    def _call(self, command: SimpleCommand, bindings: Bindings) -> None:
+        raise NotImplementedError
+
+    def _substituted(self, node: Node, bindings: Bindings) -> tuple[SimpleCommand, ...]:
+        raise NotImplementedError
+
+    def _text(self, node: Node | None) -> str:
+        return source_text(node, self._source)
+
+    def _blur(self, bindings: Bindings, names: Iterable[str], before: Bindings) -> None:
+        """Forget values. An upper-case name that was not set before may still be the environment's: unset."""
+        for name in names:
+            if name == WORKING_DIRECTORY:
+                bindings.cwd = None
+            elif name in before.names or name.islower():
+                bindings.names[name] = _UNKNOWN
+            else:
+                bindings.names.pop(name, None)
+
+    def _refusal(self, node: Node) -> UnclearError:
+        if node.type == "&":
+            return ForbiddenError(_BACKGROUND)
+        reason = _REFUSED.get(node.type)
+        return UnclearError(reason) if reason else unclear(node, self._source)
+
+    # --- simple commands --------------------------------------------------------------------------------
+
+    def _command(self, node: Node, bindings: Bindings) -> None:
+        self._simple(node, bindings, Redirected())
+
+    def _simple(self, node: Node, bindings: Bindings, outside: Redirected) -> None:
+        argv: list[Word] = []
+        assignments: list[tuple[str, Word]] = []
+        inside: list[Node] = []
+        for child in node.children:
+            if child.type == "variable_assignment":
+                assignments.append(self._assignment(child, bindings))
+            elif child.type in {"file_redirect", "herestring_redirect"}:
+                inside.append(child)
+            elif child.type == "command_name" and self._text(child) in _RESERVED:
+                raise unclear(child, self._source)
+            else:
+                argv += self._argument(child, bindings)
+        own = self._redirected_by(inside, bindings)
+        command = SimpleCommand(
+            argv=(*argv, *own.arguments, *outside.arguments),
+            assignments=tuple(assignments),
+            redirections=(*own.files, *outside.files),
+            stdin=outside.stdin or own.stdin,
+            cwd=bindings.cwd,
+        )
+        if self._functions and command.name in {"time", "command", "eval"}:
+            raise UnclearError(f"{command.name} beside functions is not clear: write their commands out")
+        if command.name in self._functions and command.argv[0].constant:
+            self._call(command, bindings)
+        else:
+            self._emit(command)
+            self._take_effect(command, bindings)
+
+    def _redirected_by(self, nodes: Iterable[Node], bindings: Bindings) -> Redirected:
+        found = Redirected()
+
+        def read() -> None:
+            nonlocal found
+            found = self._redirections.read(nodes, bindings)
+
+        self._attempt(read)
+        return found
+
+    def _argument(self, node: Node, bindings: Bindings) -> list[Word]:
+        """Read one word; what cannot be read still stands for something, so that the command around it is judged."""
+        try:
+            return self._words.words(node, bindings)
+        except TooMuchError:
+            raise
+        except UnclearError as error:
+            self._keep(error)
+            return [Word(text=self._text(node), kind=WordKind.DYNAMIC, single=False)]
+
+    def _take_effect(self, command: SimpleCommand, bindings: Bindings) -> None:
+        """Keep what the command changes in the shell that runs it: its directory, and the variables of read."""
+        words = [word.text for word in command.argv]
+        if words[:1] == ["read"]:
+            bindings.names |= dict.fromkeys([word for word in words[1:] if not word.startswith("-")], _UNKNOWN)
+        elif words[:1] == ["cd"] and len(words) == 2 and command.argv[1].constant and words[1] != "-":  # noqa: PLR2004 - cd DIRECTORY
+            bindings.cwd = posixpath.join(bindings.cwd or "", words[1])
+            bindings.cwd = bindings.cwd if bindings.cwd.startswith("/") else None
+        elif "cd" in words:
+            bindings.cwd = None
+
+    def _redirected(self, node: Node, bindings: Bindings) -> None:
+        body = node.child_by_field_name("body")
+        outside = self._redirected_by(node.children_by_field_name("redirect"), bindings)
+        start = len(self.commands)
+        if body is not None and body.type == "command":
+            self._simple(body, bindings, outside)
+        elif outside.arguments:
+            raise unclear(node, self._source)
+        else:
+            self._emit(SimpleCommand(argv=(), redirections=outside.files))
+            if body is not None:
+                self._statement(body, bindings)
+        outer, self._feeds = self._feeds, (*(self._feeds or ()), *self.commands[start:])
+        for piped in outside.piped:
+            self._statement(piped, bindings.copy())
+        self._feeds = outer
+        for following in outside.following:
+            self._blur(bindings, {WORKING_DIRECTORY}, bindings)
+            self._statement(following, bindings.copy())
+
+    def _assignment(self, node: Node, bindings: Bindings) -> tuple[str, Word]:
+        name, value = self._text(node.child_by_field_name("name")), node.child_by_field_name("value")
+        if not _NAME.fullmatch(name) or not any(child.type == "=" for child in node.children):
+            raise unclear(node, self._source)
+        if value is not None and value.type == "array":
+            raise UnclearError(f"the array {name} cannot stand before a command")
+        return name, self._words.value(value, bindings)
+
+    def _assign(self, node: Node, bindings: Bindings) -> None:
+        value = node.child_by_field_name("value")
+        if value is not None and value.type == "array" and any(child.type == "=" for child in node.children):
+            name = self._text(node.child_by_field_name("name"))
+            items = [child for child in value.children if child.type not in {"(", ")", "\n", "comment"}]
+            words = tuple(word for item in items for word in self._words.words(item, bindings))
+        else:
+            name, word = self._assignment(node, bindings)
+            words = (word,)
+        if not _NAME.fullmatch(name):
+            raise unclear(node, self._source)
+        self._emit(
+            SimpleCommand(argv=(), assignments=tuple((name, word) for word in words) or ((name, Word(text="")),))
+        )
+        bindings.names[name] = _UNKNOWN if name in self._unsteady else words
+
+    def _test(self, node: Node, bindings: Bindings) -> None:
+        words = read_test(node, self._source, self._words, bindings)
+        if words:
+            self._emit(SimpleCommand(argv=words))
