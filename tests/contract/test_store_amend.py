@@ -174,7 +174,8 @@ async def test_what_a_late_report_wishes_is_told_and_not_done(store: Store, data
 async def test_amended_session_equals_a_finished_one_but_for_its_end(store: Store, database: Database) -> None:
     """Two sessions with the same log, one finished and one lost and amended, leave the same rows."""
     await one_session(store, FULL, at=after(days=-1))
-    first, second = [await started(store, wanted(2), at=after(hours=hour)) for hour in (0, 0)]
+    wish = wanted(2, prompt_text="web-2 and web-3 do not answer")
+    first, second = [await started(store, wish, at=after(hours=hour)) for hour in (0, 0)]
     for session in (first, second):
         await recorded(store, session, f"toolu_{session.id}", allow(restart(f"web-{session.id}")))
 
@@ -193,7 +194,7 @@ async def test_amended_session_equals_a_finished_one_but_for_its_end(store: Stor
     await amended(store, log_of(second))
 
     own = {"id", "root_session_id", "session_id", "last_session_id", "log_path", "tool_use_id", "fingerprint"}
-    own |= {"previous_hash", "hash", "audit_head"}
+    own |= {"previous_hash", "hash", "audit_head", "audit_results", "prompt_text"}
     of_the_end = {"outcome", "decision_reason", "error", "ended_at", "duration_ms"}
 
     def rows(table: str, session: Session) -> list[dict[str, str]]:

@@ -71,6 +71,7 @@ async def test_call_is_written_with_its_verdict(store: Store, database: Database
         "is_error": None,
         "previous_hash": "",
         "hash": row["hash"],
+        "held_service": None,
     }
 
 
@@ -174,8 +175,8 @@ async def test_services_and_kinds_are_counted_apart_and_case_is_no_way_around(st
 
 
 async def test_overlong_names_are_counted_like_any_other(store: Store) -> None:
-    session = await started(store, wanted(2))
     name = "w" * 300
+    session = await started(store, wanted(2, prompt_text=f"{name[:255]} is down"))
 
     verdicts = [await recorded(store, session, f"toolu_{number}", allow(restart(name))) for number in range(3)]
 

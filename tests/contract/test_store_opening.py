@@ -11,6 +11,7 @@ import sqlalchemy as sa
 from claudeops.errors import ConfigurationError, DatabaseUnavailableError, NewerDatabaseError
 from claudeops.store.connections import border, parse_url, shown
 from claudeops.store.store import open_store
+from claudeops.store.tables import HEAD
 
 if TYPE_CHECKING:
     from support.stores import Sql
@@ -65,7 +66,7 @@ async def test_database_of_another_revision_is_not_opened(sql: Sql, revision: st
         with pytest.raises(error, match=revision):
             sql.open()
     finally:
-        sql.execute("UPDATE alembic_version SET version_num = '0001'")
+        sql.execute("UPDATE alembic_version SET version_num = :revision", revision=HEAD)
 
 
 async def test_unreachable_server_is_unavailable() -> None:

@@ -133,14 +133,14 @@ def test_newer_database_is_refused_with_the_newest_backups_name(
 ) -> None:
     for day in (1, 20, 3):
         back_up(sqlite.file, tmp_path / place, revision=HEAD, now=datetime(2026, 2, day, tzinfo=UTC))
-    (tmp_path / place / "claudeops.db.backup-0001-20270101T000000.000000Z").touch()
+    (tmp_path / place / f"claudeops.db.backup-{HEAD}-20270101T000000.000000Z").touch()
     sqlite.execute("UPDATE alembic_version SET version_num = '9999'")
 
     with pytest.raises(NewerDatabaseError) as caught:
         up(sqlite)
 
     assert "revision 9999" in str(caught.value)
-    assert "claudeops.db.backup-0001-20260220T000000.000000Z" in str(caught.value)
+    assert f"claudeops.db.backup-{HEAD}-20260220T000000.000000Z" in str(caught.value)
 
 
 def test_newer_database_without_a_backup_says_so(sqlite: Sql, up: Callable[[Sql], Migrated]) -> None:

@@ -60,7 +60,10 @@ RULES: Final = rules()
 
 
 def wanted(tier: int = 1, **changes: object) -> NewSession:
-    values: dict[str, object] = {"tier": tier, "trigger": Trigger.MANUAL, "model": "haiku", **changes}
+    # From tier 2 up a session acts only on what somebody named.
+    request = "web and db do not answer" if tier > 1 else None
+    named = {"prompt_text": request, **changes}
+    values: dict[str, object] = {"tier": tier, "trigger": Trigger.MANUAL, "model": "haiku", **named}
     return NewSession(**values)  # type: ignore[arg-type]
 
 

@@ -14,6 +14,7 @@ What is settled here:
 - Weights: ``max_tier``, ``no_report``, ``session_failed`` and ``cooldown`` are critical, because something
   is or may be wrong and nobody looks at it any more; ``dry_run`` and ``no_evidence`` are warnings. No retry
   is queued here, so a failed session is critical at once.
+- A chain at its end whose service is still unwell after its cooldown refused an action ends as ``cooldown``.
 - A fingerprint is made of reason, tier and services, never of free text, so that the same condition counts
   up however the model words it.
 - An action kind without a limit is never used up; a tier that grants no kinds is never held back by one.
@@ -181,16 +182,20 @@ def decide(
     rules: EscalationRules,
     ledger: Sequence[PastAction],
     now: datetime,
+    held_services: Sequence[str] = (),
 ) -> Decision:
-    """Return what the daemon does next; every reason but ``healthy`` and ``escalated`` brings one event."""
+    """Return what the daemon does next; every reason but ``healthy`` and ``escalated`` brings one event.
+
+    ``held_services`` are those whose cooldown refused an action to this chain.
+    """
     report = ending.extraction.report
     if report is None:
         return _without_report(session, ending)
     if report.escalation.needed:
-        return _further(session, report, rules=rules, ledger=ledger, now=now)
+        return _further(session, report, rules=rules, ledger=ledger, now=now, held_services=held_services)
     if ending.outcome is not Outcome.SUCCESS:
         return _failed(session, ending)
-    return _stood_down(session, report, ending)
+    return _held_back(session, report, held_services) or _stood_down(session, report, ending)
 
 
 def _without_report(session: Session, ending: Ending) -> Decision:
@@ -207,13 +212,21 @@ def _failed(session: Session, ending: Ending) -> Decision:
 
 
 def _further(
-    session: Session, report: Report, *, rules: EscalationRules, ledger: Sequence[PastAction], now: datetime
+    session: Session,
+    report: Report,
+    *,
+    rules: EscalationRules,
+    ledger: Sequence[PastAction],
+    now: datetime,
+    held_services: Sequence[str],
 ) -> Decision:
     """Hand over to the next tier, or say which limit forbids it."""
     reason = _one_line(report.escalation.reason) or NO_REASON_GIVEN
     services = affected_services(report)
     following = _following(session.tier, rules)
     if following is None:
+        if (stopped := _held_back(session, report, held_services)) is not None:
+            return stopped
         message = f"tier {session.tier} is the last one allowed and asks for more: {reason}"
         return _stop(DecisionReason.MAX_TIER, message, tier=session.tier, services=services)
     held = _held(following.number, services=services, rules=rules, ledger=ledger, now=now)
@@ -224,6 +237,17 @@ def _further(
     else:
         message = f"no escalation to tier {following.number}, {held.clause}: {reason}"
     return _stop(held.reason, message, tier=session.tier, services=services)
+
+
+def _held_back(session: Session, report: Report, held_services: Sequence[str]) -> Decision | None:
+    """Say that a service is still unwell whose cooldown refused what might have helped; ``None``: there is none."""
+    held = {_key(service) for service in held_services}
+    left = tuple(service for service in affected_services(report) if _key(service) in held)
+    if not left:
+        return None
+    reason = f": {_one_line(report.escalation.reason)}" if report.escalation.reason else "."
+    message = f"{_named(left)} is still unwell, and an action was refused because of its cooldown{reason}"
+    return _stop(DecisionReason.COOLDOWN, message, tier=session.tier, services=left)
 
 
 def _following(tier: int, rules: EscalationRules) -> TierChoice | None:

@@ -359,6 +359,16 @@ class ToolEnd:
     is_error: bool
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CliRefusal:
+    """A call that the CLI itself refused: the gate was never asked, or had said yes."""
+
+    call: ToolCall
+    shown_input: str  # redacted JSON
+    reason: str  # in the CLI's words, redacted
+    at: datetime
+
+
 # --- endings and decisions ----------------------------------------------------------------------------
 
 
@@ -398,6 +408,7 @@ class Ending:
     warnings: tuple[str, ...] = ()
     stderr_tail: str | None = None
     tool_ends: tuple[ToolEnd, ...] = ()
+    refusals: tuple[CliRefusal, ...] = ()  # calls that the CLI itself refused
     events: tuple[NewEvent, ...] = ()  # what the engine itself noticed
 
 
@@ -449,3 +460,5 @@ class Finished:
 
     decision: Decision
     next_session_id: int | None = None
+    audit_head: str = ""  # the hash of the last tool call; told to the log, out of the database's reach
+    audit_results: str | None = None  # the seal over the calls' results

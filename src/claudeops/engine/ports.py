@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from claudeops.domain.amendment import Amended, Refused
+    from claudeops.domain.approval import Answer, Approval, NewApproval
     from claudeops.domain.holds import Hold, HoldKind
     from claudeops.domain.model import (
         Ending,
@@ -108,13 +109,31 @@ class Store(Protocol):
         rules: EscalationRules,
         requested_at: datetime,
         now: datetime,
+        approval: Approval | None = None,
     ) -> Verdict:
         """Write a tool call with its verdict before the answer goes out; return the verdict that counts.
 
-        An allow that carries actions is checked against the cooldown ledger in the same transaction: over
-        the limit it becomes a deny (recorded as such, with a warning event), within it the actions are reserved
-        (``success`` null until `finish` settles them). ``shown_input`` is the redacted JSON to store.
+        An allow or ask that carries actions is checked in the same transaction, against what the chain has found and
+        against the cooldown ledger: what is not granted becomes a deny (recorded as such; over a limit with a warning
+        event). The actions of an allow are reserved (``success`` null until `finish` settles them). ``shown_input`` is
+        the redacted JSON to store. With an ``approval``, whose proof the caller has checked, the allow uses it up, and
+        is a deny when it is not approved any more.
         """
+
+    async def request_approval(self, new: NewApproval) -> Approval:
+        """Write a question to people, with the event that tells of it."""
+
+    async def approval(self, approval_id: int) -> Approval | None:
+        """Return a question as it stands now."""
+
+    async def close_approval(self, approval_id: int, *, now: datetime) -> Approval:
+        """End a question that still waits as ``expired``; return the row, which may have been answered meanwhile."""
+
+    async def approvals(self, *, everything: bool = False, limit: int = 100) -> Sequence[Approval]:
+        """Return the questions that wait, or all of them, the newest ``limit``, oldest first."""
+
+    async def answer_approval(self, approval_id: int, said: Answer) -> bool:
+        """Write a person's answer; ``False``, and nothing written, when the question does not wait any more."""
 
     async def identify(self, session: Session, cli_session_id: str) -> None:
         """Write the session id that a CLI chose itself, as soon as it says it.
@@ -125,8 +144,8 @@ class Store(Protocol):
     async def finish(self, ending: Ending, *, rules: EscalationRules) -> Finished:
         """End a session and write everything that follows from it, in one transaction.
 
-        Session row, events, memories merged, service checks, tool ends, ledger settled, spend booked,
-        decision, and the next tier's queued session.
+        Session row, events, memories merged, service checks, tool ends, calls that the CLI refused, ledger settled,
+        spend booked, open questions to people expired, decision, and the next tier's queued session.
         """
 
     async def amend(self, ending: Ending) -> Amended | Refused:
@@ -157,7 +176,8 @@ class Store(Protocol):
     async def reconcile(self, owner: Owner, *, now: datetime, alive: Callable[[Owner], bool]) -> Sequence[Session]:
         """Register ``owner``; end the running sessions of dead owners as ``lost``, each with an event.
 
-        Returns the sessions that were ended.
+        Denies every question to people that is open: nobody waits for its answer any more. Returns the sessions that
+        were ended.
         """
 
     async def depart(self, owner: Owner) -> None:

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 from sqlalchemy import select, update
 
 from claudeops.domain.amendment import Amended, Part, Refused
+from claudeops.domain.model import VerdictKind
 from claudeops.store import queries
 from claudeops.store.amendment import OnRecord, amendable, amendment
+from claudeops.store.calls import seal_results
 from claudeops.store.consequences import reported_memories
 from claudeops.store.events import raise_late_event, resolve_events
 from claudeops.store.finish import book, record_checks, remember, settle
@@ -29,6 +31,8 @@ def amend(connection: Connection, ending: Ending) -> Amended | Refused:
         return session
     late = amendment(ending, _on_record(connection, session, ending))
     ended = _end_calls(connection, ending)
+    if ended:
+        seal_results(connection, session.id)
     _write(connection, session, late)
     return Amended(
         session=queries.session(connection, session.id) or session,
@@ -60,6 +64,7 @@ def _end_calls(connection: Connection, ending: Ending) -> int:
             .where(
                 calls.session_id == ending.session_id,
                 calls.tool_use_id == end.tool_use_id,
+                calls.verdict != VerdictKind.ASK.value,
                 calls.ended_at.is_(None),
             )
             .values(ended_at=end.ended_at, is_error=end.is_error)

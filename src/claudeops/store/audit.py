@@ -1,8 +1,10 @@
-"""The hash chain over a session's tool calls: a row that was changed or taken out afterwards shows.
+"""The audit trail of tool calls: a row that was changed, taken out or put in afterwards shows.
 
 Each row's ``hash`` is the SHA-256, in hex, of the JSON array of the values in `link`'s order; the first
-row's ``previous_hash`` is the empty text, and ``sessions.audit_head`` is the last row's hash. Result columns
-(``ended_at``, ``is_error``) come later and are not covered.
+row's ``previous_hash`` is the empty text, and ``sessions.audit_head`` is the last row's hash. The results of the calls
+(``ended_at``, ``is_error``) come after the row was written; when the session has ended, ``sessions.audit_results``
+seals them. Both stand in the daemon's log too: whoever makes the rows of a session anew, with its head, is found out
+by that line.
 """
 
 from __future__ import annotations
@@ -10,16 +12,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC
 from hashlib import sha256
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from claudeops.store.types import clean, clip
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from datetime import datetime
 
     from claudeops.domain.model import ToolCall, Verdict
+    from claudeops.store.rows import TableRow
+
+_SEAL: Final = "results"
+"""What a seal begins with, so that none can be taken for a row's hash."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -66,9 +73,35 @@ def link(
         requested_at=requested_at,
         decided_at=decided_at,
         previous_hash=previous_hash,
-        hash=sha256(msgspec.json.encode(content)).hexdigest(),
+        hash=_digest(content),
     )
+
+
+def row_hash(row: TableRow) -> str:
+    """Return what the ``hash`` of a stored row must be."""
+    texts = (row.tool_use_id, row.agent_id, row.tool_name, row.input, row.verdict, row.reason)
+    return _digest((row.previous_hash, row.session_id, *texts, _moment(row.requested_at), _moment(row.decided_at)))
+
+
+def seal(rows: Iterable[TableRow]) -> str:
+    """Return what ``audit_results`` must be for a session's rows, in the order of their ids."""
+    ends = [(row.hash, None if row.ended_at is None else _moment(row.ended_at), _truth(row.is_error)) for row in rows]
+    return _digest((_SEAL, *ends))
+
+
+def tombstone_hash(row: TableRow) -> str:
+    """Return what the ``hash`` of a stored tombstone must be."""
+    content = (row.previous_hash, row.session_id, row.calls, row.audit_head, row.audit_results, row.reason)
+    return _digest((*content, _moment(row.buried_at)))
+
+
+def _digest(content: tuple[object, ...]) -> str:
+    return sha256(msgspec.json.encode(content)).hexdigest()
 
 
 def _moment(at: datetime) -> str:
     return at.astimezone(UTC).isoformat(timespec="microseconds")
+
+
+def _truth(value: object) -> bool | None:
+    return None if value is None else bool(value)

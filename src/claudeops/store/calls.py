@@ -7,20 +7,22 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import insert, select, update
 
-from claudeops.domain.model import Status
+from claudeops.domain.model import Status, Verdict, VerdictKind
 from claudeops.errors import StaleAttemptError
-from claudeops.store import queries
-from claudeops.store.audit import link
-from claudeops.store.consequences import within_limits
+from claudeops.store import approvals, queries
+from claudeops.store.audit import link, seal
 from claudeops.store.events import raise_event
+from claudeops.store.grants import NO_LONGER_APPROVED, Grant, grant
 from claudeops.store.tables import cooldown_actions, sessions, tool_calls
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from datetime import datetime
 
     from sqlalchemy import Connection
 
-    from claudeops.domain.model import Action, EscalationRules, Session, ToolCall, Verdict
+    from claudeops.domain.approval import Approval
+    from claudeops.domain.model import Action, CliRefusal, EscalationRules, Session, ToolCall
 
 
 def record_call(
@@ -33,6 +35,7 @@ def record_call(
     rules: EscalationRules,
     requested_at: datetime,
     now: datetime,
+    approval: Approval | None = None,
 ) -> Verdict:
     """Write a call with the verdict that counts, and reserve its actions; return that verdict."""
     current = (
@@ -43,23 +46,82 @@ def record_call(
     head = connection.execute(select(sessions.c.audit_head).where(*current)).scalar_one_or_none()
     if head is None:
         raise StaleAttemptError(f"session {session.id} is no longer running as attempt {session.attempt}.")
-    verdict, refused = within_limits(verdict, queries.ledger(connection, rules, now), rules=rules, now=now)
+    granted = _granted(connection, session, verdict, approval, rules=rules, now=now)
+    counts = granted.verdict
     row = link(
         head,
         session_id=session.id,
         call=call,
-        verdict=verdict,
+        verdict=counts,
         shown_input=shown_input,
         requested_at=requested_at,
         decided_at=now,
     )
-    connection.execute(insert(tool_calls).values(asdict(row)))
+    connection.execute(insert(tool_calls).values(**asdict(row), held_service=granted.held_service))
     connection.execute(update(sessions).where(*current).values(audit_head=row.hash))
-    for action in verdict.actions:
-        _reserve(connection, session, row.tool_use_id, action, now=now)
-    if refused is not None:
-        raise_event(connection, refused, session_id=session.id, at=now)
-    return verdict
+    if counts.kind is VerdictKind.ALLOW:
+        for action in counts.actions:
+            _reserve(connection, session, row.tool_use_id, action, now=now)
+    if granted.event is not None:
+        raise_event(connection, granted.event, session_id=session.id, at=now)
+    return counts
+
+
+def add_refusals(connection: Connection, session_id: int, refusals: Iterable[CliRefusal]) -> None:
+    """Append the calls that the CLI refused itself; it told us nothing before, so they are written at the end."""
+    head = connection.execute(select(sessions.c.audit_head).where(sessions.c.id == session_id)).scalar_one()
+    for refusal in refusals:
+        row = link(
+            head,
+            session_id=session_id,
+            call=refusal.call,
+            verdict=Verdict(kind=VerdictKind.DENY, reason=refusal.reason),
+            shown_input=refusal.shown_input,
+            requested_at=refusal.at,
+            decided_at=refusal.at,
+        )
+        connection.execute(insert(tool_calls).values(**asdict(row), ended_at=refusal.at, is_error=True))
+        head = row.hash
+    connection.execute(update(sessions).where(sessions.c.id == session_id).values(audit_head=head))
+
+
+def seal_results(connection: Connection, session_id: int) -> None:
+    """Write what the results of a session's calls were, so that a later change shows."""
+    rows = connection.execute(
+        select(tool_calls).where(tool_calls.c.session_id == session_id).order_by(tool_calls.c.id)
+    ).all()
+    connection.execute(update(sessions).where(sessions.c.id == session_id).values(audit_results=seal(rows)))
+
+
+def audit_marks(connection: Connection, session_id: int) -> tuple[str, str | None]:
+    """Return a session's head and seal."""
+    row = connection.execute(
+        select(sessions.c.audit_head, sessions.c.audit_results).where(sessions.c.id == session_id)
+    ).one()
+    return row.audit_head, row.audit_results
+
+
+def _granted(
+    connection: Connection,
+    session: Session,
+    verdict: Verdict,
+    approval: Approval | None,
+    *,
+    rules: EscalationRules,
+    now: datetime,
+) -> Grant:
+    if approval is not None and not approvals.use(connection, approval, at=now):
+        return Grant(verdict=Verdict(kind=VerdictKind.DENY, reason=NO_LONGER_APPROVED))
+    if not verdict.actions:
+        return Grant(verdict=verdict)
+    return grant(
+        verdict,
+        session=session,
+        findings=queries.findings(connection, session),
+        ledger=queries.ledger(connection, rules, now),
+        rules=rules,
+        now=now,
+    )
 
 
 def _reserve(connection: Connection, session: Session, tool_use_id: str, action: Action, *, now: datetime) -> None:

@@ -6,9 +6,10 @@ Pure. What is settled here, beside the decision (``domain.escalation``) and memo
   A report has one check a service: the worst it says.
 - A condition that is reported again counts up, even by a report that calls the service healthy. The other
   open events of a healthy service are resolved; a ``healthy`` decision resolves those that name no service.
-- A service's cooldown counters clear at its second healthy check in a row after its last action. A session
-  that acted on the service is no witness of its health; nor is one that failed or was lost, whose report may
-  have been written long after others had looked.
+- A service's cooldown counters clear at its second healthy check in a row, each by our own probe after the last
+  action or by a session of a chain that was started after it: never by the word of the chain that acted, nor by one
+  that began to look before. A session that failed or was lost is no witness either: its report may have been written
+  long after others had looked.
 - A reserved action that shows no result counts as failed and as used: it may have run.
 """
 
@@ -20,16 +21,12 @@ from typing import TYPE_CHECKING, Final
 from claudeops.domain import escalation, memory
 from claudeops.domain.live import EventRaised
 from claudeops.domain.model import (
-    Action,
     DecisionReason,
     Level,
     NewEvent,
     Outcome,
-    PastAction,
     ReportedMemory,
     ServiceStatus,
-    Verdict,
-    VerdictKind,
 )
 from claudeops.store.types import clean, clip
 
@@ -42,6 +39,7 @@ if TYPE_CHECKING:
         Decision,
         Ending,
         EscalationRules,
+        PastAction,
         Report,
         ServiceCheck,
         Session,
@@ -85,8 +83,7 @@ class Standing:
     """What other sessions left about a service."""
 
     status: ServiceStatus  # of the last check that counts
-    checked_at: datetime
-    checker_acted: bool  # the session of that check acted on the service itself
+    looked_at: datetime | None  # when its looking began: the start of its chain, or the moment of the probe
     last_action_at: datetime | None  # of the actions that still count
 
 
@@ -99,6 +96,8 @@ class Facts:
     memories: Sequence[KnownMemory]  # those of the reported categories, given up or not
     reservations: Sequence[Reservation]  # every action of this session
     standings: Mapping[str, Standing]  # by service, for the services that the report calls healthy
+    chain_started_at: datetime | None  # when the first session of the chain was started
+    held_services: tuple[str, ...] = ()  # whose limit refused an action to a session of this chain
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -119,12 +118,16 @@ class Consequences:
 def conclude(ending: Ending, facts: Facts, *, rules: EscalationRules) -> Consequences:
     """Return what follows from ``ending``."""
     decision = escalation.decide(
-        session=facts.session, ending=ending, rules=rules, ledger=facts.ledger, now=ending.ended_at
+        session=facts.session,
+        ending=ending,
+        rules=rules,
+        ledger=facts.ledger,
+        now=ending.ended_at,
+        held_services=facts.held_services,
     )
     report = ending.extraction.report
     checks, unproven = recordable_checks(ending)
     well = tuple(check.service for check in checks if check.status is ServiceStatus.HEALTHY)
-    acted_on = {reservation.service for reservation in facts.reservations}
     return Consequences(
         decision=decision,
         warnings=(*ending.extraction.warnings, *ending.warnings, *unproven),
@@ -132,9 +135,7 @@ def conclude(ending: Ending, facts: Facts, *, rules: EscalationRules) -> Consequ
         checks=checks,
         memories=memory.merge(facts.memories, reported_memories(report), now=ending.ended_at),
         settlements=tuple(settle(facts.reservations, ending.tool_ends)),
-        recovered=tuple(name for name in well if name not in acted_on and _vouched_for(facts.standings.get(name)))
-        if ending.outcome not in NO_WITNESSES
-        else (),
+        recovered=tuple(name for name in well if _recovered(facts, name)) if ending.outcome not in NO_WITNESSES else (),
         well=well,
         all_well=decision.reason is DecisionReason.HEALTHY,
     )
@@ -147,28 +148,6 @@ def lost_event(orphan: Session) -> NewEvent:
         message=f"the tier {orphan.tier} session was lost: its daemon ended before it did.",
         fingerprint=escalation.fingerprint(Outcome.LOST.value, orphan.tier),
     )
-
-
-def within_limits(
-    verdict: Verdict, ledger: Sequence[PastAction], *, rules: EscalationRules, now: datetime
-) -> tuple[Verdict, NewEvent | None]:
-    """Return the verdict that counts: an allow whose actions exceed a limit is a deny, with an event.
-
-    The actions of one call are counted together; a verdict that is no allow carries none. Names are cut as
-    their columns cut them, so that an overlong name is counted like any other.
-    """
-    if verdict.kind is not VerdictKind.ALLOW:
-        return replace(verdict, actions=()), None
-    actions = tuple(Action(kind=clip(action.kind), service=clip(action.service)) for action in verdict.actions)
-    used = list(ledger)
-    for action in actions:
-        refusal = escalation.over_limit(used, action, rules.limits, now)
-        if refusal is not None:
-            name = escalation.fingerprint("over_limit", action.kind, action.service)
-            event = NewEvent(level=Level.WARNING, service=action.service, message=refusal, fingerprint=name)
-            return Verdict(kind=VerdictKind.DENY, reason=refusal), event
-        used.append(PastAction(kind=action.kind, service=action.service, at=now))
-    return replace(verdict, actions=actions), None
 
 
 def settle(reservations: Iterable[Reservation], ends: Iterable[ToolEnd]) -> Iterable[Settlement]:
@@ -244,8 +223,13 @@ def _severity(check: ServiceCheck) -> int:
     return _WORST_FIRST.index(check.status)
 
 
-def _vouched_for(standing: Standing | None) -> bool:
-    """Tell whether the check before this one was a healthy one, by a witness, after the last action."""
-    if standing is None or standing.status is not ServiceStatus.HEALTHY or standing.checker_acted:
+def _recovered(facts: Facts, service: str) -> bool:
+    """Tell whether this healthy check is the second in a row by somebody who began to look after the last action."""
+    before = facts.standings.get(service)
+    if before is None or before.status is not ServiceStatus.HEALTHY:
         return False
-    return standing.last_action_at is None or standing.checked_at > standing.last_action_at
+    return _later(before.looked_at, before.last_action_at) and _later(facts.chain_started_at, before.last_action_at)
+
+
+def _later(looked_at: datetime | None, last_action_at: datetime | None) -> bool:
+    return last_action_at is None or (looked_at is not None and looked_at > last_action_at)

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 from sqlalchemy import and_, insert, update
 
 from claudeops.domain import memory
-from claudeops.domain.model import CheckSource, Finished, Status
+from claudeops.domain.model import CheckSource, Finished, Status, VerdictKind
 from claudeops.errors import StaleAttemptError
-from claudeops.store import queries
+from claudeops.store import approvals, queries
+from claudeops.store.calls import add_refusals, audit_marks, seal_results
 from claudeops.store.consequences import Facts, conclude, healthy_services, reported_memories
 from claudeops.store.events import raise_event, resolve_events
 from claudeops.store.queueing import add_session
@@ -45,6 +46,9 @@ def finish(connection: Connection, ending: Ending, *, rules: EscalationRules) ->
     outcome = conclude(ending, facts, rules=rules)
     _end(connection, session, ending, outcome)
     _end_calls(connection, session.id, ending.tool_ends)
+    add_refusals(connection, session.id, ending.refusals)
+    seal_results(connection, session.id)
+    approvals.close_of_session(connection, session.id, at=at)
     settle(connection, outcome.settlements)
     book(connection, session.id, ending.cost_usd, at=at)
     record_checks(connection, session.id, outcome.checks, at=at)
@@ -56,7 +60,13 @@ def finish(connection: Connection, ending: Ending, *, rules: EscalationRules) ->
     resolve_events(connection, session, well=outcome.well, all_well=outcome.all_well, at=at)
     following = outcome.decision.next
     queued = None if following is None else add_session(connection, following, now=at)
-    return Finished(decision=outcome.decision, next_session_id=None if queued is None else queued.id)
+    head, results = audit_marks(connection, session.id)
+    return Finished(
+        decision=outcome.decision,
+        next_session_id=None if queued is None else queued.id,
+        audit_head=head,
+        audit_results=results,
+    )
 
 
 def settle(connection: Connection, settlements: Iterable[Settlement]) -> None:
@@ -130,6 +140,8 @@ def _facts(connection: Connection, ending: Ending, rules: EscalationRules) -> Fa
         memories=queries.known_memories(connection, categories),
         reservations=queries.reservations(connection, session.id),
         standings=standings,
+        chain_started_at=queries.chain_started_at(connection, session.root_session_id),
+        held_services=queries.held_services(connection, session.root_session_id),
     )
 
 
@@ -148,7 +160,11 @@ def _end_calls(connection: Connection, session_id: int, ends: Iterable[ToolEnd])
     for end in ends:
         connection.execute(
             update(tool_calls)
-            .where(calls.session_id == session_id, calls.tool_use_id == end.tool_use_id)
+            .where(
+                calls.session_id == session_id,
+                calls.tool_use_id == end.tool_use_id,
+                calls.verdict != VerdictKind.ASK.value,  # its answer has a row of its own
+            )
             .values(ended_at=end.ended_at, is_error=end.is_error)
         )
 

@@ -7,7 +7,6 @@ are found and answers are kept, for as long as the object lives.
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
-from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -16,17 +15,16 @@ import anyio.lowlevel
 from claudeops.domain import memory
 from claudeops.domain.model import Finished, Owner, Status, VerdictKind
 from claudeops.errors import StaleAttemptError, StoreError
+from claudeops.store import in_memory_calls
 from claudeops.store import in_memory_holds as holds
 from claudeops.store import in_memory_queueing as queueing
-from claudeops.store.audit import link
-from claudeops.store.consequences import conclude, within_limits
+from claudeops.store.consequences import conclude
 from claudeops.store.in_memory_amend import amend
+from claudeops.store.in_memory_approvals import InMemoryApprovals, close_of_session, deny_all
 from claudeops.store.in_memory_tables import PlainTables
 from claudeops.store.in_memory_writes import (
     add_session,
     facts,
-    ledger,
-    raise_event,
     write_consequences,
 )
 from claudeops.store.rows import (
@@ -40,6 +38,7 @@ if TYPE_CHECKING:
     from types import SimpleNamespace
 
     from claudeops.domain.amendment import Amended, Refused
+    from claudeops.domain.approval import Approval
     from claudeops.domain.holds import Hold, HoldKind
     from claudeops.domain.live import EventRaised
     from claudeops.domain.model import (
@@ -63,7 +62,7 @@ def _nobody(_: EventRaised) -> None:
     return
 
 
-class InMemoryStore:
+class InMemoryStore(InMemoryApprovals):
     """Everything in ``tables``, which a test may look at."""
 
     def __init__(
@@ -135,29 +134,23 @@ class InMemoryStore:
         rules: EscalationRules,
         requested_at: datetime,
         now: datetime,
+        approval: Approval | None = None,
     ) -> Verdict:
         """Write a call with its verdict; return the verdict that counts."""
         async with self._transaction():
             row = self._running(session.id, session.attempt)
-            verdict, refused = within_limits(verdict, ledger(self.tables, rules, now), rules=rules, now=now)
-            written = link(
-                row.audit_head,
-                session_id=session.id,
-                call=call,
-                verdict=verdict,
+            return in_memory_calls.record_call(
+                self.tables,
+                row,
+                session,
+                call,
+                verdict,
                 shown_input=shown_input,
+                rules=rules,
                 requested_at=requested_at,
-                decided_at=now,
+                now=now,
+                approval=approval,
             )
-            self.tables.insert("tool_calls", asdict(written))
-            self.tables.update("sessions", row, {"audit_head": written.hash})
-            reserved = {"session_id": session.id, "tool_use_id": written.tool_use_id, "timestamp": now}
-            for action in verdict.actions:
-                what = {"service": action.service, "action_type": action.kind, "tier": session.tier}
-                self.tables.insert("cooldown_actions", {**reserved, **what})
-            if refused is not None:
-                raise_event(self.tables, refused, session_id=session.id, at=now)
-            return verdict
 
     async def identify(self, session: Session, cli_session_id: str) -> None:
         """Write the session id that a CLI chose itself."""
@@ -177,8 +170,16 @@ class InMemoryStore:
             )
             self.tables.update("sessions", row, ended)
             write_consequences(self.tables, session, ending, outcome)
+            in_memory_calls.add_refusals(self.tables, row, ending.refusals)
+            in_memory_calls.seal_results(self.tables, row.id)
+            close_of_session(self.tables, session.id, ending.ended_at)
             following = None if decision.next is None else add_session(self.tables, decision.next, ending.ended_at)
-            return Finished(decision=decision, next_session_id=following.id if following else None)
+            return Finished(
+                decision=decision,
+                next_session_id=following.id if following else None,
+                audit_head=row.audit_head,
+                audit_results=row.audit_results,
+            )
 
     async def amend(self, ending: Ending) -> Amended | Refused:
         """Write what a session's log says and the tables do not know yet."""
@@ -199,6 +200,7 @@ class InMemoryStore:
             self.tables.delete("instances", lambda row: row.owner not in living)
             registered = {"owner": owner.name, "pid": owner.pid, "boot_id": owner.boot_id, "heartbeat": now}
             self.tables.insert("instances", {**registered, "process_started_at": owner.process_started_at})
+            deny_all(self.tables, now)
             running = queueing.in_status(self.tables, Status.RUNNING)
             orphans = [row for row in running if row.owner not in living | {owner.name}]
             return tuple(queueing.lose(self.tables, row, now) for row in orphans)

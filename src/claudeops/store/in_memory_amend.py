@@ -8,6 +8,7 @@ from claudeops.domain.amendment import Amended, Part, Refused
 from claudeops.domain.model import DecisionReason, ServiceStatus
 from claudeops.store.amendment import OnRecord, amendable, amendment
 from claudeops.store.consequences import NO_RESULT_SEEN, Reservation, fingerprinted, raised
+from claudeops.store.in_memory_calls import seal_results
 from claudeops.store.in_memory_writes import (
     book,
     end_calls,
@@ -33,6 +34,8 @@ def amend(tables: PlainTables, ending: Ending) -> Amended | Refused:
         return session
     late = amendment(ending, _on_record(tables, session))
     ended = end_calls(tables, session.id, ending.tool_ends, only_open=True)
+    if ended:
+        seal_results(tables, session.id)
     tables.change("sessions", session.id, late.values)
     settle(tables, late.settlements)
     book(tables, session.id, late.spend, late.at)

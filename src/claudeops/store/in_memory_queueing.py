@@ -9,6 +9,7 @@ from claudeops.domain.holds import Admission, admission
 from claudeops.domain.model import Session, SkipReason, Status, Suppressed
 from claudeops.store import in_memory_holds
 from claudeops.store.consequences import NO_RESULT_SEEN, lost_event
+from claudeops.store.in_memory_calls import seal_results
 from claudeops.store.in_memory_writes import add_session, ledger, raise_event, unhealthy_services
 from claudeops.store.queueing import probe_session
 from claudeops.store.rows import blocked_values, claimed_values, lost_values, to_session
@@ -99,6 +100,7 @@ def lose(tables: PlainTables, row: SimpleNamespace, now: datetime) -> Session:
         if action.success is None:
             tables.update("cooldown_actions", action, {"success": False, "error": NO_RESULT_SEEN})
     raise_event(tables, event, session_id=row.id, at=now)
+    seal_results(tables, row.id)
     return to_session(row)
 
 

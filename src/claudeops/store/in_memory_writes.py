@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from claudeops.domain import memory
-from claudeops.domain.model import CheckSource, ServiceStatus
+from claudeops.domain.model import CheckSource, ServiceStatus, VerdictKind
 from claudeops.errors import StoreError
 from claudeops.store.consequences import (
     NO_WITNESSES,
@@ -64,7 +64,16 @@ def facts(tables: PlainTables, session: Session, ending: Ending, rules: Escalati
         memories=tuple(map(to_known_memory, tables.rows("memories"))),
         reservations=tuple(Reservation(id=row.id, tool_use_id=row.tool_use_id, service=row.service) for row in own),
         standings={name: standing for name, standing in standings.items() if standing is not None},
+        chain_started_at=tables.rows("sessions", lambda row: row.id == session.root_session_id)[0].started_at,
+        held_services=_held_services(tables, session.root_session_id),
     )
+
+
+def _held_services(tables: PlainTables, root_session_id: int) -> tuple[str, ...]:
+    """Return the services whose limit refused an action to a session of a chain."""
+    chain = {row.id for row in tables.rows("sessions", lambda row: row.root_session_id == root_session_id)}
+    held = {row.held_service for row in tables.rows("tool_calls", lambda row: row.session_id in chain)}
+    return tuple(sorted(held - {None}))
 
 
 def ledger(tables: PlainTables, rules: EscalationRules, now: datetime) -> tuple[PastAction, ...]:
@@ -132,7 +141,10 @@ def end_calls(tables: PlainTables, session_id: int, ends: Iterable[ToolEnd], *, 
     calls = tables.rows(
         "tool_calls",
         lambda row: (
-            row.session_id == session_id and row.tool_use_id in named and not (only_open and row.ended_at is not None)
+            row.session_id == session_id
+            and row.tool_use_id in named
+            and row.verdict != VerdictKind.ASK
+            and not (only_open and row.ended_at is not None)
         ),
     )
     for row in calls:
@@ -203,9 +215,10 @@ def _standing(tables: PlainTables, service: str, *, besides: int) -> Standing | 
         return None
     last = checks[-1]
     actions = tables.rows("cooldown_actions", lambda row: row.service == service)
+    checker = None if last.session_id is None else tables.row("sessions", last.session_id)
+    root = None if checker is None else tables.row("sessions", checker.root_session_id)
     return Standing(
         status=ServiceStatus(last.status),
-        checked_at=last.checked_at,
-        checker_acted=any(row.session_id == last.session_id for row in actions),
+        looked_at=last.checked_at if last.session_id is None else root.started_at if root else None,
         last_action_at=max((row.timestamp for row in actions if row.cleared_at is None), default=None),
     )

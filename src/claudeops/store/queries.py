@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from sqlalchemy import and_, false, func, not_, or_, select
 
 from claudeops.domain import memory
-from claudeops.domain.model import ServiceStatus, Status, VerdictKind
+from claudeops.domain.model import CheckSource, ServiceStatus, Status, VerdictKind
+from claudeops.store import grants
 from claudeops.store.consequences import NO_RESULT_SEEN, NO_WITNESSES, Reservation, Standing
 from claudeops.store.rows import to_known_memory, to_past_action, to_session
 from claudeops.store.tables import (
@@ -130,6 +131,42 @@ def ledger(connection: Connection, rules: EscalationRules, now: datetime) -> tup
     return tuple(to_past_action(row) for row in connection.execute(query))
 
 
+def findings(connection: Connection, session: Session) -> grants.Findings:
+    """Return what is known to be unwell to a running session's chain, by somebody else than itself."""
+    checks = service_checks.c
+    reported = connection.execute(
+        select(checks.service, checks.status)
+        .join(sessions, sessions.c.id == checks.session_id)
+        .where(sessions.c.root_session_id == session.root_session_id, sessions.c.id != session.id)
+    )
+    latest = select(func.max(checks.id)).where(checks.source == CheckSource.PROBE.value).group_by(checks.service)
+    probed = connection.execute(select(checks.service, checks.status).where(checks.id.in_(latest)))
+    request = select(sessions.c.prompt_text).where(sessions.c.id == session.root_session_id)
+    return grants.findings(
+        reported=[(row.service, row.status) for row in reported],
+        probed=[(row.service, row.status) for row in probed],
+        session=session,
+        request=connection.execute(request).scalar_one_or_none(),
+    )
+
+
+def held_services(connection: Connection, root_session_id: int) -> tuple[str, ...]:
+    """Return the services whose limit refused an action to a session of a chain."""
+    query = (
+        select(tool_calls.c.held_service)
+        .join(sessions, sessions.c.id == tool_calls.c.session_id)
+        .where(sessions.c.root_session_id == root_session_id, tool_calls.c.held_service.is_not(None))
+        .distinct()
+    )
+    return tuple(connection.execute(query.order_by(tool_calls.c.held_service)).scalars())
+
+
+def chain_started_at(connection: Connection, root_session_id: int) -> datetime | None:
+    """Return when the first session of a chain was started."""
+    query = select(sessions.c.started_at).where(sessions.c.id == root_session_id)
+    return connection.execute(query).scalar_one_or_none()
+
+
 def reservations(connection: Connection, session_id: int) -> tuple[Reservation, ...]:
     """Return a session's actions."""
     query = select(cooldown_actions).where(cooldown_actions.c.session_id == session_id)
@@ -158,22 +195,22 @@ def unhealthy_services(connection: Connection) -> tuple[str, ...]:
 def standing(connection: Connection, service: str, *, besides: int) -> Standing | None:
     """Return what sessions other than ``besides`` left about a service; ``None``: never checked."""
     checks, actions = service_checks.c, cooldown_actions.c
+    root = sessions.alias("root")
     failed = sessions.c.outcome.in_([outcome.value for outcome in NO_WITNESSES])
     vouches_for_nothing = and_(checks.status == ServiceStatus.HEALTHY.value, func.coalesce(failed, false()))
     last = connection.execute(
-        select(checks.status, checks.checked_at, checks.session_id)
+        select(checks.status, checks.checked_at, checks.session_id, root.c.started_at)
         .outerjoin(sessions, sessions.c.id == checks.session_id)
+        .outerjoin(root, root.c.id == sessions.c.root_session_id)
         .where(checks.service == service, checks.session_id.is_distinct_from(besides), not_(vouches_for_nothing))
         .order_by(checks.id.desc())
         .limit(1)
     ).one_or_none()
     if last is None:
         return None
-    own_actions = select(actions.id).where(actions.service == service, actions.session_id == last.session_id)
     counted = select(func.max(actions.timestamp)).where(actions.service == service, actions.cleared_at.is_(None))
     return Standing(
         status=ServiceStatus(last.status),
-        checked_at=last.checked_at,
-        checker_acted=connection.execute(own_actions.limit(1)).first() is not None,
+        looked_at=last.checked_at if last.session_id is None else last.started_at,
         last_action_at=connection.execute(counted).scalar_one_or_none(),
     )

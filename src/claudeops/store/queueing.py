@@ -18,7 +18,8 @@ from claudeops.domain.model import (
     Trigger,
 )
 from claudeops.errors import StaleAttemptError, StoreError
-from claudeops.store import holds, queries
+from claudeops.store import approvals, holds, queries
+from claudeops.store.calls import seal_results
 from claudeops.store.consequences import NO_RESULT_SEEN, lost_event
 from claudeops.store.events import raise_event
 from claudeops.store.rows import blocked_values, claimed_values, lost_values, queued_values, to_session
@@ -186,6 +187,7 @@ def reconcile(
             heartbeat=now,
         )
     )
+    approvals.deny_all(connection, at=now)
     running = select(sessions).where(sessions.c.status == Status.RUNNING.value).order_by(sessions.c.id)
     orphans = [to_session(row) for row in connection.execute(running) if row.owner not in living]
     return tuple(_lose(connection, orphan, now=now) for orphan in orphans)
@@ -227,6 +229,7 @@ def _lose(connection: Connection, orphan: Session, *, now: datetime) -> Session:
         .values(success=False, error=NO_RESULT_SEEN)
     )
     raise_event(connection, event, session_id=orphan.id, at=now)
+    seal_results(connection, orphan.id)
     return _existing(connection, orphan.id)
 
 

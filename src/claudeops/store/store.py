@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import anyio
 
 from claudeops.errors import DatabaseUnavailableError
-from claudeops.store import calls, holds, queries, queueing
+from claudeops.store import approvals, calls, holds, queries, queueing
 from claudeops.store.amend import amend
 from claudeops.store.connections import (
     BUSY_SECONDS,
@@ -21,15 +21,17 @@ from claudeops.store.connections import (
 from claudeops.store.events import noticing
 from claudeops.store.finish import finish
 from claudeops.store.revision import require_head
+from claudeops.store.verify import verify
 from claudeops.store.worker import Writer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from sqlalchemy import Connection
     from sqlalchemy.engine import URL
 
     from claudeops.domain.amendment import Amended, Refused
+    from claudeops.domain.approval import Answer, Approval, NewApproval
     from claudeops.domain.holds import Hold, HoldKind
     from claudeops.domain.live import EventRaised
     from claudeops.domain.model import (
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
         ToolCall,
         Verdict,
     )
+    from claudeops.store.verify import Logged, Verified
 
 T = TypeVar("T")
 
@@ -170,6 +173,7 @@ class SqlStore:
         rules: EscalationRules,
         requested_at: datetime,
         now: datetime,
+        approval: Approval | None = None,
     ) -> Verdict:
         """Write a call with its verdict, ahead of other writes; return the verdict that counts."""
         record = partial(
@@ -181,8 +185,29 @@ class SqlStore:
             rules=rules,
             requested_at=requested_at,
             now=now,
+            approval=approval,
         )
         return await self._write(record, urgent=True)
+
+    async def request_approval(self, new: NewApproval) -> Approval:
+        """Write a question to people; it overtakes like a verdict, for somebody waits."""
+        return await self._write(partial(approvals.request, new=new), urgent=True)
+
+    async def approval(self, approval_id: int) -> Approval | None:
+        """Return a question as it stands now."""
+        return await self._read(partial(approvals.find, approval_id=approval_id))
+
+    async def close_approval(self, approval_id: int, *, now: datetime) -> Approval:
+        """End a question that still waits."""
+        return await self._write(partial(approvals.close, approval_id=approval_id, at=now), urgent=True)
+
+    async def approvals(self, *, everything: bool = False, limit: int = 100) -> Sequence[Approval]:
+        """Return questions, oldest first."""
+        return await self._read(partial(approvals.listed, everything=everything, limit=limit))
+
+    async def answer_approval(self, approval_id: int, said: Answer) -> bool:
+        """Write a person's answer."""
+        return await self._write(partial(approvals.give_answer, approval_id=approval_id, said=said))
 
     async def identify(self, session: Session, cli_session_id: str) -> None:
         """Write the session id that a CLI chose itself."""
@@ -199,6 +224,12 @@ class SqlStore:
     async def allowed_calls(self, session_id: int) -> frozenset[str]:
         """Return the ids of a session's calls that the gate allowed."""
         return await self._read(partial(queries.allowed_calls, session_id=session_id))
+
+    async def verify_audit(
+        self, *, session_id: int | None = None, logged: Mapping[int, Logged] | None = None
+    ) -> Verified:
+        """Check the audit trail of one session or of all; for operators, no part of the engine's port."""
+        return await self._read(partial(verify, session_id=session_id, logged=logged))
 
     async def reconcile(self, owner: Owner, *, now: datetime, alive: Callable[[Owner], bool]) -> Sequence[Session]:
         """Register ``owner`` and end what dead owners left; ``alive`` is called in the writer's thread."""

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy.schema import SchemaItem
 
-HEAD: Final = "0001"
+HEAD: Final = "0002"
 """The newest migration's revision; compared before alembic is imported at all."""
 
 metadata = MetaData(
@@ -122,6 +122,7 @@ sessions = _table(
     Column("owner", Name),
     Column("lease_expires_at", UtcDateTime),
     Column("audit_head", Name, nullable=False),
+    Column("audit_results", Name),
     UniqueConstraint("parent_session_id", "tier", "trigger", "ordinal"),
     _one_of("status", Status),
     _one_of("outcome", Outcome),
@@ -202,8 +203,22 @@ tool_calls = _table(
     Column("is_error", Boolean),
     Column("previous_hash", Name, nullable=False),
     Column("hash", Name, nullable=False),
+    Column("held_service", Name),
     _one_of("verdict", VerdictKind),
     Index(None, "session_id", "tool_use_id"),
+)
+
+audit_tombstones = _table(
+    "audit_tombstones",
+    Column("session_id", Integer, nullable=False),  # no reference: the session's row may be gone
+    Column("calls", Count, nullable=False),
+    Column("audit_head", Name, nullable=False),
+    Column("audit_results", Name),
+    Column("reason", Name, nullable=False),
+    Column("buried_at", UtcDateTime, nullable=False),
+    Column("previous_hash", Name, nullable=False),
+    Column("hash", Name, nullable=False),
+    Index(None, "session_id"),
 )
 
 cooldown_actions = _table(
@@ -231,6 +246,14 @@ approvals = _table(
     Column("expires_at", UtcDateTime, nullable=False),
     Column("decided_at", UtcDateTime),
     Column("decided_by", Name),
+    Column("agent_id", Name),
+    Column("tool_name", Name),
+    Column("tier", Integer),
+    Column("workdir", CleanText),
+    Column("input", CleanText),
+    Column("scripts", CleanText),
+    Column("reason", CleanText),
+    Column("mac", Name),
     Index(None, "status", "expires_at"),
     Index(None, "session_id", "tool_use_id"),
 )

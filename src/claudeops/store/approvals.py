@@ -1,0 +1,190 @@
+"""Questions to people: asked, answered, used once, or over."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+from sqlalchemy import insert, select, true, update
+
+from claudeops.domain.approval import Approval, ApprovalStatus
+from claudeops.domain.model import Level, NewEvent
+from claudeops.errors import StoreError
+from claudeops.store.events import raise_event
+from claudeops.store.tables import approvals, events
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import datetime
+
+    from sqlalchemy import ColumnElement, Connection
+
+    from claudeops.domain.approval import Answer, NewApproval
+    from claudeops.store.rows import TableRow
+
+OPEN: Final = (ApprovalStatus.PENDING.value, ApprovalStatus.APPROVED.value)
+"""An approved one that was not used yet is open too: nothing but its own call may close it."""
+
+BY_RESTART: Final = "restart of the daemon"
+
+
+def to_approval(row: TableRow) -> Approval:
+    """Return an ``approvals`` row as a value."""
+    return Approval(
+        id=row.id,
+        session_id=row.session_id,
+        tool_use_id=row.tool_use_id,
+        call_hash=row.call_hash,
+        status=ApprovalStatus(row.status),
+        requested_at=row.requested_at,
+        expires_at=row.expires_at,
+        decided_at=row.decided_at,
+        decided_by=row.decided_by,
+        agent_id=row.agent_id,
+        tool_name=row.tool_name,
+        tier=row.tier,
+        workdir=row.workdir,
+        input=row.input,
+        scripts=row.scripts,
+        reason=row.reason,
+        mac=row.mac,
+    )
+
+
+def asked_values(new: NewApproval) -> dict[str, object]:
+    """Return the columns of a new question."""
+    return {
+        "session_id": new.session.id,
+        "tool_use_id": new.call.tool_use_id,
+        "call_hash": new.call_hash,
+        "status": ApprovalStatus.PENDING.value,
+        "requested_at": new.requested_at,
+        "expires_at": new.expires_at,
+        "agent_id": new.call.agent_id,
+        "tool_name": new.call.tool_name,
+        "tier": new.session.tier,
+        "workdir": new.workdir,
+        "input": new.shown_input,
+        "scripts": msgspec.json.encode(new.scripts).decode(),
+        "reason": new.reason,
+    }
+
+
+def asked_event(approval_id: int, new: NewApproval) -> NewEvent:
+    """Return the event that tells people of a question."""
+    return NewEvent(
+        level=Level.WARNING,
+        message=(
+            f"approval {approval_id} is needed until {new.expires_at:%H:%M:%S} UTC ({new.reason}): see "
+            f"`claudeops list-approvals`, then `claudeops approve {approval_id}` or `claudeops deny {approval_id}`."
+        ),
+        fingerprint=event_name(approval_id),
+    )
+
+
+def event_name(approval_id: int) -> str:
+    """Return the fingerprint of a question's event."""
+    return f"approval:{approval_id}"
+
+
+def request(connection: Connection, new: NewApproval) -> Approval:
+    """Write a question and the event that tells of it."""
+    key = connection.execute(insert(approvals).values(asked_values(new))).inserted_primary_key
+    if key is None:
+        raise StoreError("the database gave a new approval no id.")
+    raise_event(connection, asked_event(key.id, new), session_id=new.session.id, at=new.requested_at)
+    return _existing(connection, key.id)
+
+
+def find(connection: Connection, approval_id: int) -> Approval | None:
+    """Return one row."""
+    row = connection.execute(select(approvals).where(approvals.c.id == approval_id)).one_or_none()
+    return None if row is None else to_approval(row)
+
+
+def listed(connection: Connection, *, everything: bool, limit: int) -> tuple[Approval, ...]:
+    """Return the newest questions, or those that wait, oldest first."""
+    query = select(approvals).order_by(approvals.c.id.desc()).limit(limit)
+    if not everything:
+        query = query.where(approvals.c.status == ApprovalStatus.PENDING.value)
+    return tuple(to_approval(row) for row in reversed(connection.execute(query).all()))
+
+
+def give_answer(connection: Connection, approval_id: int, said: Answer) -> bool:
+    """Write a person's answer to a question that still waits; ``False``: it does not, nothing was written."""
+    given = connection.execute(
+        update(approvals)
+        .where(
+            approvals.c.id == approval_id,
+            approvals.c.status == ApprovalStatus.PENDING.value,
+            approvals.c.expires_at > said.decided_at,
+        )
+        .values(status=said.status.value, decided_by=said.decided_by, decided_at=said.decided_at, mac=said.mac)
+    )
+    return given.rowcount == 1
+
+
+def use(connection: Connection, asked: Approval, *, at: datetime) -> bool:
+    """Use up an approved question; ``False``: it is not what it was when its proof was checked."""
+    used = connection.execute(
+        update(approvals)
+        .where(
+            approvals.c.id == asked.id,
+            approvals.c.status == ApprovalStatus.APPROVED.value,
+            approvals.c.call_hash == asked.call_hash,
+            approvals.c.mac == asked.mac,
+        )
+        .values(status=ApprovalStatus.USED.value)
+    )
+    _tell_it_is_over(connection, [asked.id], at=at)
+    return used.rowcount == 1
+
+
+def close(connection: Connection, approval_id: int, *, at: datetime) -> Approval:
+    """End a question that waits in vain; return it as it is now, which may be answered after all."""
+    connection.execute(
+        update(approvals)
+        .where(approvals.c.id == approval_id, approvals.c.status == ApprovalStatus.PENDING.value)
+        .values(status=ApprovalStatus.EXPIRED.value, decided_at=at)
+    )
+    row = _existing(connection, approval_id)
+    if row.status not in {ApprovalStatus.PENDING, ApprovalStatus.APPROVED}:
+        _tell_it_is_over(connection, [approval_id], at=at)
+    return row
+
+
+def close_of_session(connection: Connection, session_id: int, *, at: datetime) -> None:
+    """End the questions of a session that has ended."""
+    _close_all(connection, approvals.c.session_id == session_id, status=ApprovalStatus.EXPIRED, by=None, at=at)
+
+
+def deny_all(connection: Connection, *, at: datetime) -> None:
+    """Deny every question that is open: a daemon that has just started asked none of them."""
+    _close_all(connection, true(), status=ApprovalStatus.DENIED, by=BY_RESTART, at=at)
+
+
+def _close_all(
+    connection: Connection, which: ColumnElement[bool], *, status: ApprovalStatus, by: str | None, at: datetime
+) -> None:
+    query = select(approvals.c.id).where(which, approvals.c.status.in_(OPEN))
+    found: Sequence[int] = connection.execute(query).scalars().all()
+    if found:
+        closed = (
+            update(approvals).where(approvals.c.id.in_(found)).values(status=status.value, decided_by=by, decided_at=at)
+        )
+        connection.execute(closed)
+        _tell_it_is_over(connection, found, at=at)
+
+
+def _tell_it_is_over(connection: Connection, approval_ids: Sequence[int], *, at: datetime) -> None:
+    names = [event_name(approval_id) for approval_id in approval_ids]
+    connection.execute(
+        update(events).where(events.c.fingerprint.in_(names), events.c.resolved_at.is_(None)).values(resolved_at=at)
+    )
+
+
+def _existing(connection: Connection, approval_id: int) -> Approval:
+    row = find(connection, approval_id)
+    if row is None:
+        raise StoreError(f"approval {approval_id} does not exist.")
+    return row

@@ -1,0 +1,203 @@
+"""Whether the audit trail is what was written: finds rows that were changed, taken out or put in, and names them.
+
+What stands in the database alone can be made anew by whoever may write to all of it. That is why each session's head
+and seal stand in the daemon's log as well: given that log, `verify` compares the two.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from sqlalchemy import select, text
+
+from claudeops.domain.model import Status
+from claudeops.store.audit import row_hash, seal, tombstone_hash
+from claudeops.store.tables import audit_tombstones, sessions, tool_calls
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from sqlalchemy import Connection
+
+    from claudeops.store.rows import TableRow
+
+
+class FaultKind(StrEnum):
+    """What happened to the trail."""
+
+    CHANGED = "changed"  # a row does not say any more what it said
+    MISSING = "missing"  # a row was taken out
+    ADDED = "added"  # a row was put in
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Fault:
+    """Something that is not as it was written."""
+
+    kind: FaultKind
+    session_id: int | None
+    call_id: int | None  # ``tool_calls.id``; None: about no single row
+    message: str  # one sentence
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Logged:
+    """What the daemon's log said of a session when it ended."""
+
+    audit_head: str
+    audit_results: str | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Verified:
+    """What was looked at and what was found."""
+
+    sessions: int
+    calls: int
+    tombstones: int
+    faults: tuple[Fault, ...]
+
+
+def verify(
+    connection: Connection, *, session_id: int | None = None, logged: Mapping[int, Logged] | None = None
+) -> Verified:
+    """Check one session's trail or all of them, from one snapshot."""
+    only = sessions.c.id == session_id if session_id is not None else sessions.c.id.is_not(None)
+    found = connection.execute(
+        select(sessions.c.id, sessions.c.status, sessions.c.audit_head, sessions.c.audit_results)
+        .where(only)
+        .order_by(sessions.c.id)
+    ).all()
+    stones = connection.execute(select(audit_tombstones).order_by(audit_tombstones.c.id)).all()
+    buried = {stone.session_id: stone for stone in stones}
+    calls = _calls(connection, session_id)
+    faults = list(_tombstones(stones))
+    for row in found:
+        faults += _session(row, calls.get(row.id, ()), buried.get(row.id))
+    faults += _strays(calls, {row.id for row in found})
+    if session_id is None:
+        faults += _gone(connection, {row.id for row in found} | buried.keys())
+    marks = {row.id: row for row in found}
+    for number, said in sorted((logged or {}).items()):
+        if session_id in {None, number}:
+            faults += _against_log(number, said, marks.get(number), buried.get(number))
+    return Verified(
+        sessions=len(found),
+        calls=sum(map(len, calls.values())),
+        tombstones=len(stones),
+        faults=tuple(faults),
+    )
+
+
+def _calls(connection: Connection, session_id: int | None) -> dict[int, list[TableRow]]:
+    query = select(tool_calls).order_by(tool_calls.c.id)
+    if session_id is not None:
+        query = query.where(tool_calls.c.session_id == session_id)
+    calls: defaultdict[int, list[TableRow]] = defaultdict(list)
+    for row in connection.execute(query):
+        calls[row.session_id].append(row)
+    return calls
+
+
+def _session(row: TableRow, calls: Sequence[TableRow], stone: TableRow | None) -> Iterator[Fault]:
+    if stone is not None:
+        for call in calls:
+            yield _fault(FaultKind.ADDED, call, "stands in a session whose calls were removed before")
+        if stone.audit_head != row.audit_head or stone.audit_results != row.audit_results:
+            yield _of_session(FaultKind.CHANGED, row.id, "its head is not the one that its tombstone names")
+        return
+    faults = [*_contents(calls), *_order(row, calls)]
+    yield from faults
+    if faults or row.status != Status.ENDED or row.audit_results is None:
+        return  # not sealed yet; or ended by a release that sealed nothing
+    if seal(calls) != row.audit_results:
+        yield _of_session(FaultKind.CHANGED, row.id, "the result of one of its calls was changed")
+
+
+def _contents(calls: Iterable[TableRow]) -> Iterator[Fault]:
+    for call in calls:
+        if row_hash(call) != call.hash:
+            yield _fault(FaultKind.CHANGED, call, "does not say any more what it said")
+
+
+def _order(row: TableRow, calls: Sequence[TableRow]) -> Iterator[Fault]:
+    """Walk back from the head, as the calls were written; then look at what the walk did not come across."""
+    by_hash = {call.hash: call for call in reversed(calls)}
+    walked: set[int] = set()
+    wanted, after = row.audit_head, None
+    while wanted:
+        call = by_hash.get(wanted)
+        if call is None or call.id in walked:
+            place = "after its last call" if after is None else f"before the call with the id {after.id}"
+            yield _of_session(FaultKind.MISSING, row.id, f"a call is missing {place}, or was written anew")
+            break
+        walked.add(call.id)
+        wanted, after = call.previous_hash, call
+    # Where one is missing, those before it are not reached; they are a chain from the beginning.
+    walked |= _from_the_beginning(calls) if wanted else set()
+    for call in calls:
+        if call.id not in walked:
+            yield _fault(FaultKind.ADDED, call, "was put in afterwards")
+
+
+def _from_the_beginning(calls: Iterable[TableRow]) -> set[int]:
+    walked: set[int] = set()
+    end = ""
+    for call in calls:
+        if call.previous_hash == end:
+            walked.add(call.id)
+            end = call.hash
+    return walked
+
+
+def _strays(calls: Mapping[int, Sequence[TableRow]], known: set[int]) -> Iterator[Fault]:
+    for session_id in sorted(calls.keys() - known):
+        for call in calls[session_id]:
+            yield _fault(FaultKind.ADDED, call, "belongs to a session that does not exist")
+
+
+def _gone(connection: Connection, accounted: set[int]) -> Iterator[Fault]:
+    """Name the sessions that were there once and left neither row nor tombstone.
+
+    SQLite only: there a number is used exactly by what was committed; a PostgreSQL sequence has gaps by nature.
+    """
+    if connection.dialect.name != "sqlite":
+        return
+    last = connection.execute(text("SELECT seq FROM sqlite_sequence WHERE name = 'sessions'")).scalar_one_or_none()
+    for session_id in range(1, (last or 0) + 1):
+        if session_id not in accounted:
+            yield _of_session(FaultKind.MISSING, session_id, "it is gone, and no tombstone says why")
+
+
+def _tombstones(stones: Iterable[TableRow]) -> Iterator[Fault]:
+    end = ""
+    for stone in stones:
+        if tombstone_hash(stone) != stone.hash:
+            yield _of_session(FaultKind.CHANGED, stone.session_id, "its tombstone does not say any more what it said")
+        elif stone.previous_hash != end:
+            yield _of_session(FaultKind.MISSING, stone.session_id, "a tombstone is missing before its own")
+        end = stone.hash
+
+
+def _against_log(session_id: int, said: Logged, row: TableRow | None, stone: TableRow | None) -> Iterator[Fault]:
+    marks = row or stone
+    if marks is None:
+        yield _of_session(FaultKind.MISSING, session_id, "the log knows it, and neither row nor tombstone does")
+    elif marks.audit_head != said.audit_head:
+        yield _of_session(FaultKind.CHANGED, session_id, "its calls are not those whose head the log has")
+    elif said.audit_results is not None and marks.audit_results != said.audit_results:
+        yield _of_session(FaultKind.CHANGED, session_id, "the results of its calls are not those that the log has")
+
+
+def _fault(kind: FaultKind, call: TableRow, what: str) -> Fault:
+    message = (
+        f"session {call.session_id}: the call with the id {call.id} ({call.tool_name}, {call.tool_use_id}) {what}."
+    )
+    return Fault(kind=kind, session_id=call.session_id, call_id=call.id, message=message)
+
+
+def _of_session(kind: FaultKind, session_id: int, what: str) -> Fault:
+    return Fault(kind=kind, session_id=session_id, call_id=None, message=f"session {session_id}: {what}.")

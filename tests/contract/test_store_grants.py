@@ -1,0 +1,193 @@
+"""Any store: who may act on a service, whose word clears its counters, and how a chain ends that was held back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from claudeops.domain.model import (
+    DecisionReason,
+    Escalation,
+    Handover,
+    Level,
+    Outcome,
+    ServiceStatus,
+    Verdict,
+    VerdictKind,
+)
+from support.store_values import (
+    RULES,
+    after,
+    alarm,
+    allow,
+    check,
+    claimed,
+    ending,
+    recorded,
+    report,
+    restart,
+    started,
+    wanted,
+)
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from claudeops.domain.model import Report, Session
+    from claudeops.engine.ports import Store
+    from support.stores import Database
+
+pytest_plugins = ("support.store_fixtures",)
+
+
+async def restarted(store: Store, session: Session, service: str, name: str = "toolu_1") -> Verdict:
+    return await recorded(store, session, name, allow(restart(service)))
+
+
+@pytest.mark.parametrize(
+    ("request_text", "service", "kind"),
+    [
+        pytest.param(None, "web", VerdictKind.DENY, id="nobody named anything"),
+        pytest.param("web is down", "web", VerdictKind.ALLOW, id="by the request"),
+        pytest.param("Restart WEB, please.", "web", VerdictKind.ALLOW, id="whatever its case"),
+        pytest.param("the webhook is down", "web", VerdictKind.DENY, id="not as part of a word"),
+        pytest.param("web-2 is down", "web", VerdictKind.DENY, id="not as part of another name"),
+        pytest.param("web.old is down", "web", VerdictKind.DENY, id="nor of a dotted one"),
+        pytest.param("db is down. Look at web.", "web", VerdictKind.ALLOW, id="at the end of a sentence"),
+        pytest.param("something is down", " ", VerdictKind.DENY, id="a name of nothing"),
+    ],
+)
+async def test_who_starts_a_chain_says_what_it_may_act_on(
+    store: Store, request_text: str | None, service: str, kind: VerdictKind
+) -> None:
+    session = await started(store, wanted(2, prompt_text=request_text))
+
+    verdict = await restarted(store, session, service)
+
+    assert verdict.kind is kind
+    assert verdict.kind is VerdictKind.ALLOW or "found" in verdict.reason
+
+
+async def test_earlier_session_of_the_chain_says_what_a_later_one_may_act_on(store: Store, database: Database) -> None:
+    first = await started(store)
+    await store.finish(ending(first, alarm("web")), rules=RULES)
+    second = await claimed(store, at=after(minutes=2))
+    assert second is not None
+
+    assert (await restarted(store, second, "web")).kind is VerdictKind.ALLOW
+    refused = await restarted(store, second, "db", "toolu_2")
+    assert refused.kind is VerdictKind.DENY
+    assert "(found unhealthy: web)" in refused.reason
+    assert len(database.rows("cooldown_actions")) == 1
+
+
+async def test_handover_that_started_a_chain_says_it_too(store: Store) -> None:
+    told = Handover(reason="alert", findings="", service_status=(check("web", ServiceStatus.DEGRADED), check("db")))
+    session = await started(store, wanted(2, prompt_text=None, context=told))
+
+    assert (await restarted(store, session, "web")).kind is VerdictKind.ALLOW
+    assert (await restarted(store, session, "db", "toolu_2")).kind is VerdictKind.DENY
+
+
+async def test_what_another_chain_found_is_no_leave_to_act(store: Store) -> None:
+    await store.finish(ending(await started(store), report(check("web", ServiceStatus.DOWN))), rules=RULES)
+    session = await started(store, wanted(2, prompt_text=None), at=after(minutes=10))
+
+    assert (await restarted(store, session, "web")).kind is VerdictKind.DENY
+
+
+async def test_lowest_tier_acts_by_its_policy_alone(store: Store) -> None:
+    assert (await restarted(store, await started(store), "web")).kind is VerdictKind.ALLOW
+
+
+async def healthy_chain(store: Store, at: datetime, **changes: object) -> None:
+    session = await started(store, at=at)
+    await store.finish(ending(session, report(check("web")), **changes), rules=RULES)
+
+
+async def counted(database: Database) -> int:
+    return len([row for row in database.rows("cooldown_actions") if row["cleared_at"] is None])
+
+
+async def test_two_looks_of_the_chain_that_acted_clear_nothing(store: Store, database: Database) -> None:
+    """Tier 2 restarts, then tier 2 and tier 3 of the same chain call the service healthy."""
+    await store.finish(ending(await started(store), alarm()), rules=RULES)
+    second = await claimed(store, at=after(minutes=2))
+    assert second is not None
+    await restarted(store, second, "web")
+    goes_on = report(check("web"), escalation=Escalation(needed=True, reason="look again", failed_checks=("db",)))
+    await store.finish(ending(second, goes_on), rules=RULES)
+    third = await claimed(store, at=after(minutes=4))
+    assert third is not None
+    await store.finish(ending(third, report(check("web"))), rules=RULES)
+    assert await counted(database) == 1
+
+    await healthy_chain(store, after(minutes=10))
+    assert await counted(database) == 1
+    await healthy_chain(store, after(minutes=20))
+    assert await counted(database) == 0
+
+
+async def test_chain_that_began_to_look_before_the_action_is_no_witness(store: Store, database: Database) -> None:
+    early = await started(store, at=after(minutes=-5))
+    acting = await started(store, wanted(2))
+    await restarted(store, acting, "web")
+    await store.finish(ending(acting, report()), rules=RULES)
+    await store.finish(ending(early, report(check("web")), ended_at=after(minutes=5)), rules=RULES)
+    await healthy_chain(store, after(minutes=10))
+
+    assert await counted(database) == 1
+
+
+async def held_back(store: Store, said: Report, tier: int = 3) -> DecisionReason:
+    """Let a chain of one session use the limit up, ask once more in vain, and end with a report."""
+    session = await started(store, wanted(tier))
+    for number in range(3):
+        await restarted(store, session, "web", f"toolu_{number}")
+    return (await store.finish(ending(session, said), rules=RULES)).decision.reason
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        pytest.param(alarm(), id="it asks for more at the last tier"),
+        pytest.param(report(check("web", ServiceStatus.DOWN)), id="it stands down over a broken service"),
+        pytest.param(report(check("web", ServiceStatus.DEGRADED)), id="it stands down over a degraded one"),
+    ],
+)
+async def test_chain_that_its_cooldown_held_back_ends_as_cooldown(
+    store: Store, database: Database, said: Report
+) -> None:
+    assert await held_back(store, said) is DecisionReason.COOLDOWN
+
+    assert (Level.CRITICAL, "web") in [(row["level"], row["service"]) for row in database.rows("events")]
+
+
+async def test_chain_whose_service_recovered_all_the_same_is_healthy(store: Store) -> None:
+    assert await held_back(store, report(check("web"))) is DecisionReason.HEALTHY
+
+
+async def test_chain_that_failed_says_so_first(store: Store) -> None:
+    session = await started(store, wanted(3))
+    for number in range(3):
+        await restarted(store, session, "web", f"toolu_{number}")
+    finished = await store.finish(
+        ending(session, report(check("web", ServiceStatus.DOWN)), outcome=Outcome.TIMEOUT), rules=RULES
+    )
+
+    assert finished.decision.reason is DecisionReason.SESSION_FAILED
+
+
+async def test_earlier_session_that_was_held_back_counts_for_the_end_of_its_chain(store: Store) -> None:
+    await store.finish(ending(await started(store), alarm()), rules=RULES)
+    second = await claimed(store, at=after(minutes=2))
+    assert second is not None
+    for number in range(3):
+        await restarted(store, second, "web", f"toolu_{number}")
+    # Another kind of action is left to tier 3, so the chain goes on.
+    assert (await store.finish(ending(second, alarm()), rules=RULES)).decision.reason is DecisionReason.ESCALATED
+    third = await claimed(store, at=after(minutes=4))
+    assert third is not None
+
+    assert (await store.finish(ending(third, alarm()), rules=RULES)).decision.reason is DecisionReason.COOLDOWN
