@@ -49,6 +49,8 @@ if TYPE_CHECKING:
     from claudeops.settings import Settings
 
 FOLLOW_SECONDS: Final = 0.2
+HELD_LOOKS: Final = 10
+"""So often in a row a chain is seen held before nobody waits for it any more: a probe needs a moment to start."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -183,6 +185,8 @@ async def run_daemon(node: Node, shutdown: Shutdown) -> None:
         await tasks.start(scheduler.run)
         tasks.start_soon(_start_chain, node, plan.name)
         tasks.start_soon(supervisor.run)
+        if node.kit.limits is not None:
+            tasks.start_soon(node.kit.limits.run)
         await status.refresh()
         tasks.start_soon(status.run)
         node.log.info(LogEvent.DAEMON_READY, schedule=str(plan.cadence), max_tier=node.settings.max_tier)
@@ -257,6 +261,8 @@ async def run_chain(
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(stop_when_asked)
+        if node.kit.limits is not None:
+            tasks.start_soon(node.kit.limits.run)
         async with anyio.create_task_group() as running:
             running.start_soon(supervisor.run)
             sessions = await follow(node.store, root.id, told=told, served=lambda: not shutdown.requested.is_set())
@@ -282,7 +288,7 @@ async def run_chain_beside(
         sessions = await follow(store, root.id, told=told, served=lambda: is_claimed(settings.database_url))
     finally:
         await store.close()
-    if any(session.status is not Status.ENDED for session in sessions):
+    if any(session.status is not Status.ENDED for session in sessions) and not is_claimed(settings.database_url):
         raise AlreadyRunningError(
             f"The daemon stopped before session {sessions[-1].id} had ended: "
             "it stays queued and runs when the daemon is started again."
@@ -295,10 +301,13 @@ async def follow(
 ) -> Sequence[Session]:
     """Watch a chain until all its sessions have ended, or nobody serves it any more; return its sessions.
 
-    Looks `FOLLOW_SECONDS` apart: the daemon may be another process, and the row is the truth.
+    Looks `FOLLOW_SECONDS` apart: the daemon may be another process, and the row is the truth. A chain of which
+    nothing runs while a hold keeps the rest in the queue counts as not served: a hold may last for days.
     """
     known: set[int] = set()
-    while True:
+    sessions: Sequence[Session] = ()
+    held = 0
+    while held < HELD_LOOKS:
         being_served = served()  # before the look: what ended last is then seen
         sessions = await store.chain(root_id)
         for session in sessions:
@@ -306,5 +315,8 @@ async def follow(
                 known.add(session.id)
                 told(session)
         if len(known) == len(sessions) or not being_served:
-            return sessions
+            break
+        running = any(session.status is Status.RUNNING for session in sessions)
+        held = 0 if running or not await store.holds(SystemClock().now()) else held + 1
         await anyio.sleep(FOLLOW_SECONDS)
+    return sessions

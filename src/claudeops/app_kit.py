@@ -14,6 +14,7 @@ from claudeops.domain.schedule import Cron, Interval, Schedule
 from claudeops.engine.control import Timeouts
 from claudeops.engine.handoff import HANDOFF_FILE
 from claudeops.engine.kit import Kit, ModelAccess, TierSetup
+from claudeops.engine.limits import Limits
 from claudeops.errors import ConfigurationError
 from claudeops.harness.protocol import CredentialKind
 from claudeops.harness.registry import HARNESSES, ungated_refusal
@@ -69,6 +70,7 @@ def build_kit(settings: Settings, *, store: Store, rules: EscalationRules, clock
         repair_turn=settings.repair_turn,
         mcp_config=settings.mcp_config,
         allow_ungated=settings.allow_ungated,
+        limits=Limits(store=store, clock=clock, log=log),
         background_tasks_off=settings.background_tasks_off,
     )
 

@@ -99,6 +99,10 @@ class LogEvent(StrEnum):
     WORKSPACE_NOT_REMOVED = "workspace_not_removed", "a session's directories could not be removed"
     DECISION_MADE = "decision_made", "what follows from a session's end, with the reason"
     ESCALATION_QUEUED = "escalation_queued", "the next tier waits for its turn"
+    RETRY_QUEUED = "retry_queued", "a session failed and waits to be tried once more"
+    # --- the model API
+    MODEL_API_REFUSED = "model_api_refused", "the model API refused a call, so other sessions wait for a probe"
+    HOLD_RELEASED = "hold_released", "the model API serves us again, so sessions may start"
     # --- the supervisor
     SUPERVISOR_DRAINING = "supervisor_draining", "no more claims; running sessions are waited for"
 

@@ -98,9 +98,10 @@ async def test_a_report_that_breaks_the_schema_is_never_read_as_healthy(tmp_path
     broken = {"report": {"summary": "all is well"}, "times": 20}
     async with operator(tmp_path, haiku=[look(), broken]) as node:
         done = await node.bootstrap()
-    (session,) = node.sessions()
-    assert (done.code, session["outcome"], session["decision_reason"]) == (1, "error", "session_failed")
-    assert "critical" in [level for level, _ in node.events()]
+    session, retry = node.sessions()
+    assert (session["outcome"], session["decision_reason"]) == ("error", "session_failed")
+    assert (done.code, retry["trigger"], retry["outcome"]) == (1, "retry", "error")
+    assert [level for level, _ in node.events()] == ["warning", "critical"]
 
 
 async def test_a_session_whose_every_call_was_denied_proves_nothing(tmp_path: Path) -> None:
@@ -115,10 +116,11 @@ async def test_an_api_error_is_a_failed_session_with_its_category(tmp_path: Path
     refused = {"error": {"status": 400, "message": "credit balance is too low"}, "times": 20}
     async with operator(tmp_path, haiku=[refused]) as node:
         done = await node.bootstrap()
-    (session,) = node.sessions()
-    assert (done.code, session["outcome"], session["error_category"]) == (1, "error", "api")
+    session, retry = node.sessions()
+    assert (done.code, session["outcome"], session["error_category"]) == (75, "error", "api")
     assert session["failure_kind"] == "billing"
     assert session["decision_reason"] == "session_failed"
+    assert (retry["trigger"], retry["status"]) == ("retry", "queued")
 
 
 async def test_a_refused_key_ends_the_session_at_once_instead_of_after_minutes(tmp_path: Path) -> None:
@@ -126,9 +128,11 @@ async def test_a_refused_key_ends_the_session_at_once_instead_of_after_minutes(t
     async with operator(tmp_path, haiku=[refused]) as node:
         done = await node.bootstrap()
         asked = len(node.api.traffic.main("haiku"))
-    (session,) = node.sessions()
+    session, retry = node.sessions()
+    assert retry["status"] == "queued"
+    assert [level for level, _ in node.events()].count("critical") == 1
     assert (done.code, session["outcome"], session["error_category"], session["failure_kind"]) == (
-        1,
+        75,
         "error",
         "auth",
         "auth",

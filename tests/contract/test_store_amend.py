@@ -16,6 +16,7 @@ from claudeops.domain.model import (
     NewEvent,
     Outcome,
     ToolEnd,
+    Trigger,
     VerdictKind,
 )
 from support.late_reports import FAULT, FULL, TIMING, all_rows, amended, lost, read
@@ -244,7 +245,7 @@ async def test_cost_that_comes_after_the_report_is_booked_alone(store: Store, da
 
 
 async def test_session_that_our_own_fault_ended_gets_the_report_of_its_log(store: Store, database: Database) -> None:
-    session = await started(store)
+    session = await started(store, wanted(trigger=Trigger.RETRY))
     told = {"error": "internal error", "warnings": ("it broke",), "api_key_source": "none", "calls_ran": 0}
     await store.finish(ending(session, None, outcome=Outcome.ERROR, **told), rules=RULES)
 

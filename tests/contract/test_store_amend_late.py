@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from claudeops.domain.model import Outcome, ServiceStatus, VerdictKind
+from claudeops.domain.model import Outcome, ServiceStatus, Trigger, VerdictKind
 from support.late_reports import FAULT, FULL, TIMING, amended, lost, read
 from support.store_values import (
     OTHER_OWNER,
@@ -240,6 +240,6 @@ async def test_session_that_failed_is_no_witness_of_health(store: Store, outcome
     for minutes in (-20, -10):
         await _restart(store, after(minutes=minutes))
     await one_session(store, report(check("web")), at=after(minutes=10))
-    await one_session(store, report(check("web")), at=after(minutes=20), outcome=outcome)
+    await one_session(store, report(check("web")), at=after(minutes=20), trigger=Trigger.RETRY, outcome=outcome)
 
     assert await _restart(store, after(minutes=30)) is kind

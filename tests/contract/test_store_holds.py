@@ -9,8 +9,22 @@ from typing import TYPE_CHECKING
 import pytest
 
 from claudeops.domain.holds import Hold, HoldKind
-from claudeops.domain.model import Status, Trigger
-from support.store_values import NOW, OTHER_OWNER, OWNER, RULES, after, claimed, queued, wanted
+from claudeops.domain.model import FailureKind, Outcome, Status, Trigger
+from claudeops.domain.refusals import Refusal
+from support.store_values import (
+    NOW,
+    OTHER_OWNER,
+    OWNER,
+    RULES,
+    after,
+    check,
+    claimed,
+    ending,
+    queued,
+    report,
+    started,
+    wanted,
+)
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -214,3 +228,86 @@ async def test_a_clock_that_was_set_back_does_not_hold_for_years(store: Store, k
     await store.hold(held(kind, since=ahead, until=ahead + timedelta(minutes=1)), now=ahead)
 
     assert await claimed(store, at=after(minutes=1)) is not None
+
+
+# --- refusals of the model API ----------------------------------------------------------------------------
+
+
+def refusal(kind: FailureKind = FailureKind.AUTH, **changes: object) -> Refusal:
+    return Refusal(kind=kind, message="invalid x-api-key", **changes)  # type: ignore[arg-type]  # a test names its fields
+
+
+async def test_a_session_that_ends_refused_stops_all_claims_in_the_same_commit_with_one_critical_event(
+    store: Store, database: Database
+) -> None:
+    session = await started(store)
+    other = await queued(store)
+    refused = ending(session, None, outcome=Outcome.ERROR, failure_kind=FailureKind.AUTH, error="invalid x-api-key")
+
+    finished = await store.finish(refused, rules=RULES)
+
+    assert finished.decision.next is not None
+    assert finished.decision.next.trigger is Trigger.RETRY
+    (hold,) = await store.holds(after(minutes=1))
+    assert (hold.kind, hold.failures, hold.since) == (HoldKind.BREAKER, 1, refused.ended_at)
+    assert await claimed(store, at=after(minutes=1.5)) is None
+    critical = [row for row in database.rows("events") if row["level"] == "critical"]
+    assert [row["fingerprint"] for row in critical] == ["hold:breaker"]
+    still = await store.session(other.id)
+    assert still is not None
+    assert still.status is Status.QUEUED
+
+
+async def test_refused_probes_wait_longer_and_add_no_critical_event_until_one_is_served(
+    store: Store, database: Database
+) -> None:
+    await queued(store, wanted(2))
+    await store.refused(refusal(), now=NOW)
+    at, waits = NOW, []
+    for _ in range(3):
+        (hold,) = await store.holds(at)
+        assert hold.until is not None
+        waits.append(hold.until - at)
+        at = hold.until
+        probe = await claimed(store, at=at)
+        assert probe is not None
+        assert probe.tier == 1
+        await store.finish(
+            ending(probe, None, outcome=Outcome.ERROR, failure_kind=FailureKind.AUTH, ended_at=at), rules=RULES
+        )
+    assert waits == sorted(waits)
+    assert waits[2] > 3 * waits[0]
+    critical = [row for row in database.rows("events") if row["level"] == "critical"]
+    assert [(row["fingerprint"], row["count"]) for row in critical] == [("hold:breaker", 1)]
+
+    at += timedelta(hours=1)
+    probe = await claimed(store, at=at)
+    assert probe is not None
+    await store.finish(ending(probe, report(check("web")), ended_at=at), rules=RULES)
+
+    assert await store.holds(at) == ()
+    (event,) = [row for row in database.rows("events") if row["fingerprint"] == "hold:breaker"]
+    assert event["resolved_at"] == at
+    assert await claimed(store, at=at) is not None
+
+
+async def test_the_first_answer_to_the_probe_releases_and_other_answers_do_not(store: Store) -> None:
+    probe, other = await started(store), await queued(store)
+    await store.refused(refusal(FailureKind.OVERLOADED, session_id=probe.id, trying=True), now=NOW)
+    assert await claimed(store, at=after(minutes=1)) is None
+
+    assert await store.answered(other.id, now=after(minutes=1)) == ()
+    assert await claimed(store, at=after(minutes=1)) is None
+    assert await store.answered(probe.id, now=after(minutes=1)) == (HoldKind.PARKED,)
+
+    assert await claimed(store, at=after(minutes=1)) is not None
+
+
+async def test_a_new_daemon_tries_the_breaker_at_once(store: Store) -> None:
+    await queued(store)
+    await store.refused(refusal(), now=NOW)
+    assert await claimed(store, at=NOW) is None
+
+    await store.reconcile(OTHER_OWNER, now=NOW, alive=lambda _: False)
+
+    assert await claimed(store, at=NOW, owner=OTHER_OWNER) is not None

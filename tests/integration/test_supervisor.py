@@ -14,7 +14,7 @@ from claudeops.domain.model import Ending, Extraction, ExtractionMethod, Outcome
 from claudeops.domain.outcome import StopCause
 from claudeops.errors import DatabaseUnavailableError
 from support.estate import deliver, look, report
-from support.waiting import PATIENCE_SECONDS
+from support.waiting import PATIENCE_SECONDS, until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -138,7 +138,7 @@ async def test_a_fault_in_our_own_code_ends_one_session_and_not_the_daemon(estat
     await estate.queue()
     async with supervised(estate, run_session=run):
         await sessions.until_started(1)
-        await until_all_ended(estate, 1)
+        await until(lambda: estate.row(1)["status"] == "ended")
     row = estate.row(1)
     assert (row["outcome"], row["decision_reason"]) == ("error", "session_failed")
     assert "a fault of ours" in str(row["error"])

@@ -95,6 +95,7 @@ def clauditors_view(row: Row) -> dict[str, Any]:
 async def test_clauditor(estate: Estate, batch: list[Vector]) -> None:
     wrong = []
     for vector in batch:
+        await estate.release_holds()
         row = await clauditors_session(estate, vector)
         wrong.append(differences(clauditors_view(row), vector))
         assert prefixes_held(row, vector), f"{vector['id']}: {warnings_of(row)}"
@@ -133,6 +134,7 @@ def codex_view(row: Row, log: list[str], vector: Vector) -> dict[str, Any]:
 async def test_codex(estate: Estate, batch: list[Vector]) -> None:
     wrong = []
     for vector in batch:
+        await estate.release_holds()
         row = await codex_session(estate, vector)
         log = Path(row["log_path"]).read_text(encoding="utf-8").splitlines()
         wrong.append(differences(codex_view(row, log, vector), vector))
@@ -171,6 +173,7 @@ def events_of(estate: Estate, row: Row) -> Iterator[list[str]]:
 async def test_caliban(estate: Estate, batch: list[Vector]) -> None:
     wrong = []
     for vector in batch:
+        await estate.release_holds()
         row: Row = await estate.one_shot("caliban", lines=lines_of(vector), rc=vector.get("rc", 0))
         view = calibans_view(row, list(events_of(estate, row)))
         wrong.append(differences(view, vector))

@@ -15,6 +15,7 @@ import sqlalchemy as sa
 
 from claudeops import logs
 from claudeops.dispatch.local import LocalDispatcher
+from claudeops.domain.holds import HoldKind
 from claudeops.domain.model import (
     ActionLimit,
     EscalationRules,
@@ -106,8 +107,8 @@ class Estate:
         """Run one session of that stand-in to its end and return its row; the harness may run without a gate."""
         self.with_kit(allow_ungated=("codex", "caliban"))
         self.script_one_shot(**steps)
-        await self.queue(harness=harness)
-        ending = await SessionRunner(kit=self.kit).run(await self.claim(), Control())
+        queued = await self.queue(harness=harness)
+        ending = await SessionRunner(kit=self.kit).run(await self.claim(queued.id), Control())
         await self.store.finish(ending, rules=self.kit.rules)
         return self.row(ending.session_id)
 
@@ -119,13 +120,14 @@ class Estate:
         assert isinstance(session, Session)
         return session
 
-    async def claim(self) -> Session:
+    async def claim(self, chain: int | None = None) -> Session:
         session = await self.store.claim(
             self.owner,
             rules=self.kit.rules,
             now=self.kit.clock.now(),
             cli_session_id=lambda: str(uuid.uuid4()),
             log_path=self.log_path,
+            chain=chain,
         )
         assert session is not None
         return session
@@ -133,8 +135,8 @@ class Estate:
     async def run(self, *steps: Mapping[str, object], control: Control | None = None) -> Ending:
         """Queue, claim and run one session of the stand-in; its end is not written yet."""
         self.script(*steps)
-        await self.queue()
-        session = await self.claim()
+        queued = await self.queue()
+        session = await self.claim(queued.id)
         return await SessionRunner(kit=self.kit).run(session, control or Control())
 
     async def finished(self, *steps: Mapping[str, object]) -> dict[str, object]:
@@ -142,6 +144,11 @@ class Estate:
         ending = await self.run(*steps)
         await self.store.finish(ending, rules=self.kit.rules)
         return self.row(ending.session_id)
+
+    async def release_holds(self) -> None:
+        """Let sessions start although an earlier one of the test was refused by the model API."""
+        for kind in HoldKind:
+            await self.store.release(kind, now=self.kit.clock.now())
 
     def with_kit(self, **changes: object) -> None:
         self.kit = replace(self.kit, **changes)  # type: ignore[arg-type]  # a test names its fields

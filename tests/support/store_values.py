@@ -182,8 +182,15 @@ async def recorded(
     )
 
 
-async def one_session(store: Store, said: Report | None, *, at: datetime = NOW, **changes: object) -> Ending:
+async def one_session(
+    store: Store,
+    said: Report | None,
+    *,
+    at: datetime = NOW,
+    trigger: Trigger = Trigger.MANUAL,
+    **changes: object,
+) -> Ending:
     """Run one session from its queueing to its end."""
-    end = ending(await started(store, at=at), said, **changes)
+    end = ending(await started(store, wanted(trigger=trigger), at=at), said, **changes)
     await store.finish(end, rules=RULES)
     return end

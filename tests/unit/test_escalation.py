@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,6 +15,7 @@ from claudeops.domain.model import (
     Decision,
     DecisionReason,
     Escalation,
+    FailureKind,
     Handover,
     Level,
     NewSession,
@@ -66,6 +68,57 @@ def asking(*, needed: bool = True, **changes: object) -> Report:
     return replace(said, escalation=replace(said.escalation, needed=needed, **changes))  # type: ignore[arg-type]
 
 
+AGAIN = NewSession(
+    tier=1, trigger=Trigger.RETRY, model="haiku", parent_session_id=7, not_before=NOW + timedelta(seconds=5)
+)
+
+
+def test_a_failed_look_is_tried_once_more_with_what_it_was_asked_and_a_failed_retry_is_not() -> None:
+    end = ending(running(), None, outcome=Outcome.NO_RESULT)
+    asked = running(prompt_text="look at web", harness="codex", model="mini")
+
+    first = escalation.decide(session=asked, ending=end, rules=rules(), ledger=(), now=NOW)
+    second = escalation.decide(session=running(trigger=Trigger.RETRY), ending=end, rules=rules(), ledger=(), now=NOW)
+
+    assert first.next == replace(AGAIN, prompt_text="look at web", harness="codex", model="mini")
+    assert second.next is None
+    levels = [decision.events[0].level for decision in (first, second)]
+    assert levels == [Level.WARNING, Level.CRITICAL]
+    # Another condition: else the second would count the first one's warning up.
+    assert first.events[0].fingerprint != second.events[0].fingerprint
+
+
+@pytest.mark.parametrize("tier", [2, 3])
+@pytest.mark.parametrize("outcome", Outcome)
+def test_a_tier_that_can_change_things_is_never_repeated(outcome: Outcome, tier: int) -> None:
+    assert decided(None, outcome=outcome, tier=tier).next is None
+
+
+@pytest.mark.parametrize(
+    "outcome",
+    [
+        Outcome.MAX_TURNS,
+        Outcome.MAX_TOKENS,
+        Outcome.BUDGET_EXCEEDED,
+        Outcome.CANCELLED,
+        Outcome.BLOCKED,
+        Outcome.UNGATED_CALL,
+        Outcome.LOST,
+    ],
+)
+def test_what_would_fail_the_same_way_again_is_not_tried_again(outcome: Outcome) -> None:
+    assert decided(None, outcome=outcome).next is None
+
+
+@pytest.mark.parametrize("kind", [FailureKind.AUTH, FailureKind.BILLING])
+def test_the_breakers_event_is_the_only_critical_one(kind: FailureKind) -> None:
+    for tier, trigger in ((1, Trigger.RETRY), (3, Trigger.ESCALATION)):
+        session = running(tier, trigger=trigger)
+        end = ending(session, None, outcome=Outcome.ERROR, failure_kind=kind)
+        decision = escalation.decide(session=session, ending=end, rules=rules(), ledger=(), now=NOW)
+        assert [event.level for event in decision.events] == [Level.WARNING]
+
+
 # --- decide: no report ------------------------------------------------------------------------------------
 
 
@@ -75,8 +128,10 @@ def test_session_without_a_report_is_never_healthy(outcome: Outcome, tier: int) 
     decision = decided(None, outcome=outcome, tier=tier)
 
     expected = DecisionReason.NO_REPORT if outcome is Outcome.SUCCESS else DecisionReason.SESSION_FAILED
-    assert (decision.reason, decision.next) == (expected, None)
-    assert [event.level for event in decision.events] == [Level.CRITICAL]
+    assert decision.reason is expected
+    retried = decision.next is not None
+    assert not retried or decision.next == replace(AGAIN, model="haiku")
+    assert [event.level for event in decision.events] == [Level.WARNING if retried else Level.CRITICAL]
 
 
 @pytest.mark.parametrize("outcome", [outcome for outcome in Outcome if outcome is not Outcome.SUCCESS])
@@ -284,7 +339,11 @@ def test_any_report_gives_a_decision_with_bounded_events(
 
         quiet = decision.reason in {DecisionReason.HEALTHY, DecisionReason.ESCALATED}
         assert len(decision.events) == (0 if quiet else 1)
-        assert (decision.next is not None) == (decision.reason is DecisionReason.ESCALATED)
+        follower = None if decision.next is None else decision.next.trigger
+        if decision.reason is DecisionReason.ESCALATED:
+            assert follower is Trigger.ESCALATION
+        else:
+            assert follower is None or (follower is Trigger.RETRY and tier == 1)
         for event in decision.events:
             assert len(event.fingerprint) < 100
             assert len(event.message) < 10_000

@@ -19,7 +19,7 @@ from claudeops.cli.exit_codes import Exit, exit_for
 from claudeops.cli.signals import listen
 from claudeops.cli.start import start
 from claudeops.cli.telling import BesideProgress, telling
-from claudeops.domain.model import DecisionReason, Outcome, Suppressed, Trigger
+from claudeops.domain.model import DecisionReason, Outcome, Status, Suppressed, Trigger
 from claudeops.engine.shutdown import Shutdown
 from claudeops.errors import AlreadyRunningError, ClaudeopsError
 
@@ -94,6 +94,8 @@ async def _in_foreground(
 def _exit(result: Sequence[Session] | Suppressed) -> Exit:
     if isinstance(result, Suppressed):
         return Exit.TRY_LATER if result.reason is DecisionReason.PAUSED else Exit.UNRESOLVED
+    if result[-1].status is Status.QUEUED:  # a hold keeps it there
+        return Exit.TRY_LATER
     return Exit.OK if result[-1].decision_reason is DecisionReason.HEALTHY else Exit.UNRESOLVED
 
 

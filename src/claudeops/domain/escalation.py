@@ -11,9 +11,11 @@ What is settled here:
   gives the reason.
 - *Healthy* needs evidence: a call that ran, a service that was checked, and nobody reported down or
   unreachable. A report that calls a service down and asks for nobody contradicts itself.
+- A failed session of the lowest tier is tried once more, unless it would fail the same way again (a limit of
+  its own, our own stop). A tier that can change things is never repeated.
 - Weights: ``max_tier``, ``no_report``, ``session_failed`` and ``cooldown`` are critical, because something
-  is or may be wrong and nobody looks at it any more; ``dry_run`` and ``no_evidence`` are warnings. No retry
-  is queued here, so a failed session is critical at once.
+  is or may be wrong and nobody looks at it any more; ``dry_run`` and ``no_evidence`` are warnings. So is a
+  failure that is tried once more, and one over which the breaker opens, whose own event is the critical one.
 - A chain at its end whose service is still unwell after its cooldown refused an action ends as ``cooldown``.
 - A fingerprint is made of reason, tier and services, never of free text, so that the same condition counts
   up however the model words it.
@@ -23,15 +25,17 @@ What is settled here:
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 
 from claudeops.domain.model import (
+    LOWEST_TIER,
     Action,
     Decision,
     DecisionReason,
+    FailureKind,
     Handover,
     Level,
     NewEvent,
@@ -42,6 +46,8 @@ from claudeops.domain.model import (
     TierChoice,
     Trigger,
 )
+from claudeops.domain.retry import retry_of
+from claudeops.domain.wording import distinct, key, named, one_line, same
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -50,18 +56,14 @@ if TYPE_CHECKING:
     from claudeops.domain.model import ActionLimit, Ending, EscalationRules, PastAction, Report, Session
 
 NO_REASON_GIVEN: Final = "the report asks for the next tier and gives no reason"
-LOWEST_TIER: Final = 1
-"""Tiers above this one are what dry run and cooldown hold back; looking is always allowed."""
-
 _LEVELS: Final = {
     DecisionReason.MAX_TIER: Level.CRITICAL,
     DecisionReason.NO_REPORT: Level.CRITICAL,
     DecisionReason.SESSION_FAILED: Level.CRITICAL,
     DecisionReason.COOLDOWN: Level.CRITICAL,
 }
+_BREAKING: Final = frozenset({FailureKind.AUTH, FailureKind.BILLING})
 _BROKEN: Final = frozenset({ServiceStatus.DOWN, ServiceStatus.UNREACHABLE})
-_REASON_LENGTH: Final = 500  # characters of the model's reason that an event repeats
-_NAMES_SHOWN: Final = 10  # services that a sentence names before it counts
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -99,7 +101,7 @@ def over_limit(
     counted = sorted(
         past.at
         for past in ledger
-        if past.kind == action.kind and _same(past.service, action.service) and past.at > now - window
+        if past.kind == action.kind and same(past.service, action.service) and past.at > now - window
     )
     if len(counted) < limit.count:
         return None
@@ -161,7 +163,7 @@ def _held(
     if rules.dry_run:
         return _Held(reason=DecisionReason.DRY_RUN, clause="dry run is switched on")
     if _used_up(services, _kinds_from(tier, rules), rules=rules, ledger=ledger, now=now):
-        clause = f"every action that is granted for {_named(services)} is used up until its cooldown ends"
+        clause = f"every action that is granted for {named(services)} is used up until its cooldown ends"
         return _Held(reason=DecisionReason.COOLDOWN, clause=clause)
     return None
 
@@ -190,25 +192,30 @@ def decide(
     """
     report = ending.extraction.report
     if report is None:
-        return _without_report(session, ending)
+        return _without_report(session, ending, now)
     if report.escalation.needed:
         return _further(session, report, rules=rules, ledger=ledger, now=now, held_services=held_services)
     if ending.outcome is not Outcome.SUCCESS:
-        return _failed(session, ending)
+        return _failed(session, ending, now)
     return _held_back(session, report, held_services) or _stood_down(session, report, ending)
 
 
-def _without_report(session: Session, ending: Ending) -> Decision:
+def _without_report(session: Session, ending: Ending, now: datetime) -> Decision:
     if ending.outcome is not Outcome.SUCCESS:
-        return _failed(session, ending)
+        return _failed(session, ending, now)
     message = f"the tier {session.tier} session ended without a report, so nothing is known about the services."
     return _stop(DecisionReason.NO_REPORT, message, tier=session.tier)
 
 
-def _failed(session: Session, ending: Ending) -> Decision:
-    detail = f": {_one_line(ending.error)}" if ending.error else ""
+def _failed(session: Session, ending: Ending, now: datetime) -> Decision:
+    detail = f": {one_line(ending.error)}" if ending.error else ""
     message = f"the tier {session.tier} session failed ({ending.outcome.value}){detail}"
-    return _stop(DecisionReason.SESSION_FAILED, message, tier=session.tier)
+    again = retry_of(session, ending, now)
+    if again is None and ending.failure_kind not in _BREAKING:
+        return _stop(DecisionReason.SESSION_FAILED, message, tier=session.tier)
+    told = f"{message}; it is tried once more" if again else message
+    event = _event(DecisionReason.SESSION_FAILED, told, tier=session.tier, services=(), kind="warned")
+    return Decision(reason=DecisionReason.SESSION_FAILED, next=again, events=(replace(event, level=Level.WARNING),))
 
 
 def _further(
@@ -221,7 +228,7 @@ def _further(
     held_services: Sequence[str],
 ) -> Decision:
     """Hand over to the next tier, or say which limit forbids it."""
-    reason = _one_line(report.escalation.reason) or NO_REASON_GIVEN
+    reason = one_line(report.escalation.reason) or NO_REASON_GIVEN
     services = affected_services(report)
     following = _following(session.tier, rules)
     if following is None:
@@ -241,12 +248,12 @@ def _further(
 
 def _held_back(session: Session, report: Report, held_services: Sequence[str]) -> Decision | None:
     """Say that a service is still unwell whose cooldown refused what might have helped; ``None``: there is none."""
-    held = {_key(service) for service in held_services}
-    left = tuple(service for service in affected_services(report) if _key(service) in held)
+    held = {key(service) for service in held_services}
+    left = tuple(service for service in affected_services(report) if key(service) in held)
     if not left:
         return None
-    reason = f": {_one_line(report.escalation.reason)}" if report.escalation.reason else "."
-    message = f"{_named(left)} is still unwell, and an action was refused because of its cooldown{reason}"
+    reason = f": {one_line(report.escalation.reason)}" if report.escalation.reason else "."
+    message = f"{named(left)} is still unwell, and an action was refused because of its cooldown{reason}"
     return _stop(DecisionReason.COOLDOWN, message, tier=session.tier, services=left)
 
 
@@ -282,7 +289,7 @@ def _stood_down(session: Session, report: Report, ending: Ending) -> Decision:
     if not report.services_checked:
         lacks.append("no service was checked")
     if broken:
-        lacks.append(f"{_named(broken)} is reported down or unreachable and yet nobody is asked for")
+        lacks.append(f"{named(broken)} is reported down or unreachable and yet nobody is asked for")
     if not lacks:
         return Decision(reason=DecisionReason.HEALTHY)
     message = f"the tier {session.tier} report is no proof of health: {'; '.join(lacks)}."
@@ -298,17 +305,17 @@ def affected_services(report: Report) -> tuple[str, ...]:
     A failed check that names a service of the report counts for that service; any other text stands for
     itself, as a service that the report did not list.
     """
-    named = {_key(check.service): check.service for check in report.services_checked}
+    named = {key(check.service): check.service for check in report.services_checked}
     affected = [check.service for check in report.services_checked if check.status is not ServiceStatus.HEALTHY]
     for failed in report.escalation.failed_checks:
-        words = {_key(failed), _key(failed.partition(":")[0]), *re.split(r"[\s:,;()]+", _key(failed))}
+        words = {key(failed), key(failed.partition(":")[0]), *re.split(r"[\s:,;()]+", key(failed))}
         affected += [named[word] for word in sorted(words) if word in named] or [failed.strip()]
-    return _distinct(affected)
+    return distinct(affected)
 
 
 def handover_services(handover: Handover) -> tuple[str, ...]:
     """Return the services that a handover is about."""
-    return _distinct(check.service for check in handover.service_status if check.status is not ServiceStatus.HEALTHY)
+    return distinct(check.service for check in handover.service_status if check.status is not ServiceStatus.HEALTHY)
 
 
 def _stop(reason: DecisionReason, message: str, *, tier: int, services: Sequence[str] = ()) -> Decision:
@@ -321,30 +328,5 @@ def _event(reason: DecisionReason, message: str, *, tier: int, services: Sequenc
         level=_LEVELS.get(reason, Level.WARNING),
         message=message,
         service=services[0] if len(services) == 1 else None,
-        fingerprint=fingerprint(reason.value, kind, tier, *sorted(map(_key, services))),
+        fingerprint=fingerprint(reason.value, kind, tier, *sorted(map(key, services))),
     )
-
-
-def _distinct(names: Iterable[str]) -> tuple[str, ...]:
-    """Return the names in order, each once, whatever its case."""
-    return tuple({_key(name): name for name in names if name.strip()}.values())
-
-
-def _key(name: str) -> str:
-    return name.strip().casefold()
-
-
-def _same(one: str, other: str) -> bool:
-    return _key(one) == _key(other)
-
-
-def _named(services: Sequence[str]) -> str:
-    shown = ", ".join(_one_line(service) for service in services[:_NAMES_SHOWN])
-    left = len(services) - _NAMES_SHOWN
-    return f"{shown} and {left} more" if left > 0 else shown
-
-
-def _one_line(text: str | None) -> str:
-    """Return a text as one line of bounded length, for use inside a sentence."""
-    line = " ".join((text or "").split())
-    return line if len(line) <= _REASON_LENGTH else line[:_REASON_LENGTH] + " ..."

@@ -13,15 +13,15 @@ Who may start under which hold:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 from claudeops.domain.model import Level, NewEvent
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from datetime import datetime
+    from collections.abc import Iterable, Mapping, Sequence
 
 
 class HoldKind(StrEnum):
@@ -41,6 +41,9 @@ class Admission(StrEnum):
     CLOSED = "closed"  # nothing
 
 
+PROBE_LEASE: Final = timedelta(hours=2)
+"""How long the others wait for a probe of which nothing is heard; its own clocks end it long before."""
+
 PROBED: Final = frozenset({HoldKind.BREAKER, HoldKind.PARKED})
 """Holds that only a served session ends: time alone does not make a refused key a good one."""
 
@@ -54,7 +57,7 @@ class Hold:
     since: datetime  # UTC
     until: datetime | None = None  # UTC; over then, or (parked, breaker) one probe may go; None: until released
     by: str | None = None  # the operator who asked for it
-    failures: int = 1  # refusals in a row: each doubles the wait for the next probe
+    failures: int = 0  # sessions in a row that ended refused: each doubles the wait for the next probe
     probe: int | None = None  # the session that is trying at the moment
 
 
@@ -71,9 +74,19 @@ def admission(holds: Iterable[Hold], now: datetime) -> Admission:
     return Admission.PROBE if all(_may_probe(hold, now) for hold in standing) else Admission.CLOSED
 
 
+def probing(hold: Hold, session_id: int, now: datetime) -> Hold:
+    """Return a hold while a session tries for all: nobody else starts until it is known what became of it."""
+    return replace(hold, probe=session_id, until=now + PROBE_LEASE)
+
+
+def when_probing(standing: Sequence[Hold], session_id: int, now: datetime) -> Mapping[HoldKind, Hold]:
+    """Return what the start of a probe changes."""
+    return {hold.kind: probing(hold, session_id, now) for hold in standing if hold.kind in PROBED}
+
+
 def _may_probe(hold: Hold, now: datetime) -> bool:
     """Tell whether a probe may go; a hold from the future means that the clock was set back since."""
-    if hold.kind not in PROBED or hold.probe is not None:
+    if hold.kind not in PROBED:
         return False
     return hold.since > now or (hold.until is not None and hold.until <= now)
 

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 STRUCTURED_OUTPUT_TOOL: Final = "StructuredOutput"
 """The tool through which the CLI delivers the report (``--json-schema``)."""
 
+LOWEST_TIER: Final = 1
+"""Tiers above this one are what dry run and cooldown hold back, and are never repeated; looking is always allowed."""
+
 
 class Trigger(StrEnum):
     """Why a session exists."""
@@ -387,6 +390,7 @@ class Ending:
     error_category: ErrorCategory | None = None
     failure_kind: FailureKind | None = None
     error: str | None = None
+    limit_resets_at: datetime | None = None  # UTC; when the model API's limit is over, as the stream said it
     cli_session_id: str | None = None  # as the stream said it
     api_key_source: str | None = None
     num_turns: int | None = None
@@ -439,7 +443,7 @@ class EscalationRules:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Decision:
-    """What follows from a session's end. ``next`` is set exactly when ``reason`` is ``escalated``."""
+    """What follows from a session's end. ``next`` is the next tier's session, or (``session_failed``) a retry."""
 
     reason: DecisionReason
     next: NewSession | None = None

@@ -29,6 +29,7 @@ from claudeops.domain.stream import (
 from claudeops.engine import process
 from claudeops.engine.cli_warnings import CliWarnings
 from claudeops.engine.intake import CHUNK_BYTES, Intake, Taken
+from claudeops.engine.limits import SessionLimits
 from claudeops.errors import DatabaseUnavailableError, StaleAttemptError
 from claudeops.harness.protocol import GateCancelled, GateRequest, InitMismatch
 from claudeops.logs import LogEvent
@@ -77,12 +78,14 @@ class Conversation:
     stderr_tail: str = ""
     _reader: Reader = field(init=False)
     _warnings: CliWarnings = field(init=False)
+    _limits: SessionLimits = field(init=False)
     _repaired: bool = False
     _stderr_ended: anyio.Event = field(default_factory=anyio.Event)
 
     def __post_init__(self) -> None:
         self._reader = self.harness.reader()
         self._warnings = CliWarnings(self.harness.name)
+        self._limits = SessionLimits(self.kit.limits, self.gate.session.id)
 
     async def run(self) -> int | None:
         """Talk until the child has gone; return its exit status (negative: a signal).
@@ -148,6 +151,7 @@ class Conversation:
             await self._after_result(taken.arrived_at)
 
     def _note(self, fact: StreamEvent, now: datetime) -> None:
+        self._limits.heed(fact)
         match fact:
             case SessionStarted():
                 self.log.info(LogEvent.SESSION_INITIALISED, api_key_source=fact.api_key_source, model=fact.model)

@@ -77,6 +77,7 @@ def conclude(session: Session, gathered: Gathered, kit: Kit, started: float) -> 
         error_category=judgement.category,
         failure_kind=judgement.failure_kind,
         error=judgement.error,
+        limit_resets_at=transcript.rate_limit_resets_at,
         cli_session_id=transcript.session_id,
         api_key_source=transcript.api_key_source,
         num_turns=transcript.num_turns,

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from claudeops.domain.report.extraction import ReportSchema
     from claudeops.engine.control import Timeouts
     from claudeops.engine.hub import Hub
+    from claudeops.engine.limits import Limits
     from claudeops.engine.ports import Clock, Store
     from claudeops.engine.workspace import Workspace
     from claudeops.harness.protocol import CredentialKind, Harness
@@ -79,4 +80,5 @@ class Kit:
     mcp_config: Path | None = None
     allow_ungated: tuple[str, ...] = ()  # harnesses without a gate that may run all the same
     cli_refusal: Callable[[Path], Awaitable[str | None]] = any_cli  # why a CLI with a gate may not be used
+    limits: Limits | None = None  # told what the model API refuses
     background_tasks_off: bool = False  # the operator says that no CLI leaves tasks in the background

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         ToolCall,
         Verdict,
     )
+    from claudeops.domain.refusals import Refusal
 
 
 class Clock(Protocol):
@@ -99,6 +100,12 @@ class Store(Protocol):
     async def holds(self, now: datetime) -> Sequence[Hold]:
         """Return the holds that are not over by ``now``, the longest standing first."""
 
+    async def refused(self, refusal: Refusal, *, now: datetime) -> None:
+        """Write what follows from a refusal of the model API: a hold begins, or lasts longer (``domain.refusals``)."""
+
+    async def answered(self, session_id: int, *, now: datetime) -> Sequence[HoldKind]:
+        """Release the holds whose probe a session is, because the model API has answered it; return their kinds."""
+
     async def record_call(
         self,
         session: Session,
@@ -145,7 +152,8 @@ class Store(Protocol):
         """End a session and write everything that follows from it, in one transaction.
 
         Session row, events, memories merged, service checks, tool ends, calls that the CLI refused, ledger settled,
-        spend booked, open questions to people expired, decision, and the next tier's queued session.
+        spend booked, open questions to people expired, decision, and the next tier's queued session, or the
+        retry's; and what the end means for holds.
         """
 
     async def amend(self, ending: Ending) -> Amended | Refused:

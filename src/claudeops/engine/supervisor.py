@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import anyio
 
-from claudeops.domain.model import Ending, Extraction, ExtractionMethod, Finished, Outcome
+from claudeops.domain.model import Ending, Extraction, ExtractionMethod, Finished, Outcome, Trigger
 from claudeops.domain.outcome import StopCause
 from claudeops.engine.broadcast import session_began, session_ended
 from claudeops.engine.control import Control
@@ -199,8 +199,9 @@ def _tell(ending: Ending, finished: Finished, log: Logger) -> None:
     )
     log.info(LogEvent.DECISION_MADE, reason=finished.decision.reason.value)
     if finished.decision.next is not None:
+        escalated = finished.decision.next.trigger is Trigger.ESCALATION
         log.info(
-            LogEvent.ESCALATION_QUEUED,
+            LogEvent.ESCALATION_QUEUED if escalated else LogEvent.RETRY_QUEUED,
             next_session_id=finished.next_session_id,
             next_tier=finished.decision.next.tier,
         )

@@ -8,8 +8,9 @@ from sqlalchemy import and_, insert, update
 
 from claudeops.domain import memory
 from claudeops.domain.model import CheckSource, Finished, Status, VerdictKind
+from claudeops.domain.refusals import when_ended
 from claudeops.errors import StaleAttemptError
-from claudeops.store import approvals, queries
+from claudeops.store import approvals, holds, queries
 from claudeops.store.calls import add_refusals, audit_marks, seal_results
 from claudeops.store.consequences import Facts, conclude, healthy_services, reported_memories
 from claudeops.store.events import raise_event, resolve_events
@@ -58,6 +59,7 @@ def finish(connection: Connection, ending: Ending, *, rules: EscalationRules) ->
     for event in outcome.events:
         raise_event(connection, event, session_id=session.id, at=at)
     resolve_events(connection, session, well=outcome.well, all_well=outcome.all_well, at=at)
+    holds.apply(connection, when_ended(holds.standing(connection, at), ending, at), now=at)
     following = outcome.decision.next
     queued = None if following is None else add_session(connection, following, now=at)
     head, results = audit_marks(connection, session.id)

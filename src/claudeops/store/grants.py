@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from claudeops.domain import escalation
-from claudeops.domain.model import Action, Level, NewEvent, PastAction, ServiceStatus, Verdict, VerdictKind
+from claudeops.domain.model import LOWEST_TIER, Action, Level, NewEvent, PastAction, ServiceStatus, Verdict, VerdictKind
 from claudeops.store.types import clip
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def grant(
     if verdict.kind is VerdictKind.DENY:
         return Grant(verdict=replace(verdict, actions=()))
     actions = tuple(Action(kind=clip(action.kind), service=clip(action.service)) for action in verdict.actions)
-    if session.tier > escalation.LOWEST_TIER:
+    if session.tier > LOWEST_TIER:
         unfounded = next((action for action in actions if not found(action.service, findings)), None)
         if unfounded is not None:
             return Grant(verdict=Verdict(kind=VerdictKind.DENY, reason=_not_found(unfounded, findings)))

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import datetime  # noqa: TC003 - msgspec reads the annotation
 from typing import TYPE_CHECKING, Final
 
 import msgspec
-from sqlalchemy import delete, insert, select, update
+from sqlalchemy import delete, insert, select
 
 from claudeops.domain.holds import Hold, HoldKind, event_name, has_lapsed, opened
+from claudeops.domain.refusals import when_answered, when_refused
 from claudeops.store.events import raise_event, resolve_event
 from claudeops.store.tables import flags
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
+    from claudeops.domain.refusals import Changes, Refusal
     from claudeops.store.rows import TableRow
 
 _KINDS: Final = tuple(kind.value for kind in HoldKind)
@@ -88,11 +89,25 @@ def release(connection: Connection, kind: HoldKind, *, now: datetime) -> bool:
     return released
 
 
-def begin_probe(connection: Connection, session_id: int, *, now: datetime) -> None:
-    """Note that a session tries for all: until it is known what became of it, nobody else starts."""
-    for hold in standing(connection, now):
-        values = hold_values(replace(hold, probe=session_id), now=now)
-        connection.execute(update(flags).where(flags.c.name == hold.kind.value).values(values))
+def apply(connection: Connection, changes: Changes, *, now: datetime) -> None:
+    """Write what the domain says about holds."""
+    for kind, hold in changes.items():
+        if hold is None:
+            release(connection, kind, now=now)
+        else:
+            set_hold(connection, hold, now=now)
+
+
+def refused(connection: Connection, refusal: Refusal, now: datetime) -> None:
+    """Write what follows from a refusal of the model API."""
+    apply(connection, when_refused(standing(connection, now), refusal, now), now=now)
+
+
+def answered(connection: Connection, session_id: int, now: datetime) -> tuple[HoldKind, ...]:
+    """Release what a session was the probe of; return the kinds."""
+    changes = when_answered(standing(connection, now), session_id)
+    apply(connection, changes, now=now)
+    return tuple(changes)
 
 
 def clear_lapsed(connection: Connection, now: datetime) -> None:

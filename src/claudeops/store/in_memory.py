@@ -14,6 +14,7 @@ import anyio.lowlevel
 
 from claudeops.domain import memory
 from claudeops.domain.model import Finished, Owner, Status, VerdictKind
+from claudeops.domain.refusals import when_answered, when_ended, when_refused, when_started
 from claudeops.errors import StaleAttemptError, StoreError
 from claudeops.store import in_memory_calls
 from claudeops.store import in_memory_holds as holds
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
         ToolCall,
         Verdict,
     )
+    from claudeops.domain.refusals import Refusal
 
 
 def _wall_clock() -> datetime:
@@ -124,6 +126,18 @@ class InMemoryStore(InMemoryApprovals):
         async with self._transaction():
             return holds.standing(self.tables, now)
 
+    async def refused(self, refusal: Refusal, *, now: datetime) -> None:
+        """Write what follows from a refusal of the model API."""
+        async with self._transaction():
+            holds.apply(self.tables, when_refused(holds.standing(self.tables, now), refusal, now), now=now)
+
+    async def answered(self, session_id: int, *, now: datetime) -> Sequence[HoldKind]:
+        """Release what a session was the probe of."""
+        async with self._transaction():
+            changes = when_answered(holds.standing(self.tables, now), session_id)
+            holds.apply(self.tables, changes, now=now)
+            return tuple(changes)
+
     async def record_call(
         self,
         session: Session,
@@ -173,6 +187,8 @@ class InMemoryStore(InMemoryApprovals):
             in_memory_calls.add_refusals(self.tables, row, ending.refusals)
             in_memory_calls.seal_results(self.tables, row.id)
             close_of_session(self.tables, session.id, ending.ended_at)
+            at = ending.ended_at
+            holds.apply(self.tables, when_ended(holds.standing(self.tables, at), ending, at), now=at)
             following = None if decision.next is None else add_session(self.tables, decision.next, ending.ended_at)
             return Finished(
                 decision=decision,
@@ -201,6 +217,7 @@ class InMemoryStore(InMemoryApprovals):
             registered = {"owner": owner.name, "pid": owner.pid, "boot_id": owner.boot_id, "heartbeat": now}
             self.tables.insert("instances", {**registered, "process_started_at": owner.process_started_at})
             deny_all(self.tables, now)
+            holds.apply(self.tables, when_started(holds.standing(self.tables, now), now), now=now)
             running = queueing.in_status(self.tables, Status.RUNNING)
             orphans = [row for row in running if row.owner not in living | {owner.name}]
             return tuple(queueing.lose(self.tables, row, now) for row in orphans)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from claudeops.domain.holds import event_name, has_lapsed, opened
@@ -13,6 +12,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from claudeops.domain.holds import Hold, HoldKind
+    from claudeops.domain.refusals import Changes
     from claudeops.store.in_memory_tables import PlainTables
 
 
@@ -41,13 +41,13 @@ def release(tables: PlainTables, kind: HoldKind, *, now: datetime) -> bool:
     return bool(stood)
 
 
-def begin_probe(tables: PlainTables, session_id: int, *, now: datetime) -> None:
-    """Note that a session tries for all."""
-    for hold in standing(tables, now):
-        values = hold_values(replace(hold, probe=session_id), now=now)
-        for row in tables.rows("flags", is_hold):
-            if row.name == hold.kind.value:
-                tables.update("flags", row, values)
+def apply(tables: PlainTables, changes: Changes, *, now: datetime) -> None:
+    """Write what the domain says about holds."""
+    for kind, hold in changes.items():
+        if hold is None:
+            release(tables, kind, now=now)
+        else:
+            set_hold(tables, hold, now=now)
 
 
 def clear_lapsed(tables: PlainTables, now: datetime) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from claudeops.domain import escalation
-from claudeops.domain.holds import Admission, admission
+from claudeops.domain.holds import Admission, admission, when_probing
 from claudeops.domain.model import Session, SkipReason, Status, Suppressed
+from claudeops.domain.refusals import when_lost
 from claudeops.store import in_memory_holds
 from claudeops.store.consequences import NO_RESULT_SEEN, lost_event
 from claudeops.store.in_memory_calls import seal_results
@@ -65,7 +66,8 @@ def claim(
 ) -> Session | None:
     """Take the oldest session that is due; those that the rules forbid by now are ended on the way."""
     in_memory_holds.clear_lapsed(tables, now)
-    admitted = admission(in_memory_holds.standing(tables, now), now)
+    standing = in_memory_holds.standing(tables, now)
+    admitted = admission(standing, now)
     if admitted is Admission.CLOSED:
         return None
     if admitted is Admission.PROBE:
@@ -79,7 +81,7 @@ def claim(
             taken = claimed_values(found, owner, now=now, cli_session_id=cli_session_id(), log_path=log_path(found.id))
             tables.update("sessions", row, taken)
             if admitted is Admission.PROBE:
-                in_memory_holds.begin_probe(tables, found.id, now=now)
+                in_memory_holds.apply(tables, when_probing(standing, found.id, now), now=now)
             return to_session(row)
         tables.update("sessions", row, blocked_values(suppressed, now=now))
         event = escalation.suppression_event(suppressed, tier=found.tier, services=services)
@@ -101,6 +103,8 @@ def lose(tables: PlainTables, row: SimpleNamespace, now: datetime) -> Session:
             tables.update("cooldown_actions", action, {"success": False, "error": NO_RESULT_SEEN})
     raise_event(tables, event, session_id=row.id, at=now)
     seal_results(tables, row.id)
+    changes = when_lost(in_memory_holds.standing(tables, now), row.id, now)
+    in_memory_holds.apply(tables, changes, now=now)
     return to_session(row)
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy import delete, func, insert, select, update
 
 from claudeops.domain import escalation
-from claudeops.domain.holds import Admission, admission
+from claudeops.domain.holds import Admission, admission, when_probing
 from claudeops.domain.model import (
     NewSession,
     Owner,
@@ -17,6 +17,7 @@ from claudeops.domain.model import (
     Suppressed,
     Trigger,
 )
+from claudeops.domain.refusals import when_lost, when_started
 from claudeops.errors import StaleAttemptError, StoreError
 from claudeops.store import approvals, holds, queries
 from claudeops.store.calls import seal_results
@@ -109,7 +110,8 @@ def claim(
 ) -> Session | None:
     """Take the oldest session that is due; those that the rules forbid by now are ended on the way."""
     holds.clear_lapsed(connection, now)
-    admitted = admission(holds.standing(connection, now), now)
+    standing = holds.standing(connection, now)
+    admitted = admission(standing, now)
     if admitted is Admission.CLOSED:
         return None
     probing = admitted is Admission.PROBE
@@ -133,7 +135,7 @@ def claim(
         taken = claimed_values(found, owner, now=now, cli_session_id=cli_session_id(), log_path=log_path(found.id))
         if _change(connection, found, taken):
             if probing:
-                holds.begin_probe(connection, found.id, now=now)
+                holds.apply(connection, when_probing(standing, found.id, now), now=now)
             _beat(connection, owner, now)
             return _existing(connection, found.id)
     return None
@@ -188,6 +190,7 @@ def reconcile(
         )
     )
     approvals.deny_all(connection, at=now)
+    holds.apply(connection, when_started(holds.standing(connection, now), now), now=now)
     running = select(sessions).where(sessions.c.status == Status.RUNNING.value).order_by(sessions.c.id)
     orphans = [to_session(row) for row in connection.execute(running) if row.owner not in living]
     return tuple(_lose(connection, orphan, now=now) for orphan in orphans)
@@ -230,6 +233,7 @@ def _lose(connection: Connection, orphan: Session, *, now: datetime) -> Session:
     )
     raise_event(connection, event, session_id=orphan.id, at=now)
     seal_results(connection, orphan.id)
+    holds.apply(connection, when_lost(holds.standing(connection, now), orphan.id, now), now=now)
     return _existing(connection, orphan.id)
 
 

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
         ToolCall,
         Verdict,
     )
+    from claudeops.domain.refusals import Refusal
     from claudeops.store.verify import Logged, Verified
 
 T = TypeVar("T")
@@ -162,6 +163,16 @@ class SqlStore:
     async def holds(self, now: datetime) -> Sequence[Hold]:
         """Return the holds that stand."""
         return await self._read(partial(holds.standing, now=now))
+
+    async def refused(self, refusal: Refusal, *, now: datetime) -> None:
+        """Write what follows from a refusal of the model API."""
+        await self._write(partial(holds.refused, refusal=refusal, now=now))
+
+    async def answered(self, session_id: int, *, now: datetime) -> Sequence[HoldKind]:
+        """Release what a session was the probe of; mostly there is nothing, so that is looked for first."""
+        if not any(hold.probe == session_id for hold in await self.holds(now)):
+            return ()
+        return await self._write(partial(holds.answered, session_id=session_id, now=now))
 
     async def record_call(
         self,

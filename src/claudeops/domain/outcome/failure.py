@@ -99,10 +99,15 @@ def kind_of(transcript: Transcript, error: str | None) -> FailureKind:
     retry = transcript.last_retry
     label = retry.error if retry else transcript.error_label
     status = retry.status if retry else transcript.api_error_status
-    kind = _LABEL_KINDS.get(label or "") or _STATUS_KINDS.get(status or 0)
-    if kind is not None:
+    kind = kind_of_call(label=label, status=status)
+    if kind is not FailureKind.OTHER:
         return kind
     if transcript.rate_limited:
         return FailureKind.RATE_LIMIT
     words = (error or "").lower()
     return next((kind for kind, pattern in _KIND_WORDS if pattern.search(words)), FailureKind.OTHER)
+
+
+def kind_of_call(*, label: str | None, status: int | None) -> FailureKind:
+    """Return what kind of failure one model call was; a label outranks a status."""
+    return _LABEL_KINDS.get(label or "") or _STATUS_KINDS.get(status or 0) or FailureKind.OTHER

@@ -1,0 +1,46 @@
+"""Whether a failed session is tried once more."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final
+
+from claudeops.domain.model import LOWEST_TIER, NewSession, Outcome, Trigger
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from claudeops.domain.model import Ending, Session
+
+RETRY_DELAY: Final = timedelta(seconds=5)
+"""A moment, because what broke the session may be under repair: a binary that is replaced, a disk that is mounted."""
+
+_MAY_PASS: Final = frozenset(
+    {
+        Outcome.ERROR,
+        Outcome.TIMEOUT,
+        Outcome.STARTUP_TIMEOUT,
+        Outcome.STALLED,
+        Outcome.NO_OUTPUT,
+        Outcome.NO_RESULT,
+        Outcome.OUT_OF_MEMORY,
+        Outcome.SPAWN_FAILED,
+    }
+)
+"""Outcomes that another try may not have. A limit of the session's own, or our own stop, it would meet again."""
+
+
+def retry_of(session: Session, ending: Ending, now: datetime) -> NewSession | None:
+    """Return the same session once more; ``None`` where it had its retry, would not profit, or can change things."""
+    if session.tier > LOWEST_TIER or session.trigger is Trigger.RETRY or ending.outcome not in _MAY_PASS:
+        return None
+    return NewSession(
+        tier=session.tier,
+        trigger=Trigger.RETRY,
+        model=session.model,
+        harness=session.harness,
+        prompt_text=session.prompt_text,
+        context=session.context,
+        parent_session_id=session.id,
+        not_before=now + RETRY_DELAY,
+    )

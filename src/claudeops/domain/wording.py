@@ -1,0 +1,39 @@
+"""Names and texts from outside, as sentences and fingerprints use them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+REASON_LENGTH: Final = 500  # characters of a model's reason that a sentence repeats
+NAMES_SHOWN: Final = 10  # services that a sentence names before it counts
+
+
+def distinct(names: Iterable[str]) -> tuple[str, ...]:
+    """Return the names in order, each once, whatever its case."""
+    return tuple({key(name): name for name in names if name.strip()}.values())
+
+
+def key(name: str) -> str:
+    """Return the form in which two spellings of a name are one."""
+    return name.strip().casefold()
+
+
+def same(one: str, other: str) -> bool:
+    """Tell whether two names mean the same."""
+    return key(one) == key(other)
+
+
+def named(services: Sequence[str]) -> str:
+    """Return names for a sentence; many of them are counted."""
+    shown = ", ".join(one_line(service) for service in services[:NAMES_SHOWN])
+    left = len(services) - NAMES_SHOWN
+    return f"{shown} and {left} more" if left > 0 else shown
+
+
+def one_line(text: str | None) -> str:
+    """Return a text as one line of bounded length, for use inside a sentence."""
+    line = " ".join((text or "").split())
+    return line if len(line) <= REASON_LENGTH else line[:REASON_LENGTH] + " ..."

@@ -1,0 +1,124 @@
+"""The door to which it is told that the model API refuses us, or serves us again.
+
+Told from anywhere in the event loop, at once and without waiting; what follows for all sessions is written to the
+database behind it, in the order in which it was told.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+import anyio
+
+from claudeops.domain.model import FailureKind
+from claudeops.domain.outcome.failure import kind_of_call
+from claudeops.domain.refusals import REFUSALS, Refusal
+from claudeops.domain.stream import ApiRetried, RateLimited, ToolStarted
+from claudeops.errors import StoreError
+from claudeops.logs import LogEvent
+
+if TYPE_CHECKING:
+    from claudeops.domain.stream import StreamEvent
+    from claudeops.engine.ports import Clock, Store
+    from claudeops.logs import Logger
+
+_TRIES: Final = 5
+_PAUSE_SECONDS: Final = 2.0  # between tries, when the database is away
+
+
+class Limits:
+    """One per daemon. What is told while nobody runs it is written when somebody does."""
+
+    def __init__(self, *, store: Store, clock: Clock, log: Logger) -> None:
+        self._store = store
+        self._clock = clock
+        self._log = log
+        self._told: deque[Refusal | int] = deque()
+        self._more = anyio.Event()
+
+    def notice(self, refusal: Refusal) -> None:
+        """Tell that the model API refused a call; kinds that hold nobody back are ignored. Raises nothing."""
+        if refusal.kind in REFUSALS:
+            self._tell(refusal)
+
+    def answered(self, session_id: int) -> None:
+        """Tell that the model API has answered a session. Raises nothing."""
+        self._tell(session_id)
+
+    async def run(self) -> None:
+        """Write what is told, until cancelled."""
+        while True:
+            while self._told:
+                await self._write(self._told.popleft())
+            self._more = anyio.Event()
+            await self._more.wait()
+
+    def _tell(self, what: Refusal | int) -> None:
+        self._told.append(what)
+        self._more.set()
+
+    async def _write(self, told: Refusal | int) -> None:
+        for _ in range(_TRIES):
+            try:
+                await (self._refused(told) if isinstance(told, Refusal) else self._answered(told))
+            except StoreError as error:
+                # Not for ever: the end of the session says it again.
+                self._log.error(LogEvent.DATABASE_UNAVAILABLE, while_doing="hold", error=str(error))
+                await anyio.sleep(_PAUSE_SECONDS)
+            else:
+                return
+
+    async def _refused(self, refusal: Refusal) -> None:
+        await self._store.refused(refusal, now=self._clock.now())
+        self._log.warning(
+            LogEvent.MODEL_API_REFUSED,
+            session_id=refusal.session_id,
+            kind=refusal.kind.value,
+            resets_at=None if refusal.resets_at is None else refusal.resets_at.isoformat(),
+            detail=refusal.message,
+        )
+
+    async def _answered(self, session_id: int) -> None:
+        released = await self._store.answered(session_id, now=self._clock.now())
+        if released:
+            self._log.info(LogEvent.HOLD_RELEASED, kinds=[kind.value for kind in released], session_id=session_id)
+
+
+class SessionLimits:
+    """What one session's stream has to tell at that door."""
+
+    def __init__(self, limits: Limits | None, session_id: int) -> None:
+        self._limits = limits
+        self._session_id = session_id
+        self._unanswered = True  # since the start, or since the last refusal
+
+    def heed(self, fact: StreamEvent) -> None:
+        """Pass on what a fact says about the model API. A tool call is an answer; a text may be the CLI's own."""
+        if self._limits is None:
+            return
+        match fact:
+            case ApiRetried():
+                self._unanswered = True
+                kind = kind_of_call(label=fact.error, status=fact.status)
+                trying = kind in {FailureKind.RATE_LIMIT, FailureKind.OVERLOADED}
+                message = " ".join(str(part) for part in (fact.status, fact.error) if part is not None)
+                self._refused(self._limits, Refusal(kind=kind, message=message, trying=trying))
+            case RateLimited(rejected=True):
+                self._unanswered = True
+                refusal = Refusal(
+                    kind=FailureKind.RATE_LIMIT,
+                    message=fact.window or "",
+                    resets_at=fact.resets_at,
+                    trying=True,
+                )
+                self._refused(self._limits, refusal)
+            case ToolStarted() if self._unanswered:
+                self._unanswered = False
+                self._limits.answered(self._session_id)
+            case _:
+                pass
+
+    def _refused(self, limits: Limits, refusal: Refusal) -> None:
+        limits.notice(replace(refusal, session_id=self._session_id))
