@@ -21,6 +21,7 @@ from claudeops.domain.model import Session, SkipReason, Status, Suppressed, Trig
 from claudeops.engine import workspace as workspaces
 from claudeops.engine.hub import Hub
 from claudeops.engine.scheduler import Scheduler
+from claudeops.engine.service_manager import ServiceManager
 from claudeops.engine.session import SessionRunner
 from claudeops.engine.status_file import StatusFile, StatusKeeper
 from claudeops.engine.supervisor import Supervisor
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from claudeops.domain.model import EscalationRules, NewSession, Owner
-    from claudeops.engine.admission import Admission
+    from claudeops.engine.cli_admission import CliAdmission
     from claudeops.engine.kit import Kit
     from claudeops.engine.ports import Clock, Store
     from claudeops.engine.shutdown import Shutdown
@@ -133,7 +134,7 @@ async def open_node(settings: Settings, *, log: Logger, clock: Clock | None = No
             await store.close()
 
 
-async def _admit_clis(settings: Settings, clis: Admission) -> None:
+async def _admit_clis(settings: Settings, clis: CliAdmission) -> None:
     """Raise `ConfigurationError` for a CLI whose gate does not hold, before anything of ours depends on it."""
     for harness, binary in binaries(settings).items():
         if HARNESSES[harness].capabilities.gate and (refusal := await clis.refusal(binary)) is not None:
@@ -181,6 +182,9 @@ async def run_daemon(node: Node, shutdown: Shutdown) -> None:
             LogEvent.SCHEDULE_FIRE_FAILED, schedule=name, due_at=due_at.isoformat(), error=str(error)
         ),
     )
+    manager = ServiceManager(
+        address=node.settings.notify_socket, watchdog_seconds=node.settings.watchdog_seconds, log=node.log
+    )
     async with anyio.create_task_group() as tasks:
         await tasks.start(scheduler.run)
         tasks.start_soon(_start_chain, node, plan.name)
@@ -189,9 +193,12 @@ async def run_daemon(node: Node, shutdown: Shutdown) -> None:
             tasks.start_soon(node.kit.limits.run)
         await status.refresh()
         tasks.start_soon(status.run)
+        manager.ready()
+        tasks.start_soon(manager.show_life)
         node.log.info(LogEvent.DAEMON_READY, schedule=str(plan.cadence), max_tier=node.settings.max_tier)
         await shutdown.requested.wait()
         node.log.info(LogEvent.DAEMON_STOPPING)
+        manager.stopping()
         await status.stop()
         scheduler.pause()
         await _drain(supervisor, node, shutdown)

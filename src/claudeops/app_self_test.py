@@ -6,7 +6,7 @@ import importlib.metadata
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from claudeops.engine.admission import FILE, Admission
+from claudeops.engine.cli_admission import FILE, CliAdmission
 from claudeops.engine.self_test import SelfTestResult, self_test
 
 if TYPE_CHECKING:
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from claudeops.settings import Settings
 
 
-def admission(settings: Settings, *, clock: Clock, log: Logger) -> Admission:
+def admission(settings: Settings, *, clock: Clock, log: Logger) -> CliAdmission:
     """Return what says which CLI binaries this node may use."""
 
     async def test(binary: Path) -> SelfTestResult:
         return await try_gate(binary, path=settings.path)
 
-    return Admission(
+    return CliAdmission(
         record=settings.state_dir / FILE,
         tester=importlib.metadata.version("claudeops"),
         test=test if settings.cli_self_test else None,

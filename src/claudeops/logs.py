@@ -49,6 +49,7 @@ class LogEvent(StrEnum):
     DAEMON_STOPPING = "daemon_stopping", "the ordered shutdown begins"
     DAEMON_STOPPED = "daemon_stopped", "everything is closed; the process ends next"
     DAEMON_CRASHED = "daemon_crashed", "an error that nobody foresaw ends the daemon"
+    SERVICE_MANAGER_DEAF = "service_manager_deaf", "the service manager could not be told how the daemon is"
     STATUS_NOT_WRITTEN = "status_not_written", "the daemon's state file could not be written; what it says is old"
     CLI_FOUND = "cli_found", "the CLI that sessions will run, with its version"
     CLI_SELF_TEST_PASSED = "cli_self_test_passed", "the gate holds with a CLI that was not seen before; it may be used"

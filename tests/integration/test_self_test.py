@@ -12,13 +12,13 @@ import pytest
 
 from claudeops import logs
 from claudeops.app_self_test import serve_script, try_gate
-from claudeops.engine.admission import Admission
+from claudeops.engine.cli_admission import CliAdmission
 from claudeops.engine.self_test import Fault, SelfTestResult, self_test
 from claudeops.engine.system import SystemClock
 from support.estate import look, open_estate
 
 if TYPE_CHECKING:
-    from claudeops.engine.admission import Trial
+    from claudeops.engine.cli_admission import Trial
 
 pytestmark = pytest.mark.anyio
 
@@ -79,8 +79,8 @@ class Trials:
         return SelfTestResult(faults=self.faults, detail="")
 
 
-def admission(directory: Path, test: Trial | None, tester: str = "1") -> Admission:
-    return Admission(
+def admission(directory: Path, test: Trial | None, tester: str = "1") -> CliAdmission:
+    return CliAdmission(
         record=directory / "tests.json", tester=tester, test=test, clock=SystemClock(), log=logs.get_logger()
     )
 

@@ -25,6 +25,21 @@ def run() -> int:
 
 
 @claudeops.command()
+@click.option(
+    "--output-format", type=click.Choice(["text", "json"]), default="text", show_default=True, help="What to print."
+)
+def health(output_format: str) -> int:
+    """Say whether the daemon of this state directory lives; for a container's HEALTHCHECK.
+
+    Asks the daemon's status file and its process, never the database: a daemon whose database is away lives.
+    Exit status: 0 it lives, 1 it does not.
+    """
+    from claudeops.cli.health import tell_health
+
+    return tell_health(as_json=output_format == "json")
+
+
+@claudeops.command()
 @click.option("--tier", type=click.IntRange(min=1), default=1, show_default=True, help="Tier of the first session.")
 @click.option("--prompt", "prompt_text", help="A request for the first session, beside its tier's task.")
 @click.option(

@@ -48,16 +48,19 @@ class StatusFile:
     owner: Owner
     started_at: datetime
 
-    async def write(self, standing: Standing, *, at: datetime) -> None:
+    async def write(self, standing: Standing, *, at: datetime, monotonic: float) -> None:
         """Replace the file; raises `OSError`."""
         content = orjson.dumps(
             {
                 "ready": standing.ready,
                 "reason": standing.reason,
                 "pid": self.owner.pid,
+                "process_started_at": self.owner.process_started_at,
+                "boot_id": self.owner.boot_id,
                 "owner": self.owner.name,
                 "started_at": self.started_at,
                 "written_at": at,
+                "written_monotonic": monotonic,  # every process of the machine counts these seconds alike
                 "running": [
                     {"session_id": session.id, "chain": session.root_session_id, "tier": session.tier}
                     for session in standing.running
@@ -111,7 +114,7 @@ class StatusKeeper:
             if standing == self._written and now - self._written_at < STALE_SECONDS:
                 return
             try:
-                await self.file.write(standing, at=self.clock.now())
+                await self.file.write(standing, at=self.clock.now(), monotonic=now)
             except OSError as error:
                 self.log.error(LogEvent.STATUS_NOT_WRITTEN, path=str(self.file.path), error=str(error))
                 return

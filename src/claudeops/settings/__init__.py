@@ -2,7 +2,7 @@
 
 from claudeops.settings.load import load_settings, require_credentials
 from claudeops.settings.model import Loaded, Settings, TierSettings
-from claudeops.settings.places import prepare_directories, require_repos
+from claudeops.settings.places import prepare_directories, require_repos, state_dir
 
 __all__ = [
     "Loaded",
@@ -12,4 +12,5 @@ __all__ = [
     "prepare_directories",
     "require_credentials",
     "require_repos",
+    "state_dir",
 ]

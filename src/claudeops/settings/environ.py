@@ -79,6 +79,19 @@ def inherited(environ: Mapping[str, str]) -> dict[str, str]:
     }
 
 
+def watchdog_seconds(environ: Mapping[str, str], *, pid: int) -> float | None:
+    """Return within what time the service manager wants a sign of life of process ``pid``, if it wants one.
+
+    https://www.freedesktop.org/software/systemd/man/latest/sd_watchdog_enabled.html
+    """
+    given, whose = environ.get("WATCHDOG_USEC", ""), environ.get("WATCHDOG_PID", "")
+    if not given or (whose and whose != str(pid)):
+        return None
+    if not given.isascii() or not given.isdigit() or int(given) == 0:
+        raise ConfigurationError(f"WATCHDOG_USEC is {given!r}, which is no number of microseconds: unset it.")
+    return int(given) / 1_000_000
+
+
 def _made_for_a_service(name: str, value: str) -> bool:
     if not name.startswith(_PREFIX):
         return False

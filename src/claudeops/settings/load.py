@@ -7,6 +7,7 @@ system (directories, secret files, schema, prompts); it starts nothing and write
 
 from __future__ import annotations
 
+import os
 import re
 from itertools import chain
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from claudeops.errors import ConfigurationError
 from claudeops.settings.binary import find_cli, idle_programs
-from claudeops.settings.environ import check_names, child_path, inherited, is_text, without_services
+from claudeops.settings.environ import check_names, child_path, inherited, is_text, watchdog_seconds, without_services
 from claudeops.settings.files import load_mcp_config, load_schema
 from claudeops.settings.known_secrets import in_environment, in_mcp_config, in_notice_url, in_url, known_secrets
 from claudeops.settings.limits import read_budgets, read_schedule, read_timeout
@@ -121,6 +122,8 @@ def load_settings(environ: Mapping[str, str], *, cwd: Path, root: Path = _ROOT) 
         retention_days=reader.whole("CLAUDEOPS_RETENTION_DAYS"),
         log_level=reader.choice("CLAUDEOPS_LOG_LEVEL"),
         log_format=reader.choice("CLAUDEOPS_LOG_FORMAT"),
+        notify_socket=environ.get("NOTIFY_SOCKET") or None,
+        watchdog_seconds=watchdog_seconds(environ, pid=os.getpid()),
         dispatcher=reader.choice("CLAUDEOPS_DISPATCHER"),
         heartbeat_url=read_http_url(reader, "CLAUDEOPS_HEARTBEAT_URL"),
         dashboard_port=reader.whole("CLAUDEOPS_DASHBOARD_PORT"),

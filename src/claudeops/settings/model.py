@@ -93,6 +93,9 @@ class Settings:
     # --- the daemon's own log
     log_level: str  # lower case
     log_format: str  # ``auto``, ``json``, ``console``
+    # --- the service manager, where one has started us
+    notify_socket: str | None  # where it listens; ``@`` in front: an abstract name
+    watchdog_seconds: float | None  # it takes us for hung after so long without a sign
     # --- read and checked, but nothing acts on them yet
     dispatcher: str
     heartbeat_url: str | None = field(repr=False)

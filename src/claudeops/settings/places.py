@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from claudeops.errors import ConfigurationError, MissingInputError
+from claudeops.settings.reader import Reader
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from claudeops.settings.model import Settings
-    from claudeops.settings.reader import Reader
 
 _STATE: Final = "CLAUDEOPS_STATE_DIR"
 _RESULTS: Final = "CLAUDEOPS_RESULTS_DIR"
@@ -37,19 +37,13 @@ def read_places(reader: Reader, *, cwd: Path, root: Path, may: Callable[[Path, i
     warnings: list[str] = []
 
     def place(variable: str, name: str, access: int) -> Path:
-        named = reader.path(variable)
-        if named is not None:
-            return named
-        usual = root / name
-        if usual.is_dir() and may(usual, access):
-            return usual
-        fallback = cwd / ".claudeops" / name
-        if usual.is_dir():
+        found, usual = _place(reader, variable, name, access, cwd=cwd, root=root, may=may)
+        if reader.path(variable) is None and usual != found and usual.is_dir():
             warnings.append(
-                f"{usual} exists, but user {os.geteuid()} may not use it, so {fallback} is used instead: "
+                f"{usual} exists, but user {os.geteuid()} may not use it, so {found} is used instead: "
                 f"change its owner, or set {variable}."
             )
-        return fallback
+        return found
 
     state = place(_STATE, "state", os.W_OK | os.X_OK)
     results = place(_RESULTS, "results", os.W_OK | os.X_OK)
@@ -66,6 +60,30 @@ def read_places(reader: Reader, *, cwd: Path, root: Path, may: Callable[[Path, i
             raise
         warnings.append(str(nothing))
     return Places(state=state, results=results, repos=repos, warnings=tuple(warnings))
+
+
+def state_dir(environ: Mapping[str, str], *, cwd: Path, root: Path = Path("/")) -> Path:
+    """Return the state directory alone, as `read_places` finds it; no other setting is looked at."""
+    reader = Reader(environ, cwd=cwd)
+    return _place(reader, _STATE, "state", os.W_OK | os.X_OK, cwd=cwd, root=root, may=os.access)[0]
+
+
+def _place(
+    reader: Reader,
+    variable: str,
+    name: str,
+    access: int,
+    *,
+    cwd: Path,
+    root: Path,
+    may: Callable[[Path, int], bool],
+) -> tuple[Path, Path]:
+    """Return where a directory is, and where one would expect it."""
+    usual = root / name
+    named = reader.path(variable)
+    if named is not None:
+        return named, usual
+    return (usual if usual.is_dir() and may(usual, access) else cwd / ".claudeops" / name), usual
 
 
 def require_repos(repos_dir: Path) -> None:

@@ -59,7 +59,7 @@ class _Identity:
 
 
 @dataclass(kw_only=True, slots=True)
-class Admission:
+class CliAdmission:
     """Admits binaries; remembers them over restarts in ``record``. Of a script only the script itself is looked at."""
 
     record: Path
