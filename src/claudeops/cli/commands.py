@@ -28,6 +28,21 @@ def run() -> int:
 @click.option(
     "--output-format", type=click.Choice(["text", "json"]), default="text", show_default=True, help="What to print."
 )
+def doctor(output_format: str) -> int:
+    """Look at every precondition and say how to mend what is wrong; make and change nothing.
+
+    Asks the model API for something that costs nothing. Exit status: 0 nothing has failed, 69 the database or the
+    model API cannot be reached, 75 another daemon is in the way, 78 something is wrong with the configuration.
+    """
+    from claudeops.cli.doctor.command import examine
+
+    return examine(as_json=output_format == "json")
+
+
+@claudeops.command()
+@click.option(
+    "--output-format", type=click.Choice(["text", "json"]), default="text", show_default=True, help="What to print."
+)
 def health(output_format: str) -> int:
     """Say whether the daemon of this state directory lives; for a container's HEALTHCHECK.
 

@@ -2,7 +2,7 @@
 
 What counts is what the calls left on disk, not what the CLI says about them. In the first session one call is allowed
 and one denied. In the second one the answer to a call comes later than the CLI was told to wait, then stdin is closed
-while a call waits for its answer; both times nothing may run. Every call is a ``touch`` of a file of its own.
+while a call waits for its answer; both times nothing may run. Every call makes a file of its own, with nothing but the shell.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ def _script(calls: Path) -> dict[str, object]:
     """Return what the model does, as a script of the Messages API; ``calls`` is where the calls leave their files."""
 
     def touch(call: Call) -> dict[str, object]:
-        return {"name": "Bash", "input": {"command": f"touch {calls / call}", "description": call.value}}
+        return {"name": "Bash", "input": {"command": f"echo > {calls / call}", "description": call.value}}
 
     first = [{"tools": [touch(Call.ALLOWED), touch(Call.DENIED)]}, {"report": {"summary": "done"}}]
     second = [{"tool": touch(call)} for call in (Call.LATE, Call.UNANSWERED, Call.AFTERWARDS)]

@@ -2,7 +2,7 @@
 
 from claudeops.settings.load import load_settings, require_credentials
 from claudeops.settings.model import Loaded, Settings, TierSettings
-from claudeops.settings.places import prepare_directories, require_repos, state_dir
+from claudeops.settings.places import prepare_directories, require_repos, state_dir, unusable_directories
 
 __all__ = [
     "Loaded",
@@ -13,4 +13,5 @@ __all__ = [
     "require_credentials",
     "require_repos",
     "state_dir",
+    "unusable_directories",
 ]

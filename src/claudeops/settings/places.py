@@ -96,7 +96,8 @@ def require_repos(repos_dir: Path) -> None:
         raise MissingInputError(f"There is nothing to watch, for {repos_dir} is not a directory: {remedy}") from None
     except OSError as error:
         raise ConfigurationError(
-            f"There is nothing to watch, for user {os.geteuid()} cannot read {repos_dir} ({error.strerror}): {remedy}"
+            f"There is nothing to watch, for user {os.geteuid()} cannot read {repos_dir}, which belongs to user "
+            f"{_owner(repos_dir)} ({error.strerror}): run `chmod -R o+rX` on it where it is mounted from, or {remedy}"
         ) from None
     if not watched:
         raise MissingInputError(f"There is nothing to watch, for {repos_dir} is empty: {remedy}")
@@ -110,6 +111,30 @@ def prepare_directories(settings: Settings) -> None:
     # The database and the daemon's socket are nobody else's business; session logs may be read by a group.
     _prepare(settings.state_dir, _STATE, mode=0o700)
     _prepare(settings.results_dir, _RESULTS, mode=0o750)
+
+
+def unusable_directories(settings: Settings) -> tuple[str, ...]:
+    """Return a sentence for each of the two that could not be made or written; makes nothing."""
+    found: list[str] = []
+    for directory, variable in ((settings.state_dir, _STATE), (settings.results_dir, _RESULTS)):
+        try:
+            _try(directory)
+        except OSError as error:
+            found.append(unusable(directory, variable, error, user=os.geteuid()))
+    return tuple(found)
+
+
+def _try(directory: Path) -> None:
+    """Raise `OSError` unless the directory takes a file or could be made."""
+    there = _nearest(directory)
+    if there == directory:
+        tempfile.TemporaryFile(dir=directory).close()
+    elif not there.is_dir():
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+    elif os.statvfs(there).f_flag & os.ST_RDONLY:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+    elif not os.access(there, os.W_OK | os.X_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
 
 def _prepare(directory: Path, variable: str, *, mode: int) -> None:
@@ -147,6 +172,13 @@ def unusable(directory: Path, variable: str, error: OSError, *, user: int) -> st
     if error.errno in {errno.EEXIST, errno.ENOTDIR}:
         return f"{variable} leads to {directory}, which is not a directory: move the file away, or set a directory."
     return f"{variable} leads to {directory}, which cannot be used ({error.strerror}): set another directory."
+
+
+def _owner(directory: Path) -> str:
+    try:
+        return str(directory.stat().st_uid)
+    except OSError:
+        return "unknown"
 
 
 def _nearest(directory: Path) -> Path:

@@ -1,0 +1,181 @@
+"""Runs the checks and tells what they found, as lines or as one document."""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+import sys
+from collections import Counter
+from dataclasses import replace
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import anyio
+import click
+
+from claudeops import logs
+from claudeops.cli import envelope
+from claudeops.cli.doctor import access, database, machine, places, sessions
+from claudeops.cli.doctor.gather import gather
+from claudeops.cli.doctor.values import Case, Check, Finding, Status, doubtful, failed, failed_with, fine, skipped
+from claudeops.cli.exit_codes import Exit
+from claudeops.domain.redact import Redactor
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from claudeops.settings import Settings
+
+_NAME: Final = "doctor"
+_SECONDS: Final = 60.0  # one check
+
+_WORST_FIRST: Final = (Exit.CONFIGURATION, Exit.UNAVAILABLE, Exit.TRY_LATER)
+
+
+async def _settings(case: Case, settings: Settings) -> Finding:
+    elsewhere = places.nothing_to_watch(settings.repos_dir)  # a check of its own says that
+    if warnings := [sentence for sentence in case.warnings if sentence != elsewhere]:
+        return doubtful(" ".join(warnings), "Correct or unset what has no effect.")
+    return fine("Read, and free of contradictions.")
+
+
+CHECKS: Final = (
+    Check("settings", _settings),
+    Check("directories", places.directories, ("CLAUDEOPS_STATE_DIR", "CLAUDEOPS_RESULTS_DIR")),
+    Check("repositories", places.repositories, ("CLAUDEOPS_REPOS_DIR",)),
+    Check("disk space", places.disk_space),
+    Check("clock", machine.clock),
+    Check("time zones", machine.time_zones, ("CLAUDEOPS_TIMEZONE",)),
+    Check("tools", machine.tools),
+    Check("prompts", sessions.prompts, ("CLAUDEOPS_PROMPT", "CLAUDEOPS_TIER?_PROMPT")),
+    Check("schema", sessions.schema, ("CLAUDEOPS_SCHEMA_PATH",)),
+    Check("database", database.database, ("CLAUDEOPS_DATABASE_URL*",)),
+    Check("daemon", database.daemon),
+    Check("cli", sessions.cli, ("CLAUDEOPS_*_BIN", "CLAUDEOPS_HARNESS", "CLAUDEOPS_TIER?_HARNESS")),
+    Check("gate", sessions.gate, ("CLAUDEOPS_CLI_SELF_TEST",)),
+    Check("credentials", access.credentials, ("ANTHROPIC_*", "CLAUDE_CODE_OAUTH_TOKEN*")),
+)
+"""Every precondition, what others rest on first."""
+
+
+def examine(*, as_json: bool) -> int:
+    """Look at everything, print what was found, and return the exit status."""
+    now = datetime.now(UTC)
+    case = gather(os.environ, cwd=Path.cwd(), now=now)
+    redact = Redactor(case.settings.secrets if case.settings else ()).text
+    logs.configure(level="critical", fmt="auto", stream=sys.stderr, redact=redact)
+
+    def tell(check: Check, finding: Finding) -> None:
+        if not as_json:
+            click.echo(_line(check, finding, redact))
+
+    found = anyio.run(partial(_examine, case, tell))
+    sysexit = next((code for code in _WORST_FIRST if code in {finding.sysexit for finding in found.values()}), Exit.OK)
+    if not as_json:
+        click.echo(f"\n{_summary(found)}")
+        return sysexit
+    exit_code = min(int(sysexit), 1)
+    document = envelope.document(_NAME, _body(found, redact), sysexit=sysexit, exit_code=exit_code, at=now)
+    sys.stdout.write(document.decode())
+    return exit_code
+
+
+async def _examine(case: Case, tell: Callable[[Check, Finding], None]) -> dict[str, Finding]:
+    """Run the checks at the same time; tell of each in their order, as soon as it and those before it are done."""
+    found: dict[str, Finding] = {}
+    done = {check.name: anyio.Event() for check in CHECKS}
+
+    async def look(check: Check, case: Case) -> None:
+        found[check.name] = await _look(check, case)
+        done[check.name].set()
+
+    async with anyio.create_task_group() as tasks:
+        if case.settings is not None:
+            case = replace(case, answer=access.AskedOnce(case.settings))
+        for check in CHECKS:
+            tasks.start_soon(look, check, case)
+        for check in CHECKS:
+            await done[check.name].wait()
+            tell(check, found[check.name])
+    return {check.name: found[check.name] for check in CHECKS}
+
+
+async def _look(check: Check, case: Case) -> Finding:
+    refused = _refused(check, case)
+    if refused:
+        return failed_with(" ".join(refused))
+    if case.settings is None:
+        if check.name == CHECKS[0].name:
+            return failed_with(case.fault or "The settings cannot be read.")
+        return skipped("Not looked at: the settings come first.")
+    try:
+        with anyio.fail_after(_SECONDS):
+            return await check.look(case, case.settings)
+    except TimeoutError:
+        return failed(f"There was no answer within {_SECONDS:.0f} s.", "Look what keeps this machine busy.")
+    except OSError as error:
+        return failed(f"It could not be looked at ({error}).", "Let this user read what is named.")
+
+
+def _refused(check: Check, case: Case) -> list[str]:
+    """Return what is wrong with the variables of a check; the first check has all that no other one has."""
+    if check is not CHECKS[0]:
+        return [sentence for name, sentence in case.refused.items() if _is_of(name, check)]
+    return [sentence for name, sentence in case.refused.items() if not any(_is_of(name, other) for other in CHECKS[1:])]
+
+
+def _is_of(variable: str, check: Check) -> bool:
+    return any(fnmatch.fnmatchcase(variable, pattern) for pattern in check.variables)
+
+
+# --- telling --------------------------------------------------------------------------------------------
+
+
+_MARKS: Final[Mapping[Status, str]] = {
+    Status.OK: "ok",
+    Status.WARNING: "warning",
+    Status.FAILED: "FAILED",
+    Status.SKIPPED: "skipped",
+}
+_WIDTH: Final = max(len(check.name) for check in CHECKS)
+
+
+def _line(check: Check, finding: Finding, redact: Callable[[str], str]) -> str:
+    line = f"{_MARKS[finding.status]:<8} {check.name:<{_WIDTH}}  {redact(finding.says)}"
+    if finding.remedy is None:
+        return line
+    return f"{line}\n{'':<8} {'':<{_WIDTH}}  → {redact(finding.remedy)}"
+
+
+def _summary(found: Mapping[str, Finding]) -> str:
+    count = Counter(finding.status for finding in found.values())
+    wrong = [f"{count[status]} {status}" for status in list(Status)[1:] if count[status]]
+    return f"{count[Status.OK]} of {len(found)} checks are fine{': ' + ', '.join(wrong) if wrong else ''}."
+
+
+def _body(found: Mapping[str, Finding], redact: Callable[[str], str]) -> dict[str, object]:
+    checks = [
+        {
+            "name": name,
+            "status": finding.status.value,
+            "message": redact(finding.says),
+            "remedy": None if finding.remedy is None else redact(finding.remedy),
+        }
+        for name, finding in found.items()
+    ]
+    body: dict[str, object] = {"healthy": True, "checks_count": len(checks), "checks": checks}
+    first = next(((name, finding) for name, finding in found.items() if finding.status is Status.FAILED), None)
+    if first is None:
+        return body
+    name, finding = first
+    error = envelope.error_body(
+        kind=finding.kind,
+        operation=_NAME,
+        target=name,
+        retryable=finding.sysexit in {Exit.UNAVAILABLE, Exit.TRY_LATER},
+        message=redact(finding.says),
+        hint=None if finding.remedy is None else redact(finding.remedy),
+    )
+    return {**body, "healthy": False, **error}

@@ -1,0 +1,102 @@
+"""What a check is, what it is given, and what it finds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from claudeops.cli.envelope import ErrorKind
+from claudeops.cli.exit_codes import Exit
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+    from datetime import datetime
+
+    from claudeops.cli.doctor.access import Answer
+    from claudeops.errors import ClaudeopsError
+    from claudeops.settings import Settings
+
+
+class Status(StrEnum):
+    """How a check came out."""
+
+    OK = "ok"
+    WARNING = "warning"  # the daemon starts, and something is not as it should be
+    FAILED = "failed"  # the daemon does not start, or its sessions cannot work
+    SKIPPED = "skipped"  # something else has to be mended before it can be looked at
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Finding:
+    """The outcome of one check."""
+
+    status: Status
+    says: str  # what was found, one sentence
+    remedy: str | None = None  # what to do about it, one sentence
+    sysexit: Exit = Exit.OK  # what a failed check makes the command exit with
+    kind: ErrorKind = ErrorKind.UNKNOWN  # of a failed check, in the envelope's set
+
+
+def fine(says: str) -> Finding:
+    """Return that there is nothing to do."""
+    return Finding(status=Status.OK, says=says)
+
+
+def doubtful(says: str, remedy: str) -> Finding:
+    """Return a warning."""
+    return Finding(status=Status.WARNING, says=says, remedy=remedy)
+
+
+def skipped(says: str) -> Finding:
+    """Return that this could not be looked at."""
+    return Finding(status=Status.SKIPPED, says=says)
+
+
+def failed(
+    says: str,
+    remedy: str | None,
+    *,
+    sysexit: Exit = Exit.CONFIGURATION,
+    kind: ErrorKind = ErrorKind.USAGE,
+) -> Finding:
+    """Return a failure."""
+    return Finding(status=Status.FAILED, says=says, remedy=remedy, sysexit=sysexit, kind=kind)
+
+
+def failed_with(
+    error: ClaudeopsError | str,
+    *,
+    sysexit: Exit = Exit.CONFIGURATION,
+    kind: ErrorKind = ErrorKind.USAGE,
+) -> Finding:
+    """Return a failure of which one of our sentences tells: what is wrong, a colon, the remedy."""
+    says, colon, remedy = str(error).rpartition(": ")
+    if not colon:
+        return failed(str(error), None, sysexit=sysexit, kind=kind)
+    return failed(f"{says}.", f"{remedy[:1].upper()}{remedy[1:]}", sysexit=sysexit, kind=kind)
+
+
+async def no_answer() -> None:
+    """Return that the model API was not asked."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Case:
+    """What the checks look at."""
+
+    settings: Settings | None  # None: they cannot be read, whatever is left out of them
+    fault: str | None  # why not, one sentence
+    refused: Mapping[str, str]  # variables that were left out to read the rest, each with what is wrong with it
+    warnings: tuple[str, ...]  # of the settings
+    now: datetime  # UTC
+    answer: Callable[[], Awaitable[Answer | None]] = no_answer  # of the model API; None: there is nothing to ask
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One precondition."""
+
+    name: str
+    look: Callable[[Case, Settings], Awaitable[Finding]]
+    variables: tuple[str, ...] = ()  # patterns of the variables whose faults are this check's

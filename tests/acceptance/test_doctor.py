@@ -1,0 +1,349 @@
+"""Each precondition is broken once, for real; the doctor names that one, says the remedy, and goes on with the rest."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import threading
+import time
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+import anyio
+import pytest
+
+from claudeops.rehearsal.messages_api import serve
+from claudeops.rehearsal.script import Script
+from support.operating import COMMAND, DUMMY_KEY, conclude, look, operator
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator, Sequence
+
+    from support.operating import Operator
+
+pytestmark = [pytest.mark.anyio, pytest.mark.skipif(shutil.which("bwrap") is None, reason="needs bubblewrap")]
+
+LEAKY = Path(__file__).parents[1] / "support" / "leaky_cli.py"
+TOOLS = ("bash", "curl", "df", "free", "grep", "head", "jq", "ping", "ps", "sort", "ss", "ssh", "tail", "wc")
+MACHINE = {"clock"}  # whether anybody keeps the clock is this machine's own affair
+DAY_SECONDS = 86400
+
+
+@dataclass(frozen=True)
+class Patient:
+    """What the doctor said."""
+
+    code: int
+    document: dict[str, object]
+
+    @property
+    def checks(self) -> dict[str, dict[str, str]]:
+        found = self.document["checks"]
+        assert isinstance(found, list)
+        return {check["name"]: check for check in found}
+
+    def of(self, status: str) -> set[str]:
+        return {name for name, check in self.checks.items() if check["status"] == status}
+
+    def told(self, name: str) -> str:
+        check = self.checks[name]
+        assert check["status"] == "failed", check
+        assert check["remedy"], check
+        return f"{check['message']} {check['remedy']}"
+
+    def only(self, name: str, *words: str, code: int = 1, sysexit: int = 78) -> None:
+        """Assert that this check failed and no other one, and that the sentence holds these words."""
+        assert self.of("failed") == {name}, self.checks
+        told = self.told(name)
+        assert [word for word in words if word not in told] == [], told
+        assert (self.code, self.document["sysexit"], self.document["healthy"]) == (code, sysexit, False)
+        error = self.document["error"]
+        assert isinstance(error, dict)
+        assert (error["operation"], error["target"]) == ("doctor", name)
+
+
+@asynccontextmanager
+async def patient(root: Path, *, script_tools: Sequence[str] = TOOLS) -> AsyncIterator[Operator]:
+    """Give an operator with whom nothing is wrong, on whatever machine: its tools are all there."""
+    async with operator(root, haiku=[look(), conclude()]) as node:
+        for name in ("state", "results", "bin"):
+            (root / name).mkdir(mode=0o700)
+        for name in script_tools:
+            (root / "bin" / name).symlink_to(shutil.which(name) or "/bin/true")
+        yield node
+
+
+async def examine(node: Operator, *before: str, without: Sequence[str] = (), **environment: str) -> Patient:
+    """Run the doctor; ``before`` is what it is started by."""
+    surroundings = node.environment(**{"PATH": str(node.root / "bin"), **environment})
+    for name in without:
+        del surroundings[name]
+    with anyio.fail_after(50):
+        done = await anyio.run_process(
+            [*before, *COMMAND, "doctor", "--output-format", "json"], env=surroundings, cwd=node.root, check=False
+        )
+    assert DUMMY_KEY.encode() not in done.stdout + done.stderr
+    assert done.stderr == b"", done.stderr
+    return Patient(done.returncode, json.loads(done.stdout))
+
+
+def inside(*arguments: str) -> tuple[str, ...]:
+    """Return how to start something that sees this machine with some change."""
+    return (shutil.which("bwrap") or "bwrap", "--dev-bind", "/", "/", "--die-with-parent", *arguments, "--")
+
+
+async def test_with_nothing_wrong_nothing_is_wrong(tmp_path: Path) -> None:
+    async with patient(tmp_path) as node:
+        found = await examine(node, CLAUDEOPS_CLI_SELF_TEST="true")
+        text = await node.run("doctor", PATH=str(tmp_path / "bin"))
+        left = sorted(path.name for path in (tmp_path / "state").iterdir())
+    assert found.of("failed") | found.of("skipped") | (found.of("warning") - MACHINE) == set(), found.checks
+    assert (found.code, found.document["healthy"], found.document["command"]) == (0, True, "doctor")
+    assert "error" not in found.document
+    assert text.code == 0
+    assert len([line for line in text.stdout.splitlines() if line.startswith(("ok ", "warning "))]) == len(found.checks)
+    assert left == []
+
+
+# --- settings and files ---------------------------------------------------------------------------------
+
+SETTINGS = {
+    "a bad value": ({"CLAUDEOPS_INTERVAL": "soon"}, "settings", "CLAUDEOPS_INTERVAL"),
+    "an unknown name": ({"CLAUDEOPS_INTERVALL": "5"}, "settings", "CLAUDEOPS_INTERVALL"),
+    "no repositories": ({"CLAUDEOPS_REPOS_DIR": "/no/such/repos"}, "repositories", "/no/such/repos"),
+    "no prompt": ({"CLAUDEOPS_TIER2_PROMPT": "/no/such/prompt.md"}, "prompts", "/no/such/prompt.md"),
+    "no schema": ({"CLAUDEOPS_SCHEMA_PATH": "/no/such/schema.json"}, "schema", "/no/such/schema.json"),
+    "no CLI": ({"CLAUDEOPS_CLAUDE_BIN": "/no/such/claude"}, "cli", "/no/such/claude"),
+    "no such time zone": ({"CLAUDEOPS_TIMEZONE": "Mars/Olympus"}, "time zones", "Mars/Olympus"),
+    "a gate that nobody asks": ({"CLAUDEOPS_HARNESS": "codex"}, "cli", "codex"),
+    "no database address": ({"CLAUDEOPS_DATABASE_URL": "mysql://db/x"}, "database", "CLAUDEOPS_DATABASE_URL"),
+    "two accounts": ({"CLAUDE_CODE_OAUTH_TOKEN": "oauth-dummy"}, "credentials", "CLAUDE_CODE_OAUTH_TOKEN"),
+}
+
+
+@pytest.mark.parametrize(("changes", "check", "word"), SETTINGS.values(), ids=SETTINGS)
+async def test_a_setting_that_is_wrong(changes: dict[str, str], check: str, word: str, tmp_path: Path) -> None:
+    async with patient(tmp_path) as node:
+        (await examine(node, **changes)).only(check, word)
+
+
+async def test_several_faults_are_told_at_once(tmp_path: Path) -> None:
+    async with patient(tmp_path) as node:
+        found = await examine(
+            node,
+            CLAUDEOPS_INTERVAL="soon",
+            CLAUDEOPS_SCHEMA_PATH="/no/such/schema.json",
+            CLAUDEOPS_CLAUDE_BIN="/no/such/claude",
+        )
+    assert found.of("failed") == {"settings", "schema", "cli"}
+    assert found.of("skipped") == set()
+
+
+async def test_a_prompt_that_the_cli_would_take_for_a_command(tmp_path: Path) -> None:
+    async with patient(tmp_path) as node:
+        (tmp_path / "prompt.md").write_text("/model opus", encoding="utf-8")
+        (await examine(node, CLAUDEOPS_PROMPT=str(tmp_path / "prompt.md"))).only("prompts", "prompt.md")
+
+
+async def test_a_schema_that_is_none(tmp_path: Path) -> None:
+    async with patient(tmp_path) as node:
+        (tmp_path / "schema.json").write_text('{"type": "objekt"}', encoding="utf-8")
+        (await examine(node, CLAUDEOPS_SCHEMA_PATH=str(tmp_path / "schema.json"))).only("schema", "draft-07")
+
+
+async def test_a_tool_that_the_prompts_need_is_missing(tmp_path: Path) -> None:
+    async with patient(tmp_path, script_tools=[name for name in TOOLS if name != "curl"]) as node:
+        (await examine(node)).only("tools", "curl", "apt-get install curl")
+
+
+# --- the machine ----------------------------------------------------------------------------------------
+
+
+async def test_a_directory_that_belongs_to_somebody_else(tmp_path: Path) -> None:
+    async with patient(tmp_path) as node:
+        state = tmp_path / "state"
+        if os.geteuid() == 0:
+            os.chown(state, 12345, 12345)
+        else:
+            state.chmod(0o500)
+        found = await examine(node, *inside("--unshare-user", "--uid", "4711", "--gid", "4711"))
+        state.chmod(0o700)
+    assert "directories" in found.of("failed")
+    told = found.told("directories")
+    assert "user 4711 may not write" in told
+    assert f"chown -R 4711 {state}" in told.replace("Run ", "run ")
+
+
+async def test_a_directory_on_a_read_only_file_system(tmp_path: Path) -> None:
+    async with patient(tmp_path) as node:
+        results = str(tmp_path / "results")
+        (await examine(node, *inside("--ro-bind", results, results))).only("directories", "read-only", results)
+
+
+async def test_a_disk_that_is_full(tmp_path: Path) -> None:
+    async with patient(tmp_path) as node:
+        small = inside("--size", str(20 * 1024 * 1024), "--tmpfs", str(tmp_path / "results"))
+        (await examine(node, *small)).only("disk space", "MiB are left", str(tmp_path / "results"))
+
+
+async def test_a_clock_that_was_set_back(tmp_path: Path) -> None:
+    async with patient(tmp_path) as node:
+        written = tmp_path / "results" / "session-000001.ndjson"
+        written.write_text("{}\n", encoding="utf-8")
+        tomorrow = time.time() + DAY_SECONDS
+        os.utime(written, (tomorrow, tomorrow))
+        (await examine(node)).only("clock", written.name, "set back")
+
+
+# --- the database ---------------------------------------------------------------------------------------
+
+
+async def test_a_database_that_somebody_else_has_locked(tmp_path: Path) -> None:
+    async with patient(tmp_path) as node:
+        assert (await node.bootstrap()).code == 0
+        with node.connect() as connection:
+            connection.exec_driver_sql("BEGIN IMMEDIATE")
+            (await examine(node)).only("database", "locked", sysexit=69)
+
+
+async def test_a_database_that_is_none(tmp_path: Path) -> None:
+    async with patient(tmp_path) as node:
+        node.database.write_bytes(b"not a database at all" * 1000)
+        found = await examine(node)
+    assert found.of("failed") == {"database"}
+
+
+async def test_a_database_of_a_newer_version(tmp_path: Path) -> None:
+    async with patient(tmp_path) as node:
+        assert (await node.bootstrap()).code == 0
+        with node.connect() as connection:
+            connection.exec_driver_sql("UPDATE alembic_version SET version_num = '9999'")
+        (await examine(node)).only("database", "9999")
+
+
+async def test_a_database_server_that_is_away(tmp_path: Path, free_port: int) -> None:
+    async with patient(tmp_path) as node:
+        url = f"postgresql://ops:hush-hush-hush@127.0.0.1:{free_port}/watch"
+        found = await examine(node, CLAUDEOPS_DATABASE_URL=url)
+        found.only("database", str(free_port), sysexit=69)
+        assert "hush" not in json.dumps(found.document)
+
+
+async def test_a_daemon_from_elsewhere_that_holds_the_database(tmp_path: Path) -> None:
+    async with patient(tmp_path) as node, node.daemon() as daemon:
+        await daemon.until_logged("daemon_ready")
+        assert str(daemon.process.pid) in (await examine(node)).checks["daemon"]["message"]
+        other = await examine(
+            node,
+            CLAUDEOPS_STATE_DIR=str(tmp_path / "other"),
+            CLAUDEOPS_DATABASE_URL=f"sqlite:///{node.database}",
+        )
+        other.only("daemon", "CLAUDEOPS_DATABASE_URL", sysexit=75)
+
+
+# --- the CLI and the model API --------------------------------------------------------------------------
+
+
+async def test_a_cli_that_is_too_old(tmp_path: Path) -> None:
+    async with patient(tmp_path) as node:
+        (tmp_path / "claude").write_text("#!/bin/sh\necho 2.1.100\n")
+        (tmp_path / "claude").chmod(0o755)
+        (await examine(node, CLAUDEOPS_CLAUDE_BIN=str(tmp_path / "claude"))).only("cli", "2.1.100", "2.1.236")
+
+
+async def test_a_cli_whose_gate_has_a_hole(tmp_path: Path) -> None:
+    async with patient(tmp_path) as node:
+        (tmp_path / "bin" / "python3").symlink_to(os.path.realpath("/usr/bin/python3"))
+        (tmp_path / "cli-denied").symlink_to(LEAKY)
+        found = await examine(
+            node,
+            CLAUDEOPS_CLAUDE_BIN=str(tmp_path / "cli-denied"),
+            CLAUDEOPS_CLI_SELF_TEST="true",
+            PATH=f"{tmp_path / 'bin'}:/usr/bin:/bin",
+        )
+    found.only("gate", "a call that was denied ran")
+
+
+async def test_no_credentials_at_all(tmp_path: Path) -> None:
+    async with patient(tmp_path) as node:
+        found = await examine(node, without=("ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL"))
+    found.only("credentials", "ANTHROPIC_API_KEY")
+
+
+async def test_credentials_that_are_refused(tmp_path: Path) -> None:
+    script = Script.from_mapping({"tiers": {"haiku": {"steps": [conclude()]}}})
+    async with patient(tmp_path) as node, serve(script, expected_key="another") as api:
+        found = await examine(node, ANTHROPIC_BASE_URL=api.url)
+        asked = [(seen.method, seen.path) for seen in api.requests]
+    found.only("credentials", "refuses", "401", "ANTHROPIC_API_KEY")
+    assert asked == [("GET", "/v1/models?limit=1"), ("POST", "/v1/messages/count_tokens")]
+
+
+async def test_a_model_api_that_is_away(tmp_path: Path, free_port: int) -> None:
+    async with patient(tmp_path) as node:
+        found = await examine(node, ANTHROPIC_BASE_URL=f"http://127.0.0.1:{free_port}")
+    found.only("credentials", "cannot be reached", sysexit=69)
+
+
+class Gateway(BaseHTTPRequestHandler):
+    """Answers every request with one status, at one time of day, and keeps what it was sent."""
+
+    status: ClassVar[int] = 200
+    behind_seconds: ClassVar[int] = 0
+    seen: ClassVar[list[tuple[str, str | None]]] = []
+
+    def do_GET(self) -> None:
+        self.seen.append((self.path, self.headers.get("x-api-key")))
+        self.send_response_only(self.status)
+        self.send_header("Date", self.date_time_string(time.time() - self.behind_seconds))
+        self.send_header("Location", "/elsewhere")
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - its name in the base class
+        """Say nothing."""
+
+
+@contextmanager
+def gateway(*, status: int = 200, behind_seconds: int = 0) -> Iterator[tuple[str, list[tuple[str, str | None]]]]:
+    handler = type("ThisGateway", (Gateway,), {"status": status, "behind_seconds": behind_seconds, "seen": []})
+    with HTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}", handler.seen  # type: ignore[attr-defined]
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+async def test_a_redirect_gets_no_key(tmp_path: Path) -> None:
+    async with patient(tmp_path) as node:
+        with gateway(status=302) as (url, seen):
+            (await examine(node, ANTHROPIC_BASE_URL=url)).only("credentials", "redirect")
+    assert seen == [("/v1/models?limit=1", DUMMY_KEY)]
+
+
+async def test_a_clock_that_differs_from_the_model_apis(tmp_path: Path) -> None:
+    async with patient(tmp_path) as node:
+        with gateway(behind_seconds=3600) as (url, _):
+            (await examine(node, ANTHROPIC_BASE_URL=url)).only("clock", "ahead of the model API")
+
+
+async def test_an_overloaded_api_is_no_judgement_of_the_key(tmp_path: Path) -> None:
+    async with patient(tmp_path) as node:
+        with gateway(status=529) as (url, _):
+            found = await examine(node, ANTHROPIC_BASE_URL=url)
+    assert found.checks["credentials"]["status"] == "warning"
+    assert found.code == 0
+
+
+@pytest.fixture
+def free_port() -> int:
+    """Return a port on which nobody listens."""
+    with HTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as server:
+        return int(server.server_address[1])
