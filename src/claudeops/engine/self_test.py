@@ -2,7 +2,8 @@
 
 What counts is what the calls left on disk, not what the CLI says about them. In the first session one call is allowed
 and one denied. In the second one the answer to a call comes later than the CLI was told to wait, then stdin is closed
-while a call waits for its answer; both times nothing may run. Every call makes a file of its own, with nothing but the shell.
+while a call waits for its answer; both times nothing may run. Every call makes a file of its own,
+with nothing but the shell.
 """
 
 from __future__ import annotations
