@@ -24,7 +24,7 @@ PIP_INSTALL := PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install --qu
 LOCK := $(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-annotate --custom-compile-command 'make lock' --quiet $(if $(UPGRADE),--upgrade)
 
-.PHONY: help setup test lint types imports check card format lock wheel clean
+.PHONY: help setup test lint types imports check card format lock image wheel clean
 
 help:  ## Show this list
 	@sed -n 's/^\([a-z]*\):.*  ## /\1\t/p' Makefile | while IFS="$$(printf '\t')" read -r name text; do \
@@ -57,6 +57,9 @@ format: $(PACKAGES)  ## Format the code and mend what can be mended safely
 lock: $(PACKAGES)  ## Make both locks again from pyproject.toml (UPGRADE=1: with the newest versions)
 	@$(LOCK) --output-file requirements.lock
 	@$(LOCK) --output-file requirements-dev.lock --group dev --constraint requirements.lock
+
+image:  ## Build the container image (deploy/build-image says what can be chosen)
+	@deploy/build-image
 
 wheel: $(PACKAGES)  ## Build dist/claudeops-*.whl
 	@$(BIN)/python -m build --wheel --no-isolation --outdir dist

@@ -186,6 +186,11 @@ def _forbidden_paths(settings: Settings) -> tuple[str, ...]:
     return (*own, file, f"{file}-wal", f"{file}-shm", f"{file}.lock")
 
 
+def tools_by_tier(settings: Settings) -> dict[int, tuple[str, ...]]:
+    """Return the tools that exist in each tier's sessions, after everything that narrows them."""
+    return {tier.number: _policy(tier, settings).tools for tier in settings.tiers}
+
+
 def _policy(tier: TierSettings, settings: Settings) -> TierPolicy:
     policy = tier_policy(settings.policy, tier.number, highest=settings.max_tier)
     return narrow(policy, tier.allowed_tools, tier.disallowed_tools)

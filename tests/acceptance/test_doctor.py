@@ -116,6 +116,7 @@ SETTINGS = {
     "an unknown name": ({"CLAUDEOPS_INTERVALL": "5"}, "settings", "CLAUDEOPS_INTERVALL"),
     "no repositories": ({"CLAUDEOPS_REPOS_DIR": "/no/such/repos"}, "repositories", "/no/such/repos"),
     "no prompt": ({"CLAUDEOPS_TIER2_PROMPT": "/no/such/prompt.md"}, "prompts", "/no/such/prompt.md"),
+    "no policy": ({"CLAUDEOPS_POLICY_PATH": "/no/such/policy.toml"}, "policy", "/no/such/policy.toml"),
     "no schema": ({"CLAUDEOPS_SCHEMA_PATH": "/no/such/schema.json"}, "schema", "/no/such/schema.json"),
     "no CLI": ({"CLAUDEOPS_CLAUDE_BIN": "/no/such/claude"}, "cli", "/no/such/claude"),
     "no such time zone": ({"CLAUDEOPS_TIMEZONE": "Mars/Olympus"}, "time zones", "Mars/Olympus"),
@@ -147,6 +148,12 @@ async def test_a_prompt_that_the_cli_would_take_for_a_command(tmp_path: Path) ->
     async with patient(tmp_path) as node:
         (tmp_path / "prompt.md").write_text("/model opus", encoding="utf-8")
         (await examine(node, CLAUDEOPS_PROMPT=str(tmp_path / "prompt.md"))).only("prompts", "prompt.md")
+
+
+async def test_a_policy_with_a_mistake_in_it(tmp_path: Path) -> None:
+    async with patient(tmp_path) as node:
+        (tmp_path / "policy.toml").write_text("version = 1\n[tiers.1]\ntools = 5\n", encoding="utf-8")
+        (await examine(node, CLAUDEOPS_POLICY_PATH=str(tmp_path / "policy.toml"))).only("policy", "policy.toml")
 
 
 async def test_a_schema_that_is_none(tmp_path: Path) -> None:

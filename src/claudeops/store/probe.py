@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import errno
 import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from sqlalchemy import false, text, update
 
-from claudeops.errors import DatabaseUnavailableError, StoreError
+from claudeops.errors import StoreError
 from claudeops.store.connections import border, parse_url, shown, sqlite_file, writing_engine
 from claudeops.store.revision import current_revision, refuse_newer
 from claudeops.store.tables import HEAD, instances
@@ -35,8 +34,8 @@ class Probed:
 def probe(url: str, backup_dir: Path, *, busy_seconds: float = PATIENCE_SECONDS) -> Probed:
     """Read the revision and begin to write; a SQLite file that is not there is not made.
 
-    Raises `DatabaseUnavailableError` (not reachable, locked, not writable), `NewerDatabaseError`,
-    `ConfigurationError` (the address is wrong, the tables are somebody else's) or `StoreError`.
+    Raises `DatabaseUnavailableError` (not reachable, locked), `NewerDatabaseError`, `ConfigurationError` (the address
+    is wrong, the tables are somebody else's) or `StoreError` (not writable, no database at all).
     """
     parsed = parse_url(url)
     revision = current_revision(parsed, busy_seconds=busy_seconds)
@@ -61,12 +60,13 @@ def probe(url: str, backup_dir: Path, *, busy_seconds: float = PATIENCE_SECONDS)
 
 
 def _require_directory(file: Path) -> None:
-    """Raise unless the file's directory, or the nearest one above it, takes new files."""
+    """Raise `StoreError` unless the file's directory, or the nearest one above it, takes new files."""
     there = next(path for path in file.parents if path.exists())
-    if not os.access(there, os.W_OK | os.X_OK):
-        raise DatabaseUnavailableError(f"the database {file} cannot be made: {there} is not writable.")
-    if not there.is_dir():
-        raise DatabaseUnavailableError(f"the database {file} cannot be made: {os.strerror(errno.ENOTDIR)}.")
+    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+        raise StoreError(
+            f"the database {file} cannot be made, for user {os.geteuid()} may not write in {there}: "
+            "change its owner, or set CLAUDEOPS_DATABASE_URL."
+        )
 
 
 def _require_rights(connection: Connection, url: URL) -> None:

@@ -16,14 +16,13 @@ from claudeops.errors import ConfigurationError
 from claudeops.settings import require_repos, unusable_directories
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from claudeops.cli.doctor.values import Case
     from claudeops.settings import Settings
 
 LEAST_BYTES: Final = 128 * 1024 * 1024
 """Below it a session's log, the database or the CLI's own files will soon meet a full disk."""
 
+LEAST_TEMPORARY_BYTES: Final = 16 * 1024 * 1024
 LITTLE_BYTES: Final = 1024 * 1024 * 1024
 LEAST_FILES: Final = 1000
 _OTHERS: Final = 0o007
@@ -36,9 +35,11 @@ async def directories(_case: Case, settings: Settings) -> Finding:
 
 
 def _directories(settings: Settings) -> Finding:
-    wrong = unusable_directories(settings)
-    if wrong:
-        return failed_with(" ".join(wrong), kind=ErrorKind.FILESYSTEM)
+    if wrong := unusable_directories(settings):
+        parts = [sentence.rpartition(": ") for sentence in wrong]
+        says = " ".join(f"{problem}." for problem, _, _ in parts)
+        remedies = " ".join(f"{remedy[:1].upper()}{remedy[1:]}" for _, _, remedy in parts)
+        return failed(says, remedies, kind=ErrorKind.FILESYSTEM)
     state = settings.state_dir
     if state.is_dir():
         found, user = state.stat(), os.geteuid()
@@ -82,13 +83,16 @@ def _repositories(repos: Path) -> Finding:
 
 async def disk_space(_case: Case, settings: Settings) -> Finding:
     """Look how much room is left where sessions and the database write."""
-    places = (settings.state_dir, settings.results_dir, Path(tempfile.gettempdir()))
-    return await anyio.to_thread.run_sync(_disk_space, places)
+    return await anyio.to_thread.run_sync(_disk_space, settings)
 
 
-def _disk_space(places: Iterable[Path]) -> Finding:
+def _disk_space(settings: Settings) -> Finding:
+    # A session's temporary files lie in the state directory; what needs the machine's own ends in seconds.
+    temporary = Path(tempfile.gettempdir())
+    if shutil.disk_usage(temporary).free < LEAST_TEMPORARY_BYTES:
+        return failed(f"{temporary} is full.", "Make room, or set TMPDIR.", kind=ErrorKind.FILESYSTEM)
     least: tuple[int, Path] | None = None
-    for place in places:
+    for place in (settings.state_dir, settings.results_dir):
         there = next(path for path in (place, *place.parents) if path.is_dir())
         free, found = shutil.disk_usage(there).free, os.statvfs(there)
         if found.f_files and found.f_favail < LEAST_FILES:

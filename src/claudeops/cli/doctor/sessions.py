@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import anyio.to_thread
 
-from claudeops.app_kit import binaries, check_harnesses, check_prompts
+from claudeops.app_kit import binaries, check_harnesses, check_prompts, tools_by_tier
 from claudeops.app_self_test import try_gate
 from claudeops.cli.doctor.values import Finding, doubtful, failed, failed_with, fine
 from claudeops.cli.envelope import ErrorKind
@@ -69,6 +69,17 @@ async def prompts(_case: Case, settings: Settings) -> Finding:
         return failed_with(error, kind=ErrorKind.PARSE)
     directories = dict.fromkeys(str(tier.prompt_path.parent) for tier in settings.tiers)
     return fine(f"{len(settings.tiers)}, from {', '.join(directories)}.")
+
+
+async def policy(_case: Case, settings: Settings) -> Finding:
+    """Look whether the policy leaves every tier something to look with."""
+    bare = [str(number) for number, tools in tools_by_tier(settings).items() if not tools]
+    if bare:
+        return doubtful(
+            f"Nothing is left to look with for tier {', '.join(bare)}: no tool is allowed.",
+            "Widen CLAUDEOPS_ALLOWED_TOOLS, CLAUDEOPS_DISALLOWED_TOOLS or those of the tier, or the policy file.",
+        )
+    return fine(f"{'The one that ships' if settings.policy_path is None else settings.policy_path}.")
 
 
 async def schema(_case: Case, settings: Settings) -> Finding:

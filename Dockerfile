@@ -1,0 +1,84 @@
+# The daemon, the claude CLI that comes with it, and the programs that its sessions look with. Build and run it:
+# docs/how-to/run-in-a-container.md.
+#
+# The base is pinned by name and version. Pin it by digest too where you build (BASE=docker.io/library/debian@sha256:…):
+# a digest can only be taken from the registry that you trust, and none is written here unseen.
+ARG BASE=docker.io/library/debian:12.11-slim
+
+# --- build: everything that is installed is checked against the hashes of the locks --------------------
+
+FROM ${BASE} AS build
+SHELL ["/bin/bash", "-euo", "pipefail", "-c"]
+
+RUN export DEBIAN_FRONTEND=noninteractive; \
+    apt-get update -qq; \
+    apt-get install -qq --yes --no-install-recommends ca-certificates python3 python3-venv >/dev/null; \
+    rm -rf /var/lib/apt/lists/*
+
+# pip stays behind in this stage: it installs into the environment that goes along, and nothing there can install.
+WORKDIR /src
+RUN python3 -m venv /opt/pip; \
+    python3 -m venv --without-pip /opt/claudeops
+ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_ROOT_USER_ACTION=ignore
+COPY requirements.lock ./
+RUN /opt/pip/bin/pip --python /opt/claudeops/bin/python install --quiet \
+        --require-hashes --only-binary :all: --requirement requirements.lock
+
+# The build backend comes out of the lock of development, with its hashes, and is used without isolation.
+COPY requirements-dev.lock ./
+RUN awk '/^[a-z0-9]/ { wanted = /^(hatchling|packaging|pathspec|pluggy|trove-classifiers)==/ } wanted' \
+        requirements-dev.lock >requirements-build.lock; \
+    /opt/pip/bin/pip install --quiet --require-hashes --only-binary :all: --requirement requirements-build.lock
+COPY pyproject.toml README.md ./
+COPY migrations migrations
+COPY prompts prompts
+COPY schemas schemas
+COPY src src
+RUN /opt/pip/bin/pip wheel --quiet --no-deps --no-build-isolation --wheel-dir /wheels .; \
+    /opt/pip/bin/pip --python /opt/claudeops/bin/python install --quiet --no-deps --no-index /wheels/*.whl; \
+    /opt/claudeops/bin/python -m compileall -q /opt/claudeops/lib
+
+# --- the image -----------------------------------------------------------------------------------------
+
+FROM ${BASE}
+SHELL ["/bin/bash", "-euo", "pipefail", "-c"]
+
+# Programs for more kinds of services, for instance EXTRA_PACKAGES="postgresql-client redis-tools docker.io".
+ARG EXTRA_PACKAGES=""
+# tini reaps and forwards signals, bubblewrap locks sessions in, the rest is what the prompts look with.
+# hadolint ignore=DL3008
+RUN export DEBIAN_FRONTEND=noninteractive; \
+    apt-get update -qq; \
+    apt-get install -qq --yes --no-install-recommends \
+        bubblewrap ca-certificates curl iproute2 iputils-ping jq openssh-client openssl procps python3 tini tzdata \
+        ${EXTRA_PACKAGES} >/dev/null; \
+    rm -rf /var/lib/apt/lists/*
+
+# A fixed number: the owner of mounted directories has to be it, and `runAsNonRoot` wants to see that it is not root.
+RUN groupadd --gid 10001 claudeops; \
+    useradd --uid 10001 --gid claudeops --home-dir /state --no-create-home --shell /usr/sbin/nologin claudeops; \
+    install -d -o claudeops -g claudeops -m 0700 /state; \
+    install -d -o claudeops -g claudeops -m 0750 /results; \
+    install -d -m 0755 /repos
+
+COPY --from=build /opt/claudeops /opt/claudeops
+# /opt/claudeops/bin stays off PATH: sessions get that PATH too, and need none of it.
+RUN ln -s /opt/claudeops/bin/claudeops /usr/local/bin/claudeops
+COPY schemas /app/schemas
+COPY prompts /app/prompts
+
+# Named, though they are the defaults: a mount that cannot be written is then an error, and not a reason to go elsewhere.
+ENV CLAUDEOPS_STATE_DIR=/state \
+    CLAUDEOPS_RESULTS_DIR=/results \
+    CLAUDEOPS_REPOS_DIR=/repos \
+    HOME=/state \
+    LANG=C.UTF-8 \
+    PYTHONDONTWRITEBYTECODE=1
+VOLUME ["/state", "/results", "/repos"]
+WORKDIR /app
+USER 10001:10001
+
+STOPSIGNAL SIGTERM
+HEALTHCHECK --interval=30s --timeout=10s --start-period=60s --retries=3 CMD ["claudeops", "health"]
+ENTRYPOINT ["/usr/bin/tini", "--", "claudeops"]
+CMD ["run"]
