@@ -98,7 +98,7 @@ async def test_replay_onto_a_restored_database_makes_the_tables_what_they_were(e
     estate.with_judge(restarting)
     warned = {"frame": {"type": "warning", "subtype": "model_mismatch", "message": "asked for sonnet, got opus"}}
     steps = (look("toolu_1"), look("toolu_2"), BROKEN_LINE, warned, {"frame": SAID}, deliver(FULL))
-    ending = await ran(estate, *steps, tier=2)
+    ending = await ran(estate, *steps, tier=2, request="web is down")
     backup = copy_database(estate, estate.root / "backup.db")
     await estate.store.finish(ending, rules=estate.kit.rules)
     original = tables(estate)

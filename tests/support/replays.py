@@ -65,10 +65,10 @@ def restore_database(estate: Estate, backup: Path) -> None:
         source.backup(target)
 
 
-async def ran(estate: Estate, *steps: Mapping[str, object], tier: int = 1) -> Ending:
+async def ran(estate: Estate, *steps: Mapping[str, object], tier: int = 1, request: str | None = None) -> Ending:
     """Run one session of the stand-in; its end is not written yet."""
     estate.script(*steps)
-    await estate.queue(tier)
+    await estate.queue(tier, request)
     return await SessionRunner(kit=estate.kit).run(await estate.claim(), Control())
 
 
