@@ -279,10 +279,16 @@ async def run_chain(
 
 
 async def run_chain_beside(
-    settings: Settings, new: NewSession, told: Callable[[Session], None], *, log: Logger
+    settings: Settings,
+    new: NewSession,
+    told: Callable[[Session], None],
+    *,
+    queued: Callable[[Session], None],
+    log: Logger,
 ) -> Sequence[Session] | Suppressed:
     """Queue a chain for the daemon that owns the database, and follow it to its end.
 
+    ``queued`` hears of its first session before that can have started, ``told`` of each one that has ended.
     Raises `AlreadyRunningError` when that daemon goes away before the chain has ended; what is queued stays so.
     """
     store = open_store(settings.database_url)
@@ -292,6 +298,7 @@ async def run_chain_beside(
             log.warning(LogEvent.SESSION_SUPPRESSED, reason=root.reason.value)
             return root
         log.info(LogEvent.SESSION_QUEUED, session_id=root.id)
+        queued(root)
         sessions = await follow(store, root.id, told=told, served=lambda: is_claimed(settings.database_url))
     finally:
         await store.close()

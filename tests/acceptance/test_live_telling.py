@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import pty
 import re
@@ -68,6 +69,39 @@ async def test_on_a_terminal_the_story_comes_with_progress_and_nothing_hostile_r
     assert "\x1b[2J" not in raw
     assert "\u202e" not in raw
     assert raw.rstrip().endswith("wrote down what was there.")
+
+
+async def test_beside_a_daemon_the_same_story_is_told_from_its_logs(tmp_path: Path) -> None:
+    async with operator(tmp_path, **TIERS) as someone, someone.daemon(CLAUDEOPS_INTERVAL="86400") as daemon:
+        await daemon.until_logged("daemon_ready")
+        await someone.until("SELECT 1 FROM sessions WHERE status <> 'ended'", lambda rows: not rows)
+        done = await someone.bootstrap("--live")
+
+    in_order(re.sub(r"(?<=session )\d+", lambda found: str(int(found[0]) - 2), done.stderr))
+    assert [line.split(" session ")[0] for line in done.stdout.splitlines()] == ["tier 1 (haiku)", "tier 2 (sonnet)"]
+
+
+async def test_tail_tells_the_story_afterwards_in_every_form(tmp_path: Path) -> None:
+    async with operator(tmp_path, **TIERS) as someone:
+        await someone.bootstrap()
+        text = await someone.run("tail", "1")
+        stream = await someone.run("tail", "1", "--output-format", "stream-json")
+        whole = await someone.run("tail", "1", "--output-format", "json")
+        newest = await someone.run("tail", "--follow")
+        unknown = await someone.run("tail", "7", "--output-format=json")
+
+    in_order(re.sub(r"^\d\d:\d\d:\d\d ", "", text.stdout, flags=re.MULTILINE))
+    facts = [json.loads(line) for line in stream.stdout.splitlines()]
+    assert [fact["kind"] for fact in facts].count("session_ended") == 2
+    assert (whole.document["session_id"], whole.document["lines"]) == (1, facts)
+    assert "tier 2  starts" in newest.stdout
+    assert "tier 1  starts" not in newest.stdout
+    assert (unknown.code, unknown.document["found"]) == (1, False)
+    assert unknown.document["error"] == {
+        "kind": "session_not_found",
+        "message": "session 7 does not exist",
+        "retryable": False,
+    }
 
 
 async def _on_a_terminal(someone: Operator) -> str:

@@ -18,8 +18,10 @@ from claudeops.cli import envelope
 from claudeops.cli.exit_codes import Exit, exit_for
 from claudeops.cli.signals import listen
 from claudeops.cli.start import start
-from claudeops.cli.telling import BesideProgress, telling
+from claudeops.cli.tail import follow
+from claudeops.cli.telling import LAST_WORDS_SECONDS, BesideProgress, Teller, telling
 from claudeops.domain.model import DecisionReason, Outcome, Status, Suppressed, Trigger
+from claudeops.domain.redact import Redactor
 from claudeops.engine.shutdown import Shutdown
 from claudeops.errors import AlreadyRunningError, ClaudeopsError
 
@@ -74,7 +76,7 @@ async def _chain(
             with telling(node.kit.hub, sys.stderr) if live else contextlib.nullcontext():
                 return await _in_foreground(node, new, told, log)
     except AlreadyRunningError:
-        return await app.run_chain_beside(settings, new, told, log=log)
+        return await _beside(settings, new, told, log, live=live)
 
 
 async def _in_foreground(
@@ -86,6 +88,40 @@ async def _in_foreground(
         result = await app.run_chain(node, new, shutdown, told)
         tasks.cancel_scope.cancel()
     return result
+
+
+async def _beside(
+    settings: Settings, new: NewSession, told: Callable[[Session], None], log: Logger, *, live: bool
+) -> Sequence[Session] | Suppressed:
+    """Have the running daemon run the chain; what it does is told from the logs that it writes."""
+    outcome: Sequence[Session] | Suppressed | ClaudeopsError = ()
+    over = anyio.Event()
+
+    async def tell(root: Session) -> None:
+        teller = Teller(sys.stderr)
+        try:
+            await follow(settings.database_url, root, teller, redact=Redactor(settings.secrets).text)
+        finally:
+            teller.close()
+            over.set()
+
+    async with anyio.create_task_group() as tasks:
+
+        def queued(root: Session) -> None:
+            if live:
+                tasks.start_soon(tell, root)
+
+        try:
+            outcome = await app.run_chain_beside(settings, new, told, queued=queued, log=log)
+            if live and not isinstance(outcome, Suppressed):
+                with anyio.move_on_after(LAST_WORDS_SECONDS):
+                    await over.wait()
+        except ClaudeopsError as error:  # kept, so that the caller gets it and not a group with it
+            outcome = error
+        tasks.cancel_scope.cancel()
+    if isinstance(outcome, ClaudeopsError):
+        raise outcome
+    return outcome
 
 
 # --- what the caller gets -----------------------------------------------------------------------------

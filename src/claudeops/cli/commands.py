@@ -70,3 +70,25 @@ def bootstrap(tier: int, prompt_text: str | None, output_format: str, live: bool
     from claudeops.cli.bootstrap import run_chain
 
     return run_chain(tier=tier, prompt_text=prompt_text, as_json=output_format == "json", live=live)
+
+
+@claudeops.command()
+@click.argument("session_id", metavar="[SESSION]", type=click.IntRange(min=1), required=False)
+@click.option("-f", "--follow", is_flag=True, help="Wait for what is yet to come, to the end of the chain.")
+@click.option(
+    "--output-format",
+    type=click.Choice(["text", "stream-json", "json"]),
+    default="text",
+    show_default=True,
+    help="What to print: lines for people, a JSON object a line, or one document.",
+)
+def tail(session_id: int | None, follow: bool, output_format: str) -> int:  # noqa: FBT001 - click's
+    """Tell what a session does or did, from its log, and then those that follow from it.
+
+    Without SESSION: the one that runs, else the newest. Exit status: 0, or 1 when there is no such session.
+    """
+    from claudeops.cli.tail import tail
+
+    if follow and output_format == "json":
+        raise click.UsageError("--follow never ends with one document: take --output-format stream-json.")
+    return tail(session_id=session_id, follow=follow, output_format=output_format)

@@ -19,6 +19,16 @@ if TYPE_CHECKING:
     from claudeops.settings import Settings
 
 
+def read_settings() -> Settings:
+    """Read the environment for a command that starts no session; the log, from warnings up, goes to stderr.
+
+    Raises `ConfigurationError`.
+    """
+    settings = load_settings(os.environ, cwd=Path.cwd()).settings
+    logs.configure(level="warning", fmt=settings.log_format, stream=sys.stderr, redact=Redactor(settings.secrets).text)
+    return settings
+
+
 def start(stream: logs.Stream = sys.stderr, *, quiet: bool = False) -> tuple[Settings, Logger]:
     """Read the environment and set up logging to ``stream``; raises `ConfigurationError`.
 

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from datetime import datetime
 
+    from claudeops.domain.account import Account
     from claudeops.domain.amendment import Amended, Refused
     from claudeops.domain.approval import Answer, Approval, NewApproval
     from claudeops.domain.holds import Hold, HoldKind
@@ -196,6 +197,12 @@ class Store(Protocol):
 
     async def session(self, session_id: int) -> Session | None:
         """Return one row."""
+
+    async def newest(self) -> Session | None:
+        """Return the running session that was queued last, else the newest of all; ``None``: there is none."""
+
+    async def account(self, session_id: int) -> Account:
+        """Return what is on record about a session beside its row."""
 
     async def chain(self, root_session_id: int) -> Sequence[Session]:
         """Return a chain's sessions, oldest first."""

@@ -6,7 +6,6 @@ stderr, why we stopped the session, what its workspace held) is not made up.
 
 from __future__ import annotations
 
-import os
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -23,7 +22,7 @@ from claudeops.domain.stream.values import as_text
 from claudeops.engine.arrivals import Arrivals
 from claudeops.engine.cli_warnings import CliWarnings
 from claudeops.engine.ending import Gathered, conclude
-from claudeops.engine.plain_file import open_plain
+from claudeops.engine.old_logs import log_size, open_log
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -115,7 +114,7 @@ class _Reading:
     def run(self) -> LogRead | Refused:
         """Read the log; raises what cancelling the waiting task raises."""
         try:
-            with open_plain(self.path) as log, closing(Arrivals(self.path)) as arrivals:
+            with open_log(self.path) as log, closing(Arrivals(self.path)) as arrivals:
                 transcript = self._read(log, arrivals)
                 return transcript if isinstance(transcript, Refused) else self._concluded(transcript, arrivals.latest)
         except FileNotFoundError:
@@ -124,10 +123,10 @@ class _Reading:
             return self._refused(Refusal.LOG_UNREADABLE, f"cannot be read: {error.strerror or error}")
 
     def _read(self, log: BinaryIO, arrivals: Arrivals) -> Transcript | Refused:
-        size = os.fstat(log.fileno()).st_size
+        size = log_size(log)
         reader, warnings = self.harness.reader(), CliWarnings(self.harness.name)
         number = offset = 0
-        while offset < size and (line := log.readline()):
+        while (size is None or offset < size) and (line := log.readline()):
             check_cancelled()
             number += 1
             arrived = arrivals.next(number, offset)
@@ -138,7 +137,7 @@ class _Reading:
                 return foreign
             for fact in reader.feed(item):
                 self._note(fact, arrived, warnings)
-        return self._checked(reader.close(), size)
+        return self._checked(reader.close(), offset)
 
     def _note(self, fact: StreamEvent, arrived: datetime | None, warnings: CliWarnings) -> None:
         if isinstance(fact, ToolEnded):

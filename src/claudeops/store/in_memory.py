@@ -19,6 +19,7 @@ from claudeops.errors import StaleAttemptError, StoreError
 from claudeops.store import in_memory_calls
 from claudeops.store import in_memory_holds as holds
 from claudeops.store import in_memory_queueing as queueing
+from claudeops.store.accounts import account_in_memory, newest_in_memory
 from claudeops.store.consequences import conclude
 from claudeops.store.in_memory_amend import amend
 from claudeops.store.in_memory_approvals import InMemoryApprovals, close_of_session, deny_all
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
     from types import SimpleNamespace
 
+    from claudeops.domain.account import Account
     from claudeops.domain.amendment import Amended, Refused
     from claudeops.domain.approval import Approval
     from claudeops.domain.holds import Hold, HoldKind
@@ -237,6 +239,16 @@ class InMemoryStore(InMemoryApprovals):
         async with self._transaction():
             row = self.tables.row("sessions", session_id)
             return None if row is None else to_session(row)
+
+    async def newest(self) -> Session | None:
+        """Return the running session that was queued last, else the newest."""
+        async with self._transaction():
+            return newest_in_memory(self.tables)
+
+    async def account(self, session_id: int) -> Account:
+        """Return a session's verdicts and events."""
+        async with self._transaction():
+            return account_in_memory(self.tables, session_id)
 
     async def chain(self, root_session_id: int) -> Sequence[Session]:
         """Return a chain's sessions, oldest first."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import anyio
 
 from claudeops.errors import DatabaseUnavailableError
-from claudeops.store import approvals, calls, holds, queries, queueing
+from claudeops.store import accounts, approvals, calls, holds, queries, queueing
 from claudeops.store.amend import amend
 from claudeops.store.connections import (
     BUSY_SECONDS,
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
     from sqlalchemy.engine import URL
 
+    from claudeops.domain.account import Account
     from claudeops.domain.amendment import Amended, Refused
     from claudeops.domain.approval import Answer, Approval, NewApproval
     from claudeops.domain.holds import Hold, HoldKind
@@ -257,6 +258,14 @@ class SqlStore:
     async def session(self, session_id: int) -> Session | None:
         """Return one row."""
         return await self._read(partial(queries.session, session_id=session_id))
+
+    async def newest(self) -> Session | None:
+        """Return the running session that was queued last, else the newest."""
+        return await self._read(accounts.newest)
+
+    async def account(self, session_id: int) -> Account:
+        """Return a session's verdicts and events."""
+        return await self._read(partial(accounts.account, session_id=session_id))
 
     async def chain(self, root_session_id: int) -> Sequence[Session]:
         """Return a chain's sessions, oldest first."""

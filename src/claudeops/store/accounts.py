@@ -1,0 +1,74 @@
+"""What is on record about a session, for those who read its log beside it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sqlalchemy import case, or_, select
+
+from claudeops.domain.account import Account
+from claudeops.domain.live import EventRaised
+from claudeops.domain.model import Level, Status, Verdict, VerdictKind
+from claudeops.store.rows import to_session
+from claudeops.store.tables import events, sessions, tool_calls
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from sqlalchemy import Connection
+
+    from claudeops.domain.model import Session
+    from claudeops.store.in_memory_tables import PlainTables
+    from claudeops.store.rows import TableRow
+
+
+def account(connection: Connection, session_id: int) -> Account:
+    """Return the verdicts and events of a session."""
+    calls = connection.execute(
+        select(tool_calls).where(tool_calls.c.session_id == session_id).order_by(tool_calls.c.id)
+    )
+    raised = connection.execute(
+        select(events)
+        .where(or_(events.c.session_id == session_id, events.c.last_session_id == session_id))
+        .order_by(events.c.id)
+    )
+    return _account(session_id, calls, raised)
+
+
+def newest(connection: Connection) -> Session | None:
+    """Return the running session that was claimed last, else the newest of all."""
+    running_first = case((sessions.c.status == Status.RUNNING.value, 0), else_=1)
+    row = connection.execute(select(sessions).order_by(running_first, sessions.c.id.desc()).limit(1)).one_or_none()
+    return None if row is None else to_session(row)
+
+
+def account_in_memory(tables: PlainTables, session_id: int) -> Account:
+    """Do what `account` does, on the tables of the store without a database."""
+    calls = tables.rows("tool_calls", lambda row: row.session_id == session_id)
+    raised = tables.rows("events", lambda row: session_id in {row.session_id, row.last_session_id})
+    return _account(session_id, calls, raised)
+
+
+def newest_in_memory(tables: PlainTables) -> Session | None:
+    """Do what `newest` does."""
+    rows = tables.rows("sessions")
+    running = [row for row in rows if row.status == Status.RUNNING.value]
+    found = running or rows
+    return to_session(max(found, key=lambda row: row.id)) if found else None
+
+
+def _account(session_id: int, calls: Iterable[TableRow], raised: Iterable[TableRow]) -> Account:
+    return Account(
+        verdicts={row.tool_use_id: Verdict(kind=VerdictKind(row.verdict), reason=row.reason) for row in calls},
+        events=tuple(
+            EventRaised(
+                # Counted up by a later session, its last sight is not this one's.
+                at=row.last_seen if row.last_session_id == session_id else row.first_seen,
+                level=Level(row.level),
+                service=row.service,
+                message=row.message,
+                session_id=session_id,
+            )
+            for row in raised
+        ),
+    )
