@@ -15,6 +15,7 @@ import anyio
 import anyio.to_thread
 
 from claudeops.app_kit import SESSIONS, binaries, build_kit, escalation_rules, root_session, schedule
+from claudeops.app_meter import meter_of
 from claudeops.app_self_test import admission
 from claudeops.dispatch.local import LocalDispatcher
 from claudeops.domain.model import Session, SkipReason, Status, Suppressed, Trigger
@@ -115,19 +116,21 @@ async def open_node(settings: Settings, *, log: Logger, clock: Clock | None = No
             if lost:
                 log.warning(LogEvent.SESSIONS_RECONCILED, lost=[session.id for session in lost])
             rules = escalation_rules(settings)
-            yield Node(
-                settings=settings,
-                store=store,
-                kit=replace(
-                    build_kit(settings, store=store, rules=rules, clock=clock, hub=hub, log=log),
-                    cli_refusal=clis.refusal,
-                ),
-                rules=rules,
-                owner=owner,
-                clock=clock,
-                dispatcher=LocalDispatcher(),
-                log=log,
-            )
+            async with meter_of(settings, store=store, rules=rules, clock=clock, log=log) as meter:
+                yield Node(
+                    settings=settings,
+                    store=store,
+                    kit=replace(
+                        build_kit(settings, store=store, rules=rules, clock=clock, hub=hub, log=log),
+                        cli_refusal=clis.refusal,
+                        meter=meter,
+                    ),
+                    rules=rules,
+                    owner=owner,
+                    clock=clock,
+                    dispatcher=LocalDispatcher(),
+                    log=log,
+                )
             with contextlib.suppress(DatabaseUnavailableError):
                 await store.depart(owner)
         finally:

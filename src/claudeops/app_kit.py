@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Final
 
+from claudeops.domain.budget import Budgets
 from claudeops.domain.model import EscalationRules, NewSession, TierChoice
 from claudeops.domain.policy import Scope, TierPolicy, judge, narrow, tier_policy
 from claudeops.domain.prompt import template_fault
@@ -86,10 +87,14 @@ def escalation_rules(settings: Settings) -> EscalationRules:
                 model=tier.model,
                 harness=tier.harness,
                 action_kinds=_policy(tier, settings).action_kinds,
+                max_budget_usd=tier.max_budget_usd,
             )
             for tier in settings.tiers
         ),
         limits=settings.policy.limits,
+        budgets=Budgets(
+            chain_usd=settings.chain_budget_usd, day_usd=settings.daily_budget_usd, timezone=settings.timezone
+        ),
     )
 
 

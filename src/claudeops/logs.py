@@ -92,6 +92,11 @@ class LogEvent(StrEnum):
     TOOL_CALL_UNRECORDED = "tool_call_unrecorded", "a verdict could not be written, so the call is denied"
     TOOL_CALL_UNGATED = "tool_call_ungated", "a tool ran without the gate's yes; the session is stopped"
     GATE_REQUEST_CANCELLED = "gate_request_cancelled", "the CLI no longer waits for an answer; the call does not run"
+    # --- the meter
+    METER_OFF = "meter_off", "model calls go past the daemon: they are not counted one by one, nor limited by budgets"
+    MODEL_CALL_ENDED = "model_call_ended", "a model call is over and booked"
+    MODEL_CALL_REFUSED = "model_call_refused", "a model call was not made, because a budget is spent"
+    MODEL_WITHOUT_PRICE = "model_without_price", "a model is not in the price table: what it costs is unknown"
     # --- its end
     STOP_REQUESTED = "stop_requested", "a session is asked to stop"
     STRAY_PROCESSES = "stray_processes", "processes outlived their session and were killed"

@@ -119,6 +119,8 @@ def test_the_breakers_event_is_the_only_critical_one(kind: FailureKind) -> None:
         assert [event.level for event in decision.events] == [Level.WARNING]
 
 
+REASONS = {Outcome.SUCCESS: DecisionReason.NO_REPORT, Outcome.BUDGET_EXCEEDED: DecisionReason.BUDGET}
+
 # --- decide: no report ------------------------------------------------------------------------------------
 
 
@@ -127,8 +129,7 @@ def test_the_breakers_event_is_the_only_critical_one(kind: FailureKind) -> None:
 def test_session_without_a_report_is_never_healthy(outcome: Outcome, tier: int) -> None:
     decision = decided(None, outcome=outcome, tier=tier)
 
-    expected = DecisionReason.NO_REPORT if outcome is Outcome.SUCCESS else DecisionReason.SESSION_FAILED
-    assert decision.reason is expected
+    assert decision.reason is REASONS.get(outcome, DecisionReason.SESSION_FAILED)
     retried = decision.next is not None
     assert not retried or decision.next == replace(AGAIN, model="haiku")
     assert [event.level for event in decision.events] == [Level.WARNING if retried else Level.CRITICAL]
@@ -138,7 +139,7 @@ def test_session_without_a_report_is_never_healthy(outcome: Outcome, tier: int) 
 def test_failed_session_is_not_healthy_whatever_it_reported(outcome: Outcome) -> None:
     decision = decided(report(check("web")), outcome=outcome)
 
-    assert decision.reason is DecisionReason.SESSION_FAILED
+    assert decision.reason is REASONS.get(outcome, DecisionReason.SESSION_FAILED)
     assert outcome.value in decision.events[0].message
 
 

@@ -199,6 +199,7 @@ STOPS = [
     (StopCause.UNGATED_CALL, Outcome.UNGATED_CALL, None, FailureKind.OTHER),
     (StopCause.OUT_OF_MEMORY, Outcome.OUT_OF_MEMORY, None, FailureKind.OTHER),
     (StopCause.AUTH_REFUSED, Outcome.ERROR, ErrorCategory.AUTH, FailureKind.AUTH),
+    (StopCause.BUDGET_EXCEEDED, Outcome.BUDGET_EXCEEDED, None, FailureKind.OTHER),
     (StopCause.DISK_FULL, Outcome.ERROR, None, FailureKind.OTHER),
 ]
 
@@ -220,6 +221,12 @@ def test_our_reason_outranks_the_result_line(
 
 def test_every_stop_cause_is_judged() -> None:
     assert {stop for stop, *_ in STOPS} | {StopCause.RESULT_GRACE} == set(StopCause)
+
+
+def test_refusal_for_want_of_money_is_not_taken_for_one_of_the_apis() -> None:
+    refused = failed(api_error_status=402, result="API Error: 402 claudeops: the session's budget is spent")
+    judgement = judged(transcript_of(refused), Exit(code=1, stop=StopCause.BUDGET_EXCEEDED))
+    assert (judgement.outcome, judgement.failure_kind) == (Outcome.BUDGET_EXCEEDED, FailureKind.OTHER)
 
 
 def test_timeout_is_called_timeout_and_suspects_nothing() -> None:

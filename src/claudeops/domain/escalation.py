@@ -7,13 +7,13 @@ the queue while the rules changed, and for an escalation.
 What is settled here:
 
 - A wish to escalate counts however the process ended: a non-zero exit or a timeout does not discard a
-  valid report. The limits are asked in the order maximum tier, dry run, cooldown; the first that forbids
-  gives the reason.
+  valid report. The limits are asked in the order maximum tier, dry run, cooldown, budget; the first that
+  forbids gives the reason.
 - *Healthy* needs evidence: a call that ran, a service that was checked, and nobody reported down or
   unreachable. A report that calls a service down and asks for nobody contradicts itself.
 - A failed session of the lowest tier is tried once more, unless it would fail the same way again (a limit of
   its own, our own stop). A tier that can change things is never repeated.
-- Weights: ``max_tier``, ``no_report``, ``session_failed`` and ``cooldown`` are critical, because something
+- Weights: ``max_tier``, ``no_report``, ``session_failed``, ``cooldown`` and ``budget`` are critical, because something
   is or may be wrong and nobody looks at it any more; ``dry_run`` and ``no_evidence`` are warnings. So is a
   failure that is tried once more, and one over which the breaker opens, whose own event is the critical one.
 - A chain at its end whose service is still unwell after its cooldown refused an action ends as ``cooldown``.
@@ -30,6 +30,7 @@ from datetime import timedelta
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 
+from claudeops.domain import budget
 from claudeops.domain.model import (
     LOWEST_TIER,
     Action,
@@ -61,6 +62,7 @@ _LEVELS: Final = {
     DecisionReason.NO_REPORT: Level.CRITICAL,
     DecisionReason.SESSION_FAILED: Level.CRITICAL,
     DecisionReason.COOLDOWN: Level.CRITICAL,
+    DecisionReason.BUDGET: Level.CRITICAL,
 }
 _BREAKING: Final = frozenset({FailureKind.AUTH, FailureKind.BILLING})
 _BROKEN: Final = frozenset({ServiceStatus.DOWN, ServiceStatus.UNREACHABLE})
@@ -168,6 +170,13 @@ def _held(
     return None
 
 
+def _unpaid(following: TierChoice, rules: EscalationRules, chain_usd: float) -> _Held | None:
+    """Ask the last limit: a chain needs money to go on. The day's is waited for in the queue."""
+    if rules.budgets is None or budget.chain_pays(following.max_budget_usd, rules.budgets, chain_usd):
+        return None
+    return _Held(reason=DecisionReason.BUDGET, clause=budget.chain_clause(rules.budgets, chain_usd))
+
+
 def _kinds_from(tier: int, rules: EscalationRules) -> tuple[str, ...]:
     """Return every action kind that ``tier`` or one that may follow it grants."""
     granted = (choice.action_kinds for choice in rules.tiers if tier <= choice.number <= rules.max_tier)
@@ -185,16 +194,26 @@ def decide(
     ledger: Sequence[PastAction],
     now: datetime,
     held_services: Sequence[str] = (),
+    chain_usd: float = 0.0,
 ) -> Decision:
     """Return what the daemon does next; every reason but ``healthy`` and ``escalated`` brings one event.
 
-    ``held_services`` are those whose cooldown refused an action to this chain.
+    ``held_services`` are those whose cooldown refused an action to this chain; ``chain_usd`` is what the chain has
+    spent, this session included, in US dollars.
     """
     report = ending.extraction.report
     if report is None:
         return _without_report(session, ending, now)
     if report.escalation.needed:
-        return _further(session, report, rules=rules, ledger=ledger, now=now, held_services=held_services)
+        return _further(
+            session,
+            report,
+            rules=rules,
+            ledger=ledger,
+            now=now,
+            held_services=held_services,
+            chain_usd=chain_usd,
+        )
     if ending.outcome is not Outcome.SUCCESS:
         return _failed(session, ending, now)
     return _held_back(session, report, held_services) or _stood_down(session, report, ending)
@@ -210,6 +229,8 @@ def _without_report(session: Session, ending: Ending, now: datetime) -> Decision
 def _failed(session: Session, ending: Ending, now: datetime) -> Decision:
     detail = f": {one_line(ending.error)}" if ending.error else ""
     message = f"the tier {session.tier} session failed ({ending.outcome.value}){detail}"
+    if ending.outcome is Outcome.BUDGET_EXCEEDED:  # it would spend it again
+        return _stop(DecisionReason.BUDGET, message, tier=session.tier)
     again = retry_of(session, ending, now)
     if again is None and ending.failure_kind not in _BREAKING:
         return _stop(DecisionReason.SESSION_FAILED, message, tier=session.tier)
@@ -226,6 +247,7 @@ def _further(
     ledger: Sequence[PastAction],
     now: datetime,
     held_services: Sequence[str],
+    chain_usd: float,
 ) -> Decision:
     """Hand over to the next tier, or say which limit forbids it."""
     reason = one_line(report.escalation.reason) or NO_REASON_GIVEN
@@ -237,6 +259,7 @@ def _further(
         message = f"tier {session.tier} is the last one allowed and asks for more: {reason}"
         return _stop(DecisionReason.MAX_TIER, message, tier=session.tier, services=services)
     held = _held(following.number, services=services, rules=rules, ledger=ledger, now=now)
+    held = held or _unpaid(following, rules, chain_usd)
     if held is None:
         return Decision(reason=DecisionReason.ESCALATED, next=_handed_over(session, report, following, reason))
     if held.reason is DecisionReason.DRY_RUN:

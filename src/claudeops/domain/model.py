@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
 
+    from claudeops.domain.budget import Budgets, CallState
+
 STRUCTURED_OUTPUT_TOOL: Final = "StructuredOutput"
 """The tool through which the CLI delivers the report (``--json-schema``)."""
 
@@ -414,6 +416,7 @@ class Ending:
     tool_ends: tuple[ToolEnd, ...] = ()
     refusals: tuple[CliRefusal, ...] = ()  # calls that the CLI itself refused
     events: tuple[NewEvent, ...] = ()  # what the engine itself noticed
+    unbooked: tuple[CallState, ...] = ()  # model calls that the database did not take while they were made
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -424,6 +427,7 @@ class TierChoice:
     model: str
     harness: str = "claude"
     action_kinds: tuple[str, ...] = ()  # actions that its policy grants
+    max_budget_usd: float | None = None  # for one session; None: not limited
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -434,6 +438,11 @@ class EscalationRules:
     dry_run: bool
     tiers: tuple[TierChoice, ...]
     limits: Mapping[str, ActionLimit] = field(default_factory=dict)  # by action kind
+    budgets: Budgets | None = None  # what sessions share; None: nothing is limited
+
+    def budget_of(self, tier: int) -> float | None:
+        """Return what one session of a tier may spend; ``None``: not limited, or no such tier."""
+        return next((choice.max_budget_usd for choice in self.tiers if choice.number == tier), None)
 
     @property
     def lowest(self) -> TierChoice:

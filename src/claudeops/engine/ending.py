@@ -15,14 +15,15 @@ from claudeops.domain.model import (
     Outcome,
     ToolEnd,
 )
-from claudeops.domain.outcome import Exit, judge
+from claudeops.domain.outcome import Exit, StopCause, judge
 from claudeops.domain.report.extraction import extract
 from claudeops.engine.handoff import heed_handoff
 
 if TYPE_CHECKING:
+    from claudeops.domain.budget import CallState
     from claudeops.domain.markers import Handoff, HandoffError
     from claudeops.domain.model import Session
-    from claudeops.domain.outcome import Judgement, StopCause
+    from claudeops.domain.outcome import Judgement
     from claudeops.domain.stream import Transcript
     from claudeops.engine.kit import Kit
     from claudeops.harness.protocol import Harness
@@ -42,6 +43,8 @@ class Gathered:
     tool_ends: tuple[ToolEnd, ...]
     events: tuple[NewEvent, ...]
     stderr_tail: str
+    unbooked: tuple[CallState, ...] = ()  # model calls that the database did not take
+    stop_detail: str | None = None  # what exactly it was stopped for
     handoff: Handoff | HandoffError | None = None  # what the session left for the next tier, if it was looked for
 
 
@@ -76,7 +79,7 @@ def conclude(session: Session, gathered: Gathered, kit: Kit, started: float) -> 
         exit_code=gathered.exit_code,
         error_category=judgement.category,
         failure_kind=judgement.failure_kind,
-        error=judgement.error,
+        error=_detailed(judgement.error, gathered),
         limit_resets_at=transcript.rate_limit_resets_at,
         cli_session_id=transcript.session_id,
         api_key_source=transcript.api_key_source,
@@ -99,8 +102,15 @@ def conclude(session: Session, gathered: Gathered, kit: Kit, started: float) -> 
         warnings=judgement.warnings,
         stderr_tail=gathered.stderr_tail or None,
         tool_ends=gathered.tool_ends,
+        unbooked=gathered.unbooked,
         events=(*gathered.events, *about_handoff, *_degradations(extraction)),
     )
+
+
+def _detailed(error: str | None, gathered: Gathered) -> str | None:
+    if error is None or gathered.stop_detail is None or gathered.stop is not StopCause.BUDGET_EXCEEDED:
+        return error
+    return f"{error}: {gathered.stop_detail}"
 
 
 def _judged(gathered: Gathered, kit: Kit, *, has_report: bool) -> Judgement:

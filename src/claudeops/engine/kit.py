@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from claudeops.engine.control import Timeouts
     from claudeops.engine.hub import Hub
     from claudeops.engine.limits import Limits
+    from claudeops.engine.meter import Meter
     from claudeops.engine.ports import Clock, Store
     from claudeops.engine.workspace import Workspace
     from claudeops.harness.protocol import CredentialKind, Harness
@@ -66,7 +67,7 @@ class Kit:
     binaries: Mapping[str, Path]  # by harness, of those that some tier uses
     tiers: Mapping[int, TierSetup]
     rules: EscalationRules
-    access: ModelAccess
+    access: ModelAccess  # where there is no meter, or a CLI cannot be sent there
     timeouts: Timeouts
     hub: Hub
     sessions_dir: Path  # workspaces are made below it
@@ -74,6 +75,7 @@ class Kit:
     timezone: str
     path: str  # PATH of every child
     memory_budget_tokens: int
+    meter: Meter | None = None
     legacy_markers: bool = True
     hang_heuristics: bool = True
     repair_turn: bool = True

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from claudeops.domain.account import Account
     from claudeops.domain.amendment import Amended, Refused
     from claudeops.domain.approval import Answer, Approval, NewApproval
+    from claudeops.domain.budget import CallBegun, CallRefused, CallState, CallWaits
     from claudeops.domain.holds import Hold, HoldKind
     from claudeops.domain.model import (
         Ending,
@@ -142,6 +143,18 @@ class Store(Protocol):
 
     async def answer_approval(self, approval_id: int, said: Answer) -> bool:
         """Write a person's answer; ``False``, and nothing written, when the question does not wait any more."""
+
+    async def begin_model_call(
+        self, session: Session, *, model: str, worst_usd: float, rules: EscalationRules, now: datetime
+    ) -> CallBegun | CallWaits | CallRefused:
+        """Put a model call on record before it starts, unless a budget forbids it.
+
+        ``worst_usd`` is the most that it can cost; budgets count it for as long as the call is open. Calls that begin
+        at the same time are asked one after the other, so they cannot spend the same money.
+        """
+
+    async def book_model_call(self, state: CallState) -> None:
+        """Write what is known of a call that was begun; one that is over is not changed any more."""
 
     async def identify(self, session: Session, cli_session_id: str) -> None:
         """Write the session id that a CLI chose itself, as soon as it says it.

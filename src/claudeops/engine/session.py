@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -25,6 +25,7 @@ from claudeops.engine.ending import Gathered, conclude, never_started
 from claudeops.engine.gate import Gate
 from claudeops.engine.handoff import take_handoff
 from claudeops.engine.logfile import SessionLog
+from claudeops.engine.meter import metered
 from claudeops.engine.process import Child, spawn
 from claudeops.engine.tree import SESSION_MARK, session_mark
 from claudeops.errors import DatabaseUnavailableError, HarnessError
@@ -64,8 +65,15 @@ class SessionRunner:
             tier, harness = _chosen(session, kit)
             await _admit(harness, kit)
             workspace = await workspaces.create(root, template_home=tier.template_home)
-            async with SessionLog(Path(session.log_path or "")) as sink:
-                gathered = await self._converse(session, tier, harness, workspace, sink=sink, control=control, log=log)
+            async with (
+                metered(kit, session, harness, control) as own,
+                SessionLog(Path(session.log_path or "")) as sink,
+            ):
+                runner = SessionRunner(kit=own.kit)
+                gathered = await runner._converse(
+                    session, tier, harness, workspace, sink=sink, control=control, log=log
+                )
+            gathered = replace(gathered, unbooked=own.unbooked, stop_detail=own.refusal)
         except (OSError, HarnessError) as error:
             return never_started(session, str(error), kit, started)
         finally:

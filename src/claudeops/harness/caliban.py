@@ -34,6 +34,7 @@ class CalibanHarness(BaseHarness):
         limits_turns=True,
         limits_spending=True,
         tells_cost=True,
+        metered=False,
     )
 
     def command(self, spec: Spec) -> Command:

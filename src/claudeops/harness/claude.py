@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import json
 from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
 
 from claudeops.domain.model import STRUCTURED_OUTPUT_TOOL, ToolCall, VerdictKind
+from claudeops.domain.prices import canonical, concrete
 from claudeops.harness.base import BaseHarness, environment
 from claudeops.harness.protocol import (
     Capabilities,
@@ -52,6 +54,10 @@ _CREDENTIAL_FD: Final[Mapping[CredentialKind, str]] = {
 }
 
 
+_SMALL: Final = "haiku"
+_THIS_MACHINE: Final = frozenset({"127.0.0.1", "localhost", "::1"})
+
+
 class ClaudeHarness(BaseHarness):
     """Harness for the ``claude`` CLI; stateless.
 
@@ -70,6 +76,7 @@ class ClaudeHarness(BaseHarness):
         limits_turns=True,
         limits_spending=True,
         tells_cost=True,
+        metered=True,
     )
 
     def __init__(self, *, hook_timeout_seconds: int = HOOK_TIMEOUT_SECONDS) -> None:
@@ -108,6 +115,8 @@ class ClaudeHarness(BaseHarness):
         }
         if spec.base_url is not None:
             own["ANTHROPIC_BASE_URL"] = spec.base_url
+            own |= _unproxied(spec)
+        own |= _small_model(spec)
         if spec.credential is not None and spec.credential_fd is not None:
             own[_CREDENTIAL_FD[spec.credential]] = str(spec.credential_fd)
         return environment(spec, own)
@@ -166,6 +175,23 @@ class ClaudeHarness(BaseHarness):
             f"Deliver the report now, complete and valid, through the {STRUCTURED_OUTPUT_TOOL} tool. "
             "Report only what you have really seen in this session; run no further checks."
         )
+
+
+def _small_model(spec: Spec) -> dict[str, str]:
+    """Return what has the CLI ask the tier's model for what it would ask a small one: a session has one model."""
+    model = concrete(spec.model)
+    if model is None or canonical(spec.model) == _SMALL:  # the alias of the small model is what the CLI takes it for
+        return {}
+    return dict.fromkeys(("ANTHROPIC_DEFAULT_HAIKU_MODEL", "ANTHROPIC_SMALL_FAST_MODEL"), model)
+
+
+def _unproxied(spec: Spec) -> dict[str, str]:
+    """Return what keeps calls to this machine away from a proxy that the session knows."""
+    host = urlsplit(spec.base_url or "").hostname or ""
+    if host not in _THIS_MACHINE:
+        return {}
+    known = spec.passed_env.get("NO_PROXY") or spec.passed_env.get("no_proxy")
+    return dict.fromkeys(("NO_PROXY", "no_proxy"), f"{known},{host}" if known else host)
 
 
 def _gate_request(frame: Mapping[str, object]) -> GateRequest | None:

@@ -43,6 +43,7 @@ class CodexHarness(BaseHarness):
         limits_turns=False,
         limits_spending=False,
         tells_cost=False,
+        metered=False,
     )
     stderr_is_noted: ClassVar[bool] = True
 

@@ -45,6 +45,7 @@ class Capabilities:
     limits_turns: bool  # ends by itself at the tier's number of turns
     limits_spending: bool  # ends by itself at the tier's budget
     tells_cost: bool  # says what it cost
+    metered: bool  # its model calls can be sent through the daemon, which counts and limits them
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -24,7 +24,7 @@ import msgspec
 from starlette.requests import ClientDisconnect, Request
 
 from claudeops.errors import ConfigurationError, MissingInputError
-from claudeops.rehearsal.loopback import listen
+from claudeops.loopback import listen
 from claudeops.rehearsal.performance import Performance
 from claudeops.rehearsal.player import Player, Reply, too_large
 from claudeops.rehearsal.script import NOTHING, Script

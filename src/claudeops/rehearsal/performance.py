@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import anyio
 
-from claudeops.rehearsal.loopback import TRANSPORT
+from claudeops.loopback import disconnected, drop
 from claudeops.rehearsal.player import Finish
 from claudeops.rehearsal.traffic import Ending
 
 if TYPE_CHECKING:
-    import asyncio
     from collections.abc import Callable
 
     from starlette.types import Receive, Scope, Send
 
     from claudeops.rehearsal.player import Reply
-
-_CLOSE_SECONDS: Final = 1  # for a client that does not read what it was sent
 
 
 class Performance:
@@ -40,7 +37,7 @@ class Performance:
             await self._perform(send)
             tasks.cancel_scope.cancel()
         if not self._sent:
-            await _drop(scope["state"][TRANSPORT], receive, unsent=self._ending is Ending.CUT)
+            await drop(scope, receive, unsent=self._ending is Ending.CUT)
 
     def end(self, ending: Ending) -> None:
         """Say how it ended. The first call counts: uvicorn reports a disconnection after every answer as well."""
@@ -70,7 +67,7 @@ class Performance:
             self._sent = True
 
     async def _watch_client(self, receive: Receive, performance: anyio.CancelScope) -> None:
-        await _disconnected(receive)
+        await disconnected(receive)
         self.end(Ending.GONE)
         performance.cancel()
 
@@ -78,21 +75,3 @@ class Performance:
         await self._closing.wait()
         self.end(Ending.CLOSED)
         performance.cancel()
-
-
-async def _drop(transport: asyncio.Transport, receive: Receive, *, unsent: bool) -> None:
-    """Close a connection in mid-answer; with ``unsent``, what waits in its buffer still goes out."""
-    if unsent:
-        transport.close()
-    else:
-        transport.abort()
-    # uvicorn logs an answer without an end as our error, unless it knows by then that the connection is gone.
-    with anyio.move_on_after(_CLOSE_SECONDS) as patience:
-        await _disconnected(receive)
-    if patience.cancelled_caught:
-        transport.abort()
-
-
-async def _disconnected(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass

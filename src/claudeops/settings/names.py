@@ -138,7 +138,7 @@ GENERAL: Final[tuple[Variable, ...]] = (
         name="CLAUDEOPS_TIMEZONE",
         kind=Kind.TEXT,
         defaults=("UTC",),
-        meaning="IANA time zone in which `CLAUDEOPS_CRON` is read",
+        meaning="IANA time zone in which `CLAUDEOPS_CRON` is read, and at whose midnight a day's budget begins anew",
     ),
     _limit("CLAUDEOPS_JITTER", "0", _ONE_DAY, "greatest delay added to a due time; below the interval", low=0),
     _given("CLAUDEOPS_SITE", Kind.TEXT, "name of this installation; several get different delays out of the jitter"),
@@ -185,14 +185,12 @@ GENERAL: Final[tuple[Variable, ...]] = (
     _switch("CLAUDEOPS_REPAIR_TURN", "true", "ask once more, in the same session, for a missing report"),
     _switch("CLAUDEOPS_CLI_SELF_TEST", "true", "try the gate of a CLI that was not seen before"),
     _choice("CLAUDEOPS_ISOLATION", "auto bubblewrap user none", "what a session is locked into", used=False),
-    _switch("CLAUDEOPS_METER", "on", "send model calls through the daemon, to count and limit them", used=False),
+    _switch("CLAUDEOPS_METER", "on", "send model calls through the daemon, to count and limit them"),
     _given("CLAUDEOPS_POLICY_PATH", Kind.FILE, "TOML file with the rules for tool calls", "the one that ships"),
     _given("CLAUDEOPS_MCP_CONFIG", Kind.FILE, "JSON file with the MCP servers of the sessions"),
     # --- money
-    _money(
-        "CLAUDEOPS_CHAIN_BUDGET_USD", "15", "a session and everything it led to; at most the daily budget", used=False
-    ),
-    _money("CLAUDEOPS_DAILY_BUDGET_USD", "25", "everything within a day", used=False),
+    _money("CLAUDEOPS_CHAIN_BUDGET_USD", "15", "a session and everything it led to; at most the daily budget"),
+    _money("CLAUDEOPS_DAILY_BUDGET_USD", "25", "everything within a day of `CLAUDEOPS_TIMEZONE`"),
     # --- files and memory
     _given("CLAUDEOPS_STATE_DIR", Kind.DIRECTORY, "database and daemon state", "`/state`, else `./.claudeops/state`"),
     _given("CLAUDEOPS_RESULTS_DIR", Kind.DIRECTORY, "session logs", "`/results`, else `./.claudeops/results`"),

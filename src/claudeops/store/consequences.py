@@ -98,6 +98,7 @@ class Facts:
     standings: Mapping[str, Standing]  # by service, for the services that the report calls healthy
     chain_started_at: datetime | None  # when the first session of the chain was started
     held_services: tuple[str, ...] = ()  # whose limit refused an action to a session of this chain
+    chain_usd: float = 0.0  # what the chain has spent, this session included
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -124,6 +125,7 @@ def conclude(ending: Ending, facts: Facts, *, rules: EscalationRules) -> Consequ
         ledger=facts.ledger,
         now=ending.ended_at,
         held_services=facts.held_services,
+        chain_usd=facts.chain_usd,
     )
     report = ending.extraction.report
     checks, unproven = recordable_checks(ending)

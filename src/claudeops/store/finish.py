@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 from sqlalchemy import and_, insert, update
 
 from claudeops.domain import memory
+from claudeops.domain.budget import metered
 from claudeops.domain.model import CheckSource, Finished, Status, VerdictKind
 from claudeops.domain.refusals import when_ended
 from claudeops.errors import StaleAttemptError
-from claudeops.store import approvals, holds, queries
+from claudeops.store import approvals, holds, queries, spend
 from claudeops.store.calls import add_refusals, audit_marks, seal_results
 from claudeops.store.consequences import Facts, conclude, healthy_services, reported_memories
 from claudeops.store.events import raise_event, resolve_events
@@ -42,8 +43,9 @@ def finish(connection: Connection, ending: Ending, *, rules: EscalationRules) ->
 
     Raises `StaleAttemptError`, with nothing written, when it is not running as ``ending.attempt``.
     """
-    facts = _facts(connection, ending, rules)
-    session, at = facts.session, ending.ended_at
+    session, at = _running(connection, ending), ending.ended_at
+    ending, spent = _booked(connection, ending)
+    facts = _facts(connection, session, ending, rules, spent=spent)
     outcome = conclude(ending, facts, rules=rules)
     _end(connection, session, ending, outcome)
     _end_calls(connection, session.id, ending.tool_ends)
@@ -51,7 +53,7 @@ def finish(connection: Connection, ending: Ending, *, rules: EscalationRules) ->
     seal_results(connection, session.id)
     approvals.close_of_session(connection, session.id, at=at)
     settle(connection, outcome.settlements)
-    book(connection, session.id, ending.cost_usd, at=at)
+    spend.settle(connection, session.id, spent, at=at)
     record_checks(connection, session.id, outcome.checks, at=at)
     _clear_cooldowns(connection, outcome.recovered, at=at)
     remember(connection, session, outcome.memories, at=at)
@@ -125,10 +127,24 @@ def remember(connection: Connection, session: Session, changes: Iterable[MemoryC
         )
 
 
-def _facts(connection: Connection, ending: Ending, rules: EscalationRules) -> Facts:
+def _running(connection: Connection, ending: Ending) -> Session:
     session = queries.session(connection, ending.session_id)
     if session is None or session.status is not Status.RUNNING or session.attempt != ending.attempt:
         raise StaleAttemptError(f"session {ending.session_id} is no longer running as attempt {ending.attempt}.")
+    return session
+
+
+def _booked(connection: Connection, ending: Ending) -> tuple[Ending, float | None]:
+    """Return the ending with what was booked, and what budgets count for it."""
+    for state in ending.unbooked:
+        spend.book_call(connection, state)
+    calls = spend.booked_calls(connection, ending.session_id)
+    return metered(ending, calls), calls.charged_usd if calls.count else ending.cost_usd
+
+
+def _facts(
+    connection: Connection, session: Session, ending: Ending, rules: EscalationRules, *, spent: float | None
+) -> Facts:
     report = ending.extraction.report
     categories = {item.category for item in reported_memories(report)}
     standings = {
@@ -144,6 +160,7 @@ def _facts(connection: Connection, ending: Ending, rules: EscalationRules) -> Fa
         standings=standings,
         chain_started_at=queries.chain_started_at(connection, session.root_session_id),
         held_services=queries.held_services(connection, session.root_session_id),
+        chain_usd=spend.chain_spent(connection, session.root_session_id) + (spent or 0.0),
     )
 
 

@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING
 import anyio.lowlevel
 
 from claudeops.domain import memory
+from claudeops.domain.budget import metered
 from claudeops.domain.model import Finished, Owner, Status, VerdictKind
 from claudeops.domain.refusals import when_answered, when_ended, when_refused, when_started
 from claudeops.errors import StaleAttemptError, StoreError
 from claudeops.store import in_memory_calls
 from claudeops.store import in_memory_holds as holds
 from claudeops.store import in_memory_queueing as queueing
+from claudeops.store import in_memory_spend as spend
 from claudeops.store.accounts import account_in_memory, newest_in_memory
 from claudeops.store.consequences import conclude
 from claudeops.store.in_memory_amend import amend
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
     from claudeops.domain.account import Account
     from claudeops.domain.amendment import Amended, Refused
     from claudeops.domain.approval import Approval
+    from claudeops.domain.budget import CallBegun, CallRefused, CallState, CallWaits
     from claudeops.domain.holds import Hold, HoldKind
     from claudeops.domain.live import EventRaised
     from claudeops.domain.model import (
@@ -168,6 +171,19 @@ class InMemoryStore(InMemoryApprovals):
                 approval=approval,
             )
 
+    async def begin_model_call(
+        self, session: Session, *, model: str, worst_usd: float, rules: EscalationRules, now: datetime
+    ) -> CallBegun | CallWaits | CallRefused:
+        """Put a model call on record before it starts."""
+        async with self._transaction():
+            self._running(session.id, session.attempt)
+            return spend.begin_call(self.tables, session, model=model, worst_usd=worst_usd, rules=rules, now=now)
+
+    async def book_model_call(self, state: CallState) -> None:
+        """Write what is known of a model call."""
+        async with self._transaction():
+            spend.book_call(self.tables, state)
+
     async def identify(self, session: Session, cli_session_id: str) -> None:
         """Write the session id that a CLI chose itself."""
         async with self._transaction():
@@ -179,12 +195,16 @@ class InMemoryStore(InMemoryApprovals):
         async with self._transaction():
             row = self._running(ending.session_id, ending.attempt)
             session = to_session(row)
-            outcome = conclude(ending, facts(self.tables, session, ending, rules), rules=rules)
+            ending, spent = self._booked(ending)
+            chain_usd = spend.chain_spent(self.tables, session.root_session_id) + (spent or 0.0)
+            known = facts(self.tables, session, ending, rules, chain_usd=chain_usd)
+            outcome = conclude(ending, known, rules=rules)
             decision = outcome.decision
             ended = ended_values(
                 ending, cli_session_id=session.cli_session_id, reason=decision.reason, warnings=outcome.warnings
             )
             self.tables.update("sessions", row, ended)
+            spend.settle(self.tables, session.id, spent, at=ending.ended_at)
             write_consequences(self.tables, session, ending, outcome)
             in_memory_calls.add_refusals(self.tables, row, ending.refusals)
             in_memory_calls.seal_results(self.tables, row.id)
@@ -281,6 +301,13 @@ class InMemoryStore(InMemoryApprovals):
             yield
         for event in self.tables.noticed:
             self._raised(event)
+
+    def _booked(self, ending: Ending) -> tuple[Ending, float | None]:
+        """Return the ending with what was booked, and what budgets count for it."""
+        for state in ending.unbooked:
+            spend.book_call(self.tables, state)
+        calls = spend.booked_calls(self.tables, ending.session_id)
+        return metered(ending, calls), calls.charged_usd if calls.count else ending.cost_usd
 
     def _running(self, session_id: int, attempt: int) -> SimpleNamespace:
         row = self.tables.row("sessions", session_id)

@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from claudeops.domain import escalation
+from claudeops.domain.budget import Allowance, Short, unpaid
 from claudeops.domain.holds import Admission, admission, when_probing
 from claudeops.domain.model import Session, SkipReason, Status, Suppressed
 from claudeops.domain.refusals import when_lost
 from claudeops.store import in_memory_holds
+from claudeops.store import in_memory_spend as spend
 from claudeops.store.consequences import NO_RESULT_SEEN, lost_event
 from claudeops.store.in_memory_calls import seal_results
 from claudeops.store.in_memory_writes import add_session, ledger, raise_event, unhealthy_services
@@ -77,9 +79,17 @@ def claim(
     for row in _due(tables, now, chain, tiers):
         found = to_session(row)
         suppressed, services = _admit(tables, found.tier, rules, now, found=found)
+        allowed = spend.allow(tables, found, rules=rules, now=now)
+        suppressed = suppressed or unpaid(found.tier, allowed, rules.budgets)
+        if suppressed is None and isinstance(allowed, Short):
+            if spend.is_day_spent(tables, allowed, rules=rules, now=now):
+                return None
+            continue
         if suppressed is None:
             taken = claimed_values(found, owner, now=now, cli_session_id=cli_session_id(), log_path=log_path(found.id))
             tables.update("sessions", row, taken)
+            if isinstance(allowed, Allowance):
+                spend.reserve(tables, found.id, allowed.usd, at=now)
             if admitted is Admission.PROBE:
                 in_memory_holds.apply(tables, when_probing(standing, found.id, now), now=now)
             return to_session(row)
@@ -97,7 +107,10 @@ def in_status(tables: PlainTables, *statuses: Status) -> list[SimpleNamespace]:
 def lose(tables: PlainTables, row: SimpleNamespace, now: datetime) -> Session:
     """End a session whose daemon is gone."""
     event = lost_event(to_session(row))
-    tables.update("sessions", row, lost_values(event.message, now=now))
+    spend.close_calls(tables, row.id, at=now, error=event.message)
+    calls = spend.booked_calls(tables, row.id)
+    tables.update("sessions", row, lost_values(event.message, calls, now=now))
+    spend.settle(tables, row.id, calls.charged_usd if calls.count else None, at=now)
     for action in tables.rows("cooldown_actions", lambda action: action.session_id == row.id):
         if action.success is None:
             tables.update("cooldown_actions", action, {"success": False, "error": NO_RESULT_SEEN})

@@ -53,7 +53,7 @@ def add_session(tables: PlainTables, new: NewSession, now: datetime) -> Session:
     return to_session(row)
 
 
-def facts(tables: PlainTables, session: Session, ending: Ending, rules: EscalationRules) -> Facts:
+def facts(tables: PlainTables, session: Session, ending: Ending, rules: EscalationRules, *, chain_usd: float) -> Facts:
     """Gather what bears on a session's end."""
     report = ending.extraction.report
     standings = {name: _standing(tables, name, besides=session.id) for name in healthy_services(report)}
@@ -66,6 +66,7 @@ def facts(tables: PlainTables, session: Session, ending: Ending, rules: Escalati
         standings={name: standing for name, standing in standings.items() if standing is not None},
         chain_started_at=tables.rows("sessions", lambda row: row.id == session.root_session_id)[0].started_at,
         held_services=_held_services(tables, session.root_session_id),
+        chain_usd=chain_usd,
     )
 
 
@@ -122,7 +123,6 @@ def write_consequences(tables: PlainTables, session: Session, ending: Ending, ou
     at = ending.ended_at
     end_calls(tables, session.id, ending.tool_ends)
     settle(tables, outcome.settlements)
-    book(tables, session.id, ending.cost_usd, at)
     record_checks(tables, session.id, outcome.checks, at)
     for row in tables.rows("cooldown_actions"):
         if row.service in outcome.recovered and row.cleared_at is None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy import delete, func, insert, select, update
 
 from claudeops.domain import escalation
+from claudeops.domain.budget import Short, unpaid
 from claudeops.domain.holds import Admission, admission, when_probing
 from claudeops.domain.model import (
     NewSession,
@@ -19,7 +20,7 @@ from claudeops.domain.model import (
 )
 from claudeops.domain.refusals import when_lost, when_started
 from claudeops.errors import StaleAttemptError, StoreError
-from claudeops.store import approvals, holds, queries
+from claudeops.store import approvals, holds, queries, spend
 from claudeops.store.calls import seal_results
 from claudeops.store.consequences import NO_RESULT_SEEN, lost_event
 from claudeops.store.events import raise_event
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection
 
+    from claudeops.domain.budget import Allowance
     from claudeops.domain.model import EscalationRules
     from claudeops.store.rows import TableRow
 
@@ -126,14 +128,23 @@ def claim(
         .order_by(waited_since, sessions.c.id)
         .limit(1)
     )
-    while (row := connection.execute(waiting).one_or_none()) is not None:
+    waits: list[int] = []  # sessions that wait until another one gives money back
+    while (row := connection.execute(waiting.where(sessions.c.id.not_in(waits))).one_or_none()) is not None:
         found = to_session(row)
         suppressed, services = _admit(connection, found.tier, rules=rules, now=now, found=found)
+        allowed = spend.allow(connection, found, rules=rules, now=now)
+        suppressed = suppressed or unpaid(found.tier, allowed, rules.budgets)
         if suppressed is not None:
             _block(connection, found, suppressed, services, now=now)
             continue
+        if isinstance(allowed, Short):
+            if spend.is_day_spent(connection, allowed, rules=rules, now=now):
+                return None
+            waits.append(found.id)
+            continue
         taken = claimed_values(found, owner, now=now, cli_session_id=cli_session_id(), log_path=log_path(found.id))
         if _change(connection, found, taken):
+            _promise(connection, found.id, allowed, now=now)
             if probing:
                 holds.apply(connection, when_probing(standing, found.id, now), now=now)
             _beat(connection, owner, now)
@@ -165,6 +176,11 @@ def probe_session(rules: EscalationRules) -> NewSession:
     """Return the session that tries whether the model API serves us again, where none of its tier waits."""
     lowest = rules.lowest
     return NewSession(tier=lowest.number, trigger=Trigger.RETRY, model=lowest.model, harness=lowest.harness)
+
+
+def _promise(connection: Connection, session_id: int, allowed: Allowance | None, *, now: datetime) -> None:
+    if allowed is not None:
+        spend.reserve(connection, session_id, allowed.usd, at=now)
 
 
 def identify(connection: Connection, session: Session, cli_session_id: str) -> None:
@@ -224,7 +240,10 @@ def _block(
 def _lose(connection: Connection, orphan: Session, *, now: datetime) -> Session:
     """End a session whose daemon is gone; nothing is known about how far it came."""
     event = lost_event(orphan)
-    _change(connection, orphan, lost_values(event.message, now=now))
+    spend.close_calls(connection, orphan.id, at=now, error=event.message)
+    calls = spend.booked_calls(connection, orphan.id)
+    _change(connection, orphan, lost_values(event.message, calls, now=now))
+    spend.settle(connection, orphan.id, calls.charged_usd if calls.count else None, at=now)
     actions = cooldown_actions.c
     connection.execute(
         update(cooldown_actions)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from claudeops.domain.budget import BookedCall
 from claudeops.domain.memory import KnownMemory
 from claudeops.domain.model import (
     DecisionReason,
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Row
 
+    from claudeops.domain.budget import BookedCalls, CallState
     from claudeops.domain.model import Ending, NewSession, Owner, Suppressed
 
     Member = TypeVar("Member", bound=StrEnum)
@@ -38,6 +40,13 @@ LEASE: Final = timedelta(hours=1)
 """How long a claim is good for without news. For people and other tools to read: what frees a session is
 `Store.reconcile`, which asks whether its owner lives, because a long session is not a dead one."""
 
+_TOKENS: Final = (
+    "input_tokens",
+    "output_tokens",
+    "cache_read_tokens",
+    "cache_write_tokens",
+    "cache_write_1h_tokens",
+)
 _UNREADABLE: Final = "the stored handover could not be read; its text is given as the findings"
 
 
@@ -155,9 +164,10 @@ def blocked_values(suppressed: Suppressed, *, now: datetime) -> dict[str, object
     }
 
 
-def lost_values(error: str, *, now: datetime) -> dict[str, object]:
-    """Return the columns of a session whose daemon is gone; how far it came is not known."""
+def lost_values(error: str, calls: BookedCalls, *, now: datetime) -> dict[str, object]:
+    """Return the columns of a session whose daemon is gone; what it came to is not known, but what it used."""
     return {
+        **(_spent_values(calls) if calls.count else {}),
         "status": Status.ENDED.value,
         "outcome": Outcome.LOST.value,
         "decision_reason": DecisionReason.SESSION_FAILED.value,
@@ -245,3 +255,42 @@ def _cleaned(value: object) -> object:
     if isinstance(value, dict):
         return {key: _cleaned(item) for key, item in value.items()}
     return value
+
+
+def _spent_values(calls: BookedCalls) -> dict[str, object]:
+    return {
+        "cost_usd": calls.known_cost_usd,
+        "input_tokens": calls.input_tokens,
+        "output_tokens": calls.output_tokens,
+        "cached_input_tokens": calls.cache_read_tokens,
+    }
+
+
+# --- model calls ------------------------------------------------------------------------------------------
+
+
+def call_values(state: CallState) -> dict[str, object]:
+    """Return the columns that tell what is known of a model call; tokens that nobody told stay null."""
+    usage = state.usage
+    used = {} if usage is None else {name: getattr(usage, name) for name in _TOKENS}
+    return {
+        **used,
+        "http_status": state.http_status,
+        "cost_usd": state.cost_usd,
+        "charged_usd": state.charged_usd,
+        "error": state.error,
+        "ended_at": state.ended_at,
+    }
+
+
+def to_booked_call(row: TableRow) -> BookedCall:
+    """Return a ``model_calls`` row as a value."""
+    return BookedCall(
+        model=row.model,
+        input_tokens=row.input_tokens or 0,
+        output_tokens=row.output_tokens or 0,
+        cache_read_tokens=row.cache_read_tokens or 0,
+        cache_write_tokens=row.cache_write_tokens or 0,
+        cost_usd=row.cost_usd,
+        charged_usd=row.charged_usd or 0.0,
+    )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import anyio
 
 from claudeops.errors import DatabaseUnavailableError
-from claudeops.store import accounts, approvals, calls, holds, queries, queueing
+from claudeops.store import accounts, approvals, calls, holds, queries, queueing, spend
 from claudeops.store.amend import amend
 from claudeops.store.connections import (
     BUSY_SECONDS,
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from claudeops.domain.account import Account
     from claudeops.domain.amendment import Amended, Refused
     from claudeops.domain.approval import Answer, Approval, NewApproval
+    from claudeops.domain.budget import CallBegun, CallRefused, CallState, CallWaits
     from claudeops.domain.holds import Hold, HoldKind
     from claudeops.domain.live import EventRaised
     from claudeops.domain.model import (
@@ -220,6 +221,17 @@ class SqlStore:
     async def answer_approval(self, approval_id: int, said: Answer) -> bool:
         """Write a person's answer."""
         return await self._write(partial(approvals.give_answer, approval_id=approval_id, said=said))
+
+    async def begin_model_call(
+        self, session: Session, *, model: str, worst_usd: float, rules: EscalationRules, now: datetime
+    ) -> CallBegun | CallWaits | CallRefused:
+        """Put a model call on record before it starts, ahead of other writes."""
+        begin = partial(spend.begin_call, session=session, model=model, worst_usd=worst_usd, rules=rules, now=now)
+        return await self._write(begin, urgent=True)
+
+    async def book_model_call(self, state: CallState) -> None:
+        """Write what is known of a model call, ahead of other writes."""
+        await self._write(partial(spend.book_call, state=state), urgent=True)
 
     async def identify(self, session: Session, cli_session_id: str) -> None:
         """Write the session id that a CLI chose itself."""

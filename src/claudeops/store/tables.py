@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy.schema import SchemaItem
 
-HEAD: Final = "0002"
+HEAD: Final = "0003"
 """The newest migration's revision; compared before alembic is imported at all."""
 
 metadata = MetaData(
@@ -266,8 +266,11 @@ model_calls = _table(
     Column("output_tokens", Count),
     Column("cache_read_tokens", Count),
     Column("cache_write_tokens", Count),
+    Column("cache_write_1h_tokens", Count),
     Column("cost_usd", Usd),
+    Column("charged_usd", Usd),
     Column("http_status", Integer),
+    Column("error", CleanText),
     Column("started_at", UtcDateTime, nullable=False),
     Column("ended_at", UtcDateTime),
     Index(None, "session_id"),

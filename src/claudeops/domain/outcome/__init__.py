@@ -32,6 +32,7 @@ class StopCause(StrEnum):
     UNGATED_CALL = "ungated_call"  # a tool ran without the gate's yes
     OUT_OF_MEMORY = "out_of_memory"  # its tree outgrew its limit
     AUTH_REFUSED = "auth_refused"  # the model API refuses the credentials; the CLI would repeat for minutes
+    BUDGET_EXCEEDED = "budget_exceeded"  # a model call was refused for want of money
     DISK_FULL = "disk_full"  # its log cannot be written
 
 
@@ -115,6 +116,7 @@ _STOPS: Final[dict[StopCause, tuple[Outcome, ErrorCategory | None, str]]] = {
     StopCause.UNGATED_CALL: (Outcome.UNGATED_CALL, None, "ended: a tool ran without the gate's yes"),
     StopCause.OUT_OF_MEMORY: (Outcome.OUT_OF_MEMORY, None, "ended: the session outgrew its memory limit"),
     StopCause.AUTH_REFUSED: (Outcome.ERROR, ErrorCategory.AUTH, "ended: the model API refuses the credentials"),
+    StopCause.BUDGET_EXCEEDED: (Outcome.BUDGET_EXCEEDED, None, "ended: a model call was refused for want of money"),
     StopCause.DISK_FULL: (Outcome.ERROR, None, "ended: the session's log cannot be written, the disk is full"),
 }
 
@@ -166,7 +168,8 @@ def _unfinished(
 def _stopped(transcript: Transcript, exited: Exit, stop: StopCause) -> Judgement:
     """Judge a session that we ended: our reason stands, whatever error the ending made the CLI print."""
     outcome, category, error = _STOPS[stop]
-    kind = kind_of(transcript, None)
+    # The refusal that ends a session without money is our own, though it reads like one of the API's.
+    kind = FailureKind.OTHER if stop is StopCause.BUDGET_EXCEEDED else kind_of(transcript, None)
     if stop is StopCause.AUTH_REFUSED and kind is FailureKind.OTHER:
         kind = FailureKind.AUTH
     noted = (*_noted(exited.stderr_tail), *exited.stderr_notes)

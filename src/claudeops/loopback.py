@@ -23,12 +23,14 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
     from anyio.abc import TaskGroup
-    from starlette.types import ASGIApp
+    from starlette.types import ASGIApp, Receive, Scope
     from uvicorn.config import Config
     from uvicorn.server import ServerState
 
-TRANSPORT: Final = "transport"
+_TRANSPORT: Final = "transport"
 """In the scope's ``state``: the `asyncio.Transport` of the request's connection, to close it in mid-answer."""
+
+_CLOSE_SECONDS: Final = 1  # for a client that does not read what it was sent
 
 _IDLE_SECONDS: Final = 3600  # longer than any tool runs: a connection closed just when it is used again is an error
 _GRACE_SECONDS: Final = 0.5  # for requests to end by themselves
@@ -51,7 +53,7 @@ class _Protocol(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn itself
         super().connection_made(transport)
-        self.app_state = {**self.app_state, TRANSPORT: transport}
+        self.app_state = {**self.app_state, _TRANSPORT: transport}
 
 
 class _Server(uvicorn.Server):
@@ -124,6 +126,26 @@ async def _task_group() -> AsyncIterator[TaskGroup]:
         failure = group.exceptions[0]
     if failure is not None:
         raise failure
+
+
+async def drop(scope: Scope, receive: Receive, *, unsent: bool) -> None:
+    """Close a request's connection in mid-answer; with ``unsent``, what waits in its buffer still goes out. Bounded."""
+    transport: asyncio.Transport = scope["state"][_TRANSPORT]
+    if unsent:
+        transport.close()
+    else:
+        transport.abort()
+    # uvicorn logs an answer without an end as our error, unless it knows by then that the connection is gone.
+    with anyio.move_on_after(_CLOSE_SECONDS) as patience:
+        await disconnected(receive)
+    if patience.cancelled_caught:
+        transport.abort()
+
+
+async def disconnected(receive: Receive) -> None:
+    """Return when a request's client has gone; its body must have been read. The waiter's task group bounds it."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
 
 
 async def _stop(server: _Server) -> None:

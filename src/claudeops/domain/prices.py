@@ -1,0 +1,156 @@
+"""What models cost: a dated table, and the arithmetic over it. US dollars; list prices, without anybody's discount.
+
+The numbers are those that CLI 2.1.329 carries itself, which are the list prices of
+https://docs.anthropic.com/en/docs/about-claude/pricing on `AS_OF`. A model that is not here has no price: what it
+costs is unknown, never 0. Fast mode is not in the table, so a call that was served in it has an unknown price too.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import date
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from claudeops.domain.usage import TokenUsage
+
+AS_OF: Final = date(2026, 11, 21)
+"""The day on which the table was right."""
+
+WEB_SEARCH_USD: Final = 0.01
+"""One search by the API's own tool, whatever the model."""
+
+US_ONLY_FACTOR: Final = 1.1
+"""What is served in the United States only, on request, costs so many times as much."""
+
+_MILLION: Final = 1_000_000
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rates:
+    """US dollars for a million tokens of each kind."""
+
+    input: float
+    output: float
+    cache_read: float
+    cache_write: float  # kept for five minutes
+    cache_write_1h: float
+
+    def of(self, usage: TokenUsage) -> float:
+        """Return what the tokens cost."""
+        short = max(0, usage.cache_write_tokens - usage.cache_write_1h_tokens)
+        return (
+            usage.input_tokens * self.input
+            + usage.output_tokens * self.output
+            + usage.cache_read_tokens * self.cache_read
+            + short * self.cache_write
+            + min(usage.cache_write_1h_tokens, usage.cache_write_tokens) * self.cache_write_1h
+        ) / _MILLION
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Price:
+    """The rates of a model; some models cost more for the whole call when its prompt is long."""
+
+    rates: Rates
+    long: Rates | None = None
+    long_above: int = 0  # tokens of the prompt
+
+    def cost(self, usage: TokenUsage) -> float | None:
+        """Return what a call cost; ``None`` where the table does not say."""
+        if usage.fast:
+            return None
+        rates = self.long if self.long is not None and usage.prompt_tokens > self.long_above else self.rates
+        tokens = rates.of(usage) * (US_ONLY_FACTOR if usage.us_only else 1)
+        return tokens + usage.web_searches * WEB_SEARCH_USD
+
+    def worst(self, *, prompt_bytes: int, max_output_tokens: int) -> float:
+        """Return the most that a call can cost: no token is less than a byte, none is dearer than an hour's write."""
+        rates = self.long or self.rates
+        return (prompt_bytes * rates.cache_write_1h + max_output_tokens * rates.output) * US_ONLY_FACTOR / _MILLION
+
+
+def _price(base: float, out: float, cache_read: float, long: Price | None = None, above: int = 0) -> Price:
+    # Writing to a cache costs 1.25 times the input for five minutes and twice as much for an hour, whatever the model.
+    rates = Rates(input=base, output=out, cache_read=cache_read, cache_write=base * 1.25, cache_write_1h=base * 2)
+    return Price(rates=rates, long=long.rates if long else None, long_above=above)
+
+
+PRICES: Final[Mapping[str, Price]] = MappingProxyType(
+    {
+        "claude-3-5-haiku": _price(0.8, 4, 0.08),
+        "claude-haiku-4-5": _price(1, 5, 0.1),
+        "claude-haiku-5-5": _price(0.1, 0.5, 0.01, long=_price(0.5, 2.5, 0.05), above=100_000),
+        "claude-3-5-sonnet": _price(3, 15, 0.3),
+        "claude-3-7-sonnet": _price(3, 15, 0.3),
+        "claude-sonnet-4": _price(3, 15, 0.3),
+        "claude-sonnet-4-5": _price(3, 15, 0.3),
+        "claude-sonnet-4-6": _price(3, 15, 0.3),
+        "claude-sonnet-5": _price(2, 10, 0.2),
+        "claude-sonnet-5-5": _price(2, 10, 0.1),
+        "claude-opus-4": _price(15, 75, 1.5),
+        "claude-opus-4-1": _price(15, 75, 1.5),
+        "claude-opus-4-5": _price(5, 25, 0.5),
+        "claude-opus-4-6": _price(5, 25, 0.5),
+        "claude-opus-4-7": _price(5, 25, 0.5),
+        "claude-opus-4-8": _price(5, 25, 0.5),
+        "claude-opus-5": _price(5, 25, 0.5),
+        "claude-opus-5-5": _price(4, 20, 0.2),
+        "claude-fable-5": _price(10, 50, 1),
+        "claude-fable-5-1": _price(10, 50, 0.25),
+        "claude-fable-5-2": _price(8, 40, 0.2),
+        "claude-mythos-5": _price(10, 50, 1),
+        "claude-mythos-5-1": _price(10, 50, 0.25),
+        "claude-mythos-5-2": _price(8, 40, 0.2),
+    }
+)
+"""By model name without a date, oldest first within a family."""
+
+DEAREST: Final = max(PRICES.values(), key=lambda price: price.rates.output)
+"""What a model without a price counts for in budgets; its cost stays unknown."""
+
+_FAMILIES: Final = ("haiku", "sonnet", "opus", "fable", "mythos")
+_ALIASES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
+    {
+        **{family: (family,) for family in _FAMILIES},
+        "opusplan": ("opus", "sonnet"),
+        "best": _FAMILIES,
+        "default": _FAMILIES,  # which one that is depends on the account
+    }
+)
+_VARIANT: Final = re.compile(r"\[\w+\]$")  # ``[1m]``: a longer context window of the same model
+_DATE: Final = re.compile(r"[-@](?:\d{8}|latest)$")
+_OLD_ZERO: Final = re.compile(r"^(claude-(?:opus|sonnet)-4)-0$")
+
+
+def canonical(model: str) -> str:
+    """Return a model's name as the table has it: without date, variant and spelling."""
+    name = _DATE.sub("", _VARIANT.sub("", model.strip().lower()))
+    return _OLD_ZERO.sub(r"\1", name)
+
+
+def price_of(model: str) -> Price | None:
+    """Return the price of a model; ``None`` when the table does not know it."""
+    return PRICES.get(canonical(model))
+
+
+def is_model_of(requested: str, configured: str) -> bool:
+    """Tell whether a model that a CLI asks for is the one configured; an alias stands for all of its family."""
+    families = _ALIASES.get(canonical(configured))
+    if families is None:
+        return canonical(requested) == canonical(configured)
+    return any(family in canonical(requested).split("-") for family in families)
+
+
+def concrete(configured: str) -> str | None:
+    """Return a model's full name: an alias's newest model in the table; ``None`` for an alias of several families."""
+    families = _ALIASES.get(canonical(configured))
+    if families is None:
+        return configured
+    if len(families) > 1:
+        return None
+    return [name for name in PRICES if families[0] in name.split("-")][-1]

@@ -1,0 +1,187 @@
+"""What one session may ask of the model API, and what it has asked: its token, its calls, its booking."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
+
+import anyio
+
+from claudeops.domain import prices
+from claudeops.domain.budget import CallRefused, CallState, CallWaits
+from claudeops.errors import DatabaseUnavailableError
+from claudeops.logs import LogEvent
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from claudeops.domain.model import EscalationRules, Session
+    from claudeops.domain.prices import Price
+    from claudeops.domain.usage import TokenUsage
+    from claudeops.engine.ports import Clock, Store
+    from claudeops.logs import Logger
+
+BOOK_SECONDS: Final = 5.0
+"""A state that is not written by then is kept for the end of the session."""
+
+_LOOK_AGAIN_SECONDS: Final = 1.0
+"""How often a call that waits asks again; another node's calls are not announced here."""
+
+CLOSE_SECONDS: Final = 10.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Asked:
+    """A model call that wants to start."""
+
+    model: str
+    body_bytes: int
+    max_output_tokens: int
+
+    @property
+    def price(self) -> Price | None:
+        """The model's price; ``None``: not known."""
+        return prices.price_of(self.model)
+
+    @property
+    def worst_usd(self) -> float:
+        """The most that it can cost; a model without a price counts with the dearest one's."""
+        price = self.price or prices.DEAREST
+        return price.worst(prompt_bytes=self.body_bytes, max_output_tokens=self.max_output_tokens)
+
+    @property
+    def worst_prompt_usd(self) -> float:
+        """The most that its prompt can cost."""
+        return (self.price or prices.DEAREST).worst(prompt_bytes=self.body_bytes, max_output_tokens=0)
+
+    def cost(self, usage: TokenUsage) -> float | None:
+        """Return what it cost; ``None`` where the table does not say."""
+        return None if self.price is None else self.price.cost(usage)
+
+    def charge(self, usage: TokenUsage) -> float:
+        """Return what budgets count for it."""
+        cost = self.cost(usage)
+        if cost is not None:
+            return cost
+        rates = prices.DEAREST.rates
+        return rates.of(usage)
+
+
+class Announcements:
+    """Wakes the calls that wait for another one to end."""
+
+    def __init__(self) -> None:
+        self._ended = anyio.Event()
+
+    def tell(self) -> None:
+        """Say that a call has ended."""
+        ended, self._ended = self._ended, anyio.Event()
+        ended.set()
+
+    async def next(self) -> None:
+        """Return when a call has ended, or after a second."""
+        with anyio.move_on_after(_LOOK_AGAIN_SECONDS):
+            await self._ended.wait()
+
+
+@dataclass(kw_only=True)
+class Account:
+    """A session's account with the meter, from before its spawn until its process has gone."""
+
+    session: Session
+    token: str = field(repr=False)
+    store: Store
+    rules: EscalationRules
+    clock: Clock
+    log: Logger
+    over_budget: Callable[[], None]  # told when a call was refused for want of money
+    ended: Announcements
+    unbooked: list[CallState] = field(default_factory=list)  # final states that the database did not take
+    refusal: str | None = None  # the sentence that refused a call for want of money
+    closed: bool = False
+    _told_prices: set[str] = field(default_factory=set)
+    _calls: set[anyio.CancelScope] = field(default_factory=set)
+
+    def serves(self, model: str) -> bool:
+        """Tell whether this session may use a model: the one of its tier, and no other."""
+        return prices.is_model_of(model, self.session.model)
+
+    @contextmanager
+    def call(self) -> Iterator[anyio.CancelScope]:
+        """Count a call as open for the length of the block; it is cancelled when the account is closed."""
+        with anyio.CancelScope() as scope:
+            self._calls.add(scope)
+            try:
+                if self.closed:
+                    scope.cancel()
+                yield scope
+            finally:
+                self._calls.discard(scope)
+                self.ended.tell()
+
+    async def begin(self, asked: Asked) -> int | CallRefused:
+        """Put a call on record, as soon as the budgets allow it; return the id of its row, or the refusal.
+
+        Raises `DatabaseUnavailableError` where it cannot be recorded, `StaleAttemptError` where the session is no
+        longer the current one.
+        """
+        while True:
+            answer = await self.store.begin_model_call(
+                self.session,
+                model=asked.model,
+                worst_usd=asked.worst_usd,
+                rules=self.rules,
+                now=self.clock.now(),
+            )
+            if isinstance(answer, CallWaits):
+                await self.ended.next()
+                continue
+            if isinstance(answer, CallRefused):
+                self.log.warning(LogEvent.MODEL_CALL_REFUSED, scope=answer.scope.value, reason=answer.message)
+                self.refusal = answer.message
+                self.over_budget()
+                return answer
+            self._warn_of_price(asked)
+            return answer.id
+
+    async def note(self, state: CallState) -> None:
+        """Write how a call stands; what cannot be written of an open one is written at its end."""
+        await self._book(state)
+
+    async def end(self, state: CallState) -> None:
+        """Write how a call ended, whoever is cancelled; bounded. What the database does not take is kept."""
+        state = replace(state, ended_at=self.clock.now())
+        with anyio.CancelScope(shield=True):
+            if not await self._book(state):
+                self.unbooked.append(state)
+        self.log.info(
+            LogEvent.MODEL_CALL_ENDED,
+            call=state.id,
+            http_status=state.http_status,
+            cost_usd=state.cost_usd,
+            error=state.error,
+        )
+
+    async def close(self) -> None:
+        """End the open calls and wait until they are booked; nothing is served afterwards. Bounded."""
+        self.closed = True
+        with anyio.move_on_after(CLOSE_SECONDS, shield=True):
+            for scope in self._calls:
+                scope.cancel()
+            while self._calls:
+                await self.ended.next()
+
+    async def _book(self, state: CallState) -> bool:
+        try:
+            with anyio.fail_after(BOOK_SECONDS):
+                await self.store.book_model_call(state)
+        except (DatabaseUnavailableError, TimeoutError) as error:
+            self.log.error(LogEvent.DATABASE_UNAVAILABLE, while_doing="book", error=str(error))
+            return False
+        return True
+
+    def _warn_of_price(self, asked: Asked) -> None:
+        if asked.price is None and asked.model not in self._told_prices:
+            self._told_prices.add(asked.model)
+            self.log.warning(LogEvent.MODEL_WITHOUT_PRICE, model=asked.model, prices_as_of=prices.AS_OF.isoformat())

@@ -1,0 +1,297 @@
+"""One request through the meter: asked for, recorded, passed on, passed back as it comes, booked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+import anyio
+import httpx2
+import msgspec
+
+from claudeops.domain.budget import CallRefused, CallState
+from claudeops.domain.usage import UsageReader
+from claudeops.engine.meter_account import Asked
+from claudeops.engine.meter_upstream import answer_headers
+from claudeops.errors import DatabaseUnavailableError, StaleAttemptError
+from claudeops.loopback import disconnected, drop
+
+if TYPE_CHECKING:
+    from anyio.abc import TaskGroup
+    from starlette.types import Receive, Scope, Send
+
+    from claudeops.engine.meter_account import Account
+    from claudeops.engine.meter_upstream import Upstream
+
+MESSAGES: Final = "/v1/messages"
+COUNT_TOKENS: Final = "/v1/messages/count_tokens"  # free of charge, so it is passed on and not booked
+
+MAX_BODY_BYTES: Final = 32 * 1024 * 1024
+"""The API's own limit for a request: https://docs.anthropic.com/en/api/errors."""
+
+PAYMENT_REQUIRED: Final = 402
+"""Refuses a call over the budget. Seen with CLI 2.1.329: it asks once and ends; a 400 is asked for three times, a 403
+is taken for bad credentials, a 429 is repeated."""
+
+_ERROR_STATUS: Final = 400
+_STREAM: Final = "text/event-stream"
+_NEVER_SENT: Final = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, httpx2.ProxyError)
+
+
+class _Head(msgspec.Struct):
+    """What of a request is looked at."""
+
+    model: str
+    max_tokens: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Refusal:
+    """An answer of our own, in the API's shape."""
+
+    status: int
+    type: str
+    message: str
+
+
+@dataclass(kw_only=True)
+class MeteredCall:
+    """Serves one request of a session."""
+
+    account: Account
+    upstream: Upstream
+    client: httpx2.AsyncClient
+    scope: Scope
+    receive: Receive
+    send: Send
+    _begun: bool = False  # did anything go out to the child?
+    _whole: bool = False  # did the whole answer?
+    _broken: bool = False  # the API's answer broke off
+    _tasks: TaskGroup = field(init=False)
+
+    async def serve(self) -> None:
+        """Answer the request, until the answer is out, the child leaves or the account is closed."""
+        try:
+            with self.account.call():
+                body = await self._body()
+                if body is not None:
+                    await self._serve(body)
+        finally:
+            if not self._whole:
+                with anyio.CancelScope(shield=True):  # bounded by `drop`
+                    await drop(self.scope, self.receive, unsent=self._broken)
+
+    async def _body(self) -> bytes | None:
+        """Return the whole body; ``None`` when there is nobody left to answer, or it has been."""
+        body = bytearray()
+        while True:
+            message = await self.receive()
+            if message["type"] != "http.request":
+                return None
+            body += message.get("body", b"")
+            if len(body) > MAX_BODY_BYTES:
+                await self._refuse(Refusal(status=413, type="request_too_large", message="the request is too large"))
+                return None
+            if not message.get("more_body", False):
+                return bytes(body)
+
+    async def _serve(self, body: bytes) -> None:
+        try:
+            head = msgspec.json.decode(body, type=_Head)
+        except (msgspec.DecodeError, RecursionError):
+            wrong = "the body must be JSON with a model"
+            return await self._refuse(Refusal(status=400, type="invalid_request_error", message=wrong))
+        if not self.account.serves(head.model):
+            other = f"model {head.model[:100]} is not the one of this session"
+            return await self._refuse(Refusal(status=404, type="not_found_error", message=other))
+        async with anyio.create_task_group() as self._tasks:
+            self._tasks.start_soon(self._watch_child)
+            asked = Asked(model=head.model, body_bytes=len(body), max_output_tokens=head.max_tokens)
+            await self._pass_on(asked, body)
+            self._tasks.cancel_scope.cancel()
+        return None
+
+    async def _watch_child(self) -> None:
+        await disconnected(self.receive)
+        self._tasks.cancel_scope.cancel()
+
+    async def _pass_on(self, asked: Asked, body: bytes) -> None:
+        if self.scope["path"] == COUNT_TOKENS:
+            return await self._exchange(_Unbooked(), body)
+        try:
+            begun = await self.account.begin(asked)
+        except DatabaseUnavailableError:
+            away = "the daemon's database is away, and a call that cannot be booked is not made"
+            return await self._refuse(Refusal(status=503, type="api_error", message=away))
+        except StaleAttemptError:
+            over = "the session of this token is over"
+            return await self._refuse(Refusal(status=401, type="authentication_error", message=over))
+        if isinstance(begun, CallRefused):
+            return await self._refuse(
+                Refusal(status=PAYMENT_REQUIRED, type="billing_error", message=f"claudeops: {begun.message}")
+            )
+        booking = _Booking(account=self.account, asked=asked, call_id=begun)
+        try:
+            await self._exchange(booking, body)
+        finally:
+            await booking.end()
+        return None
+
+    # --- the exchange with the API ----------------------------------------------------------------------
+
+    async def _exchange(self, booking: _Booking | _Unbooked, body: bytes) -> None:
+        query = self.scope["query_string"].decode("latin-1")
+        path = f"{self.scope['path']}?{query}" if query else self.scope["path"]
+        request = self.upstream.request(path, self.scope["headers"], body)
+        try:
+            response = await self.client.send(request, stream=True)
+            try:
+                await self._pass_back(response, booking)
+            finally:
+                with anyio.CancelScope(shield=True):  # closes a socket, waits for nobody
+                    await response.aclose()
+        except httpx2.TransportError as error:
+            booking.broke_off(error)
+            await booking.end()
+            self._broken = True
+            if not self._begun:
+                away = f"the model API could not be reached ({type(error).__name__})"
+                await self._refuse(Refusal(status=502, type="api_error", message=away))
+
+    async def _pass_back(self, response: httpx2.Response, booking: _Booking | _Unbooked) -> None:
+        booking.answered(response.status_code, streamed=_STREAM in response.headers.get("content-type", ""))
+        headers = answer_headers(response.headers)
+        await self._start(response.status_code, headers)
+        async for chunk in response.aiter_raw():
+            if booking.push(chunk):
+                # Beside the answer, not before it: the first word must not wait for our disk.
+                self._tasks.start_soon(booking.note)
+            if booking.whole:
+                # What the child has seen to its end is booked, whatever becomes of us then.
+                await booking.end()
+            await self.send({"type": "http.response.body", "body": chunk, "more_body": True})
+        booking.close()
+        await booking.end()
+        await self.send({"type": "http.response.body", "body": b"", "more_body": False})
+        self._whole = True
+
+    async def _start(self, status: int, headers: list[tuple[bytes, bytes]]) -> None:
+        self._begun = True
+        await self.send({"type": "http.response.start", "status": status, "headers": headers})
+
+    async def _refuse(self, refusal: Refusal) -> None:
+        await answer(self.send, refusal)
+        self._whole = True
+
+
+async def answer(send: Send, refusal: Refusal) -> None:
+    """Send an answer of our own; it asks for no repetition where that would not help."""
+    body = msgspec.json.encode({"type": "error", "error": {"type": refusal.type, "message": refusal.message}})
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    if refusal.status < 500:  # noqa: PLR2004 - what is wrong now is wrong a second later, other than with 5xx
+        headers.append((b"x-should-retry", b"false"))
+    await send({"type": "http.response.start", "status": refusal.status, "headers": headers})
+    await send({"type": "http.response.body", "body": body, "more_body": False})
+
+
+class _Unbooked:
+    """Stands for the booking of what costs nothing."""
+
+    whole = False
+
+    def answered(self, status: int, *, streamed: bool) -> None:
+        pass
+
+    def push(self, chunk: bytes) -> bool:  # noqa: ARG002 - as `_Booking`
+        return False
+
+    async def note(self) -> None:
+        pass
+
+    def broke_off(self, error: httpx2.TransportError) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+    async def end(self) -> None:
+        pass
+
+
+@dataclass(kw_only=True)
+class _Booking:
+    """What is known of one call, as it goes on."""
+
+    account: Account
+    asked: Asked
+    call_id: int
+    _status: int | None = None
+    _reader: UsageReader | None = None
+    _error: str | None = None
+    _sent: bool = True
+    _ended: bool = False
+
+    @property
+    def whole(self) -> bool:
+        """Whether the message came to its end."""
+        return self._reader is not None and self._reader.whole
+
+    def answered(self, status: int, *, streamed: bool) -> None:
+        """Take the status of the answer."""
+        self._status = status
+        self._reader = UsageReader(streamed=streamed)
+
+    def push(self, chunk: bytes) -> bool:
+        """Take a piece of the answer; return whether there is something new to write."""
+        return self._reader is not None and self._reader.push(chunk)
+
+    def close(self) -> None:
+        """Take the end of the answer, which may be one without its message's end."""
+        if self._reader is None:
+            return
+        self._reader.close()
+        if not self._reader.whole and self._reader.error is None:
+            self._error = "broken off"
+
+    def broke_off(self, error: httpx2.TransportError) -> None:
+        """Take the failure of the connection."""
+        self._error = type(error).__name__
+        self._sent = not isinstance(error, _NEVER_SENT)
+
+    async def note(self) -> None:
+        """Write what is known of a call that goes on."""
+        if not self._ended:
+            await self.account.note(self._state(charged=self.asked.worst_usd))
+
+    async def end(self) -> None:
+        """Write how it ended; the first call counts."""
+        if self._ended:
+            return
+        self._ended = True
+        await self.account.end(self._state(charged=self._charge()))
+
+    def _charge(self) -> float:
+        usage = self._reader.usage if self._reader else None
+        if usage is not None:
+            return self.asked.charge(usage)
+        if not self._sent or (self._status or 0) >= _ERROR_STATUS:
+            return 0.0  # errors are not billed
+        # It may have been served all the same.
+        return self.asked.worst_prompt_usd
+
+    def _state(self, *, charged: float) -> CallState:
+        reader = self._reader
+        usage = reader.usage if reader else None
+        error = self._error
+        if reader is not None and reader.error is not None:
+            error = reader.error.type
+        elif error is None and self._ended and not self.whole:
+            error = "cancelled"
+        return CallState(
+            id=self.call_id,
+            http_status=self._status,
+            usage=usage,
+            cost_usd=None if usage is None else self.asked.cost(usage),
+            charged_usd=charged,
+            error=error,
+        )

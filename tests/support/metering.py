@@ -1,0 +1,145 @@
+"""A meter between a test and the scripted API, with a session that runs in a real SQLite file."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import anyio
+import msgspec
+
+from claudeops.domain.budget import Budgets, CallState
+from claudeops.domain.model import TierChoice
+from claudeops.domain.redact import Redactor
+from claudeops.engine.meter import Books, Meter, serve_meter
+from claudeops.engine.meter_upstream import Upstream
+from claudeops.engine.system import SystemClock
+from claudeops.errors import DatabaseUnavailableError
+from claudeops.logs import get_logger
+from claudeops.rehearsal.messages_api import MessagesApi, serve
+from claudeops.rehearsal.script import Script
+from support.loopback_http import Answer, ask
+from support.store_values import claimed, queued, rules
+from support.stores import Sql, opened
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping
+
+    from claudeops.domain.model import EscalationRules, Session
+    from claudeops.engine.meter_account import Account
+    from claudeops.engine.ports import Store
+
+MODEL = "claude-haiku-4-5"
+KEY = "sk-ant-api03-the-operators-own-key"
+ASKED: Mapping[str, object] = {
+    "model": MODEL,
+    "max_tokens": 100,
+    "messages": [],
+    "tools": [{"name": "Bash"}],
+    "stream": True,
+}
+
+
+def paid(*, tier: float = 0.5, chain: float = 100, day: float = 100) -> EscalationRules:
+    tiers = (TierChoice(number=1, model="haiku", max_budget_usd=tier),)
+    return replace(rules(limited=False, tiers=tiers, max_tier=1), budgets=Budgets(chain_usd=chain, day_usd=day))
+
+
+def script(*steps: Mapping[str, object]) -> Script:
+    return Script.from_mapping({"tiers": {"haiku": {"steps": list(steps), "repeat_last": True}}})
+
+
+@dataclass
+class Bench:
+    """Everything around one session's calls."""
+
+    database: Sql
+    store: Store
+    away: set[str]  # what the database does not take at the moment: ``begin``, ``book``
+    api: MessagesApi
+    meter: Meter
+    rules: EscalationRules
+    stopped: list[int] = field(default_factory=list)  # sessions that were told that their money is spent
+
+    async def session(self) -> Session:
+        await queued(self.store, at=SystemClock().now())
+        session = await claimed(self.store, at=SystemClock().now(), with_rules=self.rules)
+        assert session is not None
+        return session
+
+    async def claimable(self) -> AsyncIterator[Session]:
+        """Claim sessions as long as there are any that may start."""
+        now = SystemClock().now()
+        while (session := await claimed(self.store, at=now, with_rules=self.rules)) is not None:
+            yield session
+
+    @asynccontextmanager
+    async def account(self) -> AsyncIterator[Account]:
+        session = await self.session()
+        async with self.meter.account(session, over_budget=lambda: self.stopped.append(session.id)) as account:
+            yield account
+
+    @property
+    def calls(self) -> list[dict[str, object]]:
+        return self.database.rows("model_calls")
+
+    async def ask(self, account: Account, path: str = "/v1/messages?beta=true", **changes: object) -> Answer:
+        return await ask(f"{self.meter.url}{path}", body={**ASKED, **changes}, headers={"x-api-key": account.token})
+
+    @asynccontextmanager
+    async def begun(self, account: Account) -> AsyncIterator[bytes]:
+        """Ask, and keep the connection once the answer has begun; gives what came first."""
+        body = msgspec.json.encode(ASKED)
+        head = f"POST /v1/messages HTTP/1.1\r\nhost: x\r\nx-api-key: {account.token}\r\ncontent-length: {len(body)}"
+        async with await anyio.connect_tcp("127.0.0.1", int(self.meter.url.rpartition(":")[2])) as stream:
+            await stream.send(f"{head}\r\n\r\n".encode() + body)
+            yield await stream.receive()
+
+
+class FailingStore:
+    """A store whose database is away for the calls that are named; the rest is passed on."""
+
+    def __init__(self, store: Store, away: set[str]) -> None:
+        self._store = store
+        self.away = away
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._store, name)
+
+    async def begin_model_call(self, *args: object, **kwargs: object) -> object:
+        self._refuse("begin")
+        return await self._store.begin_model_call(*args, **kwargs)  # type: ignore[arg-type]
+
+    async def book_model_call(self, state: CallState) -> None:
+        self._refuse("book")
+        await self._store.book_model_call(state)
+
+    def _refuse(self, name: str) -> None:
+        if name in self.away:
+            raise DatabaseUnavailableError("the database is away.")
+
+
+@asynccontextmanager
+async def bench(
+    database: Sql,
+    *steps: Mapping[str, object],
+    with_rules: EscalationRules | None = None,
+    upstream: Upstream | None = None,
+) -> AsyncIterator[Bench]:
+    """Open a store, a scripted API and a meter between them; ``upstream`` gets the API's address where it has none."""
+    with_rules = with_rules or paid()
+    async with opened(database) as store, serve(script(*steps), expected_key=KEY) as api:
+        away: set[str] = set()
+        failing: Store = FailingStore(store, away)  # type: ignore[assignment]  # passes on what it does not name
+        books = Books(
+            store=failing,
+            rules=with_rules,
+            clock=SystemClock(),
+            log=get_logger(),
+            redactor_with=lambda secret: Redactor((KEY, secret)),
+        )
+        way = upstream or Upstream(secret=KEY)
+        way = way if way.base_url else replace(way, base_url=api.url)
+        async with serve_meter(way, books) as meter:
+            yield Bench(database=database, store=failing, away=away, api=api, meter=meter, rules=with_rules)
