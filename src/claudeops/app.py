@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Final
 import anyio
 import anyio.to_thread
 
+from claudeops.app_cell import choose_cell, clear_leftovers, slots
 from claudeops.app_kit import SESSIONS, binaries, build_kit, escalation_rules, root_session, schedule
 from claudeops.app_meter import meter_of
 from claudeops.app_self_test import admission
 from claudeops.dispatch.local import LocalDispatcher
 from claudeops.domain.model import Session, SkipReason, Status, Suppressed, Trigger
-from claudeops.engine import workspace as workspaces
 from claudeops.engine.hub import Hub
 from claudeops.engine.scheduler import Scheduler
 from claudeops.engine.service_manager import ServiceManager
@@ -27,7 +27,6 @@ from claudeops.engine.session import SessionRunner
 from claudeops.engine.status_file import StatusFile, StatusKeeper
 from claudeops.engine.supervisor import Supervisor
 from claudeops.engine.system import SystemClock, alive, this_owner
-from claudeops.engine.tree import kill_all, marked, marks_below
 from claudeops.errors import AlreadyRunningError, ConfigurationError, DatabaseUnavailableError
 from claudeops.harness.registry import HARNESSES
 from claudeops.logs import LogEvent
@@ -40,7 +39,6 @@ from claudeops.store.store import open_store
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
     from datetime import datetime
-    from pathlib import Path
 
     from claudeops.domain.model import EscalationRules, NewSession, Owner
     from claudeops.engine.cli_admission import CliAdmission
@@ -67,6 +65,7 @@ class Node:
     clock: Clock
     dispatcher: LocalDispatcher
     log: Logger
+    slots: int  # sessions at once
 
     def supervisor(self, *, chain: int | None = None) -> Supervisor:
         """Return a supervisor over this node's queue, or over one chain of it."""
@@ -79,7 +78,7 @@ class Node:
             run_session=SessionRunner(kit=self.kit).run,
             new_cli_session_id=lambda: str(uuid.uuid4()),
             log_path=self._log_path,
-            slots=self.settings.max_concurrent_sessions,
+            slots=self.slots,
             stop_grace_seconds=self.settings.stop_grace_seconds,
             hub=self.kit.hub,
             redact=self.kit.redactor.text,
@@ -106,12 +105,14 @@ async def open_node(settings: Settings, *, log: Logger, clock: Clock | None = No
     owner = this_owner()
     with claim_database(settings.database_url, settings.state_dir):
         clis = admission(settings, clock=clock, log=log)
+        cell = await choose_cell(settings, log)
+        owner = replace(owner, isolation=cell.level.value)
         await _admit_clis(settings, clis)
         await _migrate(settings, log)
         hub = Hub()
         store = open_store(settings.database_url, raised=hub.from_threads())
         try:
-            await _clear_leftovers(settings.state_dir / SESSIONS, log)
+            await clear_leftovers(settings.state_dir / SESSIONS, log)
             lost = await store.reconcile(owner, now=clock.now(), alive=alive)
             if lost:
                 log.warning(LogEvent.SESSIONS_RECONCILED, lost=[session.id for session in lost])
@@ -124,12 +125,14 @@ async def open_node(settings: Settings, *, log: Logger, clock: Clock | None = No
                         build_kit(settings, store=store, rules=rules, clock=clock, hub=hub, log=log),
                         cli_refusal=clis.refusal,
                         meter=meter,
+                        cell=cell,
                     ),
                     rules=rules,
                     owner=owner,
                     clock=clock,
                     dispatcher=LocalDispatcher(),
                     log=log,
+                    slots=slots(settings, log),
                 )
             with contextlib.suppress(DatabaseUnavailableError):
                 await store.depart(owner)
@@ -152,14 +155,6 @@ async def _migrate(settings: Settings, log: Logger) -> None:
         log.info(LogEvent.DATABASE_BACKED_UP, path=str(migrated.backup_path))
     if migrated.from_revision != migrated.to_revision:
         log.info(LogEvent.DATABASE_MIGRATED, before=migrated.from_revision, now=migrated.to_revision)
-
-
-async def _clear_leftovers(sessions_dir: Path, log: Logger) -> None:
-    """End and remove what a killed daemon left behind: nothing of it is in use, for we hold the lock."""
-    if strays := await anyio.to_thread.run_sync(lambda: kill_all(marked(marks_below(sessions_dir)))):
-        log.warning(LogEvent.STRAY_PROCESSES, count=strays)
-    if (error := await workspaces.remove(sessions_dir)) is not None:
-        log.error(LogEvent.WORKSPACE_NOT_REMOVED, path=str(sessions_dir), error=str(error))
 
 
 # --- the daemon ---------------------------------------------------------------------------------------

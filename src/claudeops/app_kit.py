@@ -70,6 +70,7 @@ def build_kit(settings: Settings, *, store: Store, rules: EscalationRules, clock
         hang_heuristics=settings.hang_heuristics,
         repair_turn=settings.repair_turn,
         mcp_config=settings.mcp_config,
+        session_memory_mb=settings.session_memory_mb,
         allow_ungated=settings.allow_ungated,
         limits=Limits(store=store, clock=clock, log=log),
         background_tasks_off=settings.background_tasks_off,
@@ -152,7 +153,7 @@ def model_access(settings: Settings) -> ModelAccess:
 
 def _tier_setup(tier: TierSettings, settings: Settings) -> TierSetup:
     policy = _policy(tier, settings)
-    forbidden = _forbidden_paths(settings)
+    forbidden = forbidden_paths(settings)
 
     def judge_call(call: ToolCall, workspace: Workspace) -> Verdict:
         scope = Scope(
@@ -182,7 +183,7 @@ def _tier_setup(tier: TierSettings, settings: Settings) -> TierSetup:
     )
 
 
-def _forbidden_paths(settings: Settings) -> tuple[str, ...]:
+def forbidden_paths(settings: Settings) -> tuple[str, ...]:
     """Return what a session may never look at, whatever the tier: our own files and the database."""
     own = (str(settings.state_dir), str(settings.results_dir))
     if not settings.database_url.startswith(_SQLITE):

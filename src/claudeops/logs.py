@@ -51,6 +51,8 @@ class LogEvent(StrEnum):
     DAEMON_CRASHED = "daemon_crashed", "an error that nobody foresaw ends the daemon"
     SERVICE_MANAGER_DEAF = "service_manager_deaf", "the service manager could not be told how the daemon is"
     STATUS_NOT_WRITTEN = "status_not_written", "the daemon's state file could not be written; what it says is old"
+    ISOLATION_CHOSEN = "isolation_chosen", "what sessions will be locked into; `passed_over` says why nothing stronger"
+    SLOTS_REDUCED = "slots_reduced", "the machine has memory for fewer sessions at once than the settings allow"
     CLI_FOUND = "cli_found", "the CLI that sessions will run, with its version"
     CLI_SELF_TEST_PASSED = "cli_self_test_passed", "the gate holds with a CLI that was not seen before; it may be used"
     CLI_SELF_TEST_FAILED = "cli_self_test_failed", "the gate does not hold with a CLI; no session is started with it"
@@ -98,6 +100,7 @@ class LogEvent(StrEnum):
     MODEL_CALL_REFUSED = "model_call_refused", "a model call was not made, because a budget is spent"
     MODEL_WITHOUT_PRICE = "model_without_price", "a model is not in the price table: what it costs is unknown"
     # --- its end
+    MEMORY_LIMIT_EXCEEDED = "memory_limit_exceeded", "a session's processes outgrew their memory; it is stopped"
     STOP_REQUESTED = "stop_requested", "a session is asked to stop"
     STRAY_PROCESSES = "stray_processes", "processes outlived their session and were killed"
     SESSION_ENDED = "session_ended", "a session ended, and its row says how"

@@ -153,6 +153,7 @@ async def test_session_row_keeps_what_is_known_about_the_end(store: Store, datab
         "owner": "node-1",
         "audit_head": "",
         "audit_results": written["audit_results"],
+        "isolation": "user",
     }
     read = await store.session(session.id)
     assert read is not None

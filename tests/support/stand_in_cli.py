@@ -18,6 +18,7 @@ stdin like the real one, and then does one step after the other:
 ``{"leave": {name: text}}``   write files into ``CLAUDEOPS_STATE_DIR``
 ``{"repeat": step, "every": s}``   do a step again and again, for ever
 ``{"grow": text, "every": s, "times": n}``   add to the transcript that the real CLI keeps for itself
+``{"eat": n}``                take n MiB of memory, for good
 ``{"touch": path}``           tell the test that this point was reached
 ``{"hang": true}``            do nothing for ever, as far as signals let it
 ``{"exit": n}``               end
@@ -39,6 +40,7 @@ from typing import Any
 SESSION_ID = sys.argv[sys.argv.index("--session-id") + 1] if "--session-id" in sys.argv else "none"
 INBOX: queue.Queue[dict[str, Any] | None] = queue.Queue()
 IGNORED: set[str] = set()
+EATEN: list[bytes] = []
 
 
 def emit(frame: dict[str, Any]) -> None:
@@ -150,6 +152,8 @@ def do(step: dict[str, Any]) -> None:  # noqa: C901, PLR0912 - a table of one-li
             for _ in range(times):
                 grow_transcript(text)
                 time.sleep(seconds)
+        case {"eat": mebibytes}:
+            EATEN.append(b"x" * (mebibytes << 20))
         case {"touch": path}:
             Path(path).touch()
         case {"hang": _}:

@@ -69,6 +69,7 @@ def test_every_variable_has_its_field_and_every_field_its_variable() -> None:
         "path",
         "inherited_env",
         "secrets",
+        "private_files",
         "schema_path",
         "policy_path",
         "number",

@@ -22,6 +22,7 @@ from claudeops.cli.tail import follow
 from claudeops.cli.telling import LAST_WORDS_SECONDS, BesideProgress, Teller, telling
 from claudeops.domain.model import DecisionReason, Outcome, Status, Suppressed, Trigger
 from claudeops.domain.redact import Redactor
+from claudeops.engine.reaper import become_subreaper
 from claudeops.engine.shutdown import Shutdown
 from claudeops.errors import AlreadyRunningError, ClaudeopsError
 
@@ -83,6 +84,7 @@ async def _in_foreground(
     node: app.Node, new: NewSession, told: Callable[[Session], None], log: Logger
 ) -> Sequence[Session] | Suppressed:
     shutdown = Shutdown()
+    become_subreaper()
     async with anyio.create_task_group() as tasks:
         await tasks.start(listen, shutdown, log)
         result = await app.run_chain(node, new, shutdown, told)

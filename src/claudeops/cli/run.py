@@ -12,6 +12,7 @@ from claudeops import app
 from claudeops.cli.exit_codes import Exit, exit_for
 from claudeops.cli.signals import listen
 from claudeops.cli.start import start
+from claudeops.engine.reaper import become_subreaper
 from claudeops.engine.shutdown import Shutdown
 from claudeops.errors import ClaudeopsError
 from claudeops.logs import LogEvent
@@ -46,6 +47,7 @@ def _refused(error: ClaudeopsError) -> Exit:
 
 async def _daemon(settings: Settings, log: Logger) -> None:
     shutdown = Shutdown()
+    become_subreaper()
     # The node outside of the task group: what it refuses is raised as it is, not in a group.
     async with app.open_node(settings, log=log) as node, anyio.create_task_group() as tasks:
         await tasks.start(listen, shutdown, log)

@@ -281,6 +281,7 @@ class Owner:
     pid: int
     process_started_at: float  # seconds since the epoch
     boot_id: str
+    isolation: str | None = field(default=None, compare=False)  # of its sessions; not known of other daemons
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

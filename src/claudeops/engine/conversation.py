@@ -26,7 +26,7 @@ from claudeops.domain.stream import (
     ToolEnded,
     Transcript,
 )
-from claudeops.engine import process
+from claudeops.engine import memory_watch, process
 from claudeops.engine.cli_warnings import CliWarnings
 from claudeops.engine.intake import CHUNK_BYTES, Intake, Taken
 from claudeops.engine.limits import SessionLimits
@@ -99,12 +99,17 @@ class Conversation:
                 tasks.start_soon(self._keep_stderr)
                 tasks.start_soon(self.clocks.watch, self.control)
                 tasks.start_soon(self._stop_when_asked)
+                tasks.start_soon(self._watch_memory)
                 await self._read(tasks)
                 await self._await_exit()
                 tasks.cancel_scope.cancel()
         finally:
             await self._clean_up()
         return self.child.process.returncode
+
+    async def _watch_memory(self) -> None:
+        if (limit := self.kit.session_memory_mb) is not None:
+            await memory_watch.watch(self.child, self.control, limit_mb=limit, log=self.log)
 
     def transcript(self) -> Transcript:
         """Return what the stream has said so far."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from claudeops.engine.cell import PlainCell
+
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
     from pathlib import Path
@@ -12,6 +14,7 @@ if TYPE_CHECKING:
     from claudeops.domain.model import EscalationRules, ToolCall, Verdict
     from claudeops.domain.redact import Redactor
     from claudeops.domain.report.extraction import ReportSchema
+    from claudeops.engine.cell import Cell
     from claudeops.engine.control import Timeouts
     from claudeops.engine.hub import Hub
     from claudeops.engine.limits import Limits
@@ -80,6 +83,8 @@ class Kit:
     hang_heuristics: bool = True
     repair_turn: bool = True
     mcp_config: Path | None = None
+    cell: Cell = field(default_factory=PlainCell)  # what each session is locked into
+    session_memory_mb: int | None = None  # MiB for a session's processes together; None: not watched
     allow_ungated: tuple[str, ...] = ()  # harnesses without a gate that may run all the same
     cli_refusal: Callable[[Path], Awaitable[str | None]] = any_cli  # why a CLI with a gate may not be used
     limits: Limits | None = None  # told what the model API refuses

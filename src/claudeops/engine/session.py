@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import anyio
+import anyio.to_thread
 
 from claudeops.domain.activity import Viewpoint
 from claudeops.domain.memory import select
@@ -17,6 +18,7 @@ from claudeops.domain.prompt import Facts, Prompt, render
 from claudeops.engine import harness_files
 from claudeops.engine import workspace as workspaces
 from claudeops.engine.broadcast import COMMAND_CHARACTERS, Broadcast
+from claudeops.engine.cell import Inside, named_in
 from claudeops.engine.channel import Channel
 from claudeops.engine.cli_transcript import CliTranscript
 from claudeops.engine.control import Clocks, Control
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
 
     from claudeops.domain.markers import Handoff, HandoffError
     from claudeops.domain.model import Ending, Memory, Session, ToolCall
+    from claudeops.engine.cell import Enclosed
     from claudeops.engine.kit import Kit, TierSetup
     from claudeops.engine.workspace import Workspace
     from claudeops.harness.protocol import Command, Harness
@@ -57,14 +60,18 @@ class SessionRunner:
 
         When this returns, or is cancelled, no process of the session is left and its workspace is gone.
         """
+        with self.kit.cell.tenancy() as uid:
+            return await self._run(session, control, uid)
+
+    async def _run(self, session: Session, control: Control, uid: int | None) -> Ending:
         kit = self.kit
         log = kit.log.bind(session_id=session.id, chain=session.root_session_id, tier=session.tier)
         started = kit.clock.monotonic()
-        root = kit.sessions_dir / f"{session.id:06d}"
+        root = kit.cell.workspaces(kit.sessions_dir) / f"{session.id:06d}"
         try:
             tier, harness = _chosen(session, kit)
             await _admit(harness, kit)
-            workspace = await workspaces.create(root, template_home=tier.template_home)
+            workspace = await workspaces.create(root, template_home=tier.template_home, uid=uid)
             async with (
                 metered(kit, session, harness, control) as own,
                 SessionLog(Path(session.log_path or "")) as sink,
@@ -168,13 +175,31 @@ class SessionRunner:
             spec = self._spec(session, tier, workspace, prompt=prompt, mark=mark, descriptor=descriptor)
             command = harness.command(spec)
             await harness_files.prepare(command)
+            enclosed = await self._enclose(session, tier, workspace)
             child = await spawn(
                 command,
                 cwd=workspace.workdir,
                 mark=mark,
+                enclosed=enclosed,
                 pass_fds=() if descriptor is None else (descriptor,),
             )
         return spec, command, child
+
+    async def _enclose(self, session: Session, tier: TierSetup, workspace: Workspace) -> Enclosed:
+        kit = self.kit
+        inside = Inside(
+            workspace=workspace,
+            binary=kit.binaries[session.harness],
+            repos_dir=kit.repos_dir,
+            path=kit.path,
+            shown=named_in(tier.passed_env),
+        )
+
+        def enclose() -> Enclosed:
+            kit.cell.hand_over(workspace)
+            return kit.cell.enclose(inside)
+
+        return await anyio.to_thread.run_sync(enclose)
 
     def _spec(
         self,

@@ -58,6 +58,7 @@ class StatusFile:
                 "process_started_at": self.owner.process_started_at,
                 "boot_id": self.owner.boot_id,
                 "owner": self.owner.name,
+                "isolation": self.owner.isolation,
                 "started_at": self.started_at,
                 "written_at": at,
                 "written_monotonic": monotonic,  # every process of the machine counts these seconds alike

@@ -52,6 +52,20 @@ def tree_of(pid: int) -> frozenset[ProcessId]:
     return frozenset(found for process in members if (found := _identify(process)) is not None)
 
 
+def first_inside(pid: int) -> int:
+    """Return the process that bubblewrap was asked to start, by bubblewrap's own pid; else that pid itself.
+
+    Below it stands the first process of the namespace, which reaps; the oldest child of that one is what was asked for.
+    Orphans fall to the same parent, but later.
+    """
+    try:
+        children = psutil.Process(pid).children()
+        inside = children[0].children() if children else []
+        return min(inside, key=lambda process: (process.create_time(), process.pid)).pid if inside else pid
+    except _GONE:
+        return pid
+
+
 def marked(beginning: str) -> frozenset[ProcessId]:
     """Return every process but this one whose session mark begins so."""
     wanted = f"{SESSION_MARK}={beginning}".encode()

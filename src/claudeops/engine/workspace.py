@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import stat
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import anyio.to_thread
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
+
+_USERS: Final = "session:x:1000:1000::{home}:/bin/bash\nroot:x:0:0::/:/bin/false\nnobody:x:65534:65534::/:/bin/false\n"
+_GROUP: Final = "session:x:1000:\nroot:x:0:\nnogroup:x:65534:\n"
+"""Where the machine's users are not seen: ssh looks up who runs it, and finds its keys in the home named there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +24,7 @@ class Workspace:
     """A session's own directories; nothing in them outlives the session."""
 
     root: Path
+    uid: int | None = None  # who owns what the session may write; None: the daemon's user
 
     @property
     def home(self) -> Path:
@@ -38,13 +46,33 @@ class Workspace:
         """The child's ``CLAUDEOPS_STATE_DIR``: a legacy handoff file would lie here."""
         return self.root / "state"
 
+    @property
+    def etc(self) -> Path:
+        """Files of ours that a session sees in ``/etc``; it can change none of them."""
+        return self.root / "etc"
 
-async def create(root: Path, *, template_home: Path | None) -> Workspace:
+
+async def create(root: Path, *, template_home: Path | None, uid: int | None = None) -> Workspace:
     """Make a workspace at ``root``, its home a copy of ``template_home`` if given; raises `OSError`.
 
-    What an earlier run left at ``root`` (a crash before its removal) is removed first.
+    It is the daemon's until `hand_over`. What an earlier run left at ``root`` (a crash before its removal) is removed
+    first. The paths of the workspace have no links in them, wherever ``root`` leads.
     """
-    return await anyio.to_thread.run_sync(_create, root, template_home)
+    return await anyio.to_thread.run_sync(lambda: make(root, template_home=template_home, uid=uid))
+
+
+def hand_over(workspace: Workspace, *, passable: Sequence[Path]) -> None:
+    """Make its user the owner of all that a session may write; raises `OSError`. To be done before its start.
+
+    ``passable``: the directories above it that this user has to pass.
+    """
+    uid = -1 if workspace.uid is None else workspace.uid  # -1 changes nothing
+    for directory in (*passable, workspace.root):
+        directory.chmod(0o711)  # passed, not listed
+    for directory in (workspace.home, workspace.workdir, workspace.tmpdir, workspace.state_dir):
+        for parent, directories, files in os.walk(directory):
+            for name in (".", *directories, *files):
+                os.chown(os.path.join(parent, name), uid, uid, follow_symlinks=False)  # noqa: PTH118 - as os.walk says it
 
 
 async def remove(root: Path) -> OSError | None:
@@ -52,19 +80,32 @@ async def remove(root: Path) -> OSError | None:
     return await anyio.to_thread.run_sync(_remove, root)
 
 
-def _create(root: Path, template_home: Path | None) -> Workspace:
+def make(root: Path, *, template_home: Path | None, uid: int | None = None) -> Workspace:
+    """Do what `create` does, for a caller that is no task."""
     if root.exists():
         shutil.rmtree(root)
-    workspace = Workspace(root)
     root.mkdir(parents=True, mode=0o700)
-    for directory in (workspace.workdir, workspace.tmpdir, workspace.state_dir):
+    workspace = Workspace(root.resolve(), uid)
+    for directory in (workspace.workdir, workspace.tmpdir, workspace.state_dir, workspace.etc):
         directory.mkdir(mode=0o700)
     if template_home is None:
         workspace.home.mkdir(mode=0o700)
     else:
         # Links are copied as links: what lies outside the operator's directory is not pulled in.
-        shutil.copytree(template_home, workspace.home, symlinks=True)
+        shutil.copytree(template_home, workspace.home, symlinks=True, ignore=_special_files)
+        workspace.home.chmod(0o700)
+    (workspace.etc / "nothing").touch()
+    (workspace.etc / "passwd").write_text(_USERS.format(home=workspace.home), encoding="utf-8")
+    (workspace.etc / "group").write_text(_GROUP, encoding="utf-8")
     return workspace
+
+
+def _special_files(directory: str, names: Sequence[str]) -> list[str]:
+    """Return the sockets, pipes and devices among a directory's entries: an agent's socket has no copy."""
+    modes = {name: os.lstat(os.path.join(directory, name)).st_mode for name in names}  # noqa: PTH118 - as copytree says it
+    return [
+        name for name, mode in modes.items() if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode) or stat.S_ISLNK(mode))
+    ]
 
 
 def _remove(root: Path) -> OSError | None:

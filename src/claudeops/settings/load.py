@@ -134,6 +134,7 @@ def load_settings(environ: Mapping[str, str], *, cwd: Path, root: Path = _ROOT) 
         apprise_urls=_notice_urls(reader),
         browser_allowed_origins=reader.names("CLAUDEOPS_BROWSER_ALLOWED_ORIGINS"),
         secrets=secrets,
+        private_files=reader.private_files(),
     )
     return Loaded(settings=settings, warnings=tuple(warnings))
 

@@ -108,6 +108,8 @@ class Settings:
     browser_allowed_origins: tuple[str, ...]
     # --- for the redactor
     secrets: tuple[str, ...] = field(repr=False)  # longest first, 6 characters or more each
+    # --- for the cell
+    private_files: tuple[Path, ...]  # configuration, and what secrets were read from: no session may see them
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -174,7 +174,7 @@ GENERAL: Final[tuple[Variable, ...]] = (
     _limit("CLAUDEOPS_STOP_GRACE", "10", 600, "the whole ladder from a polite stop to SIGKILL"),
     _limit("CLAUDEOPS_DRAIN_TIMEOUT", "60", _ONE_DAY, "wait for running sessions when the daemon stops", low=0),
     _limit("CLAUDEOPS_APPROVAL_TIMEOUT", "900", _ONE_DAY, "wait for a person's answer, then deny", used=False),
-    _count("CLAUDEOPS_SESSION_MEMORY_MB", "4096", 256, 1_048_576, "MiB for one session's processes", used=False),
+    _count("CLAUDEOPS_SESSION_MEMORY_MB", "4096", 256, 1_048_576, "MiB for one session's processes together"),
     _switch("CLAUDEOPS_LEGACY_MARKERS", "true", "read text markers and the handoff file when no report was delivered"),
     _switch("CLAUDEOPS_HANG_HEURISTICS", "true", "notice sessions that ended with a question or a background task"),
     _switch(
@@ -184,7 +184,7 @@ GENERAL: Final[tuple[Variable, ...]] = (
     ),
     _switch("CLAUDEOPS_REPAIR_TURN", "true", "ask once more, in the same session, for a missing report"),
     _switch("CLAUDEOPS_CLI_SELF_TEST", "true", "try the gate of a CLI that was not seen before"),
-    _choice("CLAUDEOPS_ISOLATION", "auto bubblewrap user none", "what a session is locked into", used=False),
+    _choice("CLAUDEOPS_ISOLATION", "auto bubblewrap user none", "what a session is locked into"),
     _switch("CLAUDEOPS_METER", "on", "send model calls through the daemon, to count and limit them"),
     _given("CLAUDEOPS_POLICY_PATH", Kind.FILE, "TOML file with the rules for tool calls", "the one that ships"),
     _given("CLAUDEOPS_MCP_CONFIG", Kind.FILE, "JSON file with the MCP servers of the sessions"),

@@ -24,6 +24,7 @@ _MODEL: Final = re.compile(r"[A-Za-z0-9][^\s,]{0,199}")  # a leading dash would 
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 _COMMA_OUTSIDE_BRACKETS: Final = re.compile(r",(?![^()]*\))")
 _TOOL: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_*:.-]*(\([^()]+\))?")
+_CONFIGURATION: Final = ("CLAUDEOPS_MCP_CONFIG", "CLAUDEOPS_POLICY_PATH", "CLAUDEOPS_SCHEDULES_PATH")
 _PRINTABLE_ASCII: Final = re.compile(r"[!-~]+")
 
 
@@ -149,6 +150,12 @@ class Reader:
         """Return an absolute path: relative ones start at the working directory, ``~/`` at ``HOME``."""
         value = self.text(name)
         return None if value is None else self._absolute(name, value)
+
+    def private_files(self) -> tuple[Path, ...]:
+        """Return the absolute paths of the files that hold secrets, or what the daemon is to do."""
+        secret = (self._absolute(name + FILE_SUFFIX, file) for name, file in self._secret_files.items())
+        named = (self.path(name) for name in _CONFIGURATION)
+        return (*secret, *(path for path in named if path is not None))
 
     def secret(self, name: str) -> str | None:
         """Return a secret from its variable or its file; a message never shows it."""

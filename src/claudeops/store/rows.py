@@ -149,6 +149,7 @@ def claimed_values(
         "lease_expires_at": now + LEASE,
         "cli_session_id": cli_session_id,
         "log_path": log_path,
+        "isolation": owner.isolation,
         "started_at": now,
     }
 

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy.schema import SchemaItem
 
-HEAD: Final = "0003"
+HEAD: Final = "0004"
 """The newest migration's revision; compared before alembic is imported at all."""
 
 metadata = MetaData(
@@ -123,6 +123,7 @@ sessions = _table(
     Column("lease_expires_at", UtcDateTime),
     Column("audit_head", Name, nullable=False),
     Column("audit_results", Name),
+    Column("isolation", Name),
     UniqueConstraint("parent_session_id", "tier", "trigger", "ordinal"),
     _one_of("status", Status),
     _one_of("outcome", Outcome),

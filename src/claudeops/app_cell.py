@@ -1,0 +1,60 @@
+"""What sessions are locked into, and how many of them at once. Part of the composition root."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import anyio.to_thread
+
+from claudeops.app_kit import binaries, forbidden_paths
+from claudeops.engine import workspace as workspaces
+from claudeops.engine.cell import UserCell
+from claudeops.engine.cell_probe import Surroundings, choose
+from claudeops.engine.memory_watch import available_mb, fitting_slots
+from claudeops.engine.tree import kill_all, marked, marks_below
+from claudeops.logs import LogEvent
+
+if TYPE_CHECKING:
+    from claudeops.engine.cell import Cell
+    from claudeops.logs import Logger
+    from claudeops.settings import Settings
+
+
+def surroundings(settings: Settings) -> Surroundings:
+    """Return what the levels of isolation are tried with."""
+    homes = (tier.home for tier in settings.tiers if tier.home is not None)
+    return Surroundings(
+        path=settings.path,
+        binaries=tuple(binaries(settings).values()),
+        repos_dir=settings.repos_dir,
+        hidden=(*map(Path, forbidden_paths(settings)), *homes, *settings.private_files),
+    )
+
+
+async def choose_cell(settings: Settings, log: Logger) -> Cell:
+    """Try the levels of isolation; raises `ConfigurationError` for one that is demanded and does not work."""
+    chosen = await anyio.to_thread.run_sync(choose, settings.isolation, surroundings(settings))
+    passed_over = {level.value: why for level, why in chosen.passed_over.items()}
+    tell = log.warning if passed_over else log.info
+    tell(LogEvent.ISOLATION_CHOSEN, isolation=chosen.cell.level.value, passed_over=passed_over)
+    return chosen.cell
+
+
+def slots(settings: Settings, log: Logger) -> int:
+    """Return how many sessions may run at once: what the settings allow, and the memory."""
+    wanted, session_mb, free_mb = settings.max_concurrent_sessions, settings.session_memory_mb, available_mb()
+    found = fitting_slots(wanted, session_mb=session_mb, free_mb=free_mb)
+    if found < wanted or free_mb < session_mb:
+        log.warning(LogEvent.SLOTS_REDUCED, wanted=wanted, slots=found, session_mb=session_mb, free_mb=free_mb)
+    return found
+
+
+async def clear_leftovers(sessions_dir: Path, log: Logger) -> None:
+    """End and remove what a killed daemon left behind: nothing of it is in use, for we hold the lock."""
+    if strays := await anyio.to_thread.run_sync(lambda: kill_all(marked(marks_below(sessions_dir)))):
+        log.warning(LogEvent.STRAY_PROCESSES, count=strays)
+    # Both places, for the earlier start may have had another level.
+    for directory in (sessions_dir, UserCell().workspaces(sessions_dir)):
+        if (error := await workspaces.remove(directory)) is not None:
+            log.error(LogEvent.WORKSPACE_NOT_REMOVED, path=str(directory), error=str(error))

@@ -1,0 +1,151 @@
+"""What a session is locked into: which of three levels, and how a command line is led into it.
+
+``bubblewrap``: namespaces of its own; of the machine it sees the system, the mounted repositories and its own
+directories, read-only but for the last. ``user``: a user of its own, so that files of others are protected by their
+permissions. ``none``: only that everything ends with the daemon. See ``docs/discussions/the-cell.md``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import sys
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Protocol
+
+from claudeops.engine import workspace as workspaces
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from claudeops.engine.workspace import Workspace
+
+FIRST_UID: Final = 60600
+UIDS: Final = 64
+"""The users of sessions: numbers that neither distributions nor systemd give to anybody (systemd.io/UIDS-GIDS)."""
+
+USER_HOMES: Final = Path("/var/lib/claudeops-sessions")
+"""Where workspaces lie that other users than the daemon's must be able to enter; only root can make it."""
+
+_GUARDIAN: Final = Path(__file__).with_name("guardian.py")
+_SAME_USER: Final = -1
+
+
+class Level(StrEnum):
+    """How strongly a session is locked in, the strongest first."""
+
+    BUBBLEWRAP = "bubblewrap"  # namespaces of its own
+    USER = "user"  # a user of its own
+    NONE = "none"  # it only ends with the daemon
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Inside:
+    """What one session needs of the machine. All paths are absolute."""
+
+    workspace: Workspace
+    binary: Path
+    repos_dir: Path
+    path: str  # its PATH
+    shown: Sequence[Path] = ()  # files and sockets that the operator's variables name
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Enclosed:
+    """How the command is started: what stands in front of it, and who ends its tree."""
+
+    before: tuple[str, ...]  # behind it comes the number of the lifeline's descriptor
+    binary: str  # instead of the command's first argument
+    guarded: bool  # a guardian holds the tree; else a namespace does, once it is told to go on
+
+
+class Cell(Protocol):
+    """One level, as it works on this machine."""
+
+    @property
+    def level(self) -> Level:
+        """Return its name."""
+
+    def workspaces(self, sessions_dir: Path) -> Path:
+        """Return the directory below which workspaces are made; ``sessions_dir`` is the daemon's own choice."""
+
+    def tenancy(self) -> contextlib.AbstractContextManager[int | None]:
+        """Hold a user for one session, for as long as it lasts; ``None`` is the daemon's own."""
+
+    def hand_over(self, workspace: Workspace) -> None:
+        """Give the session what it may write, just before its start; raises `OSError`. Looks at files."""
+
+    def enclose(self, inside: Inside) -> Enclosed:
+        """Return how a command is started in it. Looks at files."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PlainCell:
+    """Level ``none``: the daemon's own user and view; a guardian ends the tree when the daemon is gone."""
+
+    level: Level = Level.NONE
+
+    def workspaces(self, sessions_dir: Path) -> Path:
+        """Return the daemon's own choice."""
+        return sessions_dir
+
+    def tenancy(self) -> contextlib.AbstractContextManager[int | None]:
+        """Hold nobody."""
+        return contextlib.nullcontext(None)
+
+    def hand_over(self, workspace: Workspace) -> None:
+        """Do nothing: it is the daemon's user."""
+
+    def enclose(self, inside: Inside) -> Enclosed:
+        """Return the guardian in front of it."""
+        return Enclosed(before=guardian(_SAME_USER), binary=str(inside.binary), guarded=True)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class UserCell:
+    """Level ``user``: for each running session a user that no other running session has."""
+
+    level: Level = Level.USER
+    homes: Path = USER_HOMES
+    _taken: set[int] = field(default_factory=set)
+
+    def workspaces(self, sessions_dir: Path) -> Path:
+        """Return a directory that users without rights in the state directory can reach; one for each daemon."""
+        return self.homes / hashlib.sha256(str(sessions_dir).encode()).hexdigest()[:12]
+
+    @contextlib.contextmanager
+    def tenancy(self) -> Iterator[int | None]:
+        """Hold a free user: there are as many as there can be slots."""
+        uid = next(number for number in range(FIRST_UID, FIRST_UID + UIDS) if number not in self._taken)
+        self._taken.add(uid)
+        try:
+            yield uid
+        finally:
+            self._taken.discard(uid)
+
+    def hand_over(self, workspace: Workspace) -> None:
+        """Make its user the owner of the session's directories, and the way to them passable."""
+        workspaces.hand_over(workspace, passable=(workspace.root.parent, self.homes))
+
+    def enclose(self, inside: Inside) -> Enclosed:
+        """Return the guardian in front of it, which stays the daemon's user and starts the CLI as the session's."""
+        uid = inside.workspace.uid
+        if uid is None:
+            raise AssertionError("a session at this level is started in a tenancy")
+        return Enclosed(before=guardian(uid), binary=str(inside.binary), guarded=True)
+
+
+def named_in(environment: Mapping[str, str]) -> tuple[Path, ...]:
+    """Return the files, directories and sockets that variables name: ``/path``, ``/path:/path``, ``unix:///path``."""
+    found: list[Path] = []
+    for value in environment.values():
+        steps = [value.removeprefix("unix://")] if value.startswith("unix://") else value.split(":")
+        found += [Path(step) for step in steps if step.startswith("/") and step.strip("/")]
+    return tuple(found)
+
+
+def guardian(uid: int) -> tuple[str, ...]:
+    """Return the command line of a guardian up to its lifeline; the group has the user's number."""
+    return (sys.executable, "-I", "-S", str(_GUARDIAN), str(uid), str(uid))

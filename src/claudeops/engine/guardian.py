@@ -1,0 +1,218 @@
+"""The process between the daemon and a CLI that no PID namespace holds: with it, everything of the session ends.
+
+Run by path, with the interpreter alone (``python -I -S guardian.py UID GID LIFELINE ARGV…``): it starts in
+milliseconds and imports nothing of ours. A UID of -1 keeps the daemon's own.
+
+It is the subreaper of its session, so whatever is started in it, in a session of its own and twice forked, stays below
+this process. The lifeline is a socket that the daemon holds: when that closes, because the session is to end or
+because the daemon is gone, every process below is killed. When the CLI ends by itself, what it left is killed too, and
+the guardian ends as the CLI did, with the same status or by the same signal.
+
+Told over the lifeline, a line each: ``started PID`` or ``failed ERRNO``, and at the end ``strays COUNT``.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import resource
+import select
+import signal
+import sys
+import time
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_NO_NEW_PRIVS = 38
+_PR_SET_CHILD_SUBREAPER = 36
+_KILL_SECONDS = 4.0  # processes that the kernel does not give up (a dead file server) are not waited for
+_POLL_SECONDS = 0.005
+_NOT_STARTED = 127  # as a shell says it
+_SAME_USER = -1
+_FIELDS_BEHIND_NAME = 2  # of /proc/<pid>/stat: state, then the parent
+
+
+def main() -> None:
+    """Start the CLI, wait for its end or for the lifeline's, and leave nothing."""
+    user, group, lifeline = (int(argument) for argument in sys.argv[1:4])
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    # Somebody in the session may have stopped us; the end of the daemon makes us go on, and see the lifeline closed.
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGCONT)
+    os.set_inheritable(lifeline, False)  # noqa: FBT003 - positional only
+    # A signal to the whole group is meant for the CLI. Handlers, for an ignored signal would stay so in the CLI.
+    woken, wake = os.pipe()
+    os.set_blocking(wake, False)
+    signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+    for number in (signal.SIGCHLD, signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda *_: None)
+    child = _start(sys.argv[4:], user, group, lifeline)
+    _let_go_of_streams(lifeline, woken, wake)
+    _tell(lifeline, f"started {child}")
+    status = _wait(child, lifeline, woken)
+    strays = _end_everything(user)
+    _tell(lifeline, f"strays {strays}")
+    _end_as(status)
+
+
+def _start(argv: list[str], user: int, group: int, lifeline: int) -> int:
+    """Return the CLI's pid once it really runs; ends this process when it cannot be started."""
+    reading, writing = os.pipe()  # closed by the exec, or told why there was none
+    guardian, environment = os.getpid(), _environment()
+    child = os.fork()
+    if child == 0:
+        try:
+            _become(user, group, guardian)
+            os.execve(argv[0], argv, environment)  # noqa: S606 - no shell, which is the point
+        except OSError as error:
+            os.write(writing, str(error.errno).encode())
+        os._exit(_NOT_STARTED)
+    os.close(writing)
+    failure = os.read(reading, 16)
+    os.close(reading)
+    if failure:
+        os.waitpid(child, 0)
+        _tell(lifeline, f"failed {failure.decode()}")
+        os._exit(_NOT_STARTED)
+    return child
+
+
+def _become(user: int, group: int, guardian: int) -> None:
+    os.setsid()
+    for number in (signal.SIGCHLD, signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE):
+        signal.signal(number, signal.SIG_DFL)
+    if user != _SAME_USER:
+        os.setgroups([])
+        os.setresgid(group, group, group)
+        os.setresuid(user, user, user)
+        _prctl(_PR_SET_NO_NEW_PRIVS, 1)
+    # After the change of users, which clears it.
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != guardian:
+        os._exit(_NOT_STARTED)
+
+
+def _environment() -> dict[bytes, bytes]:
+    """Return the environment as it was handed to us: the interpreter may have set a locale in its own copy."""
+    with open("/proc/self/environ", "rb") as file:  # noqa: PTH123 - pathlib would be a slow import
+        variables = (variable.partition(b"=") for variable in file.read().split(b"\0") if variable)
+        return {name: value for name, _, value in variables}
+
+
+def _let_go_of_streams(*kept: int) -> None:
+    """Close what is the CLI's: its end of file must be seen when the CLI closes it, not when we end."""
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for stream in range(3):
+        os.dup2(nothing, stream)
+    for entry in os.listdir("/proc/self/fd"):  # noqa: PTH208 - pathlib would be a slow import
+        descriptor = int(entry)
+        if descriptor in (0, 1, 2, *kept):
+            continue
+        try:
+            os.close(descriptor)
+        except OSError:
+            continue  # the one that the listing itself needed
+
+
+def _wait(child: int, lifeline: int, woken: int) -> int:
+    """Return the CLI's wait status; it is killed when the lifeline closes."""
+    while True:
+        readable, _, _ = select.select([lifeline, woken], [], [])
+        if woken in readable:
+            os.read(woken, 4096)
+        ended = _reap(child)
+        if ended is not None:
+            return ended
+        if lifeline in readable and _closed(lifeline):
+            os.kill(child, signal.SIGKILL)
+            return os.waitpid(child, 0)[1]
+
+
+def _closed(lifeline: int) -> bool:
+    try:
+        return not os.read(lifeline, 64)
+    except OSError:  # closed with a line of ours unread
+        return True
+
+
+def _reap(child: int) -> int | None:
+    """Reap whatever has ended; return the CLI's status if it is among them."""
+    found = None
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return found
+        if pid == 0:
+            return found
+        if pid == child:
+            found = status
+
+
+def _end_everything(user: int) -> int:
+    """Kill what is below us, or belongs to the session's own user, until nothing is; return how many that were."""
+    killed: set[int] = set()
+    deadline = time.monotonic() + _KILL_SECONDS
+    while time.monotonic() < deadline:
+        _reap(0)
+        left = _others(user)
+        if not left:
+            break
+        for pid in left:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except OSError:
+                continue
+            killed.add(pid)
+        time.sleep(_POLL_SECONDS)
+    return len(killed)
+
+
+def _others(user: int) -> set[int]:
+    """Return our descendants, and all processes of ``user``, zombies not counted."""
+    parents: dict[int, int] = {}
+    found: set[int] = set()
+    dead: set[int] = set()
+    for entry in os.listdir("/proc"):  # noqa: PTH208 - a thousand entries, and pathlib would be a slow import
+        if not entry.isdigit():
+            continue
+        pid = int(entry)
+        try:
+            with open(f"/proc/{entry}/stat", "rb") as file:  # noqa: PTH123 - as above
+                state, parent = file.read().rpartition(b")")[2].split()[:_FIELDS_BEHIND_NAME]
+            if user != _SAME_USER and os.stat(f"/proc/{entry}").st_uid == user:  # noqa: PTH116 - as above
+                found.add(pid)
+        except (OSError, ValueError):
+            continue
+        parents[pid] = int(parent)
+        if state in {b"Z", b"X"}:
+            dead.add(pid)
+    ours = {os.getpid()}
+    while grown := {pid for pid, parent in parents.items() if parent in ours} - ours:
+        ours |= grown
+    return (found | ours) - dead - {os.getpid()}
+
+
+def _end_as(status: int) -> None:
+    """End with the CLI's own status, or by the signal that ended it."""
+    if os.WIFSIGNALED(status):
+        number = os.WTERMSIG(status)
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        if number != signal.SIGKILL:
+            signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+    os._exit(os.waitstatus_to_exitcode(status) & 0xFF)
+
+
+def _tell(lifeline: int, line: str) -> None:
+    try:
+        os.write(lifeline, line.encode() + b"\n")
+    except OSError:
+        return  # nobody listens any more
+
+
+def _prctl(option: int, value: int) -> None:
+    if ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,45 @@
+"""What the cells need on this machine."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from claudeops.engine.cell import USER_HOMES, Level
+from support import cli
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture(params=list(Level), ids=str)
+def level(request: pytest.FixtureRequest) -> Level:
+    """Return each level in turn; what this machine cannot do fails with the sentence that an operator would read."""
+    found: Level = request.param
+    if found is Level.USER and os.geteuid() != 0:
+        pytest.skip("only root can give sessions another user")
+    return found
+
+
+@pytest.fixture(scope="session")
+def everybodys_cli() -> Iterator[Path]:
+    """Return the real CLI where every user can reach it: a developer's own directory is often closed to others."""
+    if os.geteuid() != 0:
+        yield Path(cli.binary())
+        return
+    USER_HOMES.mkdir(mode=0o711, exist_ok=True)
+    directory = Path(tempfile.mkdtemp(prefix="tests-", dir=USER_HOMES))
+    directory.chmod(0o755)
+    try:
+        try:
+            os.link(cli.binary(), directory / "claude")
+        except OSError:  # another file system
+            shutil.copy2(cli.binary(), directory / "claude")
+        yield directory / "claude"
+    finally:
+        shutil.rmtree(directory)

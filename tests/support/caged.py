@@ -1,0 +1,100 @@
+"""A session of the real CLI in a cell of a given level, with a gate that allows everything.
+
+What holds here holds for the cell alone. Run as a program (``python -m support.caged LEVEL ROOT COMMAND…``) it is the
+daemon of one such session, to be killed.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import anyio
+
+from claudeops.engine.cell import Level
+from claudeops.engine.cell_probe import Surroundings, attempt
+from claudeops.engine.control import Control
+from claudeops.engine.kit import ModelAccess
+from claudeops.engine.reaper import become_subreaper
+from claudeops.engine.session import SessionRunner
+from claudeops.harness.protocol import CredentialKind
+from claudeops.rehearsal.messages_api import serve
+from claudeops.rehearsal.script import Script
+from support import cli
+from support.estate import open_estate
+from support.operating import conclude, look
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping
+
+    from claudeops.domain.model import Ending
+    from claudeops.engine.cell import Cell
+    from support.estate import Estate
+
+PATH: Final = "/usr/local/bin:/usr/bin:/bin"
+KEY: Final = "sk-ant-the-real-key-of-the-daemon"
+
+
+@dataclass
+class Caged:
+    """An estate whose sessions are locked in."""
+
+    estate: Estate
+    level: Level
+
+    async def run(self) -> Ending:
+        """Run one session, whose steps were given to `caged`."""
+        await self.estate.queue()
+        session = await self.estate.claim()
+        return await SessionRunner(kit=self.estate.kit).run(session, Control())
+
+    def outputs(self) -> list[str]:
+        """Return what the tools printed, as the model saw it."""
+        found: list[str] = []
+        for frame in self.estate.frames():
+            message = frame.get("message")
+            content = message.get("content") if isinstance(message, dict) and frame["type"] == "user" else None
+            found += [str(block["content"]) for block in content or () if block.get("type") == "tool_result"]
+        return found
+
+
+def working_cell(level: Level, binary: Path, *, repos: Path, hidden: tuple[Path, ...]) -> Cell:
+    """Return a cell of a level; fails with its own sentence where it does not work."""
+    found = attempt(level, Surroundings(path=PATH, binaries=(binary,), repos_dir=repos, hidden=hidden))
+    assert not isinstance(found, str), found
+    return found
+
+
+@asynccontextmanager
+async def caged(
+    root: Path, level: Level, *commands: str, binary: Path | None = None, **passed: str
+) -> AsyncIterator[Caged]:
+    """Open an estate below ``root`` in which the model runs ``commands``, one Bash call each, and then concludes."""
+    steps: list[Mapping[str, object]] = [*(look(command) for command in commands), conclude()]
+    program = binary or Path(cli.binary())
+    async with serve(Script.from_mapping({"tiers": {"haiku": {"steps": steps}}})) as api, open_estate(root) as estate:
+        hidden = (root / "state", root / "results")
+        tiers = {number: replace(tier, passed_env=passed) for number, tier in estate.kit.tiers.items()}
+        estate.with_kit(
+            cell=working_cell(level, program, repos=root / "repos", hidden=hidden),
+            binaries={"claude": program},
+            path=PATH,
+            tiers=tiers,
+            timeouts=replace(estate.kit.timeouts, session=50, startup=40, silence=40),
+            access=ModelAccess(base_url=api.url, credential=CredentialKind.API_KEY, secret=KEY),
+        )
+        yield Caged(estate, level)
+
+
+async def _be_a_daemon(level: str, root: str, commands: list[str]) -> None:
+    become_subreaper()
+    async with caged(Path(root), Level(level), *commands, binary=Path(os.environ["CAGED_CLI"])) as cage:
+        await cage.run()
+
+
+if __name__ == "__main__":
+    anyio.run(_be_a_daemon, sys.argv[1], sys.argv[2], sys.argv[3:])
