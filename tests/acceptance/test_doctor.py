@@ -265,7 +265,7 @@ async def test_a_cli_that_is_too_old(tmp_path: Path) -> None:
 async def test_a_cli_whose_gate_has_a_hole(tmp_path: Path) -> None:
     async with patient(tmp_path) as node:
         (tmp_path / "bin" / "python3").symlink_to(os.path.realpath("/usr/bin/python3"))
-        (tmp_path / "cli-denied").symlink_to(LEAKY)
+        shutil.copy(LEAKY, tmp_path / "cli-denied")
         found = await examine(
             node,
             CLAUDEOPS_CLAUDE_BIN=str(tmp_path / "cli-denied"),

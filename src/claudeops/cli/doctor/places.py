@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import anyio.to_thread
 
-from claudeops.cli.doctor.values import Finding, doubtful, failed, failed_with, fine
+from claudeops.cli.doctor.values import Finding, doubtful, failed, failed_with, fine, halves
 from claudeops.cli.envelope import ErrorKind
 from claudeops.errors import ConfigurationError
 from claudeops.settings import require_repos, unusable_directories
@@ -36,10 +36,9 @@ async def directories(_case: Case, settings: Settings) -> Finding:
 
 def _directories(settings: Settings) -> Finding:
     if wrong := unusable_directories(settings):
-        parts = [sentence.rpartition(": ") for sentence in wrong]
-        says = " ".join(f"{problem}." for problem, _, _ in parts)
-        remedies = " ".join(f"{remedy[:1].upper()}{remedy[1:]}" for _, _, remedy in parts)
-        return failed(says, remedies, kind=ErrorKind.FILESYSTEM)
+        parts = [halves(sentence) for sentence in wrong]
+        says = " ".join(problem for problem, _ in parts)
+        return failed(says, " ".join(remedy for _, remedy in parts if remedy), kind=ErrorKind.FILESYSTEM)
     state = settings.state_dir
     if state.is_dir():
         found, user = state.stat(), os.geteuid()

@@ -71,10 +71,19 @@ def failed_with(
     kind: ErrorKind = ErrorKind.USAGE,
 ) -> Finding:
     """Return a failure of which one of our sentences tells: what is wrong, a colon, the remedy."""
-    says, colon, remedy = str(error).rpartition(": ")
-    if not colon:
-        return failed(str(error), None, sysexit=sysexit, kind=kind)
-    return failed(f"{says}.", f"{remedy[:1].upper()}{remedy[1:]}", sysexit=sysexit, kind=kind)
+    says, remedy = halves(str(error))
+    return failed(says, remedy, sysexit=sysexit, kind=kind)
+
+
+def halves(sentence: str) -> tuple[str, str | None]:
+    """Split a sentence at its last colon that stands in no brackets: what is wrong, and the remedy."""
+    open_brackets = 0
+    for place in range(len(sentence) - 1, 0, -1):
+        open_brackets += {")": 1, "(": -1}.get(sentence[place], 0)
+        if not open_brackets and sentence.startswith(": ", place):
+            remedy = sentence[place + 2 :]
+            return f"{sentence[:place]}.", f"{remedy[:1].upper()}{remedy[1:]}"
+    return sentence, None
 
 
 async def no_answer() -> None:
