@@ -17,12 +17,12 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from claudeops.errors import ConfigurationError
+from claudeops.tasks import open_tasks
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import AsyncIterator, Iterator
 
-    from anyio.abc import TaskGroup
     from starlette.types import ASGIApp, Receive, Scope
     from uvicorn.config import Config
     from uvicorn.server import ServerState
@@ -103,7 +103,7 @@ async def listen(app: ASGIApp, *, host: str, port: int, closing: anyio.Event) ->
                 timeout_graceful_shutdown=_CANCEL_SECONDS,
             )
         )
-        async with _task_group() as tasks:
+        async with open_tasks() as tasks:
             tasks.start_soon(server.run_until_stopped, listener)
             try:
                 await server.accepting.wait()
@@ -111,21 +111,6 @@ async def listen(app: ASGIApp, *, host: str, port: int, closing: anyio.Event) ->
             finally:
                 closing.set()
                 await _stop(server)
-
-
-@asynccontextmanager
-async def _task_group() -> AsyncIterator[TaskGroup]:
-    """Open a task group that lets a single exception out as it is: what the caller's block raises is the caller's."""
-    failure: BaseException | None = None
-    try:
-        async with anyio.create_task_group() as tasks:
-            yield tasks
-    except BaseExceptionGroup as group:
-        if len(group.exceptions) > 1:
-            raise
-        failure = group.exceptions[0]
-    if failure is not None:
-        raise failure
 
 
 async def drop(scope: Scope, receive: Receive, *, unsent: bool) -> None:

@@ -87,3 +87,31 @@ def test_the_place_is_the_one_that_the_script_says() -> None:
     assert isinstance(short, Chosen)
     assert isinstance(long, Chosen)
     assert (short.place, long.place) == ("tiers.haiku.steps[0]", "tiers.haiku.sessions[0].steps[0]")
+
+
+def test_a_step_takes_what_it_captured_from_its_own_results_and_later_steps_know_it() -> None:
+    look = {"name": "Bash", "input": {"command": "kubectl get pods"}}
+    steps = [{"tool": look, "capture": {"pod": r"^(web-\S+)", "none": "(nothing)"}}, {"text": "on"}, {"text": "more"}]
+    walk = cursors(haiku={"steps": steps})
+    taken = [walk.take(tier="haiku", session="s", last_result=result) for result in ("", "NAME\nweb-7f Running", "x")]
+    assert [chosen.captured for chosen in taken if isinstance(chosen, Chosen)] == [
+        {},
+        {"pod": "web-7f"},
+        {"pod": "web-7f"},
+    ]
+
+
+def test_conditions_ask_the_last_results_by_pattern_and_all_results_by_text() -> None:
+    steps = [
+        {"text": "first"},
+        {"text": "no", "when": {"matches": "^web 2"}},
+        {"text": "pattern", "when": {"matches": "^web 5"}},
+        {"text": "no", "when": {"contains": "web 500"}},
+        {"text": "seen", "when": {"seen": "web 500"}},
+    ]
+    walk = cursors(haiku={"steps": steps})
+    assert [take(walk), take(walk, last_result="x\nweb 500"), take(walk, last_result="other")] == [
+        "first",
+        "pattern",
+        "seen",
+    ]

@@ -59,7 +59,7 @@ STEP_COMPLAINTS = {
     "unknown_key": ({"txt": "a"}, "tiers.haiku.steps[1]: unknown key 'txt', did you mean 'text'?"),
     "unknown_key_without_a_near_one": (
         {"when": {"regular": "a"}, "text": "a"},
-        "tiers.haiku.steps[1].when: unknown key 'regular', known are contains, not_contains",
+        "tiers.haiku.steps[1].when: unknown key 'regular', known are contains, not_contains, matches, seen",
     ),
     "unknown_key_of_a_call": (
         {"tools": [{"name": "Bash", "inputs": {}}]},
@@ -115,7 +115,10 @@ STEP_COMPLAINTS = {
             "use printable ASCII on one line"
         ),
     ),
-    "no_condition": ({"text": "a", "when": {}}, "tiers.haiku.steps[1].when: say contains, not_contains or both"),
+    "no_condition": (
+        {"text": "a", "when": {}},
+        "tiers.haiku.steps[1].when: say contains, not_contains, matches or seen",
+    ),
     "negative_tokens": (
         {"text": "a", "usage": {"input_tokens": -1}},
         "tiers.haiku.steps[1].usage.input_tokens: Expected `int` >= 0",

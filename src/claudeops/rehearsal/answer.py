@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
 
 from claudeops.domain.model import STRUCTURED_OUTPUT_TOOL
 from claudeops.rehearsal.script import LAST_RESULT, ToolUse, Usage
@@ -13,6 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from claudeops.rehearsal.script import Step, StopReason
+
+_MARK: Final = re.compile(r"\{\{([a-z][a-z0-9_.-]*)\}\}")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -42,17 +46,23 @@ class Message:
     usage: Usage
 
 
-def compose(step: Step, *, model: str, seed: str, last_result: str) -> Message:
+NOTHING_CAPTURED: Final[Mapping[str, str]] = MappingProxyType({})
+
+
+def compose(
+    step: Step, *, model: str, seed: str, last_result: str, captured: Mapping[str, str] = NOTHING_CAPTURED
+) -> Message:
     """Return the message of a step that has one.
 
     The ids are made from ``seed``, which must differ between any two messages of a conversation: a CLI that
     resumes a session sends old tool calls and new ones together.
     """
-    text = substitute(step.text or "", last_result)
+    values = {**captured, LAST_RESULT: last_result}
+    text = substitute(step.text or "", values)
     said = (TextBlock(text=text),) if text else ()
     calls = tuple(
         ToolUseBlock(id=_id("toolu", seed, ordinal), name=call.name, input=call.input)
-        for ordinal, call in enumerate(_calls(step, last_result))
+        for ordinal, call in enumerate(_calls(step, values, captured))
     )
     return Message(
         id=_id("msg", seed),
@@ -70,29 +80,33 @@ def plain(text: str, *, model: str, seed: str) -> Message:
     return Message(id=_id("msg", seed), model=model, content=content, stop_reason="end_turn", usage=usage)
 
 
-def _calls(step: Step, last_result: str) -> tuple[ToolUse, ...]:
-    # Tool inputs go out as they were written: docker's --format has braces of its own, and what a tool
+def _calls(step: Step, values: Mapping[str, str], captured: Mapping[str, str]) -> tuple[ToolUse, ...]:
+    # Tool inputs take only what a step captured: docker's --format has braces of its own, and all that a tool
     # printed has no business in a shell.
+    calls = tuple(ToolUse(name=call.name, input=_filled(call.input, captured)) for call in step.tool_calls)
     if step.report is None:
-        return step.tool_calls
-    report = {key: substituted(value, last_result) for key, value in step.report.items()}
-    return (*step.tool_calls, ToolUse(name=STRUCTURED_OUTPUT_TOOL, input=report))
+        return calls
+    return (*calls, ToolUse(name=STRUCTURED_OUTPUT_TOOL, input=_filled(step.report, values)))
 
 
-def substitute(text: str, last_result: str) -> str:
-    """Return the text with the last results in place of their mark."""
-    return text.replace(LAST_RESULT, last_result)
+def _filled(table: Mapping[str, object], values: Mapping[str, str]) -> dict[str, object]:
+    return {key: substituted(value, values) for key, value in table.items()}
 
 
-def substituted(value: object, last_result: str) -> object:
-    """Return a JSON value with the last results in place of their mark, in every string but the keys."""
+def substitute(text: str, values: Mapping[str, str]) -> str:
+    """Return the text with each ``{{name}}`` that has a value replaced by it, in one pass."""
+    return _MARK.sub(lambda found: values.get(found[1], found[0]), text)
+
+
+def substituted(value: object, values: Mapping[str, str]) -> object:
+    """Return a JSON value with its marks replaced, in every string but the keys."""
     match value:
         case str():
-            return substitute(value, last_result)
+            return substitute(value, values)
         case dict():
-            return {key: substituted(item, last_result) for key, item in value.items()}
+            return {key: substituted(item, values) for key, item in value.items()}
         case list() | tuple():
-            return [substituted(item, last_result) for item in value]
+            return [substituted(item, values) for item in value]
         case _:
             return value
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from claudeops.rehearsal.script import Script, Step
 
 
@@ -15,6 +18,7 @@ class Chosen:
 
     place: str  # as the script says it: tiers.haiku.sessions[0].steps[2]
     step: Step
+    captured: Mapping[str, str] = field(default_factory=dict)  # what earlier steps of the session took from results
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -32,17 +36,30 @@ class Cursor:
         self._place = place
         self._index = 0
         self._answered = 0  # requests that the current step has answered
+        self._seen: list[str] = []  # results of the session, oldest first
+        self._captured: dict[str, str] = {}
 
     def take(self, last_result: str) -> Chosen | Exhausted:
         """Return the next step whose condition holds, and count it as used."""
+        self._note(last_result)
+        seen = "\n".join(self._seen)
         while self._index < len(self._steps):
             step = self._steps[self._index]
-            if self._answered < step.times and (step.when is None or step.when.holds(last_result)):
+            if self._answered < step.times and (step.when is None or step.when.holds(last_result, seen)):
                 self._answered += 1
-                return Chosen(place=f"{self._place}[{self._index}]", step=step)
+                return Chosen(place=f"{self._place}[{self._index}]", step=step, captured=dict(self._captured))
             self._index += 1
             self._answered = 0
         return Exhausted(problem=f"{self._place}[{self._index}]: the script ends here, but one more request came")
+
+    def _note(self, last_result: str) -> None:
+        """Keep the results, and take from them what the step asked for whose calls they answer."""
+        if not self._seen or self._seen[-1] != last_result:
+            self._seen.append(last_result)
+        if self._answered:
+            for name, pattern in self._steps[self._index].capture.items():
+                if (found := re.search(pattern, last_result, re.MULTILINE)) is not None:
+                    self._captured[name] = found[1] or ""
 
 
 class Cursors:

@@ -11,7 +11,7 @@ import msgspec
 from claudeops.rehearsal import sse
 from claudeops.rehearsal.answer import compose, plain
 from claudeops.rehearsal.cursor import Cursors, Exhausted
-from claudeops.rehearsal.recorded import Kind, Recorded, one_line, session_key, without_credentials
+from claudeops.rehearsal.recorded import Kind, Recorded, one_line, session_key, tier_number, without_credentials
 from claudeops.rehearsal.script import ApiError, Usage
 
 if TYPE_CHECKING:
@@ -61,7 +61,6 @@ class Player:
         raw = one_line(body)
         decoded = msgspec.json.decode(raw)
         known = decoded if isinstance(decoded, dict) else {}
-        model = known.get("model")
         return Recorded(
             number=self._seen,
             kind=_kind(method, path, known),
@@ -69,9 +68,16 @@ class Player:
             path=path,
             headers=without_credentials(headers),
             session=session_key(headers, known),
-            tier=self._script.tier_of(model) if isinstance(model, str) else None,
+            tier=self._tier(known),
             raw=raw,
         )
+
+    def _tier(self, body: Mapping[str, object]) -> str | None:
+        if self._script.by_number:
+            number = tier_number(body)
+            return number if number in self._script.tiers else None
+        model = body.get("model")
+        return self._script.tier_of(model) if isinstance(model, str) else None
 
     def reply(self, seen: Recorded, *, authorised: bool = True) -> Reply:
         """Return the answer to a request, and move its session on where a step answers."""
@@ -92,7 +98,8 @@ class Player:
     def _turn(self, seen: Recorded) -> Reply:
         if seen.tier is None:
             known = ", ".join(self._script.tiers)
-            return _unforeseen(seen, f"tiers: none is for the model {seen.model!r}, only {known}")
+            asked = f"tier {tier_number(seen.body)}" if self._script.by_number else f"the model {seen.model!r}"
+            return _unforeseen(seen, f"tiers: none is for {asked}, only {known}")
         chosen = self._cursors.take(tier=seen.tier, session=seen.session, last_result=seen.last_result)
         if isinstance(chosen, Exhausted):
             return _unforeseen(seen, f"{chosen.problem} (session {seen.session})")
@@ -131,7 +138,7 @@ def _played(seen: Recorded, chosen: Chosen) -> Reply:
         return _refused(seen, step.error, place=chosen.place, delay_seconds=step.delay_seconds)
     if not step.is_message:
         return Reply(status=None, finish=Finish.SILENCE, place=chosen.place, delay_seconds=step.delay_seconds)
-    message = compose(step, model=seen.model, seed=_seed(seen), last_result=seen.last_result)
+    message = compose(step, model=seen.model, seed=_seed(seen), last_result=seen.last_result, captured=chosen.captured)
     finish = Finish.CUT if step.cut else Finish.SILENCE if step.hang else Finish.END
     return _spoken(seen, message, place=chosen.place, delay_seconds=step.delay_seconds, finish=finish)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
@@ -21,6 +22,7 @@ ANONYMOUS: Final = "anonymous"
 _SECRET_HEADERS: Final = frozenset({"authorization", "cookie", "proxy-authorization", "x-api-key"})
 _SESSION_HEADER: Final = "x-claude-code-session-id"
 _AGENT_HEADER: Final = "x-claude-code-agent-id"
+_TIER_LINE: Final = re.compile(r"^- Tier: (\d+) \(", re.MULTILINE)
 _REMINDER_BEGIN: Final = "<system-reminder>"
 _REMINDER_END: Final = "</system-reminder>"
 
@@ -114,6 +116,12 @@ def session_key(headers: Mapping[str, str], body: Mapping[str, object]) -> str:
     session = headers.get(_SESSION_HEADER) or _session_in(body.get("metadata")) or ANONYMOUS
     agent = headers.get(_AGENT_HEADER)
     return f"{session}/{agent}" if agent else session
+
+
+def tier_number(body: Mapping[str, object]) -> str | None:
+    """Return the tier that a session of ours says it is, from the environment section of its system prompt."""
+    found = _TIER_LINE.search(_joined(body.get("system")))
+    return found[1] if found else None
 
 
 def without_credentials(headers: Mapping[str, str]) -> dict[str, str]:

@@ -14,7 +14,6 @@ A tier with one scripted session may leave the ``sessions`` out and say its ``st
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Mapping
 from typing import Annotated, Final, Literal, Self, TypeVar, get_args
@@ -22,16 +21,19 @@ from typing import Annotated, Final, Literal, Self, TypeVar, get_args
 import msgspec
 
 from claudeops.errors import ConfigurationError
+from claudeops.rehearsal.reading import convert
 
-LAST_RESULT: Final = "{{last_result}}"
-"""In texts and reports: replaced by the text of the last tool results."""
+LAST_RESULT: Final = "last_result"
+"""In texts and reports ``{{last_result}}`` is replaced by the text of the last tool results."""
 
 MAX_DELAY_SECONDS: Final = 3600
 
 StopReason = Literal["end_turn", "tool_use", "max_tokens", "stop_sequence", "pause_turn", "refusal"]
+_STOP_REASONS: Final = f"must be one of {', '.join(get_args(StopReason))}"
 
 Count = Annotated[int, msgspec.Meta(ge=0)]
 Name = Annotated[str, msgspec.Meta(min_length=1)]
+CaptureName = Annotated[str, msgspec.Meta(pattern="^[a-z][a-z0-9_]*$")]
 
 _ERROR_TYPES: Final = {
     400: "invalid_request_error",
@@ -48,8 +50,14 @@ _ERROR_TYPES: Final = {
 
 _HEADER_NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _HEADER_VALUE: Final = re.compile(r"[\x20-\x7e]*")
-_PLACE: Final = re.compile(r"(?P<what>.*?)(?: - at (?:`key` in )?`\$?(?P<path>.*)`)?", re.DOTALL)
-_UNKNOWN_KEY: Final = re.compile(r"Object contains unknown field `(.*)`")
+T = TypeVar("T", bound=msgspec.Struct)
+
+
+def _check_pattern(where: str, pattern: str) -> re.Pattern[str]:
+    try:
+        return re.compile(pattern, re.MULTILINE)
+    except re.error as error:
+        raise ValueError(f"{where}: {pattern!r} is no regular expression: {error}") from None
 
 
 class ToolUse(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -96,19 +104,27 @@ NOTHING: Final = Usage(input_tokens=0, output_tokens=0, cache_creation_input_tok
 
 
 class When(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the text of the last tool results must be like; both conditions have to hold. No result is ``""``."""
+    """What the tool results must be like; all conditions have to hold. No result is ``""``."""
 
-    contains: Name | None = None
-    not_contains: Name | None = None
+    contains: Name | None = None  # in the last results
+    not_contains: Name | None = None  # same
+    matches: Name | None = None  # a regular expression that is found in the last results
+    seen: Name | None = None  # in any result of the session so far
 
     def __post_init__(self) -> None:
-        if self.contains is None and self.not_contains is None:
-            raise ValueError("say contains, not_contains or both")
+        if self.contains is None and self.not_contains is None and self.matches is None and self.seen is None:
+            raise ValueError("say contains, not_contains, matches or seen")
+        if self.matches is not None:
+            _check_pattern("matches", self.matches)
 
-    def holds(self, last_result: str) -> bool:
-        """Tell whether a step with this condition answers."""
-        wanted = self.contains is None or self.contains in last_result
-        return wanted and (self.not_contains is None or self.not_contains not in last_result)
+    def holds(self, last_result: str, seen: str = "") -> bool:
+        """Tell whether a step with this condition answers; ``seen`` are all results of the session."""
+        return (
+            (self.contains is None or self.contains in last_result)
+            and (self.not_contains is None or self.not_contains not in last_result)
+            and (self.matches is None or re.search(self.matches, last_result, re.MULTILINE) is not None)
+            and (self.seen is None or self.seen in seen or self.seen in last_result)
+        )
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -129,6 +145,8 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     usage: Usage = Usage()
     delay_seconds: Annotated[float, msgspec.Meta(ge=0, le=MAX_DELAY_SECONDS)] = 0  # before the first byte
     when: When | None = None
+    capture: dict[CaptureName, Name] = msgspec.field(default_factory=dict)
+    # Regular expressions with one group, for the results of this step's calls: later steps say {{name}}
     times: Annotated[int, msgspec.Meta(ge=1)] = 1  # how many requests this step answers, one after the other
 
     def __post_init__(self) -> None:
@@ -142,6 +160,11 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             raise ValueError("cut breaks off a message: it needs text, tool, tools or report, and no hang")
         if self.stop_reason and not self.is_message:
             raise ValueError("stop_reason belongs to a message: it needs text, tool, tools or report")
+        if self.capture and not self.tool_calls:
+            raise ValueError("capture takes from results: it needs tool or tools")
+        for name, pattern in self.capture.items():
+            if _check_pattern(f"capture.{name}", pattern).groups != 1:
+                raise ValueError(f"capture.{name}: {pattern!r} needs exactly one group in parentheses")
 
     @property
     def is_message(self) -> bool:
@@ -190,11 +213,12 @@ class Script(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     tiers: dict[str, Tier]
     side_text: str = "ok"  # answers every request without tools
+    by_number: bool = False  # a tier's key is its number, as the system prompts of claudeops' sessions say it
 
     def __post_init__(self) -> None:
         if not self.tiers:
             raise ValueError("tiers: name at least one, such as haiku")
-        patterns = sorted(tier.model or name for name, tier in self.tiers.items())
+        patterns = [] if self.by_number else sorted(tier.model or name for name, tier in self.tiers.items())
         for pattern in patterns:
             if patterns.count(pattern) > 1:
                 raise ValueError(f"tiers: two tiers claim the model {pattern!r}, give each its own")
@@ -220,31 +244,6 @@ class Script(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         return _convert({**rest, "tiers": built}, cls, place="")
 
 
-T = TypeVar("T", bound=msgspec.Struct)
-
-
-def _convert(obj: object, wanted: type[T], *, place: str) -> T:
-    try:
-        return msgspec.convert(obj, wanted)
-    except msgspec.ValidationError as error:
-        raise ConfigurationError(_sentence(str(error), wanted, place)) from None
-
-
-def _sentence(complaint: str, wanted: type[msgspec.Struct], place: str) -> str:
-    """Turn ``<what> - at `$.a[0].b``` into ``<place>.a[0].b: <what>``, with the near miss of an unknown key."""
-    parts = _PLACE.fullmatch(complaint)
-    what, path = (parts["what"], parts["path"] or "") if parts else (complaint, "")
-    where = f"{place}{path}".removeprefix(".")
-    if unknown := _UNKNOWN_KEY.fullmatch(what):
-        known = _keys_at(wanted, path)
-        near = difflib.get_close_matches(unknown[1], known, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}"
-        what = f"unknown key {unknown[1]!r}, {hint}"
-    elif path.endswith("stop_reason"):
-        what = f"must be one of {', '.join(get_args(StopReason))}"
-    return f"{where}: {what}" if where else what
-
-
 _SHAPES: Final[Mapping[str, type[msgspec.Struct]]] = {
     "steps": Step,
     "sessions": SessionScript,
@@ -256,8 +255,5 @@ _SHAPES: Final[Mapping[str, type[msgspec.Struct]]] = {
 }
 
 
-def _keys_at(root: type[msgspec.Struct], path: str) -> tuple[str, ...]:
-    """Return the keys that the object at ``path`` may have."""
-    names = re.findall(r"[A-Za-z_]+", path)
-    shape = _SHAPES[names[-1]] if names else root
-    return shape.__struct_fields__
+def _convert(obj: object, wanted: type[T], *, place: str) -> T:
+    return convert(obj, wanted, place=place, shapes=_SHAPES, remedies={"stop_reason": _STOP_REASONS})
