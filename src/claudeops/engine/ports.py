@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from claudeops.domain.amendment import Amended, Refused
     from claudeops.domain.approval import Answer, Approval, NewApproval
     from claudeops.domain.budget import CallBegun, CallRefused, CallState, CallWaits
+    from claudeops.domain.chain_record import ChainRecord
     from claudeops.domain.holds import Hold, HoldKind
     from claudeops.domain.model import (
         Ending,
@@ -219,6 +220,9 @@ class Store(Protocol):
 
     async def chain(self, root_session_id: int) -> Sequence[Session]:
         """Return a chain's sessions, oldest first."""
+
+    async def chain_record(self, root_session_id: int) -> ChainRecord:
+        """Return a chain's tool calls, its actions, and the events that its sessions were the first to write."""
 
     async def last_fire(self, schedule: str) -> datetime | None:
         """Return the latest recorded due time of a schedule."""

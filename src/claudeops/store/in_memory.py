@@ -22,6 +22,7 @@ from claudeops.store import in_memory_holds as holds
 from claudeops.store import in_memory_queueing as queueing
 from claudeops.store import in_memory_spend as spend
 from claudeops.store.accounts import account_in_memory, newest_in_memory
+from claudeops.store.chain_records import to_chain_record
 from claudeops.store.consequences import conclude
 from claudeops.store.in_memory_amend import amend
 from claudeops.store.in_memory_approvals import InMemoryApprovals, close_of_session, deny_all
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from claudeops.domain.amendment import Amended, Refused
     from claudeops.domain.approval import Approval
     from claudeops.domain.budget import CallBegun, CallRefused, CallState, CallWaits
+    from claudeops.domain.chain_record import ChainRecord
     from claudeops.domain.holds import Hold, HoldKind
     from claudeops.domain.live import EventRaised
     from claudeops.domain.model import (
@@ -275,6 +277,14 @@ class InMemoryStore(InMemoryApprovals):
         async with self._transaction():
             rows = self.tables.rows("sessions", lambda row: row.root_session_id == root_session_id)
             return tuple(map(to_session, rows))
+
+    async def chain_record(self, root_session_id: int) -> ChainRecord:
+        """Return a chain's tool calls, actions and events."""
+        async with self._transaction():
+            chain = {row.id for row in self.tables.rows("sessions", lambda row: row.root_session_id == root_session_id)}
+            tables = ("tool_calls", "cooldown_actions", "events")
+            found = [self.tables.rows(name, lambda row: row.session_id in chain) for name in tables]
+            return to_chain_record(calls=found[0], actions=found[1], events=found[2])
 
     async def last_fire(self, schedule: str) -> datetime | None:
         """Return the latest recorded due time of a schedule."""

@@ -11,6 +11,7 @@ import anyio
 from claudeops.errors import DatabaseUnavailableError
 from claudeops.store import accounts, approvals, calls, holds, queries, queueing, spend
 from claudeops.store.amend import amend
+from claudeops.store.chain_records import chain_record
 from claudeops.store.connections import (
     BUSY_SECONDS,
     border,
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from claudeops.domain.amendment import Amended, Refused
     from claudeops.domain.approval import Answer, Approval, NewApproval
     from claudeops.domain.budget import CallBegun, CallRefused, CallState, CallWaits
+    from claudeops.domain.chain_record import ChainRecord
     from claudeops.domain.holds import Hold, HoldKind
     from claudeops.domain.live import EventRaised
     from claudeops.domain.model import (
@@ -282,6 +284,10 @@ class SqlStore:
     async def chain(self, root_session_id: int) -> Sequence[Session]:
         """Return a chain's sessions, oldest first."""
         return await self._read(partial(queries.chain, root_session_id=root_session_id))
+
+    async def chain_record(self, root_session_id: int) -> ChainRecord:
+        """Return a chain's tool calls, actions and events."""
+        return await self._read(partial(chain_record, root_session_id=root_session_id))
 
     async def last_fire(self, schedule: str) -> datetime | None:
         """Return the latest recorded due time of a schedule."""

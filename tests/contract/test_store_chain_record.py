@@ -1,0 +1,61 @@
+"""Any store: what is told of a chain is what its sessions did, in order, and nothing of other chains."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from claudeops.domain.chain_record import ChainRecord, KnownAction, KnownCall, KnownEvent
+from claudeops.domain.model import Level, ReportedEvent, ToolEnd, Verdict, VerdictKind
+from support.store_values import RULES, after, allow, ending, one_session, recorded, report, restart, started, wanted
+
+if TYPE_CHECKING:
+    from claudeops.engine.ports import Store
+
+pytest_plugins = ("support.store_fixtures",)
+
+DENY = Verdict(kind=VerdictKind.DENY, reason="not for this tier")
+
+
+async def test_record_of_a_chain_holds_its_calls_actions_and_events_in_order(store: Store) -> None:
+    await one_session(store, report(events=(ReportedEvent(level=Level.INFO, message="of another chain"),)))
+    session = await started(store, wanted(2))
+    await recorded(store, session, "toolu_1", DENY)
+    await recorded(store, session, "toolu_2", allow(restart()))
+    ended = ToolEnd(tool_use_id="toolu_2", ended_at=after(minutes=1), is_error=False)
+    said = report(
+        events=(
+            ReportedEvent(level=Level.WARNING, message="first", service="web"),
+            ReportedEvent(level=Level.INFO, message="second"),
+        )
+    )
+    await store.finish(ending(session, said, tool_ends=(ended,)), rules=RULES)
+
+    record = await store.chain_record(session.id)
+
+    assert record.calls == (
+        KnownCall(
+            session_id=session.id,
+            tool_name="Bash",
+            shown_input="{}",
+            verdict=VerdictKind.DENY,
+            reason="not for this tier",
+            is_error=None,
+        ),
+        KnownCall(
+            session_id=session.id,
+            tool_name="Bash",
+            shown_input="{}",
+            verdict=VerdictKind.ALLOW,
+            reason="granted by the policy",
+            is_error=False,
+        ),
+    )
+    assert record.actions == (KnownAction(session_id=session.id, kind="restart", service="web", success=True),)
+    assert record.events[:2] == (
+        KnownEvent(session_id=session.id, level=Level.WARNING, service="web", message="first"),
+        KnownEvent(session_id=session.id, level=Level.INFO, service=None, message="second"),
+    )
+
+
+async def test_record_of_a_chain_that_does_not_exist_is_empty(store: Store) -> None:
+    assert await store.chain_record(4711) == ChainRecord()
