@@ -9,6 +9,7 @@
     ├── AlreadyRunningError     another daemon owns this database                     exit 75
     ├── HarnessError            a session's CLI cannot be driven as asked
     │   └── SpawnError          the child process could not be started
+    ├── RehearsalError          a rehearsal could not be set up                       exit 70
     └── StoreError              the database did not take or give what was asked
         ├── DatabaseUnavailableError  not reachable, locked or full: worth another try   exit 69
         └── StaleAttemptError   a write of a session that somebody else has claimed since
@@ -46,6 +47,10 @@ class HarnessError(ClaudeopsError):
 
 class SpawnError(HarnessError):
     """The child process could not be started."""
+
+
+class RehearsalError(ClaudeopsError):
+    """A rehearsal's own services or commands could not be set up."""
 
 
 class StoreError(ClaudeopsError):

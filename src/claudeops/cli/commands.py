@@ -14,14 +14,15 @@ def claudeops() -> None:
 
 
 @claudeops.command()
-def run() -> int:
+@click.option("--live", is_flag=True, help="Tell what the sessions do, a line a step, instead of logging the usual.")
+def run(*, live: bool) -> int:
     """Run the daemon: a chain of sessions now, then by the schedule.
 
     Configured by the environment alone. SIGTERM or SIGINT drains; a second one stops at once.
     """
     from claudeops.cli.run import run_until_stopped
 
-    return run_until_stopped()
+    return run_until_stopped(live=live)
 
 
 @claudeops.command()
@@ -92,3 +93,33 @@ def tail(session_id: int | None, follow: bool, output_format: str) -> int:  # no
     if follow and output_format == "json":
         raise click.UsageError("--follow never ends with one document: take --output-format stream-json.")
     return tail(session_id=session_id, follow=follow, output_format=output_format)
+
+
+@claudeops.command()
+@click.argument("given", metavar="[SCENARIO]...", nargs=-1)
+@click.option("--list", "list_them", is_flag=True, help="Show the scenarios that come with claudeops.")
+@click.option(
+    "--pace",
+    "pace_seconds",
+    type=click.FloatRange(min=0, max=10),
+    default=0.0,
+    show_default=True,
+    help="Seconds that the model thinks before each step, for somebody who reads along.",
+)
+@click.option(
+    "--output-format", type=click.Choice(["text", "json"]), default="text", show_default=True, help="What to print."
+)
+def rehearse(given: tuple[str, ...], *, list_them: bool, pace_seconds: float, output_format: str) -> int:
+    """Run the real CLI on a scripted model, under your own policy, prompts and settings, at no cost.
+
+    A SCENARIO is a name that --list shows, or the path of a .toml file. It watches small services that it starts
+    itself. Exit status: 0 everything came as the scenarios expect, 1 something did not, 66 no such scenario,
+    78 a scenario or a setting is wrong.
+    """
+    from claudeops.cli import scenarios as command
+
+    if list_them:
+        return command.list_scenarios(as_json=output_format == "json")
+    if not given:
+        raise click.UsageError("Name a scenario; `claudeops rehearse --list` shows them.")
+    return command.rehearse(given, pace_seconds=pace_seconds, as_json=output_format == "json")

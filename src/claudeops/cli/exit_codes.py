@@ -18,6 +18,7 @@ class Exit(IntEnum):
     OK = 0  # clean stop; healthy or resolved
     UNRESOLVED = 1  # a session failed, or nobody could mend what was found
     USAGE = 64  # the command line is wrong
+    NO_INPUT = 66  # a file named on the command line is not there
     UNAVAILABLE = 69  # the database cannot be reached
     SOFTWARE = 70  # a fault of ours
     TRY_LATER = 75  # parked, paused, or another daemon is in the way

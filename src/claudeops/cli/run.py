@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 import anyio
@@ -12,25 +14,31 @@ from claudeops import app
 from claudeops.cli.exit_codes import Exit, exit_for
 from claudeops.cli.signals import listen
 from claudeops.cli.start import start
+from claudeops.cli.telling import BesideProgress, telling
 from claudeops.engine.reaper import become_subreaper
 from claudeops.engine.shutdown import Shutdown
 from claudeops.errors import ClaudeopsError
 from claudeops.logs import LogEvent
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
     from claudeops.logs import Logger
     from claudeops.settings import Settings
 
 
-def run_until_stopped() -> Exit:
-    """Run the daemon until it is asked to stop; return the exit status."""
+def run_until_stopped(*, live: bool = False) -> Exit:
+    """Run the daemon until it is asked to stop; return the exit status.
+
+    ``live``: stdout tells what the sessions do, and of the log only what is not as it should be.
+    """
     try:
-        settings, log = start(sys.stdout)
+        settings, log = start(BesideProgress(sys.stdout) if live and sys.stdout.isatty() else sys.stdout, quiet=live)
     except ClaudeopsError as error:
         return _refused(error)
     log.info(LogEvent.DAEMON_STARTING)
     try:
-        anyio.run(_daemon, settings, log)
+        anyio.run(partial(_daemon, settings, log, live=live))
     except ClaudeopsError as error:
         return _refused(error)
     except ExceptionGroup:
@@ -45,11 +53,25 @@ def _refused(error: ClaudeopsError) -> Exit:
     return exit_for(error)
 
 
-async def _daemon(settings: Settings, log: Logger) -> None:
+async def _daemon(settings: Settings, log: Logger, *, live: bool) -> None:
     shutdown = Shutdown()
     become_subreaper()
     # The node outside of the task group: what it refuses is raised as it is, not in a group.
-    async with app.open_node(settings, log=log) as node, anyio.create_task_group() as tasks:
+    async with app.open_node(settings, log=log) as node, _told(node, live=live), anyio.create_task_group() as tasks:
         await tasks.start(listen, shutdown, log)
         await app.run_daemon(node, shutdown)
         tasks.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def _told(node: app.Node, *, live: bool) -> AsyncIterator[None]:
+    if not live:
+        yield
+        return
+    settings = node.settings
+    click.echo(
+        f"Watching what {settings.repos_dir} describes; Ctrl-C stops. Database and state are in {settings.state_dir}, "
+        f"logs of sessions in {settings.results_dir}.\n"
+    )
+    with telling(node.kit.hub, sys.stdout, times=True):
+        yield

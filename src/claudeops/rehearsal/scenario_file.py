@@ -1,0 +1,225 @@
+"""Reads scenario files: what is wrong in one is said with line, place and remedy."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from claudeops.domain.model import DecisionReason, Outcome
+from claudeops.errors import ConfigurationError, MissingInputError
+from claudeops.rehearsal.marks import check_marks
+from claudeops.rehearsal.reading import convert, nearest
+from claudeops.rehearsal.scenario import (
+    DiskFull,
+    Expected,
+    ExpectedEvent,
+    Failing,
+    Scenario,
+    Service,
+    Step,
+    Stopped,
+    Tier,
+)
+from claudeops.rehearsal.scenario_script import play_of
+from claudeops.rehearsal.script import ApiError, ToolUse
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    import msgspec
+
+SHIPPED: Final = Path(__file__).parent / "scenarios"
+MAX_BYTES: Final = 1024 * 1024
+
+_SHAPES: Final[Mapping[str, type[msgspec.Struct]]] = {
+    "services": Service,
+    "steps": Step,
+    "tool": ToolUse,
+    "error": ApiError,
+    "tiers": Tier,
+    "expect": Expected,
+    "events": ExpectedEvent,
+}
+_FAULTS: Final[Mapping[str, type[msgspec.Struct]]] = {"stopped": Stopped, "failing": Failing, "disk-full": DiskFull}
+_REMEDIES: Final = {
+    "kind": f"must be one of {', '.join(_FAULTS)}",
+    "tiers": "must be tables by number, such as [[tiers.1.steps]]",
+    "services": "must be tables by name in lower case letters, digits and dashes, such as [services.web]",
+    "service": "must be the name of a service, in lower case letters, digits and dashes",
+    "capture": "must be regular expressions by a name in lower case, such as { pod = '(web-\\S+)' }",
+    "decision": f"must be one of {', '.join(DecisionReason)}",
+    "outcome": f"must be one of {', '.join(Outcome)}",
+}
+_UNKNOWN: Final = re.compile(r"unknown key '([^']*)'")
+_PLACED: Final = re.compile(r"([A-Za-z0-9_.\[\]-]+): ")
+_HEADER: Final = re.compile(r"\s*(\[\[?)\s*([^\[\]]+?)\s*\]\]?\s*(?:#.*)?")
+_KEY: Final = re.compile(r"\s*([A-Za-z0-9_.\"-]+)\s*=")
+_STEP_OF_PATH: Final = re.compile(r"([A-Za-z0-9_-]+)((?:\[[^\]]*\])*)")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Named:
+    """A scenario with the name under which it is told of."""
+
+    name: str
+    path: Path
+    scenario: Scenario
+
+
+def shipped() -> tuple[str, ...]:
+    """Return the names of the scenarios that come with claudeops, in the order in which they tell most."""
+    return tuple(sorted(path.stem for path in SHIPPED.glob("*.toml")))
+
+
+def find(given: str, *, cwd: Path) -> Named:
+    """Return a shipped scenario by its name, or the one in a file.
+
+    Raises `MissingInputError` when there is neither, `ConfigurationError` when the file is no scenario.
+    """
+    if "/" not in given and not given.endswith(".toml"):
+        if given not in shipped():
+            raise MissingInputError(
+                f"There is no scenario {given!r}, {nearest(given, shipped())} "
+                "Name one of those that `claudeops rehearse --list` shows, or give the path of a .toml file."
+            )
+        path = SHIPPED / f"{given}.toml"
+    else:
+        path = cwd / given
+    return Named(name=path.stem, path=path, scenario=read(path))
+
+
+def read(path: Path) -> Scenario:
+    """Read a scenario file; raises `MissingInputError` or `ConfigurationError`."""
+    try:
+        with path.open("rb") as file:
+            raw = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise MissingInputError(f"{path}: cannot be read ({error.strerror}): give the path of a scenario.") from None
+    if len(raw) > MAX_BYTES:
+        raise ConfigurationError(f"{path}: larger than {MAX_BYTES} bytes: that is no scenario.")
+    try:
+        text = raw.decode()
+        document = tomllib.loads(text)
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        raise ConfigurationError(f"{path}: line {line}: not UTF-8: save the file as UTF-8.") from None
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigurationError(f"{path}: no TOML: {error}.") from None
+    try:
+        return scenario_of(document)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{path}: {_with_line(str(error), text)}") from None
+
+
+def _with_line(sentence: str, text: str) -> str:
+    """Return a sentence that begins with a place, with the line of the place before it."""
+    found = _PLACED.match(sentence)
+    place = (found and found[1]) or ""
+    if unknown := _UNKNOWN.match(sentence.removeprefix(f"{place}: ")):
+        place = f"{place}.{unknown[1]}"
+    number = line_of(text, place) if place else None
+    end = "" if sentence.endswith(("?", ".")) else "."
+    return (f"line {number}: " if number else "") + sentence + end
+
+
+def scenario_of(document: Mapping[str, object]) -> Scenario:
+    """Build a scenario from a parsed document, and check that its parts fit each other.
+
+    Raises `ConfigurationError`: one sentence that begins with the place, as ``tiers.1.steps[2].when: …``.
+    """
+    for place, part, shape in _parts(document):
+        convert(part, shape, place=place, shapes=_SHAPES, remedies=_REMEDIES)
+    scenario = convert(document, Scenario, place="", shapes=_SHAPES, remedies=_REMEDIES)
+    _check_names(scenario)
+    _check_faults(scenario)
+    check_marks(scenario)
+    play_of(scenario)  # what is wrong with a step as a message of the model shows here
+    return scenario
+
+
+def _parts(document: Mapping[str, object]) -> Iterator[tuple[str, object, type[msgspec.Struct]]]:
+    """Yield what is looked at by itself first, with its place.
+
+    msgspec says neither which key of a table led to a fault, nor which struct of a union did not know a key.
+    """
+    for name, shape in (("services", Service), ("tiers", Tier)):
+        table = document.get(name)
+        for key, part in table.items() if isinstance(table, dict) else ():
+            yield f"{name}.{key}", part, shape
+    faults = document.get("faults")
+    for index, fault in enumerate(faults if isinstance(faults, list) else ()):
+        kind = fault.get("kind") if isinstance(fault, dict) else None
+        if isinstance(kind, str) and kind in _FAULTS:
+            yield f"faults[{index}]", fault, _FAULTS[kind]
+
+
+def _check_names(scenario: Scenario) -> None:
+    known = tuple(scenario.services)
+    named = [(f"faults[{index}].service", fault.service) for index, fault in enumerate(scenario.faults)]
+    named += [(f"expect.services.{name}", name) for name in scenario.expect.services]
+    for place, name in named:
+        if name not in known:
+            raise ConfigurationError(f"{place}: {name!r} is no service of this scenario, {nearest(name, known)}")
+    for tier in scenario.expect.tiers:
+        if str(tier) not in scenario.tiers:
+            raise ConfigurationError(f"expect.tiers: tier {tier} is expected, but [[tiers.{tier}.steps]] is missing")
+
+
+def _check_faults(scenario: Scenario) -> None:
+    for index, fault in enumerate(scenario.faults):
+        if isinstance(fault, DiskFull) and scenario.services[fault.service].disk_kib is None:
+            raise ConfigurationError(
+                f"faults[{index}]: {fault.service} has no disk that could be full: "
+                f"give it a size, such as disk_kib = 1024 in [services.{fault.service}]"
+            )
+    for name, service in scenario.services.items():
+        if service.certificate_days != Service().certificate_days and not service.tls:
+            raise ConfigurationError(f"services.{name}.certificate_days: only with tls = true is there a certificate")
+
+
+# --- lines ----------------------------------------------------------------------------------------------
+
+
+def line_of(text: str, place: str) -> int | None:
+    """Return the line at which a place such as ``tiers.1.steps[2].when`` stands, or the nearest one above it.
+
+    Knows headers and keys at the beginning of lines; what stands inside of inline tables gets their line.
+    """
+    wanted = _steps(place)
+    counts: dict[tuple[str, ...], int] = {}
+    table: tuple[str, ...] = ()
+    best, depth = None, 0
+    for number, line in enumerate(text.splitlines(), start=1):
+        if header := _HEADER.fullmatch(line):
+            names = tuple(part.strip(" \"'") for part in header[2].split("."))
+            table = _indexed(names, counts, new=header[1] == "[[")
+            here = table
+        elif key := _KEY.match(line):
+            here = (*table, *(part.strip("\"'") for part in key[1].split(".")))
+        else:
+            continue
+        if here == wanted[: len(here)] and len(here) > depth:
+            best, depth = number, len(here)
+    return best
+
+
+def _steps(place: str) -> tuple[str, ...]:
+    found = []
+    for name, indices in _STEP_OF_PATH.findall(place):
+        found += [name, *re.findall(r"\[([^\]]*)\]", indices)]
+    return tuple(found)
+
+
+def _indexed(names: tuple[str, ...], counts: dict[tuple[str, ...], int], *, new: bool) -> tuple[str, ...]:
+    """Return a header's names with the number of the entry behind each array of tables."""
+    path: tuple[str, ...] = ()
+    for index, name in enumerate(names):
+        path = (*path, name)
+        if new and index == len(names) - 1:
+            counts[path] = counts.get(path, -1) + 1
+        if path in counts:
+            path = (*path, str(counts[path]))
+    return path

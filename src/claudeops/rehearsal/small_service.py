@@ -1,0 +1,151 @@
+"""One of a rehearsal's small services: answers HTTP on loopback until its standard input ends.
+
+Run as a file, by the standard library alone, so that it is up at once: ``python -I -S small_service.py CONFIG``.
+CONFIG is a JSON file (`Config`). Prints ``ready`` once it takes connections. Whoever started it holds the other end
+of its standard input: when that process is gone, however it went, this one ends.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import ssl
+import sys
+import threading
+from datetime import UTC, datetime
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Final, TypedDict, cast
+
+_PROBE: Final = 4096  # bytes that a request writes to the data directory, and removes again
+
+
+class Config(TypedDict):
+    """What a service is and what is wrong with it."""
+
+    name: str
+    port: int
+    answers: str
+    log: str  # path of its log file
+    data: str  # path of its data directory; "" = it has none
+    disk_kib: int
+    status: int  # of failing answers; 0 = none fail
+    every: int  # one request in so many fails
+    complaints: list[str]  # log lines of a failing answer
+    disk_complaints: list[str]  # log lines when the data directory is full
+    certificate: str  # path of certificate and key; "" = plain HTTP
+
+
+def used_bytes(directory: Path) -> int:
+    """Return what the files of a data directory hold."""
+    return sum(entry.stat().st_size for entry in os.scandir(directory) if entry.is_file())
+
+
+class Service(ThreadingHTTPServer):
+    """The server, with what it knows."""
+
+    daemon_threads = True
+    allow_reuse_address = True
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self._lock = threading.Lock()
+        self._asked = 0
+        self._log = Path(config["log"]).open("a", encoding="utf-8", buffering=1)  # noqa: SIM115 - as long as we live
+        super().__init__(("127.0.0.1", config["port"]), Handler)
+        if config["certificate"]:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(config["certificate"])
+            self.socket = context.wrap_socket(self.socket, server_side=True, do_handshake_on_connect=False)
+
+    def server_bind(self) -> None:
+        """Bind beside the rehearsal's own socket, which keeps the port for us while we are down."""
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        super().server_bind()
+
+    def note(self, text: str) -> None:
+        """Write a line to the log."""
+        at = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        with self._lock:
+            self._log.write(f"{at} {text}\n")
+
+    def answer(self) -> tuple[int, str]:
+        """Return status and body of the next answer, and log what there is to say about it."""
+        config = self.config
+        with self._lock:
+            turn, self._asked = self._asked, self._asked + 1
+        if config["data"] and not self._writes():
+            for line in config["disk_complaints"]:
+                self.note(line)
+            return HTTPStatus.INSUFFICIENT_STORAGE, "disk full"
+        if config["status"] and turn % config["every"] == 0:
+            for line in config["complaints"]:
+                self.note(line)
+            return config["status"], "error"
+        return HTTPStatus.OK, config["answers"]
+
+    def _writes(self) -> bool:
+        """Try whether the data directory takes a file, as somebody's upload would."""
+        directory = Path(self.config["data"])
+        if used_bytes(directory) + _PROBE > self.config["disk_kib"] * 1024:
+            return False
+        probe = directory / f".probe-{threading.get_ident()}"
+        probe.write_bytes(bytes(_PROBE))
+        probe.unlink()
+        return True
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Answers GET and HEAD, whatever the path."""
+
+    timeout = 10  # seconds, for a client that says nothing
+    server_version = "small-service"
+    sys_version = ""
+
+    def do_GET(self) -> None:
+        """Answer with a body."""
+        self._answer(with_body=True)
+
+    def do_HEAD(self) -> None:
+        """Answer without one."""
+        self._answer(with_body=False)
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class calls it so
+        """Write to the service's own log, not to stderr."""
+        cast("Service", self.server).note(format % args)
+
+    def _answer(self, *, with_body: bool) -> None:
+        status, text = cast("Service", self.server).answer()
+        body = f"{text}\n".encode()
+        self.send_response(status)
+        self.send_header("content-type", "text/plain; charset=utf-8")
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        if with_body:
+            self.wfile.write(body)
+
+
+def _end_with_parent() -> None:
+    sys.stdin.buffer.read()
+    os._exit(0)
+
+
+def main(path: str) -> None:
+    """Serve until SIGTERM or the end of standard input."""
+    # Ctrl-C at the terminal is for the rehearsal, which then stops its services in order.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    config: Config = json.loads(Path(path).read_text(encoding="utf-8"))
+    service = Service(config)
+    signal.signal(signal.SIGTERM, lambda _number, _frame: os._exit(0))
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    service.note(f"{config['name']} is up")
+    sys.stdout.write("ready\n")
+    sys.stdout.flush()
+    service.serve_forever()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

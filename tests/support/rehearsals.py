@@ -1,0 +1,59 @@
+"""An operator who rehearses: the installed command in an empty directory, without credentials."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import anyio
+import psutil
+
+from support.operating import COMMAND, Completed
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+LONGEST_SECONDS = 100  # for one scenario on a machine that does other things
+
+
+def environment(root: Path, **changes: str) -> dict[str, str]:
+    """Return an environment with nothing in it but what a shell needs."""
+    (root / "home").mkdir(exist_ok=True)
+    return {
+        "PATH": "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin",
+        "HOME": str(root / "home"),
+        "PYTHONWARNINGS": "error",
+        **changes,
+    }
+
+
+@dataclass(frozen=True)
+class Rehearser:
+    """Runs ``claudeops rehearse`` below ``root``."""
+
+    root: Path
+
+    @property
+    def directories(self) -> list[Path]:
+        """What each rehearsal left, oldest first."""
+        return sorted((self.root / ".claudeops" / "rehearsals").glob("*"))
+
+    async def run(self, *arguments: str, **changes: str) -> Completed:
+        with anyio.fail_after(LONGEST_SECONDS):
+            done = await anyio.run_process(
+                [*COMMAND, "rehearse", *arguments], env=environment(self.root, **changes), cwd=self.root, check=False
+            )
+        return Completed(done.returncode, done.stdout.decode(), done.stderr.decode())
+
+
+def processes_about(root: Path) -> dict[int, str]:
+    """Return every process that was started below ``root`` or has it in its command line."""
+    found = {}
+    for process in psutil.process_iter():
+        try:
+            told = " ".join([process.cwd(), *process.cmdline()])
+        except (psutil.Error, OSError):
+            continue
+        if str(root) in told and process.pid != psutil.Process().pid and process.status() != psutil.STATUS_ZOMBIE:
+            found[process.pid] = told
+    return found
