@@ -24,11 +24,28 @@ PIP_INSTALL := PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install --qu
 LOCK := $(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-annotate --custom-compile-command 'make lock' --quiet $(if $(UPGRADE),--upgrade)
 
-.PHONY: help setup test lint types imports check card format lock image wheel clean
+# What `make run` looks for, and the scenarios that it plays without. Each step waits a moment, for whoever reads along.
+CREDENTIALS := ANTHROPIC_API_KEY ANTHROPIC_API_KEY_FILE CLAUDE_CODE_OAUTH_TOKEN CLAUDE_CODE_OAUTH_TOKEN_FILE \
+	ANTHROPIC_BASE_URL
+SCENARIOS ?= service-down restart-does-not-help
+PACE ?= 0.3
+
+.PHONY: help run excerpt setup test lint types imports check card format lock image wheel clean
 
 help:  ## Show this list
 	@sed -n 's/^\([a-z]*\):.*  ## /\1\t/p' Makefile | while IFS="$$(printf '\t')" read -r name text; do \
 		printf 'make %-8s  %s\n' "$$name" "$$text"; done
+
+run: $(PROJECT)  ## Start the daemon; without credentials a rehearsal, which needs none and costs nothing
+	@for name in $(CREDENTIALS); do \
+		if eval "[ -n \"\$${$$name:-}\" ]"; then exec $(BIN)/claudeops run --live; fi; \
+	done; \
+	echo "No credentials are set (ANTHROPIC_API_KEY, CLAUDE_CODE_OAUTH_TOKEN or ANTHROPIC_BASE_URL): this is a" \
+		"rehearsal, the real CLI on a scripted model. It costs nothing; Ctrl-C ends it."; \
+	exec $(BIN)/claudeops rehearse --pace $(PACE) $(SCENARIOS)
+
+excerpt:  ## Record docs/excerpts/make-run.txt again: `make run` in a fresh clone
+	@python3 docs/excerpts/record.py
 
 setup: $(PROJECT)  ## Make .venv with everything in it (the targets below do it by themselves)
 
@@ -84,7 +101,10 @@ $(PACKAGES): requirements-dev.lock
 	fi; \
 	echo "Setting up $(VENV) with $$("$$found" --version) (once; the packages are about 200 MB) ..."; \
 	"$$found" -m venv --clear $(VENV)
-	@$(PIP_INSTALL) --require-hashes --only-binary :all: --requirement requirements-dev.lock
+	@trap 'kill $$dots 2>/dev/null || true' EXIT; trap 'exit 130' INT TERM; \
+	(while sleep 2; do printf .; done) & dots=$$!; \
+	$(PIP_INSTALL) --require-hashes --only-binary :all: --requirement requirements-dev.lock; \
+	echo " done"
 	@touch $@
 
 $(PROJECT): pyproject.toml $(PACKAGES)
