@@ -69,7 +69,7 @@ def build_kit(settings: Settings, *, store: Store, rules: EscalationRules, clock
         legacy_markers=settings.legacy_markers,
         hang_heuristics=settings.hang_heuristics,
         repair_turn=settings.repair_turn,
-        mcp_config=settings.mcp_config,
+        mcp_servers=settings.mcp_config,
         session_memory_mb=settings.session_memory_mb,
         allow_ungated=settings.allow_ungated,
         limits=Limits(store=store, clock=clock, log=log),

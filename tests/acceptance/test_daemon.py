@@ -117,6 +117,10 @@ REFUSALS = {
     "missing prompt": ({"CLAUDEOPS_PROMPT": "/no/such/prompt.md"}, "CLAUDEOPS_PROMPT"),
     "missing CLI": ({"CLAUDEOPS_CLAUDE_BIN": "/no/such/claude"}, "CLAUDEOPS_CLAUDE_BIN"),
     "a CLI that is none": ({"CLAUDEOPS_CLAUDE_BIN": "/bin/true"}, "CLAUDEOPS_CLAUDE_BIN"),
+    "a level of isolation that does not work": (
+        {"CLAUDEOPS_ISOLATION": "bubblewrap", "PATH": "/nonexistent"},
+        "apt-get install bubblewrap",
+    ),
     "nothing to watch": ({"CLAUDEOPS_REPOS_DIR": "/no/such/repos"}, "CLAUDEOPS_REPOS_DIR"),
 }
 

@@ -26,14 +26,18 @@ def level(request: pytest.FixtureRequest) -> Level:
     return found
 
 
+@pytest.fixture
+def mcp_server(everybodys_cli: Path) -> Path:
+    """Return the stand-in for an MCP server, where every user can reach it."""
+    return Path(shutil.copy(Path(__file__).parents[1] / "support" / "stand_in_mcp.py", everybodys_cli.parent))
+
+
 @pytest.fixture(scope="session")
 def everybodys_cli() -> Iterator[Path]:
     """Return the real CLI where every user can reach it: a developer's own directory is often closed to others."""
-    if os.geteuid() != 0:
-        yield Path(cli.binary())
-        return
-    USER_HOMES.mkdir(mode=0o711, exist_ok=True)
-    directory = Path(tempfile.mkdtemp(prefix="tests-", dir=USER_HOMES))
+    if os.geteuid() == 0:
+        USER_HOMES.mkdir(mode=0o711, exist_ok=True)
+    directory = Path(tempfile.mkdtemp(prefix="tests-", dir=USER_HOMES if os.geteuid() == 0 else None))
     directory.chmod(0o755)
     try:
         try:

@@ -6,6 +6,7 @@ daemon of one such session, to be killed.
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from contextlib import asynccontextmanager
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import anyio
+import psutil
 
 from claudeops.engine.cell import Level
 from claudeops.engine.cell_probe import Surroundings, attempt
@@ -29,10 +31,11 @@ from support.estate import open_estate
 from support.operating import conclude, look
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncIterator, Mapping, Sequence
 
     from claudeops.domain.model import Ending
     from claudeops.engine.cell import Cell
+    from claudeops.rehearsal.messages_api import MessagesApi
     from support.estate import Estate
 
 PATH: Final = "/usr/local/bin:/usr/bin:/bin"
@@ -44,13 +47,17 @@ class Caged:
     """An estate whose sessions are locked in."""
 
     estate: Estate
-    level: Level
+    api: MessagesApi
 
-    async def run(self) -> Ending:
+    async def run(self, prompt_text: str | None = None) -> Ending:
         """Run one session, whose steps were given to `caged`."""
-        await self.estate.queue()
+        await self.estate.queue(prompt_text=prompt_text)
         session = await self.estate.claim()
         return await SessionRunner(kit=self.estate.kit).run(session, Control())
+
+    def requests(self) -> str:
+        """Return everything that was sent to the model."""
+        return json.dumps([request.body for request in self.api.requests], default=str)
 
     def outputs(self) -> list[str]:
         """Return what the tools printed, as the model saw it."""
@@ -71,14 +78,19 @@ def working_cell(level: Level, binary: Path, *, repos: Path, hidden: tuple[Path,
 
 @asynccontextmanager
 async def caged(
-    root: Path, level: Level, *commands: str, binary: Path | None = None, **passed: str
+    root: Path,
+    level: Level,
+    *commands: str,
+    steps: Sequence[Mapping[str, object]] = (),
+    binary: Path | None = None,
+    **passed: str,
 ) -> AsyncIterator[Caged]:
-    """Open an estate below ``root`` in which the model runs ``commands``, one Bash call each, and then concludes."""
-    steps: list[Mapping[str, object]] = [*(look(command) for command in commands), conclude()]
+    """Open an estate below ``root`` in which the model does ``steps``, or ``commands`` by Bash, and then concludes."""
+    done = [*steps, *(look(command) for command in commands), conclude()]
     program = binary or Path(cli.binary())
-    async with serve(Script.from_mapping({"tiers": {"haiku": {"steps": steps}}})) as api, open_estate(root) as estate:
+    async with serve(Script.from_mapping({"tiers": {"haiku": {"steps": done}}})) as api, open_estate(root) as estate:
         hidden = (root / "state", root / "results")
-        tiers = {number: replace(tier, passed_env=passed) for number, tier in estate.kit.tiers.items()}
+        tiers = {number: replace(tier, passed_env=passed, max_turns=50) for number, tier in estate.kit.tiers.items()}
         estate.with_kit(
             cell=working_cell(level, program, repos=root / "repos", hidden=hidden),
             binaries={"claude": program},
@@ -87,13 +99,15 @@ async def caged(
             timeouts=replace(estate.kit.timeouts, session=50, startup=40, silence=40),
             access=ModelAccess(base_url=api.url, credential=CredentialKind.API_KEY, secret=KEY),
         )
-        yield Caged(estate, level)
+        yield Caged(estate, api)
 
 
 async def _be_a_daemon(level: str, root: str, commands: list[str]) -> None:
     become_subreaper()
     async with caged(Path(root), Level(level), *commands, binary=Path(os.environ["CAGED_CLI"])) as cage:
-        await cage.run()
+        ending = await cage.run()
+    print(ending.outcome, ending.exit_code)  # noqa: T201 - for whoever started this
+    print("children left:", [child.as_dict(["pid", "status", "cmdline"]) for child in psutil.Process().children()])  # noqa: T201
 
 
 if __name__ == "__main__":

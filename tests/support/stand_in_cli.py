@@ -14,6 +14,7 @@ stdin like the real one, and then does one step after the other:
 ``{"stderr": "...", "times": n}``  write to stderr
 ``{"ignore": ["SIGTERM", ...]}``   ignore signals; ``"interrupt"`` ignores the control request
 ``{"stray": path}``           leave a process in a session of its own; its pid goes to path
+``{"heir": path, "says": s}``   leave one that inherits stdout and speaks up after the exit; its pid goes to path
 ``{"close_stdout": true}``    close stdout and live on
 ``{"leave": {name: text}}``   write files into ``CLAUDEOPS_STATE_DIR``
 ``{"repeat": step, "every": s}``   do a step again and again, for ever
@@ -139,6 +140,16 @@ def do(step: dict[str, Any]) -> None:  # noqa: C901, PLR0912 - a table of one-li
                     signal.signal(signal.Signals[name], signal.SIG_IGN)
         case {"stray": path}:
             leave_stray(path)
+        case {"heir": path, "says": text}:
+            heir = subprocess.Popen(
+                [
+                    "/bin/sh",
+                    "-c",
+                    f"while kill -0 {os.getpid()} 2>/dev/null; do sleep 0.05; done; echo {text}; sleep 600",
+                ],
+                start_new_session=True,
+            )
+            Path(path).write_text(str(heir.pid), encoding="ascii")
         case {"close_stdout": _}:
             os.close(1)
         case {"leave": files}:

@@ -198,7 +198,8 @@ def test_sessions_inherit_locale_proxies_and_certificates_only(world: World) -> 
 
     settings = world.settings({**passed_on, "AWS_PROFILE": "prod", "EDITOR": "vi", "LC_ALL": ""})
 
-    assert settings.inherited_env == passed_on
+    loopback = "127.0.0.1,localhost,::1"
+    assert settings.inherited_env == {**passed_on, "NO_PROXY": loopback, "no_proxy": loopback}
 
 
 def test_path_of_the_sessions_does_not_depend_on_where_they_work(world: World) -> None:

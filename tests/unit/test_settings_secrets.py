@@ -82,11 +82,11 @@ def test_secrets_of_mcp_servers_are_known_too(world: World) -> None:
         "loki": {"command": "loki-mcp", "env": {"LOKI_TOKEN": "loki-secret", "LOKI_URL": "http://loki"}},
         "grafana": {"url": "https://grafana", "headers": {"Authorization": "Bearer grafana-secret"}},
     }
-    config = world.file("mcp.json", json.dumps({"mcpServers": servers}))
+    world.file("mcp.json", json.dumps({"mcpServers": servers}))
 
     settings = world.settings(CLAUDEOPS_MCP_CONFIG="mcp.json")
 
-    assert settings.mcp_config == config
+    assert settings.mcp_config == servers
     assert settings.secrets == ("Bearer grafana-secret", "grafana-secret", "loki-secret")
 
 

@@ -82,7 +82,7 @@ class Kit:
     legacy_markers: bool = True
     hang_heuristics: bool = True
     repair_turn: bool = True
-    mcp_config: Path | None = None
+    mcp_servers: Mapping[str, Mapping[str, object]] | None = field(default=None, repr=False)  # the operator's own
     cell: Cell = field(default_factory=PlainCell)  # what each session is locked into
     session_memory_mb: int | None = None  # MiB for a session's processes together; None: not watched
     allow_ungated: tuple[str, ...] = ()  # harnesses without a gate that may run all the same

@@ -15,7 +15,7 @@ import anyio.to_thread
 from claudeops.domain.activity import Viewpoint
 from claudeops.domain.memory import select
 from claudeops.domain.prompt import Facts, Prompt, render
-from claudeops.engine import harness_files
+from claudeops.engine import harness_files, mcp_servers
 from claudeops.engine import workspace as workspaces
 from claudeops.engine.broadcast import COMMAND_CHARACTERS, Broadcast
 from claudeops.engine.cell import Inside, named_in
@@ -171,8 +171,11 @@ class SessionRunner:
         mark = session_mark(self.kit.sessions_dir, session.id, session.attempt)
         # Where no descriptor is read, the daemon's own key goes nowhere.
         secret = self.kit.access.secret if harness.capabilities.key_by_descriptor else None
-        with _credential(secret) as descriptor:
+        servers = self.kit.mcp_servers if harness.capabilities.key_by_descriptor else None
+        with _credential(secret) as descriptor, mcp_servers.handed(servers, uid=workspace.uid) as listing:
             spec = self._spec(session, tier, workspace, prompt=prompt, mark=mark, descriptor=descriptor)
+            if listing is not None:
+                spec = replace(spec, mcp_config=f"/dev/fd/{listing}")
             command = harness.command(spec)
             await harness_files.prepare(command)
             enclosed = await self._enclose(session, tier, workspace)
@@ -181,7 +184,7 @@ class SessionRunner:
                 cwd=workspace.workdir,
                 mark=mark,
                 enclosed=enclosed,
-                pass_fds=() if descriptor is None else (descriptor,),
+                pass_fds=[given for given in (descriptor, listing) if given is not None],
             )
         return spec, command, child
 
@@ -192,7 +195,7 @@ class SessionRunner:
             binary=kit.binaries[session.harness],
             repos_dir=kit.repos_dir,
             path=kit.path,
-            shown=named_in(tier.passed_env),
+            shown=(*named_in(tier.passed_env), *mcp_servers.named_paths(kit.mcp_servers or {})),
         )
 
         def enclose() -> Enclosed:
@@ -239,7 +242,6 @@ class SessionRunner:
             base_url=kit.access.base_url,
             credential=None if descriptor is None else kit.access.credential,
             credential_fd=descriptor,
-            mcp_config=None if kit.mcp_config is None else str(kit.mcp_config),
         )
 
     def _facts(self, session: Session, tier: TierSetup, workspace: Workspace) -> Facts:

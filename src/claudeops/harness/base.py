@@ -58,6 +58,16 @@ class BaseHarness:
         return ()
 
 
+_GIT: Final[Mapping[str, str]] = {
+    # As if each were given by -c: a repository names programs in its own settings, and `git status` would run them.
+    "GIT_CONFIG_COUNT": "2",
+    "GIT_CONFIG_KEY_0": "core.fsmonitor",
+    "GIT_CONFIG_VALUE_0": "false",
+    "GIT_CONFIG_KEY_1": "core.hooksPath",
+    "GIT_CONFIG_VALUE_1": "/dev/null",
+}
+
+
 def environment(spec: Spec, own: Mapping[str, str]) -> dict[str, str]:
     """Return a child's whole environment: what is passed, then the CLI's ``own``, then what no one may change."""
     return {
@@ -70,6 +80,7 @@ def environment(spec: Spec, own: Mapping[str, str]) -> dict[str, str]:
         "GIT_TERMINAL_PROMPT": "0",
         "PAGER": "cat",
         "GIT_PAGER": "cat",
+        **_GIT,
     }
 
 

@@ -37,6 +37,9 @@ INHERITED: Final = (
 )
 """Passed on to every session where they are set, with all ``LC_*``; nothing else is."""
 
+PROXIES: Final = ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy")
+_LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
+
 _DEFAULT_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -71,12 +74,38 @@ def child_path(environ: Mapping[str, str]) -> str:
 
 
 def inherited(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return locale, time zone, proxies and CA files: what every session gets."""
-    return {
-        name: value
+    """Return locale, time zone, proxies and CA files: what every session gets.
+
+    A proxy's user and password are left out: every tool of every tier could read them. What a session asks of this
+    machine itself never goes through a proxy.
+    """
+    passed = {
+        name: without_user(value) if name in PROXIES else value
         for name, value in environ.items()
         if value and (name in INHERITED or name.startswith("LC_")) and is_text(value)
     }
+    if passed.keys() & set(PROXIES):
+        for name in ("NO_PROXY", "no_proxy"):
+            given = [entry for entry in passed.get(name, "").split(",") if entry.strip()]
+            passed[name] = ",".join((*given, *(host for host in _LOOPBACK if host not in given)))
+    return passed
+
+
+def proxy_warnings(environ: Mapping[str, str]) -> tuple[str, ...]:
+    """Return a warning for each proxy whose password sessions do not get."""
+    return tuple(
+        f"{name} holds a user or password, which sessions do not get: let the proxy admit this machine without one, "
+        f"or name {name} in CLAUDEOPS_TIER<n>_ENV of a tier that may know it."
+        for name in PROXIES
+        if without_user(environ.get(name, "")) != environ.get(name, "")
+    )
+
+
+def without_user(url: str) -> str:
+    """Return a URL (or ``host:port``) without user and password."""
+    scheme, separator, rest = url.rpartition("://")
+    authority, slash, path = rest.partition("/")
+    return f"{scheme}{separator}{authority.rpartition('@')[2]}{slash}{path}"
 
 
 def watchdog_seconds(environ: Mapping[str, str], *, pid: int) -> float | None:

@@ -12,6 +12,7 @@ from claudeops.resources import packaged
 from claudeops.settings.names import prompt_variable
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from claudeops.resources import ResourceKind
@@ -84,15 +85,16 @@ def load_schema(named: Path | None, *, root: Path) -> tuple[Path, str]:
     return path, text
 
 
-def load_mcp_config(path: Path) -> object:
-    """Return the parsed MCP file, an object with ``mcpServers``."""
+def load_mcp_config(path: Path) -> Mapping[str, object]:
+    """Return the servers of an MCP file by name, as they stand there."""
     origin, what = "CLAUDEOPS_MCP_CONFIG", "MCP configuration"
     config = _json(read_text(path, origin=origin, what=what, limit=_CONFIG_BYTES), path, origin=origin, what=what)
-    if not isinstance(config, dict) or not isinstance(config.get("mcpServers"), dict):
+    servers = config.get("mcpServers") if isinstance(config, dict) else None
+    if not isinstance(servers, dict):
         raise ConfigurationError(
             f'{origin} leads to {path}, which has no "mcpServers" object: write {{"mcpServers": {{…}}}}.'
         )
-    return config
+    return servers
 
 
 def _default(kind: ResourceKind, name: str, *, root: Path) -> Path:

@@ -70,15 +70,3 @@ def in_environment(origin: str, environment: Mapping[str, str]) -> Iterator[tupl
             yield f"{name} ({origin})", value
         elif "://" in value:
             yield from in_url(f"{name} ({origin})", value)
-
-
-def in_mcp_config(config: object) -> Iterator[tuple[str, str]]:
-    """Yield secrets in the ``env`` and ``headers`` of the MCP servers, ``Bearer …`` also without that word."""
-    servers = config.get("mcpServers") if isinstance(config, dict) else None
-    for server in servers.values() if isinstance(servers, dict) else ():
-        for section in ("env", "headers"):
-            entries = server.get(section) if isinstance(server, dict) else None
-            for name, value in entries.items() if isinstance(entries, dict) else ():
-                if isinstance(value, str) and names_a_secret(name):
-                    yield f"{name} (CLAUDEOPS_MCP_CONFIG)", value
-                    yield f"{name} (CLAUDEOPS_MCP_CONFIG)", value.rpartition(" ")[2]

@@ -16,10 +16,20 @@ from typing import TYPE_CHECKING, Final
 
 from claudeops.errors import ConfigurationError
 from claudeops.settings.binary import find_cli, idle_programs
-from claudeops.settings.environ import check_names, child_path, inherited, is_text, watchdog_seconds, without_services
-from claudeops.settings.files import load_mcp_config, load_schema
-from claudeops.settings.known_secrets import in_environment, in_mcp_config, in_notice_url, in_url, known_secrets
+from claudeops.settings.environ import (
+    PROXIES,
+    check_names,
+    child_path,
+    inherited,
+    is_text,
+    proxy_warnings,
+    watchdog_seconds,
+    without_services,
+)
+from claudeops.settings.files import load_schema
+from claudeops.settings.known_secrets import in_environment, in_notice_url, in_url, known_secrets
 from claudeops.settings.limits import read_budgets, read_schedule, read_timeout
+from claudeops.settings.mcp import read_mcp_servers, referred_secrets, secrets_in
 from claudeops.settings.model import Loaded, Settings, TierSettings
 from claudeops.settings.names import BROWSER_CREDENTIAL_PREFIX, GATED, HARNESSES
 from claudeops.settings.places import read_places
@@ -67,6 +77,7 @@ def load_settings(environ: Mapping[str, str], *, cwd: Path, root: Path = _ROOT) 
     binaries = {name: find_cli(name, reader, path=path, cwd=cwd) for name in needed}
     warnings += idle_programs(reader, used)
     passed_on = inherited(environ)
+    warnings += proxy_warnings(environ)
     secrets, short = known_secrets(_secrets(reader, environ, tiers, passed_on))
     warnings += short
     settings = Settings(
@@ -107,7 +118,7 @@ def load_settings(environ: Mapping[str, str], *, cwd: Path, root: Path = _ROOT) 
         meter=reader.switch("CLAUDEOPS_METER"),
         policy_path=policy_path,
         policy=load_policy(policy_path),
-        mcp_config=reader.path("CLAUDEOPS_MCP_CONFIG"),
+        mcp_config=read_mcp_servers(reader, environ),
         path=path,
         inherited_env=MappingProxyType(passed_on),
         chain_budget_usd=budgets.chain,
@@ -193,6 +204,6 @@ def _secrets(
             yield name, value
     yield from chain.from_iterable(in_environment("handed to sessions", tier.env) for tier in tiers)
     yield from in_environment("passed on to sessions", passed_on)
-    mcp_config = reader.path("CLAUDEOPS_MCP_CONFIG")
-    if mcp_config is not None:
-        yield from in_mcp_config(load_mcp_config(mcp_config))
+    yield from in_environment("of the daemon", {name: environ[name] for name in PROXIES if name in environ})
+    yield from secrets_in(read_mcp_servers(reader, environ) or {})
+    yield from referred_secrets(reader, environ)

@@ -75,7 +75,7 @@ class Settings:
     meter: bool
     policy_path: Path | None  # None: the one that ships
     policy: Policy = field(repr=False)  # read and checked, at load
-    mcp_config: Path | None
+    mcp_config: Mapping[str, Mapping[str, object]] | None = field(repr=False)  # servers by name, variables filled in
     path: str  # PATH of the child: absolute directories only
     inherited_env: Mapping[str, str] = field(repr=False)  # locale, time zone, proxies, CA files
     # --- money

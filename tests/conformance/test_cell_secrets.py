@@ -1,0 +1,156 @@
+"""A secret planted wherever the daemon knows one, and a session that looks for it with the gate wide open."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import anyio
+import psutil
+import pytest
+
+from claudeops.engine.cell import Level
+from support.caged import KEY, caged
+from support.operating import look
+from support.waiting import until
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+pytestmark = pytest.mark.anyio
+
+PLANTED = {
+    "API_KEY": KEY,
+    "DATABASE_PASSWORD": "planted-database-password",
+    "APPRISE_URL": "discord://planted-webhook-id/planted-webhook-token",
+    "MCP_TOKEN": "planted-mcp-token",
+    "PROXY_PASSWORD": "planted-proxy-password",
+}
+SSH_KEY = "planted-private-key-of-tier-3"
+
+LOOK_EVERYWHERE = (
+    "env",
+    "cat /proc/*/environ /proc/*/cmdline 2>/dev/null | tr '\\0' '\\n'",
+    "ps auxe",
+    # Not everything that is shown: names of all files, and the contents of those below the directories of people and
+    # daemons. What lies in /usr was there before claudeops was.
+    "find / -not -path '/proc/*' -not -path '/usr/*' 2>/dev/null | grep -e id_tier3 -e claudeops.db -e of-the-daemon",
+    "grep -rlsIF planted- / --exclude-dir=proc --exclude-dir=sys --exclude-dir=usr 2>/dev/null",
+)
+
+
+def plant(root: Path) -> Path:
+    """Put secrets where an operator would have them; return the home of tier 3."""
+    home = root / "tier3" / ".ssh"
+    home.mkdir(parents=True)
+    (home / "id_tier3").write_text(SSH_KEY)
+    (root / "secret-of-the-daemon").write_text(KEY)
+    return home.parent
+
+
+async def test_a_tier_1_session_finds_no_secret_of_the_daemon_nor_of_another_tier(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = plant(tmp_path)
+    for name, secret in PLANTED.items():
+        monkeypatch.setenv(f"PLANTED_{name}", secret)
+    async with caged(tmp_path, Level.BUBBLEWRAP, *LOOK_EVERYWHERE) as cage:
+        estate = cage.estate
+        higher = replace(estate.kit.tiers[3], template_home=home)
+        estate.with_kit(tiers={**estate.kit.tiers, 3: higher})
+        with contextlib.closing(sqlite3.connect(tmp_path / "state" / "other.db")) as connection:
+            connection.execute("CREATE TABLE secrets AS SELECT 'planted-database-password' AS password")
+            connection.commit()
+        ending = await cage.run()
+        assert (str(ending.outcome), ending.calls_ran) == ("success", len(LOOK_EVERYWHERE))
+        seen = "\n".join(cage.outputs())
+    assert [secret for secret in (*PLANTED.values(), SSH_KEY) if secret in seen] == []
+    assert [name for name in ("id_tier3", "claudeops.db", "secret-of-the-daemon") if name in seen] == []
+    assert "CLAUDEOPS_TIER=1" in seen  # it did look
+
+
+async def test_the_home_of_a_tier_is_its_sessions_own_and_is_gone_with_them(
+    tmp_path: Path, level: Level, everybodys_cli: Path
+) -> None:
+    home = plant(tmp_path)
+    async with caged(tmp_path, level, "cat ~/.ssh/id_tier3; stat -c %a ~/.ssh", binary=everybodys_cli) as cage:
+        kit = cage.estate.kit
+        cage.estate.with_kit(tiers={**kit.tiers, 1: replace(kit.tiers[1], template_home=home)})
+        await cage.run()
+        assert SSH_KEY in cage.outputs()[0]
+        assert not list(kit.cell.workspaces(kit.sessions_dir).glob("*"))
+    assert (home / ".ssh" / "id_tier3").read_text() == SSH_KEY
+
+
+async def test_ssh_finds_the_keys_of_its_tier_in_the_namespace(tmp_path: Path) -> None:
+    """It asks the list of users for its home, not the environment."""
+    home = plant(tmp_path)
+    async with caged(tmp_path, Level.BUBBLEWRAP, "getent passwd $(id -u)") as cage:
+        kit = cage.estate.kit
+        cage.estate.with_kit(tiers={**kit.tiers, 1: replace(kit.tiers[1], template_home=home)})
+        await cage.run()
+        assert "/state/sessions/000001/home:" in cage.outputs()[0]
+
+
+async def test_no_secret_is_in_a_file_an_argument_or_an_environment_at_any_level(
+    tmp_path: Path, level: Level, everybodys_cli: Path, mcp_server: Path
+) -> None:
+    """Looked for from outside, while a tool runs and after the end: directories, arguments, environments, log, rows."""
+    token = PLANTED["MCP_TOKEN"]
+    server = {"command": str(mcp_server), "args": [], "env": {"TOKEN": token}}
+    wait = "touch ~/reached; while [ -e ~/reached ]; do sleep 0.1; done"
+    async with caged(tmp_path, level, wait, binary=everybodys_cli) as cage:
+        cage.estate.with_kit(mcp_servers={"grafana": server})
+        kit = cage.estate.kit
+        sessions = kit.cell.workspaces(kit.sessions_dir)
+        reached = sessions / "000001" / "home" / "reached"
+        with anyio.fail_after(50):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(cage.run)
+                await until(reached.exists)
+                found = [*files_with(tmp_path, KEY, token), *files_with(sessions, KEY, token)]
+                processes = told_to_processes()
+                reached.unlink()
+        found += files_with(tmp_path, KEY, token)
+    assert found == []
+    servers = [told for told in processes if told.startswith(("python3 ", "/usr/bin/python3 ", "/usr/bin/env "))]
+    assert len(servers) == 1
+    assert token in servers[0]
+    assert [told for told in processes if KEY in told or (token in told and told not in servers)] == []
+
+
+async def test_a_server_of_the_operator_has_an_environment_of_its_own_and_its_tool_is_gated(
+    tmp_path: Path, level: Level, everybodys_cli: Path, mcp_server: Path
+) -> None:
+    server = {"command": str(mcp_server), "env": {"TOKEN": PLANTED["MCP_TOKEN"]}}
+    steps: list[Mapping[str, object]] = [
+        {"text": "I ask.", "tool": {"name": "mcp__grafana__tell", "input": {}}},
+        look("env | cut -d= -f1"),
+    ]
+    async with caged(tmp_path, level, steps=steps, binary=everybodys_cli, OF_THE_TIER="1") as cage:
+        cage.estate.with_kit(mcp_servers={"grafana": server})
+        ending = await cage.run()
+        of_the_server, of_a_tool, *_ = cage.outputs()
+        asked = cage.estate.rows("SELECT tool_name, verdict FROM tool_calls ORDER BY id")
+    assert ending.calls_ran == 2
+    assert [row["tool_name"] for row in asked][:2] == ["mcp__grafana__tell", "Bash"]
+    assert "TOKEN" in of_the_server
+    assert [name for name in ("CLAUDE", "ANTHROPIC", "OF_THE_TIER") if name in of_the_server] == []
+    assert "TOKEN" not in of_a_tool.replace("CLAUDE_CODE_MESSAGING_TOKEN", "")
+
+
+def files_with(root: Path, *secrets: str) -> list[str]:
+    files = (path for path in root.rglob("*") if path.is_file() and not path.is_symlink())
+    return [str(path) for path in files if any(secret.encode() in path.read_bytes() for secret in secrets)]
+
+
+def told_to_processes() -> list[str]:
+    """Return arguments and environment of every process below this one."""
+    told = []
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            told.append(" ".join([*process.cmdline(), *process.environ().values()]))
+    return told

@@ -1,0 +1,137 @@
+"""What a session in namespaces sees: the list of mounts, and that nothing hidden is on it by accident."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from claudeops.engine import workspace as workspaces
+from claudeops.engine.cell import Inside, named_in
+from claudeops.engine.cell_mounts import Kind, Mount, session_mounts, system_mounts
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """Return a directory that holds a machine's odds and ends, outside of ``/tmp`` as the session sees it."""
+    for name in ("state/sessions", "repos/web", "tools/bin", "tools/lib", "keys"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "state" / "claudeops.db").touch()
+    (tmp_path / "tools" / "bin" / "claude").touch()
+    (tmp_path / "keys" / "id").touch()
+    return tmp_path
+
+
+def mounts(place: Path, *, hidden: Sequence[str] = ("state",), **changes: object) -> dict[str, Mount]:
+    """Return a session's mounts by place; ``place`` itself is cut off."""
+    workspace = workspaces.make(place / "state" / "sessions" / "000001", template_home=None)
+    given: dict[str, object] = {
+        "workspace": workspace,
+        "binary": place / "tools" / "bin" / "claude",
+        "repos_dir": place / "repos",
+        "path": "/usr/bin:/bin",
+        **changes,
+    }
+    found = session_mounts(
+        Inside(**given),  # type: ignore[arg-type]  # a test names its fields
+        hidden=[place / name for name in hidden],
+        nothing=workspace.etc / "nothing",
+    )
+    return {str(mount.place).removeprefix(f"{place}/"): mount for mount in found}
+
+
+def test_only_the_sessions_own_directories_can_be_written(place: Path) -> None:
+    writable = {name for name, mount in mounts(place).items() if mount.kind is Kind.WRITABLE}
+    own = {f"state/sessions/000001/{name}" for name in ("home", "work", "tmp", "state")}
+    assert writable == own | {"/tmp", "/var/tmp"}  # noqa: S108 - in the session's view
+
+
+def test_of_the_daemons_directory_only_the_sessions_own_are_there(place: Path) -> None:
+    below = {name for name in mounts(place) if name.startswith("state")}
+    assert below == {f"state/sessions/000001/{name}" for name in ("home", "work", "tmp", "state")}
+
+
+def test_what_is_hidden_below_a_mounted_repository_is_covered(place: Path) -> None:
+    (place / "repos" / "web" / "secrets").mkdir()
+    (place / "repos" / "web" / ".env").touch()
+    found = mounts(place, hidden=("state", "repos/web/secrets", "repos/web/.env", "repos/not-there"))
+    assert found["repos"].kind is Kind.READ_ONLY
+    assert found["repos/web/secrets"].kind is Kind.EMPTY
+    assert (found["repos/web/.env"].kind, found["repos/web/.env"].source.name) == (Kind.READ_ONLY, "nothing")
+    assert "repos/not-there" not in found
+
+
+def test_a_state_directory_within_the_repositories_is_covered_and_the_session_still_has_its_own(place: Path) -> None:
+    found = mounts(place, repos_dir=place)
+    order = list(found)
+    assert found["state"].kind is Kind.EMPTY
+    assert order.index("state") < order.index("state/sessions/000001/home")
+
+
+def test_a_program_comes_with_the_libraries_beside_it(place: Path) -> None:
+    found = mounts(place, path=f"{place}/tools/bin:relative:/usr/bin")
+    assert {"tools/bin", "tools/lib"} <= set(found)
+
+
+@pytest.mark.parametrize("path", ["/", "/etc", "/root", "{place}", "{place}/state", "{place}/keys"])
+def test_a_directory_of_path_never_shows_what_is_hidden(place: Path, path: str) -> None:
+    shown = path.format(place=place)
+    found = mounts(place, hidden=("state", "keys"), path=f"{shown}:/usr/bin")
+    assert shown not in {str(mount.place) for mount in found.values() if mount.reveals}
+
+
+def test_a_linked_program_is_seen_under_both_names(place: Path) -> None:
+    (place / "claude").symlink_to(place / "tools" / "bin" / "claude")
+    found = mounts(place, binary=place / "claude")
+    assert found["claude"].source == found["tools/bin/claude"].source == place / "tools" / "bin" / "claude"
+
+
+def test_a_script_of_node_comes_with_its_package(place: Path) -> None:
+    package = place / "lib" / "node_modules" / "@anthropic-ai" / "claude-code"
+    package.mkdir(parents=True)
+    (package / "cli.js").touch()
+    (place / "claude").symlink_to(package / "cli.js")
+    assert "lib/node_modules/@anthropic-ai/claude-code" in mounts(place, binary=place / "claude")
+
+
+def test_variables_of_the_operator_show_the_files_and_sockets_that_they_name(place: Path) -> None:
+    config = place / "kube.config"
+    config.touch()
+    variables = {
+        "KUBECONFIG": f"{config}:{place}/not-there",
+        "DOCKER_HOST": f"unix://{place}/docker.sock",
+        "STATE": f"{place}/state/claudeops.db",
+        "ROOT": "/",
+        "URL": "https://example.org/a",
+    }
+    shown = named_in(variables)
+    assert set(shown) >= {config, place / "docker.sock"}
+    assert Path("/") not in shown
+    found = mounts(place, shown=shown)
+    assert found["kube.config"].kind is Kind.READ_ONLY
+    assert "state/claudeops.db" not in found
+    assert "not-there" not in found
+
+
+def test_of_etc_only_what_everybody_may_read_and_programs_look_up() -> None:
+    found = {str(mount.place) for mount in system_mounts()}
+    assert "/etc" not in found
+    assert not [name for name in found if "shadow" in name or "host_" in name or "private" in name]
+    assert all(os.stat(name).st_mode & 0o004 for name in found if name.startswith("/etc/"))  # noqa: PTH116 - texts
+
+
+def test_a_copied_home_leaves_sockets_and_pipes_behind(tmp_path: Path) -> None:
+    home = tmp_path / "keys"
+    home.mkdir(mode=0o755)
+    os.mkfifo(home / "agent")
+    (home / "id").write_text("key")
+    (home / "link").symlink_to("/etc/hosts")
+    workspace = workspaces.make(tmp_path / "session", template_home=home)
+    assert sorted(path.name for path in workspace.home.iterdir()) == ["id", "link"]
+    assert (workspace.home / "link").is_symlink()
+    assert workspace.home.stat().st_mode & 0o777 == 0o700

@@ -1,0 +1,77 @@
+"""Which level a machine gets: what works is taken, what does not says why, and what was demanded is not replaced."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+from claudeops.engine.cell import UIDS, Level, UserCell
+from claudeops.engine.cell_probe import Surroundings, choose, probe
+from claudeops.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PATH = "/usr/local/bin:/usr/bin:/bin"
+
+
+def broken_bwrap(directory: Path, says: str) -> Surroundings:
+    """Return surroundings in which the only bubblewrap does not work."""
+    program = directory / "bwrap"
+    program.write_text(f"#!/bin/sh\necho 'bwrap: {says}' >&2\nexit 1\n")
+    program.chmod(0o755)
+    return Surroundings(path=str(directory))
+
+
+def test_the_strongest_level_that_works_is_taken() -> None:
+    chosen = choose("auto", Surroundings(path=PATH))
+    assert (chosen.cell.level, chosen.passed_over) == (Level.BUBBLEWRAP, {})
+
+
+@pytest.mark.parametrize("level", list(Level))
+def test_a_level_that_works_has_no_reason_against_it(level: Level) -> None:
+    if level is Level.USER and os.geteuid() != 0:
+        pytest.skip("only root can give sessions another user")
+    assert probe(level.value, Surroundings(path=PATH)) is None
+
+
+def test_without_bubblewrap_the_next_level_is_taken_and_the_reason_kept(tmp_path: Path) -> None:
+    chosen = choose("auto", Surroundings(path=str(tmp_path)))
+    assert chosen.cell.level is (Level.USER if os.geteuid() == 0 else Level.NONE)
+    assert "apt-get install bubblewrap" in chosen.passed_over[Level.BUBBLEWRAP]
+
+
+def test_a_bubblewrap_that_does_not_work_is_quoted_with_the_remedy(tmp_path: Path) -> None:
+    surroundings = broken_bwrap(tmp_path, "No permissions to create new namespace")
+    why = probe("bubblewrap", surroundings)
+    assert why is not None
+    assert "No permissions to create new namespace" in why
+    assert "unprivileged_userns_clone" in why
+
+
+def test_a_demanded_level_that_does_not_work_is_refused_and_not_replaced(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="CLAUDEOPS_ISOLATION is bubblewrap") as caught:
+        choose("bubblewrap", broken_bwrap(tmp_path, "no"))
+    assert "set it to auto" in str(caught.value)
+
+
+def test_a_bubblewrap_that_only_runs_what_it_is_given_is_not_taken_for_a_cell(tmp_path: Path) -> None:
+    """Success is not believed: the script in it looks around."""
+    (tmp_path / "bwrap").write_text('#!/bin/bash\nwhile [ "$1" != -- ]; do shift; done; shift; exec "$@"\n')
+    (tmp_path / "bwrap").chmod(0o755)
+    why = probe("bubblewrap", Surroundings(path=f"{tmp_path}:{PATH}"))
+    assert why is not None
+    assert "its processes are not its own" in why
+
+
+def test_two_sessions_at_once_never_have_the_same_user() -> None:
+    cell = UserCell()
+    with cell.tenancy() as first, cell.tenancy() as second:
+        assert first != second
+    tenancies = [cell.tenancy() for _ in range(UIDS)]
+    users = {tenancy.__enter__() for tenancy in tenancies}
+    for tenancy in tenancies:
+        tenancy.__exit__(None, None, None)
+    assert len(users) == UIDS
