@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import anyio
 import psutil
 import pytest
 
+from claudeops.domain.outcome import StopCause
 from claudeops.engine.cell import Level
+from claudeops.engine.control import Control
+from claudeops.engine.session import SessionRunner
 from claudeops.engine.tree import marked, marks_below
-from support.caged import caged
+from support.caged import PATH, caged, working_cell
+from support.estate import ONE_SHOT, open_estate
 from support.waiting import until
 
 pytestmark = pytest.mark.anyio
@@ -52,6 +57,52 @@ async def test_no_environment_holds_more_than_the_allow_list(
     assert "NAMED_BY_TIER=yes" in seen
 
 
+# --- it is stopped, or left ---------------------------------------------------------------------------
+
+
+def sleeping(number: int) -> set[int]:
+    """Return the processes that sleep for ``number`` seconds and a fraction, by which a test knows its own."""
+    return {
+        process.pid
+        for process in psutil.process_iter(["cmdline", "status"])
+        if (process.info["cmdline"] or [])[:1] == ["sleep"] and process.info["cmdline"][1].startswith(f"{number}.")
+    }
+
+
+async def test_a_stopped_session_says_what_it_cost_and_leaves_nothing_running(
+    tmp_path: Path, level: Level, everybodys_cli: Path
+) -> None:
+    number, endings = 700_000 + os.getpid(), []
+    command = f"(setsid env -i sleep {number}.1 > /dev/null 2>&1 &); setsid sleep {number}.2 & sleep {number}.3"
+    control = Control()
+    async with caged(tmp_path, level, command, binary=everybodys_cli) as cage:
+
+        async def run() -> None:
+            endings.append(await cage.run(control=control))
+
+        with anyio.fail_after(50):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(run)
+                await until(lambda: len(sleeping(number)) == 3)
+                control.stop(StopCause.CANCELLED)
+    assert sleeping(number) == set()
+    assert (str(endings[0].outcome), type(endings[0].cost_usd)) == ("cancelled", float)
+    assert psutil.Process().children(recursive=True) == []
+
+
+async def test_what_an_ended_session_left_is_ended_with_it(tmp_path: Path, level: Level, everybodys_cli: Path) -> None:
+    number = 600_000 + os.getpid()
+    command = f"(setsid env -i sleep {number}.1 > /dev/null 2>&1 &); ps -eo args | grep -c '^sleep {number}'"
+    async with caged(tmp_path, level, command, binary=everybodys_cli) as cage:
+        ending = await cage.run()
+        logged = cage.estate.logged.getvalue()
+        assert cage.outputs()[0] == "1"
+    assert str(ending.outcome) == "success"
+    assert sleeping(number) == set()
+    # A namespace ends with its first process, and nobody is left to be counted.
+    assert ("stray_processes" in logged) == (level is not Level.BUBBLEWRAP)
+
+
 # --- the daemon is gone -------------------------------------------------------------------------------
 
 
@@ -76,11 +127,7 @@ async def test_when_the_daemon_is_killed_nothing_of_its_session_lives_on(
     sleepers: set[int] = set()
 
     def ready() -> bool:
-        sleepers.update(
-            process.pid
-            for process in psutil.process_iter(["cmdline"])
-            if (process.info["cmdline"] or [])[:1] == ["sleep"] and process.info["cmdline"][1].startswith(f"{number}.")
-        )
+        sleepers.update(sleeping(number))
         return len(sleepers) == 4
 
     environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(TESTS), "CAGED_CLI": str(everybodys_cli)}
@@ -97,3 +144,33 @@ async def test_when_the_daemon_is_killed_nothing_of_its_session_lives_on(
             if process.returncode is None:
                 process.kill()
             await process.aclose()
+
+
+# --- a CLI that is stopped by signals -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("heeds", "exit_code"), [("SIGINT", 124), ("SIGTERM", 143), ("SIGKILL", -9)], ids=["SIGINT", "SIGTERM", "SIGKILL"]
+)
+async def test_signals_reach_the_cli_in_its_namespace_and_not_what_stands_in_front_of_it(
+    tmp_path: Path, heeds: str, exit_code: int
+) -> None:
+    """Were bubblewrap told to end, everything would be gone at once: a CLI could say nothing more."""
+    async with open_estate(tmp_path) as estate:
+        cell = working_cell(Level.BUBBLEWRAP, ONE_SHOT, repos=tmp_path / "repos", hidden=())
+        timeouts = replace(estate.kit.timeouts, stop_grace=2)
+        estate.with_kit(cell=cell, path=PATH, allow_ungated=("caliban",), timeouts=timeouts)
+        reached = tmp_path / "state" / "sessions" / "000001" / "home" / "reached"
+        estate.script_one_shot(lines=[], hang=heeds, touch=str(reached))
+        await estate.queue(harness="caliban")
+        session, control, endings = await estate.claim(), Control(), []
+
+        async def run() -> None:
+            endings.append(await SessionRunner(kit=estate.kit).run(session, control))
+
+        with anyio.fail_after(30):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(run)
+                await until(reached.exists)
+                control.stop(StopCause.CANCELLED)
+    assert (str(endings[0].outcome), endings[0].exit_code) == ("cancelled", exit_code)

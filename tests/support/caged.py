@@ -49,11 +49,11 @@ class Caged:
     estate: Estate
     api: MessagesApi
 
-    async def run(self, prompt_text: str | None = None) -> Ending:
+    async def run(self, prompt_text: str | None = None, control: Control | None = None) -> Ending:
         """Run one session, whose steps were given to `caged`."""
         await self.estate.queue(prompt_text=prompt_text)
         session = await self.estate.claim()
-        return await SessionRunner(kit=self.estate.kit).run(session, Control())
+        return await SessionRunner(kit=self.estate.kit).run(session, control or Control())
 
     def requests(self) -> str:
         """Return everything that was sent to the model."""
