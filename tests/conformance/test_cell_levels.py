@@ -16,7 +16,7 @@ from claudeops.engine.cell import Level
 from claudeops.engine.control import Control
 from claudeops.engine.session import SessionRunner
 from claudeops.engine.tree import marked, marks_below
-from support.caged import PATH, caged, working_cell
+from support.caged import PATH, caged, forget_workspaces, working_cell
 from support.estate import ONE_SHOT, open_estate
 from support.waiting import until
 
@@ -144,6 +144,7 @@ async def test_when_the_daemon_is_killed_nothing_of_its_session_lives_on(
             if process.returncode is None:
                 process.kill()
             await process.aclose()
+        forget_workspaces(root)
 
 
 # --- a CLI that is stopped by signals -----------------------------------------------------------------

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 import anyio
 import psutil
 
-from claudeops.engine.cell import Level
+from claudeops.engine.cell import Level, UserCell
 from claudeops.engine.cell_probe import Surroundings, attempt
 from claudeops.engine.control import Control
 from claudeops.engine.kit import ModelAccess
@@ -76,6 +77,11 @@ def working_cell(level: Level, binary: Path, *, repos: Path, hidden: tuple[Path,
     return found
 
 
+def forget_workspaces(root: Path) -> None:
+    """Remove the directory of other users' workspaces, which is not below ``root``; a daemon does that at its start."""
+    shutil.rmtree(UserCell().workspaces(root / "state" / "sessions"), ignore_errors=True)
+
+
 @asynccontextmanager
 async def caged(
     root: Path,
@@ -99,7 +105,10 @@ async def caged(
             timeouts=replace(estate.kit.timeouts, session=50, startup=40, silence=40),
             access=ModelAccess(base_url=api.url, credential=CredentialKind.API_KEY, secret=KEY),
         )
-        yield Caged(estate, api)
+        try:
+            yield Caged(estate, api)
+        finally:
+            forget_workspaces(root)
 
 
 async def _be_a_daemon(level: str, root: str, commands: list[str]) -> None:
