@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+import socket
+import subprocess
+from pathlib import Path
 
 import pytest
 
-from claudeops.engine.cell import UIDS, Level, UserCell
+from claudeops.engine import workspace as workspaces
+from claudeops.engine.cell import UIDS, Inside, Level, UserCell
 from claudeops.engine.cell_probe import Surroundings, choose, probe
 from claudeops.errors import ConfigurationError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 PATH = "/usr/local/bin:/usr/bin:/bin"
 
@@ -75,3 +75,22 @@ def test_two_sessions_at_once_never_have_the_same_user() -> None:
     for tenancy in tenancies:
         tenancy.__exit__(None, None, None)
     assert len(users) == UIDS
+
+
+@pytest.mark.parametrize("daemon_is_there", [True, False])
+def test_in_a_namespace_nothing_starts_without_a_word_from_the_daemon(tmp_path: Path, *, daemon_is_there: bool) -> None:
+    """It may have died before bubblewrap asked the kernel to be ended with it: then nobody would end the session."""
+    cell = choose("bubblewrap", Surroundings(path=PATH)).cell
+    workspace = workspaces.make(tmp_path / "session", template_home=None)
+    (tmp_path / "repos").mkdir()
+    inside = Inside(workspace=workspace, binary=Path("/bin/sh"), repos_dir=tmp_path / "repos", path=PATH)
+    enclosed = cell.enclose(inside)
+    ours, theirs = socket.socketpair()
+    if daemon_is_there:
+        ours.sendall(b"go\n")
+    ours.shutdown(socket.SHUT_WR)
+    with ours, theirs:
+        command = [*enclosed.before, str(theirs.fileno()), "/bin/sh", "-c", 'touch "$HOME/ran"']
+        done = subprocess.run(command, env={"HOME": str(workspace.home)}, pass_fds=(theirs.fileno(),), check=False)
+    assert done.returncode == (0 if daemon_is_there else 125)
+    assert (workspace.home / "ran").exists() == daemon_is_there
