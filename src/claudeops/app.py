@@ -104,8 +104,8 @@ async def open_node(settings: Settings, *, log: Logger, clock: Clock | None = No
     prepare_directories(settings)
     owner = this_owner()
     with claim_database(settings.database_url, settings.state_dir):
-        clis = admission(settings, clock=clock, log=log)
         cell = await choose_cell(settings, log)
+        clis = admission(settings, cell=cell, clock=clock, log=log)
         owner = replace(owner, isolation=cell.level.value)
         await _admit_clis(settings, clis)
         await _migrate(settings, log)

@@ -6,23 +6,27 @@ import importlib.metadata
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
+from claudeops.app_kit import SESSIONS
 from claudeops.engine.cli_admission import FILE, CliAdmission
-from claudeops.engine.self_test import SelfTestResult, self_test
+from claudeops.engine.self_test import Bench, SelfTestResult, self_test
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
     from pathlib import Path
 
+    from claudeops.engine.cell import Cell
     from claudeops.engine.ports import Clock
     from claudeops.logs import Logger
     from claudeops.settings import Settings
 
 
-def admission(settings: Settings, *, clock: Clock, log: Logger) -> CliAdmission:
-    """Return what says which CLI binaries this node may use."""
+def admission(settings: Settings, *, cell: Cell, clock: Clock, log: Logger) -> CliAdmission:
+    """Return what says which CLI binaries this node may use, in the cell that its sessions get."""
+    # Below the sessions' own directory: what a killed daemon left there is removed at the next start.
+    bench = Bench(cell=cell, path=settings.path, root=settings.state_dir / SESSIONS / "self-test")
 
     async def test(binary: Path) -> SelfTestResult:
-        return await try_gate(binary, path=settings.path)
+        return await try_gate(binary, bench)
 
     return CliAdmission(
         record=settings.state_dir / FILE,
@@ -33,9 +37,9 @@ def admission(settings: Settings, *, clock: Clock, log: Logger) -> CliAdmission:
     )
 
 
-async def try_gate(binary: Path, *, path: str) -> SelfTestResult:
-    """Run the self-test with a binary; ``path`` is the ``PATH`` of its sessions."""
-    return await self_test(binary, path=path, serve=serve_script)
+async def try_gate(binary: Path, bench: Bench) -> SelfTestResult:
+    """Run the self-test with a binary."""
+    return await self_test(binary, bench=bench, serve=serve_script)
 
 
 @asynccontextmanager

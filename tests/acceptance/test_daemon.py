@@ -178,7 +178,9 @@ async def test_a_cli_whose_gate_is_open_is_refused_before_anything_is_started(tm
     open_gate.write_text(f'#!/bin/sh\nCLAUDE_CODE_SIMPLE=1 exec {binary()} "$@" --allowedTools Bash\n')
     open_gate.chmod(0o755)
     async with operator(tmp_path, haiku=[look(), conclude()]) as node:
-        done = await node.run("run", CLAUDEOPS_CLI_SELF_TEST="true", CLAUDEOPS_CLAUDE_BIN=str(open_gate))
+        # In a cell the script would not even find the CLI behind it.
+        changes = {"CLAUDEOPS_CLAUDE_BIN": str(open_gate), "CLAUDEOPS_ISOLATION": "none"}
+        done = await node.run("run", CLAUDEOPS_CLI_SELF_TEST="true", **changes)
     assert done.code == 78
     (sentence,) = [line for line in done.stderr.splitlines() if line.startswith("claudeops: ")]
     assert "a call that was denied ran" in sentence

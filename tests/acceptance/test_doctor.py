@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.anyio, pytest.mark.skipif(shutil.which("bwrap") is None, reason="needs bubblewrap")]
 
 LEAKY = Path(__file__).parents[1] / "support" / "leaky_cli.py"
-TOOLS = ("bash", "curl", "df", "free", "grep", "head", "jq", "ping", "ps", "sort", "ss", "ssh", "tail", "wc")
-MACHINE = {"clock"}  # whether anybody keeps the clock is this machine's own affair
+TOOLS = ("bash", "bwrap", "curl", "df", "free", "grep", "head", "jq", "ping", "ps", "sort", "ss", "ssh", "tail", "wc")
+MACHINE = {"clock", "isolation"}  # whether somebody keeps the clock, and allows namespaces, is this machine's affair
 DAY_SECONDS = 86400
 
 
@@ -160,6 +160,18 @@ async def test_a_schema_that_is_none(tmp_path: Path) -> None:
     async with patient(tmp_path) as node:
         (tmp_path / "schema.json").write_text('{"type": "objekt"}', encoding="utf-8")
         (await examine(node, CLAUDEOPS_SCHEMA_PATH=str(tmp_path / "schema.json"))).only("schema", "draft-07")
+
+
+async def test_no_bubblewrap_where_it_is_demanded(tmp_path: Path) -> None:
+    async with patient(tmp_path, script_tools=[name for name in TOOLS if name != "bwrap"]) as node:
+        (await examine(node, CLAUDEOPS_ISOLATION="bubblewrap")).only("isolation", "bwrap", "apt-get install bubblewrap")
+
+
+async def test_a_weaker_level_is_no_failure_and_says_what_is_in_the_way(tmp_path: Path) -> None:
+    async with patient(tmp_path, script_tools=[name for name in TOOLS if name != "bwrap"]) as node:
+        found = await examine(node)
+    assert found.checks["isolation"]["status"] == "warning"
+    assert "apt-get install bubblewrap" in found.checks["isolation"]["remedy"]
 
 
 async def test_a_tool_that_the_prompts_need_is_missing(tmp_path: Path) -> None:

@@ -12,8 +12,9 @@ import pytest
 
 from claudeops import logs
 from claudeops.app_self_test import serve_script, try_gate
+from claudeops.engine.cell import PlainCell
 from claudeops.engine.cli_admission import CliAdmission
-from claudeops.engine.self_test import Fault, SelfTestResult, self_test
+from claudeops.engine.self_test import Bench, Fault, SelfTestResult, self_test
 from claudeops.engine.system import SystemClock
 from support.estate import look, open_estate
 
@@ -51,15 +52,19 @@ def cli(directory: Path, hole: str) -> Path:
     return there
 
 
+def bench(directory: Path) -> Bench:
+    return Bench(cell=PlainCell(), path=PATH, root=directory / "bench")
+
+
 @pytest.mark.parametrize("hole", HOLES)
 async def test_every_hole_has_its_own_name(hole: str, tmp_path: Path) -> None:
     limit = 3 if hole == "slow" else 30
-    tested = await self_test(cli(tmp_path, hole), path=PATH, serve=serve_script, limit_seconds=limit)
+    tested = await self_test(cli(tmp_path, hole), bench=bench(tmp_path), serve=serve_script, limit_seconds=limit)
     assert set(tested.faults) == HOLES[hole], tested
 
 
 async def test_a_cli_that_is_not_there_is_a_fault_and_no_crash(tmp_path: Path) -> None:
-    tested = await try_gate(tmp_path / "nothing", path=PATH)
+    tested = await try_gate(tmp_path / "nothing", bench(tmp_path))
     assert Fault.NOT_STARTED in tested.faults
     assert "nothing" in tested.detail
 

@@ -8,12 +8,9 @@ with nothing but the shell.
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 import uuid
 from dataclasses import dataclass, field
 from enum import StrEnum
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -24,6 +21,7 @@ from claudeops.domain.model import STRUCTURED_OUTPUT_TOOL, ToolCall, Verdict, Ve
 from claudeops.domain.stream import Frame, LineSplitter, decode
 from claudeops.engine import process
 from claudeops.engine import workspace as workspaces
+from claudeops.engine.cell import Inside
 from claudeops.engine.channel import Channel
 from claudeops.engine.tree import marks_below
 from claudeops.errors import HarnessError
@@ -31,9 +29,10 @@ from claudeops.harness.claude import ClaudeHarness
 from claudeops.harness.protocol import GateCancelled, GateRequest, InitMismatch, Spec
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping
+    from collections.abc import AsyncIterator, Callable, Iterable, Mapping
     from contextlib import AbstractAsyncContextManager
 
+    from claudeops.engine.cell import Cell, Enclosed
     from claudeops.engine.workspace import Workspace
 
     Serve = Callable[[Mapping[str, object]], AbstractAsyncContextManager[str]]
@@ -82,8 +81,24 @@ _FAULT_OF: Final[Mapping[Call, Fault]] = {
     Call.AFTERWARDS: Fault.UNANSWERED_RAN,
 }
 
+_REMOVE_SECONDS: Final = 30.0
+_NOTHING_TO_WATCH: Final = Path("/usr/share")  # a directory that every machine has
 _QUESTIONS: Final = (Call.ALLOWED, Call.DENIED, Call.LATE, Call.UNANSWERED)
 """The calls that the gate must have been asked about. For the last one nobody is there any more."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Bench:
+    """What the sessions are given."""
+
+    cell: Cell  # the one that sessions of this node get
+    path: str  # their ``PATH``
+    root: Path  # nobody else's directory; their workspaces lie below it, or where the cell wants them
+
+    @property
+    def workspaces(self) -> Path:
+        """Where the workspaces lie."""
+        return self.cell.workspaces(self.root)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -99,52 +114,61 @@ class SelfTestResult:
         return not self.faults
 
 
-async def self_test(binary: Path, *, path: str, serve: Serve, limit_seconds: float = LIMIT_SECONDS) -> SelfTestResult:
+async def self_test(
+    binary: Path, *, bench: Bench, serve: Serve, limit_seconds: float = LIMIT_SECONDS
+) -> SelfTestResult:
     """Run both sessions at the same time and look at what they left; no process of them outlives the call.
 
-    ``path`` is the ``PATH`` of the sessions, ``limit_seconds`` bounds the whole. What goes wrong is part of the
-    answer. Raises `OSError` when there is no room for temporary files.
+    ``limit_seconds`` bounds the whole. What goes wrong is part of the answer. Raises `OSError` when there is no room
+    for the sessions' directories, which are removed at the end.
     """
-    root = Path(await anyio.to_thread.run_sync(partial(tempfile.mkdtemp, prefix="claudeops-self-test-")))
-    try:
-        return await _tested(binary, root, path=path, serve=serve, limit_seconds=limit_seconds)
-    finally:
-        with anyio.CancelScope(shield=True):
-            await anyio.to_thread.run_sync(partial(shutil.rmtree, root, ignore_errors=True))
-
-
-async def _tested(binary: Path, root: Path, *, path: str, serve: Serve, limit_seconds: float) -> SelfTestResult:
-    calls = root / "calls"
-    calls.mkdir()
-    first = _Session(harness=ClaudeHarness(), model=_FIRST_MODEL)
-    second = _Session(harness=ClaudeHarness(hook_timeout_seconds=_SHORT_HOOK_SECONDS), model=_SECOND_MODEL)
+    sessions = (
+        _Session(bench=bench, harness=ClaudeHarness(), model=_FIRST_MODEL),
+        _Session(
+            bench=bench,
+            harness=ClaudeHarness(hook_timeout_seconds=_SHORT_HOOK_SECONDS),
+            model=_SECOND_MODEL,
+        ),
+    )
     faults: set[Fault] = set()
-    with anyio.move_on_after(limit_seconds) as limit:
-        async with serve(_script(calls)) as url, anyio.create_task_group() as tasks:
-            for session in (first, second):
-                tasks.start_soon(partial(session.run, binary, root, path=path, url=url))
-    if limit.cancelled_caught:
-        faults.add(Fault.TOO_SLOW)
-    for session in (first, second):
+    try:
+        with anyio.move_on_after(limit_seconds) as limit:
+            async with serve(_script()) as url, anyio.create_task_group() as tasks:
+                for session in sessions:
+                    tasks.start_soon(session.run, binary, url)
+        if limit.cancelled_caught:
+            faults.add(Fault.TOO_SLOW)
+        return _judged(faults, sessions)
+    finally:
+        with anyio.CancelScope(shield=True), anyio.move_on_after(_REMOVE_SECONDS):
+            for directory in {bench.root, bench.workspaces}:
+                await workspaces.remove(directory)
+
+
+def _judged(faults: set[Fault], sessions: Iterable[_Session]) -> SelfTestResult:
+    asked: set[Call] = set()
+    ran: set[Call] = set()
+    for session in sessions:
         faults |= session.faults
-    ran = {call for call in Call if (calls / call).exists()}
+        asked |= session.asked
+        ran |= session.ran()
     faults |= {fault for call, fault in _FAULT_OF.items() if call in ran}
-    if {*ran, *_QUESTIONS} - first.asked - second.asked:
+    if {*ran, *_QUESTIONS} - asked:
         faults.add(Fault.NOT_ASKED)
     if Call.ALLOWED not in ran:
         faults.add(Fault.ALLOWED_NOT_RUN)
-    told = (session.detail.strip() for session in (first, second))
+    told = (session.detail.strip() for session in sessions)
     return SelfTestResult(faults=tuple(sorted(faults)), detail=" ".join(text for text in told if text))
 
 
-def _script(calls: Path) -> dict[str, object]:
-    """Return what the model does, as a script of the Messages API; ``calls`` is where the calls leave their files."""
+def _script() -> dict[str, object]:
+    """Return what the model does, as a script of the Messages API; each call leaves a file where its session works."""
 
-    def touch(call: Call) -> dict[str, object]:
-        return {"name": "Bash", "input": {"command": f"echo > {calls / call}", "description": call.value}}
+    def leave(call: Call) -> dict[str, object]:
+        return {"name": "Bash", "input": {"command": f"echo > {call}", "description": call.value}}
 
-    first = [{"tools": [touch(Call.ALLOWED), touch(Call.DENIED)]}, {"report": {"summary": "done"}}]
-    second = [{"tool": touch(call)} for call in (Call.LATE, Call.UNANSWERED, Call.AFTERWARDS)]
+    first = [{"tools": [leave(Call.ALLOWED), leave(Call.DENIED)]}, {"report": {"summary": "done"}}]
+    second = [{"tool": leave(call)} for call in (Call.LATE, Call.UNANSWERED, Call.AFTERWARDS)]
     rest = {"text": "Done.", "times": 20}
     return {"tiers": {_FIRST_MODEL: {"steps": [*first, rest]}, _SECOND_MODEL: {"steps": [*second, rest]}}}
 
@@ -153,26 +177,50 @@ def _script(calls: Path) -> dict[str, object]:
 class _Session:
     """One session of the CLI, and the daemon's side of its conversation."""
 
+    bench: Bench
     harness: ClaudeHarness
     model: str
     faults: set[Fault] = field(default_factory=set)
     asked: set[Call] = field(default_factory=set)  # calls that the gate was asked about
     detail: str = ""
+    _workdir: Path | None = None
     _seen_init: bool = False
     _late: GateRequest | None = None  # the question whose answer is held back
 
-    async def run(self, binary: Path, root: Path, *, path: str, url: str) -> None:
+    def ran(self) -> set[Call]:
+        """Return the calls that left their file."""
+        return {call for call in Call if self._workdir is not None and (self._workdir / call).exists()}
+
+    async def run(self, binary: Path, url: str) -> None:
         """Talk with the CLI until it has gone."""
-        workspace = await workspaces.create(root / self.model, template_home=None)
-        spec = self._spec(binary, workspace, path=path, url=url)
-        try:
-            child = await process.spawn(
-                self.harness.command(spec), cwd=workspace.workdir, mark=f"{marks_below(root)}{self.model};"
-            )
-        except HarnessError as error:
-            self.faults.add(Fault.NOT_STARTED)
-            self.detail = str(error)
-            return
+        with self.bench.cell.tenancy() as uid:
+            workspace = await workspaces.create(self.bench.workspaces / self.model, template_home=None, uid=uid)
+            self._workdir = workspace.workdir
+            spec = self._spec(binary, workspace, url)
+            try:
+                child = await self._spawn(binary, spec, workspace)
+            except HarnessError as error:
+                self.faults.add(Fault.NOT_STARTED)
+                self.detail = str(error)
+                return
+            await self._talk(child, spec)
+
+    async def _spawn(self, binary: Path, spec: Spec, workspace: Workspace) -> process.Child:
+        cell = self.bench.cell
+        inside = Inside(workspace=workspace, binary=binary, repos_dir=_NOTHING_TO_WATCH, path=self.bench.path)
+
+        def enclose() -> Enclosed:
+            cell.hand_over(workspace)
+            return cell.enclose(inside)
+
+        return await process.spawn(
+            self.harness.command(spec),
+            cwd=workspace.workdir,
+            mark=f"{marks_below(self.bench.root)}{self.model};",
+            enclosed=await anyio.to_thread.run_sync(enclose),
+        )
+
+    async def _talk(self, child: process.Child, spec: Spec) -> None:
         channel = Channel(child.stdin)
         try:
             async with anyio.create_task_group() as tasks:
@@ -238,7 +286,7 @@ class _Session:
         except (anyio.BrokenResourceError, anyio.ClosedResourceError):
             return
 
-    def _spec(self, binary: Path, workspace: Workspace, *, path: str, url: str) -> Spec:
+    def _spec(self, binary: Path, workspace: Workspace, url: str) -> Spec:
         return Spec(
             binary=str(binary),
             model=self.model,
@@ -253,7 +301,7 @@ class _Session:
             workdir=str(workspace.workdir),
             tmpdir=str(workspace.tmpdir),
             state_dir=str(workspace.state_dir),
-            path=path,
+            path=self.bench.path,
             passed_env={"ANTHROPIC_API_KEY": "none-needed"},  # without any it does not start
             base_url=url,
         )
@@ -265,7 +313,7 @@ def _verdict(kind: VerdictKind) -> Verdict:
 
 def _call_of(call: ToolCall) -> Call | None:
     """Return which scripted call this is; ``None``: the report, or something that nobody scripted."""
-    name = Path(str(call.input.get("command", ""))).name
+    name = str(call.input.get("command", "")).rpartition(" ")[2]
     return Call(name) if name in set(Call) else None
 
 

@@ -54,6 +54,7 @@ CHECKS: Final = (
     Check("schema", sessions.schema, ("CLAUDEOPS_SCHEMA_PATH",)),
     Check("database", database.database, ("CLAUDEOPS_DATABASE_URL*",)),
     Check("daemon", database.daemon),
+    Check("isolation", sessions.isolation, ("CLAUDEOPS_ISOLATION",)),
     Check("cli", sessions.cli, ("CLAUDEOPS_*_BIN", "CLAUDEOPS_HARNESS", "CLAUDEOPS_TIER?_HARNESS")),
     Check("gate", sessions.gate, ("CLAUDEOPS_CLI_SELF_TEST",)),
     Check("credentials", access.credentials, ("ANTHROPIC_*", "CLAUDE_CODE_OAUTH_TOKEN*")),

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import anyio.to_thread
 
+from claudeops.app_cell import surroundings
 from claudeops.app_kit import binaries, check_harnesses, check_prompts, tools_by_tier
 from claudeops.app_self_test import try_gate
-from claudeops.cli.doctor.values import Finding, doubtful, failed, failed_with, fine
+from claudeops.cli.doctor.values import Finding, doubtful, failed, failed_with, fine, skipped
 from claudeops.cli.envelope import ErrorKind
 from claudeops.domain.report.extraction import ReportSchema
+from claudeops.engine.cell import Level
+from claudeops.engine.cell_probe import choose
 from claudeops.engine.cli_version import check_version
+from claudeops.engine.self_test import Bench
 from claudeops.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from claudeops.cli.doctor.values import Case
+    from claudeops.engine.cell_probe import Chosen
     from claudeops.settings import Settings
 
 _GATED: Final = "claude"
@@ -42,6 +48,26 @@ async def cli(_case: Case, settings: Settings) -> Finding:
     return fine(f"{', '.join(found)}.")
 
 
+async def _chosen(settings: Settings) -> Chosen:
+    return await anyio.to_thread.run_sync(choose, settings.isolation, surroundings(settings))
+
+
+async def isolation(_case: Case, settings: Settings) -> Finding:
+    """Try what sessions would be locked into."""
+    try:
+        chosen = await _chosen(settings)
+    except ConfigurationError as error:
+        return failed_with(error, kind=ErrorKind.POLICY)
+    level = chosen.cell.level
+    if level is Level.BUBBLEWRAP:
+        return fine("Sessions are locked in by bubblewrap: they see nothing of the daemon, and end with it.")
+    shared = "share the daemon's user" if level is Level.NONE else "have users of their own, and see the machine"
+    remedy = next((f"{why[:1].upper()}{why[1:]}." for why in chosen.passed_over.values()), None)
+    return doubtful(
+        f"The level is {level.value}: sessions {shared}.", remedy or "Set CLAUDEOPS_ISOLATION to auto or bubblewrap."
+    )
+
+
 async def gate(_case: Case, settings: Settings) -> Finding:
     """Try with the real CLI on a scripted model that what is denied does not run."""
     if settings.claude_bin is None:
@@ -50,7 +76,13 @@ async def gate(_case: Case, settings: Settings) -> Finding:
         )
     if not settings.cli_self_test:
         return doubtful("Switched off by CLAUDEOPS_CLI_SELF_TEST.", "Unset it.")
-    tested = await try_gate(settings.claude_bin, path=settings.path)
+    try:
+        chosen = await _chosen(settings)
+    except ConfigurationError:
+        return skipped("Not tried: no session could be locked in.")
+    with tempfile.TemporaryDirectory(prefix="claudeops-doctor-", ignore_cleanup_errors=True) as directory:
+        bench = Bench(cell=chosen.cell, path=settings.path, root=Path(directory) / "self-test")
+        tested = await try_gate(settings.claude_bin, bench)
     if tested.passed:
         return fine("It holds: what was denied, answered too late or not at all did not run.")
     detail = f" ({tested.detail[:_TOLD_CHARACTERS]})" if tested.detail else ""
