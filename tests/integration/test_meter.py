@@ -193,7 +193,7 @@ async def test_without_its_database_the_meter_makes_no_call(sqlite: Sql) -> None
     async with bench(sqlite, SAYS) as the, the.account() as account:
         the.away.add("begin")
         answer = await the.ask(account)
-        assert answer.status == 503
+        assert answer.status == 500
         assert "x-should-retry" not in answer.headers, "it may work a moment later"
         the.away.clear()
         assert (await the.ask(account)).status == 200
@@ -286,6 +286,40 @@ async def test_the_token_is_blotted_out_wherever_the_session_shows_it(sqlite: Sq
         assert account.token not in redactor.text(f"ANTHROPIC_API_KEY={account.token}")
         encoded = base64.b64encode(account.token.encode())
         assert encoded not in redactor.line(b"the key: " + encoded)
+
+
+# --- what concerns all sessions ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [(429, HoldKind.PARKED), (529, HoldKind.PARKED), (401, HoldKind.BREAKER), (402, HoldKind.BREAKER)],
+)
+async def test_a_refusal_of_the_api_holds_all_sessions_back_at_once(sqlite: Sql, status: int, kind: HoldKind) -> None:
+    refused = {"error": {"status": status, "message": f"not with {KEY}", "headers": {"retry-after": "600"}}}
+    async with bench(sqlite, refused) as the, the.account() as account:
+        await the.ask(account)
+        await until(lambda: bool(the.holds))
+        assert [hold["name"] for hold in the.holds] == [kind.value]
+        assert KEY not in str(the.holds[0]["reason"])
+
+
+async def test_a_served_probe_lets_the_others_go_on(sqlite: Sql) -> None:
+    busy = {"error": {"status": 529, "message": "Overloaded"}}
+    async with bench(sqlite, busy, SAYS) as the, the.account() as account:
+        await the.ask(account)
+        await until(lambda: bool(the.holds))
+        await the.ask(account)
+        await until(lambda: not the.holds)
+
+
+async def test_refusals_of_our_own_hold_nobody_back(sqlite: Sql) -> None:
+    dear = {**SAYS, "usage": {"output_tokens": 100_000}}
+    async with bench(sqlite, dear) as the, the.account() as account:
+        await the.ask(account)
+        assert (await the.ask(account)).status == 402
+        assert (await the.ask(account, model="claude-opus-5-5")).status == 404
+    assert the.holds == []
 
 
 # --- the way to the API -----------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ import msgspec
 from claudeops.domain.budget import Budgets, CallState
 from claudeops.domain.model import TierChoice
 from claudeops.domain.redact import Redactor
+from claudeops.engine.limits import Limits
 from claudeops.engine.meter import Books, Meter, serve_meter
 from claudeops.engine.meter_upstream import Upstream
 from claudeops.engine.system import SystemClock
@@ -77,12 +78,22 @@ class Bench:
     @asynccontextmanager
     async def account(self) -> AsyncIterator[Account]:
         session = await self.session()
-        async with self.meter.account(session, over_budget=lambda: self.stopped.append(session.id)) as account:
-            yield account
+        limits = Limits(store=self.store, clock=SystemClock(), log=get_logger())
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(limits.run)
+            async with self.meter.account(
+                session, over_budget=lambda: self.stopped.append(session.id), limits=limits
+            ) as account:
+                yield account
+            tasks.cancel_scope.cancel()
 
     @property
     def calls(self) -> list[dict[str, object]]:
         return self.database.rows("model_calls")
+
+    @property
+    def holds(self) -> list[dict[str, object]]:
+        return self.database.rows("flags")
 
     async def ask(self, account: Account, path: str = "/v1/messages?beta=true", **changes: object) -> Answer:
         return await ask(f"{self.meter.url}{path}", body={**ASKED, **changes}, headers={"x-api-key": account.token})

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from claudeops.domain.redact import Redactor
     from claudeops.engine.control import Control
     from claudeops.engine.kit import Kit
+    from claudeops.engine.limits import Limits
     from claudeops.engine.meter_upstream import Upstream
     from claudeops.engine.ports import Clock, Store
     from claudeops.harness.protocol import Harness
@@ -69,15 +70,21 @@ class Meter:
         self._ended = Announcements()
 
     @asynccontextmanager
-    async def account(self, session: Session, *, over_budget: Callable[[], None]) -> AsyncIterator[Account]:
+    async def account(
+        self, session: Session, *, over_budget: Callable[[], None], limits: Limits | None = None
+    ) -> AsyncIterator[Account]:
         """Serve a session for the length of the block; its calls are ended and booked when it is left.
 
-        ``over_budget`` is called for every call that is refused for want of money.
+        ``over_budget`` is called for every call that is refused for want of money; ``limits`` is told what the API's
+        answers mean for all sessions.
         """
         books = self._books
+        token = _TOKEN_PREFIX + secrets.token_urlsafe(_TOKEN_BYTES)
         account = Account(
             session=session,
-            token=_TOKEN_PREFIX + secrets.token_urlsafe(_TOKEN_BYTES),
+            token=token,
+            redactor=books.redactor_with(token),
+            limits=limits,
             store=books.store,
             rules=books.rules,
             clock=books.clock,
@@ -98,7 +105,7 @@ class Meter:
         The token is of the real credential's kind, so that the CLI behaves as it does with that.
         """
         access = ModelAccess(base_url=self.url, credential=self._upstream.credential, secret=account.token)
-        return replace(kit, access=access, redactor=self._books.redactor_with(account.token))
+        return replace(kit, access=access, redactor=account.redactor)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request, as an ASGI application."""
@@ -162,7 +169,7 @@ async def metered(kit: Kit, session: Session, harness: Harness, control: Control
     def stop() -> None:
         control.stop(StopCause.BUDGET_EXCEEDED)
 
-    async with kit.meter.account(session, over_budget=stop) as account:
+    async with kit.meter.account(session, over_budget=stop, limits=kit.limits) as account:
         yield Metered(kit=kit.meter.kit_for(account, kit), account=account)
 
 

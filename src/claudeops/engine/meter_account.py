@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 import anyio
 
 from claudeops.domain import prices
+from claudeops.domain.api_answers import refusal
 from claudeops.domain.budget import CallRefused, CallState, CallWaits
 from claudeops.errors import DatabaseUnavailableError
 from claudeops.logs import LogEvent
@@ -16,9 +17,12 @@ from claudeops.logs import LogEvent
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from claudeops.domain.api_answers import ApiAnswer
     from claudeops.domain.model import EscalationRules, Session
     from claudeops.domain.prices import Price
+    from claudeops.domain.redact import Redactor
     from claudeops.domain.usage import TokenUsage
+    from claudeops.engine.limits import Limits
     from claudeops.engine.ports import Clock, Store
     from claudeops.logs import Logger
 
@@ -29,6 +33,7 @@ _LOOK_AGAIN_SECONDS: Final = 1.0
 """How often a call that waits asks again; another node's calls are not announced here."""
 
 CLOSE_SECONDS: Final = 10.0
+_ERROR_STATUS: Final = 400
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -97,9 +102,12 @@ class Account:
     log: Logger
     over_budget: Callable[[], None]  # told when a call was refused for want of money
     ended: Announcements
+    redactor: Redactor  # the daemon's, which knows the token too
+    limits: Limits | None = None  # where it is told that the API refuses us, or serves us again
     unbooked: list[CallState] = field(default_factory=list)  # final states that the database did not take
     refusal: str | None = None  # the sentence that refused a call for want of money
     closed: bool = False
+    _unanswered: bool = True  # since the start, or since the last refusal
     _told_prices: set[str] = field(default_factory=set)
     _calls: set[anyio.CancelScope] = field(default_factory=set)
 
@@ -144,6 +152,18 @@ class Account:
                 return answer
             self._warn_of_price(asked)
             return answer.id
+
+    def heed(self, answer: ApiAnswer) -> None:
+        """Pass on what an answer says about all sessions. Raises nothing, waits for nobody."""
+        if self.limits is None:
+            return
+        refused = refusal(answer, session_id=self.session.id, now=self.clock.now())
+        if refused is not None:
+            self._unanswered = True
+            self.limits.notice(replace(refused, message=self.redactor.text(refused.message)))
+        elif answer.status < _ERROR_STATUS and answer.error is None and self._unanswered:
+            self._unanswered = False
+            self.limits.answered(self.session.id)
 
     async def note(self, state: CallState) -> None:
         """Write how a call stands; what cannot be written of an open one is written at its end."""

@@ -9,6 +9,7 @@ import anyio
 import httpx2
 import msgspec
 
+from claudeops.domain.api_answers import ApiAnswer
 from claudeops.domain.budget import CallRefused, CallState
 from claudeops.domain.usage import UsageReader
 from claudeops.engine.meter_account import Asked
@@ -17,6 +18,8 @@ from claudeops.errors import DatabaseUnavailableError, StaleAttemptError
 from claudeops.loopback import disconnected, drop
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from anyio.abc import TaskGroup
     from starlette.types import Receive, Scope, Send
 
@@ -122,10 +125,12 @@ class MeteredCall:
             begun = await self.account.begin(asked)
         except DatabaseUnavailableError:
             away = "the daemon's database is away, and a call that cannot be booked is not made"
-            return await self._refuse(Refusal(status=503, type="api_error", message=away))
+            # Not 503, which would be taken for an API that is overloaded.
+            return await self._refuse(Refusal(status=500, type="api_error", message=away))
         except StaleAttemptError:
             over = "the session of this token is over"
-            return await self._refuse(Refusal(status=401, type="authentication_error", message=over))
+            # Not 401, which would be taken for credentials that are refused.
+            return await self._refuse(Refusal(status=410, type="api_error", message=over))
         if isinstance(begun, CallRefused):
             return await self._refuse(
                 Refusal(status=PAYMENT_REQUIRED, type="billing_error", message=f"claudeops: {begun.message}")
@@ -159,7 +164,7 @@ class MeteredCall:
                 await self._refuse(Refusal(status=502, type="api_error", message=away))
 
     async def _pass_back(self, response: httpx2.Response, booking: _Booking | _Unbooked) -> None:
-        booking.answered(response.status_code, streamed=_STREAM in response.headers.get("content-type", ""))
+        booking.answered(response)
         headers = answer_headers(response.headers)
         await self._start(response.status_code, headers)
         async for chunk in response.aiter_raw():
@@ -199,7 +204,7 @@ class _Unbooked:
 
     whole = False
 
-    def answered(self, status: int, *, streamed: bool) -> None:
+    def answered(self, response: httpx2.Response) -> None:
         pass
 
     def push(self, chunk: bytes) -> bool:  # noqa: ARG002 - as `_Booking`
@@ -226,6 +231,7 @@ class _Booking:
     asked: Asked
     call_id: int
     _status: int | None = None
+    _headers: Mapping[str, str] = field(default_factory=dict)
     _reader: UsageReader | None = None
     _error: str | None = None
     _sent: bool = True
@@ -236,10 +242,11 @@ class _Booking:
         """Whether the message came to its end."""
         return self._reader is not None and self._reader.whole
 
-    def answered(self, status: int, *, streamed: bool) -> None:
-        """Take the status of the answer."""
-        self._status = status
-        self._reader = UsageReader(streamed=streamed)
+    def answered(self, response: httpx2.Response) -> None:
+        """Take the head of the answer."""
+        self._status = response.status_code
+        self._headers = response.headers
+        self._reader = UsageReader(streamed=_STREAM in response.headers.get("content-type", ""))
 
     def push(self, chunk: bytes) -> bool:
         """Take a piece of the answer; return whether there is something new to write."""
@@ -268,6 +275,9 @@ class _Booking:
         if self._ended:
             return
         self._ended = True
+        if self._status is not None:
+            error = self._reader.error if self._reader else None
+            self.account.heed(ApiAnswer(status=self._status, headers=self._headers, error=error))
         await self.account.end(self._state(charged=self._charge()))
 
     def _charge(self) -> float:

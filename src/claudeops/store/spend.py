@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from sqlalchemy import case, func, insert, select, update
+from sqlalchemy import ColumnElement, Integer, and_, bindparam, case, func, insert, not_, select, update
 
 from claudeops.domain import budget
 from claudeops.domain.budget import Balance, BookedCalls, BudgetScope, CallBegun, CallRefused, CallWaits, Spending
 from claudeops.domain.model import Status
-from claudeops.errors import StaleAttemptError
+from claudeops.errors import StaleAttemptError, StoreError
 from claudeops.store.holds import set_hold
 from claudeops.store.rows import call_values, to_booked_call
 from claudeops.store.tables import budget_entries, model_calls, sessions
-from claudeops.store.types import known_usd
+from claudeops.store.types import UtcDateTime, known_usd
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from datetime import datetime
 
-    from sqlalchemy import ColumnElement, Connection
+    from sqlalchemy import Connection
 
     from claudeops.domain.budget import Allowance, Budgets, CallState, Short
     from claudeops.domain.model import EscalationRules, Session
+    from claudeops.store.rows import TableRow
 
 _AMOUNT = func.coalesce(func.sum(budget_entries.c.amount_usd), 0.0)
 _RUNNING = sessions.c.status == Status.RUNNING.value
@@ -110,25 +111,78 @@ def _enter(connection: Connection, session_id: int, kind: str, usd: float, at: d
 
 # --- model calls ------------------------------------------------------------------------------------------
 
+# One statement, put together once: it stands between a model call and its first byte.
+_CHARGED = func.coalesce(model_calls.c.charged_usd, 0.0)
+_CALLER: Final = bindparam("caller", type_=Integer)
+_ATTEMPT: Final = bindparam("attempt", type_=Integer)
+_ROOT: Final = bindparam("root", type_=Integer)
+_SINCE: Final = bindparam("since", type_=UtcDateTime)
+_OF_CALLER = sessions.c.id == _CALLER
+_OF_CHAIN = sessions.c.root_session_id == _ROOT
+
+
+def _charged(*conditions: ColumnElement[bool]) -> ColumnElement[float]:
+    """Add up calls of running sessions; those of ended ones are settled."""
+    return func.coalesce(func.sum(case((and_(*conditions), _CHARGED), else_=0.0)), 0.0)
+
+
+_STANDING = (
+    select(
+        select(func.count())
+        .where(sessions.c.id == _CALLER, sessions.c.attempt == _ATTEMPT, _RUNNING)
+        .correlate(None)
+        .scalar_subquery()
+        .label("current"),
+        select(func.sum(budget_entries.c.amount_usd))
+        .where(budget_entries.c.session_id == _CALLER, budget_entries.c.kind == "reserved")
+        .scalar_subquery()
+        .label("allowed"),
+        select(_AMOUNT)
+        .join(sessions, sessions.c.id == budget_entries.c.session_id)
+        .where(budget_entries.c.kind == "settled", _OF_CHAIN)
+        .correlate(None)
+        .scalar_subquery()
+        .label("chain_settled"),
+        select(_AMOUNT)
+        .where(budget_entries.c.kind == "settled", budget_entries.c.created_at >= _SINCE)
+        .scalar_subquery()
+        .label("day_settled"),
+        _charged(not_(_IS_OPEN), _OF_CALLER).label("spent"),
+        _charged(_IS_OPEN, _OF_CALLER).label("open"),
+        _charged(not_(_IS_OPEN), _OF_CHAIN).label("chain_spent"),
+        _charged(_IS_OPEN, _OF_CHAIN).label("chain_open"),
+        _charged(not_(_IS_OPEN)).label("day_spent"),
+        _charged(_IS_OPEN).label("day_open"),
+    )
+    .select_from(model_calls.join(sessions, sessions.c.id == model_calls.c.session_id))
+    .where(_RUNNING)
+)
+_BEGIN = insert(model_calls)
+_BOOK = update(model_calls).where(model_calls.c.id == bindparam("call"), _IS_OPEN)
+
 
 def begin_call(
     connection: Connection, session: Session, *, model: str, worst_usd: float, rules: EscalationRules, now: datetime
 ) -> CallBegun | CallWaits | CallRefused:
     """Put a model call on record before it starts, unless a budget forbids it."""
-    current = select(sessions.c.id).where(sessions.c.id == session.id, sessions.c.attempt == session.attempt, _RUNNING)
-    if connection.execute(current).first() is None:
+    timezone = rules.budgets.timezone if rules.budgets else "UTC"
+    asked = {"caller": session.id, "attempt": session.attempt, "root": session.root_session_id}
+    standing = connection.execute(_STANDING, {**asked, "since": budget.last_midnight(now, timezone)}).one()
+    if not standing.current:
         raise StaleAttemptError(f"session {session.id} is no longer running as attempt {session.attempt}.")
-    against = budget.objection(_balances(connection, session, rules, now), worst_usd)
+    against = budget.objection(_balances(standing, rules), worst_usd)
     if against is not None:
         return against
     begun = {"session_id": session.id, "model": model, "charged_usd": worst_usd, "started_at": now}
-    key = connection.execute(insert(model_calls).values(begun)).inserted_primary_key
-    return CallBegun(id=key.id if key else 0)
+    key = connection.execute(_BEGIN, begun).inserted_primary_key
+    if key is None:
+        raise StoreError("the database gave a new model call no id.")
+    return CallBegun(id=key.id)
 
 
 def book_call(connection: Connection, state: CallState) -> None:
     """Write what is known of a call; one that is over is not changed any more."""
-    connection.execute(update(model_calls).where(model_calls.c.id == state.id, _IS_OPEN).values(call_values(state)))
+    connection.execute(_BOOK, {"call": state.id, **call_values(state)})
 
 
 def close_calls(connection: Connection, session_id: int, *, at: datetime, error: str) -> None:
@@ -147,28 +201,17 @@ def booked_calls(connection: Connection, session_id: int) -> BookedCalls:
     return budget.sum_of(tuple(map(to_booked_call, calls)))
 
 
-def _balances(connection: Connection, session: Session, rules: EscalationRules, now: datetime) -> Iterable[Balance]:
-    budgets = rules.budgets
-    if budgets is None:
+def _balances(standing: TableRow, rules: EscalationRules) -> Iterable[Balance]:
+    if rules.budgets is None:
         return
-    allowed = _reserved_of(connection, session.id)
-    if allowed is not None:
-        yield _balance(connection, BudgetScope.SESSION, allowed, 0.0, sessions.c.id == session.id)
-    spent = chain_spent(connection, session.root_session_id)
-    same_chain = sessions.c.root_session_id == session.root_session_id
-    yield _balance(connection, BudgetScope.CHAIN, budgets.chain_usd, spent, same_chain)
-    yield _balance(connection, BudgetScope.DAY, budgets.day_usd, day_spent(connection, budgets, now))
+    if standing.allowed is not None:
+        yield _balance(BudgetScope.SESSION, standing.allowed, standing.spent, standing.open)
+    chain = float(standing.chain_settled) + float(standing.chain_spent)
+    yield _balance(BudgetScope.CHAIN, rules.budgets.chain_usd, chain, standing.chain_open)
+    day = float(standing.day_settled) + float(standing.day_spent)
+    yield _balance(BudgetScope.DAY, rules.budgets.day_usd, day, standing.day_open)
 
 
-def _balance(
-    connection: Connection, scope: BudgetScope, limit: float, settled: float, *conditions: ColumnElement[bool]
-) -> Balance:
-    """Add up the calls of running sessions; those of ended ones are settled."""
-    charged = func.coalesce(model_calls.c.charged_usd, 0.0)
-    query = (
-        select(func.sum(case((_IS_OPEN, 0.0), else_=charged)), func.sum(case((_IS_OPEN, charged), else_=0.0)))
-        .join(sessions, sessions.c.id == model_calls.c.session_id)
-        .where(_RUNNING, *conditions)
-    )
-    spent, still_open = connection.execute(query).one()
-    return Balance(scope=scope, limit_usd=limit, spent_usd=settled + float(spent or 0), open_usd=float(still_open or 0))
+def _balance(scope: BudgetScope, limit: float, spent: float, still_open: float) -> Balance:
+    # PostgreSQL adds up decimals to decimals.
+    return Balance(scope=scope, limit_usd=float(limit), spent_usd=float(spent), open_usd=float(still_open))

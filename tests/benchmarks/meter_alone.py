@@ -1,0 +1,56 @@
+"""A meter in a process of its own, as it is in the daemon: a real database, one running session.
+
+``python -m benchmarks.meter_alone DIRECTORY URL`` prints its address and the session's token; it ends with its stdin.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import anyio
+import anyio.to_thread
+
+from claudeops.domain.budget import Budgets
+from claudeops.domain.model import EscalationRules, NewSession, TierChoice, Trigger
+from claudeops.domain.redact import Redactor
+from claudeops.engine.meter import Books, serve_meter
+from claudeops.engine.meter_upstream import Upstream
+from claudeops.engine.system import SystemClock, this_owner
+from claudeops.logs import get_logger
+from claudeops.resources import packaged
+from claudeops.store.migrate import migrate
+from claudeops.store.store import open_store
+
+_PLENTY = 1e6
+
+
+async def _run(directory: Path, url: str) -> None:
+    database = f"sqlite:///{directory / 'claudeops.db'}"
+    migrate(database, migrations_dir=packaged("migrations"), backup_dir=directory)
+    tiers = (TierChoice(number=1, model="haiku", max_budget_usd=_PLENTY),)
+    budgets = Budgets(chain_usd=_PLENTY, day_usd=_PLENTY)
+    rules = EscalationRules(max_tier=1, dry_run=False, tiers=tiers, budgets=budgets)
+    clock, owner = SystemClock(), this_owner()
+    store = open_store(database)
+    await store.reconcile(owner, now=clock.now(), alive=lambda _: True)
+    await store.enqueue(NewSession(tier=1, trigger=Trigger.MANUAL, model="haiku"), rules=rules, now=clock.now())
+    session = await store.claim(
+        owner, rules=replace(rules), now=clock.now(), cli_session_id=lambda: "bench", log_path=lambda _: ""
+    )
+    if session is None:
+        raise AssertionError("nothing to claim")
+    books = Books(store=store, rules=rules, clock=clock, log=get_logger(), redactor_with=lambda key: Redactor((key,)))
+    async with (
+        serve_meter(Upstream(base_url=url, secret="not-asked-for"), books) as meter,
+        meter.account(session, over_budget=lambda: None) as account,
+    ):
+        sys.stdout.write(f"{meter.url} {account.token}\n")
+        sys.stdout.flush()
+        await anyio.to_thread.run_sync(sys.stdin.read)
+    await store.close()
+
+
+if __name__ == "__main__":
+    anyio.run(_run, Path(sys.argv[1]), sys.argv[2])
