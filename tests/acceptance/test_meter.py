@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from typing import TYPE_CHECKING
 
+import anyio
 import pytest
 
 from support.booked import Tokens
-from support.operating import conclude, look, operator
+from support.operating import DUMMY_KEY, conclude, look, operator
+from support.waiting import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -36,3 +40,96 @@ async def test_what_the_api_served_is_what_is_booked(tmp_path: Path) -> None:
     assert session["cost_usd"]
     assert (session["input_tokens"], session["output_tokens"]) == (booked(op).input, booked(op).output)
     assert session["warnings"] in {None, "[]"}, "our price table and the CLI's own figure agree"
+
+
+async def test_a_session_out_of_budget_ends_at_once_and_asks_no_second_time(tmp_path: Path) -> None:
+    # The first one leaves less than its CLI was told that it may spend, so that it is the meter who says no.
+    dear = {**look(), "usage": {"output_tokens": 600_000}}  # 0.30 USD
+    async with operator(tmp_path, haiku=[dear, conclude()]) as op:
+        async with op.daemon(CLAUDEOPS_DAILY_BUDGET_USD="0.5", CLAUDEOPS_INTERVAL="1") as daemon:
+            await op.until("SELECT * FROM sessions WHERE outcome = 'budget_exceeded'", lambda rows: len(rows) == 1)
+            await daemon.until_logged("model_call_refused")
+        assert len(op.api.requests) == 3, "the fourth was refused, and not repeated"
+        assert booked(op) == Tokens.served(op.api.traffic)
+    healthy, session, *_ = op.sessions()
+    assert (healthy["outcome"], session["decision_reason"]) == ("success", "budget")
+    assert "refused for want of money: the session's budget is spent" in str(session["error"])
+    assert session["failure_kind"] == "other", "an API that refused it would stop all sessions"
+    [told] = op.rows("SELECT * FROM events WHERE fingerprint LIKE 'budget:%'")
+    assert (told["level"], told["count"]) == ("critical", 1)
+
+
+async def test_a_spent_day_parks_the_queue_and_says_so_once(tmp_path: Path) -> None:
+    dear = {**look(), "usage": {"output_tokens": 1_000_000}}
+    async with operator(tmp_path, haiku=[dear, conclude()]) as op:
+        async with op.daemon(CLAUDEOPS_DAILY_BUDGET_USD="0.5", CLAUDEOPS_INTERVAL="1"):
+            await op.until("SELECT * FROM flags WHERE name = 'budget'", lambda rows: len(rows) == 1)
+            await op.until("SELECT * FROM schedule_fires", lambda rows: len(rows) >= 4)
+        assert len(op.api.requests) == 1
+        ended = [session for session in op.sessions() if session["status"] == "ended"]
+        assert len(ended) == 1
+    [told] = op.rows("SELECT * FROM events WHERE fingerprint = 'hold:budget'")
+    assert (told["level"], told["count"]) == ("critical", 1)
+
+
+async def test_a_daemon_killed_in_mid_answer_has_booked_what_was_said(tmp_path: Path) -> None:
+    silent = {"text": "I begin to think.", "hang": True}
+    async with operator(tmp_path, haiku=[look(), silent]) as op:
+        async with op.daemon() as daemon:
+            await op.until(CALLS, lambda rows: len(rows) == 2 and rows[1]["input_tokens"] is not None)
+            os.kill(daemon.process.pid, signal.SIGKILL)
+            await daemon.process.wait()
+            with anyio.fail_after(PATIENCE_SECONDS):
+                await op.api.wait_for(lambda traffic: len(traffic.served) == 2)
+        [first, second] = op.rows(CALLS)
+        assert first["ended_at"] is not None
+        assert (second["ended_at"], second["http_status"]) == (None, 200)
+        assert booked(op) == Tokens.served(op.api.traffic)
+
+        async with op.daemon() as again:
+            await again.until_logged("sessions_reconciled")
+            await op.until("SELECT * FROM sessions WHERE outcome = 'lost'", lambda rows: len(rows) == 1)
+            # What was left of the session had no way to the API while nobody ran the meter.
+            assert len(op.api.traffic.main(session=op.api.requests[0].session)) == 2
+        lost, *_ = op.sessions()
+        calls = op.rows("SELECT * FROM model_calls WHERE session_id = 1 ORDER BY id")
+        assert all(call["ended_at"] for call in calls)
+        assert lost["cost_usd"] == pytest.approx(sum(float(str(call["cost_usd"])) for call in calls))
+        entries = op.rows("SELECT kind, amount_usd FROM budget_entries WHERE session_id = 1 ORDER BY id")
+        assert [entry["kind"] for entry in entries] == ["reserved", "released", "settled"]
+
+
+async def test_a_session_has_a_token_and_not_the_key(tmp_path: Path) -> None:
+    async with operator(tmp_path, haiku=[look("sleep 20"), conclude()]) as op, op.daemon():
+        await op.until("SELECT * FROM tool_calls WHERE ended_at IS NULL", lambda rows: len(rows) == 1)
+        told = "\n".join(op.told_to_sessions())
+        assert "ANTHROPIC_BASE_URL=http://127.0.0.1:" in told
+        assert op.api.url not in told
+        assert DUMMY_KEY not in told
+    assert op.api.traffic.mentioning(DUMMY_KEY) == []
+
+
+@pytest.mark.parametrize("status", [401, 529])
+async def test_an_error_of_the_api_reaches_the_cli_as_it_is(tmp_path: Path, status: int) -> None:
+    refused = {"error": {"status": status, "message": "no", "headers": {"x-should-retry": "false"}}, "times": 30}
+    async with operator(tmp_path, haiku=[refused]) as op:
+        await op.bootstrap()
+        calls = op.rows(CALLS)
+        assert {call["http_status"] for call in calls} == {status}
+        assert len(calls) == len(op.api.requests)
+        assert all(call["charged_usd"] == 0 for call in calls)
+    session, *_ = op.sessions()
+    assert session["failure_kind"] == {401: "auth", 529: "overloaded"}[status]
+
+
+async def test_without_the_meter_the_session_is_run_as_before_and_that_is_said(tmp_path: Path) -> None:
+    async with operator(tmp_path, haiku=[look(), conclude()]) as op:
+        done = await op.bootstrap(CLAUDEOPS_METER="off")
+        assert done.code == 0, done.stderr
+        assert '"meter_off"' in done.stderr
+    assert op.rows(CALLS) == []
+    [session] = op.sessions()
+    assert session["cost_usd"]
+    entries = op.rows("SELECT kind, amount_usd FROM budget_entries ORDER BY id")
+    assert [entry["kind"] for entry in entries] == ["reserved", "released", "settled"]
+    assert entries[-1]["amount_usd"] == pytest.approx(session["cost_usd"])

@@ -9,7 +9,8 @@ import asyncio
 import sys
 from urllib.parse import parse_qs
 
-START = b'event: message_start\ndata: {"type":"message_start","message":{"usage":{"input_tokens":12,"output_tokens":1}}}\n\n'
+USED = b'"usage":{"input_tokens":12,"output_tokens":1}'
+START = b'event: message_start\ndata: {"type":"message_start","message":{%s}}\n\n' % USED
 DELTA = (
     b'event: content_block_delta\ndata: {"type":"content_block_delta","index":0,"delta":{"type":"text_delta",'
     b'"text":"a few words of the model"}}\n\n'
