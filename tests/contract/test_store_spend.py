@@ -7,20 +7,24 @@ from typing import TYPE_CHECKING
 
 import anyio
 import pytest
+from sqlalchemy import text
 
 from claudeops.domain.budget import Budgets, BudgetScope, CallBegun, CallRefused, CallState, CallWaits
 from claudeops.domain.holds import HoldKind
 from claudeops.domain.model import DecisionReason, Level, Outcome, Status, TierChoice
-from claudeops.domain.usage import TokenUsage
+from claudeops.domain.tokens import TokenUsage
 from claudeops.errors import StaleAttemptError
+from claudeops.store import spend
 from support.store_values import NOW, OTHER_OWNER, after, alarm, claimed, ending, queued, rules, wanted
+from support.stores import opened
+from support.waiting import until
 
 if TYPE_CHECKING:
     from datetime import datetime
 
     from claudeops.domain.model import EscalationRules, Session
     from claudeops.engine.ports import Store
-    from support.stores import Database
+    from support.stores import Database, Sql
 
 pytest_plugins = ("support.store_fixtures",)
 
@@ -334,23 +338,51 @@ async def test_a_chain_pays_for_all_its_sessions(store: Store) -> None:
     assert refused.scope is BudgetScope.CHAIN
 
 
-async def test_sessions_side_by_side_pass_the_day_by_one_call_at_most(store: Store) -> None:
-    """Four sessions that ask as often as they may, each call as dear as it can be."""
+async def test_sessions_side_by_side_pass_the_day_by_one_call_at_most(store: Store, database: Database) -> None:
+    """Four sessions on two nodes that ask as often as they may, each call as dear as it can be."""
     loose = paid(chain=1.0, day=1.0, tiers=(replace(TIERS[0], max_budget_usd=0.25), TIERS[1]))
     sessions = [await running(store, with_rules=loose) for _ in range(4)]
     costs: list[float] = []
 
-    async def ask_until_refused(session: Session) -> None:
-        while not isinstance(answer := await asked(store, session, 0.11, with_rules=loose), CallRefused):
+    async def ask_until_refused(node: Store, session: Session) -> None:
+        while not isinstance(answer := await asked(node, session, 0.11, with_rules=loose), CallRefused):
             if isinstance(answer, CallBegun):
                 await anyio.lowlevel.checkpoint()
-                await store.book_model_call(state(answer.id, 0.11))
+                await node.book_model_call(state(answer.id, 0.11))
                 costs.append(0.11)
 
-    async with anyio.create_task_group() as tasks:
-        for session in sessions:
-            tasks.start_soon(ask_until_refused, session)
+    other = database.open()
+    try:
+        async with anyio.create_task_group() as tasks:
+            for number, session in enumerate(sessions):
+                tasks.start_soon(ask_until_refused, (store, other)[number % 2], session)
+    finally:
+        await other.close()
     assert 1.0 <= sum(costs) <= 1.0 + 0.11 + 1e-9
+
+
+@pytest.mark.postgres
+async def test_nodes_on_one_server_ask_one_after_the_other(postgresql: Sql) -> None:
+    answers: list[CallBegun | CallWaits | CallRefused] = []
+
+    def somebody_waits() -> bool:
+        with postgresql.connect() as connection:
+            found = connection.execute(text("SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"))
+            return found.first() is not None
+
+    async with opened(postgresql) as store:
+        session = await running(store)
+
+        async def ask() -> None:
+            answers.append(await asked(store, session, 0.4))
+
+        with postgresql.connect() as other_node:
+            spend.begin_call(other_node, session, model="m", worst_usd=0.4, rules=RULES, now=NOW)
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(ask)
+                await until(somebody_waits)
+                other_node.commit()
+    assert answers == [CallWaits(scope=BudgetScope.SESSION)]
 
 
 async def test_money_that_was_given_back_is_there_again(store: Store) -> None:

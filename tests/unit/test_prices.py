@@ -9,7 +9,7 @@ import pytest
 
 from claudeops.domain import prices
 from claudeops.domain.prices import PRICES, Rates, canonical, concrete, is_model_of, price_of
-from claudeops.domain.usage import TokenUsage
+from claudeops.domain.tokens import TokenUsage
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference" / "prices.md"
 MILLION = 1_000_000

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from claudeops.domain.usage import LONGEST_BODY, ApiError, TokenUsage, UsageReader
+from claudeops.domain.tokens import TokenUsage
+from claudeops.domain.usage import LONGEST_BODY, ApiError, UsageReader
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -21,12 +21,14 @@ from zoneinfo import ZoneInfo
 
 from claudeops.domain.holds import Hold, HoldKind
 from claudeops.domain.model import DecisionReason, Suppressed
+from claudeops.domain.prices import price_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from claudeops.domain.model import Ending
-    from claudeops.domain.usage import TokenUsage
+    from claudeops.domain.stream.spent import MessageUsage
+    from claudeops.domain.tokens import TokenUsage
 
 LEAST_SHARE: Final = 0.25
 """The share of its tier's budget that a session needs to be started."""
@@ -280,6 +282,26 @@ def metered(ending: Ending, calls: BookedCalls) -> Ending:
         output_tokens=calls.output_tokens,
         cached_input_tokens=calls.cache_read_tokens,
         warnings=(*ending.warnings, *_doubts(ending.cost_usd, cost, calls.without_price)),
+    )
+
+
+def from_stream(ending: Ending, messages: Sequence[MessageUsage]) -> Ending:
+    """Return an ending without a result line with what its messages say that they used, and a warning about that.
+
+    For sessions that no meter has counted.
+    """
+    if ending.cost_usd is not None or ending.input_tokens is not None or not messages:
+        return ending
+    costs = [price.cost(seen.usage) if (price := price_of(seen.model)) else None for seen in messages]
+    known = [cost for cost in costs if cost is not None]
+    note = f"cost-from-stream: no result line came, so tokens and cost are those of {len(messages)} messages"
+    return replace(
+        ending,
+        cost_usd=sum(known) if len(known) == len(costs) else None,
+        input_tokens=sum(seen.usage.input_tokens for seen in messages),
+        output_tokens=sum(seen.usage.output_tokens for seen in messages),
+        cached_input_tokens=sum(seen.usage.cache_read_tokens for seen in messages),
+        warnings=(*ending.warnings, note),
     )
 
 

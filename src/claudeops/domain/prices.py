@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from claudeops.domain.usage import TokenUsage
+    from claudeops.domain.tokens import TokenUsage
 
 AS_OF: Final = date(2026, 11, 21)
 """The day on which the table was right."""

@@ -12,6 +12,7 @@ from typing import Final
 import msgspec
 
 from claudeops.domain.stream.framing import LineSplitter
+from claudeops.domain.tokens import TokenUsage
 
 _DATA: Final = b"data:"
 _WORTH_READING: Final = (b'"usage"', b'"error"', b"message_stop")
@@ -19,25 +20,6 @@ _WORTH_READING: Final = (b'"usage"', b'"error"', b"message_stop")
 
 LONGEST_BODY: Final = 32 * 1024 * 1024
 """Bytes of an unstreamed answer that are kept to read its usage, which stands at the end."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TokenUsage:
-    """What one call used, as the API counts it."""
-
-    input_tokens: int = 0  # of the prompt, those that no cache had or took
-    output_tokens: int = 0
-    cache_read_tokens: int = 0
-    cache_write_tokens: int = 0  # all that were written to a cache
-    cache_write_1h_tokens: int = 0  # those of them that are kept for an hour, at a higher price
-    web_searches: int = 0  # by the API's own tool
-    fast: bool = False  # served in fast mode, which has prices of its own
-    us_only: bool = False  # served in the United States only, on request, at a higher price
-
-    @property
-    def prompt_tokens(self) -> int:
-        """Everything that was read, from a cache or not."""
-        return self.input_tokens + self.cache_read_tokens + self.cache_write_tokens
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

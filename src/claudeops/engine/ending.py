@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from claudeops.domain.budget import from_stream
 from claudeops.domain.model import (
     STRUCTURED_OUTPUT_TOOL,
     Ending,
@@ -44,6 +45,7 @@ class Gathered:
     events: tuple[NewEvent, ...]
     stderr_tail: str
     unbooked: tuple[CallState, ...] = ()  # model calls that the database did not take
+    metered: bool = False  # its model calls were counted one by one
     stop_detail: str | None = None  # what exactly it was stopped for
     handoff: Handoff | HandoffError | None = None  # what the session left for the next tier, if it was looked for
 
@@ -68,7 +70,7 @@ def conclude(session: Session, gathered: Gathered, kit: Kit, started: float) -> 
     extracted = extract(transcript, kit.schema, legacy_markers=kit.legacy_markers)
     extraction, about_handoff = heed_handoff(extracted, gathered.handoff)
     judgement = _judged(gathered, kit, has_report=extraction.report is not None)
-    return Ending(
+    ending = Ending(
         session_id=session.id,
         attempt=session.attempt,
         outcome=judgement.outcome,
@@ -105,6 +107,7 @@ def conclude(session: Session, gathered: Gathered, kit: Kit, started: float) -> 
         unbooked=gathered.unbooked,
         events=(*gathered.events, *about_handoff, *_degradations(extraction)),
     )
+    return ending if gathered.metered else from_stream(ending, transcript.messages_used)
 
 
 def _detailed(error: str | None, gathered: Gathered) -> str | None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from claudeops.domain.model import EscalationRules, Session
     from claudeops.domain.prices import Price
     from claudeops.domain.redact import Redactor
-    from claudeops.domain.usage import TokenUsage
+    from claudeops.domain.tokens import TokenUsage
     from claudeops.engine.limits import Limits
     from claudeops.engine.ports import Clock, Store
     from claudeops.logs import Logger

@@ -80,7 +80,9 @@ class SessionRunner:
                 gathered = await runner._converse(
                     session, tier, harness, workspace, sink=sink, control=control, log=log
                 )
-            gathered = replace(gathered, unbooked=own.unbooked, stop_detail=own.refusal)
+            gathered = replace(
+                gathered, unbooked=own.unbooked, metered=own.account is not None, stop_detail=own.refusal
+            )
         except (OSError, HarnessError) as error:
             return never_started(session, str(error), kit, started)
         finally:

@@ -20,6 +20,7 @@ from claudeops.domain.stream.line_tally import LineTally
 from claudeops.domain.stream.results import ResultTally
 from claudeops.domain.stream.said import TextTally
 from claudeops.domain.stream.session_frames import api_retried, control, rate_limited, session_started, tool_progress
+from claudeops.domain.stream.spent import SpendTally
 from claudeops.domain.stream.tool_calls import UNKNOWN_TOOL, CallTally
 from claudeops.domain.stream.transcript import Transcript
 from claudeops.domain.stream.values import as_object, as_text
@@ -62,6 +63,7 @@ class TranscriptBuilder:
         self._started: SessionStarted | None = None
         self._said = TextTally()
         self._calls = CallTally()
+        self._spent = SpendTally()
         self._results = ResultTally()
         self._stop_reason: str | None = None
         self._label: str | None = None  # error label of the main agent's latest message
@@ -108,7 +110,7 @@ class TranscriptBuilder:
             rate_limit_resets_at=self._limit.resets_at if self._limit else None,
             hook_events=self._hooks,
         )
-        return self._results.onto(self._calls.onto(self._said.onto(self._lines.onto(transcript))))
+        return self._results.onto(self._calls.onto(self._spent.onto(self._said.onto(self._lines.onto(transcript)))))
 
     # --- messages
 
@@ -119,6 +121,7 @@ class TranscriptBuilder:
             self._label = as_text(body.get("error"))
             self._stop_reason = as_text(as_object(body.get("message")).get("stop_reason")) or self._stop_reason
         self._last_retry = None
+        self._spent.message(as_object(body.get("message")))
         return self._message(frame, from_subagent=from_subagent)
 
     def _message(self, frame: Frame, *, from_subagent: bool = False) -> Events:

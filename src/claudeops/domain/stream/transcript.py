@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from claudeops.domain.model import ErrorCategory
     from claudeops.domain.stream.events import ApiRetried, McpServer
+    from claudeops.domain.stream.spent import MessageUsage
 
 
 class CallSeen(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,6 +78,7 @@ class Transcript:
     reasoning_output_tokens: int | None = None
     cost_usd: float | None = None  # cumulative, as the CLI counts it
     duration_ms: int | None = None  # as the CLI counts it
+    messages_used: tuple[MessageUsage, ...] = ()  # what each message used, by the messages themselves
     structured_outputs: tuple[Mapping[str, object], ...] = ()  # of result lines, in order, not validated
     structured_calls: tuple[Mapping[str, object], ...] = ()  # inputs of the main agent's report calls, in order
 
