@@ -165,6 +165,19 @@ async def test_what_could_not_be_booked_in_time_is_booked_with_the_end(store: St
     assert database.rows("sessions")[0]["cost_usd"] == pytest.approx(0.1)
 
 
+async def test_a_call_that_nobody_ended_is_over_with_its_session(store: Store, database: Database) -> None:
+    session = await running(store)
+    said, silent = await begun(store, session, 0.03), await begun(store, session, 0.02)
+    await store.book_model_call(state(said, 0.01, over=False, charged_usd=0.03))
+
+    await store.finish(ending(session), rules=RULES)
+
+    calls = {row["id"]: row for row in database.rows("model_calls")}
+    assert all((row["error"], row["ended_at"]) == ("not seen to end", after(minutes=1)) for row in calls.values())
+    assert (calls[said]["charged_usd"], calls[silent]["charged_usd"]) == (0.01, 0.02)
+    assert entries(database)[-1] == (session.id, "settled", 0.03)
+
+
 async def test_a_call_without_a_price_leaves_the_cost_unknown_and_is_settled_all_the_same(
     store: Store, database: Database
 ) -> None:

@@ -228,6 +228,20 @@ async def test_a_client_that_leaves_ends_the_request_and_what_was_said_is_booked
         assert the.calls[0]["charged_usd"] == the.calls[0]["cost_usd"] != 0
 
 
+async def test_a_call_that_is_given_up_while_it_is_recorded_was_not_made_and_costs_nothing(sqlite: Sql) -> None:
+    async with bench(sqlite, SAYS) as the, the.account() as account, anyio.create_task_group() as tasks:
+        the.slow.begins = anyio.Event()
+        tasks.start_soon(the.ask, account)
+        await the.slow.recorded.wait()
+        tasks.start_soon(account.close)
+        await until(lambda: account.closed)
+        the.slow.begins.set()
+        await until(lambda: the.calls[0]["ended_at"] is not None)
+        [call] = the.calls
+        assert (call["http_status"], call["error"], call["charged_usd"]) == (None, "cancelled", 0)
+        assert the.api.requests == []
+
+
 async def test_a_session_that_ends_ends_its_calls(sqlite: Sql) -> None:
     async with bench(sqlite, SILENT_IN_THE_MIDDLE) as the:
         async with the.account() as account, the.begun(account):

@@ -57,6 +57,7 @@ class Bench:
 
     database: Sql
     store: Store
+    slow: Slowness
     away: set[str]  # what the database does not take at the moment: ``begin``, ``book``
     api: MessagesApi
     meter: Meter
@@ -108,19 +109,32 @@ class Bench:
             yield await stream.receive()
 
 
-class FailingStore:
-    """A store whose database is away for the calls that are named; the rest is passed on."""
+@dataclass
+class Slowness:
+    """Holds back the answer that a call is on record."""
 
-    def __init__(self, store: Store, away: set[str]) -> None:
+    begins: anyio.Event | None = None  # None: nothing is held back; else until it is set
+    recorded: anyio.Event = field(default_factory=anyio.Event)  # set once a row is there
+
+
+class FailingStore:
+    """A store whose database is away for the calls that are named, or slow; the rest is passed on."""
+
+    def __init__(self, store: Store, away: set[str], slow: Slowness) -> None:
         self._store = store
         self.away = away
+        self.slow = slow
 
     def __getattr__(self, name: str) -> object:
         return getattr(self._store, name)
 
     async def begin_model_call(self, *args: object, **kwargs: object) -> object:
         self._refuse("begin")
-        return await self._store.begin_model_call(*args, **kwargs)  # type: ignore[arg-type]
+        begun = await self._store.begin_model_call(*args, **kwargs)  # type: ignore[arg-type]
+        self.slow.recorded.set()
+        if self.slow.begins is not None:
+            await self.slow.begins.wait()
+        return begun
 
     async def book_model_call(self, state: CallState) -> None:
         self._refuse("book")
@@ -142,7 +156,8 @@ async def bench(
     with_rules = with_rules or paid()
     async with opened(database) as store, serve(script(*steps), expected_key=KEY) as api:
         away: set[str] = set()
-        failing: Store = FailingStore(store, away)  # type: ignore[assignment]  # passes on what it does not name
+        slow = Slowness()
+        failing: Store = FailingStore(store, away, slow)  # type: ignore[assignment]  # passes on what it does not name
         books = Books(
             store=failing,
             rules=with_rules,
@@ -153,4 +168,4 @@ async def bench(
         way = upstream or Upstream(secret=KEY)
         way = way if way.base_url else replace(way, base_url=api.url)
         async with serve_meter(way, books) as meter:
-            yield Bench(database=database, store=failing, away=away, api=api, meter=meter, rules=with_rules)
+            yield Bench(database=database, store=failing, away=away, slow=slow, api=api, meter=meter, rules=with_rules)

@@ -135,13 +135,16 @@ class Account:
         longer the current one.
         """
         while True:
-            answer = await self.store.begin_model_call(
-                self.session,
-                model=asked.model,
-                worst_usd=asked.worst_usd,
-                rules=self.rules,
-                now=self.clock.now(),
-            )
+            # Shielded: a row that was written for a caller who has left meanwhile must still be ended by him. The
+            # store bounds the wait.
+            with anyio.CancelScope(shield=True):
+                answer = await self.store.begin_model_call(
+                    self.session,
+                    model=asked.model,
+                    worst_usd=asked.worst_usd,
+                    rules=self.rules,
+                    now=self.clock.now(),
+                )
             if isinstance(answer, CallWaits):
                 await self.ended.next()
                 continue

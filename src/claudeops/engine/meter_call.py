@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 import anyio
+import anyio.lowlevel
 import httpx2
 import msgspec
 
@@ -148,6 +149,8 @@ class MeteredCall:
         query = self.scope["query_string"].decode("latin-1")
         path = f"{self.scope['path']}?{query}" if query else self.scope["path"]
         request = self.upstream.request(path, self.scope["headers"], body)
+        await anyio.lowlevel.checkpoint_if_cancelled()
+        booking.sending()
         try:
             response = await self.client.send(request, stream=True)
             try:
@@ -204,6 +207,9 @@ class _Unbooked:
 
     whole = False
 
+    def sending(self) -> None:
+        pass
+
     def answered(self, response: httpx2.Response) -> None:
         pass
 
@@ -234,13 +240,17 @@ class _Booking:
     _headers: Mapping[str, str] = field(default_factory=dict)
     _reader: UsageReader | None = None
     _error: str | None = None
-    _sent: bool = True
+    _sent: bool = False  # may the API have got anything of it?
     _ended: bool = False
 
     @property
     def whole(self) -> bool:
         """Whether the message came to its end."""
         return self._reader is not None and self._reader.whole
+
+    def sending(self) -> None:
+        """Note that the request goes out now."""
+        self._sent = True
 
     def answered(self, response: httpx2.Response) -> None:
         """Take the head of the answer."""

@@ -138,6 +138,7 @@ def _booked(connection: Connection, ending: Ending) -> tuple[Ending, float | Non
     """Return the ending with what was booked, and what budgets count for it."""
     for state in ending.unbooked:
         spend.book_call(connection, state)
+    spend.close_calls(connection, ending.session_id, at=ending.ended_at, error=spend.NOT_SEEN_TO_END)
     calls = spend.booked_calls(connection, ending.session_id)
     return metered(ending, calls), calls.charged_usd if calls.count else ending.cost_usd
 

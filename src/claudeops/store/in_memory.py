@@ -37,6 +37,7 @@ from claudeops.store.rows import (
     to_known_memory,
     to_session,
 )
+from claudeops.store.spend import NOT_SEEN_TO_END
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
@@ -316,6 +317,7 @@ class InMemoryStore(InMemoryApprovals):
         """Return the ending with what was booked, and what budgets count for it."""
         for state in ending.unbooked:
             spend.book_call(self.tables, state)
+        spend.close_calls(self.tables, ending.session_id, at=ending.ended_at, error=NOT_SEEN_TO_END)
         calls = spend.booked_calls(self.tables, ending.session_id)
         return metered(ending, calls), calls.charged_usd if calls.count else ending.cost_usd
 

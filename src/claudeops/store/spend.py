@@ -34,6 +34,10 @@ _TURN: Final = select(func.pg_advisory_xact_lock(0x636F7073_62756467))
 """The number is any that nobody else uses."""
 
 
+NOT_SEEN_TO_END: Final = "not seen to end"
+"""The error of a call that is open when its session ends."""
+
+
 # --- allowances -------------------------------------------------------------------------------------------
 
 
