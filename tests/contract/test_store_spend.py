@@ -7,24 +7,20 @@ from typing import TYPE_CHECKING
 
 import anyio
 import pytest
-from sqlalchemy import text
 
 from claudeops.domain.budget import Budgets, BudgetScope, CallBegun, CallRefused, CallState, CallWaits
 from claudeops.domain.holds import HoldKind
 from claudeops.domain.model import DecisionReason, Level, Outcome, Status, TierChoice
 from claudeops.domain.tokens import TokenUsage
 from claudeops.errors import StaleAttemptError
-from claudeops.store import spend
 from support.store_values import NOW, OTHER_OWNER, after, alarm, claimed, ending, queued, rules, wanted
-from support.stores import opened
-from support.waiting import until
 
 if TYPE_CHECKING:
     from datetime import datetime
 
     from claudeops.domain.model import EscalationRules, Session
     from claudeops.engine.ports import Store
-    from support.stores import Database, Sql
+    from support.stores import Database
 
 pytest_plugins = ("support.store_fixtures",)
 
@@ -372,30 +368,6 @@ async def test_sessions_side_by_side_pass_the_day_by_one_call_at_most(store: Sto
     finally:
         await other.close()
     assert 1.0 <= sum(costs) <= 1.0 + 0.11 + 1e-9
-
-
-@pytest.mark.postgres
-async def test_nodes_on_one_server_ask_one_after_the_other(postgresql: Sql) -> None:
-    answers: list[CallBegun | CallWaits | CallRefused] = []
-
-    def somebody_waits() -> bool:
-        with postgresql.connect() as connection:
-            found = connection.execute(text("SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"))
-            return found.first() is not None
-
-    async with opened(postgresql) as store:
-        session = await running(store)
-
-        async def ask() -> None:
-            answers.append(await asked(store, session, 0.4))
-
-        with postgresql.connect() as other_node:
-            spend.begin_call(other_node, session, model="m", worst_usd=0.4, rules=RULES, now=NOW)
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(ask)
-                await until(somebody_waits)
-                other_node.commit()
-    assert answers == [CallWaits(scope=BudgetScope.SESSION)]
 
 
 async def test_money_that_was_given_back_is_there_again(store: Store) -> None:

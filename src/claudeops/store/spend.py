@@ -30,10 +30,6 @@ _RUNNING = sessions.c.status == Status.RUNNING.value
 _IS_OPEN = model_calls.c.ended_at.is_(None)
 
 
-_TURN: Final = select(func.pg_advisory_xact_lock(0x636F7073_62756467))
-"""The number is any that nobody else uses."""
-
-
 NOT_SEEN_TO_END: Final = "not seen to end"
 """The error of a call that is open when its session ends."""
 
@@ -46,7 +42,6 @@ def allow(connection: Connection, found: Session, *, rules: EscalationRules, now
     tier_usd = rules.budget_of(found.tier)
     if rules.budgets is None or tier_usd is None:
         return None
-    _in_turn(connection)
     chain = sessions.c.root_session_id == found.root_session_id
     spending = Spending(
         chain_usd=chain_spent(connection, found.root_session_id),
@@ -170,20 +165,10 @@ _BEGIN = insert(model_calls)
 _BOOK = update(model_calls).where(model_calls.c.id == bindparam("call"), _IS_OPEN)
 
 
-def _in_turn(connection: Connection) -> None:
-    """Let other nodes wait until this transaction is over: sums that are read before a write must hold for it.
-
-    Where one writer holds the whole file, they wait already.
-    """
-    if connection.dialect.name == "postgresql":
-        connection.execute(_TURN)
-
-
 def begin_call(
     connection: Connection, session: Session, *, model: str, worst_usd: float, rules: EscalationRules, now: datetime
 ) -> CallBegun | CallWaits | CallRefused:
     """Put a model call on record before it starts, unless a budget forbids it."""
-    _in_turn(connection)
     timezone = rules.budgets.timezone if rules.budgets else "UTC"
     asked = {"caller": session.id, "attempt": session.attempt, "root": session.root_session_id}
     standing = connection.execute(_STANDING, {**asked, "since": budget.last_midnight(now, timezone)}).one()
