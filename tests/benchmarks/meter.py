@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from benchmarks.table import Setup, Table, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
 
 MOST_ADDED_MS: Final = 5.0
 LEAST_OF_DIRECT: Final = 0.9
@@ -130,20 +130,21 @@ def _side_by_side(connect: Callable[[], _Client]) -> float:
 def _running(directory: Path) -> Iterator[tuple[Callable[[], _Client], Callable[[], _Client]]]:
     """Start the API and the meter; gives how to connect to each."""
     with ExitStack() as stack:
-        api = stack.enter_context(_process([str(Path(__file__).with_name("fast_api.py"))]))
+        api = stack.enter_context(_process("fast_api.py"))
         url = f"http://127.0.0.1:{api}"
         place = directory / "meter"
         place.mkdir()
         stack.callback(_emptied, place)
-        metered, token = stack.enter_context(_process(["-m", "benchmarks.meter_alone", str(place), url])).split()
+        metered, token = stack.enter_context(_process("meter_alone.py", str(place), url)).split()
         yield lambda: _Client(url, token), lambda: _Client(metered, token)
 
 
 @contextmanager
-def _process(arguments: Sequence[str]) -> Iterator[str]:
-    """Run Python on something until the block is left; gives the first line that it prints."""
+def _process(script: str, *arguments: str) -> Iterator[str]:
+    """Run a script that stands beside this one until the block is left; gives the first line that it prints."""
+    command = [sys.executable, "-P", str(Path(__file__).with_name(script)), *arguments]
     pipe = subprocess.PIPE
-    with subprocess.Popen([sys.executable, *arguments], stdin=pipe, stdout=pipe, text=True) as process:
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as process:
         try:
             if process.stdout is None:
                 raise AssertionError("stdout was asked for as a pipe")

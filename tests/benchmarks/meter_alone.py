@@ -1,6 +1,6 @@
 """A meter in a process of its own, as it is in the daemon: a real database, one running session.
 
-``python -m benchmarks.meter_alone DIRECTORY URL`` prints its address and the session's token; it ends with its stdin.
+``python meter_alone.py DIRECTORY URL`` prints its address and the session's token; it ends with its stdin.
 """
 
 from __future__ import annotations
