@@ -122,6 +122,7 @@ SETTINGS = {
     "no such time zone": ({"CLAUDEOPS_TIMEZONE": "Mars/Olympus"}, "time zones", "Mars/Olympus"),
     "a gate that nobody asks": ({"CLAUDEOPS_HARNESS": "codex"}, "cli", "codex"),
     "no database address": ({"CLAUDEOPS_DATABASE_URL": "mysql://db/x"}, "database", "CLAUDEOPS_DATABASE_URL"),
+    "no budget": ({"CLAUDEOPS_DAILY_BUDGET_USD": "-1"}, "meter", "CLAUDEOPS_DAILY_BUDGET_USD"),
     "two accounts": ({"CLAUDE_CODE_OAUTH_TOKEN": "oauth-dummy"}, "credentials", "CLAUDE_CODE_OAUTH_TOKEN"),
 }
 
@@ -285,6 +286,15 @@ async def test_a_cli_whose_gate_has_a_hole(tmp_path: Path) -> None:
             PATH=f"{tmp_path / 'bin'}:/usr/bin:/bin",
         )
     found.only("gate", "a call that was denied ran")
+
+
+async def test_a_meter_that_is_switched_off_or_knows_no_price(tmp_path: Path) -> None:
+    async with patient(tmp_path) as node:
+        off = await examine(node, CLAUDEOPS_METER="off")
+        unknown = await examine(node, CLAUDEOPS_TIER2_MODEL="claude-novel-9")
+    assert {"meter"} <= off.of("warning") & unknown.of("warning")
+    assert "not counted one by one" in off.told("meter")
+    assert "There is no price for claude-novel-9" in unknown.told("meter")
 
 
 async def test_no_credentials_at_all(tmp_path: Path) -> None:

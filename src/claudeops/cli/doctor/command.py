@@ -17,7 +17,7 @@ import click
 
 from claudeops import logs
 from claudeops.cli import envelope
-from claudeops.cli.doctor import access, database, machine, places, sessions
+from claudeops.cli.doctor import access, database, machine, meter, places, sessions
 from claudeops.cli.doctor.gather import gather
 from claudeops.cli.doctor.values import Case, Check, Finding, Status, doubtful, failed, failed_with, fine, skipped
 from claudeops.cli.exit_codes import Exit
@@ -57,6 +57,7 @@ CHECKS: Final = (
     Check("isolation", sessions.isolation, ("CLAUDEOPS_ISOLATION",)),
     Check("cli", sessions.cli, ("CLAUDEOPS_*_BIN", "CLAUDEOPS_HARNESS", "CLAUDEOPS_TIER?_HARNESS")),
     Check("gate", sessions.gate, ("CLAUDEOPS_CLI_SELF_TEST",)),
+    Check("meter", meter.meter, ("CLAUDEOPS_METER", "CLAUDEOPS_*BUDGET_USD")),
     Check("credentials", access.credentials, ("ANTHROPIC_*", "CLAUDE_CODE_OAUTH_TOKEN*")),
 )
 """Every precondition, what others rest on first."""
