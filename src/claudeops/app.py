@@ -18,6 +18,7 @@ from claudeops.app_cell import choose_cell, clear_leftovers, slots
 from claudeops.app_kit import SESSIONS, binaries, build_kit, escalation_rules, root_session, schedule
 from claudeops.app_meter import meter_of
 from claudeops.app_self_test import admission
+from claudeops.app_upkeep import keep_house
 from claudeops.dispatch.local import LocalDispatcher
 from claudeops.domain.model import Session, SkipReason, Status, Suppressed, Trigger
 from claudeops.engine.hub import Hub
@@ -49,6 +50,8 @@ if TYPE_CHECKING:
     from claudeops.settings import Settings
 
 FOLLOW_SECONDS: Final = 0.2
+LAST_BEAT_SECONDS: Final = 15.0
+"""How long a foreground chain waits at its end until the watchdog was told."""
 HELD_LOOKS: Final = 10
 """So often in a row a chain is seen held before nobody waits for it any more: a probe needs a moment to start."""
 
@@ -185,6 +188,7 @@ async def run_daemon(node: Node, shutdown: Shutdown) -> None:
     )
     async with anyio.create_task_group() as tasks:
         await tasks.start(scheduler.run)
+        await tasks.start(keep_house, node.settings, node.store, node.clock, supervisor, node.log)
         tasks.start_soon(_start_chain, node, plan.name)
         tasks.start_soon(supervisor.run)
         if node.kit.limits is not None:
@@ -266,12 +270,16 @@ async def run_chain(
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(stop_when_asked)
+        watchdog = await tasks.start(keep_house, node.settings, node.store, node.clock, supervisor, node.log)
         if node.kit.limits is not None:
             tasks.start_soon(node.kit.limits.run)
         async with anyio.create_task_group() as running:
             running.start_soon(supervisor.run)
             sessions = await follow(node.store, root.id, told=told, served=lambda: not shutdown.requested.is_set())
             await supervisor.drain(0)
+        if watchdog is not None:
+            with anyio.move_on_after(LAST_BEAT_SECONDS):
+                await watchdog.settled()
         tasks.cancel_scope.cancel()
     return await node.store.chain(root.id) or sessions
 

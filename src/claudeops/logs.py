@@ -114,6 +114,13 @@ class LogEvent(StrEnum):
     HOLD_RELEASED = "hold_released", "the model API serves us again, so sessions may start"
     # --- the supervisor
     SUPERVISOR_DRAINING = "supervisor_draining", "no more claims; running sessions are waited for"
+    # --- the upkeep
+    UPKEEP_DONE = "upkeep_done", "what was too old was packed or removed: so many of each"
+    UPKEEP_FAILED = "upkeep_failed", "something could not be packed, removed or looked at; it is tried again"
+    DISK_LOW = "disk_low", "a disk has less free space than the floor; no session is started"
+    DISK_RECOVERED = "disk_recovered", "there is enough free space again; sessions may start"
+    HEARTBEAT_SENT = "heartbeat_sent", "the watchdog was told that a whole cycle ended healthy"
+    HEARTBEAT_FAILED = "heartbeat_failed", "the watchdog could not be told, after several tries"
 
 
 class Logger:

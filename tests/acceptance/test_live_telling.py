@@ -7,12 +7,14 @@ import json
 import os
 import pty
 import re
+import signal
 import struct
 import termios
 from typing import TYPE_CHECKING
 
 import anyio
 import anyio.to_thread
+import pytest
 
 from support.operating import COMMAND, conclude, look, operator
 from support.waiting import PATIENCE_SECONDS
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from support.operating import Operator
+
+pytestmark = pytest.mark.timeout(180)  # several processes one after the other, each of them slow on a busy machine
 
 HOSTILE = {"level": "critical", "service": "web", "message": "web is \u202edown\x1b[2J"}
 TIERS = {
@@ -102,6 +106,30 @@ async def test_tail_tells_the_story_afterwards_in_every_form(tmp_path: Path) -> 
         "message": "session 7 does not exist",
         "retryable": False,
     }
+
+
+async def test_tail_ends_quietly_when_nobody_reads_or_ctrl_c_is_pressed(tmp_path: Path) -> None:
+    slow = {"haiku": [look("echo looked"), look("sleep 20"), conclude()]}
+    async with operator(tmp_path, **slow) as someone, someone.daemon(CLAUDEOPS_DRAIN_TIMEOUT="0") as daemon:
+        await daemon.until_logged("tool_call_judged")
+        follow = f"{' '.join(COMMAND)} tail -f"
+        environment = someone.environment()
+        with anyio.fail_after(PATIENCE_SECONDS):
+            head = await anyio.run_process(
+                ["bash", "-c", f"set -o pipefail; {follow} | head -n 1"], env=environment, check=False
+            )
+            pressed = await anyio.open_process([*COMMAND, "tail", "-f"], env=environment)
+            async with pressed:
+                assert pressed.stdout is not None
+                assert b"starts" in await pressed.stdout.receive()
+                pressed.send_signal(signal.SIGINT)
+                code = await pressed.wait()
+                assert pressed.stderr is not None
+                complaints = b"".join([chunk async for chunk in pressed.stderr])
+
+    assert (head.returncode, head.stderr) == (0, b"")
+    assert b"starts" in head.stdout
+    assert (code, complaints) == (0, b"")
 
 
 async def _on_a_terminal(someone: Operator) -> str:

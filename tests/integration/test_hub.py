@@ -8,8 +8,13 @@ import anyio
 import anyio.lowlevel
 import anyio.to_thread
 
+from claudeops.domain.activity import Viewpoint
 from claudeops.domain.live import AssistantSaid, LinesLost, LiveFact
+from claudeops.domain.model import ToolCall, Verdict, VerdictKind
+from claudeops.domain.stream import TextSaid, ToolEnded
+from claudeops.engine.broadcast import Broadcast
 from claudeops.engine.hub import Hub, Subscription
+from support.store_values import running
 
 AT = datetime(2026, 1, 2, tzinfo=UTC)
 
@@ -82,3 +87,16 @@ async def test_a_waiting_reader_wakes_for_the_next_fact() -> None:
                 hub.publish(said("a"))
 
     assert heard == [said("a")]
+
+
+def test_without_a_reader_nothing_is_made_of_what_a_session_says() -> None:
+    def never(_text: str) -> str:
+        raise AssertionError("somebody redacted what nobody reads")
+
+    view = Viewpoint(root="/", redact=never)
+    broadcast = Broadcast(session=running(), view=view, asks=True, hub=Hub())
+    call = ToolCall(tool_use_id="a", tool_name="Bash", input={"command": "uptime"})
+
+    broadcast.note(TextSaid(text="I look."), AT)
+    broadcast.note(ToolEnded(tool_use_id="a", is_error=False, text="up 3 days"), AT)
+    broadcast.judged(call, Verdict(kind=VerdictKind.ALLOW, reason="only looks"), AT)

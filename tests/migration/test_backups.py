@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 import pytest
 import sqlalchemy as sa
 
-from claudeops.errors import NewerDatabaseError, StoreError
-from claudeops.store.backup import back_up
+from claudeops.errors import ConfigurationError, MissingInputError, NewerDatabaseError, StoreError
+from claudeops.store.backup import back_up, back_up_to
+from claudeops.store.connections import parse_url
 from claudeops.store.migrate import Migrated, migrate
 from claudeops.store.tables import HEAD
 from support.store_values import NOW, RULES, check, ending, queued, report, started
@@ -148,3 +149,60 @@ def test_newer_database_without_a_backup_says_so(sqlite: Sql, up: Callable[[Sql]
 
     with pytest.raises(NewerDatabaseError, match="there is no backup beside it"):
         up(sqlite)
+
+
+# --- what an operator asks for ------------------------------------------------------------------------------
+
+
+async def test_backup_of_a_database_in_use_holds_what_was_committed_and_is_private(sqlite: Sql, tmp_path: Path) -> None:
+    async with opened(sqlite) as store:
+        session = await started(store)
+        target = tmp_path / "copy.db"
+
+        size = back_up_to(parse_url(sqlite.url), target)
+
+        await store.finish(ending(session, report(check("web"))), rules=RULES)
+    assert size == target.stat().st_size
+    assert target.stat().st_mode & 0o777 == 0o600
+    assert [row["status"] for row in Sql(f"sqlite:///{target}").rows("sessions")] == ["running"]
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith("copy.db.")]
+
+
+@pytest.mark.parametrize("what", ["copy.db", "copy.db.partial"])
+def test_backup_takes_no_files_place(sqlite: Sql, tmp_path: Path, what: str) -> None:
+    (tmp_path / what).write_text("somebody's")
+
+    with pytest.raises(ConfigurationError, match=rf"{what} exists"):
+        back_up_to(parse_url(sqlite.url), tmp_path / "copy.db")
+
+    assert (tmp_path / what).read_text() == "somebody's"
+
+
+def test_backup_of_a_damaged_database_is_refused_and_leaves_nothing(sqlite: Sql, tmp_path: Path) -> None:
+    with closing(sqlite3.connect(sqlite.file)) as connection:
+        (page,) = connection.execute(
+            "SELECT rootpage FROM sqlite_schema WHERE name = 'ix_sessions_root_session_id'"
+        ).fetchone()
+        (size,) = connection.execute("PRAGMA page_size").fetchone()
+    with sqlite.file.open("r+b") as file:
+        file.seek((page - 1) * size)
+        file.write(b"\xff" * size)
+
+    with pytest.raises(StoreError, match=r"damaged|malformed"):
+        back_up_to(parse_url(sqlite.url), tmp_path / "copy.db")
+
+    assert not list(tmp_path.glob("copy.db*"))
+
+
+def test_backup_of_nothing_is_refused_and_makes_no_database(tmp_path: Path) -> None:
+    with pytest.raises(MissingInputError, match="nothing to back up"):
+        back_up_to(parse_url(f"sqlite:///{tmp_path}/none.db"), tmp_path / "copy.db")
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_backup_of_postgresql_is_pg_dumps(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="pg_dump") as refused:
+        back_up_to(parse_url("postgresql://someone:pass-word@db.example/ops"), tmp_path / "copy.db")
+
+    assert "pass-word" not in str(refused.value)

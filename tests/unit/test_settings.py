@@ -317,7 +317,7 @@ def test_harnesses_without_a_gate_are_allowed_by_name(world: World) -> None:
 @pytest.mark.parametrize(
     ("environ", "named"),
     [
-        pytest.param({"CLAUDEOPS_RETENTION_DAYS": "7"}, "CLAUDEOPS_RETENTION_DAYS", id="not-used-yet"),
+        pytest.param({"CLAUDEOPS_DASHBOARD_PORT": "8081"}, "CLAUDEOPS_DASHBOARD_PORT", id="not-used-yet"),
         pytest.param({"CLAUDEOPS_CHAT_API_KEY_FILE": "key"}, "CLAUDEOPS_CHAT_API_KEY_FILE", id="not-used-yet-file"),
         pytest.param({"CLAUDEOPS_TIER0": "on"}, "CLAUDEOPS_TIER0", id="tier-0"),
         pytest.param({"BROWSER_CRED_GRAFANA_USER": "operator"}, "BROWSER_CRED_GRAFANA_USER", id="browser"),

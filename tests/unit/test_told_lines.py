@@ -127,6 +127,12 @@ def test_the_next_tier_is_named() -> None:
     assert lines[-1] == "tier 2  next      hands over to tier 3 (session 8)"
 
 
+def test_a_second_try_is_no_handover() -> None:
+    lines = plain(over(DecisionReason.SESSION_FAILED, next_tier=2, next_session_id=8))
+
+    assert lines[-1] == "tier 2  next      the session failed, so nothing is known; it is tried once more (session 8)"
+
+
 def test_an_event_of_no_known_session_is_the_daemons() -> None:
     (line,) = plain(EventRaised(at=AT, level=Level.WARNING, message="disk is nearly full"))
 

@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
 
@@ -123,3 +125,19 @@ def rehearse(given: tuple[str, ...], *, list_them: bool, pace_seconds: float, ou
     if not given:
         raise click.UsageError("Name a scenario; `claudeops rehearse --list` shows them.")
     return command.rehearse(given, pace_seconds=pace_seconds, as_json=output_format == "json")
+
+
+@claudeops.command()
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+@click.option(
+    "--output-format", type=click.Choice(["text", "json"]), default="text", show_default=True, help="What to print."
+)
+def backup(file: Path, output_format: str) -> int:
+    """Copy the SQLite database to FILE, also while the daemon runs.
+
+    Logs are files and are copied as files. Exit status: 0, 78 when FILE exists or there is nothing to copy,
+    70 when the copy failed.
+    """
+    from claudeops.cli.backup import back_up
+
+    return back_up(file, as_json=output_format == "json")

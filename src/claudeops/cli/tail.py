@@ -6,6 +6,7 @@ The daemon is not asked, so a daemon that hangs can be watched too.
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -76,6 +77,8 @@ def tail(*, session_id: int | None, follow: bool, output_format: str) -> int:
     finally:
         if isinstance(sink, Teller):
             sink.close()
+        if sink.broken:
+            _forget_stdout()
     if found is None:
         return _not_found(session_id, as_json=as_json)
     return _document(found, sink.facts) if isinstance(sink, Collected) else Exit.OK
@@ -248,6 +251,13 @@ class Collected:
     def tell(self, facts: Sequence[LiveFact] = ()) -> None:
         """Keep facts."""
         self.facts += facts
+
+
+def _forget_stdout() -> None:
+    """Keep the interpreter from complaining at its end that nobody reads what is still in a buffer."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
 
 
 def _document(session: Session, facts: Sequence[LiveFact]) -> int:

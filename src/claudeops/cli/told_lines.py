@@ -235,4 +235,6 @@ def _figures(fact: SessionEnded) -> list[str]:
 def _next(fact: SessionEnded) -> str:
     if fact.next_tier is None:
         return MEANINGS[fact.decision]
+    if fact.next_tier == fact.tier:
+        return f"{MEANINGS[fact.decision]}; it is tried once more (session {fact.next_session_id})"
     return f"hands over to tier {fact.next_tier} (session {fact.next_session_id})"

@@ -5,7 +5,7 @@ running, and what is queued stays queued. Holds survive a restart.
 
 Who may start under which hold:
 
-- ``paused`` and ``budget``: nobody. They are over when they are released, or at their ``until``.
+- ``paused``, ``budget`` and ``disk``: nobody. They are over when they are released, or at their ``until``.
 - ``parked`` and ``breaker``: nobody before ``until``. From then on exactly one session of the lowest tier, the
   probe: a refused one costs nothing, and one that is let through is the look that was due anyway. Its first
   answer from the model API releases the hold, its failure sets the next ``until``.
@@ -31,6 +31,7 @@ class HoldKind(StrEnum):
     BREAKER = "breaker"  # the model API refuses our credentials, or the account does not pay
     PARKED = "parked"  # the model API's rate limit is reached, or it is overloaded
     BUDGET = "budget"  # the day's money is spent
+    DISK = "disk"  # a disk that sessions need has less free space than it must
 
 
 class Admission(StrEnum):
@@ -98,6 +99,7 @@ _LEVELS: Final = {
     HoldKind.BREAKER: Level.CRITICAL,
     HoldKind.PARKED: Level.WARNING,
     HoldKind.BUDGET: Level.CRITICAL,
+    HoldKind.DISK: Level.CRITICAL,
 }
 
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from claudeops.domain.approval import Answer, Approval, NewApproval
     from claudeops.domain.budget import CallBegun, CallRefused, CallState, CallWaits
     from claudeops.domain.chain_record import ChainRecord
+    from claudeops.domain.expiry import Cutoffs, Expired
     from claudeops.domain.holds import Hold, HoldKind
     from claudeops.domain.model import (
         Ending,
@@ -229,6 +230,18 @@ class Store(Protocol):
 
     async def queued(self) -> int:
         """Return the number of queued sessions that are not ended."""
+
+    async def expire(self, cutoffs: Cutoffs, *, now: datetime, chains: int) -> Expired:
+        """Remove what is older than ``cutoffs``: at most ``chains`` whole chains, and a part of the rest.
+
+        A chain goes with everything that hangs on it once all its sessions ended before ``cutoffs.audit``; of its
+        tool calls tombstones stay. Sessions that ended before ``cutoffs.details`` lose their long texts. The latest
+        check of a service, the latest fire of a schedule and open events always stay. To be called again for as
+        long as it finds something.
+        """
+
+    async def checkpoint(self) -> bool:
+        """Write the database's own log back into it; ``False``: somebody was in the way, so try again."""
 
     async def close(self) -> None:
         """Finish what is under way and let go of the database; bounded, and safe to call twice."""

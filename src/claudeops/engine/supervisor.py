@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
     from claudeops.domain.activity import Redact
-    from claudeops.domain.model import EscalationRules, Owner, Session
+    from claudeops.domain.model import EscalationRules, Finished, Owner, Session
     from claudeops.engine.hub import Hub
     from claudeops.engine.ports import Clock, Dispatcher, Store
     from claudeops.logs import Logger
@@ -29,6 +29,10 @@ RETRY_FIRST_SECONDS: Final = 0.25
 RETRY_LONGEST_SECONDS: Final = 10.0
 STOP_MARGIN_SECONDS: Final = 5.0
 """On top of the stop grace: the row is written and the files are closed in it."""
+
+
+def _nobody(_session: Session, _finished: Finished) -> None:
+    return
 
 
 @dataclass(kw_only=True)
@@ -50,6 +54,7 @@ class Supervisor:
     log: Logger
     chain: int | None = None  # only this chain (a foreground run), or whatever is queued
     on_change: Callable[[], Awaitable[None]] | None = None  # told after a session starts or ends
+    on_ended: Callable[[Session, Finished], None] = _nobody  # told of each end that was written
     running: dict[int, tuple[Session, Control]] = field(default_factory=dict)
     _draining: bool = False
     _ended: anyio.Event = field(default_factory=anyio.Event)  # set, and replaced, whenever a session ends
@@ -133,6 +138,7 @@ class Supervisor:
             finished = await self._finish(ending, log)
             if finished is not None:
                 _tell(ending, finished, log)
+                self.on_ended(session, finished)
                 self.hub.publish(session_ended(session, ending, finished))
         finally:
             del self.running[session.id]

@@ -131,6 +131,7 @@ def load_settings(environ: Mapping[str, str], *, cwd: Path, root: Path = _ROOT) 
         schema_text=schema_text,
         memory_budget_tokens=reader.whole("CLAUDEOPS_MEMORY_BUDGET"),
         retention_days=reader.whole("CLAUDEOPS_RETENTION_DAYS"),
+        disk_floor_mb=reader.whole("CLAUDEOPS_DISK_FLOOR_MB"),
         log_level=reader.choice("CLAUDEOPS_LOG_LEVEL"),
         log_format=reader.choice("CLAUDEOPS_LOG_FORMAT"),
         notify_socket=environ.get("NOTIFY_SOCKET") or None,

@@ -90,6 +90,7 @@ class Settings:
     schema_text: str = field(repr=False)  # JSON, as it stands in the file
     memory_budget_tokens: int  # 0: no memories in prompts
     retention_days: int
+    disk_floor_mb: int  # 0: no floor
     # --- the daemon's own log
     log_level: str  # lower case
     log_format: str  # ``auto``, ``json``, ``console``

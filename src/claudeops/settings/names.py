@@ -209,15 +209,16 @@ GENERAL: Final[tuple[Variable, ...]] = (
         "`/app/schemas/agent-response.json`, else the package's",
     ),
     _count("CLAUDEOPS_MEMORY_BUDGET", "2000", 0, 50_000, "tokens of memories in a prompt; 0 switches them off"),
-    _count("CLAUDEOPS_RETENTION_DAYS", "30", 1, 3650, "days until ended sessions are removed", used=False),
+    _count("CLAUDEOPS_RETENTION_DAYS", "30", 1, 3650, "days until logs and details of sessions are removed"),
+    _count(
+        "CLAUDEOPS_DISK_FLOOR_MB", "512", 0, 1_048_576, "MiB of free disk below which no session starts; 0: no floor"
+    ),
+    _secret("CLAUDEOPS_HEARTBEAT_URL", "address pinged after every healthy chain; whoever knows it may ping it"),
     # --- the daemon's own log
     _choice("CLAUDEOPS_LOG_LEVEL", "info debug warning error critical", "least level that is logged"),
     _choice("CLAUDEOPS_LOG_FORMAT", "auto json console", "`auto` is console on a terminal, else JSON"),
     # --- known, nothing uses them yet
     _choice("CLAUDEOPS_DISPATCHER", "local procrastinate", "who gives queued sessions to a node", used=False),
-    _secret(
-        "CLAUDEOPS_HEARTBEAT_URL", "address told after every healthy chain; whoever knows it may ping it", used=False
-    ),
     _count("CLAUDEOPS_DASHBOARD_PORT", "8080", 1, 65_535, "TCP port of the dashboard", used=False),
     _plan("CLAUDEOPS_SUMMARY_MODEL", Kind.MODEL, "model that writes summaries"),
     _plan("CLAUDEOPS_WEBHOOK_MODEL", Kind.MODEL, "model that reads alerts"),

@@ -1,4 +1,4 @@
-"""Copies of a SQLite database, made before it is changed for good."""
+"""Copies of a SQLite database: made before it is changed for good, or because an operator wants one."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ import time
 from contextlib import ExitStack, closing
 from typing import TYPE_CHECKING, Final
 
-from claudeops.errors import StoreError
-from claudeops.store.connections import sqlite_file
+from claudeops.errors import ConfigurationError, MissingInputError, StoreError
+from claudeops.store.connections import shown, sqlite_file
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from datetime import datetime
     from pathlib import Path
 
@@ -21,6 +22,10 @@ _PRIVATE: Final = 0o600
 _LOCKED_SECONDS: Final = 60.0
 
 
+def _take_it_as_it_is(_copy: Path) -> None:
+    return
+
+
 def back_up(file: Path, backup_dir: Path, *, revision: str, now: datetime) -> Path:
     """Copy a database that may be in use; return the copy, which is on the disk when this returns.
 
@@ -28,20 +33,36 @@ def back_up(file: Path, backup_dir: Path, *, revision: str, now: datetime) -> Pa
     never takes an existing file's place. Raises `StoreError`.
     """
     target = backup_dir / f"{file.name}.backup-{revision}-{now:%Y%m%dT%H%M%S.%fZ}"
-    partial = target.with_name(f"{target.name}.partial")
     try:
         backup_dir.mkdir(parents=True, exist_ok=True)
-        with ExitStack() as unfinished:
-            for path in (target, partial):  # the names are ours from here
-                os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, _PRIVATE))
-                unfinished.callback(path.unlink, missing_ok=True)
-            _copy(file, partial)
-            partial.replace(target)
-            unfinished.pop_all()
-        _sync(backup_dir)
+        _copy_whole(file, target)
     except (OSError, sqlite3.Error) as error:
         raise StoreError(f"the database {file} could not be backed up to {target}: {error}.") from error
     return target
+
+
+def back_up_to(url: URL, target: Path) -> int:
+    """Copy a SQLite database that may be in use to ``target``; return the copy's size in bytes.
+
+    The copy is one moment's state, on the disk and found sound by SQLite when this returns; ``target`` appears only
+    then. Raises `ConfigurationError` where there is no such database or ``target`` exists, else `StoreError`.
+    """
+    file = sqlite_file(url)
+    if file is None:
+        raise ConfigurationError(
+            f"the database {shown(url)} is PostgreSQL's, which is backed up by its own program: use pg_dump."
+        )
+    if not file.exists():
+        raise MissingInputError(f"there is no database {file} yet: there is nothing to back up.")
+    try:
+        _copy_whole(file, target, check=_refuse_unsound)
+        return target.stat().st_size
+    except FileExistsError as error:
+        raise ConfigurationError(
+            f"{error.filename} exists, and a backup takes no file's place: name another."
+        ) from None
+    except (OSError, sqlite3.Error) as error:
+        raise StoreError(f"the database {file} could not be backed up to {target}: {error}.") from error
 
 
 def newest_backup(url: URL, backup_dir: Path | None = None) -> Path | None:
@@ -52,6 +73,27 @@ def newest_backup(url: URL, backup_dir: Path | None = None) -> Path | None:
     places = {file.parent} | ({backup_dir} if backup_dir is not None else set())
     found = [path for place in places for path in place.glob(f"{_literal(file.name)}.backup-*") if _complete(path)]
     return max(found, key=lambda path: path.name.rpartition("-")[2], default=None)
+
+
+def _copy_whole(file: Path, target: Path, check: Callable[[Path], None] = _take_it_as_it_is) -> None:
+    partial = target.with_name(f"{target.name}.partial")
+    with ExitStack() as unfinished:
+        for path in (target, partial):  # the names are ours from here
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, _PRIVATE))
+            unfinished.callback(path.unlink, missing_ok=True)
+        _copy(file, partial)
+        check(partial)
+        partial.replace(target)
+        unfinished.pop_all()
+    _sync(target.parent)
+
+
+def _refuse_unsound(copy: Path) -> None:
+    """Raise `sqlite3.DatabaseError` for a copy that SQLite finds fault with: the source has it as well."""
+    with closing(sqlite3.connect(f"{copy.resolve().as_uri()}?mode=ro&immutable=1", uri=True)) as connection:
+        (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+    if verdict != "ok":
+        raise sqlite3.DatabaseError(f"it is damaged: {verdict}")
 
 
 def _copy(source: Path, target: Path) -> None:

@@ -26,6 +26,7 @@ from claudeops.store.chain_records import to_chain_record
 from claudeops.store.consequences import conclude
 from claudeops.store.in_memory_amend import amend
 from claudeops.store.in_memory_approvals import InMemoryApprovals, close_of_session, deny_all
+from claudeops.store.in_memory_keeping import InMemoryKeeping
 from claudeops.store.in_memory_tables import PlainTables
 from claudeops.store.in_memory_writes import (
     add_session,
@@ -72,7 +73,7 @@ def _nobody(_: EventRaised) -> None:
     return
 
 
-class InMemoryStore(InMemoryApprovals):
+class InMemoryStore(InMemoryApprovals, InMemoryKeeping):
     """Everything in ``tables``, which a test may look at."""
 
     def __init__(

@@ -21,6 +21,7 @@ from claudeops.store.connections import (
 )
 from claudeops.store.events import noticing
 from claudeops.store.finish import finish
+from claudeops.store.keeping import SqlKeeping
 from claudeops.store.revision import require_head
 from claudeops.store.verify import verify
 from claudeops.store.worker import Writer
@@ -91,7 +92,7 @@ def open_store(
     return SqlStore(parsed, busy_seconds=busy_seconds, wait_seconds=wait_seconds, now=now, raised=raised)
 
 
-class SqlStore:
+class SqlStore(SqlKeeping):
     """Writes go through one thread and one connection; verdicts overtake what waits there.
 
     Reads have connections of their own. What a method promises stands in ``engine.ports.Store``.

@@ -1,0 +1,104 @@
+"""Watches the free space of the disks that are written to: below the floor no session is started."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+import anyio
+import anyio.to_thread
+from anyio import TASK_STATUS_IGNORED
+
+from claudeops.domain.holds import Hold, HoldKind
+from claudeops.errors import StoreError
+from claudeops.logs import LogEvent
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+    from pathlib import Path
+
+    from anyio.abc import TaskStatus
+
+    from claudeops.engine.ports import Clock, Store
+    from claudeops.logs import Logger
+
+LOOK_SECONDS: Final = 15.0
+"""Between two looks."""
+
+_ANSWER_SECONDS: Final = 10.0  # a network disk that gives no answer is neither full nor free
+_ENOUGH: Final = 1.1  # times the floor: what hovers at it must not start and stop sessions by the minute
+_MIB: Final = 1024 * 1024
+
+
+def free_bytes(directory: Path) -> int:
+    """Return the free space of the disk that a directory is on; raises `OSError`."""
+    return shutil.disk_usage(directory).free
+
+
+@dataclass(kw_only=True, slots=True)
+class DiskFloor:
+    """Holds the queue while a disk is too full, with one critical event each time."""
+
+    store: Store
+    clock: Clock
+    directories: Collection[Path]
+    floor_bytes: int  # 0: no floor
+    log: Logger
+    free: Callable[[Path], int] = free_bytes
+    # A disk that never answers keeps one thread, not one more at each look.
+    _one_thread: anyio.CapacityLimiter = field(init=False, default_factory=lambda: anyio.CapacityLimiter(1))
+    _low: Path | None = field(init=False, default=None)  # the disk for which the hold stands, if it stands
+    _released: bool = field(init=False, default=False)  # whether an earlier daemon's hold was looked for
+
+    async def run(self, *, task_status: TaskStatus[None] = TASK_STATUS_IGNORED) -> None:
+        """Look again and again until cancelled; it has started once the first look is done."""
+        await self.look()
+        task_status.started()
+        while True:
+            await anyio.sleep(LOOK_SECONDS)
+            await self.look()
+
+    async def look(self) -> None:
+        """Look once. While the database is away the hold waits for it: without it nothing starts anyway."""
+        found: list[tuple[int, Path]] = []
+        for directory in self.directories:
+            with anyio.move_on_after(_ANSWER_SECONDS):
+                free = await anyio.to_thread.run_sync(
+                    self._measure, directory, abandon_on_cancel=True, limiter=self._one_thread
+                )
+                if free is not None:
+                    found.append((free, directory))
+        if not found or not self.floor_bytes:
+            return
+        free, directory = min(found)
+        try:
+            if free < self.floor_bytes and self._low is None:
+                await self._stop(free, directory)
+            elif free >= self.floor_bytes * (_ENOUGH if self._low else 1) and (self._low or not self._released):
+                await self._go_on(free)
+        except StoreError as error:
+            self.log.error(LogEvent.DATABASE_UNAVAILABLE, while_doing="disk floor", error=str(error))
+
+    def _measure(self, directory: Path) -> int | None:
+        try:
+            return self.free(directory)
+        except OSError as error:
+            self.log.error(LogEvent.UPKEEP_FAILED, path=str(directory), error=str(error))
+            return None
+
+    async def _stop(self, free: int, directory: Path) -> None:
+        reason = (
+            f"The disk of {directory} has {free // _MIB} MiB left, less than the {self.floor_bytes // _MIB} MiB of "
+            "CLAUDEOPS_DISK_FLOOR_MB: no session is started until there is room again."
+        )
+        self.log.critical(LogEvent.DISK_LOW, path=str(directory), free_mb=free // _MIB)
+        now = self.clock.now()
+        await self.store.hold(Hold(kind=HoldKind.DISK, reason=reason, since=now), now=now)
+        self._low = directory
+
+    async def _go_on(self, free: int) -> None:
+        released = await self.store.release(HoldKind.DISK, now=self.clock.now())
+        if released:
+            self.log.info(LogEvent.DISK_RECOVERED, free_mb=free // _MIB)
+        self._low, self._released = None, True

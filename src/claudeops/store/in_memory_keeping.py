@@ -1,0 +1,32 @@
+"""The part of the store without a database that keeps house."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from claudeops.store.in_memory_expiry import expire
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractAsyncContextManager
+    from datetime import datetime
+
+    from claudeops.domain.expiry import Cutoffs, Expired
+    from claudeops.store.in_memory_tables import PlainTables
+
+
+class InMemoryKeeping:
+    """The part of `InMemoryStore` that keeps house."""
+
+    tables: PlainTables
+    _transaction: Callable[[], AbstractAsyncContextManager[None]]
+
+    async def expire(self, cutoffs: Cutoffs, *, now: datetime, chains: int) -> Expired:
+        """Remove what is too old."""
+        async with self._transaction():
+            return expire(self.tables, cutoffs=cutoffs, now=now, chains=chains)
+
+    async def checkpoint(self) -> bool:
+        """Do nothing: there is no log."""
+        async with self._transaction():
+            return True

@@ -1,0 +1,54 @@
+"""The part of the store that keeps house: what is too old goes, and SQLite's own log is cut."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
+
+from claudeops.store.connections import border
+from claudeops.store.expiry import expire
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import datetime
+
+    from sqlalchemy import Connection
+    from sqlalchemy.engine import URL, Engine
+
+    from claudeops.domain.expiry import Cutoffs, Expired
+    from claudeops.store.worker import Writer
+
+T = TypeVar("T")
+
+
+class SqlKeeping:
+    """The part of `SqlStore` that keeps house."""
+
+    _url: URL
+    _writing: Engine
+    _writer: Writer
+    if TYPE_CHECKING:
+
+        async def _write(self, job: Callable[[Connection], T], *, urgent: bool = False) -> T: ...
+        async def _read(self, query: Callable[[Connection], T]) -> T: ...
+
+    async def expire(self, cutoffs: Cutoffs, *, now: datetime, chains: int) -> Expired:
+        """Remove what is too old."""
+        return await self._write(partial(expire, cutoffs=cutoffs, now=now, chains=chains))
+
+    async def checkpoint(self) -> bool:
+        """Write SQLite's log back into the database and cut it to nothing."""
+        if self._url.get_backend_name() != "sqlite":
+            return True
+
+        def truncate() -> bool:
+            # Not inside of a transaction, which would be in its own way.
+            with border(self._url):
+                connection = self._writing.raw_connection()
+                try:
+                    busy, _, _ = connection.cursor().execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+                finally:
+                    connection.close()
+            return not busy
+
+        return await self._writer.run(truncate)

@@ -1,0 +1,209 @@
+"""Any store: what is too old goes, what still counts stays, and of the audit trail something always stays."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+from claudeops.domain.expiry import Cutoffs, Expired, cutoffs
+from claudeops.domain.model import Escalation, Level, ReportedEvent, ReportedMemory, ServiceStatus, Session
+from support.store_values import (
+    NOW,
+    OWNER,
+    RULES,
+    after,
+    allow,
+    check,
+    ending,
+    one_session,
+    queued,
+    recorded,
+    report,
+    restart,
+    started,
+    wanted,
+)
+from support.stores import Sql
+
+if TYPE_CHECKING:
+    from claudeops.engine.ports import Store
+    from support.stores import Database
+
+pytest_plugins = ("support.store_fixtures",)
+
+LATER = after(days=100)
+NEEDED = Escalation(needed=True, reason="web is down", context="it is", failed_checks=("web",))
+USUAL = cutoffs(LATER, retention_days=30)  # everything of NOW is older than both
+
+
+async def expired(store: Store, wanted: Cutoffs = USUAL, *, chains: int = 20, at: datetime = LATER) -> Expired:
+    return await store.expire(wanted, now=at, chains=chains)
+
+
+async def acting_session(store: Store, *, at: datetime = NOW) -> Session:
+    """Run a session that leaves a row in as many tables as one can."""
+    session = await started(store, wanted(tier=2, prompt_text="look at web"), at=at)
+    await recorded(store, session, "toolu_1", allow(restart()), at=at)
+    said = report(
+        check("web"),
+        events=(ReportedEvent(level=Level.WARNING, message="web was slow", service="web"),),
+        memories=(ReportedMemory(category="timing", observation="40 ms", service="web"),),
+    )
+    await store.finish(ending(session, said, cost_usd=0.01, response="long text", stderr_tail="x"), rules=RULES)
+    return session
+
+
+def test_the_audit_trail_is_kept_for_ninety_days_at_least() -> None:
+    assert cutoffs(NOW, retention_days=30) == Cutoffs(details=NOW - timedelta(days=30), audit=NOW - timedelta(days=90))
+    assert cutoffs(NOW, retention_days=400).audit == NOW - timedelta(days=400)
+
+
+async def test_nothing_young_is_touched(store: Store, database: Database) -> None:
+    await acting_session(store)
+    before = {table: database.rows(table) for table in ("sessions", "tool_calls", "events", "service_checks")}
+
+    assert not (await expired(store, cutoffs(after(days=29), retention_days=30))).any
+
+    assert {table: database.rows(table) for table in before} == before
+
+
+async def test_after_the_retention_the_long_texts_go_and_the_conclusion_stays(store: Store, database: Database) -> None:
+    await acting_session(store)
+
+    found = await expired(store, cutoffs(after(days=31), retention_days=30))
+
+    assert found.shortened == 1
+    (row,) = database.rows("sessions")
+    assert (row["prompt_text"], row["response"], row["stderr_tail"]) == (None, None, None)
+    assert (row["summary"], row["outcome"], row["cost_usd"]) == (report().summary, "success", 0.01)
+    assert len(database.rows("tool_calls")) == 1
+    assert not (await expired(store, cutoffs(after(days=31), retention_days=30))).any
+
+
+async def test_after_the_audits_age_the_chain_goes_whole_and_leaves_a_tombstone(
+    store: Store, database: Database
+) -> None:
+    session = await acting_session(store)
+
+    found = await expired(store)
+
+    assert found.sessions == 1
+    for table in ("sessions", "tool_calls", "cooldown_actions"):
+        assert database.rows(table) == [], table
+    (stone,) = database.rows("audit_tombstones")
+    assert (stone["session_id"], stone["calls"], stone["reason"]) == (session.id, 1, "retention")
+    (memory,) = database.rows("memories")
+    assert (memory["observation"], memory["session_id"]) == ("40 ms", None)
+    (spent,) = [row for row in database.rows("budget_entries") if row["kind"] == "settled"]
+    assert (spent["amount_usd"], spent["session_id"]) == (0.01, None)
+
+
+async def test_a_chain_of_which_a_part_is_young_or_runs_stays_whole(store: Store, database: Database) -> None:
+    await one_session(store, report(check("web", ServiceStatus.DOWN), escalation=NEEDED))  # tier 2 is queued
+    assert [row["status"] for row in database.rows("sessions")] == ["ended", "queued"]
+
+    assert (await expired(store)).sessions == 0
+
+    second = await store.claim(
+        OWNER, rules=RULES, now=after(days=80), cli_session_id=lambda: "x", log_path=lambda _: "/x.ndjson"
+    )
+    assert second is not None
+    assert (await expired(store)).sessions == 0
+    await store.finish(ending(second, report(check("web")), ended_at=after(days=80)), rules=RULES)
+    assert (await expired(store)).sessions == 0  # it is the last end that counts
+    assert (await expired(store, cutoffs(after(days=171), retention_days=30))).sessions == 2
+
+
+async def test_open_events_stay_however_old_and_those_that_are_over_go(store: Store, database: Database) -> None:
+    fault = ReportedEvent(level=Level.CRITICAL, message="web is down", service="web")
+    other = ReportedEvent(level=Level.WARNING, message="db is slow", service="db")
+    await one_session(store, report(check("web", ServiceStatus.DEGRADED), events=(fault, other)))
+    await one_session(store, report(check("web")), at=after(hours=1))
+
+    found = await expired(store, cutoffs(after(days=31), retention_days=30))
+
+    assert found.events == 1
+    assert [row["message"] for row in database.rows("events")] == ["db is slow"]
+
+
+async def test_the_latest_check_of_each_service_stays(store: Store, database: Database) -> None:
+    for hour in range(3):
+        await one_session(store, report(check("web"), check("db")), at=after(hours=hour))
+
+    found = await expired(store, cutoffs(after(days=31), retention_days=30))
+
+    assert found.checks == 4
+    assert {(row["service"], row["session_id"]) for row in database.rows("service_checks")} == {("web", 3), ("db", 3)}
+
+
+async def test_the_latest_fire_of_each_schedule_stays(store: Store) -> None:
+    for name in ("one", "other"):
+        for hour in range(3):
+            await store.fire(name, after(hours=hour), wanted(), rules=RULES, now=after(hours=hour))
+
+    found = await expired(store)
+
+    assert found.fires == 4
+    assert await store.last_fire("one") == await store.last_fire("other") == after(hours=2)
+
+
+async def test_a_round_is_small_and_the_next_one_goes_on(store: Store, database: Database) -> None:
+    for hour in range(5):
+        await one_session(store, report(check("web")), at=after(hours=hour))
+
+    found = [(await expired(store, chains=2)).sessions for _ in range(4)]
+
+    assert found == [2, 2, 1, 0]
+    assert database.rows("sessions") == []
+
+
+async def test_no_id_is_used_again_after_its_row_has_gone(store: Store) -> None:
+    await one_session(store, report(check("web")))
+    await expired(store)
+
+    assert (await queued(store, at=LATER)).id == 2
+
+
+async def test_what_expired_leaves_no_fault_in_the_audit_trail(sql: Sql) -> None:
+    store = sql.open()
+    try:
+        await acting_session(store)
+        await acting_session(store, at=after(days=99))
+        await expired(store)
+        verified = await store.verify_audit()  # type: ignore[attr-defined]  # of the databases alone
+    finally:
+        await store.close()
+
+    assert verified.faults == ()
+
+
+async def test_sqlites_own_log_is_cut_to_nothing(sqlite: Sql) -> None:
+    store = sqlite.open()
+    try:
+        await one_session(store, report(check("web")))
+        log = sqlite.file.with_name(f"{sqlite.file.name}-wal")
+        assert log.stat().st_size > 0
+
+        assert await store.checkpoint()
+
+        assert log.stat().st_size == 0
+        assert len(sqlite.rows("sessions")) == 1
+    finally:
+        await store.close()
+
+
+async def test_a_reader_in_the_way_of_that_holds_nobody_up_for_long(sqlite: Sql) -> None:
+    patient = Sql(sqlite.url, busy_seconds=0.1)
+    store = patient.open()
+    try:
+        await one_session(store, report(check("web")))
+        with sqlite.connect() as connection:
+            connection.exec_driver_sql("BEGIN")
+            connection.exec_driver_sql("SELECT * FROM sessions").fetchone()
+            await queued(store, at=after(hours=1))
+
+            assert not await store.checkpoint()
+
+        assert await store.checkpoint()
+    finally:
+        await store.close()

@@ -1,0 +1,158 @@
+"""Old logs are packed, then removed, with their rows; what runs, is young or belongs to nobody known stays."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from claudeops.engine.system import SystemClock
+from claudeops.engine.upkeep import Upkeep
+from claudeops.errors import DatabaseUnavailableError
+from support.estate import deliver, look, report
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from claudeops.engine.ports import Store
+    from support.estate import Estate
+
+
+@dataclass
+class Later:
+    """The machine's clock, put forward."""
+
+    by: timedelta
+
+    def now(self) -> datetime:
+        return SystemClock().now() + self.by
+
+    def monotonic(self) -> float:
+        return SystemClock().monotonic()
+
+
+def upkeep(estate: Estate, *, running: Collection[int] = (), **later: float) -> Upkeep:
+    return Upkeep(
+        store=estate.store,
+        clock=Later(timedelta(**later)),
+        results_dir=estate.root / "results",
+        retention_days=30,
+        running=lambda: running,
+        log=estate.kit.log,
+    )
+
+
+def files(estate: Estate) -> list[str]:
+    return sorted(path.name for path in (estate.root / "results").iterdir())
+
+
+PLAIN = ["session-000001.index", "session-000001.ndjson", "session-000001.stderr"]
+PACKED = ["session-000001.index", "session-000001.ndjson.zst", "session-000001.stderr"]
+
+
+async def test_a_log_is_packed_an_hour_after_its_session_and_removed_after_the_retention(estate: Estate) -> None:
+    text = [{"type": "text", "text": "I look."}]
+    said = {"frame": {"type": "assistant", "message": {"role": "assistant", "content": text}}}
+    await estate.finished(said, look(), deliver(report()))
+
+    await upkeep(estate, minutes=59).round()
+    assert files(estate) == PLAIN
+
+    done = await upkeep(estate, minutes=61).round()
+    assert files(estate) == PACKED
+    assert done["logs_packed"] == 1
+    assert not {"logs_packed", "logs_removed"} & set(await upkeep(estate, days=29).round())
+
+    done = await upkeep(estate, days=31).round()
+    assert files(estate) == []
+    assert (done["logs_removed"], done["sessions_shortened"]) == (1, 1)
+
+    done = await upkeep(estate, days=91).round()
+    assert done["sessions_removed"] == 1
+    assert estate.rows("SELECT * FROM sessions") == []
+    assert await upkeep(estate, days=91).round() == {}
+
+
+async def test_the_log_of_a_running_session_is_never_touched(estate: Estate) -> None:
+    estate.script(look(), deliver(report()))
+    await estate.queue()
+    session = await estate.claim()
+    for name in PLAIN:
+        (estate.root / "results" / name).write_text("{}\n")
+
+    await upkeep(estate, days=400).round()
+
+    assert session.log_path == estate.log_path(1)
+    assert files(estate) == PLAIN
+    assert [row["status"] for row in estate.rows("SELECT status FROM sessions")] == ["running"]
+
+
+async def test_not_even_when_its_row_has_ended_and_its_process_has_not(estate: Estate) -> None:
+    await estate.finished(look(), deliver(report()))
+
+    await upkeep(estate, running=[1], days=400).round()
+
+    assert files(estate) == PLAIN
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "session-000007.ndjson",  # of a row that the database does not know, or no more
+        "session-000001.2.ndjson",  # its row names another one
+        "session-1.ndjson",
+        "session-000001.ndjson.zst.partial",
+        "notes.txt",
+    ],
+)
+async def test_what_belongs_to_nobody_known_stays(estate: Estate, name: str) -> None:
+    await estate.finished(look(), deliver(report()))
+    (estate.root / "results" / name).write_text("{}\n")
+
+    await upkeep(estate, days=400).round()
+
+    assert name in files(estate)
+
+
+async def test_a_log_that_is_not_its_rows_stays(estate: Estate) -> None:
+    await estate.finished(look(), deliver(report()))
+    with estate.connect() as connection:
+        connection.exec_driver_sql("UPDATE sessions SET log_path = '/elsewhere/session-000001.ndjson'")
+
+    await upkeep(estate, days=31).round()
+
+    assert files(estate) == PLAIN
+
+
+async def test_a_log_that_cannot_be_packed_stops_no_other(estate: Estate) -> None:
+    for number in (1, 2):
+        await estate.finished(look(f"toolu_{number}"), deliver(report()))
+    plain = Path(estate.log_path(1))
+    plain.unlink()
+    plain.mkdir()
+
+    done = await upkeep(estate, hours=2).round()
+
+    assert done["logs_packed"] == 1
+    assert "session-000002.ndjson.zst" in files(estate)
+    assert "upkeep_failed" in estate.logged.getvalue()
+
+
+async def test_a_database_that_is_away_costs_a_line_and_the_round(estate: Estate) -> None:
+    await estate.finished(look(), deliver(report()))
+    away: Store = _Away()  # type: ignore[assignment]  # all that is asked of it
+
+    assert await replace(upkeep(estate, hours=2), store=away).round() == {}
+
+    assert files(estate) == PLAIN
+    assert "upkeep_failed" in estate.logged.getvalue()
+
+
+class _Away:
+    """A store whose database is away."""
+
+    async def session(self, _session_id: int) -> None:
+        raise DatabaseUnavailableError("the database is away.")

@@ -1,0 +1,148 @@
+"""A daemon of the release before goes on writing and reading while another one has migrated the database.
+
+It knows only the columns of its own revision. Whatever it could insert, read, change and delete there must go on
+working at the head: no new column that it would have to fill, no old one gone, no value refused that was taken.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import pytest
+import sqlalchemy as sa
+from alembic import command
+from alembic.config import Config
+from alembic.script import ScriptDirectory
+
+from claudeops.store.connections import parse_url
+from claudeops.store.migrate import run
+from support.stores import MIGRATIONS, POSTGRES, Sql
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from support.postgres import Server
+
+pytest_plugins = ("support.store_fixtures",)
+
+AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+
+# What closed sets and ranges take; every other column takes any text or number.
+FITTING: dict[str, object] = {
+    "sessions.status": "queued",
+    "service_checks.status": "healthy",
+    "sessions.outcome": None,  # only with the status `ended`
+    "extraction_method": "structured",
+    "decision_reason": "healthy",
+    "level": "info",
+    "source": "report",
+    "verdict": "allow",
+    "budget_entries.kind": "settled",
+    "confidence": 0.5,
+}
+
+
+def _config() -> Config:
+    config = Config()
+    config.set_main_option("script_location", str(MIGRATIONS))
+    return config
+
+
+REVISIONS = [script.revision for script in reversed(list(ScriptDirectory.from_config(_config()).walk_revisions()))]
+
+
+@pytest.fixture(params=[pytest.param("sqlite"), pytest.param("postgresql", marks=POSTGRES)])
+def empty(request: pytest.FixtureRequest, tmp_path: Path) -> Sql:
+    """Return the address of a database without a table."""
+    if request.param == "sqlite":
+        return Sql(f"sqlite:///{tmp_path}/claudeops.db")
+    server: Server = request.getfixturevalue("postgres")
+    return Sql(server.url(server.create()))
+
+
+def upgrade(database: Sql, revision: str) -> None:
+    run(parse_url(database.url), MIGRATIONS, lambda config: command.upgrade(config, revision))
+
+
+def as_they_are(database: Sql) -> list[sa.Table]:
+    """Return the tables of a database as it has them now, those that others name first."""
+    known = sa.MetaData()
+    with database.connect() as connection:
+        known.reflect(connection)
+    return [table for table in known.sorted_tables if table.name != "alembic_version"]
+
+
+def row(table: sa.Table, number: int) -> dict[str, object]:
+    """Return a row that says something in every column; rows of the same number name each other."""
+    return {column.name: _value(column, number) for column in table.columns}
+
+
+def _value(column: sa.Column[object], number: int) -> object:
+    for name in (f"{column.table.name}.{column.name}", column.name):
+        if name in FITTING:
+            return FITTING[name]
+    if column.foreign_keys or column.name == "id":
+        return number
+    match column.type:
+        case sa.DateTime():
+            return AT.replace(tzinfo=None, microsecond=number)
+        case sa.Boolean():
+            return True
+        case sa.Integer() | sa.Float() | sa.Numeric():
+            return number
+        case _:
+            return f"{column.name} {number}"
+
+
+def write_and_read(database: Sql, tables: list[sa.Table], number: int) -> None:
+    """Do in every table what a daemon does that knows these tables."""
+    with database.connect() as connection:
+        for table in tables:
+            connection.execute(sa.insert(table).values(row(table, number)))
+        for table in tables:
+            read = connection.execute(sa.select(table).where(_key(table, number))).mappings().one()
+            assert set(read) == {column.name for column in table.columns}
+            free = {name: value for name, value in row(table, number).items() if not table.c[name].primary_key}
+            changed = connection.execute(sa.update(table).where(_key(table, number)).values(free))
+            assert changed.rowcount == 1
+        for table in reversed(tables):
+            assert connection.execute(sa.delete(table).where(_key(table, number))).rowcount == 1
+        connection.commit()
+
+
+def _key(table: sa.Table, number: int) -> sa.ColumnElement[bool]:
+    return sa.and_(*(column == _value(column, number) for column in table.primary_key.columns))
+
+
+@pytest.mark.parametrize("previous", REVISIONS[:-1])
+def test_what_a_release_wrote_and_read_works_on_every_later_schema(empty: Sql, previous: str) -> None:
+    upgrade(empty, previous)
+    tables = as_they_are(empty)
+    write_and_read(empty, tables, 1)  # else the test would say nothing
+
+    upgrade(empty, "head")
+
+    write_and_read(empty, tables, 2)
+
+
+@pytest.mark.parametrize(
+    "harm",
+    [
+        "ALTER TABLE events ADD COLUMN colour VARCHAR(9) NOT NULL",
+        "ALTER TABLE memories DROP COLUMN observation",
+        "ALTER TABLE outbox RENAME TO sent",
+    ],
+)
+@pytest.mark.postgres
+def test_a_migration_that_did_harm_would_be_noticed(postgres: Server, harm: str) -> None:
+    database = Sql(postgres.url(postgres.create()))
+    upgrade(database, "head")
+    tables = as_they_are(database)
+    write_and_read(database, tables, 1)
+    with database.connect() as connection:
+        connection.execute(sa.text(harm))
+        connection.commit()
+
+    with pytest.raises(sa.exc.SQLAlchemyError):
+        write_and_read(database, tables, 2)
