@@ -28,7 +28,7 @@ LOCK := $(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 -
 CREDENTIALS := ANTHROPIC_API_KEY ANTHROPIC_API_KEY_FILE CLAUDE_CODE_OAUTH_TOKEN CLAUDE_CODE_OAUTH_TOKEN_FILE \
 	ANTHROPIC_BASE_URL
 SCENARIOS ?= service-down restart-does-not-help
-PACE ?= 0.3
+PACE ?= 0.2
 
 .PHONY: help run excerpt setup test lint types imports check card format lock image wheel clean
 

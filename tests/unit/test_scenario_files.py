@@ -14,7 +14,9 @@ from claudeops.rehearsal.scenario_file import find, line_of, read, shipped
 if TYPE_CHECKING:
     import msgspec
 
-PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "write-a-scenario.md"
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = DOCS / "how-to" / "write-a-scenario.md"
+EXCERPT = DOCS / "excerpts" / "make-run.txt"
 GOOD = """\
 title = "One service"
 
@@ -193,3 +195,12 @@ def test_lines_are_found_through_arrays_of_tables_and_tables_in_their_last_entry
         10,
         None,
     ]
+
+
+@pytest.mark.parametrize("name", ["service-down", "restart-does-not-help"])
+def test_the_recorded_session_is_of_the_scenarios_as_they_are(name: str) -> None:
+    recorded = EXCERPT.read_text(encoding="utf-8")
+    scenario = find(name, cwd=PAGE.parent).scenario
+    assert scenario.title in recorded, "record it again: make excerpt"
+    words = [step.say for tier in scenario.tiers.values() for step in tier.steps if step.say is not None]
+    assert [said for said in words if said not in recorded] == [], "record it again: make excerpt"
