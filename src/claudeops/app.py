@@ -21,7 +21,10 @@ from claudeops.app_self_test import admission
 from claudeops.app_upkeep import keep_house
 from claudeops.dispatch.local import LocalDispatcher
 from claudeops.domain.model import Session, SkipReason, Status, Suppressed, Trigger
+from claudeops.engine.approval_key import ensure_key
+from claudeops.engine.held_start import held
 from claudeops.engine.hub import Hub
+from claudeops.engine.orders import obey
 from claudeops.engine.scheduler import Scheduler
 from claudeops.engine.service_manager import ServiceManager
 from claudeops.engine.session import SessionRunner
@@ -129,6 +132,7 @@ async def open_node(settings: Settings, *, log: Logger, clock: Clock | None = No
                         cli_refusal=clis.refusal,
                         meter=meter,
                         cell=cell,
+                        approval_key=ensure_key(settings.state_dir),
                     ),
                     rules=rules,
                     owner=owner,
@@ -193,6 +197,7 @@ async def run_daemon(node: Node, shutdown: Shutdown) -> None:
         tasks.start_soon(supervisor.run)
         if node.kit.limits is not None:
             tasks.start_soon(node.kit.limits.run)
+        tasks.start_soon(obey, node.store, node.clock, supervisor.stop_all, node.log)
         await status.refresh()
         tasks.start_soon(status.run)
         manager.ready()
@@ -258,7 +263,8 @@ async def run_chain(
 
     ``told`` hears of each session when it has ended.
     """
-    root = await node.store.enqueue(new, rules=node.rules, now=node.clock.now())
+    now = node.clock.now()
+    root = await held(node.store, now) or await node.store.enqueue(new, rules=node.rules, now=now)
     if isinstance(root, Suppressed):
         node.log.warning(LogEvent.SESSION_SUPPRESSED, reason=root.reason.value)
         return root
@@ -299,7 +305,8 @@ async def run_chain_beside(
     """
     store = open_store(settings.database_url)
     try:
-        root = await store.enqueue(new, rules=escalation_rules(settings), now=SystemClock().now())
+        now = SystemClock().now()
+        root = await held(store, now) or await store.enqueue(new, rules=escalation_rules(settings), now=now)
         if isinstance(root, Suppressed):
             log.warning(LogEvent.SESSION_SUPPRESSED, reason=root.reason.value)
             return root

@@ -71,6 +71,7 @@ def build_kit(settings: Settings, *, store: Store, rules: EscalationRules, clock
         repair_turn=settings.repair_turn,
         mcp_servers=settings.mcp_config,
         session_memory_mb=settings.session_memory_mb,
+        approval_seconds=settings.approval_timeout_seconds,
         allow_ungated=settings.allow_ungated,
         limits=Limits(store=store, clock=clock, log=log),
         background_tasks_off=settings.background_tasks_off,

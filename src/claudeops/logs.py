@@ -92,7 +92,14 @@ class LogEvent(StrEnum):
     # --- the gate
     TOOL_CALL_JUDGED = "tool_call_judged", "the gate answered a tool call"
     TOOL_CALL_UNRECORDED = "tool_call_unrecorded", "a verdict could not be written, so the call is denied"
-    TOOL_CALL_UNGATED = "tool_call_ungated", "a tool ran without the gate's yes; the session is stopped"
+    TOOL_CALL_UNGATED = (
+        "tool_call_ungated",
+        "the stream shows what the gate did not allow, or cannot be the CLI's; the session is stopped",
+    )
+    SESSION_REPEATS = "session_repeats", "a session repeats what has failed, and is stopped"
+    APPROVAL_REQUESTED = "approval_requested", "a tool call waits for a person's yes or no"
+    APPROVAL_GIVEN = "approval_given", "a person said yes, and the proof of it was checked"
+    APPROVAL_REFUSED = "approval_refused", "a person said no, or nobody answered, or the answer does not count"
     GATE_REQUEST_CANCELLED = "gate_request_cancelled", "the CLI no longer waits for an answer; the call does not run"
     # --- the meter
     METER_OFF = "meter_off", "model calls go past the daemon: they are not counted one by one, nor limited by budgets"
@@ -113,6 +120,7 @@ class LogEvent(StrEnum):
     MODEL_API_REFUSED = "model_api_refused", "the model API refused a call, so other sessions wait for a probe"
     HOLD_RELEASED = "hold_released", "the model API serves us again, so sessions may start"
     # --- the supervisor
+    ORDER_TAKEN = "order_taken", "an operator asked something of the running daemon"
     SUPERVISOR_DRAINING = "supervisor_draining", "no more claims; running sessions are waited for"
     # --- the upkeep
     UPKEEP_DONE = "upkeep_done", "what was too old was packed or removed: so many of each"

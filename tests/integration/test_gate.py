@@ -72,7 +72,7 @@ async def test_a_no_is_no_yes_of_any_kind(estate: Estate) -> None:
     assert gate.allowed == set()
 
 
-async def test_what_needs_approval_is_denied_while_nobody_can_be_asked(estate: Estate) -> None:
+async def test_what_needs_approval_is_denied_where_nobody_can_be_asked(estate: Estate) -> None:
     gate = await gate_of(estate, lambda _: Verdict(kind=VerdictKind.ASK, reason="restarts the database"))
     assert '"permissionDecision":"deny"' in await answer(gate)
     assert [row["verdict"] for row in estate.rows("SELECT verdict FROM tool_calls")] == ["deny"]
@@ -120,9 +120,3 @@ async def test_the_second_restart_of_a_service_is_the_last_one_for_hours(estate:
     assert ['"permissionDecision":"allow"' in text for text in told] == [True, True, False]
     assert "2 of 2 allowed within 4 h are used" in told[2]
     assert len(estate.rows("SELECT * FROM cooldown_actions")) == 2
-
-
-async def test_the_result_of_a_refused_call_is_no_ungated_run(estate: Estate) -> None:
-    gate = await gate_of(estate)
-    assert not gate.ran_ungated("toolu_7", is_error=True)
-    assert gate.ran_ungated("toolu_7", is_error=False)

@@ -7,7 +7,8 @@ stdin like the real one, and then does one step after the other:
 ``{"frame": {...}}``          print a frame (``session_id`` is filled in)
 ``{"raw": "...", "times": n}`` print text as it is, n times
 ``{"line_of": n}``            print one assistant frame of n bytes of text
-``{"tool": {"id", "name", "input", "output", "ungated"}}``  ask the gate, run nothing, print call and result
+``{"tool": {"id", "name", "input", "output", "ungated", "fails", "left_open"}}``  ask the gate, run nothing, print call
+                              and result; ``permission_input`` is what it asks for after an ``ask``
 ``{"result": {...}}``         print a result frame (defaults: success, one turn, a cost)
 ``{"await_user": true}``      wait for one more user message (a repair turn)
 ``{"await_eof": true}``       wait until stdin is closed
@@ -93,9 +94,21 @@ def ask_tool(tool: dict[str, Any]) -> None:
         emit({"type": "control_request", "request_id": f"q-{tool_id}", "request": request})
         answer = receive("control_response")["response"]["response"]["hookSpecificOutput"]
         allowed = answer["permissionDecision"] == "allow"
-    output = tool.get("output", "ok") if allowed else "denied"
-    block = {"type": "tool_result", "tool_use_id": tool_id, "content": output, "is_error": not allowed}
+        if answer["permissionDecision"] == "ask":
+            allowed = may_run(tool_id, name, tool.get("permission_input", given))
+    if tool.get("left_open"):
+        return
+    output = tool.get("output", "ok") if allowed else tool.get("refusal", "denied")
+    is_error = bool(tool.get("fails")) or not allowed
+    block = {"type": "tool_result", "tool_use_id": tool_id, "content": output, "is_error": is_error}
     emit({"type": "user", "message": {"role": "user", "content": [block]}})
+
+
+def may_run(tool_id: str, name: str, given: dict[str, Any]) -> bool:
+    request = {"subtype": "can_use_tool", "tool_name": name, "input": given, "tool_use_id": tool_id}
+    emit({"type": "control_request", "request_id": f"p-{tool_id}", "request": request})
+    answer = receive("control_response")["response"]["response"]
+    return bool(answer["behavior"] == "allow" and answer["updatedInput"] == given)
 
 
 def leave_stray(path: str) -> None:

@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING
 import pytest
 
 from claudeops.domain import escalation
-from claudeops.domain.model import Action, ActionLimit, DecisionReason, EscalationRules, Level, PastAction, Suppressed
+from claudeops.domain.model import (
+    Action,
+    ActionLimit,
+    DecisionReason,
+    EscalationRules,
+    Level,
+    Outcome,
+    PastAction,
+    Suppressed,
+)
 from support.store_values import LIMITS, NOW, after, alarm, ending, restart, rules, running
 
 if TYPE_CHECKING:
@@ -103,3 +112,22 @@ def test_limit_of_none_refuses_the_first_one() -> None:
 )
 def test_kinds_and_services_are_counted_apart(action: Action) -> None:
     assert escalation.over_limit(USED_UP, action, LIMITS, NOW) is None
+
+
+def test_session_that_was_stopped_for_a_pause_says_so_and_is_not_tried_again() -> None:
+    session = running(1)
+    stopped = ending(session, outcome=Outcome.CANCELLED, stopped_for=DecisionReason.PAUSED)
+
+    decision = escalation.decide(session=session, ending=stopped, rules=rules(), ledger=(), now=NOW)
+
+    assert (decision.reason, decision.next) == (DecisionReason.PAUSED, None)
+    assert [event.level for event in decision.events] == [Level.WARNING]
+
+
+def test_wish_of_a_session_that_was_stopped_for_a_pause_is_queued() -> None:
+    session = running(1)
+    stopped = ending(session, alarm(), outcome=Outcome.CANCELLED, stopped_for=DecisionReason.PAUSED)
+
+    decision = escalation.decide(session=session, ending=stopped, rules=rules(), ledger=(), now=NOW)
+
+    assert decision.reason is DecisionReason.ESCALATED

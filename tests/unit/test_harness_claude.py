@@ -158,7 +158,9 @@ def test_a_verdict_that_asks_is_never_a_yes() -> None:
     request = HARNESS.signal(hook(), SPEC)
     assert isinstance(request, GateRequest)
     ask = Verdict(kind=VerdictKind.ASK, reason="needs approval")
-    assert b'"permissionDecision":"deny"' in HARNESS.answer(request, ask)
+    assert b'"permissionDecision":"ask"' in HARNESS.answer(request, ask)
+    asked_again = replace(request, question=Question.PERMISSION)
+    assert b'"behavior":"deny"' in HARNESS.answer(asked_again, ask)
 
 
 def test_a_withdrawn_question_is_named() -> None:

@@ -8,11 +8,17 @@ from pathlib import Path
 
 import click
 
+from claudeops.cli import operator_commands
+
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="claudeops")
 def claudeops() -> None:
     """Keep watch over infrastructure with tiered, gated claude sessions."""
+
+
+for command in operator_commands.COMMANDS:
+    claudeops.add_command(command)
 
 
 @claudeops.command()

@@ -13,12 +13,12 @@ import click
 from claudeops.cli import envelope
 from claudeops.cli.commands import claudeops
 from claudeops.cli.exit_codes import Exit
+from claudeops.cli.inside import inside_a_session
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _FORMAT_OPTION: Final = "--output-format"
-_SESSION_MARK: Final = "CLAUDEOPS_SESSION_MARK"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -29,7 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def call(arguments: list[str]) -> int:
     """Run the command line and return its exit status."""
     as_json = _wants_json(arguments)
-    if _SESSION_MARK in os.environ:
+    if inside_a_session(os.environ):
         # A session may run as the same user as the daemon: it must not be its own operator.
         return _refuse("claudeops is not for use inside one of its own sessions.", arguments, as_json=as_json)
     try:

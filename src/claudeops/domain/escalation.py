@@ -202,6 +202,9 @@ def decide(
     spent, this session included, in US dollars.
     """
     report = ending.extraction.report
+    if ending.stopped_for is not None and (report is None or not report.escalation.needed):
+        message = f"the tier {session.tier} session was stopped ({ending.stopped_for.value}) before it had ended."
+        return _stop(ending.stopped_for, message, tier=session.tier)
     if report is None:
         return _without_report(session, ending, now)
     if report.escalation.needed:

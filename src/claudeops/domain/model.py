@@ -418,6 +418,7 @@ class Ending:
     refusals: tuple[CliRefusal, ...] = ()  # calls that the CLI itself refused
     events: tuple[NewEvent, ...] = ()  # what the engine itself noticed
     unbooked: tuple[CallState, ...] = ()  # model calls that the database did not take while they were made
+    stopped_for: DecisionReason | None = None  # why we stopped it, where that is the decision too
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

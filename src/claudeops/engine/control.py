@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -23,6 +24,7 @@ class Control:
 
     def __init__(self) -> None:
         self.cause: StopCause | None = None
+        self.waits_for_people = 0  # calls that people were asked about: meanwhile the session holds no slot
         self._asked = anyio.Event()
 
     def stop(self, cause: StopCause) -> None:
@@ -206,3 +208,15 @@ class Clocks:
     def _wake(self) -> None:
         """Have the watch look again: a deadline may have come that is earlier than the one it waits for."""
         self._changed.set()
+
+
+@contextmanager
+def waiting_for_people(clocks: Clocks, control: Control) -> Iterator[None]:
+    """Let the session's clocks stand still, and give its slot away, while the block waits."""
+    clocks.pause()
+    control.waits_for_people += 1
+    try:
+        yield
+    finally:
+        control.waits_for_people -= 1
+        clocks.resume()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import anyio
 
-from claudeops.domain.model import Level, NewEvent, ToolEnd
+from claudeops.domain.model import Level, NewEvent
 from claudeops.domain.outcome import StopCause
 from claudeops.domain.report.extraction import shortcomings
 from claudeops.domain.stream import (
@@ -23,13 +23,16 @@ from claudeops.domain.stream import (
     ResultSeen,
     SessionStarted,
     StreamEvent,
+    ToolDenied,
     ToolEnded,
+    ToolStarted,
     Transcript,
 )
 from claudeops.engine import memory_watch, process
 from claudeops.engine.cli_warnings import CliWarnings
 from claudeops.engine.intake import CHUNK_BYTES, Intake, Taken
 from claudeops.engine.limits import SessionLimits
+from claudeops.engine.watch import Watch
 from claudeops.errors import DatabaseUnavailableError, StaleAttemptError
 from claudeops.harness.protocol import GateCancelled, GateRequest, InitMismatch
 from claudeops.logs import LogEvent
@@ -73,9 +76,9 @@ class Conversation:
     kit: Kit
     live: Broadcast
     log: Logger
-    tool_ends: list[ToolEnd] = field(default_factory=list)
     events: list[NewEvent] = field(default_factory=list)
     stderr_tail: str = ""
+    watch: Watch = field(init=False)
     _reader: Reader = field(init=False)
     _warnings: CliWarnings = field(init=False)
     _limits: SessionLimits = field(init=False)
@@ -83,6 +86,7 @@ class Conversation:
     _stderr_ended: anyio.Event = field(default_factory=anyio.Event)
 
     def __post_init__(self) -> None:
+        self.watch = Watch(gate=self.gate)
         self._reader = self.harness.reader()
         self._warnings = CliWarnings(self.harness.name)
         self._limits = SessionLimits(self.kit.limits, self.gate.session.id)
@@ -160,8 +164,8 @@ class Conversation:
         match fact:
             case SessionStarted():
                 self.log.info(LogEvent.SESSION_INITIALISED, api_key_source=fact.api_key_source, model=fact.model)
-            case ToolEnded():
-                self._note_tool_end(fact, now)
+            case ToolStarted() | ToolDenied() | ToolEnded() | ResultSeen():
+                self._watched(fact, now)
             case ApiRetried() if fact.status in _AUTH_STATUSES:
                 # The CLI would go on trying for minutes with a key that was refused.
                 self.control.stop(StopCause.AUTH_REFUSED)
@@ -173,11 +177,31 @@ class Conversation:
             case _:
                 pass
 
+    def _watched(self, fact: ToolStarted | ToolDenied | ToolEnded | ResultSeen, now: datetime) -> None:
+        match fact:
+            case ToolStarted():
+                self.watch.started(fact)
+            case ToolDenied():
+                self.watch.denied(fact, now)
+            case ToolEnded():
+                self._note_tool_end(fact, now)
+            case ResultSeen():
+                self._suspect(self.watch.result(fact))
+
     def _note_tool_end(self, fact: ToolEnded, now: datetime) -> None:
-        self.tool_ends.append(ToolEnd(tool_use_id=fact.tool_use_id, ended_at=now, is_error=fact.is_error))
-        if self.harness.capabilities.gate and self.gate.ran_ungated(fact.tool_use_id, is_error=fact.is_error):
-            self.log.critical(LogEvent.TOOL_CALL_UNGATED, tool_use_id=fact.tool_use_id)
-            self._distrust(f"a tool call ran without the gate's yes ({fact.tool_use_id})")
+        self._suspect(self.watch.ended(fact, now, stopping=self.control.cause is not None))
+        if (worn_out := self.gate.repetition.worn_out) is not None and self.control.cause is None:
+            self.log.error(LogEvent.SESSION_REPEATS, detail=worn_out)
+            self.events.append(
+                NewEvent(level=Level.WARNING, message=f"Session stopped: {worn_out}.", fingerprint="repetition")
+            )
+            self.control.stop(StopCause.REPETITION)
+
+    def _suspect(self, why: str | None) -> None:
+        """End the session when the stream shows what the gate did not allow. Without a gate nothing was promised."""
+        if why is not None and self.harness.capabilities.gate and self.control.cause is None:
+            self.log.critical(LogEvent.TOOL_CALL_UNGATED, detail=why)
+            self._distrust(why)
 
     async def _identify(self, cli_session_id: str) -> None:
         """Tell the row which session its CLI chose to be; without it a log found after a crash is nobody's."""
@@ -192,6 +216,8 @@ class Conversation:
         signal = self.harness.signal(frame.body, self.spec)
         match signal:
             case GateRequest():
+                # At once: whatever the stream says of the call from here on, the gate was asked about it.
+                self.gate.asked.add(signal.call.tool_use_id)
                 tasks.start_soon(self._answer, signal)
             case GateCancelled():
                 self.gate.withdraw(signal.request_id)

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Final
 from claudeops.domain.budget import from_stream
 from claudeops.domain.model import (
     STRUCTURED_OUTPUT_TOOL,
+    CliRefusal,
+    DecisionReason,
     Ending,
     Extraction,
     ExtractionMethod,
@@ -40,13 +42,14 @@ class Gathered:
     transcript: Transcript
     exit_code: int | None  # None: the process could not be reaped
     stop: StopCause | None  # why we stopped it, if we did
-    allowed: frozenset[str]  # tool_use_ids that got the gate's yes
+    allowed: frozenset[str]  # tool_use_ids that got the gate's yes, and that the CLI did not refuse itself
     tool_ends: tuple[ToolEnd, ...]
     events: tuple[NewEvent, ...]
     stderr_tail: str
     unbooked: tuple[CallState, ...] = ()  # model calls that the database did not take
     metered: bool = False  # its model calls were counted one by one
     stop_detail: str | None = None  # what exactly it was stopped for
+    refusals: tuple[CliRefusal, ...] = ()
     handoff: Handoff | HandoffError | None = None  # what the session left for the next tier, if it was looked for
 
 
@@ -105,6 +108,8 @@ def conclude(session: Session, gathered: Gathered, kit: Kit, started: float) -> 
         stderr_tail=gathered.stderr_tail or None,
         tool_ends=gathered.tool_ends,
         unbooked=gathered.unbooked,
+        refusals=gathered.refusals,
+        stopped_for=DecisionReason.PAUSED if gathered.stop is StopCause.PAUSED else None,
         events=(*gathered.events, *about_handoff, *_degradations(extraction)),
     )
     return ending if gathered.metered else from_stream(ending, transcript.messages_used)

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 import anyio
 
 from claudeops.domain.model import STRUCTURED_OUTPUT_TOOL, Verdict, VerdictKind
+from claudeops.domain.repetition import Repetition
+from claudeops.engine.approvals import Refused
 from claudeops.errors import DatabaseUnavailableError, StaleAttemptError
+from claudeops.harness.protocol import Question
 from claudeops.logs import LogEvent
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from datetime import datetime
 
+    from claudeops.domain.approval import Approval
     from claudeops.domain.model import EscalationRules, Session, ToolCall
+    from claudeops.engine.approvals import ApprovalDesk
     from claudeops.engine.channel import Channel
     from claudeops.engine.ports import Clock, Store
     from claudeops.harness.protocol import GateRequest, Harness
@@ -24,10 +30,17 @@ RECORD_SECONDS: Final = 5.0
 """A verdict that is not recorded by then is a deny."""
 
 UNAVAILABLE: Final = "database unavailable: a call that cannot be recorded does not run; try again later"
+NOT_ASKED: Final = "nobody put this call to a person: only what the policy wants to be asked about can be approved"
+REPORTED: Final = "the report is delivered: nothing runs after it"
+NOBODY_TO_ASK: Final = "needs approval, and nobody can be asked"
 
 
 def _nobody(_call: ToolCall, _verdict: Verdict) -> None:
     return
+
+
+def _no_report(_call: ToolCall) -> bool:
+    return False
 
 
 @dataclass(kw_only=True, slots=True)
@@ -44,17 +57,30 @@ class Gate:
     clock: Clock
     show_input: Callable[[ToolCall], str]  # redacted JSON of a call's input
     log: Logger
-    record_seconds: float = RECORD_SECONDS
+    desk: ApprovalDesk | None = None  # where people are asked; None: nowhere, what needs approval is denied
     told: Callable[[ToolCall, Verdict], None] = _nobody  # hears of every verdict, to tell it live
+    is_report: Callable[[ToolCall], bool] = _no_report  # whether a StructuredOutput call holds a valid report
+    repetition: Repetition = field(default_factory=Repetition)
+    record_seconds: float = RECORD_SECONDS
+    asked: set[str] = field(default_factory=set)  # tool_use_ids that the CLI asked about
     allowed: set[str] = field(default_factory=set)  # tool_use_ids that got our yes
+    _to_ask: dict[str, tuple[ToolCall, Verdict]] = field(default_factory=dict)  # answered ``ask``, by tool_use_id
+    _reports: set[str] = field(default_factory=set)  # valid reports on their way, or delivered
     _withdrawn: dict[str, anyio.CancelScope] = field(default_factory=dict)
 
     async def answer(self, request: GateRequest, *, harness: Harness, channel: Channel) -> None:
-        """Judge, record and answer one request; bounded by ``record_seconds`` and the channel's own bound."""
+        """Judge, record and answer one request.
+
+        Bounded by ``record_seconds`` and the channel's own bound; where people are asked, by the approval timeout too.
+        """
+        self.asked.add(request.call.tool_use_id)
         with anyio.CancelScope() as scope:
             self._withdrawn[request.request_id] = scope
             try:
-                verdict = await self._decide(request.call)
+                if request.question is Question.PERMISSION:
+                    verdict = await self._permit(request.call)
+                else:
+                    verdict = await self._decide(request.call)
                 await channel.send(harness.answer(request, verdict))
             finally:
                 del self._withdrawn[request.request_id]
@@ -64,13 +90,59 @@ class Gate:
         if (scope := self._withdrawn.get(request_id)) is not None:
             scope.cancel()
 
-    def ran_ungated(self, tool_use_id: str, *, is_error: bool) -> bool:
-        """Return whether a result came for a call that never got our yes. A refused call ends as an error."""
-        return not is_error and tool_use_id not in self.allowed
+    def ended(self, tool_use_id: str, *, is_error: bool) -> None:
+        """Take the result of a call: a report that the CLI did not take was none."""
+        if is_error:
+            self._reports.discard(tool_use_id)
 
     async def _decide(self, call: ToolCall) -> Verdict:
+        """Answer the hook: at once, whoever has to be asked afterwards."""
         requested_at = self.clock.now()
-        verdict = _without_ask(self.judge(call))
+        judged = self._judge(call)
+        verdict = await self._record(call, judged, requested_at=requested_at)
+        if verdict.kind is VerdictKind.ASK:
+            # What is put to people is this call, with the actions that it would be; the record carries none yet.
+            self._to_ask[call.tool_use_id] = (call, replace(judged, reason=verdict.reason))
+        if verdict.kind is VerdictKind.ALLOW and call.tool_name == STRUCTURED_OUTPUT_TOOL and self.is_report(call):
+            self._reports.add(call.tool_use_id)
+        return verdict
+
+    def _judge(self, call: ToolCall) -> Verdict:
+        if call.tool_name == STRUCTURED_OUTPUT_TOOL:
+            return self.judge(call)
+        if self._reports:
+            return _deny(REPORTED)
+        if (worn_out := self.repetition.refusal(call)) is not None:
+            return _deny(worn_out)
+        verdict = self.judge(call)
+        changes = bool(verdict.actions) or verdict.kind is VerdictKind.ASK
+        if self.rules.dry_run and changes and verdict.kind is not VerdictKind.DENY:
+            # The policy says so itself; this is for a policy that forgets.
+            return _deny(f"dry run: would {verdict.reason}")
+        if verdict.kind is VerdictKind.ASK and self.desk is None:
+            return _deny(f"{NOBODY_TO_ASK}: {verdict.reason}")
+        return verdict
+
+    async def _permit(self, call: ToolCall) -> Verdict:
+        """Answer a permission request: it may wait for people, and is granted to what was put to them, once."""
+        requested_at = self.clock.now()
+        put = self._to_ask.pop(call.tool_use_id, None)
+        if put is None or self.desk is None:
+            return await self._record(call, _deny(NOT_ASKED), requested_at=requested_at)
+        asked, judged = put
+        if (call.tool_name, call.input) != (asked.tool_name, asked.input):
+            return await self._record(call, _deny(NOT_ASKED), requested_at=requested_at)
+        said = await self.desk.ask(asked, shown_input=self.show_input(asked), reason=judged.reason)
+        if isinstance(said, Refused):
+            return await self._record(asked, _deny(said.reason), requested_at=requested_at)
+        reason = f"approved by {said.decided_by} (approval {said.id}): {judged.reason}"
+        allow = Verdict(kind=VerdictKind.ALLOW, reason=reason, actions=judged.actions)
+        return await self._record(asked, allow, requested_at=requested_at, approval=said)
+
+    async def _record(
+        self, call: ToolCall, verdict: Verdict, *, requested_at: datetime, approval: Approval | None = None
+    ) -> Verdict:
+        """Write the verdict, and return the one that counts."""
         try:
             with anyio.fail_after(self.record_seconds):
                 verdict = await self.store.record_call(
@@ -81,12 +153,13 @@ class Gate:
                     rules=self.rules,
                     requested_at=requested_at,
                     now=self.clock.now(),
+                    approval=approval,
                 )
         except (DatabaseUnavailableError, TimeoutError):
-            verdict = Verdict(kind=VerdictKind.DENY, reason=UNAVAILABLE)
+            verdict = _deny(UNAVAILABLE)
             self.log.error(LogEvent.TOOL_CALL_UNRECORDED, tool=call.tool_name, tool_use_id=call.tool_use_id)
         except StaleAttemptError as error:
-            verdict = Verdict(kind=VerdictKind.DENY, reason="this session is no longer the current one")
+            verdict = _deny("this session is no longer the current one")
             self.log.error(LogEvent.STALE_ATTEMPT, error=str(error))
         if verdict.kind is VerdictKind.ALLOW:
             # Before the answer goes out: the result of the call may be in the stream a moment later.
@@ -104,8 +177,5 @@ class Gate:
         return verdict
 
 
-def _without_ask(verdict: Verdict) -> Verdict:
-    """Nobody can be asked yet: what needs approval is denied."""
-    if verdict.kind is not VerdictKind.ASK:
-        return verdict
-    return Verdict(kind=VerdictKind.DENY, reason=f"needs approval, and nobody can be asked: {verdict.reason}")
+def _deny(reason: str) -> Verdict:
+    return Verdict(kind=VerdictKind.DENY, reason=reason)

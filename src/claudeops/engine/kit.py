@@ -85,6 +85,8 @@ class Kit:
     mcp_servers: Mapping[str, Mapping[str, object]] | None = field(default=None, repr=False)  # the operator's own
     cell: Cell = field(default_factory=PlainCell)  # what each session is locked into
     session_memory_mb: int | None = None  # MiB for a session's processes together; None: not watched
+    approval_key: bytes | None = field(default=None, repr=False)  # proves people's answers; None: nobody can be asked
+    approval_seconds: float = 900.0  # how long people are waited for
     allow_ungated: tuple[str, ...] = ()  # harnesses without a gate that may run all the same
     cli_refusal: Callable[[Path], Awaitable[str | None]] = any_cli  # why a CLI with a gate may not be used
     limits: Limits | None = None  # told what the model API refuses

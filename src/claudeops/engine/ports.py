@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         ToolCall,
         Verdict,
     )
+    from claudeops.domain.orders import Order, OrderName
     from claudeops.domain.refusals import Refusal
 
 
@@ -157,6 +158,15 @@ class Store(Protocol):
 
     async def book_model_call(self, state: CallState) -> None:
         """Write what is known of a call that was begun; one that is over is not changed any more."""
+
+    async def order(self, name: OrderName, *, by: str, now: datetime) -> None:
+        """Ask something of the running daemon."""
+
+    async def take_orders(self, *, now: datetime) -> Sequence[Order]:
+        """Return what was asked and not taken yet, oldest first; it is taken now, and given to nobody else."""
+
+    async def end_order(self, order_id: int, *, result: str | None, error: str | None, now: datetime) -> None:
+        """Write what came of an order."""
 
     async def identify(self, session: Session, cli_session_id: str) -> None:
         """Write the session id that a CLI chose itself, as soon as it says it.

@@ -17,11 +17,12 @@ from claudeops.domain.memory import select
 from claudeops.domain.prompt import Facts, Prompt, render
 from claudeops.engine import harness_files, mcp_servers
 from claudeops.engine import workspace as workspaces
+from claudeops.engine.approvals import desk_of
 from claudeops.engine.broadcast import COMMAND_CHARACTERS, Broadcast
 from claudeops.engine.cell import Inside, named_in
 from claudeops.engine.channel import Channel
 from claudeops.engine.cli_transcript import CliTranscript
-from claudeops.engine.control import Clocks, Control
+from claudeops.engine.control import Clocks, Control, waiting_for_people
 from claudeops.engine.conversation import Conversation
 from claudeops.engine.ending import Gathered, conclude, never_started
 from claudeops.engine.gate import Gate
@@ -107,6 +108,11 @@ class SessionRunner:
         log.info(LogEvent.SESSION_SPAWNED, pid=child.pid, cli_session_id=session.cli_session_id)
         view = Viewpoint(root=str(workspace.workdir), redact=kit.redactor.text, command_chars=COMMAND_CHARACTERS)
         live = Broadcast(session=session, view=view, asks=harness.capabilities.gate, hub=kit.hub)
+        clocks = Clocks(
+            limits=kit.timeouts,
+            monotonic=kit.clock.monotonic,
+            transcript_size=CliTranscript(workspace.home, session.cli_session_id or "").size,
+        )
         gate = Gate(
             session=session,
             judge=lambda call: tier.judge(call, workspace),
@@ -114,6 +120,8 @@ class SessionRunner:
             store=kit.store,
             clock=kit.clock,
             show_input=self._shown,
+            desk=desk_of(session, kit, workspace, waiting=lambda: waiting_for_people(clocks, control), log=log),
+            is_report=self._is_report,
             told=lambda call, verdict: live.judged(call, verdict, kit.clock.now()),
             log=log,
         )
@@ -124,11 +132,7 @@ class SessionRunner:
             spec=spec,
             gate=gate,
             sink=sink,
-            clocks=Clocks(
-                limits=kit.timeouts,
-                monotonic=kit.clock.monotonic,
-                transcript_size=CliTranscript(workspace.home, session.cli_session_id or "").size,
-            ),
+            clocks=clocks,
             control=control,
             kit=kit,
             live=live,
@@ -144,12 +148,16 @@ class SessionRunner:
             transcript=transcript,
             exit_code=exit_code,
             stop=control.cause,
-            allowed=frozenset(gate.allowed),
-            tool_ends=tuple(conversation.tool_ends),
+            allowed=conversation.watch.ran,
+            tool_ends=tuple(conversation.watch.ends),
+            refusals=tuple(conversation.watch.refusals),
             events=tuple(conversation.events),
             stderr_tail=conversation.stderr_tail,
             handoff=await self._handoff(session, workspace),
         )
+
+    def _is_report(self, call: ToolCall) -> bool:
+        return not self.kit.schema.errors(call.input)
 
     async def _handoff(self, session: Session, workspace: Workspace) -> Handoff | HandoffError | None:
         """Take what the session left for the next tier; its process has ended, its workspace is still there."""
@@ -177,7 +185,7 @@ class SessionRunner:
         with _credential(secret) as descriptor, mcp_servers.handed(servers, uid=workspace.uid) as listing:
             spec = self._spec(session, tier, workspace, prompt=prompt, mark=mark, descriptor=descriptor)
             if listing is not None:
-                spec = replace(spec, mcp_config=f"/dev/fd/{listing}")
+                spec = replace(spec, mcp_config=f"/dev/fd/{listing}", mcp_servers=tuple(servers or ()))
             command = harness.command(spec)
             await harness_files.prepare(command)
             enclosed = await self._enclose(session, tier, workspace)

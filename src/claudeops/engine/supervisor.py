@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 RETRY_FIRST_SECONDS: Final = 0.25
 RETRY_LONGEST_SECONDS: Final = 10.0
+WAITING_FACTOR: Final = 2
+"""So many times the slots is the most that runs at once, those that wait for people among them."""
+
 STOP_MARGIN_SECONDS: Final = 5.0
 """On top of the stop grace: the row is written and the files are closed in it."""
 
@@ -84,15 +87,20 @@ class Supervisor:
 
     def hurry(self) -> None:
         """Ask every running session to stop now; it ends as ``cancelled``."""
+        self.stop_all(StopCause.CANCELLED)
+
+    def stop_all(self, cause: StopCause) -> int:
+        """Ask every running session to stop now; return how many run."""
         for _, control in self.running.values():
-            control.stop(StopCause.CANCELLED)
+            control.stop(cause)
+        return len(self.running)
 
     async def _until_idle(self) -> None:
         while self.running:
             await self._ended.wait()
 
     async def _fill_slots(self, tasks: TaskGroup) -> None:
-        while not self._draining and len(self.running) < self.slots:
+        while not self._draining and self._slot_is_free():
             session = await self._claim()
             if session is None:
                 return
@@ -100,10 +108,17 @@ class Supervisor:
             self.running[session.id] = (session, control)
             tasks.start_soon(self._carry_out, session, control)
 
+    def _slot_is_free(self) -> bool:
+        """Tell whether one more may run. Who waits for people holds no slot; but each of them is a process."""
+        working = sum(1 for _, control in self.running.values() if not control.waits_for_people)
+        return working < self.slots and len(self.running) < WAITING_FACTOR * self.slots
+
     def _claimable_tiers(self) -> tuple[int, ...] | None:
         """Return the tiers that may start now; ``None`` for all. A long remediation must not blind tier 1."""
         lowest = min(tier.number for tier in self.rules.tiers)
-        above = sum(1 for session, _ in self.running.values() if session.tier > lowest)
+        above = sum(
+            1 for session, control in self.running.values() if session.tier > lowest and not control.waits_for_people
+        )
         if self.slots > 1 and above >= self.slots - 1:
             return (lowest,)
         return None
@@ -202,6 +217,9 @@ def _tell(ending: Ending, finished: Finished, log: Logger) -> None:
         duration_ms=ending.duration_ms,
         cost_usd=ending.cost_usd,
         calls_ran=ending.calls_ran,
+        # Out of the database's reach: `claudeops audit verify --log` compares the two.
+        audit_head=finished.audit_head,
+        audit_results=finished.audit_results,
     )
     log.info(LogEvent.DECISION_MADE, reason=finished.decision.reason.value)
     if finished.decision.next is not None:

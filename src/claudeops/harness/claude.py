@@ -7,6 +7,7 @@ unlike hook scripts it fails closed (no answer, a late answer or a dead host: th
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
@@ -140,10 +141,12 @@ class ClaudeHarness(BaseHarness):
             return GateCancelled(request_id=str(frame.get("request_id")))
         if kind == "system" and frame.get("subtype") == "init":
             return _init_mismatch(frame, spec)
+        if kind == "system" and frame.get("permissionMode", PERMISSION_MODE) != PERMISSION_MODE:
+            return InitMismatch(detail=_wrong_mode(frame))
         return None
 
     def answer(self, request: GateRequest, verdict: Verdict) -> bytes:
-        """Return the control response; anything but a plain allow is a deny."""
+        """Return the control response; what is neither a plain allow nor, to the hook, an ask is a deny."""
         allowed = verdict.kind is VerdictKind.ALLOW
         if request.question is Question.PERMISSION:
             # The input is repeated, so that what runs is what was judged.
@@ -156,7 +159,8 @@ class ClaudeHarness(BaseHarness):
             body = {
                 "hookSpecificOutput": {
                     "hookEventName": "PreToolUse",
-                    "permissionDecision": "allow" if allowed else "deny",
+                    # After an ``ask`` the CLI sends a permission request, which may wait for people.
+                    "permissionDecision": verdict.kind.value,
                     "permissionDecisionReason": verdict.reason,
                 }
             }
@@ -223,21 +227,33 @@ def _gate_request(frame: Mapping[str, object]) -> GateRequest | None:
 
 def _init_mismatch(frame: Mapping[str, object], spec: Spec) -> InitMismatch | None:
     wrong: list[str] = []
-    mode = frame.get("permissionMode")
-    if mode != PERMISSION_MODE:
-        wrong.append(f"permission mode {mode!r} instead of {PERMISSION_MODE!r}")
+    if frame.get("permissionMode") != PERMISSION_MODE:
+        wrong.append(_wrong_mode(frame))
     tools = frame.get("tools")
     granted = {str(tool) for tool in tools} if isinstance(tools, list) else set()
     extra = {name for name in granted - {*spec.tools, STRUCTURED_OUTPUT_TOOL} if not _of_mcp(name, spec)}
     if extra:
         wrong.append(f"tools that were not asked for: {', '.join(sorted(extra))}")
-    if frame.get("mcp_servers") and spec.mcp_config is None:
-        wrong.append("MCP servers although none were asked for")
+    if servers := sorted(_servers(frame) - set(spec.mcp_servers)):
+        wrong.append(f"MCP servers that were not asked for: {', '.join(servers)}")
     return InitMismatch(detail="; ".join(wrong)) if wrong else None
 
 
+def _wrong_mode(frame: Mapping[str, object]) -> str:
+    return f"permission mode {frame.get('permissionMode')!r} instead of {PERMISSION_MODE!r}"
+
+
+def _servers(frame: Mapping[str, object]) -> set[str]:
+    """Return the names of the MCP servers that an init line lists; what is no list of them has a name of its own."""
+    servers = frame.get("mcp_servers") or []
+    if not isinstance(servers, list):
+        return {repr(servers)}
+    return {str(server.get("name")) if isinstance(server, dict) else repr(server) for server in servers}
+
+
 def _of_mcp(tool_name: str, spec: Spec) -> bool:
-    return spec.mcp_config is not None and tool_name.startswith("mcp__")
+    """Tell whether a tool belongs to a server that was asked for; the CLI writes other characters as underscores."""
+    return any(tool_name.startswith(f"mcp__{re.sub(r'[^a-zA-Z0-9_-]', '_', name)}__") for name in spec.mcp_servers)
 
 
 def _user_message(text: str) -> bytes:

@@ -72,6 +72,7 @@ class Spec:
     credential: CredentialKind | None = None
     credential_fd: int | None = None  # the child reads the credential here, so that no tool inherits it
     mcp_config: str | None = None  # path of the operator's own MCP file
+    mcp_servers: tuple[str, ...] = ()  # the names of the servers in it
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

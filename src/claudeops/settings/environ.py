@@ -40,6 +40,13 @@ INHERITED: Final = (
 PROXIES: Final = ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy")
 _LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
 
+GATE_OFF: Final = {
+    "CLAUDE_CODE_SIMPLE": "switches the gate of the CLI off",
+    "CLAUDE_CODE_SUBPROCESS_ENV_SCRUB": "takes the CLI out of the permission mode that the gate needs",
+}
+"""Variables of the CLI that undo the gate. No session gets them; who sets them expects that one does. (``--bare`` does
+the same on a command line, which is the harness's alone.)"""
+
 _DEFAULT_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -60,8 +67,9 @@ def check_names(environ: Mapping[str, str]) -> tuple[str, ...]:
         told = ", ".join(f"{name}{_hint(name)}" for name in unknown)
         verb = "is no setting" if len(unknown) == 1 else "are no settings"
         raise ConfigurationError(f"{told} {verb}: correct the name, or unset it.")
-    if environ.get("CLAUDE_CODE_SIMPLE", "").strip():
-        raise ConfigurationError("CLAUDE_CODE_SIMPLE is set, which switches the gate of the CLI off: unset it.")
+    for name, why in GATE_OFF.items():
+        if environ.get(name, "").strip():
+            raise ConfigurationError(f"{name} is set, which {why}: unset it.")
     unused = [name for name in given if _base(name) in KNOWN and not KNOWN[_base(name)].used]
     unused += [name for name in given if name.startswith(BROWSER_CREDENTIAL_PREFIX)]
     return tuple(f"{name} is set, but nothing uses it yet: it has no effect." for name in unused)

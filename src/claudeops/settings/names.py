@@ -173,7 +173,7 @@ GENERAL: Final[tuple[Variable, ...]] = (
     _limit("CLAUDEOPS_RESULT_GRACE", "30", 3600, "after the result line until the process must have ended"),
     _limit("CLAUDEOPS_STOP_GRACE", "10", 600, "the whole ladder from a polite stop to SIGKILL"),
     _limit("CLAUDEOPS_DRAIN_TIMEOUT", "60", _ONE_DAY, "wait for running sessions when the daemon stops", low=0),
-    _limit("CLAUDEOPS_APPROVAL_TIMEOUT", "900", _ONE_DAY, "wait for a person's answer, then deny", used=False),
+    _limit("CLAUDEOPS_APPROVAL_TIMEOUT", "900", _ONE_DAY, "wait for a person's answer, then deny"),
     _count("CLAUDEOPS_SESSION_MEMORY_MB", "4096", 256, 1_048_576, "MiB for one session's processes together"),
     _switch("CLAUDEOPS_LEGACY_MARKERS", "true", "read text markers and the handoff file when no report was delivered"),
     _switch("CLAUDEOPS_HANG_HEURISTICS", "true", "notice sessions that ended with a question or a background task"),

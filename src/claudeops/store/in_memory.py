@@ -17,7 +17,7 @@ from claudeops.domain.budget import metered
 from claudeops.domain.model import Finished, Owner, Status, VerdictKind
 from claudeops.domain.refusals import when_answered, when_ended, when_refused, when_started
 from claudeops.errors import StaleAttemptError, StoreError
-from claudeops.store import in_memory_calls
+from claudeops.store import in_memory_calls, orders
 from claudeops.store import in_memory_holds as holds
 from claudeops.store import in_memory_queueing as queueing
 from claudeops.store import in_memory_spend as spend
@@ -62,6 +62,7 @@ if TYPE_CHECKING:
         ToolCall,
         Verdict,
     )
+    from claudeops.domain.orders import Order, OrderName
     from claudeops.domain.refusals import Refusal
 
 
@@ -187,6 +188,21 @@ class InMemoryStore(InMemoryApprovals, InMemoryKeeping):
         """Write what is known of a model call."""
         async with self._transaction():
             spend.book_call(self.tables, state)
+
+    async def order(self, name: OrderName, *, by: str, now: datetime) -> None:
+        """Ask something of the running daemon."""
+        async with self._transaction():
+            self.tables.insert("commands", orders.order_values(name, by, now))
+
+    async def take_orders(self, *, now: datetime) -> Sequence[Order]:
+        """Take what was asked."""
+        async with self._transaction():
+            return orders.take_in_memory(self.tables, now)
+
+    async def end_order(self, order_id: int, *, result: str | None, error: str | None, now: datetime) -> None:
+        """Write what came of an order."""
+        async with self._transaction():
+            self.tables.change("commands", order_id, {"ended_at": now, "result": result, "error": error})
 
     async def identify(self, session: Session, cli_session_id: str) -> None:
         """Write the session id that a CLI chose itself."""

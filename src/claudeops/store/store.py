@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import anyio
 
 from claudeops.errors import DatabaseUnavailableError
-from claudeops.store import accounts, approvals, calls, holds, queries, queueing, spend
+from claudeops.store import accounts, approvals, calls, holds, orders, queries, queueing, spend
 from claudeops.store.amend import amend
 from claudeops.store.chain_records import chain_record
 from claudeops.store.connections import (
@@ -52,6 +52,7 @@ if TYPE_CHECKING:
         ToolCall,
         Verdict,
     )
+    from claudeops.domain.orders import Order, OrderName
     from claudeops.domain.refusals import Refusal
     from claudeops.store.verify import Logged, Verified
 
@@ -235,6 +236,18 @@ class SqlStore(SqlKeeping):
     async def book_model_call(self, state: CallState) -> None:
         """Write what is known of a model call, ahead of other writes."""
         await self._write(partial(spend.book_call, state=state), urgent=True)
+
+    async def order(self, name: OrderName, *, by: str, now: datetime) -> None:
+        """Ask something of the running daemon."""
+        await self._write(partial(orders.give, name=name, by=by, now=now))
+
+    async def take_orders(self, *, now: datetime) -> Sequence[Order]:
+        """Take what was asked; without anything nothing is written, for it is asked every second."""
+        return await self._write(partial(orders.take, now=now)) if await self._read(orders.waiting) else ()
+
+    async def end_order(self, order_id: int, *, result: str | None, error: str | None, now: datetime) -> None:
+        """Write what came of an order."""
+        await self._write(partial(orders.end, order_id=order_id, result=result, error=error, now=now))
 
     async def identify(self, session: Session, cli_session_id: str) -> None:
         """Write the session id that a CLI chose itself."""

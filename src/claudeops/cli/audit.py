@@ -1,0 +1,77 @@
+"""``claudeops audit verify``: whether the record of tool calls is what was written."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from typing import TYPE_CHECKING
+
+from claudeops.cli.exit_codes import Exit
+from claudeops.cli.operator import Answered, answer, not_found
+from claudeops.errors import MissingInputError
+from claudeops.logs import LogEvent
+from claudeops.store.verify import Logged
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from claudeops.settings import Settings
+    from claudeops.store.store import SqlStore
+
+
+def verify(*, session_id: int | None, log: Path | None, as_json: bool) -> int:
+    """Check the trail of one session or of all, against the daemon's log where it is given."""
+    return answer("audit", partial(_verify, session_id, log), as_json=as_json, target=str(session_id or "all"))
+
+
+async def _verify(session_id: int | None, log: Path | None, _settings: Settings, store: SqlStore) -> Answered:
+    logged = {} if log is None else heads(log)
+    found = await store.verify_audit(session_id=session_id, logged=logged)
+    if session_id is not None and not found.sessions and not found.faults:
+        return not_found("session_not_found", str(session_id), f"There is no session {session_id}.")
+    looked_at = f"{found.sessions} sessions, {found.calls} tool calls, {found.tombstones} tombstones"
+    if log is not None:
+        looked_at += f", {len(logged)} heads of the log"
+    lines = [f"{fault.kind.value}: {fault.message}" for fault in found.faults]
+    verdict = f"{len(lines)} faults in {looked_at}" if lines else f"as it was written: {looked_at}"
+    return Answered(
+        text="\n".join([*lines, verdict]),
+        body={
+            "verified": not lines,
+            "sessions": found.sessions,
+            "calls": found.calls,
+            "tombstones": found.tombstones,
+            "faults": [
+                {
+                    "kind": fault.kind.value,
+                    "session_id": fault.session_id,
+                    "call_id": fault.call_id,
+                    "message": fault.message,
+                }
+                for fault in found.faults
+            ],
+        },
+        exit_code=Exit.UNRESOLVED if lines else Exit.OK,
+    )
+
+
+def heads(log: Path) -> dict[int, Logged]:
+    """Return the heads that a daemon's log names, by session; what is no such line is passed over."""
+    try:
+        text = log.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise MissingInputError(f"the log {log} cannot be read: {error.strerror}.") from error
+    found: dict[int, Logged] = {}
+    for line in text.splitlines():
+        if LogEvent.SESSION_ENDED.value not in line:
+            continue
+        try:
+            said = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(said, dict) and said.get("event") == LogEvent.SESSION_ENDED.value and "audit_head" in said:
+            results = said.get("audit_results")
+            found[int(said["session_id"])] = Logged(
+                audit_head=str(said["audit_head"]), audit_results=None if results is None else str(results)
+            )
+    return found

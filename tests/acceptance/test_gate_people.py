@@ -1,0 +1,199 @@
+"""Real CLI, scripted model, an operator at a shell: approvals, pause, and the audit of what was done."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from contextlib import asynccontextmanager, closing
+from typing import TYPE_CHECKING, Final
+
+import anyio
+import pytest
+
+from support.operating import conclude, look, operator
+from support.waiting import until
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from support.operating import Operator
+
+pytestmark = pytest.mark.anyio
+
+UNCLEAR: Final = "python3 -c 'print(6*7)' # \u202eb"
+"""At tier 3 a person is asked about it: nobody can tell what inline code does. It carries a mark that turns text."""
+
+WAITING: Final = "SELECT * FROM approvals WHERE status = 'pending'"
+
+
+@asynccontextmanager
+async def asking(root: Path, *further: dict[str, object], **environment: str) -> AsyncIterator[Operator]:
+    """Run a tier 3 session beside the block, up to the moment when it waits for a person."""
+    steps = [look(UNCLEAR), *further, conclude()]
+    async with operator(root, opus=steps) as node, anyio.create_task_group() as tasks:
+
+        async def chain() -> None:
+            await node.bootstrap("--tier", "3", "--prompt", "look at web", **environment)
+
+        tasks.start_soon(chain)
+        await node.until(WAITING, lambda rows: len(rows) == 1)
+        yield node
+        await node.until("SELECT * FROM sessions WHERE status = 'ended'", lambda rows: len(rows) == 1)
+
+
+def calls(node: Operator) -> list[tuple[object, object]]:
+    rows = node.rows("SELECT verdict, reason FROM tool_calls WHERE tool_name = 'Bash' ORDER BY id")
+    return [(row["verdict"], row["reason"]) for row in rows]
+
+
+async def test_an_approved_call_runs_and_says_who_approved_it(tmp_path: Path) -> None:
+    async with asking(tmp_path) as node:
+        listed = await node.run("list-approvals")
+        assert "print(6*7)" in listed.stdout
+        assert "\\u202e" in listed.stdout
+        assert "\u202e" not in listed.stdout
+        assert any("approval 1 is needed" in str(message) for _, message in node.events())
+        done = await node.run("approve", "1")
+        assert (done.code, done.stdout.splitlines()[0].partition(" by ")[0]) == (0, "approval 1: approved"), done.stderr
+    (asked, ran) = calls(node)
+    assert asked[0] == "ask"
+    assert ran[0] == "allow"
+    assert str(ran[1]).startswith("approved by ")
+    assert any(result.text == "42" for seen in node.api.traffic.main("opus") for result in seen.tool_results)
+    assert [row["status"] for row in node.rows("SELECT status FROM approvals")] == ["used"]
+
+
+async def test_a_denied_call_does_not_run_and_its_session_goes_on(tmp_path: Path) -> None:
+    async with asking(tmp_path) as node:
+        done = await node.run("deny", "1", "--output-format", "json")
+        assert (done.code, done.document["status"], done.document["handled"]) == (0, "denied", True)
+    assert [verdict for verdict, _ in calls(node)] == ["ask", "deny"]
+    assert node.sessions()[0]["outcome"] == "success"
+    assert not any(result.text == "42" for seen in node.api.traffic.main("opus") for result in seen.tool_results)
+
+
+async def test_nobody_answers_and_the_call_does_not_run(tmp_path: Path) -> None:
+    async with asking(tmp_path, CLAUDEOPS_APPROVAL_TIMEOUT="1") as node:
+        await node.until("SELECT * FROM approvals WHERE status = 'expired'", lambda rows: len(rows) == 1)
+        late = await node.run("approve", "1")
+        assert late.code == 1
+        assert "it is expired already" in late.stderr
+    assert calls(node)[1] == ("deny", "needs approval, and nobody answered in time")
+
+
+async def test_a_forged_yes_in_the_database_is_a_no(tmp_path: Path) -> None:
+    async with asking(tmp_path) as node:
+        with closing(sqlite3.connect(node.database)) as connection, connection:
+            connection.execute(
+                "UPDATE approvals SET status = 'approved', decided_by = 'root', mac = '00',"
+                " decided_at = '2026-01-01 00:00:00.000000'"
+            )
+    assert calls(node)[1] == ("deny", "needs approval, and the answer carries no operator's proof")
+
+
+async def test_a_daemon_that_starts_denies_what_waited_when_the_last_one_died(tmp_path: Path) -> None:
+    steps = [look(UNCLEAR), conclude()]
+    down = [look(), conclude(needed=True, status="down")]
+    async with operator(tmp_path, haiku=down, sonnet=down, opus=steps) as node:
+        async with node.daemon() as daemon:
+            await node.until(WAITING, lambda rows: len(rows) == 1)
+            daemon.process.kill()
+            await daemon.process.wait()
+        async with node.daemon(CLAUDEOPS_DRAIN_TIMEOUT="0") as again:
+            await again.until_logged("daemon_ready")
+            rows = node.rows("SELECT status, decided_by FROM approvals WHERE id = 1")
+            late = await node.run("approve", "1")
+    assert [(row["status"], row["decided_by"]) for row in rows] == [("denied", "restart of the daemon")]
+    assert late.code == 1
+    asked = "SELECT verdict FROM tool_calls WHERE session_id = (SELECT session_id FROM approvals WHERE id = 1)"
+    assert [row["verdict"] for row in node.rows(asked)] == ["ask"]
+
+
+async def test_a_question_that_does_not_exist_is_not_found(tmp_path: Path) -> None:
+    async with operator(tmp_path, haiku=[look(), conclude()]) as node:
+        await node.bootstrap()
+        done = await node.run("approve", "7", "--output-format", "json")
+        listed = await node.run("list-approvals", "--output-format", "json")
+    assert (done.code, done.document["found"]) == (1, False)
+    assert done.document["error"] == {
+        "kind": "approval_not_found",
+        "message": "There is no approval 7.",
+        "retryable": False,
+    }
+    assert (listed.document["approvals_count"], listed.document["approvals"]) == (0, [])
+
+
+async def test_pause_lets_running_sessions_end_and_starts_no_new_one_until_resume(tmp_path: Path) -> None:
+    slow = [{**look(), "delay_seconds": 2}, conclude()]
+    async with operator(tmp_path, haiku=slow) as node:
+        async with node.daemon(CLAUDEOPS_INTERVAL="1") as daemon:
+            await daemon.until_logged("session_spawned")
+            done = await node.run("pause", "--reason", "the\ncluster moves")
+            assert done.stdout.rstrip().endswith(": the cluster moves; running sessions end by themselves")
+            await node.until("SELECT * FROM sessions WHERE outcome = 'success'", lambda rows: len(rows) == 1)
+        async with node.daemon(CLAUDEOPS_INTERVAL="1") as again:
+            await again.until_logged("daemon_ready")
+            status = json.loads((tmp_path / "state" / "daemon.json").read_text())
+            assert [hold["kind"] for hold in status["holds"]] == ["paused"]
+            assert node.rows("SELECT * FROM sessions WHERE status = 'running'") == []
+            resumed = await node.run("resume", "--output-format", "json")
+            assert (resumed.code, resumed.document["handled"]) == (0, True)
+            await node.until("SELECT * FROM sessions WHERE status = 'ended'", lambda rows: len(rows) >= 2)
+
+
+async def test_pause_with_stop_ends_running_sessions_as_paused(tmp_path: Path) -> None:
+    async with operator(tmp_path, haiku=[look("sleep 60"), conclude()]) as node, node.daemon() as daemon:
+        await node.until("SELECT * FROM tool_calls", lambda rows: len(rows) > 0)
+        done = await node.run("pause", "--stop", "--output-format", "json")
+        assert (done.document["stopping"], done.document["daemon_running"]) == (True, True)
+        await node.until("SELECT * FROM sessions WHERE status = 'ended'", lambda rows: len(rows) == 1)
+        await daemon.until_logged("order_taken")
+        (session,) = node.sessions()
+        assert (session["outcome"], session["decision_reason"]) == ("cancelled", "paused")
+        (order,) = node.rows("SELECT * FROM commands")
+        assert (order["name"], order["result"]) == ("stop_sessions", "1 sessions were asked to stop")
+        await until(lambda: node.processes_of_sessions() == [])
+
+
+async def test_pause_works_without_a_daemon_and_holds_the_next_one(tmp_path: Path) -> None:
+    async with operator(tmp_path, haiku=[look(), conclude()]) as node:
+        await node.bootstrap()
+        done = await node.run("pause", "--stop")
+        assert done.stdout.rstrip().endswith("; no daemon runs")
+        assert node.rows("SELECT * FROM commands") == []
+        async with node.daemon() as daemon:
+            await daemon.until_logged("daemon_ready")
+            await node.until("SELECT * FROM schedule_fires", lambda rows: len(rows) == 1)
+            assert len(node.rows("SELECT * FROM sessions WHERE status = 'ended'")) == 1
+        held = await node.bootstrap("--output-format", "json")
+        assert (held.code, held.document["sysexit"], held.document["decision"]) == (1, 75, "paused")
+        again = await node.run("resume")
+        assert again.stdout == "sessions are started again\n"
+        assert (await node.run("resume")).stdout == "it was not paused\n"
+
+
+async def test_audit_verify_names_what_was_changed_taken_out_and_put_in(tmp_path: Path) -> None:
+    async with operator(tmp_path, haiku=[look(), look("df -h /"), look("cat /etc/shadow"), conclude()]) as node:
+        log = tmp_path / "operator.log"
+        log.write_text((await node.bootstrap()).stderr, encoding="utf-8")
+        clean = await node.run("audit", "verify", "--log", str(log))
+        assert (clean.code, clean.stdout) == (
+            0,
+            "as it was written: 1 sessions, 4 tool calls, 0 tombstones, 1 heads of the log\n",
+        )
+        with closing(sqlite3.connect(node.database)) as connection, connection:
+            connection.execute("UPDATE tool_calls SET verdict = 'allow' WHERE id = 3")
+            connection.execute("DELETE FROM tool_calls WHERE id = 4")
+        found = await node.run("audit", "verify", "--output-format", "json")
+        assert (found.code, found.document["verified"]) == (1, False)
+        faults = found.document["faults"]
+        assert isinstance(faults, list)
+        assert [(fault["kind"], fault["call_id"]) for fault in faults] == [("changed", 3), ("missing", None)]
+        with closing(sqlite3.connect(node.database)) as connection, connection:
+            connection.execute("DELETE FROM tool_calls")
+            connection.execute("UPDATE sessions SET audit_head = '', audit_results = NULL")
+        assert (await node.run("audit", "verify", "--session", "1")).code == 0
+        against = await node.run("audit", "verify", "--session", "1", "--log", str(log))
+        assert against.code == 1
+        assert "its calls are not those whose head the log has" in against.stderr

@@ -1,0 +1,39 @@
+"""Any store: what operators ask of the daemon is taken once, in its order, and its end is on record."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from claudeops.domain.orders import OrderName
+from support.store_values import NOW, after
+
+if TYPE_CHECKING:
+    from claudeops.engine.ports import Store
+    from support.stores import Database
+
+pytest_plugins = ("support.store_fixtures",)
+
+
+async def test_order_is_taken_once_and_its_end_is_written(store: Store, database: Database) -> None:
+    await store.order(OrderName.STOP_SESSIONS, by="ada", now=NOW)
+    await store.order(OrderName.STOP_SESSIONS, by="eve", now=after(minutes=1))
+
+    taken = await store.take_orders(now=after(minutes=2))
+    again = await store.take_orders(now=after(minutes=3))
+    await store.end_order(taken[0].id, result="1 session was stopped", error=None, now=after(minutes=4))
+
+    assert [(order.name, order.requested_by, order.requested_at) for order in taken] == [
+        ("stop_sessions", "ada", NOW),
+        ("stop_sessions", "eve", after(minutes=1)),
+    ]
+    assert again == ()
+    rows = database.rows("commands")
+    assert [(row["taken_at"], row["ended_at"], row["result"]) for row in rows] == [
+        (after(minutes=2), after(minutes=4), "1 session was stopped"),
+        (after(minutes=2), None, None),
+    ]
+
+
+async def test_without_an_order_nothing_is_written(store: Store, database: Database) -> None:
+    assert await store.take_orders(now=NOW) == ()
+    assert database.rows("commands") == []

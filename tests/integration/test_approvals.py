@@ -1,0 +1,283 @@
+"""People are asked in the permission request, and only what was put to them, as it was, runs after their yes."""
+
+from __future__ import annotations
+
+import json
+from contextlib import asynccontextmanager, nullcontext
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import anyio
+import pytest
+
+from claudeops.domain.approval import ApprovalStatus, answer
+from claudeops.domain.model import Action, ToolCall, Verdict, VerdictKind
+from claudeops.engine.approval_key import ensure_key, read_key
+from claudeops.engine.approvals import ApprovalDesk
+from claudeops.engine.gate import Gate
+from claudeops.engine.session import SessionRunner
+from claudeops.errors import ConfigurationError, MissingInputError
+from claudeops.harness.claude import ClaudeHarness
+from claudeops.harness.protocol import GateRequest, Question
+from support.estate import deliver, look, report
+from support.waiting import until
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+    from pathlib import Path
+
+    from claudeops.domain.approval import Approval
+    from support.estate import Estate
+
+pytestmark = pytest.mark.anyio
+
+KEY = b"k" * 32
+ASK = Verdict(kind=VerdictKind.ASK, reason="restarts the database")
+CALL = ToolCall(tool_use_id="toolu_1", tool_name="Bash", input={"command": "sh mend.sh"})
+
+
+@dataclass
+class Answers:
+    """A channel that keeps what was sent."""
+
+    sent: list[dict[str, object]] = field(default_factory=list)
+
+    async def send(self, message: bytes) -> bool:
+        self.sent.append(json.loads(message)["response"]["response"])
+        return True
+
+
+@dataclass
+class Talk:
+    """A gate with a desk, and a CLI that asks it."""
+
+    estate: Estate
+    gate: Gate
+    channel: Answers = field(default_factory=Answers)
+
+    async def hook(self, call: ToolCall = CALL) -> dict[str, object]:
+        return await self._ask(GateRequest(request_id="q", call=call))
+
+    async def permission(self, call: ToolCall = CALL) -> dict[str, object]:
+        return await self._ask(GateRequest(request_id="p", call=call, question=Question.PERMISSION))
+
+    async def _ask(self, request: GateRequest) -> dict[str, object]:
+        await self.gate.answer(request, harness=ClaudeHarness(), channel=self.channel)  # type: ignore[arg-type]  # all it needs
+        return self.channel.sent[-1]
+
+    async def question(self) -> Approval:
+        while not (waiting := await self.estate.store.approvals()):  # noqa: ASYNC110 - as an operator looks
+            await anyio.sleep(0.01)
+        return waiting[0]
+
+    async def say(self, status: ApprovalStatus, key: bytes = KEY) -> None:
+        asked = await self.question()
+        said = answer(key, asked, status=status, decided_by="ada", at=self.estate.kit.clock.now())
+        assert await self.estate.store.answer_approval(asked.id, said)
+
+    async def permitted(self, status: ApprovalStatus, key: bytes = KEY, call: ToolCall = CALL) -> dict[str, object]:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self.say, status, key)
+            return await self.permission(call)
+        raise AssertionError
+
+    def verdicts(self) -> list[tuple[object, object]]:
+        rows = self.estate.rows("SELECT verdict, reason FROM tool_calls ORDER BY id")
+        return [(row["verdict"], row["reason"]) for row in rows]
+
+
+@asynccontextmanager
+async def talking(
+    estate: Estate, judge: Callable[[ToolCall], Verdict] = lambda _: ASK, *, seconds: float = 20, tier: int = 1
+) -> AsyncIterator[Talk]:
+    await estate.queue(tier)
+    session = await estate.claim()
+    kit = estate.kit
+    workdir = estate.root / "work"
+    workdir.mkdir(exist_ok=True)
+    desk = ApprovalDesk(
+        session=session,
+        store=estate.store,
+        clock=kit.clock,
+        key=KEY,
+        timeout_seconds=seconds,
+        workdir=str(workdir),
+        own=(str(workdir),),
+        shown=kit.redactor.text,
+        waiting=nullcontext,
+        log=kit.log,
+    )
+    yield Talk(
+        estate,
+        Gate(
+            session=session,
+            judge=judge,
+            rules=kit.rules,
+            store=estate.store,
+            clock=kit.clock,
+            show_input=lambda call: json.dumps(dict(call.input)),
+            desk=desk,
+            log=kit.log,
+        ),
+    )
+
+
+async def test_a_persons_yes_lets_the_very_call_run_and_is_recorded(estate: Estate) -> None:
+    restart = replace(ASK, actions=(Action(kind="restart", service="web"),))
+    async with talking(estate, lambda _: restart) as talk:
+        assert (await talk.hook())["hookSpecificOutput"] == {
+            "hookEventName": "PreToolUse",
+            "permissionDecision": "ask",
+            "permissionDecisionReason": "restarts the database",
+        }
+        assert estate.rows("SELECT * FROM cooldown_actions") == []
+        told = await talk.permitted(ApprovalStatus.APPROVED)
+    assert told == {"behavior": "allow", "updatedInput": {"command": "sh mend.sh"}}
+    assert talk.verdicts() == [
+        ("ask", "restarts the database"),
+        ("allow", "approved by ada (approval 1): restarts the database"),
+    ]
+    assert [row["service"] for row in estate.rows("SELECT service FROM cooldown_actions")] == ["web"]
+    assert [row["status"] for row in estate.rows("SELECT status FROM approvals")] == ["used"]
+    assert talk.gate.allowed == {"toolu_1"}
+
+
+async def test_a_persons_no_is_a_no_with_their_name(estate: Estate) -> None:
+    async with talking(estate) as talk:
+        await talk.hook()
+        told = await talk.permitted(ApprovalStatus.DENIED)
+    assert told == {"behavior": "deny", "message": "needs approval, and ada said no"}
+    assert [kind for kind, _ in talk.verdicts()] == ["ask", "deny"]
+
+
+async def test_silence_is_a_no_when_the_time_is_over(estate: Estate) -> None:
+    async with talking(estate, seconds=0.1) as talk:
+        await talk.hook()
+        told = await talk.permission()
+    assert told == {"behavior": "deny", "message": "needs approval, and nobody answered in time"}
+    assert [row["status"] for row in estate.rows("SELECT status FROM approvals")] == ["expired"]
+    assert estate.rows("SELECT * FROM events WHERE resolved_at IS NULL") == []
+
+
+async def test_an_answer_without_the_operators_proof_lets_nothing_through(estate: Estate) -> None:
+    """Whoever may write to the database, a session for instance, has not the key."""
+    async with talking(estate) as talk:
+        await talk.hook()
+        told = await talk.permitted(ApprovalStatus.APPROVED, key=b"guessed")
+    assert told == {"behavior": "deny", "message": "needs approval, and the answer carries no operator's proof"}
+    assert talk.gate.allowed == set()
+
+
+async def test_a_script_that_was_changed_after_people_were_asked_does_not_run(estate: Estate) -> None:
+    script = estate.root / "work" / "mend.sh"
+    async with talking(estate) as talk:
+        script.write_text("docker restart db\n", encoding="utf-8")
+        await talk.hook()
+
+        async def change_then_approve() -> None:
+            asked = await talk.question()
+            assert "docker restart db" in str(asked.scripts)
+            script.write_text("docker volume rm db\n", encoding="utf-8")
+            await talk.say(ApprovalStatus.APPROVED)
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(change_then_approve)
+            told = await talk.permission()
+    assert told["behavior"] == "deny"
+    assert "changed since people were asked" in str(told["message"])
+
+
+@pytest.mark.parametrize(
+    "put",
+    [
+        pytest.param(replace(CALL, input={"command": "sh other.sh"}), id="another input"),
+        pytest.param(replace(CALL, tool_name="Write"), id="another tool"),
+        pytest.param(replace(CALL, tool_use_id="toolu_2"), id="another call"),
+    ],
+)
+async def test_only_what_was_put_to_people_is_asked_about(estate: Estate, put: ToolCall) -> None:
+    async with talking(estate) as talk:
+        await talk.hook()
+        assert (await talk.permission(put))["behavior"] == "deny"
+    assert estate.rows("SELECT * FROM approvals") == []
+
+
+@pytest.mark.parametrize("kind", [VerdictKind.DENY, VerdictKind.ALLOW])
+async def test_a_permission_request_turns_no_answer_of_the_hook_around(estate: Estate, kind: VerdictKind) -> None:
+    async with talking(estate, lambda _: Verdict(kind=kind, reason="so")) as talk:
+        await talk.hook()
+        assert (await talk.permission())["behavior"] == "deny"
+    assert [verdict for verdict, _ in talk.verdicts()] == [kind.value, "deny"]
+
+
+async def test_a_yes_is_good_for_one_permission_request(estate: Estate) -> None:
+    async with talking(estate) as talk:
+        await talk.hook()
+        await talk.permitted(ApprovalStatus.APPROVED)
+        assert (await talk.permission())["behavior"] == "deny"
+
+
+async def test_in_a_dry_run_nobody_is_asked(estate: Estate) -> None:
+    estate.with_kit(rules=replace(estate.kit.rules, dry_run=True))
+    async with talking(estate) as talk:
+        told = await talk.hook()
+    assert "dry run: would restarts the database" in str(told)
+    assert estate.rows("SELECT * FROM approvals") == []
+
+
+async def test_a_request_that_the_cli_took_back_leaves_no_question_open(estate: Estate) -> None:
+    async with talking(estate) as talk:
+        await talk.hook()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(talk.permission)
+            await talk.question()
+            talk.gate.withdraw("p")
+    assert [row["status"] for row in estate.rows("SELECT status FROM approvals")] == ["expired"]
+
+
+async def test_while_people_are_asked_no_clock_runs_and_no_slot_is_held(estate: Estate) -> None:
+    """A session whose wall clock is shorter than the answer takes, beside another that needs its slot."""
+    estate.with_judge(lambda _, __: ASK)
+    timeouts = replace(estate.kit.timeouts, session=1.5)
+    estate.with_kit(approval_key=KEY, timeouts=timeouts)
+    supervisor = estate.supervisor(slots=1, run_session=SessionRunner(kit=estate.kit).run)
+    estate.script(look(), deliver(report()))
+    await estate.queue()
+    await estate.queue()
+    began = datetime.now(UTC)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(supervisor.run)
+        with anyio.fail_after(30):
+            while len(await estate.store.approvals()) < 2:  # noqa: ASYNC110 - as an operator looks
+                await anyio.sleep(0.05)
+        assert len(supervisor.running) == 2
+        while (datetime.now(UTC) - began).total_seconds() < 2 * timeouts.session:  # noqa: ASYNC110 - real clocks
+            await anyio.sleep(0.05)
+        for asked in await estate.store.approvals():
+            said = answer(KEY, asked, status=ApprovalStatus.APPROVED, decided_by="ada", at=datetime.now(UTC))
+            assert await estate.store.answer_approval(asked.id, said)
+        await until(lambda: not supervisor.running)
+        await supervisor.drain(1)
+    assert [row["outcome"] for row in estate.rows("SELECT outcome FROM sessions")] == ["success", "success"]
+    verdicts = {row["verdict"] for row in estate.rows("SELECT verdict FROM tool_calls")}
+    assert verdicts == {"ask", "allow"}
+
+
+def test_the_key_is_made_once_and_readable_by_its_owner_alone(tmp_path: Path) -> None:
+    key = ensure_key(tmp_path)
+    assert ensure_key(tmp_path) == read_key(tmp_path) == key
+    assert (tmp_path / "approval.key").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_key_that_is_not_as_it_should_be_is_refused_with_the_remedy(tmp_path: Path) -> None:
+    with pytest.raises(MissingInputError, match="start the daemon once"):
+        read_key(tmp_path)
+    ensure_key(tmp_path)
+    (tmp_path / "approval.key").chmod(0o644)
+    with pytest.raises(ConfigurationError, match=r"mode 644.*: remove it"):
+        read_key(tmp_path)
+    (tmp_path / "approval.key").chmod(0o600)
+    (tmp_path / "approval.key").write_bytes(b"short")
+    with pytest.raises(ConfigurationError, match="damaged"):
+        ensure_key(tmp_path)
