@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from benchmarks import machine, meter, stream
+from benchmarks import gate, machine, meter, stream
 from benchmarks.table import Setup, Table
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 LINES: Final[dict[str, Callable[[Setup], Table]]] = {
     "stream": stream.throughput,
     "meter": meter.added,
+    "gate": gate.latency,
 }
 
 

@@ -18,4 +18,5 @@ def test_the_card_names_the_machine_and_every_line(tmp_path: Path, capsys: pytes
     printed = capsys.readouterr().out
     assert all(f"{fact}  " in printed for fact in ("processor", "memory", "system", "files", "load"))
     assert all(f"{line} " in printed for line in ("200 B", "5 KB", "200 KB", "5 MB", "first byte", "whole answers"))
+    assert "this disk's fsync" in printed
     assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,219 @@
+"""How long a tool call waits for the gate: request line in → judged → recorded → answer line out."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import statistics
+import tempfile
+import threading
+import time
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import anyio
+from anyio.abc import UNIXSocketStream
+
+from benchmarks.table import Setup, Table
+from claudeops import logs
+from claudeops.domain.model import EscalationRules, NewSession, Session, TierChoice, Trigger
+from claudeops.domain.policy import Scope, judge, parse_policy, tier_policy
+from claudeops.domain.redact import Redactor
+from claudeops.domain.stream import Frame
+from claudeops.engine.channel import Channel
+from claudeops.engine.gate import Gate
+from claudeops.engine.intake import CHUNK_BYTES, Intake
+from claudeops.engine.logfile import SessionLog
+from claudeops.engine.system import SystemClock, this_owner
+from claudeops.harness.claude import ClaudeHarness
+from claudeops.harness.protocol import GateRequest, Spec
+from claudeops.resources import default_policy_path, packaged
+from claudeops.store.migrate import migrate
+from claudeops.store.store import open_store
+
+if TYPE_CHECKING:
+    from claudeops.domain.model import ToolCall
+    from claudeops.engine.ports import Store
+
+TARGET_MILLISECONDS: Final = 10.0
+"""On top of one fsync of this disk, at the 99th percentile."""
+
+_CALLS_A_REPEAT: Final = 150
+_WARM_UP: Final = 20  # calls that are not counted: the parser, the prepared statements
+_BLOCK: Final = b"x" * 4096
+_SECRETS: Final = ("sk-ant-api03-NeverInTheStream-0123456789",)
+_COMMANDS: Final = (
+    "uptime && df -h /",
+    "docker ps --format '{{.Names}} {{.Status}}' | grep -v Up | head -20",
+    "for name in web db cache; do curl -sS -m 2 -o /dev/null -w '%{http_code}\\n' http://$name/health; done",
+    "ssh host1 'docker logs --tail 50 web 2>&1 | grep -i error'",
+    "cat /etc/shadow",
+    "docker restart web",
+)
+
+
+def latency(setup: Setup) -> Table:
+    """Measure with one call at a time, as a model mostly makes them, and print the disk's fsync beside it."""
+    taken = anyio.run(_measured, setup)
+    synced = _fsyncs(setup.directory, len(taken))
+    p99, disk = _percentile(taken, 0.99), _percentile(synced, 0.99)
+    met = "met" if p99 <= TARGET_MILLISECONDS + disk else "MISSED"
+    return Table(
+        title="Gate: a request line of the CLI → redacted, logged, judged, recorded (SQLite) → answer line",
+        columns=("", "calls", "median ms", "p99 ms", "longest ms", "target p99"),
+        rows=[
+            ("gate", str(len(taken)), *_shown(taken), f"{TARGET_MILLISECONDS + disk:.2f} ({met})"),
+            ("this disk's fsync", str(len(synced)), *_shown(synced), ""),
+        ],
+        notes=(
+            "Timed by the one who asks, a thread at the other end of a socket pair; every verdict is a commit. Target:",
+            f"p99 at most {TARGET_MILLISECONDS:g} ms plus the p99 of appending 4 KiB and its fsync on the same disk.",
+        ),
+    )
+
+
+def _shown(milliseconds: list[float]) -> tuple[str, str, str]:
+    return (
+        f"{statistics.median(milliseconds):.2f}",
+        f"{_percentile(milliseconds, 0.99):.2f}",
+        f"{max(milliseconds):.2f}",
+    )
+
+
+def _percentile(values: list[float], share: float) -> float:
+    return sorted(values)[min(len(values) - 1, round(share * len(values)))]
+
+
+def _fsyncs(directory: Path, count: int) -> list[float]:
+    taken = []
+    with tempfile.TemporaryFile(dir=directory, buffering=0) as file:
+        for _ in range(count):
+            started = time.perf_counter()
+            file.write(_BLOCK)
+            os.fsync(file.fileno())
+            taken.append((time.perf_counter() - started) * 1000)
+    return taken
+
+
+async def _measured(setup: Setup) -> list[float]:
+    """Return milliseconds a call, in the order of the calls."""
+    with tempfile.TemporaryDirectory(dir=setup.directory) as name:
+        directory = Path(name)
+        url = f"sqlite:///{directory / 'claudeops.db'}"
+        migrate(url, migrations_dir=packaged("migrations"), backup_dir=directory)
+        store = open_store(url)
+        try:
+            ours, theirs = socket.socketpair()
+            client = _Client(theirs, calls=_WARM_UP + _CALLS_A_REPEAT * setup.repeats)
+            gate = await _gate(store, directory)
+            client.start()
+            await _serve(ours, gate, directory)
+            client.join()
+        finally:
+            await store.close()
+    return client.taken[_WARM_UP:]
+
+
+class _Client(threading.Thread):
+    """The CLI's side: asks, waits for the answer, asks again."""
+
+    def __init__(self, connection: socket.socket, *, calls: int) -> None:
+        super().__init__(daemon=True)
+        self._connection = connection
+        self._calls = calls
+        self.taken: list[float] = []  # milliseconds
+
+    def run(self) -> None:
+        with closing(self._connection), self._connection.makefile("rb") as answers:
+            for number in range(self._calls):
+                line = _request(number)
+                started = time.perf_counter()
+                self._connection.sendall(line)
+                answers.readline()
+                self.taken.append((time.perf_counter() - started) * 1000)
+
+
+def _request(number: int) -> bytes:
+    asked = {
+        "hook_event_name": "PreToolUse",
+        "tool_name": "Bash",
+        "tool_input": {"command": _COMMANDS[number % len(_COMMANDS)], "description": "look"},
+        "tool_use_id": f"toolu_{number}",
+    }
+    request = {"subtype": "hook_callback", "callback_id": "gate", "input": asked, "tool_use_id": f"toolu_{number}"}
+    return json.dumps({"type": "control_request", "request_id": f"r{number}", "request": request}).encode() + b"\n"
+
+
+async def _gate(store: Store, directory: Path) -> Gate:
+    policy = parse_policy(default_policy_path().read_text(encoding="utf-8"))
+    tier = tier_policy(policy, 2)
+    scope = Scope(
+        repos_dir="/repos", workdir=str(directory), tmpdir=str(directory), home=str(directory), forbidden_paths=()
+    )
+    rules = EscalationRules(max_tier=3, dry_run=False, tiers=(TierChoice(number=2, model="sonnet"),), limits={})
+    redactor, clock = Redactor(_SECRETS), SystemClock()
+    new = NewSession(tier=2, trigger=Trigger.MANUAL, model="sonnet", prompt_text="web does not answer")
+    await store.reconcile(this_owner(), now=clock.now(), alive=lambda _: False)
+    await store.enqueue(new, rules=rules, now=clock.now())
+    session = await store.claim(
+        this_owner(), rules=rules, now=clock.now(), cli_session_id=lambda: "card", log_path=lambda _: "card.ndjson"
+    )
+    assert isinstance(session, Session)
+
+    def shown(call: ToolCall) -> str:
+        return redactor.line(json.dumps(dict(call.input)).encode()).decode()
+
+    return Gate(
+        session=session,
+        judge=lambda call: judge(call, tier=tier, scope=scope),
+        rules=rules,
+        store=store,
+        clock=clock,
+        show_input=shown,
+        log=logs.get_logger(),
+    )
+
+
+async def _serve(ours: socket.socket, gate: Gate, directory: Path) -> None:
+    """Take lines and answer them as a conversation does, until the other side has gone."""
+    harness, spec = ClaudeHarness(), _spec(directory)
+    async with (
+        await UNIXSocketStream.from_socket(ours) as stream,
+        SessionLog(directory / "session.ndjson") as sink,
+        anyio.create_task_group() as tasks,
+    ):
+        channel = Channel(stream)
+
+        async def answer(request: GateRequest) -> None:
+            await gate.answer(request, harness=harness, channel=channel)
+
+        with Intake(redactor=Redactor(_SECRETS), sink=sink, clock=gate.clock) as intake:
+            try:
+                while True:
+                    for taken in intake.push(await stream.receive(CHUNK_BYTES)):
+                        signal = harness.signal(taken.asked.body, spec) if isinstance(taken.asked, Frame) else None
+                        if isinstance(signal, GateRequest):
+                            tasks.start_soon(answer, signal)
+            except anyio.EndOfStream:
+                return
+
+
+def _spec(directory: Path) -> Spec:
+    return Spec(
+        binary="claude",
+        model="sonnet",
+        cli_session_id="card",
+        schema_text="{}",
+        task="",
+        system="",
+        tools=("Bash",),
+        max_turns=1,
+        max_budget_usd=1.0,
+        home=str(directory),
+        workdir=str(directory),
+        tmpdir=str(directory),
+        state_dir=str(directory),
+        path="/bin",
+    )
