@@ -51,5 +51,6 @@ def upstream(settings: Settings) -> Upstream:
         base_url=settings.anthropic_base_url,
         credential=CredentialKind.API_KEY if token is None else CredentialKind.OAUTH_TOKEN,
         secret=settings.anthropic_api_key if token is None else token,
-        network=settings.inherited_env,
+        # Sessions get the proxies without user and password; the daemon needs both.
+        network={**settings.inherited_env, **settings.proxies},
     )

@@ -79,6 +79,7 @@ def rehearsal_settings(settings: Settings, stage: Stage) -> Settings:
         approval_timeout_seconds=_APPROVAL_SECONDS,
         mcp_config=None,
         path=f"{stage.commands_dir}:{settings.path}",
+        proxies={},
         inherited_env={name: value for name, value in settings.inherited_env.items() if not _is_proxy(name)},
         state_dir=stage.state_dir,
         results_dir=stage.results_dir,

@@ -99,3 +99,10 @@ def test_what_a_session_asks_of_its_own_machine_goes_through_no_proxy(world: Wor
 
     assert settings.inherited_env["no_proxy"] == "intranet,localhost,127.0.0.1,::1"
     assert settings.inherited_env["NO_PROXY"] == "127.0.0.1,localhost,::1"
+
+
+def test_the_daemon_keeps_the_proxies_as_they_are_and_shows_none(world: World) -> None:
+    settings = world.load(HTTPS_PROXY="http://user:pass-word-7@proxy:3128", http_proxy="").settings
+    assert settings.proxies == {"HTTPS_PROXY": "http://user:pass-word-7@proxy:3128"}
+    assert "pass-word-7" not in repr(settings)
+    assert "pass-word-7" in settings.secrets

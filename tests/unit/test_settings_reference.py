@@ -68,6 +68,7 @@ def test_every_variable_has_its_field_and_every_field_its_variable() -> None:
         "tiers",
         "path",
         "inherited_env",
+        "proxies",
         "secrets",
         "private_files",
         "schema_path",

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import re
 from typing import TYPE_CHECKING, Final
-from urllib.parse import urlsplit
 
 from claudeops.domain.model import STRUCTURED_OUTPUT_TOOL, ToolCall, VerdictKind
 from claudeops.domain.prices import canonical, concrete
@@ -56,7 +55,6 @@ _CREDENTIAL_FD: Final[Mapping[CredentialKind, str]] = {
 
 
 _SMALL: Final = "haiku"
-_THIS_MACHINE: Final = frozenset({"127.0.0.1", "localhost", "::1"})
 
 
 class ClaudeHarness(BaseHarness):
@@ -116,7 +114,6 @@ class ClaudeHarness(BaseHarness):
         }
         if spec.base_url is not None:
             own["ANTHROPIC_BASE_URL"] = spec.base_url
-            own |= _unproxied(spec)
         own |= _small_model(spec)
         if spec.credential is not None and spec.credential_fd is not None:
             own[_CREDENTIAL_FD[spec.credential]] = str(spec.credential_fd)
@@ -187,15 +184,6 @@ def _small_model(spec: Spec) -> dict[str, str]:
     if model is None or canonical(spec.model) == _SMALL:  # the alias of the small model is what the CLI takes it for
         return {}
     return dict.fromkeys(("ANTHROPIC_DEFAULT_HAIKU_MODEL", "ANTHROPIC_SMALL_FAST_MODEL"), model)
-
-
-def _unproxied(spec: Spec) -> dict[str, str]:
-    """Return what keeps calls to this machine away from a proxy that the session knows."""
-    host = urlsplit(spec.base_url or "").hostname or ""
-    if host not in _THIS_MACHINE:
-        return {}
-    known = spec.passed_env.get("NO_PROXY") or spec.passed_env.get("no_proxy")
-    return dict.fromkeys(("NO_PROXY", "no_proxy"), f"{known},{host}" if known else host)
 
 
 def _gate_request(frame: Mapping[str, object]) -> GateRequest | None:

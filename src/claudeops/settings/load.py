@@ -121,6 +121,7 @@ def load_settings(environ: Mapping[str, str], *, cwd: Path, root: Path = _ROOT) 
         mcp_config=read_mcp_servers(reader, environ),
         path=path,
         inherited_env=MappingProxyType(passed_on),
+        proxies=MappingProxyType({name: environ[name] for name in PROXIES if environ.get(name)}),
         chain_budget_usd=budgets.chain,
         daily_budget_usd=budgets.daily,
         state_dir=places.state,

@@ -78,6 +78,7 @@ class Settings:
     mcp_config: Mapping[str, Mapping[str, object]] | None = field(repr=False)  # servers by name, variables filled in
     path: str  # PATH of the child: absolute directories only
     inherited_env: Mapping[str, str] = field(repr=False)  # locale, time zone, proxies, CA files
+    proxies: Mapping[str, str] = field(repr=False)  # as the operator set them; may hold passwords, unlike those above
     # --- money
     chain_budget_usd: float
     daily_budget_usd: float
