@@ -94,6 +94,7 @@ def escalation_rules(settings: Settings) -> EscalationRules:
             for tier in settings.tiers
         ),
         limits=settings.policy.limits,
+        other_names=settings.policy.other_names,
         budgets=Budgets(
             chain_usd=settings.chain_budget_usd, day_usd=settings.daily_budget_usd, timezone=settings.timezone
         ),
@@ -154,20 +155,9 @@ def model_access(settings: Settings) -> ModelAccess:
 
 def _tier_setup(tier: TierSettings, settings: Settings) -> TierSetup:
     policy = _policy(tier, settings)
-    forbidden = forbidden_paths(settings)
 
     def judge_call(call: ToolCall, workspace: Workspace) -> Verdict:
-        scope = Scope(
-            repos_dir=str(settings.repos_dir),
-            workdir=str(workspace.workdir),
-            tmpdir=str(workspace.tmpdir),
-            home=str(workspace.home),
-            handoff=str(workspace.state_dir / HANDOFF_FILE),
-            dry_run=settings.dry_run,
-            forbidden_paths=forbidden,
-            resolve=os.path.realpath,
-        )
-        return judge(call, tier=policy, scope=scope)
+        return judge(call, tier=policy, scope=session_scope(settings, workspace, dry_run=settings.dry_run))
 
     return TierSetup(
         number=tier.number,
@@ -182,6 +172,25 @@ def _tier_setup(tier: TierSettings, settings: Settings) -> TierSetup:
         passed_env={**settings.inherited_env, **tier.env},
         template_home=tier.home,
     )
+
+
+def session_scope(settings: Settings, workspace: Workspace, *, dry_run: bool) -> Scope:
+    """Return where a session lives, as its calls are judged."""
+    return Scope(
+        repos_dir=str(settings.repos_dir),
+        workdir=str(workspace.workdir),
+        tmpdir=str(workspace.tmpdir),
+        home=str(workspace.home),
+        handoff=str(workspace.state_dir / HANDOFF_FILE),
+        dry_run=dry_run,
+        forbidden_paths=forbidden_paths(settings),
+        resolve=os.path.realpath,
+    )
+
+
+def tier_policies(settings: Settings) -> dict[int, TierPolicy]:
+    """Return what each tier may do, narrowed as the operator's variables say."""
+    return {tier.number: _policy(tier, settings) for tier in settings.tiers}
 
 
 def forbidden_paths(settings: Settings) -> tuple[str, ...]:

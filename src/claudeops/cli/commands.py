@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from claudeops.cli import operator_commands
+from claudeops.cli import operator_commands, policy_commands
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -17,7 +17,7 @@ def claudeops() -> None:
     """Keep watch over infrastructure with tiered, gated claude sessions."""
 
 
-for command in operator_commands.COMMANDS:
+for command in (*operator_commands.COMMANDS, *policy_commands.COMMANDS):
     claudeops.add_command(command)
 
 

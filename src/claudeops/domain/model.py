@@ -440,6 +440,7 @@ class EscalationRules:
     dry_run: bool
     tiers: tuple[TierChoice, ...]
     limits: Mapping[str, ActionLimit] = field(default_factory=dict)  # by action kind
+    other_names: Mapping[str, str] = field(default_factory=dict)  # of a service, to the one that actions are counted by
     budgets: Budgets | None = None  # what sessions share; None: nothing is limited
 
     def budget_of(self, tier: int) -> float | None:

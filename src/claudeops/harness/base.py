@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from claudeops.domain.model import STRUCTURED_OUTPUT_TOOL
@@ -58,14 +59,49 @@ class BaseHarness:
         return ()
 
 
-_GIT: Final[Mapping[str, str]] = {
-    # As if each were given by -c: a repository names programs in its own settings, and `git status` would run them.
-    "GIT_CONFIG_COUNT": "2",
-    "GIT_CONFIG_KEY_0": "core.fsmonitor",
-    "GIT_CONFIG_VALUE_0": "false",
-    "GIT_CONFIG_KEY_1": "core.hooksPath",
-    "GIT_CONFIG_VALUE_1": "/dev/null",
-}
+_TAMED: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "core.fsmonitor": "false",
+        "core.hooksPath": "/dev/null",
+        "core.pager": "cat",
+        "core.editor": "false",
+        "core.sshCommand": "false",
+        "core.gitProxy": "false",
+        "credential.helper": "",
+        "diff.external": "",
+        "gpg.program": "false",
+        "gpg.ssh.program": "false",
+        "gpg.x509.program": "false",
+        "log.showSignature": "false",
+    }
+)
+"""Settings by which a repository's own configuration makes git run programs, overruled.
+
+Seen with git 2.39 on a hostile repository: what is left are filters and text conversions, whose names are the
+repository's to choose; the policy refuses the commands that use them.
+"""
+
+
+def git_environment() -> dict[str, str]:
+    """Return variables (git(1), git-config(1): ``GIT_CONFIG_COUNT``) that outrank a repository's configuration.
+
+    No protocol is allowed: a partial clone fetches what is missing through a program of the repository's choice.
+    """
+    numbered = enumerate(_TAMED.items())
+    pairs = {
+        f"GIT_CONFIG_{part}_{n}": text
+        for n, pair in numbered
+        for part, text in zip(("KEY", "VALUE"), pair, strict=True)
+    }
+    return {
+        **pairs,
+        "GIT_CONFIG_COUNT": str(len(_TAMED)),
+        "GIT_ALLOW_PROTOCOL": "none",
+        "GIT_NO_LAZY_FETCH": "1",
+        "GIT_OPTIONAL_LOCKS": "0",
+        "GIT_TERMINAL_PROMPT": "0",
+        "GIT_PAGER": "cat",
+    }
 
 
 def environment(spec: Spec, own: Mapping[str, str]) -> dict[str, str]:
@@ -77,10 +113,8 @@ def environment(spec: Spec, own: Mapping[str, str]) -> dict[str, str]:
         "PATH": spec.path,
         "SHELL": "/bin/bash",
         "TMPDIR": spec.tmpdir,
-        "GIT_TERMINAL_PROMPT": "0",
         "PAGER": "cat",
-        "GIT_PAGER": "cat",
-        **_GIT,
+        **git_environment(),
     }
 
 

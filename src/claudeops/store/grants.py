@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from claudeops.domain import escalation
@@ -22,7 +23,7 @@ from claudeops.domain.model import LOWEST_TIER, Action, Level, NewEvent, PastAct
 from claudeops.store.types import clip
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from datetime import datetime
 
     from claudeops.domain.model import EscalationRules, Session
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 NO_LONGER_APPROVED: Final = "the approval is no longer valid: it was used before, or changed after it was given"
 
 _NAMES_SHOWN: Final = 10
+_NO_NAMES: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -63,15 +65,19 @@ def grant(
         return Grant(verdict=replace(verdict, actions=()))
     actions = tuple(Action(kind=clip(action.kind), service=clip(action.service)) for action in verdict.actions)
     if session.tier > LOWEST_TIER:
-        unfounded = next((action for action in actions if not found(action.service, findings)), None)
+        unfounded = next((action for action in actions if not found(action.service, findings, rules.other_names)), None)
         if unfounded is not None:
             return Grant(verdict=Verdict(kind=VerdictKind.DENY, reason=_not_found(unfounded, findings)))
     return _within_limits(replace(verdict, actions=actions), ledger, rules=rules, now=now)
 
 
-def found(service: str, findings: Findings) -> bool:
-    """Tell whether somebody found a service unwell, whatever its case."""
-    name = service.strip().casefold()
+def found(service: str, findings: Findings, other_names: Mapping[str, str] = _NO_NAMES) -> bool:
+    """Tell whether somebody found a service unwell, by any of its names, whatever its case."""
+    names = (service, *(other for other, counted_by in other_names.items() if counted_by == service))
+    return any(_named(name.strip().casefold(), findings) for name in names)
+
+
+def _named(name: str, findings: Findings) -> bool:
     if name in findings.unwell:
         return True
     # As a name of its own: "web" stands neither in "webhook" nor in "web-2" nor in "web.old".

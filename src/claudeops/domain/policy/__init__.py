@@ -9,9 +9,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from claudeops.domain.policy.document import PolicyFault
+from claudeops.domain.policy.document import PolicyFault, read_document
 from claudeops.domain.policy.judge import Judgement, explain, judge
 from claudeops.domain.policy.policy_file import parse_policy
+from claudeops.domain.policy.schema import Document
 from claudeops.domain.policy.scope import Scope
 from claudeops.domain.policy.tool_patterns import parse_patterns, split_patterns
 from claudeops.domain.policy.values import Policy, TierPolicy
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 __all__ = [
+    "Document",
     "Judgement",
     "Policy",
     "PolicyFault",
@@ -29,6 +31,7 @@ __all__ = [
     "judge",
     "narrow",
     "parse_policy",
+    "read_document",
     "split_patterns",
     "tier_policy",
 ]

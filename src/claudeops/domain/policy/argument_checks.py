@@ -44,8 +44,25 @@ def _compose(found: Found, _arguments: Arguments, place: Place) -> str | None:
     return paths.project(Word(text=place.cwd), place)
 
 
+def _git(_found: Found, arguments: Arguments, place: Place) -> str | None:
+    """Refuse git where nothing holds it back from running the programs that a repository names."""
+    if not place.tame:
+        return "only plainly, in this session's own environment: elsewhere the repository could run any program"
+    names = arguments.names()
+    if {"-p", "--patch"} & names and not {"--no-ext-diff", "--no-textconv"} <= names:
+        return "with -p, --no-ext-diff and --no-textconv are needed: the repository could run any program"
+    return None
+
+
+def _git_diff(found: Found, arguments: Arguments, place: Place) -> str | None:
+    """Refuse whatever git could take for files of the working tree: comparing those runs the repository's filters."""
+    return _git(found, arguments, place) or (None if arguments.dashed else "end the command with --")
+
+
 ARGUMENT_CHECKS: Final[dict[str, Callable[[Found, Arguments, Place], str | None]]] = {
     "test": _test,
     "compose": _compose,
+    "git": _git,
+    "gitdiff": _git_diff,
 }
 """By the name that a rule gives."""

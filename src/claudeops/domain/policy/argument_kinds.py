@@ -41,6 +41,7 @@ _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w|y|min|hours?|days?)
 _SECONDS: Final = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _TARGET: Final = re.compile(r"(?:([A-Za-z_][\w.-]*)@)?([^@/:]+|\[[^]]+\])")
 _SECRET_RESOURCE: Final = re.compile(r"(?:^|[,/])[^,/]*secret[^,/]*", re.IGNORECASE)
+_REVISION: Final = re.compile(r"[A-Za-z0-9_@^][\w@{}^~./+-]*")
 _DEVICE: Final = re.compile(r"/dev/[A-Za-z0-9/_-]+")
 
 
@@ -67,7 +68,7 @@ def _any(_word: Word, _parameter: str, _setting: Setting) -> str | None:
 
 
 def _text(word: Word, _parameter: str, _setting: Setting) -> str | None:
-    return None if word.kind is WordKind.DYNAMIC and word.single else _unknown(word)
+    return None if word.kind is not WordKind.CONSTANT and word.single else _unknown(word)
 
 
 def _glob(word: Word, _parameter: str, _setting: Setting) -> str | None:
@@ -220,6 +221,33 @@ def _container(word: Word, _parameter: str, setting: Setting) -> str | None:
     return reason
 
 
+def _git_revision(word: Word, _parameter: str, _setting: Setting) -> str | None:
+    plain = _REVISION.fullmatch(word.text) and not paths.has_secret_name(word.text)
+    return _unknown(word) or (None if plain else f"{word.text!r} is no plain revision")
+
+
+def _git_range(word: Word, _parameter: str, _setting: Setting) -> str | None:
+    low, dots, high = word.text.partition("..")
+    plain = dots and low and high and all(map(_REVISION.fullmatch, (low, high.lstrip("."))))
+    return _unknown(word) or (None if plain else f"{word.text!r} is no plain range: write FIRST..LAST")
+
+
+def _git_file(word: Word, _parameter: str, _setting: Setting) -> str | None:
+    """Check a path within a repository of which the content is shown: only kinds that hold no secret."""
+    revision, _, path = word.text.rpartition(":")
+    if _unknown(word) or (revision and not _REVISION.fullmatch(revision)):
+        return _unknown(word) or f"{word.text!r} is no plain revision"
+    return None if paths.is_plain_file(path) else f"{path}: name a single file, of a kind that holds no secret"
+
+
+def _git_blob(word: Word, _parameter: str, _setting: Setting) -> str | None:
+    return _git_file(word, "", _setting) if ":" in word.text else "write REVISION:PATH"
+
+
+def _git_format(word: Word, _parameter: str, _setting: Setting) -> str | None:
+    return _unknown(word) or ("%G runs a program: leave it out" if "%G" in word.text else None)
+
+
 _CHECKS: Final[dict[str, Callable[[Word, str, Setting], str | None]]] = {
     "any": _any,
     "leading": _leading,
@@ -241,6 +269,7 @@ _CHECKS: Final[dict[str, Callable[[Word, str, Setting], str | None]]] = {
     "listing": _placed(paths.listable),
     "directory": _placed(paths.enterable),
     "own": _placed(paths.writable),
+    "key": _placed(paths.foreign),
     "repo": _placed(paths.deployable),
     "project": _placed(paths.project),
     "sink": _sink,
@@ -266,6 +295,11 @@ _CHECKS: Final[dict[str, Callable[[Word, str, Setting], str | None]]] = {
     "workloadname": _matching(_KUBERNETES_NAME, "name"),
     "pod": _matching(_KUBERNETES_NAME, "pod name"),
     "podref": _matching(re.compile(r"(?:pods?|po)/[a-z0-9][a-z0-9.-]*"), "pod/NAME"),
+    "gitrev": _git_revision,
+    "gitrange": _git_range,
+    "gitfile": _git_file,
+    "gitblob": _git_blob,
+    "gitformat": _git_format,
     "release": _matching(_KUBERNETES_NAME, "release name"),
     "manifest": _placed(paths.deployable),
 }

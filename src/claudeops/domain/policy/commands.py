@@ -13,7 +13,7 @@ from claudeops.domain.policy.argument_kinds import Setting
 from claudeops.domain.policy.never import refuse_line
 from claudeops.domain.policy.reach import matches
 from claudeops.domain.policy.rule_match import Match, match, prints_names
-from claudeops.domain.policy.rules import RefusedError, UnclearCommandError
+from claudeops.domain.policy.rules import IncompleteError, RefusedError, UnclearCommandError
 from claudeops.domain.policy.unfold import unfold
 from claudeops.domain.shell.values import WordKind
 from claudeops.domain.shell.variables import refuse_value, refuse_variable
@@ -69,9 +69,23 @@ class CommandJudge:
                 step(command, place, depth, finding)
             except UnclearCommandError as refusal:
                 finding.doubt = finding.doubt or str(refusal)
+                finding.denial = finding.denial or self._what_is_clear(command, place, depth)
             except RefusedError as refusal:
                 finding.denial = finding.denial or str(refusal)
         return finding
+
+    def _what_is_clear(self, command: SimpleCommand, place: Place, depth: int) -> str:
+        """Return why a command is refused for what is known of it, whatever the rest turns out to be, or ""."""
+        known = tuple(word for word in command.argv if word.kind is not WordKind.DYNAMIC)
+        if known == command.argv or known[:1] != command.argv[:1]:
+            return ""
+        try:
+            self._run(replace(command, argv=known), place, depth, Finding())
+        except (UnclearCommandError, IncompleteError):
+            return ""
+        except RefusedError as refusal:
+            return str(refusal)
+        return ""
 
     def _around(self, command: SimpleCommand, place: Place, _depth: int, finding: Finding) -> None:
         _refuse_assignments(command)
@@ -123,6 +137,8 @@ class CommandJudge:
         if depth >= DEEPEST_WRAPPING:
             raise RefusedError(f"{found.path}: too many commands within each other: write the inner one plainly")
         inside = replace(place, cwd=None, local=False) if wrapper.elsewhere else place
+        if wrapper.elsewhere or wrapper.fresh or (found.path == "env" and _unsets(found)):
+            inside = replace(inside, tame=False)
         setting = Setting(place=place, names_only=self._names_only(place))
         unfolded = unfold(found, wrapper, command, setting)
         for inner in unfolded.commands:
@@ -175,6 +191,11 @@ class _NamesOnly:
         except RefusedError:
             return False
         return prints_names(word.outputs, fits)
+
+
+def _unsets(found: Found) -> bool:
+    """Whether ``env`` may take something out of the environment."""
+    return any(not word.constant or word.text.startswith("-") for word in found.arguments[:8])
 
 
 def _refuse(reason: str | None) -> None:

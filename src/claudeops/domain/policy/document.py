@@ -170,6 +170,8 @@ class _Reader:
         for number in mine.tiers:
             if not re.fullmatch(r"[1-9]\d?", number):
                 raise self.fault(("tiers", number), f"{number!r} is no tier: tiers count from 1")
+        if "1" not in document.tiers:
+            raise self.fault(("tiers",), 'tier 1 is missing: add [tiers.1], or begin the file with extends = "default"')
         for number, entry in document.tiers.items():
             fault = entry.fault(document)
             if fault is not None:

@@ -116,7 +116,7 @@ def _unclear(finding: Finding, call: ToolCall, tier: TierPolicy, scope: Scope) -
         return _deny(f"dry run: would run what cannot be understood: {finding.doubt}")
     if not tier.rules.asks_when_unclear:
         return _deny(finding.doubt)
-    return Verdict(kind=VerdictKind.ASK, reason=finding.doubt, actions=tuple(finding.actions))
+    return Verdict(kind=VerdictKind.ASK, reason=finding.doubt, actions=tuple(dict.fromkeys(finding.actions)))
 
 
 def _deny(reason: str) -> Verdict:

@@ -120,7 +120,10 @@ _IN_TEXT: Final = tuple(
 ) + tuple((re.compile(row), reason) for reason, row in _FORBIDDEN_TEXT)
 
 _UNITS: Final = (
-    (re.compile(r".*\.(?:target|mount|automount|swap|slice|scope|device)"), "only services are restarted"),
+    (
+        re.compile(r".*\.(?:target|mount|automount|swap|slice|scope|device|socket|timer|path)"),
+        "only services are restarted",
+    ),
     (
         re.compile(
             r"network(?:ing|-.*)?|NetworkManager.*|firewalld|ufw|nftables|iptables|netfilter-.*|wg-quick.*|sshd?(?:@.*)?"
@@ -131,7 +134,10 @@ _UNITS: Final = (
         re.compile(r"docker|containerd|kubelet|k3s.*|podman|libvirtd"),
         "that would restart everything on the machine: name the service",
     ),
-    (re.compile(r"systemd-.*|dbus.*|polkit|getty@.*|rescue|emergency|init"), "the machine's own base is never touched"),
+    (
+        re.compile(r"systemd-.*|dbus.*|polkit|getty@.*|rescue|emergency|init|debug-shell|user@.*"),
+        "the machine's own base is never touched",
+    ),
 )
 _OWN_SERVICE: Final = re.compile(r"(?:.*[-_])?claudeops.*", re.IGNORECASE)
 
@@ -163,6 +169,8 @@ def refuse_service(service: str, *, unit: bool) -> str | None:
     """Return why a service is never acted on, or None; ``unit``: it is one of systemd's."""
     if _OWN_SERVICE.fullmatch(service):
         return "the supervisor itself is never touched by a session"
+    if service == "all":
+        return "name single services: acting on all of them at once is not allowed"
     for pattern, reason in _UNITS if unit else ():
         if pattern.fullmatch(service):
             return reason

@@ -11,9 +11,9 @@ import posixpath
 import re
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
+from claudeops.domain.policy.path_patterns import ANY_DEPTH, GLOB, may_match, meet, meet_somewhere
 from claudeops.domain.policy.reach import Reach
 from claudeops.domain.policy.secret_places import (
     LOG_TREES,
@@ -28,19 +28,14 @@ from claudeops.domain.policy.secret_places import (
 from claudeops.domain.shell.values import Word, WordKind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from claudeops.domain.policy.scope import Scope
 
-ANY_DEPTH: Final = "**"  # a name in a pattern that stands for any number of directories
 COMPOSE_FILE: Final = re.compile(r"(?:docker-)?compose[\w.-]*\.ya?ml")
 
 _MOST_NAMES: Final = 64  # in one path
-_GLOB: Final = re.compile(r"[*?\[]")
 _PLAIN_KIND: Final = re.compile(
     r"(?!\.)[\w*?.-]*\.(?:ya?ml|conf|cfg|ini|toml|json|md|txt|log|sh|service|timer|socket|tf|j2|py|xml|rules|csv)"
 )  # of files that may be searched without being named; a wildcard before it may still find a secrets.yml
-_PLAIN_SET: Final = re.compile(r"\[[\w.-]+\]")
 _OTHER_SET: Final = re.compile(r"\[(?!(?:[*?\[]|[\w.-]+)\])")  # negated, named or unclosed
 
 
@@ -53,6 +48,7 @@ class Place:
     never: tuple[str, ...] = ()  # places that the policy file forbids, beside those that are always
     cwd: str | None = None  # None: some directory that ``cd`` could have entered
     local: bool = True  # False: on another host or in a container, where no symlink can be followed
+    tame: bool = True  # the session's own environment is in force, in which no git runs a repository's programs
 
 
 def readable(word: Word, place: Place) -> str | None:
@@ -73,7 +69,7 @@ def searchable(word: Word, place: Place, includes: tuple[str, ...]) -> str | Non
         return reason or f"{word.text}: write the absolute path of what is to be searched"
     names = _names(_resolved(absolute, place))
     forbidden = (*SECRET_TREES, *SECRET_FILES, *place.scope.forbidden_paths, *place.never)
-    if any(_meet((*names, ANY_DEPTH), _names(path)) for path in forbidden):
+    if any(meet((*names, ANY_DEPTH), _names(path)) for path in forbidden):
         return f"{word.text} holds places that are never read: name the directory more closely"
     if includes and all(_PLAIN_KIND.fullmatch(pattern) and not _named_secret(pattern) for pattern in includes):
         return None
@@ -86,6 +82,18 @@ def searchable(word: Word, place: Place, includes: tuple[str, ...]) -> str | Non
 def named_like_a_file(word: Word, place: Place) -> bool:
     """Whether a path, and what it leads to, has the kind of name that files have and directories do not."""
     return all(_PLAIN_KIND.fullmatch(posixpath.basename(path)) for path in {word.text, _resolved(word.text, place)})
+
+
+def has_secret_name(path: str) -> bool:
+    """Whether some name in a path is one that secrets have."""
+    return any(map(_secret_name, _names(path)))
+
+
+def is_plain_file(path: str) -> bool:
+    """Whether a path names one file, of a kind that holds no secret."""
+    name = posixpath.basename(path)
+    plain = _PLAIN_KIND.fullmatch(name) and not GLOB.search(path) and not path.startswith(":")
+    return bool(plain) and not has_secret_name(path)
 
 
 def enterable(word: Word, place: Place) -> str | None:
@@ -108,11 +116,7 @@ def writable(word: Word, place: Place) -> str | None:
     absolute = _absolute(word.text, place)
     if not place.local or word.kind is not WordKind.CONSTANT or absolute is None or _climbs(absolute):
         return f"{word.text}: {where}"
-    files = {_names(file) for file in place.reach.files}
-    if _names(absolute) in files and _names(_resolved(absolute, place)) in {
-        *files,
-        *map(_resolved_names(place), files),
-    }:
+    if posixpath.normpath(absolute) in place.reach.files and not _is_link(posixpath.normpath(absolute), place):
         return None
     for names in {_names(absolute), _names(_resolved(absolute, place))}:
         inside = next((root for root in roots if _below(names, root)), None)
@@ -121,6 +125,11 @@ def writable(word: Word, place: Place) -> str | None:
         if _own_root(names, place) and (COMPOSE_FILE.fullmatch(names[-1]) or names[-1] == "ansible.cfg"):
             return f"{word.text}: other commands would take their orders from a file of this name"
     return _refused(word, place, secrets=True)
+
+
+def foreign(word: Word, place: Place) -> str | None:
+    """Return why a path may not be handed on as a key, or None: it must not be one that a session has written."""
+    return listable(word, place) or _refuse_shared(word, place, own_too=True)
 
 
 def deployable(word: Word, place: Place) -> str | None:
@@ -156,8 +165,10 @@ def _write_roots(place: Place) -> tuple[tuple[str, ...], ...]:
     return tuple(_names(path) for root in place.reach.write for path in {root, _resolved(root, place)})
 
 
-def _resolved_names(place: Place) -> Callable[[tuple[str, ...]], tuple[str, ...]]:
-    return lambda names: _names(_resolved("/" + "/".join(names), place))
+def _is_link(path: str, place: Place) -> bool:
+    """Whether a file is a link itself; its directories may be."""
+    directory, name = posixpath.split(path)
+    return _resolved(path, place) != posixpath.join(_resolved(directory, place), name)
 
 
 def _own_roots(place: Place) -> tuple[str, ...]:
@@ -215,13 +226,15 @@ def _refused(word: Word, place: Place, *, secrets: bool) -> str | None:
     odd = _odd(word, place, absolute)
     if odd:
         return odd
+    if absolute is not None and word.constant and not _climbs(absolute) and _is_exception(absolute):
+        return None  # where its links lead, /proc/<pid>, is no exception
     judged = {text if absolute is None else absolute}
     if word.kind is WordKind.PATTERN and not secrets:  # what a wildcard finds may be listed, not where it looks
-        judged = {posixpath.dirname(_GLOB.split(absolute or text, maxsplit=1)[0])}
+        judged = {posixpath.dirname(GLOB.split(absolute or text, maxsplit=1)[0])}
     elif absolute is not None and word.kind is WordKind.CONSTANT:
         judged.add(_resolved(absolute, place))
     elif absolute is not None:
-        fixed = posixpath.dirname(_GLOB.split(absolute, maxsplit=1)[0])
+        fixed = posixpath.dirname(GLOB.split(absolute, maxsplit=1)[0])
         judged.add(_resolved(fixed, place) + absolute[len(fixed) :])
     reasons = [_secret(path, word, place, secrets=secrets) for path in sorted(judged)]
     if secrets and place.local:
@@ -254,7 +267,7 @@ def _secret(path: str, word: Word, place: Place, *, secrets: bool) -> str | None
     if mine is not None:
         hidden = secrets and any(map(_secret_name, names[len(mine) :]))
         return f"{word.text} has a name that secrets have: it is never read" if hidden else None
-    reach = _meet if path.startswith("/") else _meet_somewhere
+    reach = meet if path.startswith("/") else meet_somewhere
     for trees, why in (
         (place.scope.forbidden_paths, "belongs to the supervisor itself: it is never read nor written"),
         (place.never, "is a place that the policy never lets anybody touch"),
@@ -264,8 +277,11 @@ def _secret(path: str, word: Word, place: Place, *, secrets: bool) -> str | None
     hidden_trees = (*SECRET_TREES, f"{place.scope.home}/.*") if secrets else ("/proc",)
     places = [(*_names(tree), ANY_DEPTH) for tree in hidden_trees]
     places += [_names(file) for file in (SECRET_FILES if secrets else ())]
+    plain = not constant and _PLAIN_KIND.fullmatch(names[-1] if names else "") and not GLOB.search(names[-1])
     among_logs = not constant and any(_below(names, _names(tree)) for tree in LOG_TREES)  # finds logs, not keys
-    named = secrets and not among_logs and any(map(_secret_name, names))
+    named = (
+        secrets and not among_logs and any(_secret_name(name) for name in names if not (plain and GLOB.search(name)))
+    )
     if named or any(reach(names, secret) for secret in places):
         hint = "" if path.startswith("/") else ", or could be one: write the absolute path"
         return f"{word.text} is a place where secrets lie, and never read{hint}"
@@ -288,60 +304,14 @@ def _is_exception(path: str) -> bool:
 
 
 def _named_secret(pattern: str) -> bool:
-    return not _GLOB.search(pattern) and _secret_name(pattern)
+    return not GLOB.search(pattern) and _secret_name(pattern)
 
 
 def _secret_name(name: str) -> bool:
     """Whether a name, or some name that a pattern matches, is one that secrets have."""
     if name == ANY_DEPTH:
         return False
-    if not _GLOB.search(name):
+    if not GLOB.search(name):
         return name.startswith(SECRET_PREFIXES) or any(fnmatchcase(name, secret) for secret in SECRET_NAMES)
-    known = _GLOB.split(name, maxsplit=1)[0]
-    return known.startswith(SECRET_PREFIXES) or any(_may_match(name, secret) for secret in SECRET_NAMES)
-
-
-def _meet_somewhere(names: tuple[str, ...], secret: tuple[str, ...]) -> bool:
-    """Whether a relative path could name a secret place from a directory that is not itself below one."""
-    fixed = len(secret) - (secret[-1] == ANY_DEPTH)
-    return any(_meet(names, secret[start:]) for start in range(fixed))
-
-
-@lru_cache(maxsize=4096)
-def _meet(left: tuple[str, ...], right: tuple[str, ...]) -> bool:
-    """Whether one path can match both patterns."""
-    if ANY_DEPTH in left[:1]:
-        return _meet(left[1:], right) or (bool(right) and _meet(left, right[1:]))
-    if ANY_DEPTH in right[:1]:
-        return _meet(left, right[1:]) or (bool(left) and _meet(left[1:], right))
-    if not left or not right:
-        return not left and not right
-    return _may_match(left[0], right[0]) and _meet(left[1:], right[1:])
-
-
-@lru_cache(maxsize=4096)
-def _may_match(left: str, right: str) -> bool:
-    """Whether some name matches both globs. A wildcard at the start matches no leading dot, as in bash."""
-    left, right = _PLAIN_SET.sub("?", left), _PLAIN_SET.sub("?", right)
-    if not _GLOB.search(left):
-        return _glob_matches(left, right)
-    if not _GLOB.search(right):
-        return _glob_matches(right, left)
-    if (left[0] in "*?[") != (right[0] in "*?[") and "." in (left[0], right[0]):
-        return False
-    return _overlap(re.sub(r"\[.\]", "?", left), re.sub(r"\[.\]", "?", right))
-
-
-def _glob_matches(name: str, glob: str) -> bool:
-    return fnmatchcase(name, glob) and not (name.startswith(".") and glob[:1] in {"*", "?", "["})
-
-
-@lru_cache(maxsize=4096)
-def _overlap(left: str, right: str) -> bool:
-    if left.startswith("*"):
-        return _overlap(left[1:], right) or (bool(right) and _overlap(left, right[1:]))
-    if right.startswith("*"):
-        return _overlap(left, right[1:]) or (bool(left) and _overlap(left[1:], right))
-    if not left or not right:
-        return not left and not right
-    return (left[0] == right[0] or "?" in (left[0], right[0])) and _overlap(left[1:], right[1:])
+    known = GLOB.split(name, maxsplit=1)[0]
+    return known.startswith(SECRET_PREFIXES) or any(may_match(name, secret) for secret in SECRET_NAMES)

@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from claudeops.domain.shell.values import Word
 
 
+class _UnknownSubcommandError(RefusedError):
+    """What follows a command is none of its subcommands."""
+
+
 @dataclass(frozen=True, slots=True)
 class Found:
     """What the book knows of a command line."""
@@ -74,7 +78,7 @@ class RuleBook:
                 read = read_arguments(rest, f"{shared} {group.options}", harmless=lambda _word: False, mixed=False)
                 following = self._following(path, read.positionals)
             except RefusedError as error:
-                if path in self._rules:
+                if path in self._rules and not isinstance(error, _UnknownSubcommandError):
                     break
                 raise type(error)(f"{path}: {error}") from None
             path, rest = following, read.positionals[1:]
@@ -100,7 +104,7 @@ class RuleBook:
             raise kind("write out what it is to do")
         following = f"{path} {positionals[0].text}"
         if following not in self._rules and following not in self._groups and following not in self._wrappers:
-            raise RefusedError(f"{positionals[0].text[:40]!r} is in no rule and not allowed at any tier")
+            raise _UnknownSubcommandError(f"{positionals[0].text[:40]!r} is in no rule and not allowed at any tier")
         return following
 
 

@@ -13,6 +13,7 @@ from claudeops.domain.policy.never import refuse_service
 from claudeops.domain.policy.rules import (
     Arguments,
     CommandRule,
+    IncompleteError,
     RefusedError,
     UnclearCommandError,
     assign_kinds,
@@ -64,7 +65,7 @@ def match(found: Found, place: Place, *, tier: int, names_only: Callable[[Word],
     rule, reason = telling[-1]
     # What changes something is never a matter of doubt: whom an action is about must be known to be counted.
     unclear = isinstance(reason, UnclearCommandError) and not any(each.action or each.writes for each in found.rules)
-    kind = UnclearCommandError if unclear else RefusedError
+    kind = UnclearCommandError if unclear else IncompleteError if isinstance(reason, IncompleteError) else RefusedError
     raise kind(f"{found.path}: {reason}" + (f" ({rule.hint})" if rule.hint else ""))
 
 
@@ -116,7 +117,8 @@ def _apply(rule: CommandRule, found: Found, place: Place, names_only: Callable[[
     if setting.deep and not any(kind == "path" for kind, _ in named):
         raise RefusedError("name the directory that is to be searched, by its absolute path")
     last_kind = rule.arguments.rpartition(" ")[2].rstrip("?*+")
-    for word in arguments.late if last_kind in _READ_KINDS else ():
+    # rg permutes like GNU's getopt everywhere; of others a value may be a file to the machine's own version.
+    for word in arguments.late if last_kind in _READ_KINDS and rule.deep != "*" else ():
         _refuse(check(last_kind, word, setting), "", word)
     if rule.check:
         _refuse(ARGUMENT_CHECKS[rule.check](found, arguments, place), "")

@@ -31,6 +31,10 @@ class RefusedError(Exception):
     """A command does not fit a rule; ``str()`` is the reason, for the model to read."""
 
 
+class IncompleteError(RefusedError):
+    """A command fits a rule as far as it goes, but something is missing."""
+
+
 class UnclearCommandError(RefusedError):
     """What a command would do cannot be told; at the tier that may ask, a person decides."""
 
@@ -76,6 +80,7 @@ class Wrapper:
     before: str = ""  # kinds of the positional arguments in front of the command
     assignments: bool = False  # NAME=value may stand in front of the command
     elsewhere: bool = False  # runs it on another host or in a container
+    fresh: bool = False  # runs it in an environment of its own making
     text: bool = False  # the rest is text for a shell, not arguments
     after_host: bool = False  # options may follow the first positional argument
     dashes: bool = False  # ``--`` must stand in front of the command
@@ -156,7 +161,7 @@ def _is_option(word: Word, harmless: Callable[[Word], bool]) -> bool:
     if word.kind is WordKind.CONSTANT:
         return word.text.startswith("-") and word.text != "-"
     if word.kind is WordKind.PATTERN:
-        if word.text[0] in "*?[":
+        if word.text[0] in "*?[" and not re.match(r"\[\w\]", word.text):
             raise RefusedError(f"{word.text}: a file name that it finds could be an option: write ./{word.text}")
         if word.text[0] == "-" and not _VALUE_PATTERN.match(word.text):
             raise RefusedError(f"{word.text} is a pattern for file names: quote it")
@@ -234,7 +239,7 @@ def assign_kinds(
     fixed = kinds[:-1] if repeat else kinds
     extra = positionals[len(fixed) :]
     if len(positionals) < len(fixed) or (repeat == "+" and not extra):
-        raise RefusedError("an argument is missing: name what it is about")
+        raise IncompleteError("an argument is missing: name what it is about")
     if extra and (not repeat or (repeat == "?" and len(extra) > 1)):
         raise RefusedError(f"the argument {extra[0].text!r} is not allowed")
     alone = positionals if repeat not in {"*", "+"} else positionals[: len(fixed)]

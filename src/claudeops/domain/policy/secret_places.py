@@ -25,6 +25,7 @@ SECRET_TREES: Final = (
     "/etc/pki/tls/private",
     "/etc/kubernetes/pki",
     "/etc/wireguard",
+    "/etc/claudeops",
     "/etc/sudoers.d",
     "/etc/NetworkManager/system-connections",
     "/var/lib/kubelet",
@@ -50,10 +51,15 @@ SECRET_FILES: Final = (
     "/etc/kubernetes/admin.conf",
     "/etc/rancher/k3s/k3s.yaml",
     "/etc/fstab.credentials",
+    "/etc/security/opasswd",
+    "/etc/mysql/debian.cnf",
+    "/etc/wpa_supplicant/wpa_supplicant.conf",
 )
 
 READABLE: Final = (
-    *_below("/proc", "loadavg meminfo uptime mdstat cpuinfo stat diskstats vmstat version swaps partitions cmdline"),
+    *_below(
+        "/proc", "loadavg meminfo uptime mdstat cpuinfo stat diskstats vmstat version swaps partitions cmdline mounts"
+    ),
     *_below(
         "/proc", "filesystems interrupts softirqs slabinfo buddyinfo net/dev pressure/cpu pressure/io pressure/memory"
     ),
@@ -64,12 +70,13 @@ READABLE: Final = (
 READABLE_TREES: Final = ("/proc/sys",)
 
 SECRET_NAMES: Final = _split(
-    ".ssh .aws .gnupg .kube .docker .azure .gcloud .password-store .netrc _netrc .pgpass .my.cnf"
-    " .mylogin.cnf .git-credentials .npmrc .pypirc .vault-token .htpasswd .env *.env .bash_history .claude"
-    " .claude.json .terraformrc *.key *.pem *.p12 *.pfx *.jks *.keystore *.keytab *.kdbx *.ppk"
-    " *.kubeconfig kubeconfig acme.json master.key credentials credentials.json credentials.yml"
-    " credentials.yaml id_rsa id_dsa id_ecdsa id_ed25519 htpasswd secrets secret secrets.yml secrets.yaml"
-    " secrets.json secrets.env *.tfvars terraform.tfstate k3s.yaml environ *_history shadow gshadow"
+    ".ssh .aws .gnupg .kube .docker .azure .gcloud .password-store .netrc _netrc .pgpass .my.cnf .mylogin.cnf"
+    " .git-credentials .npmrc .pypirc .vault-token .htpasswd .env *.env .bash_history .claude .claude.json"
+    " .terraformrc *.key *.pem *.p12 *.pfx *.jks *.keystore *.keytab *.kdbx *.ppk *.kubeconfig kubeconfig"
+    " acme.json master.key credentials credentials.json credentials.yml credentials.yaml id_rsa id_dsa id_ecdsa"
+    " id_ed25519 htpasswd secrets secret secrets.yml secrets.yaml secrets.json secrets.env *-secrets *-secrets.*"
+    " *.secret *.secrets *password* sasl_passwd* .vault_pass* *.tfvars terraform.tfstate k3s.yaml wp-config.php"
+    " rclone.conf .s3cfg .boto .dockercfg *.ovpn environ *_history shadow gshadow .git"
 )
 """Names of files and directories, wherever they lie; a name here also covers what is below it."""
 

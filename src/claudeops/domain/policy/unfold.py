@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from claudeops.domain.policy.argument_kinds import Setting, check
-from claudeops.domain.policy.paths import ANY_DEPTH
+from claudeops.domain.policy.path_patterns import ANY_DEPTH
 from claudeops.domain.policy.rules import (
     Arguments,
+    IncompleteError,
     RefusedError,
     UnclearCommandError,
     assign_kinds,
@@ -24,6 +25,10 @@ from claudeops.domain.shell.variables import refuse_value, refuse_variable
 if TYPE_CHECKING:
     from claudeops.domain.policy.rule_book import Found
     from claudeops.domain.policy.rules import Wrapper
+
+
+_CHANGING: Final = frozenset({"cd", "read", "set", "shift", "exit", "return", "break", "continue", "eval"})
+"""Words that, as commands, change the shell that runs them; ``command`` and the like may stand before them."""
 
 
 def unfold(found: Found, wrapper: Wrapper, command: SimpleCommand, setting: Setting) -> Parsed:
@@ -43,7 +48,8 @@ def unfold(found: Found, wrapper: Wrapper, command: SimpleCommand, setting: Sett
     if wrapper.assignments:
         rest = _without_assignments(rest)
     if found.path == XARGS:
-        rest = _with_input(rest or (Word(text="echo"),), values.get("-I"), command)
+        alone = "1" in {values.get("-n"), values.get("-L")}
+        rest = _with_input(rest or (Word(text="echo"),), values.get("-I"), command, alone=alone)
         command = replace(command, repeated=True)
     if not rest:
         raise RefusedError(f"{found.path} without a command is not allowed")
@@ -100,7 +106,7 @@ def _shell(command: SimpleCommand, arguments: Arguments, words: tuple[Word, ...]
 
 def _stdin(command: SimpleCommand) -> Parsed:
     if command.stdin is None and not command.piped and not command.redirections:
-        raise RefusedError("nobody sits at a terminal: name the command that is to run")
+        raise IncompleteError("nobody sits at a terminal: name the command that is to run")
     if command.stdin is None or not command.stdin.constant:
         raise UnclearCommandError(
             "a shell without known commands is not allowed: write them after -c, in single quotes"
@@ -113,8 +119,10 @@ def _eval(command: SimpleCommand, words: tuple[Word, ...]) -> Parsed:
     parsed = _text(command, words or (Word(text=""),))
     for inner in parsed.commands:
         changes = inner.assignments and not inner.argv
-        if changes or inner.name in {"cd", "read", "set", "shift", "exit", "return", "break", "continue"}:
+        if changes or any(word.text in _CHANGING for word in inner.argv):
             raise UnclearCommandError("eval may not change the shell around it: write its commands out")
+    if parsed.defines:
+        raise UnclearCommandError("eval may not change the shell around it: write its commands out")
     return parsed
 
 
@@ -144,9 +152,12 @@ def _without_assignments(words: tuple[Word, ...]) -> tuple[Word, ...]:
     return words
 
 
-def _with_input(words: tuple[Word, ...], mark: str | None, command: SimpleCommand) -> tuple[Word, ...]:
-    """Put in what xargs adds: words from its standard input, of which only their producer tells anything."""
-    unknown = Word(text="(input)", kind=WordKind.DYNAMIC, single=False, outputs=command.feeds)
+def _with_input(words: tuple[Word, ...], mark: str | None, command: SimpleCommand, *, alone: bool) -> tuple[Word, ...]:
+    """Put in what xargs adds: words from its standard input, of which only their producer tells anything.
+
+    ``alone``: one word at a time.
+    """
+    unknown = Word(text="(input)", kind=WordKind.DYNAMIC, single=alone, outputs=command.feeds)
     if mark is None:
         return (*words, unknown)
     taken = []

@@ -12,8 +12,13 @@ XARGS: Final = "xargs"
 EVAL: Final = "eval"
 
 WRAPPERS: Final = (
-    Wrapper(name="sudo", options="-n|--non-interactive -u|--user=name -g|--group=name -H|--set-home", assignments=True),
-    Wrapper(name="doas", options="-n -u=name"),
+    Wrapper(
+        name="sudo",
+        options="-n|--non-interactive -u|--user=name -g|--group=name -H|--set-home",
+        assignments=True,
+        fresh=True,
+    ),
+    Wrapper(name="doas", options="-n -u=name", fresh=True),
     Wrapper(name="env", options="-i|--ignore-environment -u|--unset=name", assignments=True),
     Wrapper(name="nice", options="-n|--adjustment=int -NUM"),
     Wrapper(name="ionice", options="-c|--class=word -n|--classdata=int -t"),
@@ -34,11 +39,10 @@ WRAPPERS: Final = (
     ),
     Wrapper(
         name="ssh",
-        options="-p=int:65535 -l=name -T -n -q -4 -6 -x -v -o=re:(BatchMode=yes|ConnectTimeout=[0-9]{1,3}"
-        "|ConnectionAttempts=[0-9]"
-        "|StrictHostKeyChecking=(yes|accept-new)|ServerAliveInterval=[0-9]{1,3}|ServerAliveCountMax=[0-9]{1,2}"
-        "|LogLevel=[A-Z0-9]+"
-        "|PasswordAuthentication=no|IdentitiesOnly=yes)",
+        options="-p=int:65535 -l=name -i=key -J=target -T -n -q -4 -6 -x -v -o=re:(BatchMode=yes"
+        "|ConnectTimeout=[0-9]{1,3}|ConnectionAttempts=[0-9]|StrictHostKeyChecking=(yes|no|accept-new)"
+        "|UserKnownHostsFile=/dev/null|ServerAliveInterval=[0-9]{1,3}|ServerAliveCountMax=[0-9]{1,2}"
+        "|LogLevel=[A-Z0-9]+|PasswordAuthentication=no|IdentitiesOnly=yes)",
         before="target",
         elsewhere=True,
         text=True,

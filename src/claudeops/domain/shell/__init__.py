@@ -41,4 +41,6 @@ def parse(command: str, *, known: Mapping[str, Word] = _NOTHING) -> Parsed:
         return Parsed(problem=str(error))
     walker = Walker(source)
     walker.program(root, known)
-    return Parsed(commands=tuple(walker.commands), problem=walker.problem, refusal=walker.refusal)
+    return Parsed(
+        commands=tuple(walker.commands), problem=walker.problem, refusal=walker.refusal, defines=walker.defines
+    )

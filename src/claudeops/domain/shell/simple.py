@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import posixpath
 import re
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from claudeops.domain.shell.conditions import read_test
@@ -19,6 +20,7 @@ from claudeops.domain.shell.values import (
     Word,
     WordKind,
 )
+from claudeops.domain.shell.variables import EXPORTABLE
 from claudeops.domain.shell.words import Bindings, WordReader
 
 if TYPE_CHECKING:
@@ -33,8 +35,9 @@ _RESERVED: Final = frozenset(
     | {"function", "{", "}", "!", "[[", "]]", "coproc"}
 )
 _BACKGROUND: Final = "a command in the background is not allowed: run it in the foreground with timeout"
+_SHOWN: Final = "export, declare and local without a value would show the environment"
+_DECLARED: Final = "export, declare and local may only set values here: put the value into the command itself"
 _REFUSED: Final = {
-    "declaration_command": "export, declare and local are not allowed: put the value into the command itself",
     "unset_command": "unset is not allowed: leave the variable as it is",
     "c_style_for_statement": "write the loop as: for i in 1 2 3; do …; done",
     "function_definition": "define functions on the top level only, or better write their commands out",
@@ -51,6 +54,11 @@ class SimpleWalker(Recorder):
         self._redirections = RedirectionReader(source, self._words)
         self._functions: dict[str, Node] = {}
         self._unsteady: frozenset[str] = frozenset()  # names that some function assigns
+
+    @property
+    def defines(self) -> bool:
+        """Whether the text defines functions."""
+        return bool(self._functions)
 
     def _statement(self, node: Node, bindings: Bindings) -> None:
         raise NotImplementedError
@@ -132,13 +140,27 @@ class SimpleWalker(Recorder):
             raise
         except UnclearError as error:
             self._keep(error)
+            self._look_inside(node, bindings)
             return [Word(text=self._text(node), kind=WordKind.DYNAMIC, single=False)]
+
+    def _look_inside(self, node: Node, bindings: Bindings) -> None:
+        """Find the commands in substitutions of something that is not understood: they may be worse."""
+        for child in node.children:
+            if child.type in {"command_substitution", "process_substitution"}:
+                self._attempt(partial(self._walk_substitution, child, bindings))
+            else:
+                self._look_inside(child, bindings)
+
+    def _walk_substitution(self, node: Node, bindings: Bindings) -> None:
+        self._substituted(node, bindings)
 
     def _take_effect(self, command: SimpleCommand, bindings: Bindings) -> None:
         """Keep what the command changes in the shell that runs it: its directory, and the variables of read."""
         words = [word.text for word in command.argv]
         if words[:1] == ["read"]:
             bindings.names |= dict.fromkeys([word for word in words[1:] if not word.startswith("-")], _UNKNOWN)
+        elif "read" in words:  # behind ``command``, ``builtin`` or ``time``
+            bindings.names |= {name: _UNKNOWN for name in words if name in bindings.names}
         elif words[:1] == ["cd"] and len(words) == 2 and command.argv[1].constant and words[1] != "-":  # noqa: PLR2004 - cd DIRECTORY
             bindings.cwd = posixpath.join(bindings.cwd or "", words[1])
             bindings.cwd = bindings.cwd if bindings.cwd.startswith("/") else None
@@ -172,6 +194,21 @@ class SimpleWalker(Recorder):
         if value is not None and value.type == "array":
             raise UnclearError(f"the array {name} cannot stand before a command")
         return name, self._words.value(value, bindings)
+
+    def _declare(self, node: Node, bindings: Bindings) -> None:
+        """Take ``local x=1`` and the like as the assignments they are; only harmless names may be exported."""
+        assigned = [child for child in node.children[1:] if child.type == "variable_assignment"]
+        exported = self._text(node.children[0]) == "export"
+        for child in assigned:
+            name = self._text(child.child_by_field_name("name"))
+            if exported and not EXPORTABLE.fullmatch(name):
+                self._keep(UnclearError(f"exporting {name} could change what other commands do: leave it out"))
+            self._attempt(partial(self._assign, child, bindings))
+        if not assigned:
+            raise ForbiddenError(_SHOWN)
+        if len(assigned) != len(node.children) - 1:
+            self._look_inside(node, bindings)
+            raise UnclearError(_DECLARED)
 
     def _assign(self, node: Node, bindings: Bindings) -> None:
         value = node.child_by_field_name("value")

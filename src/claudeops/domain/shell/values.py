@@ -88,6 +88,7 @@ class Parsed:
     commands: tuple[SimpleCommand, ...] = ()
     problem: str | None = None  # why it cannot be told what the text does
     refusal: str | None = None  # what is clear and may not be done
+    defines: bool = False  # it defines functions
 
 
 DYNAMIC_STDIN = Word(text="", kind=WordKind.DYNAMIC)

@@ -56,6 +56,7 @@ class Walker(SimpleWalker):
             "test_command": self._test,
             "variable_assignment": self._assign,
             "variable_assignments": self._sequence,
+            "declaration_command": self._declare,
         }
 
     def program(self, root: Node, known: Mapping[str, Word]) -> None:
@@ -98,6 +99,7 @@ class Walker(SimpleWalker):
         walk = self._statements.get(node.type)
         if walk is None:
             self._keep(self._refusal(node))
+            self._look_inside(node, bindings)
         else:
             self._attempt(partial(walk, node, bindings))
 

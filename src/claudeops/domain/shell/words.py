@@ -330,7 +330,9 @@ def _word(literal: _Text) -> Word:
         return Word(text=literal.text)
     shown = zip(literal.text, literal.mask, strict=True)
     pattern = "".join(f"[{c}]" if m == _HIDDEN and c in "*?[" else c for c, m in shown)
-    return Word(text=pattern, kind=WordKind.PATTERN, single=False)
+    # ``[n]ginx`` finds one name at most, and else stays what it is: one argument in any case.
+    single = bool(re.fullmatch(r"(?:[^*?\[]|\[\w\])*", literal.mask))
+    return Word(text=pattern, kind=WordKind.PATTERN, single=single)
 
 
 def _split(value: Word) -> list[Word]:

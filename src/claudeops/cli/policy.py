@@ -1,0 +1,150 @@
+"""``claudeops policy test`` and ``policy show``: what would happen to a call, and the rules behind it."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+import msgspec
+
+from claudeops.app_kit import session_scope, tier_policies
+from claudeops.cli import envelope
+from claudeops.cli.exit_codes import Exit, exit_for
+from claudeops.domain.model import ToolCall
+from claudeops.domain.policy import explain
+from claudeops.domain.policy.render import render
+from claudeops.engine.workspace import Workspace
+from claudeops.errors import ClaudeopsError
+from claudeops.settings import load_settings, policy_document
+
+if TYPE_CHECKING:
+    from claudeops.domain.policy import Judgement
+    from claudeops.settings import Settings
+
+_EXAMPLE: Final = "example"
+"""Stands for the number of the session, in the paths of its own directories."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Question:
+    """What is asked of the policy."""
+
+    command: str | None
+    tool: str
+    given: str | None  # JSON
+    tier: int | None  # None: all
+    expect: str | None
+    dry_run: bool
+    file: Path | None
+
+
+def tell_verdicts(question: Question, *, as_json: bool) -> int:
+    """Print what each tier would answer, and return the exit status."""
+    try:
+        call = _call(question)
+        settings = with_policy(question.file)
+        answers = _judged(call, question, settings)
+    except ClaudeopsError as error:
+        return refused(error, "policy test", as_json=as_json)
+    met = question.expect is None or all(found.verdict.kind == question.expect for found in answers.values())
+    status = Exit.OK if met else Exit.UNRESOLVED
+    if as_json:
+        body: dict[str, object] = {
+            "tool": call.tool_name,
+            "input": dict(call.input),
+            "verdicts": [_body(tier, found) for tier, found in answers.items()],
+        }
+        return print_json("policy test", body, status)
+    for tier, found in answers.items():
+        click.echo(_text(tier, found))
+    return status
+
+
+def tell_policy(file: Path | None, *, as_json: bool) -> int:
+    """Print the whole policy, and return the exit status."""
+    try:
+        path, document = policy_document(os.environ, cwd=Path.cwd(), file=file)
+    except ClaudeopsError as error:
+        return refused(error, "policy show", as_json=as_json)
+    if as_json:
+        body: dict[str, object] = {"path": str(path), "policy": msgspec.to_builtins(document)}
+        return print_json("policy show", body, Exit.OK)
+    click.echo(f"# In force, from {path}\n\n{render(document)}", nl=False)
+    return Exit.OK
+
+
+def with_policy(file: Path | None) -> Settings:
+    """Return the settings of the environment, with the policy of ``file`` where one is named."""
+    environ = dict(os.environ)
+    if file is not None:
+        environ["CLAUDEOPS_POLICY_PATH"] = str(file)
+    return load_settings(environ, cwd=Path.cwd()).settings
+
+
+def refused(error: ClaudeopsError, name: str, *, as_json: bool) -> int:
+    """Tell the sentence of an error, and return its exit status."""
+    sysexit = exit_for(error)
+    if not as_json:
+        click.echo(f"claudeops: {error}", err=True)
+        return sysexit
+    return print_json(name, envelope.body_of(error, operation=name, target="policy"), sysexit)
+
+
+def print_json(name: str, body: dict[str, object], sysexit: Exit) -> int:
+    """Print one document, and return the exit status that it names."""
+    exit_code = min(int(sysexit), 1)
+    document = envelope.document(name, body, sysexit=sysexit, exit_code=exit_code, at=datetime.now(UTC))
+    sys.stdout.write(document.decode())
+    return exit_code
+
+
+def _call(question: Question) -> ToolCall:
+    given: object = {"command": question.command}
+    if question.given is not None:
+        try:
+            given = json.loads(question.given)
+        except ValueError as error:
+            raise click.UsageError(f'--input is no JSON ({error}): write an object, {{"file_path": …}}.') from None
+        if not isinstance(given, dict):
+            raise click.UsageError('--input is no object: write {"file_path": "/etc/hosts"} or the like.')
+    elif question.command is None or question.tool != "Bash":
+        raise click.UsageError("There is nothing to test: give a COMMAND, or --tool NAME with --input JSON.")
+    return ToolCall(tool_use_id="test", tool_name=question.tool, input=given if isinstance(given, dict) else {})
+
+
+def _judged(call: ToolCall, question: Question, settings: Settings) -> dict[int, Judgement]:
+    tiers = tier_policies(settings)
+    if question.tier is not None and question.tier not in tiers:
+        raise click.UsageError(
+            f"There is no tier {question.tier}: CLAUDEOPS_MAX_TIER is {settings.max_tier}; give one from 1 to that."
+        )
+    scope = session_scope(
+        settings, Workspace(settings.state_dir / "sessions" / _EXAMPLE), dry_run=settings.dry_run or question.dry_run
+    )
+    wanted = {question.tier: tiers[question.tier]} if question.tier is not None else tiers
+    return {number: explain(call, tier=tier, scope=scope) for number, tier in wanted.items()}
+
+
+def _body(tier: int, found: Judgement) -> dict[str, object]:
+    return {
+        "tier": tier,
+        "verdict": found.verdict.kind.value,
+        "reason": found.verdict.reason,
+        "parts": list(found.parts),
+        "actions": [{"kind": action.kind, "service": action.service} for action in found.verdict.actions],
+        "writes": list(found.writes),
+    }
+
+
+def _text(tier: int, found: Judgement) -> str:
+    lines = [f"tier {tier}: {found.verdict.kind.value}: {found.verdict.reason}"]
+    lines += [f"  part    {part}" for part in found.parts]
+    lines += [f"  action  {action.kind} of {action.service}" for action in found.verdict.actions]
+    lines += [f"  writes  {what}" for what in found.writes]
+    return "\n".join(line.replace("\n", "\\n") for line in lines)

@@ -1,0 +1,19 @@
+"""A hundred thousand wrapped commands, first half: a forbidden command stays forbidden however it is wrapped.
+
+In two files, so that two test processes share them.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from claudeops.domain.model import VerdictKind
+from support.policy_cases import judged
+from support.wrapping import wrapped
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_none_of_five_thousand_wrapped_commands_is_allowed(seed: int) -> None:
+    texts = list(wrapped(seed, 5_000))
+    assert len(set(texts)) == 5_000
+    assert [text for text in texts if judged(text, 3).kind is VerdictKind.ALLOW] == []
