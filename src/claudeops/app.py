@@ -17,6 +17,7 @@ import anyio.to_thread
 from claudeops.app_cell import choose_cell, clear_leftovers, slots
 from claudeops.app_kit import SESSIONS, binaries, build_kit, escalation_rules, root_session, schedule
 from claudeops.app_meter import meter_of
+from claudeops.app_opening import migrate_database, pulse_of, take_over
 from claudeops.app_self_test import admission
 from claudeops.app_upkeep import keep_house
 from claudeops.dispatch.local import LocalDispatcher
@@ -25,19 +26,18 @@ from claudeops.engine.approval_key import ensure_key
 from claudeops.engine.held_start import held
 from claudeops.engine.hub import Hub
 from claudeops.engine.orders import obey
+from claudeops.engine.recovery import Recovery, free_log_path
 from claudeops.engine.scheduler import Scheduler
 from claudeops.engine.service_manager import ServiceManager
 from claudeops.engine.session import SessionRunner
 from claudeops.engine.status_file import StatusFile, StatusKeeper
 from claudeops.engine.supervisor import Supervisor
-from claudeops.engine.system import SystemClock, alive, this_owner
+from claudeops.engine.system import SystemClock, this_owner
 from claudeops.errors import AlreadyRunningError, ConfigurationError, DatabaseUnavailableError
 from claudeops.harness.registry import HARNESSES
 from claudeops.logs import LogEvent
-from claudeops.resources import packaged
 from claudeops.settings import prepare_directories
 from claudeops.store.locks import claim_database, is_claimed
-from claudeops.store.migrate import migrate
 from claudeops.store.store import open_store
 
 if TYPE_CHECKING:
@@ -66,6 +66,8 @@ class Node:
     settings: Settings
     store: Store
     kit: Kit
+    recovery: Recovery
+    check_lock: Callable[[], None]  # raises `AlreadyRunningError` when another daemon has the database by now
     rules: EscalationRules
     owner: Owner
     clock: Clock
@@ -93,7 +95,7 @@ class Node:
         )
 
     def _log_path(self, session_id: int) -> str:
-        return str(self.settings.results_dir / f"session-{session_id:06d}.ndjson")
+        return str(free_log_path(self.settings.results_dir, session_id))
 
 
 # --- opening a node -----------------------------------------------------------------------------------
@@ -109,31 +111,33 @@ async def open_node(settings: Settings, *, log: Logger, clock: Clock | None = No
     clock = clock or SystemClock()
     prepare_directories(settings)
     owner = this_owner()
-    with claim_database(settings.database_url, settings.state_dir):
+    with claim_database(settings.database_url, settings.state_dir) as check_lock:
         cell = await choose_cell(settings, log)
         clis = admission(settings, cell=cell, clock=clock, log=log)
         owner = replace(owner, isolation=cell.level.value)
         await _admit_clis(settings, clis)
-        await _migrate(settings, log)
+        await migrate_database(settings, log)
         hub = Hub()
         store = open_store(settings.database_url, raised=hub.from_threads())
         try:
             await clear_leftovers(settings.state_dir / SESSIONS, log)
-            lost = await store.reconcile(owner, now=clock.now(), alive=alive)
-            if lost:
-                log.warning(LogEvent.SESSIONS_RECONCILED, lost=[session.id for session in lost])
             rules = escalation_rules(settings)
             async with meter_of(settings, store=store, rules=rules, clock=clock, log=log) as meter:
+                kit = replace(
+                    build_kit(settings, store=store, rules=rules, clock=clock, hub=hub, log=log),
+                    cli_refusal=clis.refusal,
+                    meter=meter,
+                    cell=cell,
+                    approval_key=ensure_key(settings.state_dir),
+                )
+                recovery = Recovery(kit=kit)
+                await take_over(recovery, owner, settings)
                 yield Node(
                     settings=settings,
                     store=store,
-                    kit=replace(
-                        build_kit(settings, store=store, rules=rules, clock=clock, hub=hub, log=log),
-                        cli_refusal=clis.refusal,
-                        meter=meter,
-                        cell=cell,
-                        approval_key=ensure_key(settings.state_dir),
-                    ),
+                    kit=kit,
+                    recovery=recovery,
+                    check_lock=check_lock,
                     rules=rules,
                     owner=owner,
                     clock=clock,
@@ -154,28 +158,20 @@ async def _admit_clis(settings: Settings, clis: CliAdmission) -> None:
             raise ConfigurationError(refusal)
 
 
-async def _migrate(settings: Settings, log: Logger) -> None:
-    migrated = await anyio.to_thread.run_sync(
-        lambda: migrate(settings.database_url, migrations_dir=packaged("migrations"), backup_dir=settings.state_dir)
-    )
-    if migrated.backup_path is not None:
-        log.info(LogEvent.DATABASE_BACKED_UP, path=str(migrated.backup_path))
-    if migrated.from_revision != migrated.to_revision:
-        log.info(LogEvent.DATABASE_MIGRATED, before=migrated.from_revision, now=migrated.to_revision)
-
-
 # --- the daemon ---------------------------------------------------------------------------------------
 
 
 async def run_daemon(node: Node, shutdown: Shutdown) -> None:
     """Run until asked to stop: a chain at once, then by the schedule. Returns after an ordered shutdown."""
     supervisor = node.supervisor()
+    pulse = pulse_of(node, supervisor, shutdown)
     status = StatusKeeper(
         file=StatusFile(node.settings.state_dir / "daemon.json", node.owner, node.clock.now()),
         store=node.store,
         clock=node.clock,
         running=lambda: [session for session, _ in supervisor.running.values()],
         log=node.log,
+        trouble=lambda: pulse.trouble,
     )
     supervisor.on_change = status.refresh
     plan = schedule(node.settings)
@@ -195,6 +191,8 @@ async def run_daemon(node: Node, shutdown: Shutdown) -> None:
         await tasks.start(keep_house, node.settings, node.store, node.clock, supervisor, node.log)
         tasks.start_soon(_start_chain, node, plan.name)
         tasks.start_soon(supervisor.run)
+        tasks.start_soon(node.recovery.run)
+        tasks.start_soon(pulse.run)
         if node.kit.limits is not None:
             tasks.start_soon(node.kit.limits.run)
         tasks.start_soon(obey, node.store, node.clock, supervisor.stop_all, node.log)

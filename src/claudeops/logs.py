@@ -72,7 +72,12 @@ class LogEvent(StrEnum):
         "stale_attempt",
         "a write came from an attempt that is no longer the current one; nothing was written",
     )
-    SESSIONS_RECONCILED = "sessions_reconciled", "running sessions of dead daemons were ended as lost"
+    LOCK_LOST = "lock_lost", "another daemon has taken the database over; this one stops"
+    SESSIONS_RECONCILED = "sessions_reconciled", "running sessions of dead daemons were taken over"
+    SESSION_RECOVERED = "session_recovered", "a dead daemon's session had its result in its log, which was taken up"
+    SESSION_LOST = "session_lost", "a dead daemon's session has no result in its log; what follows is queued"
+    SESSION_AMENDED = "session_amended", "the log of a lost session turned up; its report and cost are written now"
+    SESSION_END_REFUSED = "session_end_refused", "the database refuses a session's end; it is written without its texts"
     # --- the schedule
     SCHEDULE_FIRED = "schedule_fired", "a due time came and queued a chain"
     SCHEDULE_SKIPPED = "schedule_skipped", "a due time came and queued nothing"

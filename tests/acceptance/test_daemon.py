@@ -20,6 +20,14 @@ pytestmark = pytest.mark.anyio
 
 ENDED = "SELECT * FROM sessions WHERE status = 'ended'"
 RUNNING = "SELECT * FROM tool_calls"
+ENDLESS_END = """
+CREATE TRIGGER endless_end AFTER UPDATE OF status ON sessions WHEN NEW.status = 'ended' BEGIN
+  UPDATE sessions SET summary = (
+    WITH RECURSIVE number(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM number WHERE n < 1e12)
+    SELECT max(n) FROM number
+  ) WHERE id = NEW.id;
+END
+"""
 
 
 def some(rows: Sequence[object]) -> bool:
@@ -107,7 +115,30 @@ async def test_a_killed_daemons_session_is_lost_its_processes_end_and_the_schedu
             await again.until_logged("session_spawned")
             assert processes
     first, second = node.sessions()[:2]
-    assert (first["outcome"], second["trigger"]) == ("lost", "scheduled")
+    assert (first["outcome"], second["trigger"]) == ("lost", "recovery")
+
+
+async def test_a_daemon_that_is_killed_between_result_and_database_loses_nothing(tmp_path: Path) -> None:
+    down = [look(), conclude(needed=True, status="down")]
+    async with operator(tmp_path, haiku=down, sonnet=[look(), conclude()]) as node:
+        async with node.daemon() as daemon:
+            await daemon.until_logged("session_spawned")
+            with node.connect() as connection:
+                connection.exec_driver_sql(ENDLESS_END)
+            await daemon.until_logged("result_received")
+            await until(lambda: node.processes_of_sessions() == [])
+            daemon.process.kill()
+            await daemon.process.wait()
+        with node.connect() as connection:
+            connection.exec_driver_sql("DROP TRIGGER endless_end")
+        assert [row["status"] for row in node.sessions()] == ["running"]
+        async with node.daemon() as again:
+            await again.until_logged("session_recovered")
+            await node.until(ENDED, lambda rows: len(rows) >= 2)
+    first, second = node.sessions()[:2]
+    assert (first["outcome"], first["decision_reason"]) == ("success", "escalated")
+    assert (second["trigger"], second["tier"], second["outcome"]) == ("escalation", 2, "success")
+    assert len(node.rows("SELECT * FROM budget_entries WHERE session_id = 1 AND kind = 'settled'")) == 1
 
 
 REFUSALS = {

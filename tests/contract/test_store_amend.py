@@ -21,13 +21,13 @@ from claudeops.domain.model import (
 )
 from support.late_reports import FAULT, FULL, TIMING, all_rows, amended, lost, read
 from support.store_values import (
-    OTHER_OWNER,
     RULES,
     after,
     alarm,
     allow,
     check,
     ending,
+    gone,
     one_session,
     recorded,
     report,
@@ -36,6 +36,8 @@ from support.store_values import (
     wanted,
 )
 from support.stores import opened
+
+LOST = "the tier 1 session {} was lost: its daemon ended before it did, once more; it is given up."
 
 if TYPE_CHECKING:
     from claudeops.domain.model import Ending, Report, Session
@@ -139,7 +141,11 @@ async def test_lost_session_gets_its_report_and_its_cost_and_stays_lost(store: S
     (memory,) = database.rows("memories")
     assert (memory["observation"], memory["confidence"], memory["session_id"]) == ("answers within 40 ms", 0.7, 1)
     assert [(event["message"], event["count"], event["last_seen"]) for event in database.rows("events")] == [
-        ("the tier 1 session was lost: its daemon ended before it did.", 1, after(hours=1)),
+        (
+            f"the tier 1 session {session.id} was lost: its daemon ended before it did, once more; it is given up.",
+            1,
+            after(hours=1),
+        ),
         ("web answers 502", 1, after(minutes=1)),
     ]
     (entry,) = database.rows("budget_entries")
@@ -191,11 +197,12 @@ async def test_amended_session_equals_a_finished_one_but_for_its_end(store: Stor
         return read(session, said, tool_ends=(end,), response="I looked.", warnings=("slow",))
 
     await store.finish(log_of(first), rules=RULES)
-    await store.reconcile(OTHER_OWNER, now=after(hours=1), alive=lambda _: False)
-    await amended(store, log_of(second))
+    await gone(store, at=after(hours=1))
+    await amended(store, replace(log_of(second), attempt=2))  # taken over once
 
     own = {"id", "root_session_id", "session_id", "last_session_id", "log_path", "tool_use_id", "fingerprint"}
     own |= {"previous_hash", "hash", "audit_head", "audit_results", "prompt_text"}
+    own |= {"attempt", "owner", "lease_expires_at"}
     of_the_end = {"outcome", "decision_reason", "error", "ended_at", "duration_ms"}
 
     def rows(table: str, session: Session) -> list[dict[str, str]]:

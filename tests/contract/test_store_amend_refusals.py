@@ -15,10 +15,10 @@ from claudeops.domain.model import (
 from claudeops.errors import StaleAttemptError
 from support.late_reports import FULL, all_rows, amended, lost, read
 from support.store_values import (
-    OTHER_OWNER,
     RULES,
     after,
     claimed,
+    gone,
     queued,
     started,
     wanted,
@@ -111,7 +111,7 @@ async def test_id_that_the_cli_chose_itself_is_the_rows_from_then_on(store: Stor
 
 async def lost_as_it_is(store: Store) -> Session:
     """End the running session as lost."""
-    (row,) = await store.reconcile(OTHER_OWNER, now=after(hours=1), alive=lambda _: False)
+    (row,) = await gone(store, at=after(hours=1))
     return row
 
 

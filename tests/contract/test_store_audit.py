@@ -14,13 +14,13 @@ from claudeops.store.tombstones import DELETED, RETENTION, bury, bury_in_memory
 from claudeops.store.verify import FaultKind, Logged
 from support.store_values import (
     NOW,
-    OTHER_OWNER,
     RULES,
     after,
     allow,
     call,
     check,
     ending,
+    gone,
     recorded,
     report,
     started,
@@ -236,7 +236,7 @@ async def test_lost_session_is_sealed_as_it_was_left(sqlite: Sql) -> None:
     async with opened(sqlite) as store:
         session = await started(store, wanted(1))
         await recorded(store, session, "toolu_1", allow())
-        await store.reconcile(OTHER_OWNER, now=after(hours=1), alive=lambda _: False)
+        await gone(store, at=after(hours=1))
     assert sqlite.rows("sessions")[0]["audit_results"] is not None
     assert await faults(sqlite) == []
 

@@ -6,6 +6,7 @@ import fcntl
 import os
 import subprocess
 import sys
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -144,3 +145,48 @@ def test_lock_file_that_cannot_be_opened_is_said_in_a_sentence(tmp_path: Path) -
         claim_database(f"sqlite:///{tmp_path}/ops.db", tmp_path / "not there"),
     ):
         pytest.fail("no such directory")
+
+
+def drop_daemons_connection(sql: Sql) -> None:
+    """End the connection that holds the lock, as a server that is restarted does."""
+    with sql.connect() as connection:
+        named = "application_name LIKE 'claudeops daemon%'"
+        connection.execute(sa.text(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {named}"))  # noqa: S608 - our own text
+        connection.commit()
+
+
+def until_unclaimed(url: str) -> None:
+    deadline = time.monotonic() + 20
+    while is_claimed(url) and time.monotonic() < deadline:
+        time.sleep(0.01)
+
+
+def test_a_file_lock_needs_no_looking_after(sqlite: Sql, state: Callable[[str], Path]) -> None:
+    with claim_database(sqlite.url, state("one")) as check:
+        check()
+        assert is_claimed(sqlite.url)
+
+
+@pytest.mark.postgres
+@pytest.mark.xdist_group("postgres")
+def test_a_lock_whose_connection_was_dropped_is_taken_again(postgresql: Sql, state: Callable[[str], Path]) -> None:
+    with claim_database(postgresql.url, state("one")) as check:
+        check()
+        drop_daemons_connection(postgresql)
+        until_unclaimed(postgresql.url)
+        check()
+        assert is_claimed(postgresql.url)
+    assert not is_claimed(postgresql.url)
+
+
+@pytest.mark.postgres
+@pytest.mark.xdist_group("postgres")
+def test_a_lock_that_another_daemon_took_meanwhile_is_told(postgresql: Sql, state: Callable[[str], Path]) -> None:
+    with claim_database(postgresql.url, state("one")) as check:
+        drop_daemons_connection(postgresql)
+        until_unclaimed(postgresql.url)
+        with (
+            claim_database(postgresql.url, state("two")),
+            pytest.raises(AlreadyRunningError, match="another claudeops daemon"),
+        ):
+            check()

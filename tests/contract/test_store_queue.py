@@ -21,7 +21,6 @@ from claudeops.domain.model import (
 from claudeops.errors import StoreError
 from support.store_values import (
     NOW,
-    OTHER_OWNER,
     OWNER,
     RULES,
     TIERS,
@@ -280,45 +279,6 @@ async def started_beside(store: Store) -> Session:
     )
     assert claim is not None
     return claim
-
-
-async def test_sessions_of_dead_owners_are_lost_and_those_of_living_ones_are_left(
-    store: Store, database: Database
-) -> None:
-    await store.reconcile(OWNER, now=NOW, alive=lambda _: False)
-    await store.reconcile(OTHER_OWNER, now=NOW, alive=lambda _: True)
-    orphan = await started(store)
-    await recorded(store, orphan, "toolu_1", allow(restart()))
-    kept = await queued(store)
-    assert await claimed(store, owner=OTHER_OWNER) is not None
-    asked = []
-
-    def alive(owner: object) -> bool:
-        asked.append(owner)
-        return owner == OTHER_OWNER
-
-    lost = await store.reconcile(replace(OWNER, name="node-1-again", pid=99), now=after(hours=1), alive=alive)
-
-    assert [session.id for session in lost] == [orphan.id]
-    assert (lost[0].status, lost[0].outcome, lost[0].ended_at) == (Status.ENDED, Outcome.LOST, after(hours=1))
-    assert lost[0].decision_reason is DecisionReason.SESSION_FAILED
-    assert asked == [OWNER, OTHER_OWNER]
-    still = await store.session(kept.id)
-    assert still is not None
-    assert still.status is Status.RUNNING
-    (event,) = database.rows("events")
-    assert (event["level"], event["session_id"]) == ("warning", orphan.id)
-    (action,) = database.rows("cooldown_actions")
-    assert (action["success"], action["error"]) == (False, "no result seen")
-    assert sorted(str(row["owner"]) for row in database.rows("instances")) == ["node-1-again", "node-2"]
-
-
-async def test_session_of_an_owner_that_was_never_registered_is_lost(store: Store) -> None:
-    await started(store)
-
-    lost = await store.reconcile(OTHER_OWNER, now=after(hours=1), alive=lambda _: True)
-
-    assert len(lost) == 1
 
 
 async def test_owner_that_departs_is_forgotten(store: Store, database: Database) -> None:

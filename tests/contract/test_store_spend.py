@@ -13,7 +13,7 @@ from claudeops.domain.holds import HoldKind
 from claudeops.domain.model import DecisionReason, Level, Outcome, Status, TierChoice
 from claudeops.domain.tokens import TokenUsage
 from claudeops.errors import StaleAttemptError
-from support.store_values import NOW, OTHER_OWNER, after, alarm, claimed, ending, queued, rules, wanted
+from support.store_values import NOW, after, alarm, claimed, ending, gone, queued, rules, wanted
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -192,7 +192,7 @@ async def test_a_lost_session_keeps_what_its_calls_had_said(store: Store, databa
     mid_stream, unanswered = await begun(store, session, 0.03), await begun(store, session, 0.02)
     await store.book_model_call(state(mid_stream, 0.01, over=False, charged_usd=0.03))
 
-    [lost] = await store.reconcile(OTHER_OWNER, now=after(hours=1), alive=lambda _: False)
+    [lost] = await gone(store, at=after(hours=1))
 
     assert lost.outcome is Outcome.LOST
     assert lost.cost_usd == pytest.approx(0.11)

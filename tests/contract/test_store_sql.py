@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 import threading
 from typing import TYPE_CHECKING
 
@@ -9,7 +10,7 @@ import anyio
 import pytest
 import sqlalchemy as sa
 
-from claudeops.domain.model import Session, Status, Trigger, VerdictKind
+from claudeops.domain.model import ServiceStatus, Session, Status, Trigger, VerdictKind
 from claudeops.errors import DatabaseUnavailableError, StoreError
 from claudeops.store import queueing
 from claudeops.store.store import SqlStore
@@ -24,6 +25,7 @@ from support.store_values import (
     check,
     claimed,
     ending,
+    one_session,
     queued,
     recorded,
     report,
@@ -32,6 +34,7 @@ from support.store_values import (
     wanted,
 )
 from support.stores import Sql, opened
+from support.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -99,8 +102,8 @@ async def test_row_that_somebody_else_has_taken_since_is_not_changed(sql: Sql) -
         seen = await queued(store)
         taken = await claimed(store)
         with sql.connect() as connection:
-            assert not queueing._change(connection, seen, {"owner": "too late"})
-            assert queueing._change(connection, taken or seen, {"owner": "in time"})
+            assert not queueing.change(connection, seen, {"owner": "too late"})
+            assert queueing.change(connection, taken or seen, {"owner": "in time"})
 
 
 async def test_two_nodes_cannot_spend_the_same_last_restart(sql: Sql) -> None:
@@ -319,3 +322,27 @@ async def test_healthy_estate_leaves_a_database_that_answers_without_claudeops(s
     with sqlite.connect() as connection:
         row = connection.exec_driver_sql("SELECT status, outcome, decision_reason FROM sessions").one()
     assert tuple(row) == ("ended", "success", "healthy")
+
+
+async def test_a_verdict_that_was_committed_too_late_does_not_stay_an_allow(sqlite: Sql) -> None:
+    async with opened(sqlite) as store:
+        await one_session(store, report(check("web", ServiceStatus.DOWN)))
+        session = await started(store, wanted(2, prompt_text="web is down"))
+        other = sqlite3.connect(sqlite.file, isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(TimeoutError), anyio.fail_after(0.5):
+            await recorded(store, session, "toolu_1", allow(restart()))
+        other.execute("ROLLBACK")
+        other.close()
+        await until(lambda: len(sqlite.rows("tool_calls")) == 2)
+        late = await store.allowed_calls(session.id)
+        again = await recorded(store, session, "toolu_2", allow(restart()))
+
+    assert late == frozenset()
+    first, second, third = sqlite.rows("tool_calls")
+    assert [row["verdict"] for row in (first, second, third)] == ["allow", "deny", "allow"]
+    assert (second["previous_hash"], third["previous_hash"]) == (first["hash"], second["hash"])
+    spent, free = sqlite.rows("cooldown_actions")
+    assert (spent["success"], spent["cleared_at"] is None) == (False, False)
+    assert (free["success"], free["cleared_at"]) == (None, None)
+    assert again.kind is VerdictKind.ALLOW

@@ -148,3 +148,86 @@ async def test_closing_is_not_cut_short_by_a_cancelled_caller() -> None:
         await writer.close()
 
     assert not writer._thread.is_alive()
+
+
+class Undone:
+    """An undoing that counts, and fails as often as the test says."""
+
+    def __init__(self, failures: int = 0) -> None:
+        self.failures = failures
+        self.count = 0
+        self.done = threading.Event()
+
+    def __call__(self) -> None:
+        if self.failures:
+            self.failures -= 1
+            raise DatabaseUnavailableError("the database is locked.")
+        self.count += 1
+        self.done.set()
+
+    async def until_done(self) -> None:
+        assert await anyio.to_thread.run_sync(self.done.wait, PATIENCE_SECONDS)
+
+
+async def too_late(writer: Writer, undo: Undone) -> None:
+    """Have a job done whose caller has stopped waiting for it."""
+    blocked = Blocked()
+    with anyio.CancelScope() as waiting:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(lambda: writer.run(blocked, undo=undo))
+            await blocked.until_inside()
+            waiting.cancel()
+    blocked.let_go.set()
+
+
+async def test_what_was_done_too_late_for_its_caller_is_undone(writer: Writer) -> None:
+    undo = Undone()
+    await too_late(writer, undo)
+    await undo.until_done()
+
+    assert undo.count == 1
+
+
+async def test_what_its_caller_was_told_is_not_undone(writer: Writer) -> None:
+    undo = Undone()
+
+    assert await writer.run(lambda: 42, undo=undo) == 42
+    await writer.run(lambda: None)
+
+    assert undo.count == 0
+
+
+async def test_what_never_began_or_failed_needs_no_undoing(writer: Writer) -> None:
+    undo, blocked = Undone(), Blocked()
+
+    def fail() -> None:
+        raise KeyError("mine")
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(writer.run, blocked)
+        await blocked.until_inside()
+        with anyio.move_on_after(0.01):
+            await writer.run(lambda: 42, undo=undo)
+        blocked.let_go.set()
+    with pytest.raises(KeyError):
+        await writer.run(fail, undo=undo)
+    await writer.run(lambda: None)
+
+    assert undo.count == 0
+
+
+async def test_an_undoing_waits_for_the_database(writer: Writer) -> None:
+    undo = Undone(failures=2)
+    await too_late(writer, undo)
+    for _ in range(2):
+        assert undo.count == 0
+        await writer.run(lambda: None)
+    await undo.until_done()
+
+
+async def test_an_undoing_is_tried_once_more_at_the_end() -> None:
+    writer, undo = Writer(wait_seconds=PATIENCE_SECONDS), Undone(failures=1)
+    await too_late(writer, undo)
+    await writer.close()
+
+    assert undo.count == 1

@@ -50,6 +50,7 @@ FULL = report(
 BROKEN_LINE: Mapping[str, object] = {"raw": "half a li\n"}
 SAID = {"type": "assistant", "message": {"role": "assistant", "content": [{"type": "text", "text": "I looked."}]}}
 SETTLED = {"outcome", "decision_reason", "error", "ended_at", "duration_ms", "exit_code", "stderr_tail"}
+SETTLED |= {"attempt", "owner", "lease_expires_at"}
 
 
 def restarting(_call: ToolCall, _workspace: object) -> Verdict:
@@ -58,7 +59,11 @@ def restarting(_call: ToolCall, _workspace: object) -> Verdict:
 
 def without_the_end(all_tables: Tables) -> Tables:
     """Leave out what a row that was lost keeps, the event that says so, and which daemons run."""
-    sessions = [{name: row[name] for name in row if name not in SETTLED} for row in all_tables["sessions"]]
+    sessions = [
+        {name: row[name] for name in row if name not in SETTLED}
+        for row in all_tables["sessions"]
+        if row["trigger"] != "recovery"
+    ]
     events = [row for row in all_tables["events"] if "was lost" not in str(row["message"])]
     events = [{**row, "id": number} for number, row in enumerate(events)]
     return {**all_tables, "sessions": sessions, "events": events, "instances": []}
@@ -123,7 +128,7 @@ async def test_what_a_lost_session_asked_for_is_not_done(estate: Estate) -> None
 
     assert result.parts == {Part.FACTS, Part.REPORT, Part.COST, Part.TOOL_ENDS}
     assert result.ending.outcome is Outcome.SUCCESS
-    assert (await estate.store.queued(), len(estate.rows("SELECT id FROM sessions"))) == (0, 1)
+    assert [row["trigger"] for row in estate.rows("SELECT * FROM sessions")] == ["manual", "recovery"]
     row = estate.row(1)
     assert (row["outcome"], row["decision_reason"], row["cost_usd"]) == ("lost", "session_failed", 0.01)
     assert "asks for the next tier" in str(row["warnings"])

@@ -141,3 +141,16 @@ async def test_bug_in_the_fire_is_not_hidden() -> None:
 def test_two_schedules_of_one_name_are_refused() -> None:
     with pytest.raises(ConfigurationError, match="same name"):
         Record().scheduler(MachineClock(), OFTEN, DAILY)
+
+
+async def test_a_hundred_schedules_due_at_once_fire_once_each() -> None:
+    record = Record()
+    clock = SetClock()
+    names = [f"watch-{number}" for number in range(100)]
+    last_due = dict.fromkeys(names, datetime(2020, 11, 20, tzinfo=UTC))
+    scheduler = record.scheduler(clock, *[replace(DAILY, name=name) for name in names], last_due=last_due)
+    async with running(scheduler):
+        await record.until(fires=100)
+        await clock.until_read(6)
+    assert sorted(record.fires) == [(name, datetime(2020, 11, 21, tzinfo=UTC)) for name in sorted(names)]
+    assert record.errors == []

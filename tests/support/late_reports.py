@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from claudeops.domain.amendment import Amended
-from claudeops.domain.model import Level, ReportedEvent, ReportedMemory, ServiceStatus
+from claudeops.domain.model import Level, ReportedEvent, ReportedMemory, ServiceStatus, Trigger
 from claudeops.store.tables import metadata
 from support.store_values import (
     NOW,
@@ -14,6 +14,7 @@ from support.store_values import (
     allow,
     check,
     ending,
+    gone,
     recorded,
     report,
     restart,
@@ -46,11 +47,11 @@ def read(session: Session, said: Report | None = FULL, **changes: object) -> End
 
 async def lost(store: Store, *, at: datetime = NOW, tier: int = 1, calls: bool = False) -> Session:
     """Start a session whose daemon dies; return its row."""
-    session = await started(store, wanted(tier), at=at)
+    session = await started(store, wanted(tier, trigger=Trigger.RECOVERY), at=at)
     if calls:
         await recorded(store, session, "toolu_1", allow(restart()), at=at)
         await recorded(store, session, "toolu_2", allow(restart("db")), at=at)
-    (row,) = await store.reconcile(OTHER_OWNER, now=after(hours=1), alive=lambda _: False)
+    (row,) = await gone(store, at=after(hours=1))
     await store.depart(OTHER_OWNER)
     return row
 

@@ -9,6 +9,7 @@ import contextlib
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 from contextlib import asynccontextmanager, contextmanager
@@ -146,6 +147,16 @@ class Operator:
                 yield connection
         finally:
             engine.dispose()
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep everybody else from writing to the database for as long as the block runs."""
+        connection = sqlite3.connect(self.database, isolation_level=None, timeout=PATIENCE_SECONDS)
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            yield
+        finally:
+            connection.close()
 
     def rows(self, query: str) -> Sequence[dict[str, object]]:
         """Read the database."""

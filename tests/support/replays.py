@@ -75,7 +75,8 @@ async def ran(estate: Estate, *steps: Mapping[str, object], tier: int = 1, reque
 async def lose(estate: Estate) -> Session:
     """End the running session as one whose daemon is gone; return its row."""
     somebody = replace(estate.owner, name="the next daemon")
-    (session,) = await estate.store.reconcile(somebody, now=LOST_AT, alive=lambda _: False)
+    (orphan,) = await estate.store.reconcile(somebody, now=LOST_AT, alive=lambda _: False)
+    session = await estate.store.lose(orphan, rules=estate.kit.rules, now=LOST_AT)
     await estate.store.depart(somebody)
     return session
 

@@ -194,3 +194,9 @@ async def one_session(
     end = ending(await started(store, wanted(trigger=trigger), at=at), said, **changes)
     await store.finish(end, rules=RULES)
     return end
+
+
+async def gone(store: Store, *, at: datetime, owner: Owner = OTHER_OWNER) -> tuple[Session, ...]:
+    """End what dead owners left as lost, as the next daemon does; return the rows."""
+    orphans = await store.reconcile(owner, now=at, alive=lambda _: False)
+    return tuple([await store.lose(orphan, rules=RULES, now=at) for orphan in orphans])

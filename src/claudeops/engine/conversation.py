@@ -57,6 +57,9 @@ DRAIN_SECONDS: Final = 5.0
 STDERR_SECONDS: Final = 1.0
 """How long stderr is still read after the exit; it says why a CLI refused to start."""
 
+SINK_LOOK_SECONDS: Final = 1.0
+"""How soon a log that cannot be written stops a session that says nothing."""
+
 STDERR_TAIL_CHARACTERS: Final = 8192
 _AUTH_STATUSES: Final = (401, 403)
 
@@ -103,6 +106,7 @@ class Conversation:
                 tasks.start_soon(self._keep_stderr)
                 tasks.start_soon(self.clocks.watch, self.control)
                 tasks.start_soon(self._stop_when_asked)
+                tasks.start_soon(self._watch_sink)
                 tasks.start_soon(self._watch_memory)
                 await self._read(tasks)
                 await self._await_exit()
@@ -236,6 +240,12 @@ class Conversation:
             NewEvent(level=Level.CRITICAL, message=f"Session stopped: {why}.", fingerprint="ungated_call")
         )
         self.control.stop(StopCause.UNGATED_CALL)
+
+    async def _watch_sink(self) -> None:
+        """Stop the session also when no line comes any more after the one that could not be written."""
+        while True:
+            await anyio.sleep(SINK_LOOK_SECONDS)
+            self._check_sink()
 
     def _check_sink(self) -> None:
         if self.sink.failed is not None and self.control.cause is None:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         SkipReason,
         Suppressed,
         ToolCall,
+        ToolEnd,
         Verdict,
     )
     from claudeops.domain.orders import Order, OrderName
@@ -208,11 +209,30 @@ class Store(Protocol):
         """Return the ``tool_use_id`` of every call of a session that the gate allowed."""
 
     async def reconcile(self, owner: Owner, *, now: datetime, alive: Callable[[Owner], bool]) -> Sequence[Session]:
-        """Register ``owner``; end the running sessions of dead owners as ``lost``, each with an event.
+        """Register ``owner`` and take over the running sessions of dead owners.
 
-        Denies every question to people that is open: nobody waits for its answer any more. Returns the sessions that
-        were ended.
+        Their attempt is raised, so that the dead write no more. Returns what was taken over, still ``running``:
+        to be ended by `finish` or `lose`. A breaker that stands is tried at once.
         """
+
+    async def lose(
+        self, session: Session, *, rules: EscalationRules, now: datetime, tool_ends: Sequence[ToolEnd] = ()
+    ) -> Session:
+        """End a session whose daemon is gone as ``lost``, with an event, and queue what follows, in one transaction.
+
+        ``tool_ends`` are the results that its log shows. A session of the lowest tier is followed by its like
+        (``recovery``), unless it was one; a higher one by a look of the lowest tier that is told what was under way.
+        Returns the row as it is then.
+        """
+
+    async def lost(self) -> Sequence[Session]:
+        """Return lost sessions whose log was not taken up as a complete one, newest first; at most some hundreds."""
+
+    async def keep(self, owner: Owner, *, now: datetime) -> frozenset[tuple[int, int]]:
+        """Note that ``owner`` lives and renew its leases; return what it runs by the rows, as id and attempt."""
+
+    async def skip_ids(self, highest: int) -> None:
+        """Give no session to come an id up to ``highest``: a restored database does not know which ids have logs."""
 
     async def depart(self, owner: Owner) -> None:
         """Remove ``owner`` from the running instances."""

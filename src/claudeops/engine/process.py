@@ -6,7 +6,7 @@ import os
 import signal
 import socket
 import subprocess
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
@@ -90,9 +90,7 @@ async def spawn(
     stdin and stdout are socket pairs, not pipes: a tool cannot open ``/proc/<cli>/fd/0`` of a socket, and so
     can neither forge answers of the gate nor lines of the log.
     """
-    ours_in, theirs_in = socket.socketpair()
-    ours_out, theirs_out = socket.socketpair()
-    ours_life, theirs_life = socket.socketpair()
+    (ours_in, theirs_in), (ours_out, theirs_out), (ours_life, theirs_life) = _socket_pairs(3)
     try:
         with starting():
             process = await anyio.open_process(
@@ -127,6 +125,18 @@ async def spawn(
         await lifeline.cut()
         return child
     return await _begun(child, lifeline, guarded=enclosed.guarded, name=command.argv[0])
+
+
+def _socket_pairs(count: int) -> list[tuple[socket.socket, socket.socket]]:
+    """Return so many pairs, or none: where descriptors run out, those that were made are closed again."""
+    with ExitStack() as made:
+        pairs = []
+        for _ in range(count):
+            pairs.append(socket.socketpair())
+            for end in pairs[-1]:
+                made.callback(end.close)
+        made.pop_all()
+        return pairs
 
 
 def _command_line(command: Command, enclosed: Enclosed | None, lifeline: int) -> tuple[str, ...]:

@@ -42,6 +42,7 @@ class LogRead:
 
     ending: Ending  # ``ended_at``: when its last line arrived, as far as that is known
     frames: int
+    complete: bool  # its result line is there
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -183,4 +184,4 @@ class _Reading:
         ending = conclude(session, gathered, kit, kit.clock.monotonic())
         ran = said_at - (session.started_at or said_at)
         ending = replace(ending, ended_at=said_at, duration_ms=max(0, ran // timedelta(milliseconds=1)))
-        return LogRead(ending=ending, frames=transcript.frames)
+        return LogRead(ending=ending, frames=transcript.frames, complete=transcript.result_seen)

@@ -91,6 +91,7 @@ class StatusKeeper:
     clock: Clock
     running: Callable[[], Sequence[Session]]
     log: Logger
+    trouble: Callable[[], str | None] = lambda: None  # why the database takes no writes, if it does not
     _stopping: bool = False
     _written: Standing | None = None
     _written_at: float = 0.0  # monotonic seconds
@@ -129,7 +130,8 @@ class StatusKeeper:
             return Standing(ready=False, reason=str(error), running=running)
         if self._stopping:
             return Standing(ready=False, reason="the daemon is shutting down", running=running, holds=holds)
-        return Standing(ready=True, running=running, holds=holds)
+        trouble = self.trouble()
+        return Standing(ready=trouble is None, reason=trouble, running=running, holds=holds)
 
 
 def _shown(hold: Hold) -> dict[str, object]:

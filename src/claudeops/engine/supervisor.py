@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Final
 
 import anyio
 
-from claudeops.domain.model import Ending, Extraction, ExtractionMethod, Finished, Outcome, Trigger
+from claudeops.domain.model import Ending, Extraction, ExtractionMethod, Outcome
 from claudeops.domain.outcome import StopCause
 from claudeops.engine.broadcast import session_began, session_ended
 from claudeops.engine.control import Control
-from claudeops.errors import DatabaseUnavailableError, StaleAttemptError
+from claudeops.engine.ends import tell_end, write_end
+from claudeops.errors import DatabaseUnavailableError
 from claudeops.logs import LogEvent
 
 if TYPE_CHECKING:
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
     from claudeops.engine.ports import Clock, Dispatcher, Store
     from claudeops.logs import Logger
 
-RETRY_FIRST_SECONDS: Final = 0.25
-RETRY_LONGEST_SECONDS: Final = 10.0
 WAITING_FACTOR: Final = 2
 """So many times the slots is the most that runs at once, those that wait for people among them."""
 
@@ -150,9 +149,9 @@ class Supervisor:
             if self.hub.listening:
                 self.hub.publish(session_began(session, self.redact, self.clock.now()))
             ending = await self._run_guarded(session, control, log)
-            finished = await self._finish(ending, log)
+            finished = await write_end(ending, store=self.store, rules=self.rules, log=log)
             if finished is not None:
-                _tell(ending, finished, log)
+                tell_end(ending, finished, log)
                 self.on_ended(session, finished)
                 self.hub.publish(session_ended(session, ending, finished))
         finally:
@@ -181,24 +180,6 @@ class Supervisor:
                 calls_ran=0,
             )
 
-    async def _finish(self, ending: Ending, log: Logger) -> Finished | None:
-        """Write the end of a session; while the database is away, the result waits for it."""
-        delay = RETRY_FIRST_SECONDS
-        while True:
-            try:
-                finished = await self.store.finish(ending, rules=self.rules)
-            except StaleAttemptError as error:
-                log.error(LogEvent.STALE_ATTEMPT, error=str(error))
-                return None
-            except DatabaseUnavailableError as error:
-                log.error(LogEvent.DATABASE_UNAVAILABLE, while_doing="finish", error=str(error))
-            else:
-                if delay > RETRY_FIRST_SECONDS:
-                    log.info(LogEvent.DATABASE_RECOVERED, while_doing="finish")
-                return finished
-            await anyio.sleep(delay)
-            delay = min(delay * 2, RETRY_LONGEST_SECONDS)
-
     async def _changed(self) -> None:
         if self.on_change is not None:
             await self.on_change()
@@ -206,26 +187,3 @@ class Supervisor:
 
 def _bound(log: Logger, session: Session) -> Logger:
     return log.bind(session_id=session.id, chain=session.root_session_id, tier=session.tier)
-
-
-def _tell(ending: Ending, finished: Finished, log: Logger) -> None:
-    log.info(
-        LogEvent.SESSION_ENDED,
-        outcome=ending.outcome.value,
-        error_category=ending.error_category,
-        extraction_method=ending.extraction.method.value,
-        duration_ms=ending.duration_ms,
-        cost_usd=ending.cost_usd,
-        calls_ran=ending.calls_ran,
-        # Out of the database's reach: `claudeops audit verify --log` compares the two.
-        audit_head=finished.audit_head,
-        audit_results=finished.audit_results,
-    )
-    log.info(LogEvent.DECISION_MADE, reason=finished.decision.reason.value)
-    if finished.decision.next is not None:
-        escalated = finished.decision.next.trigger is Trigger.ESCALATION
-        log.info(
-            LogEvent.ESCALATION_QUEUED if escalated else LogEvent.RETRY_QUEUED,
-            next_session_id=finished.next_session_id,
-            next_tier=finished.decision.next.tier,
-        )

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from claudeops.domain.model import ToolCall, Verdict
     from claudeops.store.rows import TableRow
 
+TOO_LATE: Final = "denied: the verdict before this row was written too late to be told"
+"""Why the last row of a call says no although an earlier one says yes."""
+
 _SEAL: Final = "results"
 """What a seal begins with, so that none can be taken for a row's hash."""
 

@@ -10,7 +10,7 @@ from sqlalchemy import insert, select, update
 from claudeops.domain.model import Status, Verdict, VerdictKind
 from claudeops.errors import StaleAttemptError
 from claudeops.store import approvals, queries
-from claudeops.store.audit import link, seal
+from claudeops.store.audit import TOO_LATE, link, seal
 from claudeops.store.events import raise_event
 from claudeops.store.grants import NO_LONGER_APPROVED, Grant, grant
 from claudeops.store.tables import cooldown_actions, sessions, tool_calls
@@ -65,6 +65,41 @@ def record_call(
     if granted.event is not None:
         raise_event(connection, granted.event, session_id=session.id, at=now)
     return counts
+
+
+def deny_late(
+    connection: Connection,
+    session: Session,
+    call: ToolCall,
+    *,
+    shown_input: str,
+    requested_at: datetime,
+    now: datetime,
+) -> None:
+    """Take back a verdict that nobody was told: the call was denied meanwhile, so its actions were never done.
+
+    What is written stays written: a further row says what became of the call.
+    """
+    row = connection.execute(select(sessions).where(sessions.c.id == session.id)).one()
+    denied = link(
+        row.audit_head,
+        session_id=session.id,
+        call=call,
+        verdict=Verdict(kind=VerdictKind.DENY, reason=TOO_LATE),
+        shown_input=shown_input,
+        requested_at=requested_at,
+        decided_at=now,
+    )
+    connection.execute(insert(tool_calls).values(**asdict(denied)))
+    connection.execute(update(sessions).where(sessions.c.id == session.id).values(audit_head=denied.hash))
+    if row.status == Status.ENDED.value:
+        seal_results(connection, session.id)
+    actions = cooldown_actions.c
+    connection.execute(
+        update(cooldown_actions)
+        .where(actions.session_id == session.id, actions.tool_use_id == denied.tool_use_id, actions.success.is_(None))
+        .values(success=False, error=TOO_LATE, cleared_at=now)
+    )
 
 
 def add_refusals(connection: Connection, session_id: int, refusals: Iterable[CliRefusal]) -> None:

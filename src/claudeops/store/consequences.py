@@ -39,6 +39,7 @@ if TYPE_CHECKING:
         Decision,
         Ending,
         EscalationRules,
+        NewSession,
         PastAction,
         Report,
         ServiceCheck,
@@ -143,13 +144,15 @@ def conclude(ending: Ending, facts: Facts, *, rules: EscalationRules) -> Consequ
     )
 
 
-def lost_event(orphan: Session) -> NewEvent:
-    """Return the event of a session whose daemon is gone."""
-    return NewEvent(
-        level=Level.WARNING,
-        message=f"the tier {orphan.tier} session was lost: its daemon ended before it did.",
-        fingerprint=escalation.fingerprint(Outcome.LOST.value, orphan.tier),
-    )
+def lost_event(lost: Session, following: NewSession | None) -> NewEvent:
+    """Return the event of a session whose daemon is gone; it is critical when nobody looks after it."""
+    message = f"the tier {lost.tier} session {lost.id} was lost: its daemon ended before it did"
+    if following is None:
+        name = escalation.fingerprint(Outcome.LOST.value, lost.tier, "given up")
+        return NewEvent(level=Level.CRITICAL, message=f"{message}, once more; it is given up.", fingerprint=name)
+    what = "it is started once more" if lost.tier == following.tier else "a look at what it left follows"
+    name = escalation.fingerprint(Outcome.LOST.value, lost.tier)
+    return NewEvent(level=Level.WARNING, message=f"{message}; {what}.", fingerprint=name)
 
 
 def settle(reservations: Iterable[Reservation], ends: Iterable[ToolEnd]) -> Iterable[Settlement]:

@@ -15,7 +15,7 @@ import anyio.lowlevel
 from claudeops.domain import memory
 from claudeops.domain.budget import metered
 from claudeops.domain.model import Finished, Owner, Status, VerdictKind
-from claudeops.domain.refusals import when_answered, when_ended, when_refused, when_started
+from claudeops.domain.refusals import when_answered, when_ended, when_refused
 from claudeops.errors import StaleAttemptError, StoreError
 from claudeops.store import in_memory_calls, orders
 from claudeops.store import in_memory_holds as holds
@@ -25,8 +25,9 @@ from claudeops.store.accounts import account_in_memory, newest_in_memory
 from claudeops.store.chain_records import to_chain_record
 from claudeops.store.consequences import conclude
 from claudeops.store.in_memory_amend import amend
-from claudeops.store.in_memory_approvals import InMemoryApprovals, close_of_session, deny_all
+from claudeops.store.in_memory_approvals import InMemoryApprovals, close_of_session
 from claudeops.store.in_memory_keeping import InMemoryKeeping
+from claudeops.store.in_memory_owners import InMemoryOwners
 from claudeops.store.in_memory_tables import PlainTables
 from claudeops.store.in_memory_writes import (
     add_session,
@@ -74,7 +75,7 @@ def _nobody(_: EventRaised) -> None:
     return
 
 
-class InMemoryStore(InMemoryApprovals, InMemoryKeeping):
+class InMemoryStore(InMemoryApprovals, InMemoryKeeping, InMemoryOwners):
     """Everything in ``tables``, which a test may look at."""
 
     def __init__(
@@ -250,25 +251,6 @@ class InMemoryStore(InMemoryApprovals, InMemoryKeeping):
             calls = self.tables.rows("tool_calls", lambda row: row.session_id == session_id)
             return frozenset(row.tool_use_id for row in calls if row.verdict == VerdictKind.ALLOW)
 
-    async def reconcile(self, owner: Owner, *, now: datetime, alive: Callable[[Owner], bool]) -> Sequence[Session]:
-        """Register ``owner`` and end what dead owners left."""
-        async with self._transaction():
-            others = (_owner(row) for row in self.tables.rows("instances") if row.owner != owner.name)
-            living = {other.name for other in others if alive(other)}
-            self.tables.delete("instances", lambda row: row.owner not in living)
-            registered = {"owner": owner.name, "pid": owner.pid, "boot_id": owner.boot_id, "heartbeat": now}
-            self.tables.insert("instances", {**registered, "process_started_at": owner.process_started_at})
-            deny_all(self.tables, now)
-            holds.apply(self.tables, when_started(holds.standing(self.tables, now), now), now=now)
-            running = queueing.in_status(self.tables, Status.RUNNING)
-            orphans = [row for row in running if row.owner not in living | {owner.name}]
-            return tuple(queueing.lose(self.tables, row, now) for row in orphans)
-
-    async def depart(self, owner: Owner) -> None:
-        """Remove ``owner`` from the running instances."""
-        async with self._transaction():
-            self.tables.delete("instances", lambda row: row.owner == owner.name)
-
     async def memories(self, limit: int = 500) -> Sequence[Memory]:
         """Return active memories, best first."""
         async with self._transaction():
@@ -343,7 +325,3 @@ class InMemoryStore(InMemoryApprovals, InMemoryKeeping):
         if row is None or row.status != Status.RUNNING or row.attempt != attempt:
             raise StaleAttemptError(f"session {session_id} is no longer running as attempt {attempt}.")
         return row
-
-
-def _owner(row: SimpleNamespace) -> Owner:
-    return Owner(name=row.owner, pid=row.pid, process_started_at=row.process_started_at, boot_id=row.boot_id)

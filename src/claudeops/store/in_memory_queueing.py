@@ -1,4 +1,4 @@
-"""How `InMemoryStore` takes sessions into its queue, out of it, and out of dead hands."""
+"""How `InMemoryStore` takes sessions into its queue and out of it."""
 
 from __future__ import annotations
 
@@ -8,14 +8,11 @@ from claudeops.domain import escalation
 from claudeops.domain.budget import Allowance, Short, unpaid
 from claudeops.domain.holds import Admission, admission, when_probing
 from claudeops.domain.model import Session, SkipReason, Status, Suppressed
-from claudeops.domain.refusals import when_lost
 from claudeops.store import in_memory_holds
 from claudeops.store import in_memory_spend as spend
-from claudeops.store.consequences import NO_RESULT_SEEN, lost_event
-from claudeops.store.in_memory_calls import seal_results
 from claudeops.store.in_memory_writes import add_session, ledger, raise_event, unhealthy_services
 from claudeops.store.queueing import probe_session
-from claudeops.store.rows import blocked_values, claimed_values, lost_values, to_session
+from claudeops.store.rows import blocked_values, claimed_values, to_session
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -102,23 +99,6 @@ def claim(
 def in_status(tables: PlainTables, *statuses: Status) -> list[SimpleNamespace]:
     """Return the sessions of some statuses."""
     return tables.rows("sessions", lambda row: row.status in statuses)
-
-
-def lose(tables: PlainTables, row: SimpleNamespace, now: datetime) -> Session:
-    """End a session whose daemon is gone."""
-    event = lost_event(to_session(row))
-    spend.close_calls(tables, row.id, at=now, error=event.message)
-    calls = spend.booked_calls(tables, row.id)
-    tables.update("sessions", row, lost_values(event.message, calls, now=now))
-    spend.settle(tables, row.id, calls.charged_usd if calls.count else None, at=now)
-    for action in tables.rows("cooldown_actions", lambda action: action.session_id == row.id):
-        if action.success is None:
-            tables.update("cooldown_actions", action, {"success": False, "error": NO_RESULT_SEEN})
-    raise_event(tables, event, session_id=row.id, at=now)
-    seal_results(tables, row.id)
-    changes = when_lost(in_memory_holds.standing(tables, now), row.id, now)
-    in_memory_holds.apply(tables, changes, now=now)
-    return to_session(row)
 
 
 def _due(tables: PlainTables, now: datetime, chain: int | None, tiers: Sequence[int] | None) -> list[SimpleNamespace]:

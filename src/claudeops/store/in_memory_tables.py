@@ -43,6 +43,10 @@ class PlainTables:
             if not whole:
                 self._rows = before
 
+    def skip_ids(self, table: str, highest: int) -> None:
+        """Give no new row an id up to ``highest``."""
+        self._last_ids[table] = max(self._last_ids[table], highest)
+
     def rows(self, table: str, where: Callable[[SimpleNamespace], bool] = lambda _: True) -> list[SimpleNamespace]:
         """Return a table's rows in the order of their insertion."""
         return [row for row in self._rows[table] if where(row)]

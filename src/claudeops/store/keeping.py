@@ -29,7 +29,13 @@ class SqlKeeping:
     _writer: Writer
     if TYPE_CHECKING:
 
-        async def _write(self, job: Callable[[Connection], T], *, urgent: bool = False) -> T: ...
+        async def _write(
+            self,
+            job: Callable[[Connection], T],
+            *,
+            urgent: bool = False,
+            undo: Callable[[Connection], None] | None = None,
+        ) -> T: ...
         async def _read(self, query: Callable[[Connection], T]) -> T: ...
 
     async def expire(self, cutoffs: Cutoffs, *, now: datetime, chains: int) -> Expired:

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Final
 
 from sqlalchemy import text
 
-from claudeops.errors import AlreadyRunningError, DatabaseUnavailableError
+from claudeops.errors import AlreadyRunningError, DatabaseUnavailableError, StoreError
 from claudeops.store.connections import border, parse_url, reading_engine, shown, sqlite_file
+from claudeops.store.network_files import refuse_network_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -35,23 +36,33 @@ _HOLDER: Final = text(
 
 
 @contextmanager
-def claim_database(url: str, state_dir: Path, *, pause: Callable[[float], None] = time.sleep) -> Iterator[None]:
+def claim_database(
+    url: str, state_dir: Path, *, pause: Callable[[float], None] = time.sleep
+) -> Iterator[Callable[[], None]]:
     """Be the only daemon on this database and in this state directory while the block runs.
 
     SQLite: the lock is ``<file>.lock`` beside the file itself, links resolved, so that two state directories
     over one file still meet. PostgreSQL: an advisory lock on a connection of its own. A lock that is taken
     is tried again for half a second, with a ``pause`` in seconds between.
-    Raises `AlreadyRunningError`, naming the lock and its holder, or `DatabaseUnavailableError`.
+
+    Yields a check, to be called now and then from any thread: it takes the lock of a connection that was dropped
+    again, and raises `AlreadyRunningError` when another daemon was faster, `DatabaseUnavailableError` when the
+    server does not answer. File locks end with the process only, so there it does nothing.
+
+    Raises `AlreadyRunningError`, naming the lock and its holder, `DatabaseUnavailableError`, or
+    `ConfigurationError` for a SQLite file on a network file system.
     """
     parsed = parse_url(url)
     file = sqlite_file(parsed)
+    if file is not None:
+        refuse_network_file(file)
     with ExitStack() as held:
         held.enter_context(_locked_file(state_dir / "daemon.lock", what=str(state_dir), pause=pause))
         if file is not None:
             held.enter_context(_locked_file(_lock_file(file), what=str(file), pause=pause))
+            yield _nothing
         else:
-            held.enter_context(_locked_server(parsed))
-        yield
+            yield held.enter_context(_locked_server(parsed)).check
 
 
 def is_claimed(url: str) -> bool:
@@ -127,26 +138,63 @@ def _open(path: Path, flags: int) -> int:
         raise DatabaseUnavailableError(f"the lock file {path} cannot be opened: {error.strerror}.") from error
 
 
+def _nothing() -> None:
+    """Check nothing."""
+
+
+class _ServerLock:
+    """The advisory lock; it goes with its connection, and so with the process."""
+
+    def __init__(self, url: URL) -> None:
+        named = url.update_query_dict({"application_name": f"claudeops daemon, pid {os.getpid()}"})
+        self._url = url
+        self._engine = reading_engine(named, size=1)
+        self._connection: Connection | None = None
+
+    def take(self) -> None:
+        """Connect and take the lock; raises `AlreadyRunningError` or `DatabaseUnavailableError`."""
+        with border(self._url):
+            self._connection = self._engine.connect().execution_options(isolation_level="AUTOCOMMIT")
+            taken = self._connection.scalar(text("SELECT pg_try_advisory_lock(:key)"), {"key": _DAEMON_KEY})
+            holder = None if taken else _holder(self._connection)
+        if not taken:
+            raise AlreadyRunningError(
+                f"another claudeops daemon ({holder or 'unknown'}) already uses {shown(self._url)}"
+                f" and holds its advisory lock: {_REMEDY}."
+            )
+
+    def check(self) -> None:
+        """Take the lock again if its connection is gone."""
+        if self._connection is not None:
+            try:
+                with border(self._url):
+                    self._connection.scalar(text("SELECT 1"))
+            except StoreError:
+                self._let_go()
+            else:
+                return
+        self.take()
+
+    def close(self) -> None:
+        """Let the lock go."""
+        self._let_go()
+        self._engine.dispose()
+
+    def _let_go(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.invalidate()  # closes it: pooled, it would keep the lock
+            connection.close()
+
+
 @contextmanager
-def _locked_server(url: URL) -> Iterator[None]:
-    """Hold the advisory lock; it goes with its connection, and so with the process."""
-    named = url.update_query_dict({"application_name": f"claudeops daemon, pid {os.getpid()}"})
-    engine = reading_engine(named, size=1)
+def _locked_server(url: URL) -> Iterator[_ServerLock]:
+    lock = _ServerLock(url)
     try:
-        with border(url):
-            connection = engine.connect().execution_options(isolation_level="AUTOCOMMIT")
-        with connection:
-            with border(url):
-                taken = connection.scalar(text("SELECT pg_try_advisory_lock(:key)"), {"key": _DAEMON_KEY})
-                holder = None if taken else _holder(connection)
-            if not taken:
-                raise AlreadyRunningError(
-                    f"another claudeops daemon ({holder or 'unknown'}) already uses {shown(url)}"
-                    f" and holds its advisory lock: {_REMEDY}."
-                )
-            yield
+        lock.take()
+        yield lock
     finally:
-        engine.dispose()
+        lock.close()
 
 
 def _holder(connection: Connection) -> str | None:

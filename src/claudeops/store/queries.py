@@ -10,6 +10,7 @@ from sqlalchemy import and_, false, func, not_, or_, select
 from claudeops.domain import memory
 from claudeops.domain.model import CheckSource, ServiceStatus, Status, VerdictKind
 from claudeops.store import grants
+from claudeops.store.audit import TOO_LATE
 from claudeops.store.consequences import NO_RESULT_SEEN, NO_WITNESSES, Reservation, Standing
 from claudeops.store.rows import to_known_memory, to_past_action, to_session
 from claudeops.store.tables import (
@@ -114,8 +115,10 @@ def fading_memories(connection: Connection, now: datetime) -> tuple[KnownMemory,
 def allowed_calls(connection: Connection, session_id: int) -> frozenset[str]:
     """Return the ids of a session's calls that the gate allowed."""
     calls = tool_calls.c
-    query = select(calls.tool_use_id).where(calls.session_id == session_id, calls.verdict == VerdictKind.ALLOW.value)
-    return frozenset(connection.execute(query).scalars())
+    of_session = select(calls.tool_use_id).where(calls.session_id == session_id)
+    allowed = connection.execute(of_session.where(calls.verdict == VerdictKind.ALLOW.value)).scalars()
+    late = connection.execute(of_session.where(calls.reason == TOO_LATE)).scalars()
+    return frozenset(allowed) - frozenset(late)
 
 
 # --- cooldown ---------------------------------------------------------------------------------------------

@@ -1,10 +1,10 @@
-"""Sessions into the queue, out of it, and out of dead hands."""
+"""Sessions into the queue and out of it."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sqlalchemy import delete, func, insert, select, update
+from sqlalchemy import func, insert, select, update
 
 from claudeops.domain import escalation
 from claudeops.domain.budget import Short, unpaid
@@ -18,14 +18,11 @@ from claudeops.domain.model import (
     Suppressed,
     Trigger,
 )
-from claudeops.domain.refusals import when_lost, when_started
 from claudeops.errors import StaleAttemptError, StoreError
-from claudeops.store import approvals, holds, queries, spend
-from claudeops.store.calls import seal_results
-from claudeops.store.consequences import NO_RESULT_SEEN, lost_event
+from claudeops.store import holds, queries, spend
 from claudeops.store.events import raise_event
-from claudeops.store.rows import blocked_values, claimed_values, lost_values, queued_values, to_session
-from claudeops.store.tables import cooldown_actions, instances, schedule_fires, sessions
+from claudeops.store.rows import blocked_values, claimed_values, queued_values, to_session
+from claudeops.store.tables import instances, schedule_fires, sessions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -35,21 +32,20 @@ if TYPE_CHECKING:
 
     from claudeops.domain.budget import Allowance
     from claudeops.domain.model import EscalationRules
-    from claudeops.store.rows import TableRow
 
 
 def add_session(connection: Connection, new: NewSession, *, now: datetime) -> Session:
     """Insert a queued session; a chain's first one becomes its own root."""
     parent = None
     if new.parent_session_id is not None:
-        parent = _existing(connection, new.parent_session_id)
+        parent = existing(connection, new.parent_session_id)
     values = queued_values(new, root_session_id=parent.root_session_id if parent else None, now=now)
     key = connection.execute(insert(sessions).values(values)).inserted_primary_key
     if key is None:
         raise StoreError("the database gave a new session no id.")
     if parent is None:
         connection.execute(update(sessions).where(sessions.c.id == key.id).values(root_session_id=key.id))
-    return _existing(connection, key.id)
+    return existing(connection, key.id)
 
 
 def enqueue(connection: Connection, new: NewSession, *, rules: EscalationRules, now: datetime) -> Session | Suppressed:
@@ -143,12 +139,12 @@ def claim(
             waits.append(found.id)
             continue
         taken = claimed_values(found, owner, now=now, cli_session_id=cli_session_id(), log_path=log_path(found.id))
-        if _change(connection, found, taken):
+        if change(connection, found, taken):
             _promise(connection, found.id, allowed, now=now)
             if probing:
                 holds.apply(connection, when_probing(standing, found.id, now), now=now)
-            _beat(connection, owner, now)
-            return _existing(connection, found.id)
+            beat(connection, owner, now)
+            return existing(connection, found.id)
     return None
 
 
@@ -185,36 +181,8 @@ def _promise(connection: Connection, session_id: int, allowed: Allowance | None,
 
 def identify(connection: Connection, session: Session, cli_session_id: str) -> None:
     """Write the session id that a CLI chose itself; only for a running session."""
-    if session.status is not Status.RUNNING or not _change(connection, session, {"cli_session_id": cli_session_id}):
+    if session.status is not Status.RUNNING or not change(connection, session, {"cli_session_id": cli_session_id}):
         raise StaleAttemptError(f"session {session.id} is no longer running as attempt {session.attempt}.")
-
-
-def reconcile(
-    connection: Connection, owner: Owner, *, now: datetime, alive: Callable[[Owner], bool]
-) -> tuple[Session, ...]:
-    """Register ``owner``; end what dead owners left running, and forget them."""
-    known = [_owner(row) for row in connection.execute(select(instances))]
-    living = {owner.name} | {other.name for other in known if other.name != owner.name and alive(other)}
-    connection.execute(delete(instances).where(instances.c.owner.not_in(living - {owner.name})))
-    connection.execute(
-        insert(instances).values(
-            owner=owner.name,
-            pid=owner.pid,
-            process_started_at=owner.process_started_at,
-            boot_id=owner.boot_id,
-            heartbeat=now,
-        )
-    )
-    approvals.deny_all(connection, at=now)
-    holds.apply(connection, when_started(holds.standing(connection, now), now), now=now)
-    running = select(sessions).where(sessions.c.status == Status.RUNNING.value).order_by(sessions.c.id)
-    orphans = [to_session(row) for row in connection.execute(running) if row.owner not in living]
-    return tuple(_lose(connection, orphan, now=now) for orphan in orphans)
-
-
-def depart(connection: Connection, owner: Owner) -> None:
-    """Forget an owner that stops in good order."""
-    connection.execute(delete(instances).where(instances.c.owner == owner.name))
 
 
 def _admit(
@@ -232,46 +200,25 @@ def _admit(
 def _block(
     connection: Connection, found: Session, suppressed: Suppressed, services: Sequence[str], *, now: datetime
 ) -> None:
-    if _change(connection, found, blocked_values(suppressed, now=now)):
+    if change(connection, found, blocked_values(suppressed, now=now)):
         event = escalation.suppression_event(suppressed, tier=found.tier, services=services)
         raise_event(connection, event, session_id=found.id, at=now)
 
 
-def _lose(connection: Connection, orphan: Session, *, now: datetime) -> Session:
-    """End a session whose daemon is gone; nothing is known about how far it came."""
-    event = lost_event(orphan)
-    spend.close_calls(connection, orphan.id, at=now, error=event.message)
-    calls = spend.booked_calls(connection, orphan.id)
-    _change(connection, orphan, lost_values(event.message, calls, now=now))
-    spend.settle(connection, orphan.id, calls.charged_usd if calls.count else None, at=now)
-    actions = cooldown_actions.c
-    connection.execute(
-        update(cooldown_actions)
-        .where(actions.session_id == orphan.id, actions.success.is_(None))
-        .values(success=False, error=NO_RESULT_SEEN)
-    )
-    raise_event(connection, event, session_id=orphan.id, at=now)
-    seal_results(connection, orphan.id)
-    holds.apply(connection, when_lost(holds.standing(connection, now), orphan.id, now), now=now)
-    return _existing(connection, orphan.id)
-
-
-def _change(connection: Connection, seen: Session, values: Mapping[str, object]) -> bool:
+def change(connection: Connection, seen: Session, values: Mapping[str, object]) -> bool:
     """Change a row if it still is what was seen; ``False``: somebody was faster."""
     same = (sessions.c.id == seen.id, sessions.c.status == seen.status.value, sessions.c.attempt == seen.attempt)
     return connection.execute(update(sessions).where(*same).values(values)).rowcount == 1
 
 
-def _existing(connection: Connection, session_id: int) -> Session:
+def existing(connection: Connection, session_id: int) -> Session:
+    """Return a row that is there; raises `StoreError`."""
     session = queries.session(connection, session_id)
     if session is None:
         raise StoreError(f"session {session_id} does not exist.")
     return session
 
 
-def _beat(connection: Connection, owner: Owner, now: datetime) -> None:
+def beat(connection: Connection, owner: Owner, now: datetime) -> None:
+    """Note that an owner lives."""
     connection.execute(update(instances).where(instances.c.owner == owner.name).values(heartbeat=now))
-
-
-def _owner(row: TableRow) -> Owner:
-    return Owner(name=row.owner, pid=row.pid, process_started_at=row.process_started_at, boot_id=row.boot_id)

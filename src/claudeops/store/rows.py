@@ -154,6 +154,11 @@ def claimed_values(
     }
 
 
+def taken_over_values(found: Session, owner: Owner, *, now: datetime) -> dict[str, object]:
+    """Return the columns of a running session that another owner answers for from now on."""
+    return {"attempt": found.attempt + 1, "owner": owner.name, "lease_expires_at": now + LEASE}
+
+
 def blocked_values(suppressed: Suppressed, *, now: datetime) -> dict[str, object]:
     """Return the columns of a queued session that may not run any more."""
     return {

@@ -22,6 +22,7 @@ from claudeops.store.connections import (
 from claudeops.store.events import noticing
 from claudeops.store.finish import finish
 from claudeops.store.keeping import SqlKeeping
+from claudeops.store.owners import SqlOwners
 from claudeops.store.revision import require_head
 from claudeops.store.verify import verify
 from claudeops.store.worker import Writer
@@ -62,10 +63,7 @@ WAIT_SECONDS: Final = 30.0
 """How long a caller waits for its turn and its answer together."""
 
 _READERS: Final = 4  # reads at the same time; they never wait behind the writer
-
-
-def _wall_clock() -> datetime:
-    return datetime.now(UTC)
+_wall_clock: Final = partial(datetime.now, UTC)
 
 
 def _nobody(_: EventRaised) -> None:
@@ -93,7 +91,7 @@ def open_store(
     return SqlStore(parsed, busy_seconds=busy_seconds, wait_seconds=wait_seconds, now=now, raised=raised)
 
 
-class SqlStore(SqlKeeping):
+class SqlStore(SqlKeeping, SqlOwners):
     """Writes go through one thread and one connection; verdicts overtake what waits there.
 
     Reads have connections of their own. What a method promises stands in ``engine.ports.Store``.
@@ -204,7 +202,8 @@ class SqlStore(SqlKeeping):
             now=now,
             approval=approval,
         )
-        return await self._write(record, urgent=True)
+        late = partial(calls.deny_late, session=session, call=call, shown_input=shown_input)
+        return await self._write(record, urgent=True, undo=partial(late, requested_at=requested_at, now=now))
 
     async def request_approval(self, new: NewApproval) -> Approval:
         """Write a question to people; it overtakes like a verdict, for somebody waits."""
@@ -271,14 +270,6 @@ class SqlStore(SqlKeeping):
         """Check the audit trail of one session or of all; for operators, no part of the engine's port."""
         return await self._read(partial(verify, session_id=session_id, logged=logged))
 
-    async def reconcile(self, owner: Owner, *, now: datetime, alive: Callable[[Owner], bool]) -> Sequence[Session]:
-        """Register ``owner`` and end what dead owners left; ``alive`` is called in the writer's thread."""
-        return await self._write(partial(queueing.reconcile, owner=owner, now=now, alive=alive))
-
-    async def depart(self, owner: Owner) -> None:
-        """Remove ``owner`` from the running instances."""
-        await self._write(partial(queueing.depart, owner=owner))
-
     async def memories(self, limit: int = 500) -> Sequence[Memory]:
         """Return active memories with the confidence they have now, best first."""
         return await self._read(partial(queries.believed, now=self._now(), limit=limit))
@@ -319,17 +310,19 @@ class SqlStore(SqlKeeping):
             await anyio.to_thread.run_sync(self._writing.dispose)
             await anyio.to_thread.run_sync(self._reading.dispose)
 
-    async def _write(self, job: Callable[[Connection], T], *, urgent: bool = False) -> T:
-        """Run a job as one transaction in the writer's thread."""
+    async def _write(
+        self, job: Callable[[Connection], T], *, urgent: bool = False, undo: Callable[[Connection], None] | None = None
+    ) -> T:
+        """Run a job as one transaction in the writer's thread; ``undo`` is another, for a job that came too late."""
+        taken_back = None if undo is None else partial(self._transaction, undo)
+        return await self._writer.run(partial(self._transaction, job), urgent=urgent, undo=taken_back)
 
-        def transaction() -> T:
-            with border(self._url), self._writing.begin() as connection, noticing(connection) as noticed:
-                result = job(connection)
-            for event in noticed:
-                self._raised(event)
-            return result
-
-        return await self._writer.run(transaction, urgent=urgent)
+    def _transaction(self, job: Callable[[Connection], T]) -> T:
+        with border(self._url), self._writing.begin() as connection, noticing(connection) as noticed:
+            result = job(connection)
+        for event in noticed:
+            self._raised(event)
+        return result
 
     async def _read(self, query: Callable[[Connection], T]) -> T:
         """Run a query in a thread of its own; one that does not come back in time is left to itself."""

@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import queue
 import threading
+from collections import deque
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -51,11 +52,20 @@ class _Delivery:
         return True
 
 
+@dataclass(slots=True)
+class _Turn:
+    """Who is first: the thread that has a result, or the caller who waits no longer."""
+
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    given_up: bool = False
+    taken: bool = False
+
+
 class Writer:
     """A thread that runs jobs by urgency, then in their order of arrival.
 
     A job that was begun is run to its end, whether or not its caller still waits. A job whose caller has
-    gone before it was begun is not run at all.
+    gone before it was begun is not run at all. A job that was done too late for its caller can be undone.
     """
 
     def __init__(self, *, wait_seconds: float) -> None:
@@ -64,28 +74,40 @@ class Writer:
         self._numbers = itertools.count()
         self._closing = threading.Lock()  # no job may slip in behind the order to stop
         self._closed = False
+        self._owed: deque[Callable[[], None]] = deque()  # what is still to be undone
         # A daemon thread: a disk that never answers must not keep the process from ending.
         self._thread = threading.Thread(target=self._work, name="store-writer", daemon=True)
         self._thread.start()
 
-    async def run(self, job: Callable[[], T], *, urgent: bool = False) -> T:
+    async def run(self, job: Callable[[], T], *, urgent: bool = False, undo: Callable[[], None] | None = None) -> T:
         """Run ``job`` in the thread and return its result; urgent ones overtake those that wait.
+
+        ``undo`` is run in the thread when the job was done and its caller had stopped waiting for
+        it (out of time, or cancelled): what nobody was told must not stand. It is tried again until it succeeds.
 
         Raises what the job raises, `DatabaseUnavailableError` when it did not end in time, and `StoreError`
         after `close`.
         """
         future: Future[T] = Future()
-        self._submit(future, job, _URGENT if urgent else _USUAL)
-        with anyio.move_on_after(self._wait_seconds):
-            # Cancelling this wait cancels the future, which withdraws a job that was not begun.
-            return await asyncio.wrap_future(future)
-        if future.cancel():
-            raise DatabaseUnavailableError(f"the database was busy for {self._wait_seconds:g} s; nothing was written.")
-        if future.done():  # it ended at the very moment the wait did
-            return future.result()
-        raise DatabaseUnavailableError(
-            f"the database did not finish within {self._wait_seconds:g} s; the write may still arrive."
-        )
+        turn = _Turn()
+        self._submit(future, job, _URGENT if urgent else _USUAL, turn, undo)
+        try:
+            with anyio.move_on_after(self._wait_seconds):
+                # Cancelling this wait cancels the future, which withdraws a job that was not begun.
+                result = await asyncio.wrap_future(future)
+                turn.taken = True
+                return result
+            if future.cancel():
+                message = f"the database was busy for {self._wait_seconds:g} s; nothing was written."
+                raise DatabaseUnavailableError(message)
+            if future.done():  # it ended at the very moment the wait did
+                turn.taken = True
+                return future.result()
+            raise DatabaseUnavailableError(
+                f"the database did not finish within {self._wait_seconds:g} s; the write may still arrive."
+            )
+        finally:
+            self._give_up(future, turn, undo)
 
     async def close(self) -> None:
         """Run what was handed in before, then end the thread; bounded, and safe to call twice."""
@@ -96,17 +118,58 @@ class Writer:
         with anyio.CancelScope(shield=True):
             await anyio.to_thread.run_sync(self._thread.join, self._wait_seconds)
 
-    def _submit(self, future: Future[T], job: Callable[[], T], priority: int) -> None:
+    def _submit(
+        self,
+        future: Future[T],
+        job: Callable[[], T],
+        priority: int,
+        turn: _Turn,
+        undo: Callable[[], None] | None,
+    ) -> None:
         def run() -> None:
-            if future.set_running_or_notify_cancel():
-                with _Delivery(future):
-                    future.set_result(job())
+            if not future.set_running_or_notify_cancel():
+                return
+            with _Delivery(future):
+                result = job()
+                with turn.lock:
+                    too_late = turn.given_up
+                    if not too_late:
+                        future.set_result(result)
+                if too_late and undo is not None:
+                    self._owed.append(undo)
 
         with self._closing:
             if self._closed:
                 raise StoreError("the database is closed: the daemon is shutting down.")
             self._jobs.put(_Job(priority=priority, number=next(self._numbers), run=run))
 
+    def _give_up(self, future: Future[T], turn: _Turn, undo: Callable[[], None] | None) -> None:
+        """Note that the caller waits no longer; a result that lies there unread is to be undone."""
+        with turn.lock:
+            turn.given_up = True
+            unread = not turn.taken and future.done() and not future.cancelled() and future.exception() is None
+        if unread and undo is not None:
+            self._owed.append(undo)
+            with self._closing:
+                if not self._closed:
+                    self._jobs.put(_Job(priority=_URGENT, number=next(self._numbers), run=_nothing))
+
     def _work(self) -> None:
         while (run := self._jobs.get().run) is not None:
             run()
+            self._settle()
+        self._settle()
+
+    def _settle(self) -> None:
+        """Undo what is owed; while the database is away it stays owed, and is tried with every job."""
+        for _ in range(len(self._owed)):
+            undo = self._owed.popleft()
+            try:
+                undo()
+            except StoreError:
+                self._owed.append(undo)
+                return
+
+
+def _nothing() -> None:
+    """Give the thread an occasion."""

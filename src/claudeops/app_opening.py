@@ -1,0 +1,62 @@
+"""What is done while a node is opened: the database brought up to date, dead daemons tidied up after, a pulse."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import anyio.to_thread
+
+from claudeops.engine.pulse import Pulse
+from claudeops.engine.recovery import highest_log_number
+from claudeops.engine.system import alive
+from claudeops.logs import LogEvent
+from claudeops.resources import packaged
+from claudeops.store.migrate import migrate
+
+if TYPE_CHECKING:
+    from claudeops.app import Node
+    from claudeops.domain.model import Owner
+    from claudeops.engine.recovery import Recovery
+    from claudeops.engine.shutdown import Shutdown
+    from claudeops.engine.supervisor import Supervisor
+    from claudeops.logs import Logger
+    from claudeops.settings import Settings
+
+
+async def take_over(recovery: Recovery, owner: Owner, settings: Settings) -> None:
+    """End what dead daemons left running, and keep clear of the logs that are there."""
+    kit = recovery.kit
+    await kit.store.skip_ids(await anyio.to_thread.run_sync(highest_log_number, settings.results_dir))
+    orphans = await kit.store.reconcile(owner, now=kit.clock.now(), alive=alive)
+    if orphans:
+        kit.log.warning(LogEvent.SESSIONS_RECONCILED, sessions=[session.id for session in orphans])
+    await recovery.take_up(orphans)
+
+
+async def migrate_database(settings: Settings, log: Logger) -> None:
+    """Bring the tables to this version; raises `NewerDatabaseError` or `DatabaseUnavailableError`."""
+    migrated = await anyio.to_thread.run_sync(
+        lambda: migrate(settings.database_url, migrations_dir=packaged("migrations"), backup_dir=settings.state_dir)
+    )
+    if migrated.backup_path is not None:
+        log.info(LogEvent.DATABASE_BACKED_UP, path=str(migrated.backup_path))
+    if migrated.from_revision != migrated.to_revision:
+        log.info(LogEvent.DATABASE_MIGRATED, before=migrated.from_revision, now=migrated.to_revision)
+
+
+def pulse_of(node: Node, supervisor: Supervisor, shutdown: Shutdown) -> Pulse:
+    """Return a daemon's sign of life; it asks for a quick stop when the database is another daemon's."""
+
+    def stop_quickly() -> None:
+        shutdown.requested.set()
+        shutdown.hurried.set()
+
+    return Pulse(
+        store=node.store,
+        owner=node.owner,
+        clock=node.clock,
+        running=supervisor.running,
+        check_lock=node.check_lock,
+        lost=stop_quickly,
+        log=node.log,
+    )

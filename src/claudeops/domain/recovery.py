@@ -1,0 +1,97 @@
+"""What follows a session whose daemon died before it ended.
+
+A session of the lowest tier only looks, so it is started once more. One of a higher tier may have changed things,
+and nobody knows how far it came: it is not repeated, but followed by a look that is told what was under way.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from claudeops.domain.model import LOWEST_TIER, Handover, NewSession, Trigger, VerdictKind
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import datetime
+
+    from claudeops.domain.model import EscalationRules, Session
+
+CALLS_TOLD: Final = 40  # of the calls of a lost session, the last ones
+INPUT_TOLD: Final = 400  # characters of a call's input
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CallOnRecord:
+    """A tool call of a session, as it was recorded before it could run."""
+
+    tool_name: str
+    shown_input: str  # redacted JSON
+    verdict: VerdictKind
+    requested_at: datetime
+    ended_at: datetime | None  # None: no result was seen
+    is_error: bool | None
+
+
+def recovery_of(lost: Session, calls: Sequence[CallOnRecord], rules: EscalationRules) -> NewSession | None:
+    """Return the session that follows; ``None`` for one that was itself a recovery: it is the third time then."""
+    if lost.tier > LOWEST_TIER:
+        return _look_after(lost, calls, rules)
+    if lost.trigger is Trigger.RECOVERY:
+        return None
+    return NewSession(
+        tier=lost.tier,
+        trigger=Trigger.RECOVERY,
+        model=lost.model,
+        harness=lost.harness,
+        prompt_text=lost.prompt_text,
+        context=lost.context,
+        parent_session_id=lost.id,
+    )
+
+
+def _look_after(lost: Session, calls: Sequence[CallOnRecord], rules: EscalationRules) -> NewSession:
+    lowest = rules.lowest
+    before = lost.context
+    return NewSession(
+        tier=lowest.number,
+        trigger=Trigger.RECOVERY,
+        model=lowest.model,
+        harness=lowest.harness,
+        parent_session_id=lost.id,
+        context=Handover(
+            reason=(
+                f"the tier {lost.tier} session {lost.id} was cut off when its daemon ended: "
+                "find out in which state it left the services"
+            ),
+            findings=under_way(lost, calls),
+            failed_checks=before.failed_checks if before else (),
+            service_status=before.service_status if before else (),
+        ),
+    )
+
+
+def under_way(lost: Session, calls: Sequence[CallOnRecord]) -> str:
+    """Return, for the next session, what a lost one had set out to do and which calls it made."""
+    lines = []
+    if lost.context is not None:
+        lines.append(f"It had been started because: {lost.context.reason}")
+        lines.append(f"What was known before it: {lost.context.findings}")
+    if lost.prompt_text is not None:
+        lines.append(f"It had been asked: {lost.prompt_text}")
+    lines.append(f"Its tool calls, {len(calls)} in all{', the last ones here' if len(calls) > CALLS_TOLD else ''}:")
+    lines += [_told(call) for call in calls[-CALLS_TOLD:]] or ["none is on record"]
+    return "\n".join(lines)
+
+
+def _told(call: CallOnRecord) -> str:
+    shown = call.shown_input if len(call.shown_input) <= INPUT_TOLD else f"{call.shown_input[:INPUT_TOLD]} ..."
+    return f"- {call.requested_at:%H:%M:%S} UTC {call.tool_name} {shown}: {_became(call)}"
+
+
+def _became(call: CallOnRecord) -> str:
+    if call.verdict is not VerdictKind.ALLOW:
+        return "not allowed, so it did not run"
+    if call.ended_at is None:
+        return "allowed; whether it ran, and to which end, is not known"
+    return "ran and failed" if call.is_error else "ran"

@@ -1,0 +1,131 @@
+"""Sessions whose daemon died: their logs are taken up, or they are lost, and something follows.
+
+A log whose result line is complete becomes the end of its session, by the same way as if the daemon had lived. Any
+other session is lost. When its complete log turns up later (a disk that was not mounted), it is looked for at every
+start and every hour, and its row is amended once: report and cost, no decision.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import anyio
+import anyio.to_thread
+
+from claudeops.domain.amendment import Amended
+from claudeops.engine.ends import tell_end, write_end
+from claudeops.engine.replay import LogRead, read_log
+from claudeops.errors import DatabaseUnavailableError, StoreError
+from claudeops.logs import LogEvent
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from claudeops.domain.model import Session
+    from claudeops.engine.kit import Kit
+    from claudeops.logs import Logger
+
+LOOK_SECONDS: Final = 3600.0
+PATIENCE_SECONDS: Final = 300.0
+"""How long taking up one log may take, at most: reading 64 MiB takes some seconds, a database may be away."""
+
+_LOG_NAME: Final = re.compile(r"session-(\d{1,18})\.")
+
+
+@dataclass(kw_only=True, slots=True)
+class Recovery:
+    """One per daemon."""
+
+    kit: Kit
+    _seen: dict[int, tuple[int, int]] = field(default_factory=dict)  # size and time of the logs that were read in vain
+
+    async def take_up(self, orphans: Iterable[Session]) -> None:
+        """End every session that was taken over. Raises `DatabaseUnavailableError`; the next start goes on then."""
+        for session in orphans:
+            with anyio.move_on_after(PATIENCE_SECONDS) as patience:
+                await self._take_up(session)
+            if patience.cancelled_caught:
+                raise DatabaseUnavailableError(
+                    f"session {session.id} of a dead daemon could not be ended within {PATIENCE_SECONDS:g} s."
+                )
+
+    async def run(self) -> None:
+        """Look for the logs of lost sessions, now and every hour, until cancelled."""
+        while True:
+            try:
+                await self.look_again()
+            except StoreError as error:
+                self.kit.log.error(LogEvent.DATABASE_UNAVAILABLE, while_doing="recovery", error=str(error))
+            await anyio.sleep(LOOK_SECONDS)
+
+    async def look_again(self) -> None:
+        """Amend the lost sessions whose complete log is there by now. Raises `StoreError`."""
+        for session in await self.kit.store.lost():
+            state = await anyio.to_thread.run_sync(_state, session)
+            if state is None or state == self._seen.get(session.id):
+                continue
+            self._seen[session.id] = state
+            read = await read_log(session, self.kit)
+            if not isinstance(read, LogRead) or not read.complete:
+                continue
+            amended = await self.kit.store.amend(read.ending)
+            if isinstance(amended, Amended) and amended.parts:
+                parts = sorted(part.value for part in amended.parts)
+                _bound(self.kit.log, session).info(LogEvent.SESSION_AMENDED, parts=parts, path=session.log_path)
+
+    async def _take_up(self, session: Session) -> None:
+        log = _bound(self.kit.log, session)
+        read = await read_log(session, self.kit)
+        if isinstance(read, LogRead) and read.complete:
+            finished = await write_end(read.ending, store=self.kit.store, rules=self.kit.rules, log=log)
+            if finished is not None:
+                log.info(LogEvent.SESSION_RECOVERED, path=session.log_path, frames=read.frames)
+                tell_end(read.ending, finished, log)
+                return
+        await self._lose(session, read if isinstance(read, LogRead) else None, log)
+
+    async def _lose(self, session: Session, read: LogRead | None, log: Logger) -> None:
+        kit = self.kit
+        ends = read.ending.tool_ends if read else ()
+        await kit.store.lose(session, rules=kit.rules, now=kit.clock.now(), tool_ends=ends)
+        log.warning(LogEvent.SESSION_LOST, path=session.log_path, frames=read.frames if read else 0)
+        if read is not None:
+            await kit.store.amend(read.ending)  # how far it came; that is no report and no cost
+
+
+def highest_log_number(results_dir: Path) -> int:
+    """Return the highest session id that a log in a directory carries, also a compressed one; 0 without any."""
+    try:
+        names = [entry.name for entry in results_dir.iterdir()]
+    except OSError:
+        return 0
+    return max((int(found[1]) for name in names if (found := _LOG_NAME.match(name))), default=0)
+
+
+def free_log_path(results_dir: Path, session_id: int) -> Path:
+    """Return where a session's log goes: never over another one.
+
+    Only a restored database has sessions in its queue whose log is there already, of the time after its backup.
+    """
+    stem = f"session-{session_id:06d}"
+    for number in range(1, 1000):
+        name = stem if number == 1 else f"{stem}.{number}"
+        if not any((results_dir / f"{name}{suffix}").exists() for suffix in (".ndjson", ".ndjson.zst", ".stderr")):
+            return results_dir / f"{name}.ndjson"
+    return results_dir / f"{stem}.ndjson"  # opened exclusively, so the session says that it could not be written
+
+
+def _state(session: Session) -> tuple[int, int] | None:
+    """Return size (bytes) and time (nanoseconds) of a session's log; ``None``: it is not there."""
+    try:
+        found = Path(session.log_path or "").stat()
+    except OSError:
+        return None
+    return found.st_size, found.st_mtime_ns
+
+
+def _bound(log: Logger, session: Session) -> Logger:
+    return log.bind(session_id=session.id, chain=session.root_session_id, tier=session.tier)

@@ -1,0 +1,166 @@
+"""Sessions in dead hands: taken over, ended as lost, and looked for later; and the sign of life of living owners."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from sqlalchemy import delete, func, insert, or_, select, text, update
+
+from claudeops.domain.model import ExtractionMethod, Outcome, Owner, Status, VerdictKind
+from claudeops.domain.recovery import CallOnRecord, recovery_of
+from claudeops.domain.refusals import when_lost, when_started
+from claudeops.errors import StaleAttemptError
+from claudeops.store import approvals, holds, queries, spend
+from claudeops.store.calls import seal_results
+from claudeops.store.consequences import lost_event, settle
+from claudeops.store.events import raise_event
+from claudeops.store.queueing import add_session, beat, change, existing
+from claudeops.store.rows import LEASE, lost_values, taken_over_values, to_session
+from claudeops.store.tables import cooldown_actions, instances, sessions, tool_calls
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from datetime import datetime
+
+    from sqlalchemy import Connection
+
+    from claudeops.domain.model import EscalationRules, Session, ToolEnd
+    from claudeops.store.rows import TableRow
+
+LOOKED_FOR: Final = 500
+"""Of so many lost sessions, the newest, a log is looked for again."""
+
+
+def reconcile(
+    connection: Connection, owner: Owner, *, now: datetime, alive: Callable[[Owner], bool]
+) -> tuple[Session, ...]:
+    """Register ``owner``, forget dead ones, and take over what those left running."""
+    known = [to_owner(row) for row in connection.execute(select(instances))]
+    living = {owner.name} | {other.name for other in known if other.name != owner.name and alive(other)}
+    connection.execute(delete(instances).where(instances.c.owner.not_in(living - {owner.name})))
+    connection.execute(
+        insert(instances).values(
+            owner=owner.name,
+            pid=owner.pid,
+            process_started_at=owner.process_started_at,
+            boot_id=owner.boot_id,
+            heartbeat=now,
+        )
+    )
+    approvals.deny_all(connection, at=now)
+    holds.apply(connection, when_started(holds.standing(connection, now), now), now=now)
+    running = select(sessions).where(sessions.c.status == Status.RUNNING.value).order_by(sessions.c.id)
+    orphans = [to_session(row) for row in connection.execute(running) if row.owner not in living]
+    for orphan in orphans:
+        change(connection, orphan, taken_over_values(orphan, owner, now=now))
+    return tuple(existing(connection, orphan.id) for orphan in orphans)
+
+
+def depart(connection: Connection, owner: Owner) -> None:
+    """Forget an owner that stops in good order."""
+    connection.execute(delete(instances).where(instances.c.owner == owner.name))
+
+
+def lose(
+    connection: Connection,
+    lost: Session,
+    *,
+    rules: EscalationRules,
+    tool_ends: Iterable[ToolEnd],
+    now: datetime,
+) -> Session:
+    """End a session of which no result is known, and queue what follows."""
+    _end_calls(connection, lost, tool_ends)
+    following = recovery_of(lost, _calls(connection, lost), rules)
+    event = lost_event(lost, following)
+    spend.close_calls(connection, lost.id, at=now, error=event.message)
+    calls = spend.booked_calls(connection, lost.id)
+    if not change(connection, lost, lost_values(event.message, calls, now=now)):
+        raise StaleAttemptError(f"session {lost.id} is no longer running as attempt {lost.attempt}.")
+    spend.settle(connection, lost.id, calls.charged_usd if calls.count else None, at=now)
+    raise_event(connection, event, session_id=lost.id, at=now)
+    seal_results(connection, lost.id)
+    holds.apply(connection, when_lost(holds.standing(connection, now), lost.id, now), now=now)
+    if following is not None:
+        add_session(connection, following, now=now)
+    return existing(connection, lost.id)
+
+
+def lost(connection: Connection) -> tuple[Session, ...]:
+    """Return the lost sessions whose log was not taken up as a complete one, the newest first."""
+    column = sessions.c
+    query = select(sessions).where(
+        column.outcome == Outcome.LOST.value,
+        or_(column.extraction_method.is_(None), column.extraction_method == ExtractionMethod.NONE.value),
+        column.num_turns.is_(None),
+        column.log_path.is_not(None),
+    )
+    rows = connection.execute(query.order_by(column.id.desc()).limit(LOOKED_FOR))
+    return tuple(to_session(row) for row in rows)
+
+
+def keep(connection: Connection, owner: Owner, *, now: datetime) -> frozenset[tuple[int, int]]:
+    """Note that an owner lives and renew its leases; return what it runs, as id and attempt."""
+    beat(connection, owner, now)
+    own = (sessions.c.owner == owner.name, sessions.c.status == Status.RUNNING.value)
+    connection.execute(update(sessions).where(*own).values(lease_expires_at=now + LEASE))
+    return frozenset((row.id, row.attempt) for row in connection.execute(select(sessions).where(*own)))
+
+
+def skip_ids(connection: Connection, highest: int) -> None:
+    """Give no new session an id up to ``highest``."""
+    if connection.dialect.name == "sqlite":
+        _skip_in_sqlite(connection, highest)
+        return
+    reached = connection.execute(text("SELECT last_value FROM sessions_id_seq")).scalar_one()
+    if reached < highest:
+        connection.execute(select(func.setval("sessions_id_seq", highest)))
+
+
+def _skip_in_sqlite(connection: Connection, highest: int) -> None:
+    """Raise what SQLite itself remembers of the ids it has given out; there is no row before the first one."""
+    known = connection.execute(text("SELECT seq FROM sqlite_sequence WHERE name = 'sessions'")).scalar()
+    if known is None:
+        connection.execute(text("INSERT INTO sqlite_sequence VALUES ('sessions', :id)"), {"id": highest})
+    elif known < highest:
+        connection.execute(text("UPDATE sqlite_sequence SET seq = :id WHERE name = 'sessions'"), {"id": highest})
+
+
+def to_owner(row: TableRow) -> Owner:
+    """Return an ``instances`` row as a value."""
+    return Owner(name=row.owner, pid=row.pid, process_started_at=row.process_started_at, boot_id=row.boot_id)
+
+
+def to_call(row: TableRow) -> CallOnRecord:
+    """Return a ``tool_calls`` row as the next session is told of it."""
+    return CallOnRecord(
+        tool_name=row.tool_name,
+        shown_input=row.input,
+        verdict=VerdictKind(row.verdict),
+        requested_at=row.requested_at,
+        ended_at=row.ended_at,
+        is_error=row.is_error,
+    )
+
+
+def _end_calls(connection: Connection, orphan: Session, tool_ends: Iterable[ToolEnd]) -> None:
+    """Write which calls were seen to end, and settle what they had reserved; a call without an end counts as used."""
+    ends = tuple(tool_ends)
+    calls, actions = tool_calls.c, cooldown_actions.c
+    for end in ends:
+        connection.execute(
+            update(tool_calls)
+            .where(calls.session_id == orphan.id, calls.tool_use_id == end.tool_use_id)
+            .values(ended_at=end.ended_at, is_error=end.is_error)
+        )
+    for settled in settle(queries.reservations(connection, orphan.id), ends):
+        connection.execute(
+            update(cooldown_actions)
+            .where(actions.id == settled.id, actions.success.is_(None))
+            .values(success=settled.success, error=settled.error)
+        )
+
+
+def _calls(connection: Connection, orphan: Session) -> list[CallOnRecord]:
+    query = select(tool_calls).where(tool_calls.c.session_id == orphan.id).order_by(tool_calls.c.id)
+    return [to_call(row) for row in connection.execute(query)]

@@ -1,0 +1,245 @@
+"""Any store: sessions whose daemon is gone, and the sign of life of those that are not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from claudeops.domain.model import (
+    DecisionReason,
+    Handover,
+    Outcome,
+    ServiceStatus,
+    Session,
+    Status,
+    ToolEnd,
+    Trigger,
+    Verdict,
+    VerdictKind,
+)
+from claudeops.errors import StaleAttemptError
+from support.store_values import (
+    NOW,
+    OTHER_OWNER,
+    OWNER,
+    RULES,
+    after,
+    allow,
+    check,
+    claimed,
+    ending,
+    gone,
+    one_session,
+    queued,
+    recorded,
+    report,
+    restart,
+    started,
+    wanted,
+)
+
+if TYPE_CHECKING:
+    from claudeops.domain.model import Owner
+    from claudeops.engine.ports import Store
+    from support.stores import Database
+
+pytest_plugins = ("support.store_fixtures",)
+
+NEXT_OWNER = replace(OWNER, name="node-1-again", pid=99)
+
+
+async def taken_over(store: Store) -> Session:
+    (orphan,) = await store.reconcile(NEXT_OWNER, now=after(hours=1), alive=lambda _: False)
+    return orphan
+
+
+async def follower(store: Store, lost: Session) -> Session | None:
+    """Return the session that was queued after a lost one."""
+    chain = await store.chain(lost.root_session_id)
+    return next((session for session in chain if session.parent_session_id == lost.id), None)
+
+
+async def test_sessions_of_dead_owners_are_taken_over_and_those_of_living_ones_are_left(
+    store: Store, database: Database
+) -> None:
+    await store.reconcile(OWNER, now=NOW, alive=lambda _: False)
+    await store.reconcile(OTHER_OWNER, now=NOW, alive=lambda _: True)
+    orphan = await started(store)
+    kept = await queued(store)
+    assert await claimed(store, owner=OTHER_OWNER) is not None
+    asked = []
+
+    def alive(owner: Owner) -> bool:
+        asked.append(owner)
+        return owner == OTHER_OWNER
+
+    (taken,) = await store.reconcile(NEXT_OWNER, now=after(hours=1), alive=alive)
+
+    assert asked == [OWNER, OTHER_OWNER]
+    assert taken == replace(orphan, attempt=2)
+    rows = {row["id"]: row for row in database.rows("sessions")}
+    assert (rows[orphan.id]["owner"], rows[kept.id]["owner"]) == (NEXT_OWNER.name, OTHER_OWNER.name)
+    assert sorted(str(row["owner"]) for row in database.rows("instances")) == ["node-1-again", "node-2"]
+    assert database.rows("events") == []
+
+
+async def test_a_session_of_an_owner_that_was_never_registered_is_taken_over(store: Store) -> None:
+    await started(store)
+
+    assert len(await store.reconcile(OTHER_OWNER, now=after(hours=1), alive=lambda _: True)) == 1
+
+
+async def test_a_daemon_that_was_thought_dead_writes_nothing_any_more(store: Store, database: Database) -> None:
+    session = await started(store)
+    await taken_over(store)
+
+    with pytest.raises(StaleAttemptError):
+        await store.finish(ending(session, report(check("web"))), rules=RULES)
+    with pytest.raises(StaleAttemptError):
+        await recorded(store, session, "toolu_1", allow())
+    with pytest.raises(StaleAttemptError):
+        await store.lose(session, rules=RULES, now=after(hours=1))
+    assert [row["status"] for row in database.rows("sessions")] == ["running"]
+    assert database.rows("tool_calls") == []
+
+
+async def test_a_complete_log_ends_a_session_that_was_taken_over_once(store: Store, database: Database) -> None:
+    await started(store)
+    orphan = await taken_over(store)
+    end = ending(orphan, report(check("web")), cost_usd=0.02)
+
+    finished = await store.finish(end, rules=RULES)
+    with pytest.raises(StaleAttemptError):
+        await store.finish(end, rules=RULES)
+
+    assert finished.decision.reason is DecisionReason.HEALTHY
+    assert len(database.rows("budget_entries")) == 1
+    assert len(database.rows("service_checks")) == 1
+
+
+async def test_a_look_that_was_lost_is_started_once_more_with_what_it_was_asked(
+    store: Store, database: Database
+) -> None:
+    await started(store, wanted(prompt_text="look at web", harness="codex"))
+
+    lost = await store.lose(await taken_over(store), rules=RULES, now=after(hours=1))
+
+    assert (lost.status, lost.outcome, lost.ended_at) == (Status.ENDED, Outcome.LOST, after(hours=1))
+    assert lost.decision_reason is DecisionReason.SESSION_FAILED
+    again = await follower(store, lost)
+    assert again is not None
+    assert (again.tier, again.trigger, again.harness, again.prompt_text) == (
+        1,
+        Trigger.RECOVERY,
+        "codex",
+        "look at web",
+    )
+    (event,) = database.rows("events")
+    assert (event["level"], event["session_id"]) == ("warning", lost.id)
+
+
+async def test_a_recovery_that_is_lost_too_is_given_up_with_a_critical_event(store: Store, database: Database) -> None:
+    await started(store, wanted(trigger=Trigger.RECOVERY))
+
+    (lost,) = await gone(store, at=after(hours=1))
+
+    assert await follower(store, lost) is None
+    assert [row["level"] for row in database.rows("events")] == ["critical"]
+
+
+async def test_a_tier_that_can_change_things_is_not_repeated_but_looked_after(store: Store) -> None:
+    handover = Handover(
+        reason="web answers 502",
+        findings="its upstream is gone",
+        failed_checks=("web http",),
+        service_status=(check("web", ServiceStatus.DOWN),),
+    )
+    session = await started(store, wanted(3, trigger=Trigger.MANUAL, context=handover, prompt_text="mend web"))
+    await recorded(store, session, "toolu_1", allow(restart()), at=after(minutes=1))
+    await recorded(store, session, "toolu_2", allow(), at=after(minutes=2))
+    await recorded(store, session, "toolu_3", Verdict(kind=VerdictKind.DENY, reason="no"), at=after(minutes=3))
+    ends = (ToolEnd(tool_use_id="toolu_1", ended_at=after(minutes=1.5), is_error=False),)
+
+    lost = await store.lose(await taken_over(store), rules=RULES, now=after(hours=1), tool_ends=ends)
+
+    look = await follower(store, lost)
+    assert look is not None
+    assert (look.tier, look.trigger, look.model, look.prompt_text) == (1, Trigger.RECOVERY, "haiku", None)
+    assert look.context is not None
+    assert (look.context.failed_checks, look.context.service_status) == (
+        handover.failed_checks,
+        handover.service_status,
+    )
+    assert f"session {lost.id} was cut off" in look.context.reason
+    told = look.context.findings
+    assert "web answers 502" in told
+    assert "its upstream is gone" in told
+    assert "mend web" in told
+    assert "12:01:00 UTC Bash {}: ran\n" in told
+    assert "12:02:00 UTC Bash {}: allowed; whether it ran, and to which end, is not known\n" in told
+    assert told.endswith("12:03:00 UTC Bash {}: not allowed, so it did not run")
+
+
+async def test_actions_count_as_used_and_failed_unless_the_log_shows_their_end(
+    store: Store, database: Database
+) -> None:
+    await one_session(store, report(check("web", ServiceStatus.DOWN), check("db", ServiceStatus.DOWN)))
+    session = await started(store, wanted(2))
+    await recorded(store, session, "toolu_1", allow(restart()))
+    await recorded(store, session, "toolu_2", allow(restart("db")))
+    ends = (ToolEnd(tool_use_id="toolu_1", ended_at=after(minutes=1), is_error=False),)
+
+    await store.lose(await taken_over(store), rules=RULES, now=after(hours=1), tool_ends=ends)
+
+    settled = [(row["service"], row["success"], row["error"]) for row in database.rows("cooldown_actions")]
+    assert settled == [("web", True, None), ("db", False, "no result seen")]
+    assert [row["ended_at"] for row in database.rows("tool_calls")] == [after(minutes=1), None]
+
+
+async def test_lost_sessions_are_looked_for_until_their_report_or_cost_is_known(store: Store) -> None:
+    found = []
+    for number in range(3):
+        await started(store, wanted(trigger=Trigger.RECOVERY), at=after(minutes=number))
+        (row,) = await gone(store, at=after(hours=1), owner=replace(NEXT_OWNER, name=f"next-{number}"))
+        found.append(row)
+    first, second, third = found
+    await one_session(store, report(check("web")), at=after(hours=2))
+    named = {"cli_session_id": first.cli_session_id}
+
+    assert [session.id for session in await store.lost()] == [third.id, second.id, first.id]
+    await store.amend(ending(first, report(check("web")), **named))
+    await store.amend(ending(second, None, num_turns=3, **named))
+    await store.amend(ending(third, None, **named))
+    assert [session.id for session in await store.lost()] == [third.id]
+
+
+async def test_a_living_owner_hears_what_it_still_runs_and_its_leases_are_renewed(
+    store: Store, database: Database
+) -> None:
+    await store.reconcile(OWNER, now=NOW, alive=lambda _: True)
+    first, second = await started(store), await started(store)
+    await store.finish(ending(first, report(check("web"))), rules=RULES)
+
+    running = await store.keep(OWNER, now=after(hours=3))
+
+    assert running == {(second.id, 1)}
+    (row,) = [row for row in database.rows("sessions") if row["id"] == second.id]
+    assert row["lease_expires_at"] == after(hours=4)
+    (instance,) = database.rows("instances")
+    assert instance["heartbeat"] == after(hours=3)
+    await store.reconcile(OTHER_OWNER, now=after(hours=4), alive=lambda _: False)
+    assert await store.keep(OWNER, now=after(hours=5)) == frozenset()
+
+
+@pytest.mark.parametrize("before", [0, 3])
+async def test_no_session_gets_an_id_whose_log_is_there_already(store: Store, before: int) -> None:
+    for _ in range(before):
+        await queued(store)
+
+    await store.skip_ids(41)
+    await store.skip_ids(12)
+
+    assert (await queued(store)).id == 42
+    assert (await queued(store)).id == 43

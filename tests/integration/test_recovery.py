@@ -1,0 +1,228 @@
+"""What becomes of sessions whose daemon died, by what their logs hold."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from claudeops.engine.recovery import Recovery, free_log_path, highest_log_number
+from claudeops.errors import StoreError
+from support.estate import deliver, look, report
+from support.replays import copy_database, line_of, ran, restore_database, result_line
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from claudeops.domain.model import Ending, EscalationRules, Finished, Session
+    from support.estate import Estate
+
+pytestmark = pytest.mark.anyio
+
+
+async def orphans(estate: Estate) -> Sequence[Session]:
+    """Take over what runs, as the next daemon does after the first was killed."""
+    estate.owner = replace(estate.owner, name=f"{estate.owner.name}+")
+    return await estate.store.reconcile(estate.owner, now=estate.kit.clock.now(), alive=lambda _: False)
+
+
+async def restarted(estate: Estate) -> Recovery:
+    """Go through what a start does with dead sessions."""
+    recovery = Recovery(kit=estate.kit)
+    await recovery.take_up(await orphans(estate))
+    return recovery
+
+
+def sessions(estate: Estate) -> list[tuple[object, object, object]]:
+    rows = estate.rows("SELECT * FROM sessions ORDER BY id")
+    return [(row["tier"], row["trigger"], row["outcome"] or row["status"]) for row in rows]
+
+
+async def test_a_result_that_reached_the_log_is_in_the_database_once_with_its_decision(estate: Estate) -> None:
+    await ran(estate, look(), deliver(report(needed=True, status="down")))
+
+    await restarted(estate)
+    await restarted(estate)
+
+    assert sessions(estate) == [(1, "manual", "success"), (2, "escalation", "queued")]
+    row = estate.row(1)
+    assert (row["decision_reason"], row["cost_usd"], row["calls_ran"]) == ("escalated", 0.01, 1)
+    for table in ("service_checks", "budget_entries"):
+        assert len(estate.rows(f"SELECT * FROM {table}")) == 1  # noqa: S608 - our own names
+    assert "session_recovered" in estate.logged.getvalue()
+
+
+@pytest.mark.parametrize("cut", [1, 40])
+async def test_a_result_line_that_was_cut_short_is_no_result(estate: Estate, cut: int) -> None:
+    await ran(estate, look(), deliver(report()))
+    path = Path(estate.log_path(1))
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) - 1 - cut])
+
+    await restarted(estate)
+
+    assert sessions(estate) == [(1, "manual", "lost"), (1, "recovery", "queued")]
+    (row, _) = estate.rows("SELECT * FROM sessions")
+    assert (row["cost_usd"], row["summary"]) == (None, None)
+    assert estate.rows("SELECT level FROM events") == [{"level": "warning"}]
+
+
+async def test_a_whole_result_line_without_its_newline_is_a_result(estate: Estate) -> None:
+    await ran(estate, look(), deliver(report()))
+    path = Path(estate.log_path(1))
+    path.write_bytes(path.read_bytes().removesuffix(b"\n"))
+
+    await restarted(estate)
+
+    assert sessions(estate) == [(1, "manual", "success")]
+
+
+@pytest.mark.parametrize("content", [None, b"", b"no frame at all\n"])
+async def test_a_session_without_a_readable_log_is_lost_and_looked_after(estate: Estate, content: bytes | None) -> None:
+    await estate.queue()
+    session = await estate.claim()
+    if content is not None:
+        Path(session.log_path or "").write_bytes(content)
+
+    await restarted(estate)
+
+    assert sessions(estate) == [(1, "manual", "lost"), (1, "recovery", "queued")]
+
+
+async def test_a_remediation_that_was_cut_off_is_followed_by_a_look_that_is_told_what_ran(estate: Estate) -> None:
+    await ran(estate, look("toolu_1", "docker restart web"), look("toolu_2", "uptime"), {"exit": 1}, tier=3)
+    path = Path(estate.log_path(1))
+    kept = [line for line in path.read_bytes().splitlines(keepends=True) if b"toolu_2" not in line]
+    path.write_bytes(b"".join(kept))
+
+    await restarted(estate)
+
+    assert sessions(estate) == [(3, "manual", "lost"), (1, "recovery", "queued")]
+    context = json.loads(str(estate.row(2)["context"]))
+    assert "session 1 was cut off" in context["reason"]
+    first, second = context["findings"].splitlines()[-2:]
+    assert first.endswith(": ran")
+    assert "docker restart web" in first
+    assert second.endswith("allowed; whether it ran, and to which end, is not known")
+
+
+async def test_a_log_of_another_session_goes_into_no_row(estate: Estate) -> None:
+    await estate.queue()
+    session = await estate.claim()
+    stranger = replace(session, cli_session_id="somebody-else")
+    Path(session.log_path or "").write_bytes(line_of(result_line(report()), stranger))
+
+    await restarted(estate)
+
+    row = estate.row(1)
+    assert (row["outcome"], row["summary"], row["cost_usd"]) == ("lost", None, None)
+
+
+async def test_an_end_that_the_database_refuses_for_good_does_not_keep_the_daemon_from_starting(
+    estate: Estate,
+) -> None:
+    class Picky:
+        """The store, with a database that takes no report."""
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(estate.store, name)
+
+        async def finish(self, ending: Ending, *, rules: EscalationRules) -> Finished:
+            if ending.extraction.report is not None:
+                raise StoreError("the database was asked wrongly.")
+            return await estate.store.finish(ending, rules=rules)
+
+    await ran(estate, look(), deliver(report()))
+    estate.with_kit(store=Picky())
+
+    await restarted(estate)
+
+    row = estate.row(1)
+    assert (row["outcome"], row["cost_usd"], row["summary"]) == ("error", 0.01, None)
+    assert "could not be written as it was" in str(row["error"])
+    assert "session_end_refused" in estate.logged.getvalue()
+
+
+# --- the log turns up later ---------------------------------------------------------------------------
+
+
+async def lost_without_log(estate: Estate) -> tuple[Recovery, Path, bytes]:
+    """Lose a session whose complete log is out of sight; return where it was, and what is in it."""
+    await ran(estate, look(), deliver(report(needed=True, status="down")))
+    path = Path(estate.log_path(1))
+    content = path.read_bytes()
+    path.unlink()
+    return await restarted(estate), path, content
+
+
+async def test_a_complete_log_that_turns_up_later_gives_report_and_cost_once_and_no_decision(estate: Estate) -> None:
+    recovery, path, content = await lost_without_log(estate)
+    await recovery.look_again()
+    assert estate.row(1)["summary"] is None
+
+    path.write_bytes(content)
+    for _ in range(2):
+        await recovery.look_again()
+        recovery = Recovery(kit=estate.kit)
+
+    row = estate.row(1)
+    assert (row["outcome"], row["decision_reason"]) == ("lost", "session_failed")
+    assert (row["summary"], row["cost_usd"]) == ("Looked at every service of the estate.", 0.01)
+    assert sessions(estate) == [(1, "manual", "lost"), (1, "recovery", "queued")]  # no next tier
+    assert len(estate.rows("SELECT * FROM budget_entries")) == 1
+    assert estate.logged.getvalue().count('"session_amended"') == 1
+
+
+async def test_an_incomplete_log_is_not_read_again_until_it_has_changed(estate: Estate) -> None:
+    recovery, path, content = await lost_without_log(estate)
+    half, rest = content[: len(content) // 2], content[len(content) // 2 :]
+    path.write_bytes(half)
+    await recovery.look_again()
+    written = path.stat().st_atime_ns
+    os.utime(path, ns=(written, path.stat().st_mtime_ns))
+    await recovery.look_again()
+    assert estate.row(1)["cost_usd"] is None
+
+    with path.open("ab") as log:
+        log.write(rest)
+    await recovery.look_again()
+
+    assert estate.row(1)["cost_usd"] == 0.01
+
+
+# --- a database that was restored ---------------------------------------------------------------------
+
+
+async def test_after_a_restore_no_log_is_overwritten_and_each_goes_to_its_own_row(estate: Estate) -> None:
+    waiting = await estate.queue()
+    backup = copy_database(estate, estate.root / "backup.db")
+    estate.script(look(), deliver(report()))
+    results = Path(estate.log_path(1)).parent
+    for _ in range(2):
+        await ran(estate, look(), deliver(report()))
+    logs = {path: path.read_bytes() for path in results.glob("*.ndjson")}
+    restore_database(estate, backup)
+
+    await estate.store.skip_ids(highest_log_number(results))
+    await restarted(estate)
+    new = await estate.queue()
+    path = free_log_path(results, waiting.id)
+
+    assert len(logs) == 2
+    assert new.id == 3
+    assert path.name == "session-000001.2.ndjson"
+    assert free_log_path(results, new.id).name == "session-000003.ndjson"
+    assert {path: path.read_bytes() for path in logs} == logs
+    assert sessions(estate) == [(1, "manual", "queued"), (1, "manual", "queued")]
+
+
+def test_numbers_are_read_from_names_of_logs_only(tmp_path: Path) -> None:
+    for name in ("session-000007.ndjson.zst", "session-000041.2.ndjson", "session-x.ndjson", "notes.txt"):
+        (tmp_path / name).touch()
+
+    assert highest_log_number(tmp_path) == 41
+    assert highest_log_number(tmp_path / "not there") == 0
