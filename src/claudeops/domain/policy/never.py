@@ -98,6 +98,8 @@ _ROWS: Final = (
 _FORBIDDEN_TEXT: Final = (
     ("metadata addresses are never asked", r"169\.254\.169\.254|metadata\.google\.internal|100\.100\.100\.200"),
     (_SECRETS, r"/etc/(?:g?shadow|sudoers)|/proc/\S*/environ|/\.(?:ssh|aws|kube|gnupg)\b|\bid_(?:rsa|ed25519)\b"),
+    # Of /proc what says how the machine does is harmless; a process's own part leads anywhere, its /root to every file.
+    ("processes are never looked into", r"/proc/(?:[\d$`{*?\[]|self\b|thread-self\b)"),
     (_SECRETS, r"\$\{?[!#]?\w*(?:ANTHROPIC|API_?KEY|TOKEN|SECRET|PASSW|CREDENTIAL|BROWSER_CRED)"),
     (_SECRETS, r"\b(?:export -p|declare -[px]|compgen -[ev])|\$\{!|(?:^|[|;&(]) *(?:env|printenv|set) *(?:$|[|;&)>])"),
     (_TABLES, r"(?i)\b(?:drop\s+(?:table|database|schema|index|user|role)|truncate\s+(?:table\s+)?\w)"),
