@@ -86,6 +86,7 @@ def test_the_environment_is_built_from_nothing_and_names_a_descriptor_instead_of
     for switch in (
         "CLAUDE_CODE_DISABLE_FILE_MENTIONS",
         "CLAUDE_CODE_DISABLE_BACKGROUND_TASKS",
+        "CLAUDE_CODE_DISABLE_AUTO_MEMORY",
         "DISABLE_AUTOUPDATER",
         "DISABLE_TELEMETRY",
     ):

@@ -46,6 +46,9 @@ _OFF: Final[Mapping[str, str]] = {
     "CLAUDE_CODE_DISABLE_FILE_MENTIONS": "1",
     # Background tasks outlive the result line and report a second, early result.
     "CLAUDE_CODE_DISABLE_BACKGROUND_TASKS": "1",
+    # What is remembered is the daemon's to decide; and it would put the session's own path in the midst of the system
+    # prompt, so that no session could use what an earlier one has left in the model API's cache.
+    "CLAUDE_CODE_DISABLE_AUTO_MEMORY": "1",
 }
 
 _CREDENTIAL_FD: Final[Mapping[CredentialKind, str]] = {
