@@ -89,6 +89,7 @@ class LogEvent(StrEnum):
     SESSION_SPAWNED = "session_spawned", "the session's process runs"
     SESSION_INITIALISED = "session_initialised", "the init line came; `api_key_source` says what pays"
     INIT_MISMATCH = "init_mismatch", "the init line grants more than was asked for; the session is stopped"
+    MCP_SERVERS_AWAY = "mcp_servers_away", "MCP servers are not connected as the session begins"
     # --- its stream
     MALFORMED_LINE = "malformed_line", "a line was not JSON; it is kept and counted"
     RESULT_RECEIVED = "result_received", "the result line came"

@@ -201,6 +201,7 @@ STOPS = [
     (StopCause.AUTH_REFUSED, Outcome.ERROR, ErrorCategory.AUTH, FailureKind.AUTH),
     (StopCause.BUDGET_EXCEEDED, Outcome.BUDGET_EXCEEDED, None, FailureKind.OTHER),
     (StopCause.DISK_FULL, Outcome.ERROR, None, FailureKind.OTHER),
+    (StopCause.SERVERS_AWAY, Outcome.ERROR, None, FailureKind.OTHER),
     (StopCause.REPETITION, Outcome.ERROR, None, FailureKind.OTHER),
     (StopCause.PAUSED, Outcome.CANCELLED, None, FailureKind.OTHER),
 ]

@@ -30,9 +30,14 @@ _MAY_PASS: Final = frozenset(
 """Outcomes that another try may not have. A limit of the session's own, or our own stop, it would meet again."""
 
 
+def has_retry(session: Session) -> bool:
+    """Tell whether a session that fails may be tried again at all; it depends on how it fails, too."""
+    return session.tier <= LOWEST_TIER and session.trigger is not Trigger.RETRY
+
+
 def retry_of(session: Session, ending: Ending, now: datetime) -> NewSession | None:
     """Return the same session once more; ``None`` where it had its retry, would not profit, or can change things."""
-    if session.tier > LOWEST_TIER or session.trigger is Trigger.RETRY or ending.outcome not in _MAY_PASS:
+    if not has_retry(session) or ending.outcome not in _MAY_PASS:
         return None
     return NewSession(
         tier=session.tier,

@@ -14,6 +14,7 @@ import anyio
 from claudeops.domain.model import Level, NewEvent
 from claudeops.domain.outcome import StopCause
 from claudeops.domain.report.extraction import shortcomings
+from claudeops.domain.retry import has_retry
 from claudeops.domain.stream import (
     ApiRetried,
     CliWarned,
@@ -28,7 +29,7 @@ from claudeops.domain.stream import (
     ToolStarted,
     Transcript,
 )
-from claudeops.engine import memory_watch, process
+from claudeops.engine import mcp_servers, memory_watch, process
 from claudeops.engine.cli_warnings import CliWarnings
 from claudeops.engine.intake import CHUNK_BYTES, Intake, Taken
 from claudeops.engine.limits import SessionLimits
@@ -168,6 +169,11 @@ class Conversation:
         match fact:
             case SessionStarted():
                 self.log.info(LogEvent.SESSION_INITIALISED, api_key_source=fact.api_key_source, model=fact.model)
+                if self.spec.mcp_config is not None and (missed := mcp_servers.missed(fact.mcp_servers, self.log)):
+                    self.events.append(missed)
+                    # A retry, or a tier that is not repeated, goes on: a look that sees less is worth more than none.
+                    if has_retry(self.gate.session):
+                        self.control.stop(StopCause.SERVERS_AWAY)
             case ToolStarted() | ToolDenied() | ToolEnded() | ResultSeen():
                 self._watched(fact, now)
             case ApiRetried() if fact.status in _AUTH_STATUSES:

@@ -15,10 +15,15 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from claudeops.domain.model import Level, NewEvent
 from claudeops.errors import HarnessError
+from claudeops.logs import LogEvent
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from claudeops.domain.stream import McpServer
+    from claudeops.logs import Logger
 
 KEPT: Final = (
     *("PATH", "HOME", "TMPDIR", "LANG", "LC_ALL", "LC_CTYPE", "TZ"),
@@ -44,6 +49,20 @@ def named_paths(servers: Mapping[str, Mapping[str, object]]) -> tuple[Path, ...]
     """Return the absolute paths among programs and arguments: what a server needs to be there."""
     words = [word for server in servers.values() for word in (server.get("command"), *_texts(server.get("args")))]
     return tuple(Path(word) for word in words if isinstance(word, str) and word.startswith("/") and word.strip("/"))
+
+
+def missed(listed: Sequence[McpServer], log: Logger) -> NewEvent | None:
+    """Return the event that tells which servers of an init line are without their tools, if any are.
+
+    The line comes once every server has connected or failed (CLI 2.1.329: a missing program at once, a silent one after
+    ``MCP_TIMEOUT``). Versions before let a session run to its end with servers that were still ``pending``.
+    """
+    away = [f"{server.name} ({server.status})" for server in listed if server.status not in {"connected", ""}]
+    if not away:
+        return None
+    log.warning(LogEvent.MCP_SERVERS_AWAY, servers=away)
+    message = f"MCP servers are not connected: {', '.join(away)}."
+    return NewEvent(level=Level.WARNING, message=message, fingerprint="mcp_servers_away")
 
 
 @contextlib.contextmanager

@@ -34,6 +34,7 @@ class StopCause(StrEnum):
     AUTH_REFUSED = "auth_refused"  # the model API refuses the credentials; the CLI would repeat for minutes
     BUDGET_EXCEEDED = "budget_exceeded"  # a model call was refused for want of money
     DISK_FULL = "disk_full"  # its log cannot be written
+    SERVERS_AWAY = "servers_away"  # MCP servers are not connected, and its retry may find them
     REPETITION = "repetition"  # it repeated what had failed
     PAUSED = "paused"  # an operator paused the daemon and asked for running sessions to be stopped
 
@@ -119,6 +120,7 @@ _STOPS: Final[dict[StopCause, tuple[Outcome, ErrorCategory | None, str]]] = {
     StopCause.OUT_OF_MEMORY: (Outcome.OUT_OF_MEMORY, None, "ended: the session outgrew its memory limit"),
     StopCause.AUTH_REFUSED: (Outcome.ERROR, ErrorCategory.AUTH, "ended: the model API refuses the credentials"),
     StopCause.BUDGET_EXCEEDED: (Outcome.BUDGET_EXCEEDED, None, "ended: a model call was refused for want of money"),
+    StopCause.SERVERS_AWAY: (Outcome.ERROR, None, "ended: an MCP server of its tier is not connected"),
     StopCause.REPETITION: (Outcome.ERROR, None, "ended: it repeated what had failed again and again"),
     StopCause.PAUSED: (Outcome.CANCELLED, None, "cancelled: the daemon was paused"),
     StopCause.DISK_FULL: (Outcome.ERROR, None, "ended: the session's log cannot be written, the disk is full"),
