@@ -12,9 +12,19 @@ import pytest
 
 from claudeops.engine.cell import USER_HOMES, Level
 from support import cli
+from support.aftermath import assert_settled
+from support.estate import Estate, open_estate
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import AsyncIterator, Iterator
+
+
+@pytest.fixture
+async def estate(tmp_path: Path) -> AsyncIterator[Estate]:
+    """Return a node whose CLI is the stand-in; whatever a test has it do, the node must be in order afterwards."""
+    async with open_estate(tmp_path) as opened:
+        yield opened
+        assert_settled(opened)
 
 
 @pytest.fixture(params=list(Level), ids=str)

@@ -21,6 +21,9 @@ stdin like the real one, and then does one step after the other:
 ``{"repeat": step, "every": s}``   do a step again and again, for ever
 ``{"grow": text, "every": s, "times": n}``   add to the transcript that the real CLI keeps for itself
 ``{"eat": n}``                take n MiB of memory, for good
+``{"tell": directory}``       write into ``<session id>.json`` there how it was started: arguments, environment, stdin
+``{"ask_model": {...}}``      make one model call as the real CLI does, with these fields of the request
+``{"die": "SIGTERM"}``        end by a signal of its own
 ``{"touch": path}``           tell the test that this point was reached
 ``{"hang": true}``            do nothing for ever, as far as signals let it
 ``{"exit": n}``               end
@@ -32,10 +35,12 @@ import json
 import os
 import queue
 import signal
+import stat
 import subprocess
 import sys
 import threading
 import time
+import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -125,7 +130,28 @@ def grow_transcript(text: str) -> None:
         transcript.write(text)
 
 
-def do(step: dict[str, Any]) -> None:  # noqa: C901, PLR0912 - a table of one-liners
+def tell_surroundings(directory: str) -> None:
+    told = {
+        "arguments": sys.argv[1:],
+        "environment": dict(os.environ),
+        "directory": str(Path.cwd()),
+        "stdin_is_a_socket": stat.S_ISSOCK(os.fstat(0).st_mode),
+    }
+    (Path(directory) / f"{SESSION_ID}.json").write_text(json.dumps(told), encoding="utf-8")
+
+
+def ask_model(asked: dict[str, Any]) -> None:
+    key = os.read(int(os.environ["CLAUDE_CODE_API_KEY_FILE_DESCRIPTOR"]), 4096).decode()
+    request = urllib.request.Request(  # noqa: S310 - the URL is the test's own
+        os.environ["ANTHROPIC_BASE_URL"] + "/v1/messages?beta=true",
+        data=json.dumps({"max_tokens": 100, "messages": [], "tools": [{"name": "Bash"}], **asked}).encode(),
+        headers={"content-type": "application/json", "x-api-key": key, "anthropic-version": "2023-06-01"},
+    )
+    with urllib.request.urlopen(request, timeout=20) as answer:  # noqa: S310 - as above
+        answer.read()
+
+
+def do(step: dict[str, Any]) -> None:  # noqa: C901, PLR0912, PLR0915 - a table of one-liners
     match step:
         case {"frame": frame}:
             emit(frame)
@@ -178,6 +204,12 @@ def do(step: dict[str, Any]) -> None:  # noqa: C901, PLR0912 - a table of one-li
                 time.sleep(seconds)
         case {"eat": mebibytes}:
             EATEN.append(b"x" * (mebibytes << 20))
+        case {"tell": directory}:
+            tell_surroundings(directory)
+        case {"ask_model": asked}:
+            ask_model(asked)
+        case {"die": name}:
+            os.kill(os.getpid(), signal.Signals[name])
         case {"touch": path}:
             Path(path).touch()
         case {"hang": _}:

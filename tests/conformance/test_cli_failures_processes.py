@@ -1,0 +1,102 @@
+"""Known failures of headless CLI sessions: processes that stay behind, hang, or eat the machine."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import anyio
+import psutil
+import pytest
+
+from claudeops.domain.model import Outcome
+from claudeops.engine.cell import Level
+from support import cli
+from support.aftermath import assert_settled, runs
+from support.caged import caged
+from support.estate import deliver, look, report
+
+if TYPE_CHECKING:
+    from support.estate import Estate
+
+pytestmark = pytest.mark.anyio
+
+TESTS = Path(__file__).parents[1]
+NUMBER = 900_000 + os.getpid()  # tells our sleepers from those of another run of these tests
+
+
+def sleepers() -> list[int]:
+    """Return the processes of this run that sleep for `NUMBER` seconds and a fraction."""
+    found = []
+    for process in psutil.process_iter(["cmdline"]):
+        arguments = process.info["cmdline"] or []
+        if arguments[:1] and arguments[0].endswith("sleep") and arguments[-1].startswith(f"{NUMBER}."):
+            found.append(process.pid)
+    return found
+
+
+async def test_row_18_grandchildren_are_orphaned(estate: Estate) -> None:
+    stray, heir = estate.root / "stray.pid", estate.root / "heir.pid"
+    leaving = [{"stray": str(stray)}, {"heir": str(heir), "says": "late"}]
+    row = await estate.finished(*leaving, look(), deliver(report()), {"exit": 0})
+    assert (row["outcome"], row["decision_reason"]) == ("success", "healthy")
+    assert not runs(int(stray.read_text()))
+    assert not runs(int(heir.read_text()))
+    assert "stray_processes" in estate.logged.getvalue()
+
+
+async def test_row_18_and_so_when_their_cli_dies_without_a_word(estate: Estate) -> None:
+    stray = estate.root / "stray.pid"
+    row = await estate.finished({"stray": str(stray)}, look(), {"die": "SIGKILL"})
+    assert (row["outcome"], row["exit_code"]) == ("no_result", -9)
+    assert not runs(int(stray.read_text()))
+
+
+async def test_row_21_tool_of_an_mcp_server_hangs(estate: Estate) -> None:
+    """The CLI says that it lives for as long as the server hangs, which proves nothing about the server."""
+    estate.with_kit(timeouts=replace(estate.kit.timeouts, session=300, startup=300, silence=0.5, tool_margin=0.2))
+    use = {"type": "tool_use", "id": "toolu_5", "name": "mcp__grafana__query", "input": {}}
+    opened = {"frame": {"type": "assistant", "message": {"content": [use]}}}
+    progress = {"frame": {"type": "tool_progress", "tool_use_id": "toolu_5", "tool_name": "mcp__grafana__query"}}
+    row = await estate.finished(look(), opened, {"repeat": progress, "every": 0.05})
+    assert (row["outcome"], row["decision_reason"]) == ("stalled", "session_failed")
+    assert "did not come back" in str(row["error"])
+
+
+async def test_row_21_mcp_server_hangs_from_the_start_and_does_not_survive(tmp_path: Path) -> None:
+    """The real CLI, whose server never answers: the session begins without it, and nothing of it is left."""
+    server = {"command": "/bin/sleep", "args": [f"{NUMBER}.1"]}
+    async with caged(tmp_path, Level.NONE, "uptime", MCP_TIMEOUT="500") as cage:
+        cage.estate.with_kit(mcp_servers={"grafana": server})
+        ending = await cage.run()
+        await cage.estate.store.finish(ending, rules=cage.estate.kit.rules)
+        assert_settled(cage.estate)
+    assert ending.outcome is Outcome.ERROR
+    assert sleepers() == []
+
+
+async def test_row_22_session_leaks_memory(estate: Estate) -> None:
+    estate.with_kit(session_memory_mb=150)
+    row = await estate.finished(look(), {"eat": 200}, {"hang": True})
+    assert (row["outcome"], row["decision_reason"], row["cost_usd"]) == ("out_of_memory", "session_failed", 0.01)
+
+
+async def test_row_30_zombies_of_a_daemon_that_does_not_reap(tmp_path: Path) -> None:
+    """The real CLI below a daemon of its own; its tools leave orphans by the dozen, which end one after the other."""
+    orphans = "for n in 1 2 3 4 5 6 7 8 9 10 11 12; do (setsid sleep 0.0$n > /dev/null 2>&1 &); done; sleep 0.3"
+    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(TESTS), "CAGED_CLI": cli.binary()}
+    with anyio.fail_after(50):
+        done = await anyio.run_process(
+            [sys.executable, "-m", "support.caged", Level.NONE.value, str(tmp_path), orphans],
+            env=environment,
+            cwd=tmp_path,
+            stderr=subprocess.STDOUT,
+            check=False,
+        )
+    said = done.stdout.decode()
+    assert "success 0" in said, said
+    assert "children left: []" in said, said
