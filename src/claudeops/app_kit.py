@@ -21,6 +21,7 @@ from claudeops.harness.protocol import CredentialKind
 from claudeops.harness.registry import HARNESSES, ungated_refusal
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from claudeops.domain.model import ToolCall, Trigger, Verdict
@@ -69,13 +70,21 @@ def build_kit(settings: Settings, *, store: Store, rules: EscalationRules, clock
         legacy_markers=settings.legacy_markers,
         hang_heuristics=settings.hang_heuristics,
         repair_turn=settings.repair_turn,
-        mcp_servers=settings.mcp_config,
+        mcp_servers=_mcp_servers(settings),
+        mcp_of_repos=frozenset(settings.trusted_repos),
         session_memory_mb=settings.session_memory_mb,
         approval_seconds=settings.approval_timeout_seconds,
         allow_ungated=settings.allow_ungated,
         limits=Limits(store=store, clock=clock, log=log),
         background_tasks_off=settings.background_tasks_off,
     )
+
+
+def _mcp_servers(settings: Settings) -> Mapping[str, Mapping[str, object]] | None:
+    """Return the operator's servers and those of trusted repositories, whose names do not clash."""
+    if settings.mcp_config is None and not settings.trusted_repos:
+        return None
+    return {**(settings.mcp_config or {}), **settings.trusted_repos}
 
 
 def escalation_rules(settings: Settings) -> EscalationRules:

@@ -78,6 +78,7 @@ def rehearsal_settings(settings: Settings, stage: Stage) -> Settings:
         tiers=tuple(replace(tier, env={}, home=None) for tier in settings.tiers),
         approval_timeout_seconds=_APPROVAL_SECONDS,
         mcp_config=None,
+        trusted_repos={},
         path=f"{stage.commands_dir}:{settings.path}",
         proxies={},
         inherited_env={name: value for name, value in settings.inherited_env.items() if not _is_proxy(name)},

@@ -142,6 +142,19 @@ async def test_a_server_of_the_operator_has_an_environment_of_its_own_and_its_to
     assert "TOKEN" not in of_a_tool.replace("CLAUDE_CODE_MESSAGING_TOKEN", "")
 
 
+async def test_no_path_that_a_repositorys_server_names_is_shown_to_a_session(tmp_path: Path, mcp_server: Path) -> None:
+    operators, theirs = tmp_path / "operators", tmp_path / "theirs"
+    for file in (operators, theirs):
+        file.write_text("shown")
+    servers = {name: {"command": str(mcp_server), "args": [str(tmp_path / name)]} for name in ("operators", "theirs")}
+    async with caged(tmp_path, Level.BUBBLEWRAP, f"cat {operators}; echo; ls {theirs}") as cage:
+        cage.estate.with_kit(mcp_servers=servers, mcp_of_repos=frozenset({"theirs"}))
+        await cage.run()
+        seen, *_ = cage.outputs()
+    assert "shown" in seen
+    assert "No such file" in seen
+
+
 def files_with(root: Path, *secrets: str) -> list[str]:
     files = (path for path in root.rglob("*") if path.is_file() and not path.is_symlink())
     return [str(path) for path in files if any(secret.encode() in path.read_bytes() for secret in secrets)]

@@ -198,6 +198,26 @@ async def test_a_tool_of_an_mcp_server_that_the_policy_does_not_name_is_denied(t
         assert not node.api.traffic.mentioning("the hands have done it")
 
 
+async def test_only_a_repository_that_is_trusted_by_name_starts_servers_and_the_gate_denies_their_tools(
+    tmp_path: Path,
+) -> None:
+    python = shutil.which("python3", path="/usr/local/bin:/usr/bin:/bin") or sys.executable
+    steps: list[dict[str, object]] = [{"tool": {"name": "mcp__known__restart", "input": {}}}, look(), conclude()]
+    async with operator(tmp_path, haiku=steps) as node:
+        for repository, name in (("trusted", "known"), ("stranger", "evil")):
+            directory = tmp_path / "repos" / repository
+            directory.mkdir()
+            (directory / "server.py").write_text(SERVER, encoding="utf-8")
+            servers = {name: {"command": python, "args": [str(directory / "server.py")]}}
+            (directory / ".mcp.json").write_text(json.dumps({"mcpServers": servers}), encoding="utf-8")
+        await run_at(node, 1, CLAUDEOPS_TRUSTED_REPOS="trusted")
+        assert verdicts(node) == ["deny", "allow"]
+        assert node.sessions()[0]["outcome"] == "success"
+        assert node.api.traffic.main("haiku")[0].mentions("mcp__known__restart")
+        assert not node.api.traffic.mentioning("mcp__evil__restart")
+        assert not node.api.traffic.mentioning("the hands have done it")
+
+
 async def test_operators_commands_refuse_below_a_session_whatever_their_own_environment_says(tmp_path: Path) -> None:
     async with operator(tmp_path, haiku=[look(), conclude()]) as node:
         await node.bootstrap()

@@ -82,7 +82,8 @@ class Kit:
     legacy_markers: bool = True
     hang_heuristics: bool = True
     repair_turn: bool = True
-    mcp_servers: Mapping[str, Mapping[str, object]] | None = field(default=None, repr=False)  # the operator's own
+    mcp_servers: Mapping[str, Mapping[str, object]] | None = field(default=None, repr=False)  # by name
+    mcp_of_repos: frozenset[str] = frozenset()  # those of trusted repositories: no path that they name is shown
     cell: Cell = field(default_factory=PlainCell)  # what each session is locked into
     session_memory_mb: int | None = None  # MiB for a session's processes together; None: not watched
     approval_key: bytes | None = field(default=None, repr=False)  # proves people's answers; None: nobody can be asked

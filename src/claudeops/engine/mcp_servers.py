@@ -1,4 +1,4 @@
-"""The operator's MCP servers as a session's CLI is told of them.
+"""MCP servers, the operator's and those of trusted repositories, as a session's CLI is told of them.
 
 The CLI starts such a server with its own whole environment and gives a configured one on top. So each goes through a
 shell that first drops every variable that is not the server's. What the server is given travels in a pipe that the CLI
@@ -45,9 +45,13 @@ def configuration(servers: Mapping[str, Mapping[str, object]]) -> bytes:
     return json.dumps({"mcpServers": told}, separators=(",", ":")).encode()
 
 
-def named_paths(servers: Mapping[str, Mapping[str, object]]) -> tuple[Path, ...]:
-    """Return the absolute paths among programs and arguments: what a server needs to be there."""
-    words = [word for server in servers.values() for word in (server.get("command"), *_texts(server.get("args")))]
+def named_paths(servers: Mapping[str, Mapping[str, object]], *, but: frozenset[str] = frozenset()) -> tuple[Path, ...]:
+    """Return the absolute paths among programs and arguments: what a server needs to be there.
+
+    ``but`` are the servers of repositories: who writes those must not choose what a session sees of this machine.
+    """
+    counted = [server for name, server in servers.items() if name not in but]
+    words = [word for server in counted for word in (server.get("command"), *_texts(server.get("args")))]
     return tuple(Path(word) for word in words if isinstance(word, str) and word.startswith("/") and word.strip("/"))
 
 

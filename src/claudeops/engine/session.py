@@ -205,7 +205,10 @@ class SessionRunner:
             binary=kit.binaries[session.harness],
             repos_dir=kit.repos_dir,
             path=kit.path,
-            shown=(*named_in(tier.passed_env), *mcp_servers.named_paths(kit.mcp_servers or {})),
+            shown=(
+                *named_in(tier.passed_env),
+                *mcp_servers.named_paths(kit.mcp_servers or {}, but=kit.mcp_of_repos),
+            ),
         )
 
         def enclose() -> Enclosed:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from claudeops.resources import ResourceKind
 
 _PROMPT_BYTES: Final = 10 * 1024 * 1024
-_CONFIG_BYTES: Final = 10 * 1024 * 1024
+MOST_CONFIG_BYTES: Final = 10 * 1024 * 1024
 _ARGUMENT_BYTES: Final = 128 * 1024 - 1
 """The CLI takes the schema as one argument, and Linux limits an argument to 128 KiB with its final NUL."""
 
@@ -77,7 +77,7 @@ def load_schema(named: Path | None, *, root: Path) -> tuple[Path, str]:
     """Return path and text of the report schema: a valid draft-07 schema of an object."""
     path = named if named is not None else _default("schemas", SCHEMA_FILE, root=root)
     origin = SCHEMA_VARIABLE if named is not None else f"The default of {SCHEMA_VARIABLE}"
-    text = read_text(path, origin=origin, what="schema", limit=_CONFIG_BYTES)
+    text = read_text(path, origin=origin, what="schema", limit=MOST_CONFIG_BYTES)
     schema = _json(text, path, origin=origin, what="schema")
     fault = _schema_fault(schema)
     if fault is not None:
@@ -85,10 +85,10 @@ def load_schema(named: Path | None, *, root: Path) -> tuple[Path, str]:
     return path, text
 
 
-def load_mcp_config(path: Path) -> Mapping[str, object]:
-    """Return the servers of an MCP file by name, as they stand there."""
-    origin, what = "CLAUDEOPS_MCP_CONFIG", "MCP configuration"
-    config = _json(read_text(path, origin=origin, what=what, limit=_CONFIG_BYTES), path, origin=origin, what=what)
+def load_mcp_config(path: Path, *, origin: str, limit: int = MOST_CONFIG_BYTES) -> Mapping[str, object]:
+    """Return the servers of an MCP file by name, as they stand there; ``limit`` is in bytes."""
+    what = "MCP configuration"
+    config = _json(read_text(path, origin=origin, what=what, limit=limit), path, origin=origin, what=what)
     servers = config.get("mcpServers") if isinstance(config, dict) else None
     if not isinstance(servers, dict):
         raise ConfigurationError(

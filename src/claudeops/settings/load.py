@@ -36,6 +36,7 @@ from claudeops.settings.places import read_places
 from claudeops.settings.policy import load_policy
 from claudeops.settings.reader import Reader, shown
 from claudeops.settings.tiers import idle_tiers, read_tiers
+from claudeops.settings.trusted_repos import read_trusted_servers
 from claudeops.settings.urls import read_database_url, read_http_url
 
 if TYPE_CHECKING:
@@ -78,7 +79,11 @@ def load_settings(environ: Mapping[str, str], *, cwd: Path, root: Path = _ROOT) 
     warnings += idle_programs(reader, used)
     passed_on = inherited(environ)
     warnings += proxy_warnings(environ)
-    secrets, short = known_secrets(_secrets(reader, environ, tiers, passed_on))
+    own_servers = read_mcp_servers(reader, environ)
+    trusted_servers = read_trusted_servers(reader, repos_dir=places.repos, own=own_servers or ())
+    secrets, short = known_secrets(
+        (*_secrets(reader, environ, tiers, passed_on), *secrets_in({**(own_servers or {}), **trusted_servers}))
+    )
     warnings += short
     settings = Settings(
         anthropic_api_key=key,
@@ -118,7 +123,8 @@ def load_settings(environ: Mapping[str, str], *, cwd: Path, root: Path = _ROOT) 
         meter=reader.switch("CLAUDEOPS_METER"),
         policy_path=policy_path,
         policy=load_policy(policy_path),
-        mcp_config=read_mcp_servers(reader, environ),
+        mcp_config=own_servers,
+        trusted_repos=trusted_servers,
         path=path,
         inherited_env=MappingProxyType(passed_on),
         proxies=MappingProxyType({name: environ[name] for name in PROXIES if environ.get(name)}),
@@ -207,5 +213,4 @@ def _secrets(
     yield from chain.from_iterable(in_environment("handed to sessions", tier.env) for tier in tiers)
     yield from in_environment("passed on to sessions", passed_on)
     yield from in_environment("of the daemon", {name: environ[name] for name in PROXIES if name in environ})
-    yield from secrets_in(read_mcp_servers(reader, environ) or {})
     yield from referred_secrets(reader, environ)

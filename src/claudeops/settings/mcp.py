@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Final
 
 from claudeops.errors import ConfigurationError
 from claudeops.settings.environ import is_text
-from claudeops.settings.files import load_mcp_config
+from claudeops.settings.files import MOST_CONFIG_BYTES, load_mcp_config
 from claudeops.settings.known_secrets import names_a_secret
 from claudeops.settings.names import FILE_SUFFIX, KNOWN
 from claudeops.settings.reader import shown
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
 
     from claudeops.settings.reader import Reader
 
@@ -25,6 +26,8 @@ VARIABLE: Final = "CLAUDEOPS_MCP_CONFIG"
 _REFERENCE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 _SERVER_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 """What the CLI makes tool names of (``mcp__<server>__<tool>``)."""
+_ENVIRONMENT_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+"""The wrapper of a server is told these names in one text; a blank in one would keep a variable of the session."""
 
 
 def read_mcp_servers(reader: Reader, environ: Mapping[str, str]) -> Mapping[str, Mapping[str, object]] | None:
@@ -32,42 +35,63 @@ def read_mcp_servers(reader: Reader, environ: Mapping[str, str]) -> Mapping[str,
     path = reader.path(VARIABLE)
     if path is None:
         return None
-    return {name: _server(name, given, environ) for name, given in load_mcp_config(path).items()}
+    return parsed_servers(path, origin=VARIABLE, fill=lambda given, server, _: _filled(given, server, environ))
+
+
+def parsed_servers(
+    path: Path, *, origin: str, fill: Callable[[object, str, str], object], limit: int = MOST_CONFIG_BYTES
+) -> Mapping[str, Mapping[str, object]]:
+    """Return the servers of a file of at most ``limit`` bytes, checked.
+
+    ``origin`` names the variable that led here; ``fill`` gets a server as it is written, its name and the origin, and
+    returns it with its variables filled in.
+    """
+    found = load_mcp_config(path, origin=origin, limit=limit).items()
+    return {name: _server(name, given, origin=origin, fill=fill) for name, given in found}
 
 
 def secrets_in(servers: Mapping[str, Mapping[str, object]]) -> Iterator[tuple[str, str]]:
     """Yield secrets in the ``env`` and ``headers`` of the servers, ``Bearer …`` also without that word."""
-    for server in servers.values():
+    for server_name, server in servers.items():
         for section in ("env", "headers"):
             entries = server.get(section)
             for name, value in entries.items() if isinstance(entries, dict) else ():
                 if isinstance(value, str) and names_a_secret(name):
-                    yield f"{name} ({VARIABLE})", value
-                    yield f"{name} ({VARIABLE})", value.rpartition(" ")[2]
+                    origin = f"{name} of MCP server {server_name}"
+                    yield origin, value
+                    yield origin, value.rpartition(" ")[2]
 
 
 def referred_secrets(reader: Reader, environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """Yield the values of variables whose name is a secret's and that the file refers to, wherever it does."""
     path = reader.path(VARIABLE)
-    for server in () if path is None else load_mcp_config(path).values():
+    for server in () if path is None else load_mcp_config(path, origin=VARIABLE).values():
         for name in _referred(server):
             if names_a_secret(name) and name in environ:
                 yield f"{name} ({VARIABLE})", environ[name]
 
 
-def _server(name: str, given: object, environ: Mapping[str, str]) -> Mapping[str, object]:
+def _server(
+    name: str, given: object, *, origin: str, fill: Callable[[object, str, str], object]
+) -> Mapping[str, object]:
     if not _SERVER_NAME.fullmatch(name):
         raise ConfigurationError(
-            f"{VARIABLE} has a server called {shown(name)}: name it with letters, digits, '-' and '_'."
+            f"{origin} has a server called {shown(name)}: name it with letters, digits, '-' and '_'."
         )
-    filled = _filled(given, name, environ)
+    filled = fill(given, name, origin)
     if not isinstance(filled, dict) or not any(isinstance(filled.get(key), str) for key in ("command", "url")):
-        raise ConfigurationError(f'{VARIABLE}: server {name} has neither a "command" nor a "url": give it one of them.')
+        raise ConfigurationError(f'{origin}: server {name} has neither a "command" nor a "url": give it one of them.')
     if not _is_list_of_texts(filled.get("args", [])):
-        raise ConfigurationError(f'{VARIABLE}: "args" of server {name} is not a list of texts: correct it.')
+        raise ConfigurationError(f'{origin}: "args" of server {name} is not a list of texts: correct it.')
     env = filled.get("env", {})
     if not isinstance(env, dict) or not _is_list_of_texts(list(env.values())):
-        raise ConfigurationError(f'{VARIABLE}: "env" of server {name} is not an object of texts: correct it.')
+        raise ConfigurationError(f'{origin}: "env" of server {name} is not an object of texts: correct it.')
+    for variable in env:
+        if not _ENVIRONMENT_NAME.fullmatch(variable):
+            raise ConfigurationError(
+                f'{origin}: "env" of server {name} names {shown(variable)}, which is no variable: '
+                "name it with letters, digits and '_'."
+            )
     return filled
 
 

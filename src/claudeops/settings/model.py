@@ -76,6 +76,7 @@ class Settings:
     policy_path: Path | None  # None: the one that ships
     policy: Policy = field(repr=False)  # read and checked, at load
     mcp_config: Mapping[str, Mapping[str, object]] | None = field(repr=False)  # servers by name, variables filled in
+    trusted_repos: Mapping[str, Mapping[str, object]] = field(repr=False)  # their servers by name, as written
     path: str  # PATH of the child: absolute directories only
     inherited_env: Mapping[str, str] = field(repr=False)  # locale, time zone, proxies, CA files
     proxies: Mapping[str, str] = field(repr=False)  # as the operator set them; may hold passwords, unlike those above
