@@ -110,7 +110,7 @@ async def test_a_killed_daemons_session_is_lost_its_processes_end_and_the_schedu
             processes = node.processes_of_sessions()
             daemon.process.kill()
             await daemon.process.wait()
-            await until(lambda: not node.processes_of_sessions(), seconds=5)  # though nobody has started it again
+            await until(lambda: not node.processes_of_sessions(), seconds=15)  # though nobody has started it again
         async with node.daemon(CLAUDEOPS_DRAIN_TIMEOUT="0") as again:
             await again.until_logged("session_spawned")
             assert processes

@@ -108,8 +108,14 @@ async def test_what_an_ended_session_left_is_ended_with_it(tmp_path: Path, level
 
 def still_running(marks: str, pids: set[int]) -> set[int]:
     """Return what lives of a session: by its mark, and those that had cleared their environment by their number."""
-    alive = {pid for pid in pids if psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE}
-    return alive | {process.pid for process in marked(marks)}
+    return {pid for pid in pids if lives(pid)} | {process.pid for process in marked(marks)}
+
+
+def lives(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 async def test_when_the_daemon_is_killed_nothing_of_its_session_lives_on(
@@ -138,7 +144,8 @@ async def test_when_the_daemon_is_killed_nothing_of_its_session_lives_on(
         await until(ready)
         assert len(marked(marks)) >= 3
         process.kill()
-        await until(lambda: not still_running(marks, sleepers), seconds=1 if level is Level.BUBBLEWRAP else 5)
+        # On a machine of one's own it takes less than 1 s and 5 s; a crowded one is not what is tested.
+        await until(lambda: not still_running(marks, sleepers), seconds=5 if level is Level.BUBBLEWRAP else 15)
     finally:
         with anyio.CancelScope(shield=True):
             if process.returncode is None:
