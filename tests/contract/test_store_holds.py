@@ -25,13 +25,14 @@ from support.store_values import (
     started,
     wanted,
 )
+from support.stores import opened
 
 if TYPE_CHECKING:
     from datetime import datetime
 
     from claudeops.domain.model import Session
     from claudeops.engine.ports import Store
-    from support.stores import Database
+    from support.stores import Database, Sql
 
 pytest_plugins = ("support.store_fixtures",)
 
@@ -150,25 +151,23 @@ async def test_a_hold_leaves_one_event_however_often_it_is_set_until_it_is_relea
     assert database.rows("flags") == []
 
 
-async def test_other_flags_are_no_holds(store: Store, database: Database) -> None:
-    if not hasattr(database, "execute"):
-        pytest.skip("nobody else writes to a store in memory")
-    database.execute("INSERT INTO flags (name, value, updated_at) VALUES ('colour', 'blue', '2026-03-01 00:00:00')")
-    await queued(store)
+async def test_other_flags_are_no_holds(sql: Sql) -> None:
+    async with opened(sql) as store:
+        sql.execute("INSERT INTO flags (name, value, updated_at) VALUES ('colour', 'blue', '2026-03-01 00:00:00')")
+        await queued(store)
 
-    assert await store.holds(NOW) == ()
-    assert await claimed(store) is not None
+        assert await store.holds(NOW) == ()
+        assert await claimed(store) is not None
 
 
-async def test_a_hold_that_somebody_wrote_by_hand_holds_all_the_same(store: Store, database: Database) -> None:
-    if not hasattr(database, "execute"):
-        pytest.skip("nobody else writes to a store in memory")
-    database.execute("INSERT INTO flags (name, value, updated_at) VALUES ('paused', 'yes!', '2026-03-01 00:00:00')")
-    await queued(store)
+async def test_a_hold_that_somebody_wrote_by_hand_holds_all_the_same(sql: Sql) -> None:
+    async with opened(sql) as store:
+        sql.execute("INSERT INTO flags (name, value, updated_at) VALUES ('paused', 'yes!', '2026-03-01 00:00:00')")
+        await queued(store)
 
-    assert await claimed(store) is None
-    (hold,) = await store.holds(NOW)
-    assert (hold.kind, hold.reason) == (HoldKind.PAUSED, "no reason was given")
+        assert await claimed(store) is None
+        (hold,) = await store.holds(NOW)
+        assert (hold.kind, hold.reason) == (HoldKind.PAUSED, "no reason was given")
 
 
 @pytest.mark.parametrize("kind", PROBED)
