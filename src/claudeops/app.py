@@ -39,6 +39,7 @@ from claudeops.logs import LogEvent
 from claudeops.settings import prepare_directories
 from claudeops.store.locks import claim_database, is_claimed
 from claudeops.store.store import open_store
+from claudeops.tasks import open_tasks
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
@@ -272,12 +273,12 @@ async def run_chain(
         await shutdown.requested.wait()
         await supervisor.drain(0)
 
-    async with anyio.create_task_group() as tasks:
+    async with open_tasks() as tasks:
         tasks.start_soon(stop_when_asked)
         watchdog = await tasks.start(keep_house, node.settings, node.store, node.clock, supervisor, node.log)
         if node.kit.limits is not None:
             tasks.start_soon(node.kit.limits.run)
-        async with anyio.create_task_group() as running:
+        async with open_tasks() as running:
             running.start_soon(supervisor.run)
             sessions = await follow(node.store, root.id, told=told, served=lambda: not shutdown.requested.is_set())
             await supervisor.drain(0)

@@ -143,6 +143,15 @@ async def test_a_persons_yes_lets_the_very_call_run_and_is_recorded(estate: Esta
     assert talk.gate.allowed == {"toolu_1"}
 
 
+async def test_a_yes_that_comes_when_the_session_is_being_stopped_runs_nothing(estate: Estate) -> None:
+    async with talking(estate) as talk:
+        await talk.hook()
+        talk.gate.stopping = lambda: True
+        told = await talk.permitted(ApprovalStatus.APPROVED)
+    assert told["behavior"] == "deny"
+    assert talk.gate.allowed == set()
+
+
 async def test_a_persons_no_is_a_no_with_their_name(estate: Estate) -> None:
     async with talking(estate) as talk:
         await talk.hook()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import anyio
@@ -50,9 +50,9 @@ async def gate_of(estate: Estate, judge: Callable[[ToolCall], Verdict] = lambda 
     )
 
 
-async def answer(gate: Gate) -> str:
+async def answer(gate: Gate, request: GateRequest = REQUEST) -> str:
     answers = Answers()
-    await gate.answer(REQUEST, harness=ClaudeHarness(), channel=answers)  # type: ignore[arg-type]  # all it needs
+    await gate.answer(request, harness=ClaudeHarness(), channel=answers)  # type: ignore[arg-type]  # all it needs
     (sent,) = answers.sent
     return sent.decode()
 
@@ -76,6 +76,14 @@ async def test_what_needs_approval_is_denied_where_nobody_can_be_asked(estate: E
     gate = await gate_of(estate, lambda _: Verdict(kind=VerdictKind.ASK, reason="restarts the database"))
     assert '"permissionDecision":"deny"' in await answer(gate)
     assert [row["verdict"] for row in estate.rows("SELECT verdict FROM tool_calls")] == ["deny"]
+
+
+async def test_while_a_session_is_stopped_nothing_runs_but_its_report_is_taken(estate: Estate) -> None:
+    gate = await gate_of(estate)
+    gate.stopping = lambda: True
+    assert "being stopped" in await answer(gate)
+    reporting = GateRequest(request_id="r-2", call=replace(CALL, tool_use_id="toolu_2", tool_name="StructuredOutput"))
+    assert '"permissionDecision":"allow"' in await answer(gate, reporting)
 
 
 async def test_a_verdict_that_the_database_does_not_take_is_a_no(estate: Estate) -> None:

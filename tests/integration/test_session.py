@@ -19,7 +19,7 @@ from support.estate import deliver, look, report
 from support.waiting import until
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from claudeops.domain.model import Ending, ToolCall
     from support.estate import Estate
@@ -175,11 +175,13 @@ async def test_a_cli_that_closes_stdout_and_lives_on_is_stopped(estate: Estate) 
 # --- the stop ladder ----------------------------------------------------------------------------------
 
 
-async def stop_when_reached(estate: Estate, *steps: Mapping[str, object], cause: StopCause) -> Ending:
-    """Run the steps, stop the session once it has touched its mark, and return its ending."""
+async def stop_when_reached(
+    estate: Estate, *steps: Mapping[str, object], cause: StopCause, then: Sequence[Mapping[str, object]] = ()
+) -> Ending:
+    """Run the steps, stop the session once it has touched its mark, and return its ending; ``then`` it goes on."""
     reached = estate.root / "reached"
     control = Control()
-    estate.script(*steps, {"touch": str(reached)}, {"hang": True})
+    estate.script(*steps, {"touch": str(reached)}, *then, {"hang": True})
     await estate.queue()
     session = await estate.claim()
     ending: list[Ending] = []
@@ -204,6 +206,16 @@ async def test_a_cli_that_ignores_every_request_is_killed_within_the_grace(estat
     clocks(estate, stop_grace=0.6)
     ending = await stop_when_reached(estate, {"ignore": ["SIGTERM", "SIGINT", "interrupt"]}, cause=StopCause.CANCELLED)
     assert (ending.outcome, ending.exit_code) == (Outcome.CANCELLED, -9)
+
+
+async def test_a_call_that_comes_after_the_stop_was_asked_for_does_not_run(estate: Estate) -> None:
+    late = ({"await_interrupt": True}, look("toolu_late"))
+    await stop_when_reached(estate, look(), {"ignore": ["interrupt"]}, cause=StopCause.CANCELLED, then=late)
+    calls = estate.rows("SELECT verdict, reason FROM tool_calls ORDER BY id")
+    assert [(row["verdict"], "being stopped" in str(row["reason"])) for row in calls] == [
+        ("allow", False),
+        ("deny", True),
+    ]
 
 
 async def test_a_process_in_a_session_of_its_own_does_not_survive(estate: Estate) -> None:

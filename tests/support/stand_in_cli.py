@@ -12,6 +12,7 @@ stdin like the real one, and then does one step after the other:
 ``{"result": {...}}``         print a result frame (defaults: success, one turn, a cost)
 ``{"await_user": true}``      wait for one more user message (a repair turn)
 ``{"await_eof": true}``       wait until stdin is closed
+``{"await_interrupt": true}`` wait for the interrupt that is ignored
 ``{"stderr": "...", "times": n}``  write to stderr
 ``{"ignore": ["SIGTERM", ...]}``   ignore signals; ``"interrupt"`` ignores the control request
 ``{"stray": path}``           leave a process in a session of its own; its pid goes to path
@@ -166,6 +167,8 @@ def do(step: dict[str, Any]) -> None:  # noqa: C901, PLR0912, PLR0915 - a table 
             emit(result(overrides))
         case {"await_user": _}:
             receive("user")
+        case {"await_interrupt": _}:
+            receive("control_request")
         case {"await_eof": _}:
             while INBOX.get() is not None:
                 pass

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import sys
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 import click
 
-from claudeops.cli import envelope
-from claudeops.cli.exit_codes import Exit, exit_for
+from claudeops.cli.answers import print_document, print_failure
+from claudeops.cli.exit_codes import Exit
 from claudeops.cli.start import read_settings
 from claudeops.errors import ClaudeopsError
 from claudeops.store.backup import back_up_to
@@ -27,18 +25,8 @@ def back_up(file: Path, *, as_json: bool) -> int:
     try:
         size = back_up_to(parse_url(read_settings().database_url), target)
     except ClaudeopsError as error:
-        sysexit = exit_for(error)
-        if as_json:
-            return _write(envelope.body_of(error, operation=_NAME, target=str(target)), sysexit, 1)
-        click.echo(f"claudeops: {error}", err=True)
-        return sysexit
+        return print_failure(_NAME, error, as_json=as_json, target=str(target))
     if as_json:
-        return _write({"path": str(target), "bytes": size}, Exit.OK, 0)
+        return print_document(_NAME, {"path": str(target), "bytes": size}, Exit.OK)
     click.echo(f"{target}: {size} bytes")
     return Exit.OK
-
-
-def _write(body: dict[str, object], sysexit: Exit, exit_code: int) -> int:
-    document = envelope.document(_NAME, body, sysexit=sysexit, exit_code=exit_code, at=datetime.now(UTC))
-    sys.stdout.write(document.decode())
-    return exit_code

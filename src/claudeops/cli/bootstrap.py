@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import platform
 import sys
-from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -15,7 +14,8 @@ import click
 from claudeops import app
 from claudeops.app_kit import root_session
 from claudeops.cli import envelope
-from claudeops.cli.exit_codes import Exit, exit_for
+from claudeops.cli.answers import print_document, print_failure
+from claudeops.cli.exit_codes import Exit
 from claudeops.cli.signals import listen
 from claudeops.cli.start import start
 from claudeops.cli.tail import follow
@@ -25,6 +25,7 @@ from claudeops.domain.redact import Redactor
 from claudeops.engine.reaper import become_subreaper
 from claudeops.engine.shutdown import Shutdown
 from claudeops.errors import AlreadyRunningError, ClaudeopsError
+from claudeops.tasks import open_tasks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -58,7 +59,7 @@ def run_chain(*, tier: int, prompt_text: str | None, as_json: bool, live: bool |
         new = root_session(settings, tier, Trigger.MANUAL, prompt_text)
         result = anyio.run(partial(_chain, settings, new, told, log, live=live))
     except ClaudeopsError as error:
-        return _failed(error, as_json=as_json)
+        return print_failure(_NAME, error, as_json=as_json, operation="start")
     finally:
         for line in lines:
             click.echo(line)
@@ -85,7 +86,7 @@ async def _in_foreground(
 ) -> Sequence[Session] | Suppressed:
     shutdown = Shutdown()
     become_subreaper()
-    async with anyio.create_task_group() as tasks:
+    async with open_tasks() as tasks:
         await tasks.start(listen, shutdown, log)
         result = await app.run_chain(node, new, shutdown, told)
         tasks.cancel_scope.cancel()
@@ -107,7 +108,7 @@ async def _beside(
             teller.close()
             over.set()
 
-    async with anyio.create_task_group() as tasks:
+    async with open_tasks() as tasks:
 
         def queued(root: Session) -> None:
             if live:
@@ -154,7 +155,7 @@ def _print_document(result: Sequence[Session] | Suppressed, new: NewSession) -> 
     exit_code = min(int(sysexit), 1)
     if not isinstance(result, Suppressed) and result[-1].outcome in _TIMEOUTS:
         exit_code = 2
-    return _write(body, sysexit, exit_code)
+    return print_document(_NAME, body, sysexit, exit_code=exit_code)
 
 
 def _suppressed_body(result: Suppressed, new: NewSession) -> dict[str, object]:
@@ -222,17 +223,3 @@ def _stop_reason(outcome: Outcome | None) -> envelope.StopReason:
             return envelope.StopReason.TIMEOUT
         case _:
             return envelope.StopReason.COMPLETED
-
-
-def _failed(error: ClaudeopsError, *, as_json: bool) -> int:
-    sysexit = exit_for(error)
-    if not as_json:
-        click.echo(f"claudeops: {error}", err=True)
-        return sysexit
-    return _write(envelope.body_of(error, operation="start", target=_NAME), sysexit, 1)
-
-
-def _write(body: dict[str, object], sysexit: Exit, exit_code: int) -> int:
-    document = envelope.document(_NAME, body, sysexit=sysexit, exit_code=exit_code, at=datetime.now(UTC))
-    sys.stdout.write(document.decode())
-    return exit_code

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import sys
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
 
 from claudeops.cli import envelope
+from claudeops.cli.answers import print_document
 from claudeops.cli.exit_codes import Exit
 from claudeops.engine.liveness import Liveness, look
 from claudeops.engine.system import SystemClock, alive
@@ -34,12 +33,8 @@ def tell_health(*, as_json: bool) -> int:
         found = Liveness(lives=False, says=str(error))
     sysexit = Exit.OK if found.lives else Exit.UNRESOLVED
     if as_json:
-        document = envelope.document(
-            _NAME, _body(found, file), sysexit=sysexit, exit_code=int(sysexit), at=datetime.now(UTC)
-        )
-        sys.stdout.write(document.decode())
-    else:
-        click.echo(found.says)
+        return print_document(_NAME, _body(found, file), sysexit)
+    click.echo(found.says)
     return sysexit
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import itertools
 import os
 import sys
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 import click
 
 from claudeops.cli import envelope
+from claudeops.cli.answers import print_document
 from claudeops.cli.commands import claudeops
 from claudeops.cli.exit_codes import Exit
 from claudeops.cli.inside import inside_a_session
@@ -68,7 +68,7 @@ def _usage_error(error: click.UsageError, arguments: list[str], *, as_json: bool
         retryable=False,
         message=error.format_message(),
     )
-    return _print_json(arguments, body, Exit.USAGE)
+    return print_document(_command_name(arguments), body, Exit.USAGE)
 
 
 def _target(error: click.UsageError) -> str:
@@ -86,20 +86,11 @@ def _refuse(sentence: str, arguments: list[str], *, as_json: bool) -> int:
     body = envelope.error_body(
         kind=envelope.ErrorKind.POLICY, operation="start", target="claudeops", retryable=False, message=sentence
     )
-    return _print_json(arguments, body, Exit.CONFIGURATION)
+    return print_document(_command_name(arguments), body, Exit.CONFIGURATION)
 
 
 def _help_as_json(arguments: list[str]) -> int:
     name = _command_name(arguments)
     command = claudeops.commands.get(name, claudeops)
     with click.Context(command, info_name=name) as context:
-        return _print_json(arguments, {"help": command.get_help(context)}, Exit.OK)
-
-
-def _print_json(arguments: list[str], body: dict[str, object], sysexit: Exit) -> int:
-    exit_code = min(int(sysexit), 1)
-    document = envelope.document(
-        _command_name(arguments), body, sysexit=sysexit, exit_code=exit_code, at=datetime.now(UTC)
-    )
-    sys.stdout.write(document.decode())
-    return exit_code
+        return print_document(_command_name(arguments), {"help": command.get_help(context)}, Exit.OK)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pwd
-import sys
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -15,7 +14,8 @@ import anyio
 import click
 
 from claudeops.cli import envelope
-from claudeops.cli.exit_codes import Exit, exit_for
+from claudeops.cli.answers import print_document, print_failure
+from claudeops.cli.exit_codes import Exit
 from claudeops.errors import ClaudeopsError
 from claudeops.settings import load_settings
 from claudeops.store.store import open_store
@@ -48,11 +48,11 @@ def answer(
     try:
         done = anyio.run(on_the_database)
     except ClaudeopsError as error:
-        return _failed(command, error, as_json=as_json, target=target)
+        return print_failure(command, error, as_json=as_json, target=target or None)
     if not as_json:
         click.echo(done.text, err=done.exit_code is not Exit.OK)
         return done.exit_code
-    return _write(command, done.body, done.exit_code)
+    return print_document(command, done.body, done.exit_code)
 
 
 def not_found(kind: str, name: str, message: str) -> Answered:
@@ -92,18 +92,3 @@ async def _opened() -> AsyncIterator[tuple[Settings, SqlStore]]:
         yield settings, store
     finally:
         await store.close()
-
-
-def _failed(command: str, error: ClaudeopsError, *, as_json: bool, target: str) -> int:
-    sysexit = exit_for(error)
-    if not as_json:
-        click.echo(f"claudeops: {error}", err=True)
-        return sysexit
-    return _write(command, envelope.body_of(error, operation=command, target=target or command), sysexit)
-
-
-def _write(command: str, body: dict[str, object], sysexit: Exit) -> int:
-    exit_code = min(int(sysexit), 1)
-    document = envelope.document(command, body, sysexit=sysexit, exit_code=exit_code, at=now())
-    sys.stdout.write(document.decode())
-    return exit_code

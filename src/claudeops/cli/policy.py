@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -14,8 +12,8 @@ import click
 import msgspec
 
 from claudeops.app_kit import session_scope, tier_policies
-from claudeops.cli import envelope
-from claudeops.cli.exit_codes import Exit, exit_for
+from claudeops.cli.answers import print_document, print_failure
+from claudeops.cli.exit_codes import Exit
 from claudeops.domain.model import ToolCall
 from claudeops.domain.policy import explain
 from claudeops.domain.policy.render import render
@@ -51,7 +49,7 @@ def tell_verdicts(question: Question, *, as_json: bool) -> int:
         settings = with_policy(question.file)
         answers = _judged(call, question, settings)
     except ClaudeopsError as error:
-        return refused(error, "policy test", as_json=as_json)
+        return print_failure("policy test", error, as_json=as_json, target="policy")
     met = question.expect is None or all(found.verdict.kind == question.expect for found in answers.values())
     status = Exit.OK if met else Exit.UNRESOLVED
     if as_json:
@@ -60,7 +58,7 @@ def tell_verdicts(question: Question, *, as_json: bool) -> int:
             "input": dict(call.input),
             "verdicts": [_body(tier, found) for tier, found in answers.items()],
         }
-        return print_json("policy test", body, status)
+        return print_document("policy test", body, status)
     for tier, found in answers.items():
         click.echo(_text(tier, found))
     return status
@@ -71,10 +69,10 @@ def tell_policy(file: Path | None, *, as_json: bool) -> int:
     try:
         path, document = policy_document(os.environ, cwd=Path.cwd(), file=file)
     except ClaudeopsError as error:
-        return refused(error, "policy show", as_json=as_json)
+        return print_failure("policy show", error, as_json=as_json, target="policy")
     if as_json:
         body: dict[str, object] = {"path": str(path), "policy": msgspec.to_builtins(document)}
-        return print_json("policy show", body, Exit.OK)
+        return print_document("policy show", body, Exit.OK)
     click.echo(f"# In force, from {path}\n\n{render(document)}", nl=False)
     return Exit.OK
 
@@ -85,23 +83,6 @@ def with_policy(file: Path | None) -> Settings:
     if file is not None:
         environ["CLAUDEOPS_POLICY_PATH"] = str(file)
     return load_settings(environ, cwd=Path.cwd()).settings
-
-
-def refused(error: ClaudeopsError, name: str, *, as_json: bool) -> int:
-    """Tell the sentence of an error, and return its exit status."""
-    sysexit = exit_for(error)
-    if not as_json:
-        click.echo(f"claudeops: {error}", err=True)
-        return sysexit
-    return print_json(name, envelope.body_of(error, operation=name, target="policy"), sysexit)
-
-
-def print_json(name: str, body: dict[str, object], sysexit: Exit) -> int:
-    """Print one document, and return the exit status that it names."""
-    exit_code = min(int(sysexit), 1)
-    document = envelope.document(name, body, sysexit=sysexit, exit_code=exit_code, at=datetime.now(UTC))
-    sys.stdout.write(document.decode())
-    return exit_code
 
 
 def _call(question: Question) -> ToolCall:

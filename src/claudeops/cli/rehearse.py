@@ -19,9 +19,10 @@ from claudeops import logs
 from claudeops.app_kit import check_harnesses, check_prompts
 from claudeops.app_rehearsal import check_rehearsable
 from claudeops.app_rehearsal import rehearse as run_one
-from claudeops.cli.exit_codes import Exit, exit_for
+from claudeops.cli.answers import print_document, print_failure
+from claudeops.cli.exit_codes import Exit
 from claudeops.cli.rehearsed import Told, body_of, epilogue, headline, summary
-from claudeops.cli.scenarios import failed, write
+from claudeops.cli.scenarios import NAME
 from claudeops.cli.signals import listen
 from claudeops.domain.redact import Redactor
 from claudeops.engine.cli_version import check_version
@@ -54,11 +55,10 @@ def rehearse(found: Sequence[Named], *, pace_seconds: float, as_json: bool) -> i
         loaded = _load()
         told = anyio.run(_all, loaded, found, pace_seconds, as_json)
     except ClaudeopsError as error:
-        return failed(error, exit_for(error), as_json=as_json)
+        return print_failure(NAME, error, as_json=as_json, operation="start")
     status = Exit.OK if len(told) == len(found) and all(one.went_well for one in told) else Exit.UNRESOLVED
     if as_json:
-        write({"rehearsals": [body_of(one) for one in told]}, status)
-        return min(int(status), 1)
+        return print_document(NAME, {"rehearsals": [body_of(one) for one in told]}, status)
     if len(found) > 1:
         click.echo(epilogue(told, len(found)))
     return status

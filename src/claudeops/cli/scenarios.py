@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import sys
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
 
-from claudeops.cli import envelope
-from claudeops.cli.exit_codes import Exit, exit_for
+from claudeops.cli.answers import print_document, print_failure
+from claudeops.cli.exit_codes import Exit
 from claudeops.errors import ClaudeopsError, MissingInputError
 from claudeops.rehearsal.scenario_file import find, shipped
 
@@ -29,8 +27,7 @@ def list_scenarios(*, as_json: bool) -> Exit:
         body: dict[str, object] = {
             "scenarios": [{"name": named.name, "title": named.scenario.title} for named in found]
         }
-        write(body, Exit.OK)
-        return Exit.OK
+        return Exit(print_document(NAME, body, Exit.OK))
     width = max(len(named.name) for named in found)
     for named in found:
         click.echo(f"{named.name:<{width}}  {named.scenario.title}")
@@ -42,9 +39,9 @@ def rehearse(given: Sequence[str], *, pace_seconds: float, as_json: bool) -> int
     try:
         found = [find(name, cwd=Path.cwd()) for name in given]
     except MissingInputError as error:
-        return failed(error, Exit.NO_INPUT, as_json=as_json)
+        return print_failure(NAME, error, as_json=as_json, operation="start", sysexit=Exit.NO_INPUT)
     except ClaudeopsError as error:
-        return failed(error, exit_for(error), as_json=as_json)
+        return print_failure(NAME, error, as_json=as_json, operation="start")
     return _run(found, pace_seconds=pace_seconds, as_json=as_json)
 
 
@@ -52,18 +49,3 @@ def _run(found: Sequence[Named], *, pace_seconds: float, as_json: bool) -> int:
     from claudeops.cli.rehearse import rehearse as run_all  # noqa: PLC0415 - the whole daemon, which takes a second
 
     return run_all(found, pace_seconds=pace_seconds, as_json=as_json)
-
-
-def failed(error: ClaudeopsError, status: Exit, *, as_json: bool) -> int:
-    """Say what is wrong, as text or as a document, and return the exit status."""
-    if not as_json:
-        click.echo(f"claudeops: {error}", err=True)
-        return status
-    write(envelope.body_of(error, operation="start", target=NAME), status)
-    return 1
-
-
-def write(body: dict[str, object], sysexit: Exit) -> None:
-    """Print the command's document."""
-    document = envelope.document(NAME, body, sysexit=sysexit, exit_code=min(int(sysexit), 1), at=datetime.now(UTC))
-    sys.stdout.write(document.decode())

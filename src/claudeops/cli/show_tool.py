@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import click
 
 from claudeops.app_kit import tier_policies
+from claudeops.cli.answers import print_document, print_failure
 from claudeops.cli.exit_codes import Exit
-from claudeops.cli.policy import print_json, refused, with_policy
+from claudeops.cli.policy import with_policy
 from claudeops.domain.policy.wrappers import REASONS
 from claudeops.errors import ClaudeopsError
 from claudeops.resources import default_policy_path
@@ -27,13 +28,13 @@ def tell_tool(name: str, file: Path | None, *, as_json: bool) -> int:
     try:
         settings = with_policy(file)
     except ClaudeopsError as error:
-        return refused(error, "show-tool", as_json=as_json)
+        return print_failure("show-tool", error, as_json=as_json, target="policy")
     found = _found(" ".join(name.split()), settings)
     status = Exit.OK if found else Exit.UNRESOLVED
     if as_json:
         body: dict[str, object] = {"name": name, "found": bool(found), "rules": found}
         body["source_hint"] = str(settings.policy_path or default_policy_path())
-        return print_json("show-tool", body if found else body | _missing(name), status)
+        return print_document("show-tool", body if found else body | _missing(name), status)
     if not found:
         click.echo(f"{name}: {_why(name)}")
     for rule in found:

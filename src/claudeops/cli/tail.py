@@ -17,8 +17,8 @@ import anyio
 import click
 import msgspec
 
-from claudeops.cli import envelope
-from claudeops.cli.exit_codes import Exit, exit_for
+from claudeops.cli.answers import print_document, print_failure
+from claudeops.cli.exit_codes import Exit
 from claudeops.cli.log_follower import LogFollower
 from claudeops.cli.start import read_settings
 from claudeops.cli.telling import Teller
@@ -71,7 +71,7 @@ def tail(*, session_id: int | None, follow: bool, output_format: str) -> int:
         told = partial(_tail, settings.database_url, session_id, sink, follow=follow)
         found = anyio.run(partial(told, redact=Redactor(settings.secrets).text))
     except ClaudeopsError as error:
-        return _failed(error, as_json=as_json)
+        return print_failure(_NAME, error, as_json=as_json, operation="start")
     except KeyboardInterrupt:
         return Exit.OK
     finally:
@@ -267,7 +267,7 @@ def _document(session: Session, facts: Sequence[LiveFact]) -> int:
         "path": session.log_path,
         "lines": msgspec.to_builtins(facts),
     }
-    return _write(body, Exit.OK, 0)
+    return print_document(_NAME, body, Exit.OK)
 
 
 def _not_found(session_id: int | None, *, as_json: bool) -> int:
@@ -276,18 +276,4 @@ def _not_found(session_id: int | None, *, as_json: bool) -> int:
         click.echo(f"claudeops: {message}.", err=True)
         return Exit.UNRESOLVED
     error = {"kind": "session_not_found", "message": message, "retryable": False}
-    return _write({"name": str(session_id or ""), "found": False, "error": error}, Exit.UNRESOLVED, 1)
-
-
-def _failed(error: ClaudeopsError, *, as_json: bool) -> int:
-    sysexit = exit_for(error)
-    if not as_json:
-        click.echo(f"claudeops: {error}", err=True)
-        return sysexit
-    return _write(envelope.body_of(error, operation="start", target=_NAME), sysexit, 1)
-
-
-def _write(body: dict[str, object], sysexit: Exit, exit_code: int) -> int:
-    document = envelope.document(_NAME, body, sysexit=sysexit, exit_code=exit_code, at=datetime.now(UTC))
-    sys.stdout.write(document.decode())
-    return exit_code
+    return print_document(_NAME, {"name": str(session_id or ""), "found": False, "error": error}, Exit.UNRESOLVED)

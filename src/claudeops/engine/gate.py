@@ -32,11 +32,16 @@ RECORD_SECONDS: Final = 5.0
 UNAVAILABLE: Final = "database unavailable: a call that cannot be recorded does not run; try again later"
 NOT_ASKED: Final = "nobody put this call to a person: only what the policy wants to be asked about can be approved"
 REPORTED: Final = "the report is delivered: nothing runs after it"
+STOPPING: Final = "this session is being stopped: nothing new runs"
 NOBODY_TO_ASK: Final = "needs approval, and nobody can be asked"
 
 
 def _nobody(_call: ToolCall, _verdict: Verdict) -> None:
     return
+
+
+def _never() -> bool:
+    return False
 
 
 def _no_report(_call: ToolCall) -> bool:
@@ -60,6 +65,7 @@ class Gate:
     desk: ApprovalDesk | None = None  # where people are asked; None: nowhere, what needs approval is denied
     told: Callable[[ToolCall, Verdict], None] = _nobody  # hears of every verdict, to tell it live
     is_report: Callable[[ToolCall], bool] = _no_report  # whether a StructuredOutput call holds a valid report
+    stopping: Callable[[], bool] = _never  # whether the session was asked to stop
     repetition: Repetition = field(default_factory=Repetition)
     record_seconds: float = RECORD_SECONDS
     asked: set[str] = field(default_factory=set)  # tool_use_ids that the CLI asked about
@@ -110,10 +116,8 @@ class Gate:
     def _judge(self, call: ToolCall) -> Verdict:
         if call.tool_name == STRUCTURED_OUTPUT_TOOL:
             return self.judge(call)
-        if self._reports:
-            return _deny(REPORTED)
-        if (worn_out := self.repetition.refusal(call)) is not None:
-            return _deny(worn_out)
+        if (closed := self._closed(call)) is not None:
+            return _deny(closed)
         verdict = self.judge(call)
         changes = bool(verdict.actions) or verdict.kind is VerdictKind.ASK
         if self.rules.dry_run and changes and verdict.kind is not VerdictKind.DENY:
@@ -122,6 +126,13 @@ class Gate:
         if verdict.kind is VerdictKind.ASK and self.desk is None:
             return _deny(f"{NOBODY_TO_ASK}: {verdict.reason}")
         return verdict
+
+    def _closed(self, call: ToolCall) -> str | None:
+        """Return why a call does not run whatever the policy says of it."""
+        if self.stopping():
+            # A call may be on its way while the stop is. So may a report, which is still worth having and passes.
+            return STOPPING
+        return REPORTED if self._reports else self.repetition.refusal(call)
 
     async def _permit(self, call: ToolCall) -> Verdict:
         """Answer a permission request: it may wait for people, and is granted to what was put to them, once."""
@@ -135,6 +146,8 @@ class Gate:
         said = await self.desk.ask(asked, shown_input=self.show_input(asked), reason=judged.reason)
         if isinstance(said, Refused):
             return await self._record(asked, _deny(said.reason), requested_at=requested_at)
+        if self.stopping():
+            return await self._record(asked, _deny(STOPPING), requested_at=requested_at)
         reason = f"approved by {said.decided_by} (approval {said.id}): {judged.reason}"
         allow = Verdict(kind=VerdictKind.ALLOW, reason=reason, actions=judged.actions)
         return await self._record(asked, allow, requested_at=requested_at, approval=said)

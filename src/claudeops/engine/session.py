@@ -122,6 +122,7 @@ class SessionRunner:
             show_input=self._shown,
             desk=desk_of(session, kit, workspace, waiting=lambda: waiting_for_people(clocks, control), log=log),
             is_report=self._is_report,
+            stopping=lambda: control.cause is not None,
             told=lambda call, verdict: live.judged(call, verdict, kit.clock.now()),
             log=log,
         )

@@ -17,6 +17,7 @@ import click
 
 from claudeops import logs
 from claudeops.cli import envelope
+from claudeops.cli.answers import print_document
 from claudeops.cli.doctor import access, database, machine, meter, places, sessions
 from claudeops.cli.doctor.gather import gather
 from claudeops.cli.doctor.values import Case, Check, Finding, Status, doubtful, failed, failed_with, fine, skipped
@@ -79,10 +80,7 @@ def examine(*, as_json: bool) -> int:
     if not as_json:
         click.echo(f"\n{_summary(found)}")
         return sysexit
-    exit_code = min(int(sysexit), 1)
-    document = envelope.document(_NAME, _body(found, redact), sysexit=sysexit, exit_code=exit_code, at=now)
-    sys.stdout.write(document.decode())
-    return exit_code
+    return print_document(_NAME, _body(found, redact), sysexit, at=now)
 
 
 async def _examine(case: Case, tell: Callable[[Check, Finding], None]) -> dict[str, Finding]:
