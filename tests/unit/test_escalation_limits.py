@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from claudeops.domain import escalation
+from claudeops.domain.cooldown import over_limit
 from claudeops.domain.model import (
     Action,
     ActionLimit,
@@ -83,11 +84,11 @@ def test_suppressed_start_and_stopped_escalation_are_two_conditions() -> None:
     ],
 )
 def test_window_slides(now: datetime, refused: bool) -> None:
-    assert bool(escalation.over_limit(USED_UP, restart(), LIMITS, now)) is refused
+    assert bool(over_limit(USED_UP, restart(), LIMITS, now)) is refused
 
 
 def test_refusal_says_how_many_and_until_when() -> None:
-    assert escalation.over_limit(USED_UP, restart(), LIMITS, NOW) == (
+    assert over_limit(USED_UP, restart(), LIMITS, NOW) == (
         "restart of web refused: 2 of 2 allowed within 4 h are used, "
         "the next one is possible after 2026-03-01 14:00 UTC."
     )
@@ -96,22 +97,20 @@ def test_refusal_says_how_many_and_until_when() -> None:
 def test_refusal_names_the_time_at_which_enough_have_left() -> None:
     three = tuple(PastAction(kind="restart", service="web", at=after(hours=-hours)) for hours in (1, 2, 3))
 
-    assert "after 2026-03-01 14:00 UTC" in (escalation.over_limit(three, restart(), LIMITS, NOW) or "")
+    assert "after 2026-03-01 14:00 UTC" in (over_limit(three, restart(), LIMITS, NOW) or "")
 
 
 def test_limit_of_none_refuses_the_first_one() -> None:
     none = {"restart": ActionLimit(count=0, window_seconds=3600)}
 
-    assert escalation.over_limit((), restart(), none, NOW) == (
-        "restart of web refused: 0 of 0 allowed within 1 h are used."
-    )
+    assert over_limit((), restart(), none, NOW) == ("restart of web refused: 0 of 0 allowed within 1 h are used.")
 
 
 @pytest.mark.parametrize(
     "action", [Action(kind="reboot", service="web"), Action(kind="restart", service="db")], ids=["kind", "service"]
 )
 def test_kinds_and_services_are_counted_apart(action: Action) -> None:
-    assert escalation.over_limit(USED_UP, action, LIMITS, NOW) is None
+    assert over_limit(USED_UP, action, LIMITS, NOW) is None
 
 
 def test_session_that_was_stopped_for_a_pause_says_so_and_is_not_tried_again() -> None:

@@ -1,8 +1,8 @@
-"""What may start, what an action may still do, and what follows from a session's end.
+"""What may start, and what follows from a session's end.
 
-Three questions, each answered by a value: `admit` (may a session start?), `over_limit` (may this action
-run once more?) and `decide` (what now?). The same rules answer for a direct start, for a row that waited in
-the queue while the rules changed, and for an escalation.
+Two questions, each answered by a value: `admit` (may a session start?) and `decide` (what now?). The same rules answer
+for a direct start, for a row that waited in the queue while the rules changed, and for an escalation. What an action
+may still do is asked of `claudeops.domain.cooldown`.
 
 What is settled here:
 
@@ -19,21 +19,20 @@ What is settled here:
 - A chain at its end whose service is still unwell after its cooldown refused an action ends as ``cooldown``.
 - A fingerprint is made of reason, tier and services, never of free text, so that the same condition counts
   up however the model words it.
-- An action kind without a limit is never used up; a tier that grants no kinds is never held back by one.
+- A tier that grants no kinds of action is never held back by a cooldown.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from datetime import timedelta
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 
 from claudeops.domain import budget
+from claudeops.domain.cooldown import used_up
 from claudeops.domain.model import (
     LOWEST_TIER,
-    Action,
     Decision,
     DecisionReason,
     FailureKind,
@@ -48,13 +47,13 @@ from claudeops.domain.model import (
     Trigger,
 )
 from claudeops.domain.retry import retry_of
-from claudeops.domain.wording import distinct, key, named, one_line, same
+from claudeops.domain.wording import distinct, key, named, one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Sequence
     from datetime import datetime
 
-    from claudeops.domain.model import ActionLimit, Ending, EscalationRules, PastAction, Report, Session
+    from claudeops.domain.model import Ending, EscalationRules, PastAction, Report, Session
 
 NO_REASON_GIVEN: Final = "the report asks for the next tier and gives no reason"
 _LEVELS: Final = {
@@ -83,49 +82,6 @@ def fingerprint(*parts: object) -> str:
     """
     text = "\x1f".join(str(part) for part in parts)
     return f"{str(parts[0])[:40]}:{sha256(text.encode('utf-8', 'replace')).hexdigest()[:32]}"
-
-
-# --- the cooldown ledger --------------------------------------------------------------------------------
-
-
-def over_limit(
-    ledger: Sequence[PastAction], action: Action, limits: Mapping[str, ActionLimit], now: datetime
-) -> str | None:
-    """Return the sentence that refuses ``action``, or ``None`` when it may run once more.
-
-    The window slides: an entry counts until it is ``window_seconds`` old. Entries from the future (the
-    clock was set back) count too.
-    """
-    limit = limits.get(action.kind)
-    if limit is None:
-        return None
-    window = timedelta(seconds=limit.window_seconds)
-    counted = sorted(
-        past.at
-        for past in ledger
-        if past.kind == action.kind and same(past.service, action.service) and past.at > now - window
-    )
-    if len(counted) < limit.count:
-        return None
-    used = f"{len(counted)} of {limit.count} allowed within {limit.window_seconds / 3600:g} h are used"
-    refusal = f"{action.kind} of {action.service} refused: {used}"
-    if limit.count <= 0:
-        return refusal + "."
-    free_at = counted[-limit.count] + window
-    return f"{refusal}, the next one is possible after {free_at:%Y-%m-%d %H:%M} UTC."
-
-
-def _used_up(
-    services: Sequence[str],
-    kinds: Iterable[str],
-    *,
-    rules: EscalationRules,
-    ledger: Sequence[PastAction],
-    now: datetime,
-) -> bool:
-    """Tell whether there is nothing left to do for any of the services; no services or no kinds: no."""
-    actions = [Action(kind=kind, service=service) for service in services for kind in kinds]
-    return bool(actions) and all(over_limit(ledger, action, rules.limits, now) for action in actions)
 
 
 # --- what may start ---------------------------------------------------------------------------------------
@@ -164,7 +120,7 @@ def _held(
         return None
     if rules.dry_run:
         return _Held(reason=DecisionReason.DRY_RUN, clause="dry run is switched on")
-    if _used_up(services, _kinds_from(tier, rules), rules=rules, ledger=ledger, now=now):
+    if used_up(services, _kinds_from(tier, rules), limits=rules.limits, ledger=ledger, now=now):
         clause = f"every action that is granted for {named(services)} is used up until its cooldown ends"
         return _Held(reason=DecisionReason.COOLDOWN, clause=clause)
     return None

@@ -19,6 +19,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from claudeops.domain import escalation
+from claudeops.domain.cooldown import over_limit
 from claudeops.domain.model import LOWEST_TIER, Action, Level, NewEvent, PastAction, ServiceStatus, Verdict, VerdictKind
 from claudeops.store.types import clip
 
@@ -112,7 +113,7 @@ def _not_found(action: Action, findings: Findings) -> str:
 def _within_limits(verdict: Verdict, ledger: Sequence[PastAction], *, rules: EscalationRules, now: datetime) -> Grant:
     used = list(ledger)
     for action in verdict.actions:
-        refusal = escalation.over_limit(used, action, rules.limits, now)
+        refusal = over_limit(used, action, rules.limits, now)
         if refusal is not None:
             name = escalation.fingerprint("over_limit", action.kind, action.service)
             event = NewEvent(level=Level.WARNING, service=action.service, message=refusal, fingerprint=name)
