@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import posixpath
 import re
+from abc import ABC, abstractmethod
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -44,7 +45,7 @@ _REFUSED: Final = {
 }
 
 
-class SimpleWalker(Recorder):
+class SimpleWalker(Recorder, ABC):
     """Reads simple commands; what they stand in is the business of `claudeops.domain.shell.walk.Walker`."""
 
     def __init__(self, source: bytes) -> None:
@@ -60,14 +61,17 @@ class SimpleWalker(Recorder):
         """Whether the text defines functions."""
         return bool(self._functions)
 
+    @abstractmethod
     def _statement(self, node: Node, bindings: Bindings) -> None:
-        raise NotImplementedError
+        """Read a statement of any kind."""
 
+    @abstractmethod
     def _call(self, command: SimpleCommand, bindings: Bindings) -> None:
-        raise NotImplementedError
+        """Read the body of the function that ``command`` calls."""
 
+    @abstractmethod
     def _substituted(self, node: Node, bindings: Bindings) -> tuple[SimpleCommand, ...]:
-        raise NotImplementedError
+        """Read what a substitution runs, and return its commands."""
 
     def _text(self, node: Node | None) -> str:
         return source_text(node, self._source)
