@@ -97,7 +97,6 @@ async def _beside(
     settings: Settings, new: NewSession, told: Callable[[Session], None], log: Logger, *, live: bool
 ) -> Sequence[Session] | Suppressed:
     """Have the running daemon run the chain; what it does is told from the logs that it writes."""
-    outcome: Sequence[Session] | Suppressed | ClaudeopsError = ()
     over = anyio.Event()
 
     async def tell(root: Session) -> None:
@@ -114,16 +113,11 @@ async def _beside(
             if live:
                 tasks.start_soon(tell, root)
 
-        try:
-            outcome = await app.run_chain_beside(settings, new, told, queued=queued, log=log)
-            if live and not isinstance(outcome, Suppressed):
-                with anyio.move_on_after(LAST_WORDS_SECONDS):
-                    await over.wait()
-        except ClaudeopsError as error:  # kept, so that the caller gets it and not a group with it
-            outcome = error
+        outcome = await app.run_chain_beside(settings, new, told, queued=queued, log=log)
+        if live and not isinstance(outcome, Suppressed):
+            with anyio.move_on_after(LAST_WORDS_SECONDS):
+                await over.wait()
         tasks.cancel_scope.cancel()
-    if isinstance(outcome, ClaudeopsError):
-        raise outcome
     return outcome
 
 
