@@ -67,6 +67,7 @@ def never_started(session: Session, why: str, kit: Kit, started: float) -> Endin
     )
 
 
+# Longer than forty lines, and flat: one line a field.
 def conclude(session: Session, gathered: Gathered, kit: Kit, started: float) -> Ending:
     """Return the ending of a session that ran. ``started`` is the clock's monotonic reading."""
     transcript = gathered.transcript

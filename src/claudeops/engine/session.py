@@ -113,19 +113,7 @@ class SessionRunner:
             monotonic=kit.clock.monotonic,
             transcript_size=CliTranscript(workspace.home, session.cli_session_id or "").size,
         )
-        gate = Gate(
-            session=session,
-            judge=lambda call: tier.judge(call, workspace),
-            rules=kit.rules,
-            store=kit.store,
-            clock=kit.clock,
-            show_input=self._shown,
-            desk=desk_of(session, kit, workspace, waiting=lambda: waiting_for_people(clocks, control), log=log),
-            is_report=self._is_report,
-            stopping=lambda: control.cause is not None,
-            told=lambda call, verdict: live.judged(call, verdict, kit.clock.now()),
-            log=log,
-        )
+        gate = self._gate(session, tier, workspace, clocks=clocks, control=control, live=live, log=log)
         conversation = Conversation(
             child=child,
             channel=Channel(child.stdin),
@@ -155,6 +143,32 @@ class SessionRunner:
             events=tuple(conversation.events),
             stderr_tail=conversation.stderr_tail,
             handoff=await self._handoff(session, workspace),
+        )
+
+    def _gate(
+        self,
+        session: Session,
+        tier: TierSetup,
+        workspace: Workspace,
+        *,
+        clocks: Clocks,
+        control: Control,
+        live: Broadcast,
+        log: Logger,
+    ) -> Gate:
+        kit = self.kit
+        return Gate(
+            session=session,
+            judge=lambda call: tier.judge(call, workspace),
+            rules=kit.rules,
+            store=kit.store,
+            clock=kit.clock,
+            show_input=self._shown,
+            desk=desk_of(session, kit, workspace, waiting=lambda: waiting_for_people(clocks, control), log=log),
+            is_report=self._is_report,
+            stopping=lambda: control.cause is not None,
+            told=lambda call, verdict: live.judged(call, verdict, kit.clock.now()),
+            log=log,
         )
 
     def _is_report(self, call: ToolCall) -> bool:
