@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from claudeops.engine import workspace as workspaces
-from claudeops.engine.cell import UIDS, Inside, Level, UserCell
+from claudeops.engine.cell import Inside, Level
 from claudeops.engine.cell_probe import Surroundings, choose, probe
 from claudeops.errors import ConfigurationError
 
@@ -64,17 +64,6 @@ def test_a_bubblewrap_that_only_runs_what_it_is_given_is_not_taken_for_a_cell(tm
     why = probe("bubblewrap", Surroundings(path=f"{tmp_path}:{PATH}"))
     assert why is not None
     assert "its processes are not its own" in why
-
-
-def test_two_sessions_at_once_never_have_the_same_user() -> None:
-    cell = UserCell()
-    with cell.tenancy() as first, cell.tenancy() as second:
-        assert first != second
-    tenancies = [cell.tenancy() for _ in range(UIDS)]
-    users = {tenancy.__enter__() for tenancy in tenancies}
-    for tenancy in tenancies:
-        tenancy.__exit__(None, None, None)
-    assert len(users) == UIDS
 
 
 @pytest.mark.parametrize("daemon_is_there", [True, False])

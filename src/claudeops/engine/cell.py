@@ -15,6 +15,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
+from claudeops.engine import session_users
 from claudeops.engine import workspace as workspaces
 
 if TYPE_CHECKING:
@@ -22,15 +23,13 @@ if TYPE_CHECKING:
 
     from claudeops.engine.workspace import Workspace
 
-FIRST_UID: Final = 60600
-UIDS: Final = 64
-"""The users of sessions: numbers that neither distributions nor systemd give to anybody (systemd.io/UIDS-GIDS)."""
-
 USER_HOMES: Final = Path("/var/lib/claudeops-sessions")
 """Where workspaces lie that other users than the daemon's must be able to enter; only root can make it."""
 
 _GUARDIAN: Final = Path(__file__).with_name("guardian.py")
 _SAME_USER: Final = -1
+_NO_LOCK: Final = -1
+_USERS: Final = "users"  # no workspace's name, which are all hexadecimal
 
 
 class Level(StrEnum):
@@ -59,6 +58,7 @@ class Enclosed:
     before: tuple[str, ...]  # behind it comes the number of the lifeline's descriptor
     binary: str  # instead of the command's first argument
     guarded: bool  # a guardian holds the tree; else a namespace does, once it is told to go on
+    inherited: tuple[int, ...] = ()  # descriptors that ``before`` names, beside the lifeline
 
 
 class Cell(Protocol):
@@ -72,7 +72,7 @@ class Cell(Protocol):
         """Return the directory below which workspaces are made; ``sessions_dir`` is the daemon's own choice."""
 
     def tenancy(self) -> contextlib.AbstractContextManager[int | None]:
-        """Hold a user for one session, for as long as it lasts; ``None`` is the daemon's own."""
+        """Hold a user for one session, for as long as it lasts; ``None`` is the daemon's own. Raises `OSError`."""
 
     def hand_over(self, workspace: Workspace) -> None:
         """Give the session what it may write, just before its start; raises `OSError`. Looks at files."""
@@ -100,16 +100,16 @@ class PlainCell:
 
     def enclose(self, inside: Inside) -> Enclosed:
         """Return the guardian in front of it."""
-        return Enclosed(before=guardian(_SAME_USER), binary=str(inside.binary), guarded=True)
+        return Enclosed(before=guardian(_SAME_USER, _NO_LOCK), binary=str(inside.binary), guarded=True)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class UserCell:
-    """Level ``user``: for each running session a user that no other running session has."""
+    """Level ``user``: for each running session a user that no other running session of this machine has."""
 
     level: Level = Level.USER
     homes: Path = USER_HOMES
-    _taken: set[int] = field(default_factory=set)
+    _locks: dict[int, int] = field(default_factory=dict)  # of the users that are held, by their numbers
 
     def workspaces(self, sessions_dir: Path) -> Path:
         """Return a directory that users without rights in the state directory can reach; one for each daemon."""
@@ -117,13 +117,14 @@ class UserCell:
 
     @contextlib.contextmanager
     def tenancy(self) -> Iterator[int | None]:
-        """Hold a free user: there are as many as there can be slots."""
-        uid = next(number for number in range(FIRST_UID, FIRST_UID + UIDS) if number not in self._taken)
-        self._taken.add(uid)
-        try:
-            yield uid
-        finally:
-            self._taken.discard(uid)
+        """Hold a user that is free."""
+        self.homes.mkdir(mode=0o711, exist_ok=True)
+        with session_users.lent(self.homes / _USERS) as user:
+            self._locks[user.uid] = user.lock
+            try:
+                yield user.uid
+            finally:
+                del self._locks[user.uid]
 
     def hand_over(self, workspace: Workspace) -> None:
         """Make its user the owner of the session's directories, and the way to them passable."""
@@ -134,7 +135,8 @@ class UserCell:
         uid = inside.workspace.uid
         if uid is None:
             raise AssertionError("a session at this level is started in a tenancy")
-        return Enclosed(before=guardian(uid), binary=str(inside.binary), guarded=True)
+        lock = self._locks[uid]
+        return Enclosed(before=guardian(uid, lock), binary=str(inside.binary), guarded=True, inherited=(lock,))
 
 
 def named_in(environment: Mapping[str, str]) -> tuple[Path, ...]:
@@ -146,6 +148,6 @@ def named_in(environment: Mapping[str, str]) -> tuple[Path, ...]:
     return tuple(found)
 
 
-def guardian(uid: int) -> tuple[str, ...]:
+def guardian(uid: int, lock: int) -> tuple[str, ...]:
     """Return the command line of a guardian up to its lifeline; the group has the user's number."""
-    return (sys.executable, "-I", "-S", str(_GUARDIAN), str(uid), str(uid))
+    return (sys.executable, "-I", "-S", str(_GUARDIAN), str(uid), str(uid), str(lock))

@@ -132,7 +132,6 @@ def _user(surroundings: Surroundings) -> Cell | str:
     cell = UserCell()
     directory = cell.workspaces(Path(f"/probe-of-{os.getpid()}"))
     try:
-        USER_HOMES.mkdir(mode=0o711, exist_ok=True)
         with cell.tenancy() as uid:
             said = _try(cell, directory / "session", surroundings, _AS_USER, uid=uid)
     except OSError as error:
@@ -174,7 +173,7 @@ def _try_with(
                 cwd=workspace.workdir,
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
-                pass_fds=(theirs.fileno(),),
+                pass_fds=(*enclosed.inherited, theirs.fileno()),
                 timeout=PROBE_SECONDS,
                 check=False,
                 text=True,

@@ -1,7 +1,8 @@
 """The process between the daemon and a CLI that no PID namespace holds: with it, everything of the session ends.
 
-Run by path, with the interpreter alone (``python -I -S guardian.py UID GID LIFELINE ARGV…``): it starts in
-milliseconds and imports nothing of ours. A UID of -1 keeps the daemon's own.
+Run by path, with the interpreter alone (``python -I -S guardian.py UID GID LOCK LIFELINE ARGV…``): it starts in
+milliseconds and imports nothing of ours. A UID of -1 keeps the daemon's own. LOCK is a descriptor by which the user is
+held for this session alone, or -1: it stays open until we end, so nobody gets the user while we may kill its processes.
 
 It is the subreaper of its session, so whatever is started in it, in a session of its own and twice forked, stays below
 this process. The lifeline is a socket that the daemon holds: when that closes, because the session is to end or
@@ -28,24 +29,27 @@ _KILL_SECONDS = 4.0  # processes that the kernel does not give up (a dead file s
 _POLL_SECONDS = 0.005
 _NOT_STARTED = 127  # as a shell says it
 _SAME_USER = -1
+_NO_LOCK = -1
 _FIELDS_BEHIND_NAME = 2  # of /proc/<pid>/stat: state, then the parent
 
 
 def main() -> None:
     """Start the CLI, wait for its end or for the lifeline's, and leave nothing."""
-    user, group, lifeline = (int(argument) for argument in sys.argv[1:4])
+    user, group, lock, lifeline = (int(argument) for argument in sys.argv[1:5])
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
     # Somebody in the session may have stopped us; the end of the daemon makes us go on, and see the lifeline closed.
     _prctl(_PR_SET_PDEATHSIG, signal.SIGCONT)
-    os.set_inheritable(lifeline, False)  # noqa: FBT003 - positional only
+    kept = [lifeline] if lock == _NO_LOCK else [lifeline, lock]
+    for descriptor in kept:
+        os.set_inheritable(descriptor, False)  # noqa: FBT003 - positional only
     # A signal to the whole group is meant for the CLI. Handlers, for an ignored signal would stay so in the CLI.
     woken, wake = os.pipe()
     os.set_blocking(wake, False)
     signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
     for number in (signal.SIGCHLD, signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: None)
-    child = _start(sys.argv[4:], user, group, lifeline)
-    _let_go_of_streams(lifeline, woken, wake)
+    child = _start(sys.argv[5:], user, group, lifeline)
+    _let_go_of_streams(*kept, woken, wake)
     _tell(lifeline, f"started {child}")
     status = _wait(child, lifeline, woken)
     strays = _end_everything(user)

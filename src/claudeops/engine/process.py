@@ -101,7 +101,7 @@ async def spawn(
                 cwd=cwd,
                 env=command.env,
                 start_new_session=True,
-                pass_fds=pass_fds if enclosed is None else (*pass_fds, theirs_life.fileno()),
+                pass_fds=pass_fds if enclosed is None else (*pass_fds, *enclosed.inherited, theirs_life.fileno()),
             )
             own(process.pid)
     except (OSError, ValueError) as error:

@@ -61,10 +61,10 @@ class SessionRunner:
 
         When this returns, or is cancelled, no process of the session is left and its workspace is gone.
         """
-        with self.kit.cell.tenancy() as uid:
-            return await self._run(session, control, uid)
+        with contextlib.ExitStack() as held:  # to the last, when also its workspace is gone
+            return await self._run(session, control, held)
 
-    async def _run(self, session: Session, control: Control, uid: int | None) -> Ending:
+    async def _run(self, session: Session, control: Control, held: contextlib.ExitStack) -> Ending:
         kit = self.kit
         log = kit.log.bind(session_id=session.id, chain=session.root_session_id, tier=session.tier)
         started = kit.clock.monotonic()
@@ -72,6 +72,7 @@ class SessionRunner:
         try:
             tier, harness = _chosen(session, kit)
             await _admit(harness, kit)
+            uid = held.enter_context(kit.cell.tenancy())
             workspace = await workspaces.create(root, template_home=tier.template_home, uid=uid)
             async with (
                 metered(kit, session, harness, control) as own,
