@@ -33,24 +33,29 @@ class MessageUsage:
 class SpendTally:
     """Accumulates usage by message."""
 
-    messages: dict[str, MessageUsage] = field(default_factory=dict)  # by id; what came last counts
+    messages: dict[str, tuple[str, Mapping[str, object]]] = field(default_factory=dict)
+    """Model and usage by message id; what came last counts. Read at the end: a message comes once for each block."""
 
     def message(self, body: Mapping[str, object]) -> None:
         """Take the message of an ``assistant`` frame, a subagent's too."""
         key, model, usage = as_text(body.get("id")), as_text(body.get("model")), body.get("usage")
         if key is None or model is None or model == _SYNTHETIC or not isinstance(usage, dict):
             return
-        used = TokenUsage(
-            input_tokens=as_count(usage.get("input_tokens")),
-            output_tokens=as_count(usage.get("output_tokens")),
-            cache_read_tokens=as_count(usage.get("cache_read_input_tokens")),
-            cache_write_tokens=as_count(usage.get("cache_creation_input_tokens")),
-            cache_write_1h_tokens=as_count(as_object(usage.get("cache_creation")).get("ephemeral_1h_input_tokens")),
-            fast=usage.get("speed") == "fast",
-            us_only=usage.get("inference_geo") == "us",
-        )
-        self.messages[key] = MessageUsage(model=model, usage=used)
+        self.messages[key] = (model, usage)
 
     def onto(self, transcript: Transcript) -> Transcript:
         """Return ``transcript`` with the usage so far."""
-        return replace(transcript, messages_used=tuple(self.messages.values()))
+        used = (MessageUsage(model=model, usage=_used(usage)) for model, usage in self.messages.values())
+        return replace(transcript, messages_used=tuple(used))
+
+
+def _used(usage: Mapping[str, object]) -> TokenUsage:
+    return TokenUsage(
+        input_tokens=as_count(usage.get("input_tokens")),
+        output_tokens=as_count(usage.get("output_tokens")),
+        cache_read_tokens=as_count(usage.get("cache_read_input_tokens")),
+        cache_write_tokens=as_count(usage.get("cache_creation_input_tokens")),
+        cache_write_1h_tokens=as_count(as_object(usage.get("cache_creation")).get("ephemeral_1h_input_tokens")),
+        fast=usage.get("speed") == "fast",
+        us_only=usage.get("inference_geo") == "us",
+    )
