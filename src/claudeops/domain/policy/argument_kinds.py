@@ -159,7 +159,7 @@ def _sink(word: Word, _parameter: str, _setting: Setting) -> str | None:
 def _url(word: Word, _parameter: str, setting: Setting) -> str | None:
     if word.kind is WordKind.PATTERN:  # ``?`` in a query: a glob to the shell, which finds no file by that name
         fixed = re.split(r"[*?\[]", word.text, maxsplit=1)[0]
-        if not re.match(r"https?://[^/]+/", fixed):
+        if not re.match(r"(?:https?://)?[^/]+/", fixed):
             return _unknown(word)
     elif _unknown(word):
         return _unknown(word)
