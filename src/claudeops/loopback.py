@@ -98,6 +98,7 @@ async def listen(app: ASGIApp, *, host: str, port: int, closing: anyio.Event) ->
                 http=_Protocol,
                 ws="none",
                 lifespan="off",
+                proxy_headers=False,  # nobody stands between us and who asks
                 log_config=None,
                 timeout_keep_alive=_IDLE_SECONDS,
                 timeout_graceful_shutdown=_CANCEL_SECONDS,

@@ -360,11 +360,11 @@ def test_the_operators_proxy_is_used(network: dict[str, str], url: str | None, g
 
 def test_a_proxy_that_speaks_no_http_is_refused_without_showing_it() -> None:
     with pytest.raises(ConfigurationError, match="HTTPS_PROXY is no http or https proxy") as caught:
-        Upstream(network={"HTTPS_PROXY": "socks5://user:password@proxy"}).client()
+        Upstream(network={"HTTPS_PROXY": "socks5://user:password@proxy"}).connections()
     assert "password@" not in str(caught.value)
 
 
 @pytest.mark.parametrize("name", ["SSL_CERT_FILE", "NODE_EXTRA_CA_CERTS", "REQUESTS_CA_BUNDLE"])
 def test_certificates_that_cannot_be_read_are_refused(name: str) -> None:
     with pytest.raises(ConfigurationError, match=name):
-        Upstream(network={name: "/nowhere/ca.pem"}).client()
+        Upstream(network={name: "/nowhere/ca.pem"}).connections()

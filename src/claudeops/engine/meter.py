@@ -23,7 +23,6 @@ from claudeops.loopback import listen
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
 
-    import httpx2
     from starlette.types import Receive, Scope, Send
 
     from claudeops.domain.budget import CallState
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
     from claudeops.engine.control import Control
     from claudeops.engine.kit import Kit
     from claudeops.engine.limits import Limits
-    from claudeops.engine.meter_upstream import Upstream
+    from claudeops.engine.meter_upstream import ModelApi, Upstream
     from claudeops.engine.ports import Clock, Store
     from claudeops.harness.protocol import Harness
     from claudeops.logs import Logger
@@ -61,10 +60,10 @@ class Books:
 class Meter:
     """A running meter; made by `serve_meter`."""
 
-    def __init__(self, upstream: Upstream, client: httpx2.AsyncClient, books: Books) -> None:
+    def __init__(self, upstream: Upstream, api: ModelApi, books: Books) -> None:
         self.url = ""  # set once connections are taken
         self._upstream = upstream
-        self._client = client
+        self._api = api
         self._books = books
         self._accounts: dict[str, Account] = {}
         self._ended = Announcements()
@@ -120,8 +119,7 @@ class Meter:
         else:
             call = MeteredCall(
                 account=account,
-                upstream=self._upstream,
-                client=self._client,
+                api=self._api,
                 scope=scope,
                 receive=receive,
                 send=send,
@@ -135,8 +133,8 @@ async def serve_meter(upstream: Upstream, books: Books) -> AsyncIterator[Meter]:
 
     Raises `ConfigurationError` when the way to the model API cannot be prepared as the operator wants it.
     """
-    async with upstream.client() as client:
-        meter = Meter(upstream, client, books)
+    async with upstream.connections() as api:
+        meter = Meter(upstream, api, books)
         async with listen(meter, host=_HOST, port=0, closing=anyio.Event()) as meter.url:
             yield meter
 

@@ -7,25 +7,25 @@ from typing import TYPE_CHECKING, Final
 
 import anyio
 import anyio.lowlevel
-import httpx2
 import msgspec
 
 from claudeops.domain.api_answers import ApiAnswer
 from claudeops.domain.budget import CallRefused, CallState
 from claudeops.domain.usage import UsageReader
 from claudeops.engine.meter_account import Asked
-from claudeops.engine.meter_upstream import answer_headers
+from claudeops.engine.meter_upstream import BROKEN, NEVER_SENT, answer_headers
 from claudeops.errors import DatabaseUnavailableError, StaleAttemptError
 from claudeops.loopback import disconnected, drop
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    import httpcore2
     from anyio.abc import TaskGroup
     from starlette.types import Receive, Scope, Send
 
     from claudeops.engine.meter_account import Account
-    from claudeops.engine.meter_upstream import Upstream
+    from claudeops.engine.meter_upstream import ModelApi
 
 MESSAGES: Final = "/v1/messages"
 COUNT_TOKENS: Final = "/v1/messages/count_tokens"  # free of charge, so it is passed on and not booked
@@ -39,7 +39,6 @@ is taken for bad credentials, a 429 is repeated."""
 
 _ERROR_STATUS: Final = 400
 _STREAM: Final = "text/event-stream"
-_NEVER_SENT: Final = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, httpx2.ProxyError)
 
 
 class _Head(msgspec.Struct):
@@ -63,8 +62,7 @@ class MeteredCall:
     """Serves one request of a session."""
 
     account: Account
-    upstream: Upstream
-    client: httpx2.AsyncClient
+    api: ModelApi
     scope: Scope
     receive: Receive
     send: Send
@@ -148,17 +146,17 @@ class MeteredCall:
     async def _exchange(self, booking: _Booking | _Unbooked, body: bytes) -> None:
         query = self.scope["query_string"].decode("latin-1")
         path = f"{self.scope['path']}?{query}" if query else self.scope["path"]
-        request = self.upstream.request(path, self.scope["headers"], body)
+        request = self.api.request(path, self.scope["headers"], body)
         await anyio.lowlevel.checkpoint_if_cancelled()
         booking.sending()
         try:
-            response = await self.client.send(request, stream=True)
+            response = await self.api.send(request)
             try:
                 await self._pass_back(response, booking)
             finally:
                 with anyio.CancelScope(shield=True):  # closes a socket, waits for nobody
                     await response.aclose()
-        except httpx2.TransportError as error:
+        except BROKEN as error:
             booking.broke_off(error)
             await booking.end()
             self._broken = True
@@ -166,11 +164,11 @@ class MeteredCall:
                 away = f"the model API could not be reached ({type(error).__name__})"
                 await self._refuse(Refusal(status=502, type="api_error", message=away))
 
-    async def _pass_back(self, response: httpx2.Response, booking: _Booking | _Unbooked) -> None:
+    async def _pass_back(self, response: httpcore2.Response, booking: _Booking | _Unbooked) -> None:
         booking.answered(response)
         headers = answer_headers(response.headers)
-        await self._start(response.status_code, headers)
-        async for chunk in response.aiter_raw():
+        await self._start(response.status, headers)
+        async for chunk in response.aiter_stream():
             if booking.push(chunk):
                 # Beside the answer, not before it: the first word must not wait for our disk.
                 self._tasks.start_soon(booking.note)
@@ -210,7 +208,7 @@ class _Unbooked:
     def sending(self) -> None:
         pass
 
-    def answered(self, response: httpx2.Response) -> None:
+    def answered(self, response: httpcore2.Response) -> None:
         pass
 
     def push(self, chunk: bytes) -> bool:  # noqa: ARG002 - as `_Booking`
@@ -219,7 +217,7 @@ class _Unbooked:
     async def note(self) -> None:
         pass
 
-    def broke_off(self, error: httpx2.TransportError) -> None:
+    def broke_off(self, error: Exception) -> None:
         pass
 
     def close(self) -> None:
@@ -252,11 +250,11 @@ class _Booking:
         """Note that the request goes out now."""
         self._sent = True
 
-    def answered(self, response: httpx2.Response) -> None:
+    def answered(self, response: httpcore2.Response) -> None:
         """Take the head of the answer."""
-        self._status = response.status_code
-        self._headers = response.headers
-        self._reader = UsageReader(streamed=_STREAM in response.headers.get("content-type", ""))
+        self._status = response.status
+        self._headers = {name.lower().decode("latin-1"): value.decode("latin-1") for name, value in response.headers}
+        self._reader = UsageReader(streamed=_STREAM in self._headers.get("content-type", ""))
 
     def push(self, chunk: bytes) -> bool:
         """Take a piece of the answer; return whether there is something new to write."""
@@ -270,10 +268,10 @@ class _Booking:
         if not self._reader.whole and self._reader.error is None:
             self._error = "broken off"
 
-    def broke_off(self, error: httpx2.TransportError) -> None:
+    def broke_off(self, error: Exception) -> None:
         """Take the failure of the connection."""
         self._error = type(error).__name__
-        self._sent = not isinstance(error, _NEVER_SENT)
+        self._sent = not isinstance(error, NEVER_SENT)
 
     async def note(self) -> None:
         """Write what is known of a call that goes on."""

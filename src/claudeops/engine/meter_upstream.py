@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 import ssl
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
-from urllib.parse import SplitResult, urlsplit
+from typing import TYPE_CHECKING, Final, Self, TypedDict
+from urllib.parse import SplitResult, unquote, urlsplit
 
-import httpx2
+import httpcore2
 
 from claudeops.errors import ConfigurationError
 from claudeops.harness.protocol import CredentialKind
@@ -21,6 +22,14 @@ SILENCE_SECONDS: Final = 600.0
 """How long an answer may say nothing; the CLI itself waits as long. The API sends a ping every few seconds."""
 
 _CONNECT_SECONDS: Final = 30.0
+_TIMEOUTS: Final = {
+    "connect": _CONNECT_SECONDS,
+    "read": SILENCE_SECONDS,
+    "write": SILENCE_SECONDS,
+    "pool": SILENCE_SECONDS,
+}
+_KEPT_CONNECTIONS: Final = 20  # idle ones
+_KEPT_SECONDS: Final = 60.0
 _OAUTH_BETA: Final = b"oauth-2025-04-20"  # without it the API takes no OAuth token
 _BETA: Final = b"anthropic-beta"
 
@@ -41,7 +50,26 @@ _HOP_BY_HOP: Final = frozenset(
 _OURS: Final = frozenset((b"host", b"content-length", b"accept-encoding", b"authorization", b"x-api-key", b"cookie"))
 """What a request to the API gets from us alone."""
 
+_NOT_FOR_CHILDREN: Final = _HOP_BY_HOP | {b"set-cookie"}
+
+NEVER_SENT: Final = (httpcore2.ConnectError, httpcore2.ConnectTimeout, httpcore2.PoolTimeout, httpcore2.ProxyError)
+"""With these the API has got nothing of a request."""
+
+BROKEN: Final = (*NEVER_SENT, httpcore2.NetworkError, httpcore2.TimeoutException, httpcore2.ProtocolError)
+"""What ends an exchange without the end of its answer."""
+
 RawHeaders = list[tuple[bytes, bytes]]
+
+
+class _Kept(TypedDict):
+    """What of connections is kept."""
+
+    max_connections: int | None
+    max_keepalive_connections: int
+    keepalive_expiry: float
+
+
+_KEPT: Final = _Kept(max_connections=None, max_keepalive_connections=_KEPT_CONNECTIONS, keepalive_expiry=_KEPT_SECONDS)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,18 +81,19 @@ class Upstream:
     secret: str | None = field(default=None, repr=False)  # None: a gateway that needs none
     network: Mapping[str, str] = field(default_factory=dict, repr=False)  # proxies and CA files, by variable
 
-    def client(self) -> httpx2.AsyncClient:
-        """Return a client for the whole life of the meter.
+    def connections(self) -> ModelApi:
+        """Return the way there, for the whole life of the meter.
 
         Raises `ConfigurationError` when the proxy or a file of certificates cannot be used.
         """
-        return httpx2.AsyncClient(
-            verify=_certificates(self.network),
-            proxy=self.proxy,
-            trust_env=False,  # the operator's variables come through `network`
-            timeout=httpx2.Timeout(SILENCE_SECONDS, connect=_CONNECT_SECONDS),
-            limits=httpx2.Limits(max_connections=None, max_keepalive_connections=20, keepalive_expiry=60.0),
+        certificates = _certificates(self.network)
+        if self.proxy is None:
+            return ModelApi(self, httpcore2.AsyncConnectionPool(ssl_context=certificates, **_KEPT))
+        proxy = urlsplit(self.proxy)
+        pool = httpcore2.AsyncHTTPProxy(
+            _url(proxy, b"/"), proxy_auth=_user_and_password(proxy), ssl_context=certificates, **_KEPT
         )
+        return ModelApi(self, pool)
 
     @property
     def url(self) -> str:
@@ -76,11 +105,8 @@ class Upstream:
         """Return the proxy on the way there; `ConfigurationError` for one that speaks no HTTP."""
         return _proxy(self.network, self.url)
 
-    def request(self, path: str, headers: Iterable[tuple[bytes, bytes]], body: bytes) -> httpx2.Request:
-        """Return a child's request as it goes to the API: same path, query and body, our credential."""
-        return httpx2.Request("POST", f"{self.url}{path}", headers=self._headers(headers), content=body)
-
-    def _headers(self, headers: Iterable[tuple[bytes, bytes]]) -> RawHeaders:
+    def headers(self, headers: Iterable[tuple[bytes, bytes]]) -> RawHeaders:
+        """Return a child's headers as they go to the API, with our credential in the place of its own."""
         kept = [(name, value) for name, value in headers if name not in _HOP_BY_HOP and name not in _OURS]
         # Usage is read out of what passes by, so it must not be compressed.
         kept.append((b"accept-encoding", b"identity"))
@@ -91,10 +117,72 @@ class Upstream:
         return [*kept, (b"x-api-key", self.secret.encode())]
 
 
-def answer_headers(headers: httpx2.Headers) -> RawHeaders:
+class ModelApi:
+    """The connections to the model API; those that are idle are kept for the next call.
+
+    httpcore2 alone, without the client of httpx2 around it: what that adds (redirects, cookies, authentication, the
+    texts of answers) nobody needs here, and it takes as long as the connection itself.
+    """
+
+    def __init__(self, upstream: Upstream, pool: httpcore2.AsyncConnectionPool) -> None:
+        self._upstream = upstream
+        self._pool = pool
+        base = urlsplit(upstream.url)
+        self._path = base.path.encode()
+        self._url = _url(base, b"/")
+        self._host: RawHeaders = [(b"host", _host(base))]
+        if (named := _user_and_password(base)) is not None:
+            self._host.append((b"authorization", b"Basic " + base64.b64encode(b":".join(named))))
+
+    async def __aenter__(self) -> Self:
+        """Return itself; connections are made when they are needed."""
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Close the connections."""
+        await self._pool.aclose()
+
+    def request(self, path: str, headers: Iterable[tuple[bytes, bytes]], body: bytes) -> httpcore2.Request:
+        """Return a child's request as it goes to the API: same path, query and body, our credential."""
+        url, target = self._url, self._path + path.encode()
+        return httpcore2.Request(
+            b"POST",
+            httpcore2.URL(scheme=url.scheme, host=url.host, port=url.port, target=target),
+            headers=[*self._host, *self._upstream.headers(headers), (b"content-length", str(len(body)).encode())],
+            content=body,
+            extensions={"timeout": _TIMEOUTS},
+        )
+
+    async def send(self, request: httpcore2.Request) -> httpcore2.Response:
+        """Send a request; return the answer's head. The caller closes the answer.
+
+        Raises what `BROKEN` names when the connection breaks or nothing comes.
+        """
+        return await self._pool.handle_async_request(request)
+
+
+def answer_headers(headers: Iterable[tuple[bytes, bytes]]) -> RawHeaders:
     """Return the headers of an answer as the child gets them."""
-    dropped = {*_HOP_BY_HOP, b"set-cookie"}
-    return [(name.lower(), value) for name, value in headers.raw if name.lower() not in dropped]
+    lower = ((name.lower(), value) for name, value in headers)
+    return [(name, value) for name, value in lower if name not in _NOT_FOR_CHILDREN]
+
+
+def _url(parts: SplitResult, target: bytes) -> httpcore2.URL:
+    host = (parts.hostname or "").encode("idna")
+    return httpcore2.URL(scheme=parts.scheme.encode(), host=host, port=parts.port, target=target)
+
+
+def _host(parts: SplitResult) -> bytes:
+    """Return what the header of that name says: RFC 9110, 7.2."""
+    host = (parts.hostname or "").encode("idna")
+    host = b"[%s]" % host if b":" in host else host
+    return host if parts.port is None else b"%s:%d" % (host, parts.port)
+
+
+def _user_and_password(parts: SplitResult) -> tuple[bytes, bytes] | None:
+    if parts.username is None:
+        return None
+    return unquote(parts.username).encode(), unquote(parts.password or "").encode()
 
 
 def _with_oauth(headers: RawHeaders) -> RawHeaders:

@@ -27,7 +27,8 @@ async def meter(_case: Case, settings: Settings) -> Finding:
             "Unset it.",
         )
     try:
-        await upstream(settings).client().aclose()
+        async with upstream(settings).connections():
+            pass  # proxy and certificates can be used
     except ConfigurationError as error:
         return failed_with(error)
     without = [model for model in models if (name := concrete(model)) is not None and price_of(name) is None]
