@@ -121,6 +121,7 @@ async def open_node(settings: Settings, *, log: Logger, clock: Clock | None = No
         hub = Hub()
         store = open_store(settings.database_url, raised=hub.from_threads())
         try:
+            await store.make_room()
             await clear_leftovers(settings.state_dir / SESSIONS, log)
             rules = escalation_rules(settings)
             async with meter_of(settings, store=store, rules=rules, clock=clock, log=log) as meter:

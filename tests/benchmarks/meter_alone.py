@@ -34,6 +34,7 @@ async def _run(directory: Path, url: str) -> None:
     rules = EscalationRules(max_tier=1, dry_run=False, tiers=tiers, budgets=budgets)
     clock, owner = SystemClock(), this_owner()
     store = open_store(database)
+    await store.make_room()  # as the daemon does
     await store.reconcile(owner, now=clock.now(), alive=lambda _: True)
     await store.enqueue(NewSession(tier=1, trigger=Trigger.MANUAL, model="haiku"), rules=rules, now=clock.now())
     session = await store.claim(

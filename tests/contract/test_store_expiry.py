@@ -177,21 +177,6 @@ async def test_what_expired_leaves_no_fault_in_the_audit_trail(sql: Sql) -> None
     assert verified.faults == ()
 
 
-async def test_sqlites_own_log_is_cut_to_nothing(sqlite: Sql) -> None:
-    store = sqlite.open()
-    try:
-        await one_session(store, report(check("web")))
-        log = sqlite.file.with_name(f"{sqlite.file.name}-wal")
-        assert log.stat().st_size > 0
-
-        assert await store.checkpoint()
-
-        assert log.stat().st_size == 0
-        assert len(sqlite.rows("sessions")) == 1
-    finally:
-        await store.close()
-
-
 async def test_a_reader_in_the_way_of_that_holds_nobody_up_for_long(sqlite: Sql) -> None:
     patient = Sql(sqlite.url, busy_seconds=0.1)
     store = patient.open()

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 BUSY_SECONDS: Final = 5.0  # how long a statement waits for somebody else's lock
 _STATEMENT_SECONDS: Final = 15  # how long PostgreSQL may work on one statement
+_GROWTH_BYTES: Final = 6_000_000  # two of them stay in the connection's memory; SQLite begins anew after four
 _WRITER_KEY: Final = 0x636C6F70  # "clop": the advisory lock behind which PostgreSQL has one writer at a time
 
 # libpq: a server that is gone is noticed within about half a minute, not after the kernel's two hours.
@@ -110,6 +111,19 @@ def migrating_engine(url: URL, *, busy_seconds: float = BUSY_SECONDS) -> Engine:
     else:
         event.listen(engine, "begin", _wait_for_turn)
     return engine
+
+
+def make_room(engine: Engine) -> None:
+    """Let SQLite's write-ahead log have at once the length that it has later on; nothing of it is kept.
+
+    Where the file grows, a commit waits for the journal of the file system too, which takes many times as long on a
+    disk that others use as well. The log is overwritten from its beginning again and again, so this is once for all.
+    """
+    if engine.dialect.name != "sqlite":
+        return
+    with engine.connect() as connection:  # left without a commit
+        connection.exec_driver_sql("CREATE TABLE room (bytes BLOB)")
+        connection.exec_driver_sql("INSERT INTO room VALUES (zeroblob(?))", (_GROWTH_BYTES,))
 
 
 @contextmanager

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from claudeops.store.connections import border
+from claudeops.errors import DatabaseUnavailableError
+from claudeops.store.connections import border, make_room
 from claudeops.store.expiry import expire
 
 if TYPE_CHECKING:
@@ -42,19 +44,30 @@ class SqlKeeping:
         """Remove what is too old."""
         return await self._write(partial(expire, cutoffs=cutoffs, now=now, chains=chains))
 
+    async def make_room(self) -> None:
+        """Do what makes the first writes as quick as later ones; where that cannot be now, they are slower."""
+        with suppress(DatabaseUnavailableError):
+            await self._writer.run(self._grow_log)
+
     async def checkpoint(self) -> bool:
-        """Write SQLite's log back into the database and cut it to nothing."""
+        """Write SQLite's log back into the database and cut it to its usual length."""
         if self._url.get_backend_name() != "sqlite":
             return True
+        if not await self._writer.run(self._cut_log):
+            return False
+        await self.make_room()
+        return True
 
-        def truncate() -> bool:
-            # Not inside of a transaction, which would be in its own way.
-            with border(self._url):
-                connection = self._writing.raw_connection()
-                try:
-                    busy, _, _ = connection.cursor().execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-                finally:
-                    connection.close()
-            return not busy
+    def _grow_log(self) -> None:
+        with border(self._url):
+            make_room(self._writing)
 
-        return await self._writer.run(truncate)
+    def _cut_log(self) -> bool:
+        # Not inside of a transaction, which would be in its own way.
+        with border(self._url):
+            connection = self._writing.raw_connection()
+            try:
+                busy, _, _ = connection.cursor().execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            finally:
+                connection.close()
+        return not busy
