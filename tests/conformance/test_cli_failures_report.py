@@ -78,14 +78,14 @@ async def test_row_10_schema_retries_run_away(estate: Estate) -> None:
 async def test_row_10_filler_that_a_loose_schema_takes_is_never_healthy(estate: Estate) -> None:
     filler = report(summary="a", services_checked=[{"name": "b", "status": "healthy", "detail": "c"}])
     row = await estate.finished(look(), deliver(filler), {"await_user": True}, deliver(filler), {"await_eof": True})
-    assert (row["extraction_method"], row["decision_reason"]) == ("none", "no_report")
+    assert (row["extraction_method"], row["decision_reason"]) == ("markers", "no_report")
     assert estate.rows("SELECT * FROM service_checks") == []
 
 
 async def test_row_11_schema_that_the_cli_ignores_is_kept_by_us(estate: Estate) -> None:
     wrong = deliver({"summary": "all is well", "verdict": "fine"})
     row = await estate.finished(look(), wrong, {"await_user": True}, wrong, {"await_eof": True})
-    assert (row["outcome"], row["extraction_method"], row["decision_reason"]) == ("success", "none", "no_report")
+    assert (row["outcome"], row["extraction_method"], row["decision_reason"]) == ("success", "markers", "no_report")
 
 
 async def test_row_11_schema_that_the_cli_refuses_is_said_in_its_own_words(estate: Estate) -> None:

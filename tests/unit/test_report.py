@@ -120,7 +120,7 @@ def test_markers_can_be_switched_off() -> None:
     [
         pytest.param({}, id="nothing"),
         pytest.param({"main_texts": ["All services are healthy."], "result_text": "Done."}, id="prose"),
-        pytest.param({"structured_outputs": [{}], "result_text": "{}"}, id="empty object"),
+        pytest.param({"structured_outputs": [{}]}, id="empty object"),
         pytest.param({"structured_outputs": [None, [], "x", 1, True]}, id="no objects"),
         pytest.param({"structured_calls": [{"summary": 1}] * 5}, id="five rejected calls"),
     ],
@@ -129,6 +129,12 @@ def test_a_session_without_a_report_has_none(said: dict[str, object]) -> None:
     extraction = found(**said)
     assert extraction.method is ExtractionMethod.NONE
     assert extraction.report is None
+
+
+def test_a_text_without_markers_that_was_read_in_the_place_of_a_refused_report_is_no_report() -> None:
+    extraction = found(structured_outputs=[{"summary": 1}], result_text="All is well.")
+    assert (extraction.method, extraction.report) == (ExtractionMethod.MARKERS, None)
+    assert extraction.warnings[0].startswith("rejected structured_output: ")
 
 
 def test_a_rejected_wish_for_help_is_not_lost_from_sight() -> None:

@@ -94,7 +94,7 @@ class ExtractionMethod(StrEnum):
 
     STRUCTURED = "structured"  # validated ``structured_output`` of a result line
     SALVAGED = "salvaged"  # validated, but found in a StructuredOutput call or in the text
-    MARKERS = "markers"  # legacy text markers
+    MARKERS = "markers"  # legacy text markers; or none of them, where a structured output was refused
     NONE = "none"
 
 
@@ -207,7 +207,8 @@ class Report:
 class Extraction:
     """A report with the way it was obtained and what was wrong on that way.
 
-    ``report`` is ``None`` exactly when ``method`` is ``none``.
+    ``report`` is ``None`` with ``none``, and with ``markers`` where a text was read for them in the place of a refused
+    structured output and there were none.
     """
 
     method: ExtractionMethod

@@ -59,7 +59,9 @@ def extract(source: ReportSource, schema: ReportSchema, *, legacy_markers: bool)
 
     In this order: the first valid ``structured_output`` of a result line; the latest valid StructuredOutput
     call (each one mends the one before, so the latest is the model's final word); the latest text that holds
-    a valid report as JSON; the legacy markers, if they are allowed and there are any; nothing.
+    a valid report as JSON; the legacy markers, if they are allowed; nothing. Where a text was read in the place of a
+    structured output that was refused, the method is ``markers`` even if it holds none, as it was with Claude Ops;
+    a session that delivered nothing has ``none``.
     """
     search = _Search(schema)
     found = search.run(source)
@@ -68,10 +70,12 @@ def extract(source: ReportSource, schema: ReportSchema, *, legacy_markers: bool)
         return _extraction(method, reading, search.rejected)
     if not legacy_markers:
         return Extraction(method=ExtractionMethod.NONE, report=None, warnings=_bounded(search.rejected))
-    markers = read_markers(_spoken(source))
+    spoken = _spoken(source)
+    markers = read_markers(spoken)
     report = markers.report()
+    stood_in = bool(source.structured_outputs and spoken)
     return Extraction(
-        method=ExtractionMethod.NONE if report is None else ExtractionMethod.MARKERS,
+        method=ExtractionMethod.NONE if report is None and not stood_in else ExtractionMethod.MARKERS,
         report=report,
         warnings=_bounded([*search.rejected, *markers.warnings]),
     )
