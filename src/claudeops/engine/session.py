@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import anyio
-import anyio.to_thread
 
 from claudeops.domain.activity import Viewpoint
-from claudeops.domain.memory import select
-from claudeops.domain.prompt import Facts, Prompt, render
-from claudeops.engine import harness_files, mcp_servers
+from claudeops.engine import harness_files
 from claudeops.engine import workspace as workspaces
 from claudeops.engine.approvals import desk_of
 from claudeops.engine.broadcast import COMMAND_CHARACTERS, Broadcast
-from claudeops.engine.cell import Inside, named_in
 from claudeops.engine.channel import Channel
 from claudeops.engine.cli_transcript import CliTranscript
 from claudeops.engine.control import Clocks, Control, waiting_for_people
@@ -27,24 +22,19 @@ from claudeops.engine.conversation import Conversation
 from claudeops.engine.ending import Gathered, conclude, never_started
 from claudeops.engine.gate import Gate
 from claudeops.engine.handoff import take_handoff
+from claudeops.engine.launch import Launch
 from claudeops.engine.logfile import SessionLog
 from claudeops.engine.meter import metered
-from claudeops.engine.process import Child, spawn
-from claudeops.engine.tree import SESSION_MARK, session_mark
-from claudeops.errors import DatabaseUnavailableError, HarnessError
-from claudeops.harness.protocol import Spec
+from claudeops.errors import HarnessError
 from claudeops.harness.registry import ungated_refusal
 from claudeops.logs import LogEvent
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from claudeops.domain.markers import Handoff, HandoffError
-    from claudeops.domain.model import Ending, Memory, Session, ToolCall
-    from claudeops.engine.cell import Enclosed
+    from claudeops.domain.model import Ending, Session, ToolCall
     from claudeops.engine.kit import Kit, TierSetup
     from claudeops.engine.workspace import Workspace
-    from claudeops.harness.protocol import Command, Harness
+    from claudeops.harness.protocol import Harness
     from claudeops.logs import Logger
 
 _REMOVE_SECONDS: Final = 30.0
@@ -105,8 +95,9 @@ class SessionRunner:
         log: Logger,
     ) -> Gathered:
         kit = self.kit
-        spec, command, child = await self._spawn(session, tier, workspace, harness)
-        log.info(LogEvent.SESSION_SPAWNED, pid=child.pid, cli_session_id=session.cli_session_id)
+        launch = Launch(kit=kit, session=session, tier=tier, harness=harness, workspace=workspace)
+        launched = await launch.start()
+        log.info(LogEvent.SESSION_SPAWNED, pid=launched.child.pid, cli_session_id=session.cli_session_id)
         view = Viewpoint(root=str(workspace.workdir), redact=kit.redactor.text, command_chars=COMMAND_CHARACTERS)
         live = Broadcast(session=session, view=view, asks=harness.capabilities.gate, hub=kit.hub)
         clocks = Clocks(
@@ -116,10 +107,10 @@ class SessionRunner:
         )
         gate = self._gate(session, tier, workspace, clocks=clocks, control=control, live=live, log=log)
         conversation = Conversation(
-            child=child,
-            channel=Channel(child.stdin),
+            child=launched.child,
+            channel=Channel(launched.child.stdin),
             harness=harness,
-            spec=spec,
+            spec=launched.spec,
             gate=gate,
             sink=sink,
             clocks=clocks,
@@ -130,8 +121,8 @@ class SessionRunner:
         )
         exit_code = await conversation.run()
         transcript = conversation.transcript()
-        if command.last_message is not None:
-            left = await harness_files.last_message(command.last_message)
+        if (path := launched.command.last_message) is not None:
+            left = await harness_files.last_message(path)
             transcript = harness.with_last_message(transcript, kit.redactor.text(left or ""))
         return Gathered(
             harness=harness,
@@ -184,126 +175,6 @@ class SessionRunner:
             workspace.state_dir, current_tier=session.tier, max_tier=kit.rules.max_tier, redactor=kit.redactor
         )
 
-    async def _spawn(
-        self, session: Session, tier: TierSetup, workspace: Workspace, harness: Harness
-    ) -> tuple[Spec, Command, Child]:
-        prompt = render(
-            tier.template,
-            facts=self._facts(session, tier, workspace),
-            memories=await self._memories(),
-            request=session.prompt_text,
-            handover=session.context,
-        )
-        mark = session_mark(self.kit.sessions_dir, session.id, session.attempt)
-        # Where no descriptor is read, the daemon's own key goes nowhere.
-        secret = self.kit.access.secret if harness.capabilities.key_by_descriptor else None
-        servers = self.kit.mcp_servers if harness.capabilities.key_by_descriptor else None
-        with _credential(secret) as descriptor, mcp_servers.handed(servers, uid=workspace.uid) as listing:
-            spec = self._spec(session, tier, workspace, prompt=prompt, mark=mark, descriptor=descriptor)
-            if listing is not None:
-                spec = replace(spec, mcp_config=f"/dev/fd/{listing}", mcp_servers=tuple(servers or ()))
-            command = harness.command(spec)
-            await harness_files.prepare(command)
-            enclosed = await self._enclose(session, tier, workspace)
-            child = await spawn(
-                command,
-                cwd=workspace.workdir,
-                mark=mark,
-                enclosed=enclosed,
-                pass_fds=[given for given in (descriptor, listing) if given is not None],
-            )
-        return spec, command, child
-
-    async def _enclose(self, session: Session, tier: TierSetup, workspace: Workspace) -> Enclosed:
-        kit = self.kit
-        inside = Inside(
-            workspace=workspace,
-            binary=kit.binaries[session.harness],
-            repos_dir=kit.repos_dir,
-            path=kit.path,
-            shown=(
-                *named_in(tier.passed_env),
-                *mcp_servers.named_paths(kit.mcp_servers or {}, but=kit.mcp_of_repos),
-            ),
-        )
-
-        def enclose() -> Enclosed:
-            kit.cell.hand_over(workspace)
-            return kit.cell.enclose(inside)
-
-        return await anyio.to_thread.run_sync(enclose)
-
-    def _spec(
-        self,
-        session: Session,
-        tier: TierSetup,
-        workspace: Workspace,
-        *,
-        prompt: Prompt,
-        mark: str,
-        descriptor: int | None,
-    ) -> Spec:
-        kit = self.kit
-        ours = {
-            SESSION_MARK: mark,
-            "CLAUDEOPS_TIER": str(tier.number),
-            "CLAUDEOPS_DRY_RUN": str(kit.rules.dry_run).lower(),
-            "CLAUDEOPS_STATE_DIR": str(workspace.state_dir),
-            "CLAUDEOPS_REPOS_DIR": str(kit.repos_dir),
-        }
-        return Spec(
-            binary=str(kit.binaries[session.harness]),
-            model=session.model,
-            cli_session_id=session.cli_session_id or "",
-            schema_text=kit.schema.minified,
-            task=prompt.task,
-            system=prompt.system,
-            tools=tier.tools,
-            max_turns=tier.max_turns,
-            max_budget_usd=tier.max_budget_usd,
-            home=str(workspace.home),
-            workdir=str(workspace.workdir),
-            tmpdir=str(workspace.tmpdir),
-            state_dir=str(workspace.state_dir),
-            read_only=tier.read_only or kit.rules.dry_run,
-            path=kit.path,
-            passed_env={**tier.passed_env, **ours},
-            base_url=kit.access.base_url,
-            credential=None if descriptor is None else kit.access.credential,
-            credential_fd=descriptor,
-        )
-
-    def _facts(self, session: Session, tier: TierSetup, workspace: Workspace) -> Facts:
-        kit = self.kit
-        return Facts(
-            now=kit.clock.now(),
-            timezone=kit.timezone,
-            tier=tier.number,
-            tier_name=tier.name,
-            max_tier=kit.rules.max_tier,
-            dry_run=kit.rules.dry_run,
-            repos_dir=str(kit.repos_dir),
-            repositories=_repositories(kit.repos_dir),
-            workdir=str(workspace.workdir),
-            state_dir=str(workspace.state_dir),
-            session_id=session.id,
-            chain_id=session.root_session_id,
-            actions=tier.action_kinds,
-            limits=kit.rules.limits,
-            max_turns=tier.max_turns,
-            max_budget_usd=tier.max_budget_usd,
-            time_limit_seconds=kit.timeouts.session,
-        )
-
-    async def _memories(self) -> Sequence[Memory]:
-        try:
-            found = await self.kit.store.memories()
-        except DatabaseUnavailableError as error:
-            # A session without memories is worth more than none.
-            self.kit.log.error(LogEvent.DATABASE_UNAVAILABLE, while_doing="memories", error=str(error))
-            return ()
-        return select(found, self.kit.memory_budget_tokens)
-
     def _shown(self, call: ToolCall) -> str:
         return self.kit.redactor.line(json.dumps(dict(call.input), default=str).encode()).decode()
 
@@ -327,27 +198,3 @@ async def _admit(harness: Harness, kit: Kit) -> None:
     """Raise `HarnessError` unless the gate is known to hold with the CLI as it is now: it updates itself."""
     if harness.capabilities.gate and (refusal := await kit.cli_refusal(kit.binaries[harness.name])) is not None:
         raise HarnessError(refusal)
-
-
-def _repositories(repos_dir: Path) -> tuple[str, ...]:
-    try:
-        return tuple(sorted(entry.name for entry in repos_dir.iterdir() if not entry.name.startswith(".")))
-    except OSError:
-        return ()
-
-
-@contextlib.contextmanager
-def _credential(secret: str | None) -> Iterator[int | None]:
-    """Give the read end of a pipe that holds the secret: the CLI drains it at its start, no tool inherits it."""
-    if secret is None:
-        yield None
-        return
-    reading, writing = os.pipe()
-    try:
-        try:
-            os.write(writing, secret.encode())
-        finally:
-            os.close(writing)
-        yield reading
-    finally:
-        os.close(reading)

@@ -1,0 +1,188 @@
+"""A session's way to its running process: prompt, command, cell, child."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import anyio.to_thread
+
+from claudeops.domain.memory import select
+from claudeops.domain.prompt import Facts, Prompt, render
+from claudeops.engine import harness_files, mcp_servers
+from claudeops.engine.cell import Inside, named_in
+from claudeops.engine.process import spawn
+from claudeops.engine.tree import SESSION_MARK, session_mark
+from claudeops.errors import DatabaseUnavailableError
+from claudeops.harness.protocol import Spec
+from claudeops.logs import LogEvent
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from claudeops.domain.model import Memory, Session
+    from claudeops.engine.cell import Enclosed
+    from claudeops.engine.kit import Kit, TierSetup
+    from claudeops.engine.process import Child
+    from claudeops.engine.workspace import Workspace
+    from claudeops.harness.protocol import Command, Harness
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Launched:
+    """A session that runs."""
+
+    spec: Spec
+    command: Command
+    child: Child
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Launch:
+    """What one session is started from."""
+
+    kit: Kit
+    session: Session
+    tier: TierSetup
+    harness: Harness
+    workspace: Workspace
+
+    async def start(self) -> Launched:
+        """Start the CLI in its cell; raises `OSError` and `HarnessError`, and leaves nothing running then."""
+        kit, session, workspace = self.kit, self.session, self.workspace
+        prompt = await self._prompt()
+        mark = session_mark(kit.sessions_dir, session.id, session.attempt)
+        # Where no descriptor is read, the daemon's own key goes nowhere.
+        takes = self.harness.capabilities.key_by_descriptor
+        secret, servers = (kit.access.secret, kit.mcp_servers) if takes else (None, None)
+        with _credential(secret) as descriptor, mcp_servers.handed(servers, uid=workspace.uid) as listing:
+            spec = self._spec(prompt, mark=mark, descriptor=descriptor)
+            if listing is not None:
+                spec = replace(spec, mcp_config=f"/dev/fd/{listing}", mcp_servers=tuple(servers or ()))
+            command = self.harness.command(spec)
+            await harness_files.prepare(command)
+            child = await spawn(
+                command,
+                cwd=workspace.workdir,
+                mark=mark,
+                enclosed=await self._enclosed(),
+                pass_fds=[given for given in (descriptor, listing) if given is not None],
+            )
+        return Launched(spec=spec, command=command, child=child)
+
+    async def _prompt(self) -> Prompt:
+        return render(
+            self.tier.template,
+            facts=self._facts(),
+            memories=await self._memories(),
+            request=self.session.prompt_text,
+            handover=self.session.context,
+        )
+
+    def _facts(self) -> Facts:
+        kit, session, tier, workspace = self.kit, self.session, self.tier, self.workspace
+        return Facts(
+            now=kit.clock.now(),
+            timezone=kit.timezone,
+            tier=tier.number,
+            tier_name=tier.name,
+            max_tier=kit.rules.max_tier,
+            dry_run=kit.rules.dry_run,
+            repos_dir=str(kit.repos_dir),
+            repositories=_repositories(kit.repos_dir),
+            workdir=str(workspace.workdir),
+            state_dir=str(workspace.state_dir),
+            session_id=session.id,
+            chain_id=session.root_session_id,
+            actions=tier.action_kinds,
+            limits=kit.rules.limits,
+            max_turns=tier.max_turns,
+            max_budget_usd=tier.max_budget_usd,
+            time_limit_seconds=kit.timeouts.session,
+        )
+
+    async def _memories(self) -> Sequence[Memory]:
+        try:
+            found = await self.kit.store.memories()
+        except DatabaseUnavailableError as error:
+            # A session without memories is worth more than none.
+            self.kit.log.error(LogEvent.DATABASE_UNAVAILABLE, while_doing="memories", error=str(error))
+            return ()
+        return select(found, self.kit.memory_budget_tokens)
+
+    async def _enclosed(self) -> Enclosed:
+        kit, workspace = self.kit, self.workspace
+        inside = Inside(
+            workspace=workspace,
+            binary=kit.binaries[self.session.harness],
+            repos_dir=kit.repos_dir,
+            path=kit.path,
+            shown=(
+                *named_in(self.tier.passed_env),
+                *mcp_servers.named_paths(kit.mcp_servers or {}, but=kit.mcp_of_repos),
+            ),
+        )
+
+        def enclose() -> Enclosed:
+            kit.cell.hand_over(workspace)
+            return kit.cell.enclose(inside)
+
+        return await anyio.to_thread.run_sync(enclose)
+
+    def _spec(self, prompt: Prompt, *, mark: str, descriptor: int | None) -> Spec:
+        kit, session, tier, workspace = self.kit, self.session, self.tier, self.workspace
+        ours = {
+            SESSION_MARK: mark,
+            "CLAUDEOPS_TIER": str(tier.number),
+            "CLAUDEOPS_DRY_RUN": str(kit.rules.dry_run).lower(),
+            "CLAUDEOPS_STATE_DIR": str(workspace.state_dir),
+            "CLAUDEOPS_REPOS_DIR": str(kit.repos_dir),
+        }
+        return Spec(
+            binary=str(kit.binaries[session.harness]),
+            model=session.model,
+            cli_session_id=session.cli_session_id or "",
+            schema_text=kit.schema.minified,
+            task=prompt.task,
+            system=prompt.system,
+            tools=tier.tools,
+            max_turns=tier.max_turns,
+            max_budget_usd=tier.max_budget_usd,
+            home=str(workspace.home),
+            workdir=str(workspace.workdir),
+            tmpdir=str(workspace.tmpdir),
+            state_dir=str(workspace.state_dir),
+            read_only=tier.read_only or kit.rules.dry_run,
+            path=kit.path,
+            passed_env={**tier.passed_env, **ours},
+            base_url=kit.access.base_url,
+            credential=None if descriptor is None else kit.access.credential,
+            credential_fd=descriptor,
+        )
+
+
+def _repositories(repos_dir: Path) -> tuple[str, ...]:
+    try:
+        return tuple(sorted(entry.name for entry in repos_dir.iterdir() if not entry.name.startswith(".")))
+    except OSError:
+        return ()
+
+
+@contextlib.contextmanager
+def _credential(secret: str | None) -> Iterator[int | None]:
+    """Give the read end of a pipe that holds the secret: the CLI drains it at its start, no tool inherits it."""
+    if secret is None:
+        yield None
+        return
+    reading, writing = os.pipe()
+    try:
+        try:
+            os.write(writing, secret.encode())
+        finally:
+            os.close(writing)
+        yield reading
+    finally:
+        os.close(reading)
