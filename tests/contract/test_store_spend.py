@@ -170,8 +170,9 @@ async def test_a_call_that_nobody_ended_is_over_with_its_session(store: Store, d
 
     calls = {row["id"]: row for row in database.rows("model_calls")}
     assert all((row["error"], row["ended_at"]) == ("not seen to end", after(minutes=1)) for row in calls.values())
-    assert (calls[said]["charged_usd"], calls[silent]["charged_usd"]) == (0.01, 0.02)
-    assert entries(database)[-1] == (session.id, "settled", 0.03)
+    # Nobody knows what became of them: they count with the most that they can have cost.
+    assert (calls[said]["charged_usd"], calls[silent]["charged_usd"]) == (0.03, 0.02)
+    assert entries(database)[-1] == (session.id, "settled", 0.05)
 
 
 async def test_a_call_without_a_price_leaves_the_cost_unknown_and_is_settled_all_the_same(
@@ -198,11 +199,11 @@ async def test_a_lost_session_keeps_what_its_calls_had_said(store: Store, databa
     assert lost.cost_usd == pytest.approx(0.11)
     calls = {row["id"]: row for row in database.rows("model_calls")}
     assert all(row["ended_at"] for row in calls.values())
-    assert (calls[mid_stream]["cost_usd"], calls[mid_stream]["charged_usd"]) == (0.01, 0.01)
-    # Nobody knows what became of it: it counts with the most that it can have cost.
+    # Nobody knows what became of them: they count with the most that they can have cost.
+    assert (calls[mid_stream]["cost_usd"], calls[mid_stream]["charged_usd"]) == (0.01, 0.03)
     assert (calls[unanswered]["cost_usd"], calls[unanswered]["charged_usd"]) == (None, 0.02)
     assert [kind for _, kind, _ in entries(database)] == ["reserved", "released", "settled"]
-    assert entries(database)[-1][-1] == 0.13
+    assert entries(database)[-1][-1] == 0.15
 
 
 # --- who may start ----------------------------------------------------------------------------------------

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import base64
+from functools import partial
 from typing import TYPE_CHECKING
 
 import anyio
 import pytest
 
+from claudeops.domain import prices
 from claudeops.domain.holds import HoldKind
 from claudeops.engine.meter_upstream import Upstream
 from claudeops.engine.system import SystemClock
@@ -17,11 +19,13 @@ from claudeops.rehearsal.messages_api import serve
 from claudeops.rehearsal.traffic import Ending
 from support.booked import Tokens
 from support.loopback_http import ask
-from support.metering import ASKED, KEY, bench, paid, script
+from support.metering import ASKED, KEY, MODEL, bench, paid, script
 from support.store_values import ending, queued
 from support.waiting import until
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from claudeops.domain.model import Session
     from support.metering import Bench
     from support.stores import Sql
@@ -225,7 +229,22 @@ async def test_a_client_that_leaves_ends_the_request_and_what_was_said_is_booked
         assert [served.ending for served in the.api.served] == [Ending.GONE]
         assert summary(the) == [(200, "cancelled", True)]
         assert same_tokens(the)
-        assert the.calls[0]["charged_usd"] == the.calls[0]["cost_usd"] != 0
+
+
+@pytest.mark.parametrize("step", [{"hang": True}, {"text": "well", "hang": True}, {**SAYS, "cut": True}])
+async def test_a_call_that_is_cut_off_counts_with_all_the_output_that_it_was_allowed(
+    sqlite: Sql, step: Mapping[str, object]
+) -> None:
+    # What the API had sent and nobody had read yet is served all the same.
+    async with bench(sqlite, step) as the, the.account() as account:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(partial(the.ask, account, max_tokens=50_000))
+            await until(lambda: len(the.api.requests) == 1)
+            tasks.cancel_scope.cancel()
+        await until(lambda: the.calls[0]["ended_at"] is not None)
+        [call] = the.calls
+        allowed = 50_000 * prices.PRICES[MODEL].rates.output / 1e6
+        assert float(str(call["charged_usd"])) >= allowed > float(str(call["cost_usd"] or 0))
 
 
 async def test_a_call_that_is_given_up_while_it_is_recorded_was_not_made_and_costs_nothing(sqlite: Sql) -> None:

@@ -55,11 +55,6 @@ class Asked:
         price = self.price or prices.DEAREST
         return price.worst(prompt_bytes=self.body_bytes, max_output_tokens=self.max_output_tokens)
 
-    @property
-    def worst_prompt_usd(self) -> float:
-        """The most that its prompt can cost."""
-        return (self.price or prices.DEAREST).worst(prompt_bytes=self.body_bytes, max_output_tokens=0)
-
     def cost(self, usage: TokenUsage) -> float | None:
         """Return what it cost; ``None`` where the table does not say."""
         return None if self.price is None else self.price.cost(usage)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 import anyio
@@ -276,7 +276,7 @@ class _Booking:
     async def note(self) -> None:
         """Write what is known of a call that goes on."""
         if not self._ended:
-            await self.account.note(self._state(charged=self.asked.worst_usd))
+            await self.account.note(self._state(charged=self._charge()))
 
     async def end(self) -> None:
         """Write how it ended; the first call counts."""
@@ -289,13 +289,16 @@ class _Booking:
         await self.account.end(self._state(charged=self._charge()))
 
     def _charge(self) -> float:
-        usage = self._reader.usage if self._reader else None
-        if usage is not None:
+        reader = self._reader
+        usage = reader.usage if reader else None
+        if usage is None:
+            # Errors are not billed. Without an answer it may have been served all the same.
+            unbilled = not self._sent or (self._status or 0) >= _ERROR_STATUS
+            return 0.0 if unbilled else self.asked.worst_usd
+        if self.whole or (reader is not None and reader.error is not None):
             return self.asked.charge(usage)
-        if not self._sent or (self._status or 0) >= _ERROR_STATUS:
-            return 0.0  # errors are not billed
-        # It may have been served all the same.
-        return self.asked.worst_prompt_usd
+        # Of what was still on its way, or never reached us, nobody will ever know.
+        return self.asked.charge(replace(usage, output_tokens=max(usage.output_tokens, self.asked.max_output_tokens)))
 
     def _state(self, *, charged: float) -> CallState:
         reader = self._reader

@@ -83,8 +83,7 @@ def book_call(tables: PlainTables, state: CallState) -> None:
 def close_calls(tables: PlainTables, session_id: int, *, at: datetime, error: str) -> None:
     """End the calls of a session that nobody serves any more."""
     for row in tables.rows("model_calls", lambda row: row.session_id == session_id and row.ended_at is None):
-        charged = row.charged_usd if row.cost_usd is None else row.cost_usd
-        tables.update("model_calls", row, {"ended_at": at, "error": error, "charged_usd": charged})
+        tables.update("model_calls", row, {"ended_at": at, "error": error})
 
 
 def booked_calls(tables: PlainTables, session_id: int) -> BookedCalls:

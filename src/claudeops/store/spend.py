@@ -192,11 +192,10 @@ def book_call(connection: Connection, state: CallState) -> None:
 def close_calls(connection: Connection, session_id: int, *, at: datetime, error: str) -> None:
     """End the calls of a session that nobody serves any more: what was said of them is what is known.
 
-    One of which nothing was said goes on to count with the most that it can have cost.
+    They go on to count with the most that they can have cost: the API may have served more than anybody noted.
     """
-    charged = func.coalesce(model_calls.c.cost_usd, model_calls.c.charged_usd)
     left = update(model_calls).where(model_calls.c.session_id == session_id, _IS_OPEN)
-    connection.execute(left.values(ended_at=at, error=error, charged_usd=charged))
+    connection.execute(left.values(ended_at=at, error=error))
 
 
 def booked_calls(connection: Connection, session_id: int) -> BookedCalls:
