@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """A CLI that speaks the control protocol and misbehaves on command.
 
-It reads its steps from the JSON file named by ``STAND_IN_STEPS``, takes ``initialize`` and the user message from
+It reads its steps from the JSON file named by ``STAND_IN_STEPS`` (a list; or an object of lists, one for each
+``CLAUDEOPS_TIER``; ``{{session_id}}`` in it is replaced), takes ``initialize`` and the user message from
 stdin like the real one, and then does one step after the other:
 
 ``{"frame": {...}}``          print a frame (``session_id`` is filled in)
@@ -32,6 +33,7 @@ stdin like the real one, and then does one step after the other:
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import queue
@@ -41,7 +43,6 @@ import subprocess
 import sys
 import threading
 import time
-import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -141,12 +142,22 @@ def tell_surroundings(directory: str) -> None:
     (Path(directory) / f"{SESSION_ID}.json").write_text(json.dumps(told), encoding="utf-8")
 
 
+@functools.cache
+def key_of_descriptor() -> str:
+    return os.read(int(os.environ["CLAUDE_CODE_API_KEY_FILE_DESCRIPTOR"]), 4096).decode()
+
+
 def ask_model(asked: dict[str, Any]) -> None:
-    key = os.read(int(os.environ["CLAUDE_CODE_API_KEY_FILE_DESCRIPTOR"]), 4096).decode()
+    import urllib.request  # noqa: PLC0415 - half of the start-up, and most sessions of the tests ask no model
+
     request = urllib.request.Request(  # noqa: S310 - the URL is the test's own
         os.environ["ANTHROPIC_BASE_URL"] + "/v1/messages?beta=true",
         data=json.dumps({"max_tokens": 100, "messages": [], "tools": [{"name": "Bash"}], **asked}).encode(),
-        headers={"content-type": "application/json", "x-api-key": key, "anthropic-version": "2023-06-01"},
+        headers={
+            "content-type": "application/json",
+            "x-api-key": key_of_descriptor(),
+            "anthropic-version": "2023-06-01",
+        },
     )
     with urllib.request.urlopen(request, timeout=20) as answer:  # noqa: S310 - as above
         answer.read()
@@ -227,7 +238,9 @@ def main() -> None:
         print("2.1.999 (stand-in)")  # noqa: T201
         return
     threading.Thread(target=listen, daemon=True).start()
-    for step in json.loads(Path(os.environ["STAND_IN_STEPS"]).read_text(encoding="utf-8")):
+    text = Path(os.environ["STAND_IN_STEPS"]).read_text(encoding="utf-8").replace("{{session_id}}", SESSION_ID)
+    steps = json.loads(text)
+    for step in steps if isinstance(steps, list) else steps[os.environ["CLAUDEOPS_TIER"]]:
         if not step.get("before_opening"):
             do(step)
     os._exit(0)

@@ -1,0 +1,82 @@
+"""``make kill-matrix``: many trials, their figures, and the seeds of those that failed.
+
+``TRIALS`` trials are run from ``SEED`` on, after those that failed once (``tests/data/kill-matrix.jsonl``). A run of a
+hundred trials or more adds its figures to ``docs/reference/kill-matrix.md``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import anyio
+
+from kill_matrix.figures import Figures, add_to
+from kill_matrix.matrix import Matrix, keep, known_plans
+from kill_matrix.plan import plan_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kill_matrix.matrix import Verdict
+
+REFERENCE: Final = Path(__file__).parents[2] / "docs" / "reference" / "kill-matrix.md"
+ENOUGH_TRIALS: Final = 100  # from here on figures are worth keeping
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run trials; return how many failed, at most 1."""
+    chosen = _parser().parse_args(arguments)
+    plans = [
+        plan_of(seed, real_cli=chosen.cli and chosen.cli == "real")
+        for seed in range(chosen.seed, chosen.seed + chosen.trials)
+    ]
+    if chosen.trials > 1:
+        plans = [*known_plans(), *plans]
+    with tempfile.TemporaryDirectory(prefix="kill-matrix-", dir=chosen.directory) as directory:
+        began = time.monotonic()
+        matrix = Matrix(directory=Path(directory), at_once=chosen.at_once, tell=_told)
+        verdicts = anyio.run(partial(matrix.run, plans))
+        figures = Figures.of(verdicts, seconds=time.monotonic() - began)
+    failed = [verdict for verdict in verdicts if verdict.faults]
+    for verdict in failed:
+        keep(verdict)
+    _say(f"\n{figures}")
+    if len(verdicts) >= ENOUGH_TRIALS:
+        add_to(REFERENCE, figures)
+        _say(f"\nAdded to {REFERENCE}.")
+    return 1 if failed else 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="make kill-matrix", description="Kill daemons and CLIs, and see what is left."
+    )
+    parser.add_argument("--trials", type=int, default=100)
+    parser.add_argument("--seed", type=int, default=0, help="of the first trial")
+    parser.add_argument("--at-once", type=int, default=4, help="trials at the same time")
+    parser.add_argument("--cli", choices=["stand-in", "real"], help="for all trials; else the seeds decide")
+    parser.add_argument("--directory", help="where trials live; choose the disk that matters")
+    return parser
+
+
+def _told(verdict: Verdict) -> None:
+    if verdict.faults:
+        _say(f"FAILED {verdict.plan}")
+        for fault in verdict.faults:
+            _say(f"    {fault}")
+        _say(f"    again: make kill-matrix SEED={verdict.plan.seed} TRIALS=1")
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

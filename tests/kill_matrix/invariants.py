@@ -1,0 +1,158 @@
+"""What must hold after every trial, whoever was killed when. Each check yields sentences; none of them is the aim."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import sqlalchemy as sa
+
+from claudeops.store.verify import verify
+from kill_matrix.plan import Cli
+from kill_matrix.records import strays
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from kill_matrix.records import Records, Row
+    from kill_matrix.trial import Course
+    from kill_matrix.world import World
+
+_QUIET: Final = frozenset({"debug", "info", "warning"})
+_NO_COST: Final = 1e-9  # US dollars, for sums of floating-point numbers
+
+# Of what is logged as an error after a kill, this belongs to it.
+_TO_BE_EXPECTED: Final = frozenset({"model_call_refused"})
+
+
+def check(records: Records, course: Course) -> Iterator[str]:
+    """Yield what does not hold after a trial, one sentence each."""
+    world = records.world
+    yield from _processes(world)
+    yield from _daemons(records, course)
+    if not world.database.exists():
+        yield "there is no database"
+        return
+    if (found := records.integrity()) != "ok":
+        yield f"the database file is damaged: {found}"
+    for row in records.sessions:
+        yield from _ended(row)
+        yield from _result(records, row)
+        yield from _following(records, row)
+        yield from _ledger(records, row)
+        if world.plan.cli is Cli.STAND_IN:
+            yield from _once(records, row)
+    yield from _logs(records)
+    yield from _audit(world)
+
+
+def _processes(world: World) -> Iterator[str]:
+    for stray in strays(world):
+        yield f"stray: a process was left: {stray}"
+    for left in world.sessions.glob("*"):
+        yield f"stray: the workspace {left.name} was left"
+
+
+def _daemons(records: Records, course: Course) -> Iterator[str]:
+    for status in course.stops:
+        if status != 0:
+            yield f"a daemon that was asked to stop ended with status {status}"
+    for line in records.told():
+        if line.get("level") not in _QUIET and line.get("event") not in _TO_BE_EXPECTED:
+            yield f"a daemon said {line.get('event') or line.get('text')}: {line.get('error') or ''}"
+
+
+def _ended(row: Row) -> Iterator[str]:
+    if row["status"] != "ended" or row["outcome"] is None:
+        yield f"session {row['id']} is {row['status']}, its outcome {row['outcome']}"
+
+
+def _result(records: Records, row: Row) -> Iterator[str]:
+    """See to it that a complete result line is never lost, and that without one there is no success."""
+    log = records.logs.get(row["id"])
+    complete = log is not None and bool(log.results)
+    if complete and row["outcome"] == "lost":
+        yield f"lost: the log of session {row['id']} holds a complete result line"
+    if complete and row["summary"] is None:
+        yield f"lost: the report of session {row['id']} is in its log and not in its row"
+    if not complete and row["outcome"] == "success":
+        yield f"session {row['id']} is a success without a result line"
+
+
+def _once(records: Records, row: Row) -> Iterator[str]:
+    """See to it that what a report says is there once, and nothing of a session that gave none."""
+    log = records.logs.get(row["id"])
+    reported = bool(log is not None and log.results)
+    name = str(row["cli_session_id"])
+    events = [event for event in records.rows("events") if name in str(event["message"])]
+    counted = sum(int(str(event["count"])) for event in events)
+    checks = len(records.of_session("service_checks", row["id"]))
+    if reported and row["summary"] != f"report of {name}":
+        yield f"lost: the summary of session {row['id']} is {row['summary']!r}"
+    for what, found in (("event", counted), ("check", checks)):
+        if found != int(reported):
+            yield f"{'twice' if found > 1 else 'lost'}: session {row['id']} left {found} {what}s of its report"
+
+
+def _following(records: Records, row: Row) -> Iterator[str]:
+    """See to it that what was decided is queued, once, and nothing else."""
+    children = [(child["trigger"], child["tier"]) for child in records.children(row["id"])]
+    expected = _expected_children(row)
+    if expected is not None and children != expected:
+        kind = "twice" if len(children) > len(expected) else "lost"
+        yield (
+            f"{kind}: after session {row['id']} (tier {row['tier']}, {row['trigger']}, {row['outcome']}, "
+            f"{row['decision_reason']}) came {children}, not {expected}"
+        )
+
+
+def _expected_children(row: Row) -> list[tuple[object, object]] | None:
+    """Return trigger and tier of what must follow; ``None`` where that hangs on how it failed."""
+    tier = int(str(row["tier"]))
+    if row["outcome"] == "lost":
+        # A tier that can change things is not repeated but looked after; the lowest one is, once.
+        given_up = tier == 1 and row["trigger"] == "recovery"
+        return [] if given_up else [("recovery", 1)]
+    if row["decision_reason"] == "escalated":
+        return [("escalation", tier + 1)]
+    if row["decision_reason"] == "session_failed" and tier == 1 and row["trigger"] != "retry":
+        return [("retry", 1)]
+    return []
+
+
+def _ledger(records: Records, row: Row) -> Iterator[str]:
+    """See to it that what was reserved is given back once, and what was spent is settled once."""
+    entries = records.of_session("budget_entries", row["id"])
+    by_kind = {kind: [e for e in entries if e["kind"] == kind] for kind in ("reserved", "released", "settled")}
+    reserved, released = by_kind["reserved"], by_kind["released"]
+    if [e["amount_usd"] for e in reserved] != [e["amount_usd"] for e in released] or len(reserved) > 1:
+        yield f"session {row['id']} has {len(reserved)} reservations and {len(released)} releases"
+    charged = [float(str(call["charged_usd"])) for call in records.of_session("model_calls", row["id"])]
+    settled = [float(str(entry["amount_usd"])) for entry in by_kind["settled"]]
+    if charged and (len(settled) != 1 or abs(settled[0] - sum(charged)) > _NO_COST):
+        yield f"session {row['id']} settled {settled} for calls that are charged {sum(charged)}"
+    for call in records.of_session("model_calls", row["id"]):
+        if call["ended_at"] is None:
+            yield f"the model call {call['id']} of session {row['id']} is still open"
+    for action in records.of_session("cooldown_actions", row["id"]):
+        if action["success"] is None:
+            yield f"the action {action['id']} of session {row['id']} was never settled"
+
+
+def _logs(records: Records) -> Iterator[str]:
+    """See to it that a log belongs to one row, names its session and no other, and is whole but for its last line."""
+    known = {str(row["log_path"]): row for row in records.sessions if row["log_path"]}
+    for path in sorted(records.log_files - set(known)):
+        yield f"the log {path} belongs to no session"
+    for row in known.values():
+        log = records.logs[row["id"]]
+        if log.broken:
+            yield f"the log of session {row['id']} has {log.broken} broken lines"
+        if not log.sessions <= {row["cli_session_id"]}:
+            yield f"the log of session {row['id']} is of {log.sessions}, not of {row['cli_session_id']}"
+
+
+def _audit(world: World) -> Iterator[str]:
+    engine = sa.create_engine(f"sqlite:///{world.database}", poolclass=sa.NullPool)
+    with engine.connect() as connection:
+        for fault in verify(connection).faults:
+            yield f"audit: {fault.message}"

@@ -1,0 +1,160 @@
+"""What happens in a trial, all of it drawn from one number."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final, Self
+
+from kill_matrix.points import POINTS, Phase
+from kill_matrix.victims import Victims
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from kill_matrix.points import Point
+    from kill_matrix.victims import SessionProcess
+
+_HITS_DAEMON: Final = frozenset({Victims.DAEMON, Victims.BOTH, Victims.GUARDIAN_AND_DAEMON})
+_HITS_CLI: Final = frozenset({Victims.CLI, Victims.BOTH})
+_HITS_WRAPPER: Final = frozenset({Victims.GUARDIAN, Victims.GUARDIAN_AND_DAEMON})
+_LONGEST_SECONDS: Final = 1.6  # from the start of a daemon; a chain of the stand-in takes about so long
+_LONGEST_REAL_SECONDS: Final = 4.0
+_VISITS: Final = (1, 1, 1, 2, 2, 3)
+_MANY_VISITS: Final = frozenset({Phase.SESSION, Phase.END})  # in the other ones a daemon may come by once
+_STRIDE: Final = 37  # no divisor of the number of points: those of one phase do not come in a row
+_WITH_SESSION: Final = tuple(point for point in POINTS if point.place.phase is Phase.SESSION)
+_AGAIN: Final = tuple(point for point in POINTS if point.place.phase in {Phase.RESTART, Phase.SESSION, Phase.END})
+_WEIGHTS: Final[Mapping[Victims, int]] = {
+    Victims.DAEMON: 10,
+    Victims.BOTH: 4,
+    Victims.CLI: 3,
+    Victims.GUARDIAN: 2,
+    Victims.GUARDIAN_AND_DAEMON: 2,
+}
+
+
+class Cli(StrEnum):
+    """Who plays the sessions."""
+
+    STAND_IN = "stand-in"
+    REAL = "real"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Strike:
+    """One SIGKILL, or several at once."""
+
+    victims: Victims
+    label: str | None = None  # of the point; None: after a time
+    visit: int = 1  # so many times a daemon comes to the point before it is struck there
+    after_seconds: float = 0.0  # since the start of that daemon
+
+    @classmethod
+    def from_document(cls, document: object) -> Self | None:
+        """Return what `document` made of it."""
+        if not isinstance(document, dict):
+            return None
+        return cls(**{**document, "victims": Victims(document["victims"])})
+
+    def document(self) -> dict[str, object]:
+        """Return it in the form in which another process gets it."""
+        return asdict(self)
+
+    @property
+    def hits_daemon(self) -> bool:
+        """Whether the daemon is among the victims."""
+        return self.victims in _HITS_DAEMON
+
+    def hits(self, processes: Sequence[SessionProcess]) -> Iterator[int]:
+        """Return the pids of those that are victims."""
+        for process in processes:
+            if self.victims in (_HITS_WRAPPER if process.wraps else _HITS_CLI):
+                yield process.pid
+
+    def __str__(self) -> str:
+        when = f"after {self.after_seconds:.3f} s" if self.label is None else f"{self.label} (visit {self.visit})"
+        return f"{self.victims} {when}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Plan:
+    """One trial."""
+
+    seed: int
+    cli: Cli
+    isolation: str
+    tiers: int  # the chain goes so far up
+    looks: int  # model calls and tool calls of each session
+    usage: int  # makes the tokens of a trial its own
+    from_empty: bool  # the first daemon makes the database
+    strikes: tuple[Strike, ...]  # one for each daemon; the last daemon is not struck
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, object]) -> Self:
+        """Return what `document` made of it."""
+        strikes = document["strikes"]
+        assert isinstance(strikes, list)
+        known = tuple(strike for one in strikes if (strike := Strike.from_document(one)) is not None)
+        return cls(**{**document, "cli": Cli(str(document["cli"])), "strikes": known})  # type: ignore[arg-type]
+
+    def document(self) -> dict[str, object]:
+        """Return it in the form in which it is kept: what a seed stands for may change, a plan does not."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        struck = ", then ".join(map(str, self.strikes))
+        return f"seed {self.seed}: {self.cli} CLI, isolation {self.isolation}, {self.tiers} tiers; {struck}"
+
+
+def plan_of(seed: int, *, real_cli: bool | None = None) -> Plan:
+    """Return the trial of a seed. ``real_cli``: which CLI, where that is not left to the seed."""
+    dice = random.Random(seed)  # noqa: S311 - dice that fall the same way every time
+    real = dice.random() < 0.04  # drawn in any case: the rest of a seed's plan is the same with either CLI
+    cli = Cli.REAL if (real if real_cli is None else real_cli) else Cli.STAND_IN
+    isolation = dice.choice(("none", "none", "bubblewrap"))
+    tiers, looks = dice.choice((1, 2, 2, 3)), dice.choice((1, 1, 2))
+    return Plan(
+        seed=seed,
+        cli=cli,
+        isolation=isolation,
+        tiers=tiers,
+        looks=looks,
+        usage=dice.randrange(1, 1000),
+        from_empty=dice.random() < 0.1,
+        strikes=tuple(_strikes(seed, dice, longest=_LONGEST_SECONDS if cli is Cli.STAND_IN else _LONGEST_REAL_SECONDS)),
+    )
+
+
+def _strikes(seed: int, dice: random.Random, *, longest: float) -> Iterator[Strike]:
+    """Yield the strikes of a trial. Seeds that follow each other go through all points, every tenth is about time."""
+    turn = seed - (seed + 1) // 10
+    point = None if seed % 10 == 9 else POINTS[turn * _STRIDE % len(POINTS)]
+    if point is not None and point.place.phase is Phase.RESTART:
+        yield Strike(victims=Victims.DAEMON, label=dice.choice(_WITH_SESSION).label)
+    yield _at(point, dice) if point else _after(dice, longest)
+    for chance in (0.35, 0.3):
+        if dice.random() >= chance:
+            return
+        yield _at(dice.choice(_AGAIN), dice) if dice.random() < 0.6 else _after(dice, longest)
+
+
+def _at(point: Point, dice: random.Random) -> Strike:
+    phase = point.place.phase
+    # Where no CLI runs, there is the daemon to be struck; the dice fall all the same.
+    victims = _victims(dice)
+    visit = dice.choice(_VISITS)
+    return Strike(
+        victims=victims if phase is Phase.SESSION else Victims.DAEMON,
+        label=point.label,
+        visit=visit if phase in _MANY_VISITS else 1,
+    )
+
+
+def _after(dice: random.Random, longest: float) -> Strike:
+    return Strike(victims=_victims(dice), after_seconds=round(dice.uniform(0.0, longest), 3))
+
+
+def _victims(dice: random.Random) -> Victims:
+    return dice.choices(list(_WEIGHTS), list(_WEIGHTS.values()))[0]

@@ -1,0 +1,230 @@
+"""Where a daemon can be struck: before or after a call of its own, by name, from its start to its stop.
+
+A daemon of a trial is struck from within, at the n-th time that it comes to a place. The calls themselves are made as
+they are; only in the process that is to be struck stands something in front of one of them, or behind it.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import inspect
+import itertools
+import os
+import signal
+import sys
+import threading
+from dataclasses import dataclass
+from enum import StrEnum
+from types import ModuleType
+from typing import TYPE_CHECKING, Final, TypeVar, cast
+
+from kill_matrix.victims import session_processes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from kill_matrix.plan import Strike
+
+STRUCK: Final = "struck"
+"""A file beside the trial's other ones; each strike at a place adds its label, a line."""
+
+T = TypeVar("T")
+
+
+class Moment(StrEnum):
+    """On which side of the call."""
+
+    BEFORE = "before"
+    AFTER = "after"
+
+
+class Phase(StrEnum):
+    """When a daemon comes by."""
+
+    START = "start"  # before and between sessions
+    SESSION = "session"  # while a session's processes live
+    END = "end"  # when they have gone
+    RESTART = "restart"  # only where an earlier daemon was killed
+    STOP = "stop"  # only when it is asked to stop
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One call, and the label of its two sides."""
+
+    label: str
+    target: str  # module:name, where it is made; or a module that imports it, where that one alone is meant
+    phase: Phase
+    moments: tuple[Moment, ...] = (Moment.BEFORE, Moment.AFTER)
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One side of a place."""
+
+    place: Place
+    moment: Moment
+
+    @property
+    def label(self) -> str:
+        """Return what a plan and a failure call it."""
+        return f"{self.moment} {self.place.label}"
+
+
+_ENGINE: Final = "claudeops.engine"
+_STORE: Final = "claudeops.store"
+_AFTER: Final = (Moment.AFTER,)
+_BEFORE: Final = (Moment.BEFORE,)
+
+# A transaction has three sides: before it, with its statements made but not committed (after the job), and committed
+# (after the store's method).
+PLACES: Final[tuple[Place, ...]] = (
+    # --- the start
+    Place("directories made", "claudeops.app:prepare_directories", Phase.START, _AFTER),
+    Place("migration", "claudeops.app:migrate_database", Phase.START),
+    Place("leftovers cleared", "claudeops.app:clear_leftovers", Phase.START),
+    Place("ids of logs skipped", f"{_STORE}.owners:SqlOwners.skip_ids", Phase.START, _AFTER),
+    Place("reconcile", f"{_STORE}.owners:SqlOwners.reconcile", Phase.START),
+    Place("reconcile's statements", f"{_STORE}.orphans:reconcile", Phase.START, _AFTER),
+    # --- due, queued, claimed
+    Place("fire", f"{_STORE}.store:SqlStore.fire", Phase.START),
+    Place("fire's statements", f"{_STORE}.queueing:fire", Phase.START, _AFTER),
+    Place("wake", "claudeops.dispatch.local:LocalDispatcher.announce", Phase.START),
+    Place("claim", f"{_STORE}.store:SqlStore.claim", Phase.START),
+    Place("claim's statements", f"{_STORE}.queueing:claim", Phase.START, _AFTER),
+    # --- the spawn
+    Place("workspace", f"{_ENGINE}.workspace:create", Phase.START),
+    Place("account with the meter", f"{_ENGINE}.meter:Meter.kit_for", Phase.START, _AFTER),
+    Place("log opened", f"{_ENGINE}.logfile:SessionLog.__init__", Phase.START, _AFTER),
+    Place("spawn", f"{_ENGINE}.process:spawn", Phase.START),
+    Place("process noted", f"{_ENGINE}.process:own", Phase.SESSION),
+    Place("written to the child", f"{_ENGINE}.channel:Channel.send", Phase.SESSION),
+    # --- the stream
+    Place("frame", f"{_ENGINE}.conversation:Conversation._take", Phase.SESSION),
+    Place("lines in the log", f"{_ENGINE}.logfile:SessionLog._write_lines", Phase.SESSION),
+    Place("index entries made, lines written", f"{_ENGINE}.logfile:SessionLog._entries", Phase.SESSION, _AFTER),
+    Place("fsync", f"{_ENGINE}.logfile:SessionLog._fsync", Phase.SESSION),
+    # --- tool calls
+    Place("verdict", f"{_STORE}.store:SqlStore.record_call", Phase.SESSION),
+    Place("verdict's statements", f"{_STORE}.calls:record_call", Phase.SESSION, _AFTER),
+    Place("gate's answer", f"{_ENGINE}.gate:Gate.answer", Phase.SESSION),
+    Place("tool's end noted", f"{_ENGINE}.watch:Watch.ended", Phase.SESSION, _AFTER),
+    # --- model calls
+    Place("model call opened", f"{_STORE}.store:SqlStore.begin_model_call", Phase.SESSION),
+    Place("model call's statements", f"{_STORE}.spend:begin_call", Phase.SESSION, _AFTER),
+    Place("request to the API", f"{_ENGINE}.meter_call:_Booking.sending", Phase.SESSION),
+    Place("API's answer begun", f"{_ENGINE}.meter_call:_Booking.answered", Phase.SESSION),
+    Place("piece of the API's answer", f"{_ENGINE}.meter_call:_Booking.push", Phase.SESSION),
+    Place("model call noted", f"{_ENGINE}.meter_account:Account.note", Phase.SESSION),
+    Place("model call booked", f"{_ENGINE}.meter_account:Account.end", Phase.SESSION),
+    Place("booking's statements", f"{_STORE}.spend:book_call", Phase.SESSION, _AFTER),
+    # --- the result line
+    Place("result heeded", f"{_ENGINE}.conversation:Conversation._after_result", Phase.SESSION),
+    Place("result on disk", f"{_ENGINE}.logfile:SessionLog.sync", Phase.SESSION),
+    Place("child cleaned up", f"{_ENGINE}.conversation:Conversation._clean_up", Phase.END),
+    Place("log closed", f"{_ENGINE}.logfile:SessionLog.aclose", Phase.END, _AFTER),
+    Place("workspace removed", f"{_ENGINE}.workspace:remove", Phase.END),
+    # --- the end
+    Place("end", f"{_STORE}.store:SqlStore.finish", Phase.END),
+    Place("end's statements", f"{_STORE}.store:finish", Phase.END, _AFTER),
+    Place("calls closed", f"{_STORE}.spend:close_calls", Phase.END),
+    Place("spend settled", f"{_STORE}.spend:settle", Phase.END),
+    Place("event inserted", f"{_STORE}.finish:raise_event", Phase.END),
+    Place("next tier inserted", f"{_STORE}.finish:add_session", Phase.END),
+    Place("end told", f"{_ENGINE}.supervisor:tell_end", Phase.END),
+    # --- recovery
+    Place("taking over", f"{_ENGINE}.recovery:Recovery.take_up", Phase.RESTART),
+    Place("log of a dead daemon read", f"{_ENGINE}.recovery:read_log", Phase.RESTART),
+    Place("lose", f"{_STORE}.owners:SqlOwners.lose", Phase.RESTART),
+    Place("lose's statements", f"{_STORE}.orphans:lose", Phase.RESTART, _AFTER),
+    Place("recovery inserted", f"{_STORE}.orphans:add_session", Phase.RESTART),
+    Place("loss told as an event", f"{_STORE}.orphans:raise_event", Phase.RESTART),
+    Place("amend", f"{_STORE}.store:SqlStore.amend", Phase.RESTART),
+    Place("amend's statements", f"{_STORE}.store:amend", Phase.RESTART, _AFTER),
+    Place("recovered end", f"{_ENGINE}.recovery:write_end", Phase.RESTART),
+    Place("lost ones looked for", f"{_ENGINE}.recovery:Recovery.look_again", Phase.RESTART),
+    # --- the stop
+    Place("drain", f"{_ENGINE}.supervisor:Supervisor.drain", Phase.STOP),
+    Place("departure", f"{_STORE}.owners:SqlOwners.depart", Phase.STOP),
+    Place("store closed", f"{_STORE}.store:SqlStore.close", Phase.STOP, _BEFORE),
+)
+
+POINTS: Final = tuple(Point(place, moment) for place in PLACES for moment in place.moments)
+BY_LABEL: Final = {point.label: point for point in POINTS}
+
+
+def arm(strike: Strike | None, directory: Path) -> None:
+    """Prepare this process to be struck as planned; ``directory`` is where the trial lives.
+
+    Strikes that come after a time are dealt from outside.
+    """
+    if strike is None or strike.label is None:
+        return
+    point = BY_LABEL[strike.label]
+    owner, name = find(point.place.target)
+    visits, turn = itertools.count(1), threading.Lock()
+
+    def come_by() -> None:
+        with turn:
+            if next(visits) == strike.visit:
+                _deal(strike, directory)
+
+    call = inspect.getattr_static(owner, name)
+    for place in _callers(owner, name, call):
+        setattr(place, name, _guarded(call, point.moment, come_by))
+
+
+def find(target: str) -> tuple[object, str]:
+    """Return where a target's last name is looked up: a module or a class, and that name."""
+    module, _, path = target.partition(":")
+    *owners, name = path.split(".")
+    owner: object = importlib.import_module(module)
+    for part in owners:
+        owner = getattr(owner, part)
+    getattr(owner, name)
+    return owner, name
+
+
+def _callers(owner: object, name: str, call: object) -> list[object]:
+    """Return where a call is to be struck: everywhere where its own module is named, else in that place alone."""
+    if not isinstance(owner, ModuleType) or getattr(call, "__module__", None) != owner.__name__:
+        return [owner]
+    ours = [module for path, module in sys.modules.items() if path.startswith("claudeops.")]
+    return [module for module in ours if getattr(module, name, None) is call]
+
+
+def _guarded(call: Callable[..., T], moment: Moment, come_by: Callable[[], None]) -> Callable[..., T]:
+    if inspect.iscoroutinefunction(call):
+
+        @functools.wraps(call)
+        async def awaited(*args: object, **kwargs: object) -> object:
+            if moment is Moment.BEFORE:
+                come_by()
+            result = await call(*args, **kwargs)
+            if moment is Moment.AFTER:
+                come_by()
+            return result
+
+        return cast("Callable[..., T]", awaited)
+
+    @functools.wraps(call)
+    def called(*args: object, **kwargs: object) -> T:
+        if moment is Moment.BEFORE:
+            come_by()
+        result = call(*args, **kwargs)
+        if moment is Moment.AFTER:
+            come_by()
+        return result
+
+    return called
+
+
+def _deal(strike: Strike, directory: Path) -> None:
+    with (directory / STRUCK).open("a", encoding="utf-8") as told:
+        told.write(f"{strike.label}\n")
+    for pid in strike.hits(session_processes(os.getpid())):
+        os.kill(pid, signal.SIGKILL)
+    if strike.hits_daemon:
+        os.kill(os.getpid(), signal.SIGKILL)

@@ -1,0 +1,123 @@
+"""What a trial left behind, read by its own means: rows, logs, the daemons' own logs, processes."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sqlite3
+from contextlib import closing
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psutil
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from kill_matrix.world import World
+
+Row = dict[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class SessionLog:
+    """A session's log as anybody could read it."""
+
+    exists: bool
+    lines: Sequence[Mapping[str, object]] = ()  # those that are JSON objects
+    broken: int = 0  # lines that are not, the last one cut short not counted
+
+    @property
+    def results(self) -> Sequence[Mapping[str, object]]:
+        """The complete result lines."""
+        return [line for line in self.lines if line.get("type") == "result"]
+
+    @property
+    def sessions(self) -> set[object]:
+        """The CLI sessions that it names."""
+        return {line["session_id"] for line in self.lines if "session_id" in line}
+
+
+@dataclass
+class Records:
+    """Everything that can be looked at after a trial."""
+
+    world: World
+    _tables: dict[str, list[Row]] = field(default_factory=dict)
+
+    def rows(self, table: str) -> list[Row]:
+        """Return a table in the order of its rows."""
+        if table not in self._tables:
+            with closing(sqlite3.connect(self.world.database)) as connection:
+                connection.row_factory = sqlite3.Row
+                found = connection.execute(f"SELECT * FROM {table} ORDER BY rowid")  # noqa: S608 - names of ours
+                self._tables[table] = [dict(row) for row in found]
+        return self._tables[table]
+
+    def of_session(self, table: str, session_id: object) -> list[Row]:
+        """Return the rows of a table that belong to a session."""
+        return [row for row in self.rows(table) if row["session_id"] == session_id]
+
+    @cached_property
+    def sessions(self) -> list[Row]:
+        """Every session."""
+        return self.rows("sessions")
+
+    def children(self, session_id: object) -> list[Row]:
+        """Return the sessions that were queued because of one."""
+        return [row for row in self.sessions if row["parent_session_id"] == session_id]
+
+    @cached_property
+    def logs(self) -> Mapping[object, SessionLog]:
+        """The log of every session that was ever claimed, by the session's id."""
+        return {row["id"]: read_log(Path(str(row["log_path"]))) for row in self.sessions if row["log_path"]}
+
+    @cached_property
+    def log_files(self) -> set[str]:
+        """Every log that there is."""
+        return {str(path) for path in self.world.results.glob("*.ndjson")}
+
+    def told(self) -> Iterator[Mapping[str, object]]:
+        """Yield the lines of the daemons' own logs; what is no JSON is a line with ``text`` alone."""
+        for output in sorted(self.world.root.glob("daemon-*.log")):
+            for line in output.read_text(encoding="utf-8", errors="replace").splitlines():
+                try:
+                    yield json.loads(line)
+                except ValueError:
+                    yield {"level": "none", "text": line}
+
+    def integrity(self) -> str:
+        """Return what SQLite says of the file."""
+        with closing(sqlite3.connect(self.world.database)) as connection:
+            return str(connection.execute("PRAGMA integrity_check").fetchone()[0])
+
+
+def read_log(path: Path) -> SessionLog:
+    """Read a log line by line; what a kill cut short at its end is no line."""
+    if not path.exists():
+        return SessionLog(exists=False)
+    lines: list[Mapping[str, object]] = []
+    broken = 0
+    pieces = path.read_bytes().split(b"\n")
+    for piece in pieces:
+        try:
+            found = json.loads(piece)
+        except ValueError:
+            broken += bool(piece) and piece is not pieces[-1]
+            continue
+        lines.append(found)
+    return SessionLog(exists=True, lines=lines, broken=broken)
+
+
+def strays(world: World) -> list[str]:
+    """Return the processes that carry a mark of the trial's sessions, or work below its directory."""
+    mark = f"CLAUDEOPS_SESSION_MARK={world.sessions}#".encode()
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(OSError, psutil.Error):
+            marked = mark in Path(f"/proc/{process.pid}/environ").read_bytes()
+            if marked or process.cwd().startswith(f"{world.root}/"):
+                found.append(f"{process.pid} {' '.join(process.cmdline())[:120]}")
+    return found

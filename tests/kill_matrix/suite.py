@@ -1,0 +1,24 @@
+"""The trials that the test suite runs: fixed ones, a few of them with the real CLI."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from kill_matrix.matrix import Matrix
+from kill_matrix.plan import plan_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+AT_ONCE: Final = 3
+WITH_REAL_CLI: Final = frozenset({12, 37, 62, 87})
+
+
+async def run_suite(directory: Path, seeds: Iterable[int]) -> None:
+    """Run the trials of some seeds; fails with a sentence for everything that does not hold."""
+    plans = [plan_of(seed, real_cli=seed in WITH_REAL_CLI) for seed in seeds]
+    verdicts = await Matrix(directory=directory, at_once=AT_ONCE).run(plans)
+    told = [f"{verdict.plan}: {fault}" for verdict in verdicts for fault in verdict.faults]
+    assert len(verdicts) == len(plans)
+    assert not told, "\n".join(told)

@@ -1,0 +1,21 @@
+"""A hundred trials, first half: whoever is killed when, nothing is lost, done twice or left running.
+
+In two files, so that two test processes share them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kill_matrix.suite import run_suite
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("first", [0, 25])
+async def test_nothing_is_lost_nothing_is_done_twice_nothing_is_left(tmp_path: Path, first: int) -> None:
+    await run_suite(tmp_path, range(first, first + 25))

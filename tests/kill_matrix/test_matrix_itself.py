@@ -1,0 +1,135 @@
+"""The kill matrix itself: it strikes where it says, it sees what is wrong, it remembers what failed."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections import Counter
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+import pytest
+
+from claudeops.resources import packaged
+from claudeops.store.migrate import migrate
+from kill_matrix.command import REFERENCE
+from kill_matrix.figures import Figures, add_to
+from kill_matrix.forks import zygote
+from kill_matrix.invariants import check
+from kill_matrix.matrix import Verdict, keep, known_plans
+from kill_matrix.plan import Cli, Plan, Strike, plan_of
+from kill_matrix.points import PLACES, POINTS, find
+from kill_matrix.records import Records
+from kill_matrix.tokens import Sums, check_tokens
+from kill_matrix.trial import run_trial
+from kill_matrix.victims import Victims
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from claudeops.rehearsal.traffic import Traffic
+    from kill_matrix.points import Place
+    from kill_matrix.trial import Course
+
+
+@pytest.mark.parametrize("place", PLACES, ids=lambda place: place.label)
+def test_every_place_is_a_call_that_exists(place: Place) -> None:
+    owner, name = find(place.target)
+    assert callable(getattr(owner, name))
+
+
+def test_a_hundred_and_twenty_seeds_in_a_row_strike_at_every_point() -> None:
+    labels = {strike.label for seed in range(120) for strike in plan_of(seed).strikes}
+    assert labels >= {point.label for point in POINTS}
+
+
+def test_a_seed_is_the_same_trial_every_time_and_a_plan_can_be_kept() -> None:
+    for seed in range(200):
+        plan = plan_of(seed)
+        assert plan == plan_of(seed)
+        assert Plan.from_document(json.loads(json.dumps(plan.document()))) == plan
+
+
+def test_the_plans_that_failed_once_can_still_be_run() -> None:
+    labels = {strike.label for plan in known_plans() for strike in plan.strikes if strike.label is not None}
+    assert labels <= {point.label for point in POINTS}
+
+
+async def test_a_daemon_is_struck_at_the_visit_that_was_planned_and_nowhere_else(tmp_path: Path) -> None:
+    strike = Strike(victims=Victims.DAEMON, label="after model call opened", visit=2)
+    course, records, _ = await _trial(tmp_path, strike)
+    assert course.struck == [strike]
+    assert course.stops == [0], "the first daemon was killed, the second one asked to stop"
+    calls = records.of_session("model_calls", 1)
+    assert [call["http_status"] for call in calls] == [200, None], "opened, and not sent any more"
+    assert [(row["outcome"], row["trigger"]) for row in records.sessions][:2] == [
+        ("lost", "scheduled"),
+        ("success", "recovery"),
+    ]
+
+
+DAMAGE = {
+    "lost: the log of session 1": "UPDATE sessions SET outcome = 'lost', decision_reason = NULL WHERE id = 1",
+    "lost: the report of session 1": "UPDATE sessions SET summary = NULL WHERE id = 1",
+    "lost: session 1 left 0 events": "DELETE FROM events WHERE message LIKE 'seen by %' AND session_id = 1",
+    "twice: session 1 left 2 events": "UPDATE events SET count = 2 WHERE session_id = 1 AND message LIKE 'seen by %'",
+    "lost: after session 1": "UPDATE sessions SET parent_session_id = NULL WHERE id = 2",
+    "session 2 is running": "UPDATE sessions SET status = 'running', outcome = NULL WHERE id = 2",
+    "session 1 has 1 reservations and 0": "DELETE FROM budget_entries WHERE kind = 'released' AND session_id = 1",
+    "session 1 settled []": "DELETE FROM budget_entries WHERE kind = 'settled' AND session_id = 1",
+    "the model call 1 of session 1 is still open": "UPDATE model_calls SET ended_at = NULL WHERE id = 1",
+    "audit: session 1": "DELETE FROM tool_calls WHERE session_id = 1",
+    "tokens: call 1 is booked": "UPDATE model_calls SET output_tokens = output_tokens - 1 WHERE id = 1",
+    "tokens: the API served": "DELETE FROM model_calls WHERE session_id = 1",
+    "tokens: call 1 (cancelled)": "UPDATE model_calls SET error = 'cancelled', charged_usd = 0 WHERE id = 1",
+}
+
+
+async def test_what_is_wrong_afterwards_is_seen(tmp_path: Path) -> None:
+    course, records, traffic = await _trial(tmp_path)
+    assert _faults(course, records, traffic) == []
+    whole = records.world.database.read_bytes()
+    for sentence, damage in DAMAGE.items():
+        with closing(sqlite3.connect(records.world.database)) as connection:
+            connection.execute(damage)
+            connection.commit()
+        found = _faults(course, Records(records.world), traffic)
+        assert any(fault.startswith(sentence) for fault in found), f"{damage}: {found}"
+        records.world.database.write_bytes(whole)
+
+
+def test_figures_are_added_to_the_page_that_there_is(tmp_path: Path) -> None:
+    page = tmp_path / "kill-matrix.md"
+    page.write_bytes(REFERENCE.read_bytes())
+    add_to(page, Figures.of([_verdict()], seconds=1.0))
+    table = page.read_text(encoding="utf-8").rpartition("\n\n")[2].splitlines()
+    assert {line.count("|") for line in table} == {table[0].count("|")}
+    assert "| 1 (0 real CLI) |" in table[-1]
+    assert page.read_bytes().startswith(REFERENCE.read_bytes().rstrip(b"\n"))
+
+
+def test_a_trial_that_failed_is_kept_once(tmp_path: Path) -> None:
+    known = tmp_path / "known.jsonl"
+    known.touch()
+    for _ in range(2):
+        keep(_verdict("lost: something"), known)
+    assert known_plans(known) == [plan_of(7)]
+
+
+def _verdict(*faults: str) -> Verdict:
+    return Verdict(plan=plan_of(7), struck=(), faults=faults, outcomes=Counter(), daemons=1, tokens=Sums(), seconds=1.0)
+
+
+def _faults(course: Course, records: Records, traffic: Traffic) -> list[str]:
+    return [*course.faults, *check(records, course), *check_tokens(records, traffic)]
+
+
+async def _trial(directory: Path, *strikes: Strike) -> tuple[Course, Records, Traffic]:
+    template = directory / "template.db"
+    migrate(f"sqlite:///{template}", migrations_dir=packaged("migrations"), backup_dir=directory)
+    plan = Plan(
+        seed=0, cli=Cli.STAND_IN, isolation="none", tiers=2, looks=1, usage=7, from_empty=False, strikes=strikes
+    )
+    async with zygote() as daemons:
+        course, world, traffic = await run_trial(plan, directory / "trial", daemons, template)
+    return course, Records(world), traffic

@@ -1,0 +1,133 @@
+"""One trial: daemons are struck one after the other, and the last one settles everything."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import time
+from contextlib import closing, suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+import anyio
+
+from claudeops.rehearsal.messages_api import serve
+from kill_matrix.points import STRUCK
+from kill_matrix.victims import session_processes
+from kill_matrix.world import World
+from support.operating import DUMMY_KEY
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from claudeops.rehearsal.traffic import Traffic
+    from kill_matrix.forks import Daemon, Zygote
+    from kill_matrix.plan import Plan, Strike
+
+TRIAL_SECONDS: Final = 120.0
+LOOK_SECONDS: Final = 0.02
+_KILLED: Final = -signal.SIGKILL
+
+_FIRES: Final = "SELECT count(*) FROM schedule_fires"
+_UNFINISHED: Final = "SELECT count(*) FROM sessions WHERE status <> 'ended'"
+
+
+@dataclass(kw_only=True)
+class Course:
+    """How a trial went."""
+
+    plan: Plan
+    struck: list[Strike] = field(default_factory=list)  # those that were dealt
+    daemons: int = 0
+    stops: list[int] = field(default_factory=list)  # exit statuses of daemons that were asked to stop
+    faults: list[str] = field(default_factory=list)  # what must hold and does not, one sentence each
+    seconds: float = 0.0
+
+
+async def run_trial(plan: Plan, root: Path, zygote: Zygote, template: Path) -> tuple[Course, World, Traffic]:
+    """Run a trial below ``root`` until everything has settled."""
+    began = time.monotonic()
+    world = World(root=root, plan=plan)
+    world.make(None if plan.from_empty else template)
+    course = Course(plan=plan)
+    async with serve(world.script(), expected_key=DUMMY_KEY) as api:
+        try:
+            with anyio.fail_after(TRIAL_SECONDS):
+                for strike in (*plan.strikes, None):
+                    await _Run(world, course, zygote, api.url, strike).run()
+        except TimeoutError:
+            course.faults.append(f"not everything had settled after {TRIAL_SECONDS:g} s")
+    course.seconds = time.monotonic() - began
+    return course, world, api.traffic
+
+
+@dataclass
+class _Run:
+    """The life of one daemon."""
+
+    world: World
+    course: Course
+    zygote: Zygote
+    api_url: str
+    strike: Strike | None
+
+    async def run(self) -> None:
+        fires = self._count(_FIRES) or 0
+        self.course.daemons += 1
+        daemon = await self.zygote.fork(
+            environment=self.world.environment(self.api_url),
+            directory=self.world.root,
+            output=self.world.output(self.course.daemons),
+            strike=self.strike,
+        )
+        async with anyio.create_task_group() as tasks:
+            if self.strike is not None and self.strike.label is None:
+                tasks.start_soon(self._deal, daemon, self.strike)
+            await self._until_settled(daemon, fires)
+            tasks.cancel_scope.cancel()
+        await self._stop(daemon)
+        self._note()
+
+    async def _deal(self, daemon: Daemon, strike: Strike) -> None:
+        await anyio.sleep(strike.after_seconds)
+        hit = list(strike.hits(session_processes(daemon.pid)))
+        if strike.hits_daemon:
+            hit.append(daemon.pid)
+        for pid in hit:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        if hit:
+            self.course.struck.append(strike)
+
+    async def _until_settled(self, daemon: Daemon, fires: int) -> None:
+        """Return when a daemon has done what there was to do, or is dead."""
+        output, said = self.world.output(self.course.daemons), 0
+        while daemon.status is None:
+            # It says what it has committed; looking into the database all the time would slow everybody down.
+            before, said = said, output.stat().st_size
+            if said > before and (self._count(_FIRES) or 0) > fires and self._count(_UNFINISHED) == 0:
+                return
+            with anyio.move_on_after(LOOK_SECONDS):
+                await daemon.ended.wait()
+
+    async def _stop(self, daemon: Daemon) -> None:
+        daemon.signal(signal.SIGTERM)
+        await daemon.ended.wait()
+        assert daemon.status is not None
+        if daemon.status != _KILLED:
+            self.course.stops.append(daemon.status)
+
+    def _note(self) -> None:
+        """Note a strike that was dealt from within."""
+        told = self.world.root / STRUCK
+        if self.strike is not None and self.strike.label is not None and told.exists():
+            told.unlink()
+            self.course.struck.append(self.strike)
+
+    def _count(self, query: str) -> int | None:
+        """Return a number from the database; ``None`` while there is none."""
+        there = f"file:{self.world.database}?mode=ro"
+        with suppress(sqlite3.OperationalError), closing(sqlite3.connect(there, uri=True, timeout=5)) as connection:
+            return int(connection.execute(query).fetchone()[0])
+        return None

@@ -1,0 +1,143 @@
+"""Where a trial takes place: directories, a model that is scripted, sessions that do what the plan says."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from claudeops.rehearsal.script import Script
+from kill_matrix.plan import Cli
+from support.operating import DUMMY_KEY, conclude, look
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from kill_matrix.plan import Plan
+
+STAND_IN: Final = Path(__file__).parents[1] / "support" / "stand_in_cli.py"
+MODELS: Final[Mapping[int, str]] = {1: "claude-haiku-4-5", 2: "claude-sonnet-4-5", 3: "claude-opus-4-5"}
+FAMILIES: Final[Mapping[int, str]] = {1: "haiku", 2: "sonnet", 3: "opus"}
+MAX_TOKENS: Final = 2000
+_CHANGE: Final = "docker restart web"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class World:
+    """The places of one trial."""
+
+    root: Path
+    plan: Plan
+
+    @property
+    def database(self) -> Path:
+        """The SQLite file."""
+        return self.root / "state" / "claudeops.db"
+
+    @property
+    def results(self) -> Path:
+        """Where the logs of sessions are."""
+        return self.root / "results"
+
+    @property
+    def sessions(self) -> Path:
+        """Where workspaces are while sessions run."""
+        return self.root / "state" / "sessions"
+
+    def output(self, number: int) -> Path:
+        """Return the log of the n-th daemon."""
+        return self.root / f"daemon-{number}.log"
+
+    def make(self, template: Path | None) -> None:
+        """Make the directories, and a database from a migrated one unless the first daemon is to make it."""
+        for name in ("home", "state", "results", "repos/estate"):
+            (self.root / name).mkdir(parents=True)
+        (self.root / "repos" / "estate" / "CLAUDE-OPS.md").write_text("# web\n", encoding="utf-8")
+        if template is not None:
+            self.database.write_bytes(template.read_bytes())
+        steps = {str(tier): self._steps(tier) for tier in MODELS}
+        (self.root / "steps.json").write_text(json.dumps(steps), encoding="utf-8")
+
+    def environment(self, api_url: str) -> dict[str, str]:
+        """Return the whole environment of a daemon."""
+        told = {
+            "PATH": "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin",
+            "HOME": str(self.root / "home"),
+            "ANTHROPIC_BASE_URL": api_url,
+            "ANTHROPIC_API_KEY": DUMMY_KEY,
+            "CLAUDEOPS_STATE_DIR": str(self.root / "state"),
+            "CLAUDEOPS_RESULTS_DIR": str(self.root / "results"),
+            "CLAUDEOPS_REPOS_DIR": str(self.root / "repos"),
+            "CLAUDEOPS_CLI_SELF_TEST": "false",
+            "CLAUDEOPS_ISOLATION": self.plan.isolation,
+            "CLAUDEOPS_INTERVAL": "86400",
+            # What a killed call may have cost counts until it is known: that must not end the trial.
+            "CLAUDEOPS_DAILY_BUDGET_USD": "1000",
+            "CLAUDEOPS_CHAIN_BUDGET_USD": "300",
+            "CLAUDEOPS_STOP_GRACE": "4",
+        }
+        if self.plan.cli is Cli.STAND_IN:
+            told["CLAUDEOPS_CLAUDE_BIN"] = str(STAND_IN)
+            told["STAND_IN_STEPS"] = str(self.root / "steps.json")
+            told |= {f"CLAUDEOPS_TIER{tier}_ENV": "STAND_IN_STEPS" for tier in MODELS}
+        return told
+
+    def script(self) -> Script:
+        """Return what the model API says."""
+        tiers = {
+            family: {"model": family, "steps": self._answers(tier), "repeat_last": True}
+            for tier, family in FAMILIES.items()
+        }
+        return Script.from_mapping({"tiers": tiers})
+
+    # --- what sessions do -------------------------------------------------------------------------------
+
+    def _escalates(self, tier: int) -> bool:
+        return tier < self.plan.tiers
+
+    def _usage(self, tier: int) -> dict[str, int]:
+        return {
+            "input_tokens": 10 * self.plan.usage + tier,
+            "output_tokens": 2 + self.plan.usage % 97,
+            "cache_creation_input_tokens": self.plan.usage,
+            "cache_read_input_tokens": 3 * self.plan.usage,
+        }
+
+    def _commands(self, tier: int) -> Sequence[str]:
+        """Return what is run: looks, and behind them a change where the tier may change things."""
+        return ("uptime",) * self.plan.looks if tier == 1 else ("uptime", _CHANGE)
+
+    def _answers(self, tier: int) -> Sequence[Mapping[str, object]]:
+        if self.plan.cli is Cli.STAND_IN:
+            return [{"text": "I think.", "usage": self._usage(tier), "times": 1000}]
+        looks = [{**look(command), "usage": self._usage(tier)} for command in self._commands(tier)]
+        ending = conclude(needed=self._escalates(tier), status="down" if self._escalates(tier) else "healthy")
+        return [*looks, {**ending, "usage": self._usage(tier)}]
+
+    def _steps(self, tier: int) -> Sequence[Mapping[str, object]]:
+        """Return what the stand-in does; its report says by which session it was given."""
+        init = {"type": "system", "subtype": "init", "permissionMode": "dontAsk", "tools": ["Bash"], "mcp_servers": []}
+        steps: list[Mapping[str, object]] = [{"frame": init}]
+        for number, command in enumerate(self._commands(tier)):
+            steps.append({"ask_model": _asked(tier)})
+            steps.append({"tool": {"id": f"toolu_{number}", "name": "Bash", "input": {"command": command}}})
+        document = conclude(
+            needed=self._escalates(tier),
+            status="down" if self._escalates(tier) else "healthy",
+            summary="report of {{session_id}}",
+            events=[{"level": "info", "service": "web", "message": "seen by {{session_id}}"}],
+        )["report"]
+        steps.append({"ask_model": _asked(tier)})
+        steps.append({"result": {"structured_output": document, "result": json.dumps(document)}})
+        return steps
+
+
+def _asked(tier: int) -> Mapping[str, object]:
+    return {
+        "model": MODELS[tier],
+        "max_tokens": MAX_TOKENS,
+        "stream": True,
+        "messages": [{"role": "user", "content": "go on"}],
+        "metadata": {"user_id": json.dumps({"session_id": "{{session_id}}"})},
+    }
