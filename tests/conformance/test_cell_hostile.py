@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import stat
 import subprocess
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +18,7 @@ from claudeops.engine.cell import Level
 from support.caged import caged
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
 pytestmark = pytest.mark.anyio
 
@@ -67,6 +70,9 @@ async def test_a_hostile_repository_runs_nothing_and_instructs_nobody(
     assert "IGNORE-ALL-FORMER-INSTRUCTIONS" not in requests
 
 
+EVERYBODYS = (f"/tmp/left-{os.getpid()}", f"/var/tmp/left-{os.getpid()}", f"/tmp/claude-{os.getpid()}")  # noqa: S108
+"""Where every user may write; looked at, and emptied."""
+
 WAYS: dict[str, Sequence[str]] = {
     "the streams of the CLI": ('for f in 0 1; do echo \'{"type":"result"}\' > /proc/$PPID/fd/$f; done',),
     "files of others": (
@@ -75,7 +81,7 @@ WAYS: dict[str, Sequence[str]] = {
     ),
     "writing where others look": (
         "for d in / /usr /usr/bin /etc /etc/ssl /var /run /root /home /opt; do touch $d/claudeops-was-here; done",
-        "mkdir -p ~/.claude /tmp/claude-0; echo '{}' > ~/.claude/settings.json; touch /tmp/left /var/tmp/left",
+        f"mkdir -p ~/.claude; echo '{{}}' > ~/.claude/settings.json; touch {' '.join(EVERYBODYS)}",
         "echo evil >> ~/.bashrc; mkdir -p .git/hooks; echo '#!/bin/sh' > .git/hooks/pre-commit",
     ),
     "the daemon and its neighbours": (
@@ -84,7 +90,7 @@ WAYS: dict[str, Sequence[str]] = {
         "claudeops pause; python3 -m claudeops list sessions",
     ),
     "programs that run programs": (
-        "cd /tmp && tar cf x.tar --checkpoint=1 --checkpoint-action=exec='touch /usr/claudeops-was-here' /etc/hosts",
+        "tar cf ~/x.tar --checkpoint=1 --checkpoint-action=exec='touch /usr/claudeops-was-here' /etc/hosts",
         "ssh -oProxyCommand='touch /usr/claudeops-was-here' nowhere",
         "docker -H unix:///var/run/docker.sock ps; kubectl --kubeconfig ~/x get pods; curl file:///etc/shadow",
         "setsid sh -c 'touch /usr/claudeops-was-here' & wait; sleep 1 &",
@@ -98,24 +104,97 @@ WAYS: dict[str, Sequence[str]] = {
 }
 
 
+FORBIDDEN = ("MOUNTED", "REACHED", "root:$", "PRIVATE KEY", "CONTENT-OF-THE-DAEMON")
+"""What no session prints that got nowhere."""
+
+OF_THE_DAEMON = ("state/daemon.json", "config/mcp.json", "tier3/id_tier3")
+TRACES = tuple(
+    Path(place, "claudeops-was-here") for place in ("/", "/usr", "/usr/bin", "/etc", "/var", "/root", "/opt")
+)
+
+
+@pytest.fixture
+def passable(everybodys_cli: Path) -> Iterator[Path]:
+    """Return a directory that every user can pass, unlike those of pytest: what is closed in it is closed by itself."""
+    with tempfile.TemporaryDirectory(dir=everybodys_cli.parent) as directory:
+        Path(directory).chmod(0o755)
+        yield Path(directory)
+
+
+def of_the_daemon(root: Path) -> dict[Path, bytes]:
+    """Make files of the daemon, closed as it closes them, and return what they hold."""
+    for name in OF_THE_DAEMON:
+        file = root / name
+        file.parent.mkdir(exist_ok=True)
+        file.parent.chmod(0o700)
+        file.write_text("CONTENT-OF-THE-DAEMON")
+    log = root / "results" / "session-000000.ndjson"
+    log.write_text("{}\n")
+    repository = root / "repos" / "web" / "compose.yaml"
+    repository.write_text("services: {}\n")
+    files = [*(root / name for name in OF_THE_DAEMON), log, repository]
+    return {path: path.read_bytes() for path in (*files, *(Path("/proc/sys", name) for name in KERNEL_SETTINGS))}
+
+
+@pytest.mark.parametrize("level", [Level.BUBBLEWRAP, Level.USER], ids=str)
 @pytest.mark.parametrize("way", WAYS)
-async def test_a_way_around_the_gate_changes_nothing_outside_of_the_namespace(tmp_path: Path, way: str) -> None:
-    outside = [Path("/proc/sys", name) for name in KERNEL_SETTINGS]
-    before = [path.read_bytes() for path in outside]
-    async with caged(tmp_path, Level.BUBBLEWRAP, *WAYS[way]) as cage:
-        repository = tmp_path / "repos" / "web" / "compose.yaml"
-        repository.write_text("services: {}\n")
+async def test_a_way_around_the_gate_changes_nothing_outside_of_the_cell(
+    passable: Path, way: str, level: Level, everybodys_cli: Path
+) -> None:
+    """At level ``user`` what every user of the machine may do stays possible, and nothing else."""
+    theirs = " ".join(str(passable / name) for name in OF_THE_DAEMON)
+    change = f"for f in {theirs} {passable}/results/* {passable}/repos/web/*; do echo x >> $f; rm -f $f; done"
+    try:
+        async with caged(passable, level, *WAYS[way], f"cat {theirs}", change, binary=everybodys_cli) as cage:
+            before = of_the_daemon(passable)
+            ending = await cage.run()
+            outputs = "\n".join(cage.outputs())
+            assert ending.calls_ran >= 1
+            assert ending.outcome in {"success", "no_result", "error"}  # some of them end their own CLI
+        assert {path: path.read_bytes() for path in before} == before
+        assert [word for word in FORBIDDEN if word in outputs] == []
+        assert [trace for trace in TRACES if trace.exists()] == []
+        writable = [Path(found) for found in re.findall(r"WRITABLE:([^\s\\]+)", outputs)]
+        if level is Level.USER:
+            assert [path for path in writable if not path.stat().st_mode & stat.S_IWOTH] == []
+        else:
+            assert writable == []
+            assert "NAMESPACE" not in outputs
+            assert [trace for trace in EVERYBODYS if Path(trace).exists()] == []
+    finally:
+        for trace in EVERYBODYS:
+            Path(trace).unlink(missing_ok=True)
+
+
+@pytest.mark.parametrize("level", [Level.BUBBLEWRAP, Level.USER], ids=str)
+async def test_the_clis_own_tools_reach_no_further_than_a_command(
+    passable: Path, level: Level, everybodys_cli: Path
+) -> None:
+    """Read and Write are done by the CLI itself; once they are allowed they take any path."""
+
+    def tool(name: str, **given: str) -> Mapping[str, object]:
+        return {"text": "I try.", "tool": {"name": name, "input": given}}
+
+    steps = [
+        *(
+            tool("Read", file_path=path)
+            for path in ("/etc/shadow", "/proc/self/root/etc/shadow", f"/proc/{os.getpid()}/environ")
+        ),
+        *(tool("Read", file_path=str(passable / name)) for name in OF_THE_DAEMON),
+        *(tool("Write", file_path=str(path), content="x") for path in (*TRACES, passable / "state" / "forged")),
+        tool("Write", file_path=str(passable / "repos" / "web" / "compose.yaml"), content="x"),
+    ]
+    async with caged(passable, level, steps=steps, binary=everybodys_cli) as cage:
+        kit = cage.estate.kit
+        tiers = {1: replace(kit.tiers[1], tools=("Bash", "Read", "Write"))}
+        cage.estate.with_kit(tiers={**kit.tiers, **tiers})
+        before = of_the_daemon(passable)
         ending = await cage.run()
         outputs = "\n".join(cage.outputs())
-        assert ending.calls_ran >= 1
-        assert ending.outcome in {"success", "no_result", "error"}  # some of them end their own CLI
-    assert [path.read_bytes() for path in outside] == before
-    assert [
-        word for word in ("WRITABLE:", "NAMESPACE", "MOUNTED", "REACHED", "root:$", "PRIVATE KEY") if word in outputs
-    ] == []
-    assert repository.read_text() == "services: {}\n"
-    traces = [Path(place, "claudeops-was-here") for place in ("/", "/usr", "/usr/bin", "/etc", "/var", "/root", "/opt")]
-    assert [trace for trace in (*traces, Path("/tmp/left"), Path("/var/tmp/left")) if trace.exists()] == []  # noqa: S108
+    assert str(ending.outcome) == "success"
+    assert {path: path.read_bytes() for path in before} == before
+    assert [word for word in FORBIDDEN if word in outputs] == []
+    assert [trace for trace in (*TRACES, passable / "state" / "forged") if trace.exists()] == []
 
 
 async def test_the_mounted_repositories_can_be_read_and_not_changed(tmp_path: Path) -> None:
