@@ -21,6 +21,8 @@ from support.caged import caged
 from support.estate import deliver, look, report
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from support.estate import Estate
 
 pytestmark = pytest.mark.anyio
@@ -65,6 +67,19 @@ async def test_row_21_tool_of_an_mcp_server_hangs(estate: Estate) -> None:
     row = await estate.finished(look(), opened, {"repeat": progress, "every": 0.05})
     assert (row["outcome"], row["decision_reason"]) == ("stalled", "session_failed")
     assert "did not come back" in str(row["error"])
+
+
+async def test_row_21_call_that_an_mcp_server_never_answers_is_ended_by_the_cli_and_the_session_goes_on(
+    tmp_path: Path, mcp_server: Path
+) -> None:
+    ask: Mapping[str, object] = {"text": "I ask.", "tool": {"name": "mcp__grafana__hang", "input": {}}}
+    async with caged(tmp_path, Level.NONE, "uptime", steps=[ask]) as cage:
+        timeouts = replace(cage.estate.kit.timeouts, silence=6)
+        cage.estate.with_kit(mcp_servers={"grafana": {"command": str(mcp_server)}}, timeouts=timeouts)
+        ending = await cage.run()
+        [answer, *_] = cage.outputs()
+    assert (ending.outcome, ending.calls_ran) == (Outcome.SUCCESS, 2)
+    assert "timed out" in answer
 
 
 async def test_row_21_mcp_server_hangs_from_the_start_and_does_not_survive(tmp_path: Path) -> None:

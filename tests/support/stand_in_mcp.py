@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""An MCP server with one tool, ``tell``, that prints the environment it was started with.
+"""An MCP server with two tools: ``tell`` prints the environment it was started with, ``hang`` never answers.
 
 Speaks JSON-RPC over stdin and stdout, a message a line.
 """
@@ -11,7 +11,10 @@ import os
 import sys
 from typing import Any
 
-TOOL = {"name": "tell", "description": "Tell the environment.", "inputSchema": {"type": "object"}}
+TOOLS = [
+    {"name": "tell", "description": "Tell the environment.", "inputSchema": {"type": "object"}},
+    {"name": "hang", "description": "Never answer.", "inputSchema": {"type": "object"}},
+]
 
 
 def answer(message: dict[str, Any]) -> dict[str, Any]:
@@ -23,7 +26,7 @@ def answer(message: dict[str, Any]) -> dict[str, Any]:
                 "serverInfo": {"name": "stand-in", "version": "1"},
             }
         case "tools/list":
-            return {"tools": [TOOL]}
+            return {"tools": TOOLS}
         case "tools/call":
             return {"content": [{"type": "text", "text": json.dumps(sorted(os.environ))}]}
         case _:
@@ -33,7 +36,7 @@ def answer(message: dict[str, Any]) -> dict[str, Any]:
 def main() -> None:
     for line in sys.stdin:
         message = json.loads(line)
-        if "id" in message:
+        if "id" in message and message.get("params", {}).get("name") != "hang":
             reply = {"jsonrpc": "2.0", "id": message["id"], "result": answer(message)}
             sys.stdout.write(json.dumps(reply) + "\n")
             sys.stdout.flush()

@@ -93,6 +93,16 @@ def test_the_environment_is_built_from_nothing_and_names_a_descriptor_instead_of
         assert env[switch] == "1"
 
 
+def test_mcp_servers_get_as_long_as_our_own_clocks_leave_them() -> None:
+    times = {"MCP_TIMEOUT", "MCP_TOOL_TIMEOUT"}
+    assert not times & set(HARNESS.command(SPEC).env)
+    spec = replace(SPEC, mcp_start_seconds=20.0, mcp_call_seconds=600.0)
+    env = HARNESS.command(spec).env
+    assert (env["MCP_TIMEOUT"], env["MCP_TOOL_TIMEOUT"]) == ("20000", "600000")
+    env = HARNESS.command(replace(spec, passed_env={"MCP_TIMEOUT": "5000"})).env
+    assert (env["MCP_TIMEOUT"], env["MCP_TOOL_TIMEOUT"]) == ("5000", "600000")
+
+
 def test_what_the_operator_passes_cannot_undo_what_the_gate_needs() -> None:
     spec = replace(SPEC, passed_env={"CLAUDE_CODE_DISABLE_FILE_MENTIONS": "0", "HOME": "/root"})
     env = HARNESS.command(spec).env

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import anyio.to_thread
 
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from claudeops.engine.process import Child
     from claudeops.engine.workspace import Workspace
     from claudeops.harness.protocol import Command, Harness
+
+_SHARE_OF_SERVERS: Final = 1 / 3
+"""Of the time in which the first frame must come: what MCP servers may take of it to start. The CLI waits for them."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -61,7 +64,14 @@ class Launch:
         with _credential(secret) as descriptor, mcp_servers.handed(servers, uid=workspace.uid) as listing:
             spec = self._spec(prompt, mark=mark, descriptor=descriptor)
             if listing is not None:
-                spec = replace(spec, mcp_config=f"/dev/fd/{listing}", mcp_servers=tuple(servers or ()))
+                spec = replace(
+                    spec,
+                    mcp_config=f"/dev/fd/{listing}",
+                    mcp_servers=tuple(servers or ()),
+                    mcp_start_seconds=kit.timeouts.startup * _SHARE_OF_SERVERS,
+                    # Then the model is told; the session's own clock ends it a little later.
+                    mcp_call_seconds=kit.timeouts.silence,
+                )
             command = self.harness.command(spec)
             await harness_files.prepare(command)
             child = await spawn(

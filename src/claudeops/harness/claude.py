@@ -118,6 +118,7 @@ class ClaudeHarness(BaseHarness):
         if spec.base_url is not None:
             own["ANTHROPIC_BASE_URL"] = spec.base_url
         own |= _small_model(spec)
+        own |= _mcp_times(spec)
         if spec.credential is not None and spec.credential_fd is not None:
             own[_CREDENTIAL_FD[spec.credential]] = str(spec.credential_fd)
         return environment(spec, own)
@@ -179,6 +180,16 @@ class ClaudeHarness(BaseHarness):
             f"Deliver the report now, complete and valid, through the {STRUCTURED_OUTPUT_TOOL} tool. "
             "Report only what you have really seen in this session; run no further checks."
         )
+
+
+def _mcp_times(spec: Spec) -> dict[str, str]:
+    """Return how long the CLI waits for MCP servers, in milliseconds; what the operator has set himself stands.
+
+    By itself it waits half a minute for a server to start, and for the answer of a tool more than a day.
+    """
+    times = {"MCP_TIMEOUT": spec.mcp_start_seconds, "MCP_TOOL_TIMEOUT": spec.mcp_call_seconds}
+    known = {name: seconds for name, seconds in times.items() if seconds is not None and name not in spec.passed_env}
+    return {name: str(max(1, round(seconds * 1000))) for name, seconds in known.items()}
 
 
 def _small_model(spec: Spec) -> dict[str, str]:

@@ -73,6 +73,8 @@ class Spec:
     credential_fd: int | None = None  # the child reads the credential here, so that no tool inherits it
     mcp_config: str | None = None  # path of the operator's own MCP file
     mcp_servers: tuple[str, ...] = ()  # the names of the servers in it
+    mcp_start_seconds: float | None = None  # how long a server may take to start; None = the CLI's own default
+    mcp_call_seconds: float | None = None  # how long a call of one of their tools may take; None = the same
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
