@@ -175,7 +175,7 @@ async def run_daemon(node: Node, shutdown: Shutdown) -> None:
         log=node.log,
         trouble=lambda: pulse.trouble,
     )
-    supervisor.on_change = status.refresh
+    supervisor.on_change = status.changed
     plan = schedule(node.settings)
     scheduler = Scheduler(
         clock=node.clock,

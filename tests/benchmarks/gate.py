@@ -18,7 +18,7 @@ from anyio.abc import UNIXSocketStream
 
 from benchmarks.table import Setup, Table
 from claudeops import logs
-from claudeops.domain.model import EscalationRules, NewSession, Session, TierChoice, Trigger
+from claudeops.domain.model import EscalationRules, NewSession, TierChoice, Trigger
 from claudeops.domain.policy import Scope, judge, parse_policy, tier_policy
 from claudeops.domain.redact import Redactor
 from claudeops.domain.stream import Frame
@@ -157,10 +157,9 @@ async def _gate(store: Store, directory: Path) -> Gate:
     new = NewSession(tier=2, trigger=Trigger.MANUAL, model="sonnet", prompt_text="web does not answer")
     await store.reconcile(this_owner(), now=clock.now(), alive=lambda _: False)
     await store.enqueue(new, rules=rules, now=clock.now())
-    session = await store.claim(
+    (session,) = await store.claim(
         this_owner(), rules=rules, now=clock.now(), cli_session_id=lambda: "card", log_path=lambda _: "card.ndjson"
     )
-    assert isinstance(session, Session)
 
     def shown(call: ToolCall) -> str:
         return redactor.line(json.dumps(dict(call.input)).encode()).decode()

@@ -58,7 +58,7 @@ async def may_start(estate: Estate) -> bool:
         cli_session_id=lambda: "none",
         log_path=estate.log_path,
     )
-    return claimed is not None
+    return len(claimed) > 0
 
 
 @asynccontextmanager

@@ -104,10 +104,9 @@ async def test_a_chain_of_which_a_part_is_young_or_runs_stays_whole(store: Store
 
     assert (await expired(store)).sessions == 0
 
-    second = await store.claim(
+    (second,) = await store.claim(
         OWNER, rules=RULES, now=after(days=80), cli_session_id=lambda: "x", log_path=lambda _: "/x.ndjson"
     )
-    assert second is not None
     assert (await expired(store)).sessions == 0
     await store.finish(ending(second, report(check("web")), ended_at=after(days=80)), rules=RULES)
     assert (await expired(store)).sessions == 0  # it is the last end that counts

@@ -11,6 +11,7 @@ import pytest
 from claudeops.domain.holds import Hold, HoldKind
 from claudeops.domain.model import FailureKind, Outcome, Status, Trigger
 from claudeops.domain.refusals import Refusal
+from claudeops.domain.room import Room
 from support.store_values import (
     NOW,
     OTHER_OWNER,
@@ -45,7 +46,7 @@ def held(kind: HoldKind, *, until: datetime | None = None, since: datetime = NOW
 
 
 async def taken(store: Store, *, at: datetime, **only: object) -> Session | None:
-    return await store.claim(
+    taken = await store.claim(
         OWNER,
         rules=RULES,
         now=at,
@@ -53,6 +54,7 @@ async def taken(store: Store, *, at: datetime, **only: object) -> Session | None
         log_path=lambda session_id: f"/results/{session_id}",
         **only,  # type: ignore[arg-type]  # a test names its arguments
     )
+    return taken[0] if taken else None
 
 
 @pytest.mark.parametrize("kind", list(HoldKind))
@@ -201,13 +203,13 @@ async def test_a_higher_tier_is_too_good_to_be_the_probe_so_one_is_queued_for_it
     assert still.status is Status.QUEUED
 
 
-async def test_no_probe_is_made_up_for_an_empty_queue_nor_for_one_chain_nor_for_higher_slots(store: Store) -> None:
+async def test_no_probe_is_made_up_for_an_empty_queue_nor_for_one_chain_nor_without_room(store: Store) -> None:
     await store.hold(held(HoldKind.PARKED, until=after(minutes=10)), now=NOW)
     assert await taken(store, at=after(minutes=11)) is None
     waiting = await queued(store, wanted(2))
 
     assert await taken(store, at=after(minutes=11), chain=waiting.id) is None
-    assert await taken(store, at=after(minutes=11), tiers=[2, 3]) is None
+    assert await taken(store, at=after(minutes=11), room=Room(sessions=0)) is None
     assert await store.queued() == 1
 
 

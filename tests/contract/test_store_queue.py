@@ -18,6 +18,7 @@ from claudeops.domain.model import (
     Suppressed,
     Trigger,
 )
+from claudeops.domain.room import Room
 from claudeops.errors import StoreError
 from support.store_values import (
     NOW,
@@ -205,9 +206,9 @@ async def test_oldest_due_session_is_taken_first_and_none_before_its_time(store:
     assert last.id == later.id
 
 
-async def test_claim_can_be_kept_to_a_chain_or_to_tiers(store: Store) -> None:
-    async def take(**only: object) -> int | None:
-        claim = await store.claim(
+async def test_claim_can_be_kept_to_a_chain_or_to_what_there_is_room_for(store: Store) -> None:
+    async def take(**only: object) -> list[int]:
+        taken = await store.claim(
             OWNER,
             rules=rules(limited=False),
             now=NOW,
@@ -215,15 +216,18 @@ async def test_claim_can_be_kept_to_a_chain_or_to_tiers(store: Store) -> None:
             log_path=str,
             **only,  # type: ignore[arg-type]
         )
-        return claim.id if claim else None
+        return [session.id for session in taken]
 
-    first, second, third = [await queued(store, wanted(tier)) for tier in (1, 2, 1)]
+    first, second, third, *more = [(await queued(store, wanted(tier))).id for tier in (1, 2, 1, 3, 1, 2, 2, 1)]
 
-    assert await take(chain=second.id, tiers=[1]) is None
-    assert await take(tiers=[2, 3]) == second.id
-    assert await take(chain=third.id) == third.id
-    assert await take(tiers=[]) is None
-    assert await take() == first.id
+    assert await take(chain=second, room=Room(above=0)) == []
+    assert await take(chain=third) == [third]
+    assert await take(room=Room(sessions=0)) == []
+    assert await take(room=Room(sessions=3, above=1)) == [first, second, more[1]]  # in one transaction
+    assert await take(room=Room(sessions=2, above=0)) == [more[4]]
+    assert await take() == [more[0]]
+    assert await take(room=Room(sessions=9)) == [more[2], more[3]]
+    assert await take(room=Room(sessions=9)) == []
 
 
 @pytest.mark.parametrize(
@@ -274,10 +278,9 @@ async def test_escalation_waits_in_vain_when_its_services_cool_down_by_now(store
 
 async def started_beside(store: Store) -> Session:
     session = await queued(store)
-    claim = await store.claim(
+    (claim,) = await store.claim(
         OWNER, rules=RULES, now=after(minutes=1), cli_session_id=str, log_path=str, chain=session.id
     )
-    assert claim is not None
     return claim
 
 

@@ -61,7 +61,8 @@ class Held:
         return f"session-{session_id}"
 
     async def claim(self, store: Store) -> Session | None:
-        return await store.claim(OWNER, rules=RULES, now=NOW, cli_session_id=str, log_path=self.log_path)
+        taken = await store.claim(OWNER, rules=RULES, now=NOW, cli_session_id=str, log_path=self.log_path)
+        return taken[0] if taken else None
 
     async def until_inside(self) -> None:
         assert await anyio.to_thread.run_sync(self.inside.wait, PATIENCE_SECONDS)

@@ -108,7 +108,7 @@ async def test_no_session_starts_below_the_floor_and_the_queue_goes_on_above_it(
             cli_session_id=lambda: "x",
             log_path=estate.log_path,
         )
-        is None
+        == []
     )
     supervisor = estate.supervisor()
     async with anyio.create_task_group() as tasks:

@@ -180,6 +180,46 @@ async def test_a_session_that_somebody_else_has_claimed_since_is_not_written(est
     assert "stale_attempt" in estate.logged.getvalue()
 
 
+async def test_an_end_that_waits_for_the_database_holds_no_slot_and_does_not_pile_up(estate: Estate) -> None:
+    class Slow:
+        """The store, with a database that takes no end before the test lets it."""
+
+        def __init__(self) -> None:
+            self.let_go = anyio.Event()
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(estate.store, name)
+
+        async def finish(self, ending: Ending, *, rules: EscalationRules) -> Finished:
+            await self.let_go.wait()
+            return await estate.store.finish(ending, rules=rules)
+
+    sessions, slow = ScriptedSessions(estate), Slow()
+    queued = [(await estate.queue()).id for _ in range(3)]
+    async with supervised(estate, run_session=sessions, store=slow, slots=1) as supervisor:
+        for number in (1, 2):
+            await sessions.until_started(number)
+            sessions.gates[queued[number - 1]].set()
+        await until(lambda: supervisor._written == set(queued[:2]))
+        await anyio.wait_all_tasks_blocked()
+        assert sorted(sessions.started) == queued[:2]  # two ends wait: enough is under way for one slot
+        slow.let_go.set()
+        await sessions.until_started(3)
+
+
+async def test_several_free_slots_are_filled_at_once_but_for_the_one_that_is_kept(estate: Estate) -> None:
+    sessions = ScriptedSessions(estate)
+    for tier in (2, 2, 2, 2, 1):
+        await estate.queue(tier)
+    async with supervised(estate, run_session=sessions, slots=4):
+        await sessions.until_started(4)
+        assert sorted(sessions.started) == [1, 2, 3, 5]
+    assert (
+        len({str(row["started_at"]) for row in estate.rows("SELECT started_at FROM sessions WHERE started_at > ''")})
+        == 1
+    )
+
+
 async def test_a_foreground_run_leaves_other_chains_queued(estate: Estate) -> None:
     estate.script(look(), deliver(report()))
     other = await estate.queue()

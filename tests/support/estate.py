@@ -121,7 +121,7 @@ class Estate:
         return session
 
     async def claim(self, chain: int | None = None) -> Session:
-        session = await self.store.claim(
+        (session,) = await self.store.claim(
             self.owner,
             rules=self.kit.rules,
             now=self.kit.clock.now(),
@@ -129,7 +129,6 @@ class Estate:
             log_path=self.log_path,
             chain=chain,
         )
-        assert session is not None
         return session
 
     async def run(self, *steps: Mapping[str, object], control: Control | None = None) -> Ending:

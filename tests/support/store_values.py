@@ -155,13 +155,14 @@ async def claimed(
     store: Store, *, at: datetime = NOW, owner: Owner = OWNER, with_rules: EscalationRules = RULES
 ) -> Session | None:
     """Claim the next session."""
-    return await store.claim(
+    taken = await store.claim(
         owner,
         rules=with_rules,
         now=at,
         cli_session_id=lambda: "5e0b1bd8-0000-4000-8000-000000000001",
         log_path=lambda session_id: f"/results/session-{session_id:06}.ndjson",
     )
+    return taken[0] if taken else None
 
 
 async def started(store: Store, new: NewSession | None = None, *, at: datetime = NOW) -> Session:

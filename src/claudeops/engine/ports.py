@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
+from claudeops.domain.room import ONE
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from datetime import datetime
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     )
     from claudeops.domain.orders import Order, OrderName
     from claudeops.domain.refusals import Refusal
+    from claudeops.domain.room import Room
 
 
 class Clock(Protocol):
@@ -80,13 +83,13 @@ class Store(Protocol):
         cli_session_id: Callable[[], str],
         log_path: Callable[[int], str],
         chain: int | None = None,
-        tiers: Sequence[int] | None = None,
-    ) -> Session | None:
-        """Take the oldest queued session that is due: ``running``, attempt + 1, owner, ids, ``started_at``.
+        room: Room = ONE,
+    ) -> Sequence[Session]:
+        """Take the oldest queued sessions that are due: ``running``, attempt + 1, owner, ids, ``started_at``.
 
-        Two claimers get two sessions, never the same one. ``chain`` restricts to one root, ``tiers`` to
-        some tiers. A row that the rules forbid by now (dry run switched on, maximum tier lowered) ends as
-        ``blocked`` with its reason and event, and the next one is tried. ``None``: nothing to do.
+        As many as there is ``room`` for, in one transaction; none: there is nothing to do. Two claimers never get
+        the same one. ``chain`` restricts to one root. A row that the rules forbid by now (dry run switched on,
+        maximum tier lowered) ends as ``blocked`` with its reason and event, and the next one is tried.
 
         While a hold stands nothing is taken, and what is queued stays so; a hold that is over by itself is
         cleared on the way. Where a probe may go (``domain.holds``), one session of the lowest tier is taken

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 LOOK_SECONDS: Final = 1.0
 """How soon a hold, or a database that went away, shows in the file."""
 
+REST_SECONDS: Final = 0.05
+"""Between two writes at least: a hundred sessions that start at once are one piece of news."""
+
 STALE_SECONDS: Final = 10.0
 """The file is rewritten after this time even when nothing has changed: an old ``written_at`` is a dead daemon's."""
 
@@ -95,13 +98,21 @@ class StatusKeeper:
     _stopping: bool = False
     _written: Standing | None = None
     _written_at: float = 0.0  # monotonic seconds
+    _news: anyio.Event = field(default_factory=anyio.Event)
     _turn: anyio.Lock = field(default_factory=anyio.Lock)  # one writer at a time, so that the newest is written last
 
     async def run(self) -> None:
         """Look and write until cancelled."""
         while True:
+            self._news = anyio.Event()  # before the look: news that come during it are not missed
             await self.refresh()
-            await anyio.sleep(LOOK_SECONDS)
+            with anyio.move_on_after(LOOK_SECONDS):
+                await self._news.wait()
+                await anyio.sleep(REST_SECONDS)
+
+    def changed(self) -> None:
+        """Have the file written soon. Whoever has changed something does not wait for that."""
+        self._news.set()
 
     async def stop(self) -> None:
         """Say that the daemon takes nothing more; it goes on saying so."""

@@ -6,9 +6,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 import anyio
+import anyio.lowlevel
 
 from claudeops.domain.model import Ending, Extraction, ExtractionMethod, Outcome
 from claudeops.domain.outcome import StopCause
+from claudeops.domain.room import Room
 from claudeops.engine.broadcast import session_began, session_ended
 from claudeops.engine.control import Control
 from claudeops.engine.ends import tell_end, write_end
@@ -16,7 +18,7 @@ from claudeops.errors import DatabaseUnavailableError
 from claudeops.logs import LogEvent
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
 
     from anyio.abc import TaskGroup
 
@@ -27,13 +29,18 @@ if TYPE_CHECKING:
     from claudeops.logs import Logger
 
 WAITING_FACTOR: Final = 2
-"""So many times the slots is the most that runs at once, those that wait for people among them."""
+"""So many times the slots is the most that is under way at once, those among them that hold no slot: who waits for
+people, and whose end is being written."""
 
 STOP_MARGIN_SECONDS: Final = 5.0
 """On top of the stop grace: the row is written and the files are closed in it."""
 
 
 def _nobody(_session: Session, _finished: Finished) -> None:
+    return
+
+
+def _nothing() -> None:
     return
 
 
@@ -55,9 +62,10 @@ class Supervisor:
     redact: Redact
     log: Logger
     chain: int | None = None  # only this chain (a foreground run), or whatever is queued
-    on_change: Callable[[], Awaitable[None]] | None = None  # told after a session starts or ends
+    on_change: Callable[[], None] = _nothing  # told when a session starts and when it has ended
     on_ended: Callable[[Session, Finished], None] = _nobody  # told of each end that was written
     running: dict[int, tuple[Session, Control]] = field(default_factory=dict)
+    _written: set[int] = field(default_factory=set)  # of the running: nothing is left of them but an end to write
     _draining: bool = False
     _ended: anyio.Event = field(default_factory=anyio.Event)  # set, and replaced, whenever a session ends
 
@@ -99,56 +107,64 @@ class Supervisor:
             await self._ended.wait()
 
     async def _fill_slots(self, tasks: TaskGroup) -> None:
-        while not self._draining and self._slot_is_free():
-            session = await self._claim()
-            if session is None:
+        while not self._draining and (room := self._room()).sessions > 0:
+            claimed = await self._claim(room)
+            for session in claimed:
+                control = Control()
+                self.running[session.id] = (session, control)
+                tasks.start_soon(self._carry_out, session, control)
+            if not claimed:
                 return
-            control = Control()
-            self.running[session.id] = (session, control)
-            tasks.start_soon(self._carry_out, session, control)
 
-    def _slot_is_free(self) -> bool:
-        """Tell whether one more may run. Who waits for people holds no slot; but each of them is a process."""
-        working = sum(1 for _, control in self.running.values() if not control.waits_for_people)
-        return working < self.slots and len(self.running) < WAITING_FACTOR * self.slots
+    def _room(self) -> Room:
+        """Return what may start. Who waits for people holds no slot, nor does who has nothing left but an end to write.
 
-    def _claimable_tiers(self) -> tuple[int, ...] | None:
-        """Return the tiers that may start now; ``None`` for all. A long remediation must not blind tier 1."""
-        lowest = min(tier.number for tier in self.rules.tiers)
-        above = sum(
-            1 for session, control in self.running.values() if session.tier > lowest and not control.waits_for_people
+        A long remediation must not blind the lowest tier: with more than one slot, one is kept for it.
+        """
+        lowest = self.rules.lowest.number
+        at_work = [
+            session
+            for session, control in self.running.values()
+            if not control.waits_for_people and session.id not in self._written
+        ]
+        above = sum(1 for session in at_work if session.tier > lowest)
+        return Room(
+            sessions=min(self.slots - len(at_work), WAITING_FACTOR * self.slots - len(self.running)),
+            above=self.slots - 1 - above if self.slots > 1 else None,
         )
-        if self.slots > 1 and above >= self.slots - 1:
-            return (lowest,)
-        return None
 
-    async def _claim(self) -> Session | None:
+    async def _claim(self, room: Room) -> Sequence[Session]:
         try:
-            session = await self.store.claim(
+            claimed = await self.store.claim(
                 self.owner,
                 rules=self.rules,
                 now=self.clock.now(),
                 cli_session_id=self.new_cli_session_id,
                 log_path=self.log_path,
                 chain=self.chain,
-                tiers=self._claimable_tiers(),
+                room=room,
             )
         except DatabaseUnavailableError as error:
             self.log.error(LogEvent.DATABASE_UNAVAILABLE, while_doing="claim", error=str(error))
-            return None
-        if session is not None:
+            return ()
+        for session in claimed:
             _bound(self.log, session).info(
                 LogEvent.SESSION_CLAIMED, trigger=session.trigger.value, attempt=session.attempt
             )
-        return session
+        return claimed
 
     async def _carry_out(self, session: Session, control: Control) -> None:
         log = _bound(self.log, session)
         try:
-            await self._changed()
+            self.on_change()
             if self.hub.listening:
                 self.hub.publish(session_began(session, self.redact, self.clock.now()))
             ending = await self._run_guarded(session, control, log)
+            # Its processes are gone: another one may start. Whoever claims is first in the writer's queue then, for
+            # that is short, and a slot stands empty meanwhile.
+            self._written.add(session.id)
+            await self.dispatcher.announce()
+            await anyio.lowlevel.checkpoint()
             finished = await write_end(ending, store=self.store, rules=self.rules, log=log)
             if finished is not None:
                 tell_end(ending, finished, log)
@@ -156,10 +172,11 @@ class Supervisor:
                 self.hub.publish(session_ended(session, ending, finished))
         finally:
             del self.running[session.id]
+            self._written.discard(session.id)
             ended, self._ended = self._ended, anyio.Event()
             ended.set()
-        await self._changed()
-        # Also without a next tier: the freed slot may be what another queued session waits for.
+        self.on_change()
+        # Also without a next tier: what is under way at all is limited too.
         await self.dispatcher.announce()
 
     async def _run_guarded(self, session: Session, control: Control, log: Logger) -> Ending:
@@ -179,10 +196,6 @@ class Supervisor:
                 duration_ms=round((self.clock.monotonic() - started) * 1000),
                 calls_ran=0,
             )
-
-    async def _changed(self) -> None:
-        if self.on_change is not None:
-            await self.on_change()
 
 
 def _bound(log: Logger, session: Session) -> Logger:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 import msgspec
-from sqlalchemy import insert, select, true, update
+from sqlalchemy import bindparam, insert, select, update
 
 from claudeops.domain.approval import Approval, ApprovalStatus
 from claudeops.domain.model import Level, NewEvent
@@ -17,13 +17,16 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
-    from sqlalchemy import ColumnElement, Connection
+    from sqlalchemy import Connection
 
     from claudeops.domain.approval import Answer, NewApproval
     from claudeops.store.rows import TableRow
 
 OPEN: Final = (ApprovalStatus.PENDING.value, ApprovalStatus.APPROVED.value)
 """An approved one that was not used yet is open too: nothing but its own call may close it."""
+
+_ALL_OPEN: Final = select(approvals.c.id).where(approvals.c.status.in_(OPEN))
+_OPEN_OF_SESSION: Final = _ALL_OPEN.where(approvals.c.session_id == bindparam("session"))
 
 BY_RESTART: Final = "restart of the daemon"
 
@@ -155,19 +158,19 @@ def close(connection: Connection, approval_id: int, *, at: datetime) -> Approval
 
 def close_of_session(connection: Connection, session_id: int, *, at: datetime) -> None:
     """End the questions of a session that has ended."""
-    _close_all(connection, approvals.c.session_id == session_id, status=ApprovalStatus.EXPIRED, by=None, at=at)
+    found = connection.execute(_OPEN_OF_SESSION, {"session": session_id}).scalars().all()
+    _close_all(connection, found, status=ApprovalStatus.EXPIRED, by=None, at=at)
 
 
 def deny_all(connection: Connection, *, at: datetime) -> None:
     """Deny every question that is open: a daemon that has just started asked none of them."""
-    _close_all(connection, true(), status=ApprovalStatus.DENIED, by=BY_RESTART, at=at)
+    found = connection.execute(_ALL_OPEN).scalars().all()
+    _close_all(connection, found, status=ApprovalStatus.DENIED, by=BY_RESTART, at=at)
 
 
 def _close_all(
-    connection: Connection, which: ColumnElement[bool], *, status: ApprovalStatus, by: str | None, at: datetime
+    connection: Connection, found: Sequence[int], *, status: ApprovalStatus, by: str | None, at: datetime
 ) -> None:
-    query = select(approvals.c.id).where(which, approvals.c.status.in_(OPEN))
-    found: Sequence[int] = connection.execute(query).scalars().all()
     if found:
         closed = (
             update(approvals).where(approvals.c.id.in_(found)).values(status=status.value, decided_by=by, decided_at=at)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from sqlalchemy import insert, select, update
+from sqlalchemy import bindparam, select, update
 
 from claudeops.domain.model import Status, Verdict, VerdictKind
 from claudeops.errors import StaleAttemptError
@@ -13,6 +13,7 @@ from claudeops.store import approvals, queries
 from claudeops.store.audit import TOO_LATE, link, seal
 from claudeops.store.events import raise_event
 from claudeops.store.grants import NO_LONGER_APPROVED, Grant, grant
+from claudeops.store.statements import ADD_ACTION, ADD_CALL, CHANGE_SESSION, CHANGE_SESSION_AS_SEEN
 from claudeops.store.tables import cooldown_actions, sessions, tool_calls
 
 if TYPE_CHECKING:
@@ -23,6 +24,14 @@ if TYPE_CHECKING:
 
     from claudeops.domain.approval import Approval
     from claudeops.domain.model import Action, CliRefusal, EscalationRules, Session, ToolCall
+
+_OF_SESSION: Final = sessions.c.id == bindparam("session")
+_HEAD: Final = select(sessions.c.audit_head).where(_OF_SESSION)
+_CURRENT_HEAD: Final = _HEAD.where(
+    sessions.c.attempt == bindparam("seen_attempt"), sessions.c.status == bindparam("seen_status")
+)
+_MARKS: Final = select(sessions.c.audit_head, sessions.c.audit_results).where(_OF_SESSION)
+_CALLS: Final = select(tool_calls).where(tool_calls.c.session_id == bindparam("session")).order_by(tool_calls.c.id)
 
 
 def record_call(
@@ -38,12 +47,8 @@ def record_call(
     approval: Approval | None = None,
 ) -> Verdict:
     """Write a call with the verdict that counts, and reserve its actions; return that verdict."""
-    current = (
-        sessions.c.id == session.id,
-        sessions.c.attempt == session.attempt,
-        sessions.c.status == Status.RUNNING.value,
-    )
-    head = connection.execute(select(sessions.c.audit_head).where(*current)).scalar_one_or_none()
+    current = {"session": session.id, "seen_attempt": session.attempt, "seen_status": Status.RUNNING.value}
+    head = connection.execute(_CURRENT_HEAD, current).scalar_one_or_none()
     if head is None:
         raise StaleAttemptError(f"session {session.id} is no longer running as attempt {session.attempt}.")
     granted = _granted(connection, session, verdict, approval, rules=rules, now=now)
@@ -57,8 +62,8 @@ def record_call(
         requested_at=requested_at,
         decided_at=now,
     )
-    connection.execute(insert(tool_calls).values(**asdict(row), held_service=granted.held_service))
-    connection.execute(update(sessions).where(*current).values(audit_head=row.hash))
+    connection.execute(ADD_CALL, {**asdict(row), "held_service": granted.held_service})
+    connection.execute(CHANGE_SESSION_AS_SEEN, {**current, "audit_head": row.hash})
     if counts.kind is VerdictKind.ALLOW:
         for action in counts.actions:
             _reserve(connection, session, row.tool_use_id, action, now=now)
@@ -90,8 +95,8 @@ def deny_late(
         requested_at=requested_at,
         decided_at=now,
     )
-    connection.execute(insert(tool_calls).values(**asdict(denied)))
-    connection.execute(update(sessions).where(sessions.c.id == session.id).values(audit_head=denied.hash))
+    connection.execute(ADD_CALL, asdict(denied))
+    connection.execute(CHANGE_SESSION, {"session": session.id, "audit_head": denied.hash})
     if row.status == Status.ENDED.value:
         seal_results(connection, session.id)
     actions = cooldown_actions.c
@@ -104,7 +109,7 @@ def deny_late(
 
 def add_refusals(connection: Connection, session_id: int, refusals: Iterable[CliRefusal]) -> None:
     """Append the calls that the CLI refused itself; it told us nothing before, so they are written at the end."""
-    head = connection.execute(select(sessions.c.audit_head).where(sessions.c.id == session_id)).scalar_one()
+    head = connection.execute(_HEAD, {"session": session_id}).scalar_one()
     for refusal in refusals:
         row = link(
             head,
@@ -115,24 +120,20 @@ def add_refusals(connection: Connection, session_id: int, refusals: Iterable[Cli
             requested_at=refusal.at,
             decided_at=refusal.at,
         )
-        connection.execute(insert(tool_calls).values(**asdict(row), ended_at=refusal.at, is_error=True))
+        connection.execute(ADD_CALL, {**asdict(row), "ended_at": refusal.at, "is_error": True})
         head = row.hash
-    connection.execute(update(sessions).where(sessions.c.id == session_id).values(audit_head=head))
+        connection.execute(CHANGE_SESSION, {"session": session_id, "audit_head": head})
 
 
 def seal_results(connection: Connection, session_id: int) -> None:
     """Write what the results of a session's calls were, so that a later change shows."""
-    rows = connection.execute(
-        select(tool_calls).where(tool_calls.c.session_id == session_id).order_by(tool_calls.c.id)
-    ).all()
-    connection.execute(update(sessions).where(sessions.c.id == session_id).values(audit_results=seal(rows)))
+    rows = connection.execute(_CALLS, {"session": session_id}).all()
+    connection.execute(CHANGE_SESSION, {"session": session_id, "audit_results": seal(rows)})
 
 
 def audit_marks(connection: Connection, session_id: int) -> tuple[str, str | None]:
     """Return a session's head and seal."""
-    row = connection.execute(
-        select(sessions.c.audit_head, sessions.c.audit_results).where(sessions.c.id == session_id)
-    ).one()
+    row = connection.execute(_MARKS, {"session": session_id}).one()
     return row.audit_head, row.audit_results
 
 
@@ -160,13 +161,12 @@ def _granted(
 
 
 def _reserve(connection: Connection, session: Session, tool_use_id: str, action: Action, *, now: datetime) -> None:
-    connection.execute(
-        insert(cooldown_actions).values(
-            session_id=session.id,
-            tool_use_id=tool_use_id,
-            service=action.service,
-            action_type=action.kind,
-            timestamp=now,
-            tier=session.tier,
-        )
-    )
+    reserved = {
+        "session_id": session.id,
+        "tool_use_id": tool_use_id,
+        "service": action.service,
+        "action_type": action.kind,
+        "timestamp": now,
+        "tier": session.tier,
+    }
+    connection.execute(ADD_ACTION, reserved)

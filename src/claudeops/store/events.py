@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
-from sqlalchemy import func, insert, or_, select, update
+from sqlalchemy import bindparam, func, insert, or_, select, update
 
 from claudeops.domain.model import DecisionReason, ServiceStatus
 from claudeops.store.consequences import fingerprinted, raised
@@ -15,13 +15,32 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
     from datetime import datetime
 
-    from sqlalchemy import ColumnElement, Connection
+    from sqlalchemy import Connection
 
     from claudeops.domain.live import EventRaised
     from claudeops.domain.model import NewEvent, Session
 
 _NOTICED: Final = "claudeops.noticed"
 """Where a connection keeps the events of its transaction, for those who are told after the commit."""
+
+# Put together once: every end of a session needs them.
+_ADD: Final = insert(events)
+_COUNT_UP: Final = (
+    update(events)
+    .where(events.c.fingerprint == bindparam("condition"), events.c.resolved_at.is_(None))
+    .values(count=events.c.count + 1)
+)
+_OF_THE_WELL = events.c.service.in_(bindparam("well", expanding=True))
+_SEEN_BEFORE = (
+    events.c.resolved_at.is_(None),
+    events.c.last_session_id.is_distinct_from(bindparam("session")),
+    events.c.last_seen <= bindparam("since"),
+)
+_RESOLVE: Final = {
+    False: update(events).where(_OF_THE_WELL, *_SEEN_BEFORE),
+    True: update(events).where(or_(_OF_THE_WELL, events.c.service.is_(None)), *_SEEN_BEFORE),
+}
+"""By whether everything is well."""
 
 
 @contextmanager
@@ -39,11 +58,8 @@ def raise_event(connection: Connection, event: NewEvent, *, session_id: int | No
     """Count the open event of the same fingerprint up, with the newest wording; or open one."""
     event = fingerprinted(event)
     _notice(connection, event, session_id=session_id, at=at)
-    counted = connection.execute(
-        update(events)
-        .where(events.c.fingerprint == event.fingerprint, events.c.resolved_at.is_(None))
-        .values(count=events.c.count + 1, last_seen=at, last_session_id=session_id, message=event.message)
-    )
+    sight = {"last_seen": at, "last_session_id": session_id, "message": event.message}
+    counted = connection.execute(_COUNT_UP, {"condition": event.fingerprint, **sight})
     if not counted.rowcount:
         _open_event(connection, event, session_id=session_id, at=at)
 
@@ -84,19 +100,9 @@ def resolve_events(
     An event that was seen again after the session had started, or by the session itself, stays open: the
     session looked before that.
     """
-    over: ColumnElement[bool] = events.c.service.in_(sorted(well))
-    if all_well:
-        over |= events.c.service.is_(None)
-    connection.execute(
-        update(events)
-        .where(
-            over,
-            events.c.resolved_at.is_(None),
-            events.c.last_session_id.is_distinct_from(session.id),
-            events.c.last_seen <= session.started_at,
-        )
-        .values(resolved_at=at)
-    )
+    if well or all_well:
+        seen = {"well": sorted(well), "session": session.id, "since": session.started_at}
+        connection.execute(_RESOLVE[all_well], {**seen, "resolved_at": at})
 
 
 def resolve_event(connection: Connection, fingerprint: str, *, at: datetime) -> None:
@@ -119,21 +125,20 @@ def _open_event(
     at: datetime,
     resolved_at: datetime | None = None,
 ) -> None:
-    connection.execute(
-        insert(events).values(
-            session_id=session_id,
-            last_session_id=session_id,
-            level=event.level.value,
-            service=event.service,
-            message=event.message,
-            fingerprint=event.fingerprint,
-            created_at=at,
-            first_seen=at,
-            last_seen=at,
-            count=1,
-            resolved_at=resolved_at,
-        )
-    )
+    row = {
+        "session_id": session_id,
+        "last_session_id": session_id,
+        "level": event.level.value,
+        "service": event.service,
+        "message": event.message,
+        "fingerprint": event.fingerprint,
+        "created_at": at,
+        "first_seen": at,
+        "last_seen": at,
+        "count": 1,
+        "resolved_at": resolved_at,
+    }
+    connection.execute(_ADD, row)
 
 
 def _found_over(connection: Connection, service: str | None, *, besides: int, since: datetime) -> datetime | None:

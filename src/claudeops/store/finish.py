@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from sqlalchemy import and_, insert, update
+from sqlalchemy import bindparam, insert, update
 
 from claudeops.domain import memory
 from claudeops.domain.budget import metered
@@ -17,14 +17,8 @@ from claudeops.store.consequences import Facts, conclude, healthy_services, repo
 from claudeops.store.events import raise_event, resolve_events
 from claudeops.store.queueing import add_session
 from claudeops.store.rows import ended_values
-from claudeops.store.tables import (
-    budget_entries,
-    cooldown_actions,
-    memories,
-    service_checks,
-    sessions,
-    tool_calls,
-)
+from claudeops.store.statements import CHANGE_SESSION
+from claudeops.store.tables import budget_entries, cooldown_actions, memories, service_checks, tool_calls
 from claudeops.store.types import known_usd
 
 if TYPE_CHECKING:
@@ -36,6 +30,20 @@ if TYPE_CHECKING:
     from claudeops.domain.memory import MemoryChange
     from claudeops.domain.model import Ending, EscalationRules, ServiceCheck, Session, ToolEnd
     from claudeops.store.consequences import Consequences, Settlement
+
+# Put together once: every end needs them.
+_ADD_CHECK: Final = insert(service_checks)
+_ADD_MEMORY: Final = insert(memories)
+_CHANGE_MEMORY: Final = update(memories).where(memories.c.id == bindparam("memory"))
+_SETTLE_ACTION: Final = update(cooldown_actions).where(cooldown_actions.c.id == bindparam("action"))
+_CLEAR_ACTIONS: Final = update(cooldown_actions).where(
+    cooldown_actions.c.service.in_(bindparam("services", expanding=True)), cooldown_actions.c.cleared_at.is_(None)
+)
+_END_CALL: Final = update(tool_calls).where(
+    tool_calls.c.session_id == bindparam("session"),
+    tool_calls.c.tool_use_id == bindparam("call"),
+    tool_calls.c.verdict != VerdictKind.ASK.value,  # its answer has a row of its own
+)
 
 
 def finish(connection: Connection, ending: Ending, *, rules: EscalationRules) -> Finished:
@@ -76,11 +84,8 @@ def finish(connection: Connection, ending: Ending, *, rules: EscalationRules) ->
 def settle(connection: Connection, settlements: Iterable[Settlement]) -> None:
     """Write what became of reserved actions."""
     for settled in settlements:
-        connection.execute(
-            update(cooldown_actions)
-            .where(cooldown_actions.c.id == settled.id)
-            .values(success=settled.success, error=settled.error)
-        )
+        values = {"success": settled.success, "error": settled.error}
+        connection.execute(_SETTLE_ACTION, {"action": settled.id, **values})
 
 
 def book(connection: Connection, session_id: int, cost_usd: float | None, *, at: datetime) -> None:
@@ -95,16 +100,15 @@ def book(connection: Connection, session_id: int, cost_usd: float | None, *, at:
 def record_checks(connection: Connection, session_id: int, checks: Sequence[ServiceCheck], *, at: datetime) -> None:
     """Write what a report says about services."""
     for check in checks:
-        connection.execute(
-            insert(service_checks).values(
-                session_id=session_id,
-                service=check.service,
-                status=check.status.value,
-                detail=check.detail,
-                source=CheckSource.REPORT.value,
-                checked_at=at,
-            )
-        )
+        row = {
+            "session_id": session_id,
+            "service": check.service,
+            "status": check.status.value,
+            "detail": check.detail,
+            "source": CheckSource.REPORT.value,
+            "checked_at": at,
+        }
+        connection.execute(_ADD_CHECK, row)
 
 
 def remember(connection: Connection, session: Session, changes: Iterable[MemoryChange], *, at: datetime) -> None:
@@ -112,19 +116,18 @@ def remember(connection: Connection, session: Session, changes: Iterable[MemoryC
     for change in changes:
         standing = {"confidence": change.confidence, "active": change.active, "updated_at": at}
         if change.id is not None:
-            connection.execute(update(memories).where(memories.c.id == change.id).values(standing))
+            connection.execute(_CHANGE_MEMORY, {"memory": change.id, **standing})
             continue
-        connection.execute(
-            insert(memories).values(
-                service=change.service,
-                category=change.category,
-                observation=change.observation,
-                created_at=at,
-                session_id=session.id,
-                tier=session.tier,
-                **standing,
-            )
-        )
+        row = {
+            "service": change.service,
+            "category": change.category,
+            "observation": change.observation,
+            "created_at": at,
+            "session_id": session.id,
+            "tier": session.tier,
+            **standing,
+        }
+        connection.execute(_ADD_MEMORY, row)
 
 
 def _running(connection: Connection, ending: Ending) -> Session:
@@ -172,27 +175,18 @@ def _end(connection: Connection, session: Session, ending: Ending, outcome: Cons
         reason=outcome.decision.reason,
         warnings=outcome.warnings,
     )
-    connection.execute(update(sessions).where(sessions.c.id == session.id).values(values))
+    connection.execute(CHANGE_SESSION, {"session": session.id, **values})
 
 
 def _end_calls(connection: Connection, session_id: int, ends: Iterable[ToolEnd]) -> None:
-    calls = tool_calls.c
     for end in ends:
-        connection.execute(
-            update(tool_calls)
-            .where(
-                calls.session_id == session_id,
-                calls.tool_use_id == end.tool_use_id,
-                calls.verdict != VerdictKind.ASK.value,  # its answer has a row of its own
-            )
-            .values(ended_at=end.ended_at, is_error=end.is_error)
-        )
+        ended = {"ended_at": end.ended_at, "is_error": end.is_error}
+        connection.execute(_END_CALL, {"session": session_id, "call": end.tool_use_id, **ended})
 
 
 def _clear_cooldowns(connection: Connection, services: Sequence[str], *, at: datetime) -> None:
-    actions = cooldown_actions.c
-    counted = and_(actions.service.in_(services), actions.cleared_at.is_(None))
-    connection.execute(update(cooldown_actions).where(counted).values(cleared_at=at))
+    if services:
+        connection.execute(_CLEAR_ACTIONS, {"services": list(services), "cleared_at": at})
 
 
 def _forget_faded(connection: Connection, now: datetime) -> None:

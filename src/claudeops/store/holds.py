@@ -6,7 +6,7 @@ from datetime import datetime  # noqa: TC003 - msgspec reads the annotation
 from typing import TYPE_CHECKING, Final
 
 import msgspec
-from sqlalchemy import delete, insert, select
+from sqlalchemy import bindparam, delete, insert, select
 
 from claudeops.domain.holds import Hold, HoldKind, event_name, has_lapsed, opened
 from claudeops.domain.refusals import when_answered, when_refused
@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from claudeops.store.rows import TableRow
 
 _KINDS: Final = tuple(kind.value for kind in HoldKind)
+
+# Put together once: every claim asks.
+_STANDING: Final = select(flags).where(flags.c.name.in_(_KINDS))
+_LAPSED: Final = _STANDING.where(flags.c.until <= bindparam("now"))
 
 
 class _Kept(msgspec.Struct, omit_defaults=True):
@@ -67,7 +71,7 @@ def is_hold(row: TableRow) -> bool:
 
 def standing(connection: Connection, now: datetime) -> tuple[Hold, ...]:
     """Return the holds that are not over, the longest standing first."""
-    rows = connection.execute(select(flags).where(flags.c.name.in_(_KINDS)))
+    rows = connection.execute(_STANDING)
     holds = (hold for hold in map(to_hold, rows) if not has_lapsed(hold, now))
     return tuple(sorted(holds, key=lambda hold: (hold.since, hold.kind)))
 
@@ -112,7 +116,7 @@ def answered(connection: Connection, session_id: int, now: datetime) -> tuple[Ho
 
 def clear_lapsed(connection: Connection, now: datetime) -> None:
     """Release what is over by itself."""
-    rows = connection.execute(select(flags).where(flags.c.name.in_(_KINDS), flags.c.until <= now)).all()
+    rows = connection.execute(_LAPSED, {"now": now}).all()
     for hold in map(to_hold, rows):
         if has_lapsed(hold, now):
             release(connection, hold.kind, now=now)

@@ -16,6 +16,7 @@ from claudeops.domain import memory
 from claudeops.domain.budget import metered
 from claudeops.domain.model import Finished, Owner, Status, VerdictKind
 from claudeops.domain.refusals import when_answered, when_ended, when_refused
+from claudeops.domain.room import ONE
 from claudeops.errors import StaleAttemptError, StoreError
 from claudeops.store import in_memory_calls, orders
 from claudeops.store import in_memory_holds as holds
@@ -65,6 +66,7 @@ if TYPE_CHECKING:
     )
     from claudeops.domain.orders import Order, OrderName
     from claudeops.domain.refusals import Refusal
+    from claudeops.domain.room import Room
 
 
 def _wall_clock() -> datetime:
@@ -107,9 +109,9 @@ class InMemoryStore(InMemoryApprovals, InMemoryKeeping, InMemoryOwners):
         cli_session_id: Callable[[], str],
         log_path: Callable[[int], str],
         chain: int | None = None,
-        tiers: Sequence[int] | None = None,
-    ) -> Session | None:
-        """Take the oldest session that is due."""
+        room: Room = ONE,
+    ) -> Sequence[Session]:
+        """Take the oldest sessions that are due."""
         async with self._transaction():
             return queueing.claim(
                 self.tables,
@@ -119,7 +121,7 @@ class InMemoryStore(InMemoryApprovals, InMemoryKeeping, InMemoryOwners):
                 cli_session_id=cli_session_id,
                 log_path=log_path,
                 chain=chain,
-                tiers=tiers,
+                room=room,
             )
 
     async def hold(self, hold: Hold, *, now: datetime) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from claudeops.domain import escalation
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from types import SimpleNamespace
 
     from claudeops.domain.model import EscalationRules, NewSession, Owner
+    from claudeops.domain.room import Room
     from claudeops.store.in_memory_tables import PlainTables
 
 
@@ -61,16 +63,39 @@ def claim(
     cli_session_id: Callable[[], str],
     log_path: Callable[[int], str],
     chain: int | None,
+    room: Room,
+) -> Sequence[Session]:
+    """Take the oldest sessions that are due; those that the rules forbid by now are ended on the way."""
+    taken: list[Session] = []
+    take = partial(
+        _claim_one, tables, owner, rules=rules, now=now, cli_session_id=cli_session_id, log_path=log_path, chain=chain
+    )
+    while (left := room.beside(taken, lowest_tier=rules.lowest.number)).sessions > 0:
+        found = take((rules.lowest.number,) if left.lowest_only else None)
+        if found is None:
+            break
+        taken.append(found)
+    return taken
+
+
+def _claim_one(
+    tables: PlainTables,
+    owner: Owner,
     tiers: Sequence[int] | None,
+    *,
+    rules: EscalationRules,
+    now: datetime,
+    cli_session_id: Callable[[], str],
+    log_path: Callable[[int], str],
+    chain: int | None,
 ) -> Session | None:
-    """Take the oldest session that is due; those that the rules forbid by now are ended on the way."""
     in_memory_holds.clear_lapsed(tables, now)
     standing = in_memory_holds.standing(tables, now)
     admitted = admission(standing, now)
     if admitted is Admission.CLOSED:
         return None
     if admitted is Admission.PROBE:
-        if not _prepare_probe(tables, rules, now, chain, tiers):
+        if not _prepare_probe(tables, rules, now, chain):
             return None
         tiers = (rules.lowest.number,)
     for row in _due(tables, now, chain, tiers):
@@ -113,13 +138,9 @@ def _due(tables: PlainTables, now: datetime, chain: int | None, tiers: Sequence[
     return sorted(waiting, key=lambda row: (row.not_before or row.created_at, row.id))
 
 
-def _prepare_probe(
-    tables: PlainTables, rules: EscalationRules, now: datetime, chain: int | None, tiers: Sequence[int] | None
-) -> bool:
+def _prepare_probe(tables: PlainTables, rules: EscalationRules, now: datetime, chain: int | None) -> bool:
     """See to it that a session of the lowest tier is due."""
     lowest = rules.lowest.number
-    if tiers is not None and lowest not in tiers:
-        return False
     if _due(tables, now, chain, (lowest,)):
         return True
     if chain is not None or not _due(tables, now, None, None):

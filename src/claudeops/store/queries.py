@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from functools import cache
+from typing import TYPE_CHECKING, Final
 
-from sqlalchemy import and_, false, func, not_, or_, select
+from sqlalchemy import and_, bindparam, false, func, not_, or_, select
 
 from claudeops.domain import memory
 from claudeops.domain.model import CheckSource, ServiceStatus, Status, VerdictKind
@@ -26,10 +27,60 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from datetime import datetime
 
-    from sqlalchemy import ColumnElement, Connection
+    from sqlalchemy import ColumnElement, Connection, Select
 
     from claudeops.domain.memory import KnownMemory
     from claudeops.domain.model import EscalationRules, Memory, PastAction, Session
+
+
+# Statements that every claim and every end of a session needs are put together once: building and compiling one takes
+# three times as long as running it.
+_SESSION: Final = select(sessions).where(sessions.c.id == bindparam("session"))
+_STARTED_AT: Final = select(sessions.c.started_at).where(sessions.c.id == bindparam("session"))
+_KNOWN_MEMORIES: Final = (
+    select(memories).where(memories.c.category.in_(bindparam("categories", expanding=True))).order_by(memories.c.id)
+)
+_FADING: Final = select(memories).where(memories.c.active, memories.c.updated_at <= bindparam("since"))
+_LEDGER: Final = select(cooldown_actions).where(
+    cooldown_actions.c.cleared_at.is_(None), cooldown_actions.c.timestamp > bindparam("since")
+)
+_HELD_SERVICES: Final = (
+    select(tool_calls.c.held_service)
+    .join(sessions, sessions.c.id == tool_calls.c.session_id)
+    .where(sessions.c.root_session_id == bindparam("root"), tool_calls.c.held_service.is_not(None))
+    .distinct()
+    .order_by(tool_calls.c.held_service)
+)
+_ACTIONS: Final = select(cooldown_actions).where(cooldown_actions.c.session_id == bindparam("session"))
+_ROOT: Final = sessions.alias("root")
+_LAST_CHECK: Final = (
+    select(service_checks.c.status, service_checks.c.checked_at, service_checks.c.session_id, _ROOT.c.started_at)
+    .outerjoin(sessions, sessions.c.id == service_checks.c.session_id)
+    .outerjoin(_ROOT, _ROOT.c.id == sessions.c.root_session_id)
+    .where(
+        service_checks.c.service == bindparam("name"),
+        service_checks.c.session_id.is_distinct_from(bindparam("besides")),
+        not_(  # it vouches for nothing
+            and_(
+                service_checks.c.status == ServiceStatus.HEALTHY.value,
+                func.coalesce(sessions.c.outcome.in_([outcome.value for outcome in NO_WITNESSES]), false()),
+            )
+        ),
+    )
+    .order_by(service_checks.c.id.desc())
+    .limit(1)
+)
+_LAST_ACTION: Final = select(func.max(cooldown_actions.c.timestamp)).where(
+    cooldown_actions.c.service == bindparam("name"), cooldown_actions.c.cleared_at.is_(None)
+)
+_UNHEALTHY: Final = (
+    select(service_checks.c.service)
+    .where(
+        service_checks.c.id.in_(select(func.max(service_checks.c.id)).group_by(service_checks.c.service)),
+        service_checks.c.status != ServiceStatus.HEALTHY.value,
+    )
+    .order_by(service_checks.c.service)
+)
 
 
 # --- sessions ---------------------------------------------------------------------------------------------
@@ -37,7 +88,7 @@ if TYPE_CHECKING:
 
 def session(connection: Connection, session_id: int) -> Session | None:
     """Return one row."""
-    row = connection.execute(select(sessions).where(sessions.c.id == session_id)).one_or_none()
+    row = connection.execute(_SESSION, {"session": session_id}).one_or_none()
     return None if row is None else to_session(row)
 
 
@@ -53,22 +104,28 @@ def queued(connection: Connection) -> int:
     return connection.execute(query).scalar_one()
 
 
-def due(now: datetime, *, chain: int | None, tiers: Sequence[int] | None) -> ColumnElement[bool]:
-    """Return the condition of a session that may be claimed."""
+@cache
+def due(*, of_chain: bool, of_tiers: bool) -> ColumnElement[bool]:
+    """Return the condition of a session that may be claimed: ``now``, of a ``chain``, of some ``tiers``."""
     condition = (sessions.c.status == Status.QUEUED.value) & or_(
-        sessions.c.not_before.is_(None), sessions.c.not_before <= now
+        sessions.c.not_before.is_(None), sessions.c.not_before <= bindparam("now")
     )
-    if chain is not None:
-        condition &= sessions.c.root_session_id == chain
-    if tiers is not None:
-        condition &= sessions.c.tier.in_(tiers)
+    if of_chain:
+        condition &= sessions.c.root_session_id == bindparam("chain")
+    if of_tiers:
+        condition &= sessions.c.tier.in_(bindparam("tiers", expanding=True))
     return condition
+
+
+@cache
+def _anything_due(*, of_chain: bool, of_tiers: bool) -> Select[tuple[int]]:
+    return select(sessions.c.id).where(due(of_chain=of_chain, of_tiers=of_tiers)).limit(1)
 
 
 def anything_due(connection: Connection, now: datetime, *, chain: int | None, tiers: Sequence[int] | None) -> bool:
     """Tell whether a claim could find something."""
-    query = select(sessions.c.id).where(due(now, chain=chain, tiers=tiers)).limit(1)
-    return connection.execute(query).first() is not None
+    query = _anything_due(of_chain=chain is not None, of_tiers=tiers is not None)
+    return connection.execute(query, {"now": now, "chain": chain, "tiers": tiers}).first() is not None
 
 
 def last_fire(connection: Connection, schedule: str) -> datetime | None:
@@ -99,14 +156,13 @@ def believed(connection: Connection, now: datetime, limit: int) -> tuple[Memory,
 
 def known_memories(connection: Connection, categories: Iterable[str]) -> tuple[KnownMemory, ...]:
     """Return every memory of some categories, given up or not."""
-    query = select(memories).where(memories.c.category.in_(sorted(set(categories)))).order_by(memories.c.id)
-    return tuple(to_known_memory(row) for row in connection.execute(query))
+    wanted = {"categories": sorted(set(categories))}
+    return tuple(to_known_memory(row) for row in connection.execute(_KNOWN_MEMORIES, wanted))
 
 
 def fading_memories(connection: Connection, now: datetime) -> tuple[KnownMemory, ...]:
     """Return active memories that have begun to fade."""
-    query = select(memories).where(memories.c.active, memories.c.updated_at <= now - memory.FADES_AFTER)
-    return tuple(to_known_memory(row) for row in connection.execute(query))
+    return tuple(map(to_known_memory, connection.execute(_FADING, {"since": now - memory.FADES_AFTER})))
 
 
 # --- tool calls -------------------------------------------------------------------------------------------
@@ -127,11 +183,7 @@ def allowed_calls(connection: Connection, session_id: int) -> frozenset[str]:
 def ledger(connection: Connection, rules: EscalationRules, now: datetime) -> tuple[PastAction, ...]:
     """Return the actions that any limit may still count."""
     longest = max((limit.window_seconds for limit in rules.limits.values()), default=0.0)
-    query = select(cooldown_actions).where(
-        cooldown_actions.c.cleared_at.is_(None),
-        cooldown_actions.c.timestamp > now - timedelta(seconds=longest),
-    )
-    return tuple(to_past_action(row) for row in connection.execute(query))
+    return tuple(map(to_past_action, connection.execute(_LEDGER, {"since": now - timedelta(seconds=longest)})))
 
 
 def findings(connection: Connection, session: Session) -> grants.Findings:
@@ -155,25 +207,17 @@ def findings(connection: Connection, session: Session) -> grants.Findings:
 
 def held_services(connection: Connection, root_session_id: int) -> tuple[str, ...]:
     """Return the services whose limit refused an action to a session of a chain."""
-    query = (
-        select(tool_calls.c.held_service)
-        .join(sessions, sessions.c.id == tool_calls.c.session_id)
-        .where(sessions.c.root_session_id == root_session_id, tool_calls.c.held_service.is_not(None))
-        .distinct()
-    )
-    return tuple(connection.execute(query.order_by(tool_calls.c.held_service)).scalars())
+    return tuple(connection.execute(_HELD_SERVICES, {"root": root_session_id}).scalars())
 
 
 def chain_started_at(connection: Connection, root_session_id: int) -> datetime | None:
     """Return when the first session of a chain was started."""
-    query = select(sessions.c.started_at).where(sessions.c.id == root_session_id)
-    return connection.execute(query).scalar_one_or_none()
+    return connection.execute(_STARTED_AT, {"session": root_session_id}).scalar_one_or_none()
 
 
 def reservations(connection: Connection, session_id: int) -> tuple[Reservation, ...]:
     """Return a session's actions."""
-    query = select(cooldown_actions).where(cooldown_actions.c.session_id == session_id)
-    rows = connection.execute(query)
+    rows = connection.execute(_ACTIONS, {"session": session_id})
     return tuple(Reservation(id=row.id, tool_use_id=row.tool_use_id, service=row.service) for row in rows)
 
 
@@ -188,32 +232,16 @@ def unseen_ends(connection: Connection, session_id: int) -> tuple[Reservation, .
 
 def unhealthy_services(connection: Connection) -> tuple[str, ...]:
     """Return the services whose latest check was not a healthy one."""
-    latest = select(func.max(service_checks.c.id)).group_by(service_checks.c.service)
-    query = select(service_checks.c.service).where(
-        service_checks.c.id.in_(latest), service_checks.c.status != ServiceStatus.HEALTHY.value
-    )
-    return tuple(connection.execute(query.order_by(service_checks.c.service)).scalars())
+    return tuple(connection.execute(_UNHEALTHY).scalars())
 
 
 def standing(connection: Connection, service: str, *, besides: int) -> Standing | None:
     """Return what sessions other than ``besides`` left about a service; ``None``: never checked."""
-    checks, actions = service_checks.c, cooldown_actions.c
-    root = sessions.alias("root")
-    failed = sessions.c.outcome.in_([outcome.value for outcome in NO_WITNESSES])
-    vouches_for_nothing = and_(checks.status == ServiceStatus.HEALTHY.value, func.coalesce(failed, false()))
-    last = connection.execute(
-        select(checks.status, checks.checked_at, checks.session_id, root.c.started_at)
-        .outerjoin(sessions, sessions.c.id == checks.session_id)
-        .outerjoin(root, root.c.id == sessions.c.root_session_id)
-        .where(checks.service == service, checks.session_id.is_distinct_from(besides), not_(vouches_for_nothing))
-        .order_by(checks.id.desc())
-        .limit(1)
-    ).one_or_none()
+    last = connection.execute(_LAST_CHECK, {"name": service, "besides": besides}).one_or_none()
     if last is None:
         return None
-    counted = select(func.max(actions.timestamp)).where(actions.service == service, actions.cleared_at.is_(None))
     return Standing(
         status=ServiceStatus(last.status),
         looked_at=last.checked_at if last.session_id is None else last.started_at,
-        last_action_at=connection.execute(counted).scalar_one_or_none(),
+        last_action_at=connection.execute(_LAST_ACTION, {"name": service}).scalar_one_or_none(),
     )

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import cache, partial
+from typing import TYPE_CHECKING, Final
 
-from sqlalchemy import func, insert, select, update
+from sqlalchemy import bindparam, func, insert, select, update
 
 from claudeops.domain import escalation
 from claudeops.domain.budget import Short, unpaid
@@ -22,16 +23,20 @@ from claudeops.errors import StaleAttemptError, StoreError
 from claudeops.store import holds, queries, spend
 from claudeops.store.events import raise_event
 from claudeops.store.rows import blocked_values, claimed_values, queued_values, to_session
+from claudeops.store.statements import ADD_SESSION, CHANGE_SESSION, CHANGE_SESSION_AS_SEEN
 from claudeops.store.tables import instances, schedule_fires, sessions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from datetime import datetime
 
-    from sqlalchemy import Connection
+    from sqlalchemy import Connection, Select
 
     from claudeops.domain.budget import Allowance
     from claudeops.domain.model import EscalationRules
+    from claudeops.domain.room import Room
+
+_BEAT: Final = update(instances).where(instances.c.owner == bindparam("name"))
 
 
 def add_session(connection: Connection, new: NewSession, *, now: datetime) -> Session:
@@ -40,11 +45,11 @@ def add_session(connection: Connection, new: NewSession, *, now: datetime) -> Se
     if new.parent_session_id is not None:
         parent = existing(connection, new.parent_session_id)
     values = queued_values(new, root_session_id=parent.root_session_id if parent else None, now=now)
-    key = connection.execute(insert(sessions).values(values)).inserted_primary_key
+    key = connection.execute(ADD_SESSION, values).inserted_primary_key
     if key is None:
         raise StoreError("the database gave a new session no id.")
     if parent is None:
-        connection.execute(update(sessions).where(sessions.c.id == key.id).values(root_session_id=key.id))
+        connection.execute(CHANGE_SESSION, {"session": key.id, "root_session_id": key.id})
     return existing(connection, key.id)
 
 
@@ -87,9 +92,10 @@ def fire(
 
 
 def anything_claimable(
-    connection: Connection, now: datetime, *, chain: int | None, tiers: Sequence[int] | None
+    connection: Connection, *, rules: EscalationRules, now: datetime, chain: int | None, room: Room
 ) -> bool:
     """Tell whether a claim could take something."""
+    tiers = (rules.lowest.number,) if room.lowest_only else None
     if not queries.anything_due(connection, now, chain=chain, tiers=tiers):
         return False
     return admission(holds.standing(connection, now), now) is not Admission.CLOSED
@@ -104,9 +110,41 @@ def claim(
     cli_session_id: Callable[[], str],
     log_path: Callable[[int], str],
     chain: int | None,
+    room: Room,
+) -> Sequence[Session]:
+    """Take the oldest sessions that are due; those that the rules forbid by now are ended on the way."""
+    taken: list[Session] = []
+    take = partial(
+        _claim_one,
+        connection,
+        owner,
+        rules=rules,
+        now=now,
+        cli_session_id=cli_session_id,
+        log_path=log_path,
+        chain=chain,
+    )
+    while (left := room.beside(taken, lowest_tier=rules.lowest.number)).sessions > 0:
+        found = take((rules.lowest.number,) if left.lowest_only else None)
+        if found is None:
+            break
+        taken.append(found)
+    if taken:
+        beat(connection, owner, now)
+    return taken
+
+
+def _claim_one(
+    connection: Connection,
+    owner: Owner,
     tiers: Sequence[int] | None,
+    *,
+    rules: EscalationRules,
+    now: datetime,
+    cli_session_id: Callable[[], str],
+    log_path: Callable[[int], str],
+    chain: int | None,
 ) -> Session | None:
-    """Take the oldest session that is due; those that the rules forbid by now are ended on the way."""
     holds.clear_lapsed(connection, now)
     standing = holds.standing(connection, now)
     admitted = admission(standing, now)
@@ -114,18 +152,13 @@ def claim(
         return None
     probing = admitted is Admission.PROBE
     if probing:
-        if not _prepare_probe(connection, rules, now=now, chain=chain, tiers=tiers):
+        if not _prepare_probe(connection, rules, now=now, chain=chain):
             return None
         tiers = (rules.lowest.number,)
-    waited_since = func.coalesce(sessions.c.not_before, sessions.c.created_at)
-    waiting = (
-        select(sessions)
-        .where(queries.due(now, chain=chain, tiers=tiers))
-        .order_by(waited_since, sessions.c.id)
-        .limit(1)
-    )
+    waiting = _waiting(of_chain=chain is not None, of_tiers=tiers is not None)
+    asked = {"now": now, "chain": chain, "tiers": tiers}
     waits: list[int] = []  # sessions that wait until another one gives money back
-    while (row := connection.execute(waiting.where(sessions.c.id.not_in(waits))).one_or_none()) is not None:
+    while (row := connection.execute(waiting, {**asked, "but": waits}).one_or_none()) is not None:
         found = to_session(row)
         suppressed, services = _admit(connection, found.tier, rules=rules, now=now, found=found)
         allowed = spend.allow(connection, found, rules=rules, now=now)
@@ -143,9 +176,22 @@ def claim(
             _promise(connection, found.id, allowed, now=now)
             if probing:
                 holds.apply(connection, when_probing(standing, found.id, now), now=now)
-            beat(connection, owner, now)
             return existing(connection, found.id)
     return None
+
+
+@cache
+def _waiting(*, of_chain: bool, of_tiers: bool) -> Select[tuple[object, ...]]:
+    """Return the question for the session that has waited longest, ``but`` for some."""
+    waited_since = func.coalesce(sessions.c.not_before, sessions.c.created_at)
+    return (
+        select(sessions)
+        .where(
+            queries.due(of_chain=of_chain, of_tiers=of_tiers), sessions.c.id.not_in(bindparam("but", expanding=True))
+        )
+        .order_by(waited_since, sessions.c.id)
+        .limit(1)
+    )
 
 
 def _prepare_probe(
@@ -154,12 +200,9 @@ def _prepare_probe(
     *,
     now: datetime,
     chain: int | None,
-    tiers: Sequence[int] | None,
 ) -> bool:
     """See to it that a session of the lowest tier is due; a higher one is worth too much to be the probe."""
     lowest = rules.lowest
-    if tiers is not None and lowest.number not in tiers:
-        return False
     if queries.anything_due(connection, now, chain=chain, tiers=(lowest.number,)):
         return True
     if chain is not None or not queries.anything_due(connection, now, chain=None, tiers=None):
@@ -207,8 +250,8 @@ def _block(
 
 def change(connection: Connection, seen: Session, values: Mapping[str, object]) -> bool:
     """Change a row if it still is what was seen; ``False``: somebody was faster."""
-    same = (sessions.c.id == seen.id, sessions.c.status == seen.status.value, sessions.c.attempt == seen.attempt)
-    return connection.execute(update(sessions).where(*same).values(values)).rowcount == 1
+    same = {"session": seen.id, "seen_status": seen.status.value, "seen_attempt": seen.attempt}
+    return connection.execute(CHANGE_SESSION_AS_SEEN, {**same, **values}).rowcount == 1
 
 
 def existing(connection: Connection, session_id: int) -> Session:
@@ -221,4 +264,4 @@ def existing(connection: Connection, session_id: int) -> Session:
 
 def beat(connection: Connection, owner: Owner, now: datetime) -> None:
     """Note that an owner lives."""
-    connection.execute(update(instances).where(instances.c.owner == owner.name).values(heartbeat=now))
+    connection.execute(_BEAT, {"name": owner.name, "heartbeat": now})

@@ -29,6 +29,23 @@ _AMOUNT = func.coalesce(func.sum(budget_entries.c.amount_usd), 0.0)
 _RUNNING = sessions.c.status == Status.RUNNING.value
 _IS_OPEN = model_calls.c.ended_at.is_(None)
 
+# Put together once: every claim and every end asks.
+_SETTLED = budget_entries.c.kind == "settled"
+_ENTRIES_OF_SESSIONS = budget_entries.join(sessions, sessions.c.id == budget_entries.c.session_id)
+_SPENT: Final = select(_AMOUNT).select_from(_ENTRIES_OF_SESSIONS).where(_SETTLED)
+_SPENT_BY_CHAIN: Final = _SPENT.where(sessions.c.root_session_id == bindparam("chain"))
+_SPENT_SINCE: Final = select(_AMOUNT).where(_SETTLED, budget_entries.c.created_at >= bindparam("since"))
+# Promised to running sessions only: a session's end takes its promise back.
+_RESERVED: Final = (
+    select(_AMOUNT).select_from(_ENTRIES_OF_SESSIONS).where(budget_entries.c.kind == "reserved", _RUNNING)
+)
+_RESERVED_BY_CHAIN: Final = _RESERVED.where(sessions.c.root_session_id == bindparam("chain"))
+_RESERVED_BY_SESSION: Final = select(func.sum(budget_entries.c.amount_usd)).where(
+    budget_entries.c.session_id == bindparam("session"), budget_entries.c.kind == "reserved"
+)
+_ENTER: Final = insert(budget_entries)
+_CLOSE: Final = update(model_calls).where(model_calls.c.session_id == bindparam("session"), _IS_OPEN)
+_CALLS: Final = select(model_calls).where(model_calls.c.session_id == bindparam("session"))
 
 NOT_SEEN_TO_END: Final = "not seen to end"
 """The error of a call that is open when its session ends."""
@@ -42,12 +59,12 @@ def allow(connection: Connection, found: Session, *, rules: EscalationRules, now
     tier_usd = rules.budget_of(found.tier)
     if rules.budgets is None or tier_usd is None:
         return None
-    chain = sessions.c.root_session_id == found.root_session_id
+    chain = {"chain": found.root_session_id}
     spending = Spending(
         chain_usd=chain_spent(connection, found.root_session_id),
-        chain_reserved_usd=_reserved(connection, chain),
+        chain_reserved_usd=float(connection.execute(_RESERVED_BY_CHAIN, chain).scalar_one()),
         day_usd=day_spent(connection, rules.budgets, now),
-        day_reserved_usd=_reserved(connection),
+        day_reserved_usd=float(connection.execute(_RESERVED).scalar_one()),
     )
     return budget.allowance(tier_usd, rules.budgets, spending)
 
@@ -76,41 +93,23 @@ def settle(connection: Connection, session_id: int, spent_usd: float | None, *, 
 
 def chain_spent(connection: Connection, root_session_id: int) -> float:
     """Return what the ended sessions of a chain spent."""
-    query = (
-        select(_AMOUNT)
-        .join(sessions, sessions.c.id == budget_entries.c.session_id)
-        .where(budget_entries.c.kind == "settled", sessions.c.root_session_id == root_session_id)
-    )
-    return float(connection.execute(query).scalar_one())
+    return float(connection.execute(_SPENT_BY_CHAIN, {"chain": root_session_id}).scalar_one())
 
 
 def day_spent(connection: Connection, budgets: Budgets, now: datetime) -> float:
     """Return what was settled since midnight."""
     since = budget.last_midnight(now, budgets.timezone)
-    query = select(_AMOUNT).where(budget_entries.c.kind == "settled", budget_entries.c.created_at >= since)
-    return float(connection.execute(query).scalar_one())
-
-
-def _reserved(connection: Connection, *conditions: ColumnElement[bool]) -> float:
-    """Return what is promised to running sessions; a session's end takes its promise back."""
-    query = (
-        select(_AMOUNT)
-        .join(sessions, sessions.c.id == budget_entries.c.session_id)
-        .where(budget_entries.c.kind == "reserved", _RUNNING, *conditions)
-    )
-    return float(connection.execute(query).scalar_one())
+    return float(connection.execute(_SPENT_SINCE, {"since": since}).scalar_one())
 
 
 def _reserved_of(connection: Connection, session_id: int) -> float | None:
-    entries = budget_entries.c
-    query = select(func.sum(entries.amount_usd)).where(entries.session_id == session_id, entries.kind == "reserved")
-    amount = connection.execute(query).scalar_one()
+    amount = connection.execute(_RESERVED_BY_SESSION, {"session": session_id}).scalar_one()
     return None if amount is None else float(amount)
 
 
 def _enter(connection: Connection, session_id: int, kind: str, usd: float, at: datetime) -> None:
     entry = {"session_id": session_id, "kind": kind, "amount_usd": usd, "created_at": at}
-    connection.execute(insert(budget_entries).values(entry))
+    connection.execute(_ENTER, entry)
 
 
 # --- model calls ------------------------------------------------------------------------------------------
@@ -194,13 +193,12 @@ def close_calls(connection: Connection, session_id: int, *, at: datetime, error:
 
     They go on to count with the most that they can have cost: the API may have served more than anybody noted.
     """
-    left = update(model_calls).where(model_calls.c.session_id == session_id, _IS_OPEN)
-    connection.execute(left.values(ended_at=at, error=error))
+    connection.execute(_CLOSE, {"session": session_id, "ended_at": at, "error": error})
 
 
 def booked_calls(connection: Connection, session_id: int) -> BookedCalls:
     """Return the sum of a session's model calls."""
-    calls = connection.execute(select(model_calls).where(model_calls.c.session_id == session_id))
+    calls = connection.execute(_CALLS, {"session": session_id})
     return budget.sum_of(tuple(map(to_booked_call, calls)))
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import anyio
 
+from claudeops.domain.room import ONE
 from claudeops.errors import DatabaseUnavailableError
 from claudeops.store import accounts, approvals, calls, holds, orders, queries, queueing, spend
 from claudeops.store.amend import amend
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
     )
     from claudeops.domain.orders import Order, OrderName
     from claudeops.domain.refusals import Refusal
+    from claudeops.domain.room import Room
     from claudeops.store.verify import Logged, Verified
 
 T = TypeVar("T")
@@ -114,6 +116,7 @@ class SqlStore(SqlKeeping, SqlOwners):
         self._reading = reading_engine(url, size=_READERS, busy_seconds=busy_seconds)
         self._readers = anyio.CapacityLimiter(_READERS)
         self._writer = Writer(wait_seconds=wait_seconds)
+        self._more = False  # the last claim took something, so there may be more
 
     async def enqueue(self, new: NewSession, *, rules: EscalationRules, now: datetime) -> Session | Suppressed:
         """Queue a chain's first session, unless the rules forbid it."""
@@ -136,14 +139,16 @@ class SqlStore(SqlKeeping, SqlOwners):
         cli_session_id: Callable[[], str],
         log_path: Callable[[int], str],
         chain: int | None = None,
-        tiers: Sequence[int] | None = None,
-    ) -> Session | None:
-        """Take the oldest session that is due; the callables are called in the writer's thread.
+        room: Room = ONE,
+    ) -> Sequence[Session]:
+        """Take the oldest sessions that are due; the callables are called in the writer's thread.
 
-        Claimers look often and mostly in vain, so they look without the write lock first.
+        Claimers look often and mostly in vain, so they look without the write lock first, unless there was something
+        the last time.
         """
-        if not await self._read(partial(queueing.anything_claimable, now=now, chain=chain, tiers=tiers)):
-            return None
+        look = partial(queueing.anything_claimable, rules=rules, now=now, chain=chain, room=room)
+        if not self._more and not await self._read(look):
+            return ()
         claim = partial(
             queueing.claim,
             owner=owner,
@@ -152,9 +157,11 @@ class SqlStore(SqlKeeping, SqlOwners):
             cli_session_id=cli_session_id,
             log_path=log_path,
             chain=chain,
-            tiers=tiers,
+            room=room,
         )
-        return await self._write(claim)
+        taken = await self._write(claim)
+        self._more = bool(taken)
+        return taken
 
     async def hold(self, hold: Hold, *, now: datetime) -> None:
         """Stop claims, in the place of a hold of the same kind."""
