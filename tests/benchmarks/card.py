@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from benchmarks import gate, machine, meter, stream
+from benchmarks import burst, gate, hangs, machine, meter, recovery, sessions, start, stream
 from benchmarks.table import Setup, Table
 
 if TYPE_CHECKING:
@@ -22,6 +22,13 @@ LINES: Final[dict[str, Callable[[Setup], Table]]] = {
     "stream": stream.throughput,
     "meter": meter.added,
     "gate": gate.latency,
+    "punctuality": sessions.punctuality,
+    "next-tier": sessions.next_tier,
+    "hangs": hangs.noticed,
+    "burst": burst.rate,
+    "recovery": recovery.claims,
+    "start": start.ready,
+    "memory": start.memory,
 }
 
 
@@ -30,7 +37,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     chosen = _parser().parse_args(arguments)
     with tempfile.TemporaryDirectory(prefix="claudeops-card-", dir=chosen.directory) as directory:
         setup = Setup(
-            directory=Path(directory), repeats=chosen.repeats, stream_bytes=round(chosen.stream_mib * 1024 * 1024)
+            directory=Path(directory),
+            repeats=chosen.repeats,
+            stream_bytes=round(chosen.stream_mib * 1024 * 1024),
+            burst=chosen.burst,
         )
         for name, value in machine.facts(setup.directory):
             _say(f"{name:>10}  {value}")
@@ -44,6 +54,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--line", action="append", choices=list(LINES), help="only this line of the card (repeatable)")
     parser.add_argument("--repeats", type=int, default=7, help="runs of everything")
     parser.add_argument("--stream-mib", type=float, default=64.0, help="size of the streams that are read")
+    parser.add_argument("--burst", type=int, default=1000, help="sessions that are due at once; a tenth of it recovers")
     parser.add_argument("--directory", help="where files are written; choose the disk that matters")
     return parser
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import socket
-import statistics
 import tempfile
 import threading
 import time
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 import anyio
 from anyio.abc import UNIXSocketStream
 
-from benchmarks.table import Setup, Table
+from benchmarks.table import Setup, Table, percentile, spread, verdict
 from claudeops import logs
 from claudeops.domain.model import EscalationRules, NewSession, TierChoice, Trigger
 from claudeops.domain.policy import Scope, judge, parse_policy, tier_policy
@@ -58,32 +57,20 @@ def latency(setup: Setup) -> Table:
     """Measure with one call at a time, as a model mostly makes them, and print the disk's fsync beside it."""
     taken = anyio.run(_measured, setup)
     synced = _fsyncs(setup.directory, len(taken))
-    p99, disk = _percentile(taken, 0.99), _percentile(synced, 0.99)
-    met = "met" if p99 <= TARGET_MILLISECONDS + disk else "MISSED"
+    p99, disk = percentile(taken, 0.99), percentile(synced, 0.99)
+    met = verdict(met=p99 <= TARGET_MILLISECONDS + disk)
     return Table(
         title="Gate: a request line of the CLI → redacted, logged, judged, recorded (SQLite) → answer line",
         columns=("", "calls", "median ms", "p99 ms", "longest ms", "target p99"),
         rows=[
-            ("gate", str(len(taken)), *_shown(taken), f"{TARGET_MILLISECONDS + disk:.2f} ({met})"),
-            ("this disk's fsync", str(len(synced)), *_shown(synced), ""),
+            ("gate", str(len(taken)), *spread(taken), f"{TARGET_MILLISECONDS + disk:.2f} ({met})"),
+            ("this disk's fsync", str(len(synced)), *spread(synced), ""),
         ],
         notes=(
             "Timed by the one who asks, a thread at the other end of a socket pair; every verdict is a commit. Target:",
             f"p99 at most {TARGET_MILLISECONDS:g} ms plus the p99 of appending 4 KiB and its fsync on the same disk.",
         ),
     )
-
-
-def _shown(milliseconds: list[float]) -> tuple[str, str, str]:
-    return (
-        f"{statistics.median(milliseconds):.2f}",
-        f"{_percentile(milliseconds, 0.99):.2f}",
-        f"{max(milliseconds):.2f}",
-    )
-
-
-def _percentile(values: list[float], share: float) -> float:
-    return sorted(values)[min(len(values) - 1, round(share * len(values)))]
 
 
 def _fsyncs(directory: Path, count: int) -> list[float]:

@@ -18,6 +18,7 @@ class Setup:
     directory: Path  # on the disk that is measured; empty, and emptied afterwards
     repeats: int  # runs of everything; the card shows medians and the extremes
     stream_bytes: int  # of the streams that are read
+    burst: int  # sessions that are due at once
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,6 +38,25 @@ class Table:
 
     def _all(self) -> list[tuple[str, ...]]:
         return [self.columns, *self.rows]
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """Return the value that a share of all stays below."""
+    return sorted(values)[min(len(values) - 1, round(share * len(values)))]
+
+
+def spread(values: Sequence[float], digits: int = 2) -> tuple[str, str, str]:
+    """Return median, 99th percentile and greatest of some values."""
+    return (
+        f"{statistics.median(values):.{digits}f}",
+        f"{percentile(values, 0.99):.{digits}f}",
+        f"{max(values):.{digits}f}",
+    )
+
+
+def verdict(*, met: bool) -> str:
+    """Say whether a target was reached."""
+    return "met" if met else "MISSED"
 
 
 def shown(values: Sequence[float], digits: int = 0) -> str:

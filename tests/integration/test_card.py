@@ -4,19 +4,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 from benchmarks import card
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    import pytest
 
-
+@pytest.mark.timeout(240)  # it starts seven daemons
 def test_the_card_names_the_machine_and_every_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    card.main(["--repeats", "1", "--stream-mib", "0.1", "--directory", str(tmp_path)])
+    card.main(["--repeats", "1", "--stream-mib", "0.1", "--burst", "20", "--directory", str(tmp_path)])
 
     printed = capsys.readouterr().out
     assert all(f"{fact}  " in printed for fact in ("processor", "memory", "system", "files", "load"))
     assert all(f"{line} " in printed for line in ("200 B", "5 KB", "200 KB", "5 MB", "first byte", "whole answers"))
-    assert "this disk's fsync" in printed
+    for line in ("this disk's fsync", "due → spawned", "result → spawned", "ready → all claimed", "known database"):
+        assert f"{line} " in printed
+    for line in ("no first frame", "silence", "an open tool call", "the wall clock", "alive after its result"):
+        assert f"{line} " in printed
+    assert "claimed, run, ended  " in printed
+    assert "resident (RSS) " in printed
     assert list(tmp_path.iterdir()) == []

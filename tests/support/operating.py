@@ -84,6 +84,7 @@ class Operator:
     root: Path
     api: MessagesApi
     daemons: int = 0  # started so far
+    runs: tuple[str, ...] = (*COMMAND, "run")  # what a daemon is started by
 
     @property
     def database(self) -> Path:
@@ -123,7 +124,7 @@ class Operator:
         output = self.root / f"daemon-{self.daemons}.log"
         with output.open("xb") as sink:
             process = await anyio.open_process(
-                [*COMMAND, "run"],
+                self.runs,
                 env=self.environment(**environment),
                 cwd=self.root,
                 stdout=sink,

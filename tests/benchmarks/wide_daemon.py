@@ -1,0 +1,28 @@
+"""`claudeops run` with more slots than the settings allow: to see how fast a full queue is claimed."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+
+import anyio
+
+from claudeops.app import open_node, run_daemon
+from claudeops.cli.signals import listen
+from claudeops.cli.start import start
+from claudeops.engine.reaper import become_subreaper
+from claudeops.engine.shutdown import Shutdown
+
+
+async def _run(slots: int) -> None:
+    settings, log = start(sys.stdout)
+    shutdown = Shutdown()
+    become_subreaper()
+    async with open_node(settings, log=log) as node, anyio.create_task_group() as tasks:
+        await tasks.start(listen, shutdown, log)
+        await run_daemon(replace(node, slots=slots), shutdown)
+        tasks.cancel_scope.cancel()
+
+
+if __name__ == "__main__":
+    anyio.run(_run, int(sys.argv[1]))

@@ -1,0 +1,32 @@
+"""Many sessions in a row, run by one daemon, and what it holds after each part of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from support.estate import deliver, look, report
+from support.held import held
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from support.held import Held
+    from support.operating import Daemon
+    from support.stand_in_daemon import StandInNode
+
+SESSION: Final = (
+    {"stderr": "a warning of the CLI\n", "times": 20},
+    look("toolu_1"),
+    {"line_of": 300_000},  # what is kept of a session shows after a few of them
+    look("toolu_2", "df -h /"),
+    deliver(report(memories=[{"key": "web:timing", "value": "web answers within 40 ms"}])),
+)
+
+
+async def long_run(node: StandInNode, daemon: Daemon, *, sessions: int, part: int) -> AsyncIterator[Held]:
+    """Run sessions, ``part`` after ``part``; give what the idle daemon holds after each."""
+    node.script(*SESSION)
+    for done in range(part, sessions + 1, part):
+        await node.queue(part)
+        await node.until_idle()
+        yield held(daemon.process.pid, sessions=done)

@@ -1,0 +1,89 @@
+"""The installed daemon as a process, with the stand-in for its CLI: real spawns and rows, quick sessions."""
+
+from __future__ import annotations
+
+import json
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from claudeops.domain.model import EscalationRules, NewSession, Session, TierChoice, Trigger
+from claudeops.engine.system import SystemClock
+from claudeops.store.store import open_store
+from support.estate import STAND_IN
+from support.operating import operator, say
+from support.waiting import until
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping, Sequence
+    from contextlib import AbstractAsyncContextManager
+    from pathlib import Path
+
+    from support.operating import Daemon, Operator
+
+_RULES = EscalationRules(max_tier=3, dry_run=False, tiers=(TierChoice(number=1, model="haiku"),), limits={})
+
+
+@dataclass(frozen=True)
+class StandInNode:
+    """An operator whose CLI is the stand-in."""
+
+    operator: Operator
+    root: Path
+
+    def script(self, *steps: Mapping[str, object]) -> None:
+        """Set what the stand-in does in the sessions to come."""
+        (self.root / "steps.json").write_text(json.dumps(steps), encoding="utf-8")
+
+    def daemon(self, **environment: str) -> AbstractAsyncContextManager[Daemon]:
+        """Run the daemon; its schedule is out of the way unless the environment says so."""
+        names = {f"CLAUDEOPS_TIER{number}_ENV": "STAND_IN_STEPS" for number in (1, 2, 3)}
+        return self.operator.daemon(
+            **{
+                **names,
+                "STAND_IN_STEPS": str(self.root / "steps.json"),
+                "CLAUDEOPS_CLAUDE_BIN": str(STAND_IN),
+                "CLAUDEOPS_INTERVAL": "1000000",
+                "CLAUDEOPS_DRAIN_TIMEOUT": "0",
+                "CLAUDEOPS_DAILY_BUDGET_USD": "100000",
+                **environment,
+            }
+        )
+
+    async def queue(self, count: int) -> list[int]:
+        """Queue sessions beside whatever runs, as an operator's command does; return their ids."""
+        store, clock = open_store(f"sqlite:///{self.operator.database}"), SystemClock()
+        try:
+            new = NewSession(tier=1, trigger=Trigger.MANUAL, model="haiku")
+            queued = [await store.enqueue(new, rules=_RULES, now=clock.now()) for _ in range(count)]
+        finally:
+            await store.close()
+        return [session.id for session in queued if isinstance(session, Session)]
+
+    def unended(self) -> int:
+        """Return how many sessions wait or run."""
+        (row,) = self.operator.rows("SELECT count(*) AS count FROM sessions WHERE status != 'ended'")
+        return int(str(row["count"]))
+
+    async def until_idle(self, seconds: float = 600) -> None:
+        """Return when every session has ended."""
+        await until(lambda: self.unended() == 0, seconds)
+
+
+@asynccontextmanager
+async def stand_in_node(root: Path) -> AsyncIterator[StandInNode]:
+    """Give an operator a small estate below ``root``; its model is never asked."""
+    async with operator(root, haiku=[say("nobody asks")]) as node:
+        yield StandInNode(node, root)
+
+
+def told(daemon: Daemon, *events: str) -> Sequence[dict[str, object]]:
+    """Return what a daemon has logged of some events, oldest first."""
+    lines = [json.loads(line) for line in daemon.output.read_text(encoding="utf-8").splitlines() if line[:1] == "{"]
+    return [line for line in lines if line["event"] in events]
+
+
+def seconds(moment: object) -> float:
+    """Return a logged moment as seconds since the epoch."""
+    return datetime.fromisoformat(str(moment)).timestamp()
