@@ -100,16 +100,14 @@ async def test_no_session_starts_below_the_floor_and_the_queue_goes_on_above_it(
     await floor.look()
     estate.script(look(), deliver(report()))
     await estate.queue()
-    assert (
-        await estate.store.claim(
-            estate.owner,
-            rules=estate.kit.rules,
-            now=estate.kit.clock.now(),
-            cli_session_id=lambda: "x",
-            log_path=estate.log_path,
-        )
-        == []
+    claimed = await estate.store.claim(
+        estate.owner,
+        rules=estate.kit.rules,
+        now=estate.kit.clock.now(),
+        cli_session_id=lambda: "x",
+        log_path=estate.log_path,
     )
+    assert len(claimed) == 0
     supervisor = estate.supervisor()
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(supervisor.run)
