@@ -133,3 +133,15 @@ async def test_without_the_meter_the_session_is_run_as_before_and_that_is_said(t
     entries = op.rows("SELECT kind, amount_usd FROM budget_entries ORDER BY id")
     assert [entry["kind"] for entry in entries] == ["reserved", "released", "settled"]
     assert entries[-1]["amount_usd"] == pytest.approx(session["cost_usd"])
+
+
+async def test_without_the_meter_a_cli_is_told_what_was_reserved_for_its_session(tmp_path: Path) -> None:
+    dear = {**look(), "usage": {"output_tokens": 600_000}}  # 0.30 USD of the 0.50 that a session of this tier may spend
+    async with operator(tmp_path, haiku=[dear, conclude()]) as op:
+        async with op.daemon(CLAUDEOPS_METER="off", CLAUDEOPS_DAILY_BUDGET_USD="0.5", CLAUDEOPS_INTERVAL="1"):
+            await op.until("SELECT * FROM sessions WHERE status = 'ended'", lambda rows: len(rows) == 2)
+        assert len(op.api.requests) == 3, "the second session had 0.20 left, and began nothing beyond it"
+    first, second, *_ = op.sessions()
+    assert (first["outcome"], second["outcome"]) == ("success", "budget_exceeded")
+    reserved = op.rows("SELECT amount_usd FROM budget_entries WHERE kind = 'reserved' AND session_id = 2")
+    assert [row["amount_usd"] for row in reserved] == [pytest.approx(0.2, abs=0.001)]

@@ -227,6 +227,7 @@ async def test_what_one_session_was_promised_no_other_gets(store: Store, databas
     assert third is not None
     assert third.id == sessions[2].id
     assert entries(database)[-1] == (third.id, "reserved", 0.4)
+    assert [session.allowance_usd for session in (first, second, third)] == [0.5, 0.5, pytest.approx(0.4)]
 
 
 async def test_a_session_that_waits_for_money_holds_no_cheaper_one_back(store: Store) -> None:

@@ -272,6 +272,7 @@ class Session:
     summary: str | None = None
     cost_usd: float | None = None
     num_turns: int | None = None
+    allowance_usd: float | None = None  # what was reserved for it; told by its claim alone, None: nothing limits it
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

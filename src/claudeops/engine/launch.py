@@ -110,9 +110,17 @@ class Launch:
             actions=tier.action_kinds,
             limits=kit.rules.limits,
             max_turns=tier.max_turns,
-            max_budget_usd=tier.max_budget_usd,
+            max_budget_usd=self._budget_usd(),
             time_limit_seconds=kit.timeouts.session,
         )
+
+    def _budget_usd(self) -> float:
+        """Return what was reserved for the session, which may be less than its tier's budget."""
+        reserved = self.session.allowance_usd
+        return self.tier.max_budget_usd if reserved is None else min(reserved, self.tier.max_budget_usd)
+
+    def _is_metered(self) -> bool:
+        return self.kit.meter is not None and self.harness.capabilities.metered
 
     async def _memories(self) -> Sequence[Memory]:
         try:
@@ -160,7 +168,8 @@ class Launch:
             system=prompt.system,
             tools=tier.tools,
             max_turns=tier.max_turns,
-            max_budget_usd=tier.max_budget_usd,
+            # The meter knows what the session has spent, and refuses before its CLI would notice.
+            max_budget_usd=tier.max_budget_usd if self._is_metered() else self._budget_usd(),
             home=str(workspace.home),
             workdir=str(workspace.workdir),
             tmpdir=str(workspace.tmpdir),

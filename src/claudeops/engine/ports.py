@@ -87,9 +87,10 @@ class Store(Protocol):
     ) -> Sequence[Session]:
         """Take the oldest queued sessions that are due: ``running``, attempt + 1, owner, ids, ``started_at``.
 
-        As many as there is ``room`` for, in one transaction; none: there is nothing to do. Two claimers never get
-        the same one. ``chain`` restricts to one root. A row that the rules forbid by now (dry run switched on,
-        maximum tier lowered) ends as ``blocked`` with its reason and event, and the next one is tried.
+        As many as there is ``room`` for, in one transaction; none: there is nothing to do. What each may spend is
+        reserved for it, and told by ``allowance_usd``. Two claimers never get the same one. ``chain`` restricts to one
+        root. A row that the rules forbid by now (dry run switched on, maximum tier lowered) ends as ``blocked`` with
+        its reason and event, and the next one is tried.
 
         While a hold stands nothing is taken, and what is queued stays so; a hold that is over by itself is
         cleared on the way. Where a probe may go (``domain.holds``), one session of the lowest tier is taken

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -114,7 +115,7 @@ def _claim_one(
                 spend.reserve(tables, found.id, allowed.usd, at=now)
             if admitted is Admission.PROBE:
                 in_memory_holds.apply(tables, when_probing(standing, found.id, now), now=now)
-            return to_session(row)
+            return replace(to_session(row), allowance_usd=allowed.usd if isinstance(allowed, Allowance) else None)
         tables.update("sessions", row, blocked_values(suppressed, now=now))
         event = escalation.suppression_event(suppressed, tier=found.tier, services=services)
         raise_event(tables, event, session_id=found.id, at=now)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache, partial
 from typing import TYPE_CHECKING, Final
 
@@ -176,7 +177,7 @@ def _claim_one(
             _promise(connection, found.id, allowed, now=now)
             if probing:
                 holds.apply(connection, when_probing(standing, found.id, now), now=now)
-            return existing(connection, found.id)
+            return replace(existing(connection, found.id), allowance_usd=allowed.usd if allowed else None)
     return None
 
 
