@@ -61,6 +61,11 @@ RUN groupadd --gid 10001 claudeops; \
     install -d -o claudeops -g claudeops -m 0750 /results; \
     install -d -m 0755 /repos
 
+# For those who run it as root without bubblewrap: the users of sessions, whom ssh looks for in the list of users.
+COPY deploy/claudeops-sessions.conf /usr/lib/sysusers.d/
+RUN awk '$1 == "u" { print $2 ":x:" $3 ":" $3 "::" $5 ":" $6 >>"/etc/passwd"; print $2 ":x:" $3 ":" >>"/etc/group" }' \
+        /usr/lib/sysusers.d/claudeops-sessions.conf
+
 COPY --from=build /opt/claudeops /opt/claudeops
 # /opt/claudeops/bin stays off PATH: sessions get that PATH too, and need none of it.
 RUN ln -s /opt/claudeops/bin/claudeops /usr/local/bin/claudeops

@@ -175,6 +175,14 @@ async def test_a_weaker_level_is_no_failure_and_says_what_is_in_the_way(tmp_path
     assert "apt-get install bubblewrap" in found.checks["isolation"]["remedy"]
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give sessions another user")
+async def test_users_of_sessions_that_ssh_would_look_for_in_vain(tmp_path: Path) -> None:
+    async with patient(tmp_path) as node:
+        found = await examine(node, CLAUDEOPS_ISOLATION="user")
+    assert "Of 64 such users 64 are on no list" in found.checks["isolation"]["message"]
+    assert "systemd-sysusers" in found.checks["isolation"]["remedy"]
+
+
 async def test_a_tool_that_the_prompts_need_is_missing(tmp_path: Path) -> None:
     async with patient(tmp_path, script_tools=[name for name in TOOLS if name != "curl"]) as node:
         (await examine(node)).only("tools", "curl", "apt-get install curl")

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sqlite3
+import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import anyio
@@ -17,8 +20,7 @@ from support.operating import look
 from support.waiting import until
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
+    from collections.abc import Iterator, Mapping
 
 pytestmark = pytest.mark.anyio
 
@@ -93,6 +95,46 @@ async def test_ssh_finds_the_keys_of_its_tier_in_the_namespace(tmp_path: Path) -
         cage.estate.with_kit(tiers={**kit.tiers, 1: replace(kit.tiers[1], template_home=home)})
         await cage.run()
         assert "/state/sessions/000001/home:" in cage.outputs()[0]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give sessions another user")
+async def test_ssh_runs_as_a_sessions_own_user_and_finds_what_is_for_its_tier(
+    tmp_path: Path, everybodys_cli: Path
+) -> None:
+    """The users are on the list of this machine for this test alone: in a mount namespace, with the file of deploy/."""
+    home = plant(tmp_path)
+    (home / ".ssh" / "config").write_text("Host production\n    HostName 127.0.0.1\n    Port 1\n")
+    passwd = tmp_path / "passwd"
+    passwd.write_text(Path("/etc/passwd").read_text() + "".join(f"{entry}\n" for entry in listed_users()))
+    listed = 'mount --bind "$0" /etc/passwd && exec "$@"'
+    command = "id -un; ssh -G production | grep -e ^hostname -e ^port; ssh -o BatchMode=yes production"
+    done = await anyio.run_process(
+        [
+            *("unshare", "--mount", "sh", "-c", listed, str(passwd)),
+            *(sys.executable, "-m", "support.caged", Level.USER.value, str(tmp_path / "estate"), command),
+        ],
+        env={
+            "PATH": os.environ["PATH"],
+            "PYTHONPATH": str(Path(__file__).parents[1]),
+            "CAGED_CLI": str(everybodys_cli),
+            "CAGED_HOME": str(home),
+        },
+        check=False,
+    )
+    told = done.stdout.decode()
+    assert "success" in told, done.stderr.decode()
+    assert "claudeops-session-" in told
+    assert "hostname 127.0.0.1\\nport 1" in told
+    assert "Connection refused" in told
+
+
+def listed_users() -> Iterator[str]:
+    """Return the users of deploy/claudeops-sessions.conf as lines of /etc/passwd."""
+    deploy = Path(__file__).parents[2] / "deploy" / "claudeops-sessions.conf"
+    for line in deploy.read_text().splitlines():
+        if not line.startswith("#"):
+            _, name, uid, _, home, shell = line.split()
+            yield f"{name}:x:{uid}:{uid}::{home}:{shell}"
 
 
 async def test_no_secret_is_in_a_file_an_argument_or_an_environment_at_any_level(

@@ -113,8 +113,12 @@ async def caged(
 
 async def _be_a_daemon(level: str, root: str, commands: list[str]) -> None:
     become_subreaper()
+    home = Path(os.environ["CAGED_HOME"]) if "CAGED_HOME" in os.environ else None
     async with caged(Path(root), Level(level), *commands, binary=Path(os.environ["CAGED_CLI"])) as cage:
+        tiers = cage.estate.kit.tiers
+        cage.estate.with_kit(tiers={**tiers, 1: replace(tiers[1], template_home=home)})
         ending = await cage.run()
+        print("outputs:", cage.outputs())  # noqa: T201 - for whoever started this
     print(ending.outcome, ending.exit_code)  # noqa: T201 - for whoever started this
     print("children left:", [child.as_dict(["pid", "status", "cmdline"]) for child in psutil.Process().children()])  # noqa: T201
 

@@ -17,6 +17,8 @@ from packaging.requirements import Requirement
 from claudeops.cli.commands import claudeops
 from claudeops.cli.doctor.machine import NEEDED, USEFUL
 from claudeops.cli.exit_codes import Exit
+from claudeops.engine import session_users
+from claudeops.engine.cell import USER_HOMES
 from claudeops.settings.names import FILE_SUFFIX, KNOWN
 from support.settings_world import make_world
 
@@ -119,6 +121,32 @@ def test_it_runs_as_a_user_with_a_fixed_number_who_owns_what_it_writes() -> None
     for volume in ("/state", "/results"):
         assert re.search(rf"install -d -o claudeops -g claudeops -m 07[05]0 {volume}\b", made)
     assert of("VOLUME") == ['["/state", "/results", "/repos"]']
+
+
+def test_every_user_that_a_session_may_have_is_on_the_list_with_the_home_that_it_gets() -> None:
+    lines = (ROOT / "deploy" / "claudeops-sessions.conf").read_text(encoding="utf-8").splitlines()
+    listed = [line.split() for line in lines if not line.startswith("#")]
+    uids = range(session_users.FIRST_UID, session_users.FIRST_UID + session_users.UIDS)
+
+    assert [(kind, int(uid), home) for kind, _, uid, _, home, _ in listed] == [
+        ("u", uid, str(session_users.listed_home(USER_HOMES, uid))) for uid in uids
+    ]
+    assert len({name for _, name, *_ in listed}) == session_users.UIDS
+
+
+def test_the_image_has_those_users(tmp_path: Path) -> None:
+    (made,) = [line for line in of("RUN") if "claudeops-sessions.conf" in line]
+    made = made.replace("/usr/lib/sysusers.d", str(ROOT / "deploy")).replace("/etc/", f"{tmp_path}/")
+    subprocess.run(["bash", "-euo", "pipefail", "-c", made], check=True, timeout=20)
+
+    users = [line.split(":") for line in (tmp_path / "passwd").read_text(encoding="utf-8").splitlines()]
+    assert users[1] == [
+        *("claudeops-session-01", "x", "60601", "60601", ""),
+        *("/var/lib/claudeops-sessions/homes/60601", "/usr/sbin/nologin"),
+    ]
+    assert len(users) == session_users.UIDS
+    groups = (tmp_path / "group").read_text(encoding="utf-8").splitlines()
+    assert groups[1] == "claudeops-session-01:x:60601:"
 
 
 def test_what_it_starts_exists() -> None:

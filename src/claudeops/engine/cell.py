@@ -129,6 +129,8 @@ class UserCell:
     def hand_over(self, workspace: Workspace) -> None:
         """Make its user the owner of the session's directories, and the way to them passable."""
         workspaces.hand_over(workspace, passable=(workspace.root.parent, self.homes))
+        if workspace.uid is not None:
+            session_users.settle(self.homes, workspace.uid, workspace.home)
 
     def enclose(self, inside: Inside) -> Enclosed:
         """Return the guardian in front of it, which stays the daemon's user and starts the CLI as the session's."""

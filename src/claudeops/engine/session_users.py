@@ -6,6 +6,7 @@ import contextlib
 import errno
 import fcntl
 import os
+import pwd
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -19,6 +20,8 @@ UIDS: Final = 64
 """The users of sessions: numbers that neither distributions nor systemd give to anybody (systemd.io/UIDS-GIDS)."""
 
 _CLOSED_TO_OTHERS: Final = 0o700
+_PASSED: Final = 0o711  # not listed
+_HOMES: Final = "homes"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,6 +53,36 @@ def lent(directory: Path) -> Iterator[SessionUser]:
         finally:
             os.close(lock)
     raise OSError(errno.EBUSY, f"all {UIDS} users for sessions are taken on this machine", str(directory))
+
+
+def listed_home(directory: Path, uid: int) -> Path:
+    """Return what the machine's list of users has to say that the home of a session's user is.
+
+    Not every program asks the environment: ``ssh`` looks there, and does not run for a user who is on no list.
+    """
+    return directory / _HOMES / str(uid)
+
+
+def settle(directory: Path, uid: int, home: Path) -> None:
+    """Let a user's home be that of the session which has the user now; raises `OSError`."""
+    listed = listed_home(directory, uid)
+    listed.parent.mkdir(mode=_PASSED, exist_ok=True)
+    fresh = listed.with_suffix(".new")
+    fresh.unlink(missing_ok=True)
+    fresh.symlink_to(home)
+    fresh.replace(listed)
+
+
+def unlisted(directory: Path) -> int:
+    """Return how many of the users are on no list of this machine, or have another home there."""
+    return sum(_home(uid) != str(listed_home(directory, uid)) for uid in range(FIRST_UID, FIRST_UID + UIDS))
+
+
+def _home(uid: int) -> str | None:
+    try:
+        return pwd.getpwuid(uid).pw_dir
+    except KeyError:
+        return None
 
 
 def _locked(descriptor: int) -> bool:

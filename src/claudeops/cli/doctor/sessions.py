@@ -14,7 +14,8 @@ from claudeops.app_self_test import try_gate
 from claudeops.cli.doctor.values import Finding, doubtful, failed, failed_with, fine, skipped
 from claudeops.cli.envelope import ErrorKind
 from claudeops.domain.report.extraction import ReportSchema
-from claudeops.engine.cell import Level
+from claudeops.engine import session_users
+from claudeops.engine.cell import USER_HOMES, Level
 from claudeops.engine.cell_probe import choose
 from claudeops.engine.cli_version import check_version
 from claudeops.engine.self_test import Bench
@@ -62,10 +63,15 @@ async def isolation(_case: Case, settings: Settings) -> Finding:
     if level is Level.BUBBLEWRAP:
         return fine("Sessions are locked in by bubblewrap: they see nothing of the daemon, and end with it.")
     shared = "share the daemon's user" if level is Level.NONE else "have users of their own, and see the machine"
+    message = f"The level is {level.value}: sessions {shared}."
     remedy = next((f"{why[:1].upper()}{why[1:]}." for why in chosen.passed_over.values()), None)
-    return doubtful(
-        f"The level is {level.value}: sessions {shared}.", remedy or "Set CLAUDEOPS_ISOLATION to auto or bubblewrap."
-    )
+    remedy = remedy or "Set CLAUDEOPS_ISOLATION to auto or bubblewrap."
+    if level is Level.USER and (without := session_users.unlisted(USER_HOMES)):
+        message += (
+            f" Of {session_users.UIDS} such users {without} are on no list of the machine, where ssh looks for them."
+        )
+        remedy += " For ssh at this level, run `systemd-sysusers` with deploy/claudeops-sessions.conf."
+    return doubtful(message, remedy)
 
 
 async def gate(_case: Case, settings: Settings) -> Finding:
