@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 import anyio
 import pytest
 
+from claudeops.rehearsal.messages_api import serve
+from claudeops.rehearsal.script import Script
 from support.booked import Tokens
 from support.operating import DUMMY_KEY, conclude, look, operator
 from support.waiting import PATIENCE_SECONDS
@@ -40,6 +42,25 @@ async def test_what_the_api_served_is_what_is_booked(tmp_path: Path) -> None:
     assert session["cost_usd"]
     assert (session["input_tokens"], session["output_tokens"]) == (booked(op).input, booked(op).output)
     assert session["warnings"] in {None, "[]"}, "our price table and the CLI's own figure agree"
+
+
+async def test_what_a_subagent_asks_is_booked_on_its_session(tmp_path: Path) -> None:
+    policy = tmp_path / "policy.toml"
+    policy.write_text('extends = "default"\n[tiers.1]\ntools = ["Bash", "Agent"]\n', encoding="utf-8")
+    task = {"description": "look", "prompt": "Look closer.", "subagent_type": "general-purpose"}
+    send: dict[str, object] = {"text": "I send somebody.", "tool": {"name": "Agent", "input": task}}
+    parent = [send, look(), conclude()]
+    async with operator(tmp_path, haiku=parent) as op:
+        script = {"tiers": {"haiku": {"sessions": [{"steps": parent}, {"steps": [{"text": "closer it is fine"}]}]}}}
+        async with serve(Script.from_mapping(script)) as op.api:
+            done = await op.bootstrap(CLAUDEOPS_POLICY_PATH=str(policy))
+            assert done.code == 0, done.stderr
+            own, other = op.api.traffic.sessions("haiku")
+            assert other.startswith(f"{own}/"), "the subagent did ask"
+            assert booked(op) == Tokens.served(op.api.traffic)
+            assert len(op.rows(CALLS)) == len(op.api.requests) == 4
+    [session] = op.sessions()
+    assert session["cost_usd"] == pytest.approx(sum(float(str(call["cost_usd"])) for call in op.rows(CALLS)))
 
 
 async def test_a_session_out_of_budget_ends_at_once_and_asks_no_second_time(tmp_path: Path) -> None:

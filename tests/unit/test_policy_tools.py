@@ -226,6 +226,17 @@ def test_subagents_run_only_where_named_and_in_the_foreground() -> None:
         assert asked(name, policy=POLICY, prompt="x").kind is DENY
 
 
+@pytest.mark.parametrize("name", ["Task", "Agent"])
+def test_either_name_of_the_tool_for_subagents_means_both(name: str) -> None:
+    """The CLI lists it by one name and asks by the other: a tier with one of them was stopped, or denied, each time."""
+    text = f'extends = "default"\n[tiers.1]\ntools = ["Bash", "{name}"]\n'
+    tier = tier_policy(parse_policy(text, default=DEFAULT_TEXT), 1)
+    assert tier.tools[0] == "Bash"
+    assert {"Task", "Agent"} == set(tier.tools[1:])
+    assert set(narrow(tier, ["Bash", name]).tools) == set(tier.tools)
+    assert narrow(tier, [], [name]).tools == ("Bash",)
+
+
 def test_the_operators_patterns_hold_for_every_tool() -> None:
     policy = narrow(tier_policy(EVERY_TOOL, 3), ["WebFetch(https://*)", "Grep"], ["Grep(/var/*)"])
     for name, given, expected in (

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from claudeops.domain.model import ActionLimit
 from claudeops.domain.policy.document import read_document
 from claudeops.domain.policy.rule_book import RuleBook
+from claudeops.domain.policy.tool_patterns import with_both_names
 from claudeops.domain.policy.values import ActionRule, Approvals, NamedTool, Never, Policy, TierRules
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def parse_policy(text: str, *, default: str = "") -> Policy:
 
 def _tier(entry: TierEntry) -> TierRules:
     return TierRules(
-        tools=entry.tools,
+        tools=with_both_names(entry.tools),
         action_kinds=entry.actions,
         hosts=entry.hosts,
         urls=entry.urls,
@@ -57,7 +58,7 @@ def _tier(entry: TierEntry) -> TierRules:
             commands=entry.ask.commands,
             actions=entry.ask.actions,
             services=entry.ask.services,
-            tools=entry.ask.tools,
+            tools=with_both_names(entry.ask.tools),
         ),
     )
 

@@ -18,7 +18,7 @@ BUILT_IN_TOOLS: Final = (
     *("Bash", "Read", "Write", "Edit", "MultiEdit", "NotebookEdit", "Grep", "Glob", "LS", "WebFetch", "WebSearch"),
     *("TodoWrite", "Task", "Agent"),
 )
-"""Tools of the CLI that the gate can judge. ``Task`` and ``Agent`` are two names of the tool for subagents."""
+"""Tools of the CLI that the gate can judge."""
 
 PLACES: Final = ("{workdir}", "{tmpdir}", "{repos}", "{handoff}")
 """What stands for a session's own places in paths."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+_SUBAGENTS: Final = ("Task", "Agent")
 _PATTERN: Final = re.compile(r"([A-Za-z_][\w-]*)(?:\((.*)\))?")
 
 
@@ -43,4 +44,14 @@ def split_patterns(text: str) -> tuple[str, ...]:
 def parse_patterns(patterns: Sequence[str]) -> tuple[ToolPattern, ...]:
     """Return patterns from their text. One that cannot be read names a tool that does not exist: it allows nothing."""
     found = [_PATTERN.fullmatch(pattern.strip()) for pattern in patterns if pattern.strip()]
-    return tuple(ToolPattern(tool=match[1], body=match[2]) if match else ToolPattern(tool="") for match in found)
+    return tuple(
+        ToolPattern(tool=tool, body=match[2] if match else None)
+        for match in found
+        for tool in with_both_names([match[1] if match else ""])
+    )
+
+
+def with_both_names(tools: Sequence[str]) -> tuple[str, ...]:
+    """Return tools with both names of the one that starts subagents: CLI 2.1 lists ``Task``, and calls it ``Agent``."""
+    other = [name for name in _SUBAGENTS if name not in tools and any(tool in _SUBAGENTS for tool in tools)]
+    return (*tools, *other)
