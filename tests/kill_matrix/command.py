@@ -7,6 +7,7 @@ hundred trials or more adds its figures to ``docs/reference/kill-matrix.md``.
 from __future__ import annotations
 
 import argparse
+import logging
 import sys
 import tempfile
 import time
@@ -36,6 +37,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         plan_of(seed, real_cli=chosen.cli and chosen.cli == "real")
         for seed in range(chosen.seed, chosen.seed + chosen.trials)
     ]
+    # That somebody does not listen to the API any more is what the trials are about.
+    logging.getLogger("asyncio").setLevel(logging.ERROR)
     if chosen.trials > 1:
         plans = [*known_plans(), *plans]
     with tempfile.TemporaryDirectory(prefix="kill-matrix-", dir=chosen.directory) as directory:

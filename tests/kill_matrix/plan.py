@@ -26,6 +26,16 @@ _MANY_VISITS: Final = frozenset({Phase.SESSION, Phase.END})  # in the other ones
 _STRIDE: Final = 37  # no divisor of the number of points: those of one phase do not come in a row
 _WITH_SESSION: Final = tuple(point for point in POINTS if point.place.phase is Phase.SESSION)
 _AGAIN: Final = tuple(point for point in POINTS if point.place.phase in {Phase.RESTART, Phase.SESSION, Phase.END})
+_MIGRATING: Final = frozenset(point.label for point in POINTS if "migration" in point.place.label)
+_HIDING: Final = 0.05
+_COMPLETE: Final = (
+    "after result on disk",
+    "before child cleaned up",
+    "after child cleaned up",
+    "after log closed",
+    "before end",
+)
+_AMENDING: Final = ("before amend", "after amend's statements", "after amend", "before lost ones looked for")
 _WEIGHTS: Final[Mapping[Victims, int]] = {
     Victims.DAEMON: 10,
     Victims.BOTH: 4,
@@ -89,6 +99,8 @@ class Plan:
     looks: int  # model calls and tool calls of each session
     usage: int  # makes the tokens of a trial its own
     from_empty: bool  # the first daemon makes the database
+    queued: int = 0  # chains that wait before the first daemon starts
+    hides: bool = False  # the logs that the first daemon wrote are not there while the second one runs
     strikes: tuple[Strike, ...]  # one for each daemon; the last daemon is not struck
 
     @classmethod
@@ -105,7 +117,8 @@ class Plan:
 
     def __str__(self) -> str:
         struck = ", then ".join(map(str, self.strikes))
-        return f"seed {self.seed}: {self.cli} CLI, isolation {self.isolation}, {self.tiers} tiers; {struck}"
+        told = f"seed {self.seed}: {self.cli} CLI, isolation {self.isolation}, {self.tiers} tiers, {self.queued} queued"
+        return f"{told}; {struck}"
 
 
 def plan_of(seed: int, *, real_cli: bool | None = None) -> Plan:
@@ -114,16 +127,23 @@ def plan_of(seed: int, *, real_cli: bool | None = None) -> Plan:
     real = dice.random() < 0.04  # drawn in any case: the rest of a seed's plan is the same with either CLI
     cli = Cli.REAL if (real if real_cli is None else real_cli) else Cli.STAND_IN
     isolation = dice.choice(("none", "none", "bubblewrap"))
-    tiers, looks = dice.choice((1, 2, 2, 3)), dice.choice((1, 1, 2))
+    tiers, looks = dice.choice((1, 1, 2, 3)), dice.choice((1, 1, 1, 2))
+    usage, empty, queued = dice.randrange(1, 1000), dice.random() < 0.1, dice.choice((0, 0, 0, 0, 0, 0, 1, 2))
+    strikes = tuple(_strikes(seed, dice, longest=_LONGEST_SECONDS if cli is Cli.STAND_IN else _LONGEST_REAL_SECONDS))
+    if hides := dice.random() < _HIDING:
+        strikes = _around_a_lost_log(dice)
+    from_empty = empty or any(strike.label in _MIGRATING for strike in strikes)
     return Plan(
         seed=seed,
         cli=cli,
         isolation=isolation,
         tiers=tiers,
         looks=looks,
-        usage=dice.randrange(1, 1000),
-        from_empty=dice.random() < 0.1,
-        strikes=tuple(_strikes(seed, dice, longest=_LONGEST_SECONDS if cli is Cli.STAND_IN else _LONGEST_REAL_SECONDS)),
+        usage=usage,
+        from_empty=from_empty,
+        queued=0 if from_empty else queued,
+        strikes=strikes,
+        hides=hides,
     )
 
 
@@ -138,6 +158,12 @@ def _strikes(seed: int, dice: random.Random, *, longest: float) -> Iterator[Stri
         if dice.random() >= chance:
             return
         yield _at(dice.choice(_AGAIN), dice) if dice.random() < 0.6 else _after(dice, longest)
+
+
+def _around_a_lost_log(dice: random.Random) -> tuple[Strike, ...]:
+    """Return the strikes by which a session ends as lost although its log is whole, and is then amended."""
+    labels = (dice.choice(_COMPLETE), "after lose", dice.choice(_AMENDING))
+    return tuple(Strike(victims=Victims.DAEMON, label=label) for label in labels)
 
 
 def _at(point: Point, dice: random.Random) -> Strike:

@@ -84,6 +84,7 @@ PLACES: Final[tuple[Place, ...]] = (
     # --- the start
     Place("directories made", "claudeops.app:prepare_directories", Phase.START, _AFTER),
     Place("migration", "claudeops.app:migrate_database", Phase.START),
+    Place("migration's statements", f"{_STORE}.migrate:_check_references", Phase.START),
     Place("leftovers cleared", "claudeops.app:clear_leftovers", Phase.START),
     Place("ids of logs skipped", f"{_STORE}.owners:SqlOwners.skip_ids", Phase.START, _AFTER),
     Place("reconcile", f"{_STORE}.owners:SqlOwners.reconcile", Phase.START),

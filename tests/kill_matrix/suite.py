@@ -8,16 +8,22 @@ from kill_matrix.matrix import Matrix
 from kill_matrix.plan import plan_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
+
+    from kill_matrix.plan import Plan
 
 AT_ONCE: Final = 3
 WITH_REAL_CLI: Final = frozenset({12, 37, 62, 87})
 
 
-async def run_suite(directory: Path, seeds: Iterable[int]) -> None:
+async def run_seeds(directory: Path, seeds: Iterable[int]) -> None:
     """Run the trials of some seeds; fails with a sentence for everything that does not hold."""
-    plans = [plan_of(seed, real_cli=seed in WITH_REAL_CLI) for seed in seeds]
+    await run_plans(directory, [plan_of(seed, real_cli=seed in WITH_REAL_CLI) for seed in seeds])
+
+
+async def run_plans(directory: Path, plans: Sequence[Plan]) -> None:
+    """Run trials; fails as `run_seeds`."""
     verdicts = await Matrix(directory=directory, at_once=AT_ONCE).run(plans)
     told = [f"{verdict.plan}: {fault}" for verdict in verdicts for fault in verdict.faults]
     assert len(verdicts) == len(plans)

@@ -9,13 +9,19 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kill_matrix.suite import run_suite
+from kill_matrix.matrix import known_plans
+from kill_matrix.suite import run_plans, run_seeds
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
+async def test_what_failed_once_does_not_fail_again(tmp_path: Path) -> None:
+    await run_plans(tmp_path, known_plans())
+
+
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("first", [0, 25])
 async def test_nothing_is_lost_nothing_is_done_twice_nothing_is_left(tmp_path: Path, first: int) -> None:
-    await run_suite(tmp_path, range(first, first + 25))
+    await run_seeds(tmp_path, range(first, first + 25))

@@ -38,8 +38,8 @@ def test_every_place_is_a_call_that_exists(place: Place) -> None:
     assert callable(getattr(owner, name))
 
 
-def test_a_hundred_and_twenty_seeds_in_a_row_strike_at_every_point() -> None:
-    labels = {strike.label for seed in range(120) for strike in plan_of(seed).strikes}
+def test_a_hundred_and_fifty_seeds_in_a_row_strike_at_every_point() -> None:
+    labels = {strike.label for seed in range(150) for strike in plan_of(seed).strikes}
     assert labels >= {point.label for point in POINTS}
 
 

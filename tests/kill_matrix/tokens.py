@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 from claudeops.domain.prices import price_of
 from claudeops.domain.tokens import TokenUsage
 from claudeops.rehearsal.recorded import Kind
+from kill_matrix.plan import Cli
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -64,6 +65,7 @@ def sums(records: Records, traffic: Traffic) -> Sums:
 
 def check_tokens(records: Records, traffic: Traffic) -> Iterator[str]:
     """Yield where books and API differ."""
+    yield from _unbooked(records)
     for row, served in _pairs(records, traffic):
         if row is None:
             yield f"tokens: the API served {_served(served)} tokens of a call that no row knows"
@@ -76,6 +78,21 @@ def check_tokens(records: Records, traffic: Traffic) -> Iterator[str]:
                 f"tokens: call {row['id']} ({row['error']}) is charged {row['charged_usd']} USD, "
                 f"and the API served {_cost(served)} USD"
             )
+
+
+def _unbooked(records: Records) -> Iterator[str]:
+    """Yield the calls whose answer a CLI read to its end, as what it printed afterwards shows, and whose rows differ.
+
+    The stand-in asks the model before each tool call and before its result; when the real CLI prints is its own affair.
+    """
+    if records.world.plan.cli is not Cli.STAND_IN:
+        return
+    for session in records.sessions:
+        log = records.logs.get(session["id"])
+        printed = [] if log is None else [line for line in log.lines if line.get("type") in {"assistant", "result"}]
+        for row in records.of_session("model_calls", session["id"])[: len(printed)]:
+            if row["error"] is not None:
+                yield f"tokens: the CLI has seen the end of call {row['id']}, and its row says {row['error']!r}"
 
 
 def _pairs(records: Records, traffic: Traffic) -> Iterator[tuple[Row | None, Served | None]]:

@@ -14,6 +14,7 @@ import anyio
 
 from claudeops.rehearsal.messages_api import serve
 from kill_matrix.points import STRUCK
+from kill_matrix.records import Records
 from kill_matrix.victims import session_processes
 from kill_matrix.world import World
 from support.operating import DUMMY_KEY
@@ -29,6 +30,8 @@ TRIAL_SECONDS: Final = 120.0
 LOOK_SECONDS: Final = 0.02
 _KILLED: Final = -signal.SIGKILL
 
+_HIDDEN_WHILE: Final = {2: True, 3: False}  # by the number of the daemon that is about to start
+
 _FIRES: Final = "SELECT count(*) FROM schedule_fires"
 _UNFINISHED: Final = "SELECT count(*) FROM sessions WHERE status <> 'ended'"
 
@@ -38,6 +41,7 @@ class Course:
     """How a trial went."""
 
     plan: Plan
+    hidden: set[str] = field(default_factory=set)  # logs that were not there for a while
     struck: list[Strike] = field(default_factory=list)  # those that were dealt
     daemons: int = 0
     stops: list[int] = field(default_factory=list)  # exit statuses of daemons that were asked to stop
@@ -50,11 +54,14 @@ async def run_trial(plan: Plan, root: Path, zygote: Zygote, template: Path) -> t
     began = time.monotonic()
     world = World(root=root, plan=plan)
     world.make(None if plan.from_empty else template)
+    await world.queue()
     course = Course(plan=plan)
     async with serve(world.script(), expected_key=DUMMY_KEY) as api:
         try:
             with anyio.fail_after(TRIAL_SECONDS):
-                for strike in (*plan.strikes, None):
+                for number, strike in enumerate((*plan.strikes, None), 1):
+                    if plan.hides and number in _HIDDEN_WHILE:
+                        course.hidden |= world.hide_logs(hidden=_HIDDEN_WHILE[number])
                     await _Run(world, course, zygote, api.url, strike).run()
         except TimeoutError:
             course.faults.append(f"not everything had settled after {TRIAL_SECONDS:g} s")
@@ -106,10 +113,21 @@ class _Run:
         while daemon.status is None:
             # It says what it has committed; looking into the database all the time would slow everybody down.
             before, said = said, output.stat().st_size
-            if said > before and (self._count(_FIRES) or 0) > fires and self._count(_UNFINISHED) == 0:
+            if said > before and self._is_settled(fires):
                 return
             with anyio.move_on_after(LOOK_SECONDS):
                 await daemon.ended.wait()
+
+    def _is_settled(self, fires: int) -> bool:
+        if (self._count(_FIRES) or 0) <= fires or self._count(_UNFINISHED) != 0:
+            return False
+        return not self.world.plan.hides or self.strike is not None or self._is_amended()
+
+    def _is_amended(self) -> bool:
+        """Tell whether the sessions whose logs are there again have their reports."""
+        records = Records(self.world)
+        whole = (row for row in records.sessions if records.logs[row["id"]].results)
+        return all(row["summary"] is not None for row in whole)
 
     async def _stop(self, daemon: Daemon) -> None:
         daemon.signal(signal.SIGTERM)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from claudeops.domain.model import EscalationRules, NewSession, TierChoice, Trigger
 from claudeops.rehearsal.script import Script
 from kill_matrix.plan import Cli
 from support.operating import DUMMY_KEY, conclude, look
+from support.stores import Sql, opened
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -21,6 +24,8 @@ MODELS: Final[Mapping[int, str]] = {1: "claude-haiku-4-5", 2: "claude-sonnet-4-5
 FAMILIES: Final[Mapping[int, str]] = {1: "haiku", 2: "sonnet", 3: "opus"}
 MAX_TOKENS: Final = 2000
 _CHANGE: Final = "docker restart web"
+_PROMPT: Final = "go on " * 3000
+"""More bytes than `World._usage` ever says that it has tokens: no token is less than a byte."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -83,6 +88,27 @@ class World:
             told |= {f"CLAUDEOPS_TIER{tier}_ENV": "STAND_IN_STEPS" for tier in MODELS}
         return told
 
+    def hide_logs(self, *, hidden: bool) -> set[str]:
+        """Take the logs of sessions away, as a disk that is not mounted, or put them back; return their names."""
+        away = self.root / "results-away"
+        away.mkdir(exist_ok=True)
+        source, target = (self.results, away) if hidden else (away, self.results)
+        names = {path.name for path in source.iterdir()}
+        for name in names:
+            (source / name).rename(target / name)
+        return names
+
+    async def queue(self) -> None:
+        """Queue chains beside the one that every daemon begins with, as an operator does."""
+        if not self.plan.queued:
+            return
+        choices = tuple(TierChoice(number=tier, model=family) for tier, family in FAMILIES.items())
+        rules = EscalationRules(max_tier=3, dry_run=False, tiers=choices)
+        async with opened(Sql(f"sqlite:///{self.database}")) as store:
+            for _ in range(self.plan.queued):
+                new = NewSession(tier=1, trigger=Trigger.API, model=FAMILIES[1])
+                await store.enqueue(new, rules=rules, now=datetime.now(UTC))
+
     def script(self) -> Script:
         """Return what the model API says."""
         tiers = {
@@ -138,6 +164,6 @@ def _asked(tier: int) -> Mapping[str, object]:
         "model": MODELS[tier],
         "max_tokens": MAX_TOKENS,
         "stream": True,
-        "messages": [{"role": "user", "content": "go on"}],
+        "messages": [{"role": "user", "content": _PROMPT}],
         "metadata": {"user_id": json.dumps({"session_id": "{{session_id}}"})},
     }
