@@ -97,7 +97,7 @@ class Zygote:
 @asynccontextmanager
 async def zygote() -> AsyncIterator[Zygote]:
     """Run a zygote for the length of the block; its daemons end with it."""
-    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(TESTS)}
+    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": f"{TESTS}:{TESTS.parent / 'src'}"}
     process = await anyio.open_process(
         [sys.executable, "-m", "kill_matrix.zygote"],
         stdin=subprocess.PIPE,
