@@ -13,6 +13,7 @@ from claudeops.rehearsal.messages_api import serve
 from claudeops.rehearsal.script import Script
 from support.booked import Tokens
 from support.operating import DUMMY_KEY, conclude, look, operator
+from support.vertex import vertex
 from support.waiting import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
@@ -166,3 +167,27 @@ async def test_without_the_meter_a_cli_is_told_what_was_reserved_for_its_session
     assert (first["outcome"], second["outcome"]) == ("success", "budget_exceeded")
     reserved = op.rows("SELECT amount_usd FROM budget_entries WHERE kind = 'reserved' AND session_id = 2")
     assert [row["amount_usd"] for row in reserved] == [pytest.approx(0.2, abs=0.001)]
+
+
+async def test_without_the_meter_another_provider_may_be_asked_and_needs_none_of_our_credentials(
+    tmp_path: Path,
+) -> None:
+    names = ("CLAUDE_CODE_USE_VERTEX", "CLAUDE_CODE_SKIP_VERTEX_AUTH", "ANTHROPIC_VERTEX_PROJECT_ID")
+    async with operator(tmp_path, haiku=[look(), conclude()]) as op, vertex(op.api) as provider:
+        done = await op.bootstrap(
+            ANTHROPIC_API_KEY="",
+            ANTHROPIC_BASE_URL="",
+            CLAUDEOPS_METER="off",
+            CLAUDEOPS_MAX_TIER="1",
+            CLAUDEOPS_TIER1_MODEL="claude-haiku-4-5@20251001",
+            CLAUDEOPS_TIER1_ENV=",".join((*names, "ANTHROPIC_VERTEX_BASE_URL", "CLOUD_ML_REGION")),
+            ANTHROPIC_VERTEX_BASE_URL=provider.url,
+            CLOUD_ML_REGION="us-east5",
+            **dict(zip(names, ("1", "1", "estate"), strict=True)),
+        )
+    assert done.code == 0, done.stderr
+    assert provider.projects == ["estate"] * 2
+    assert provider.credentials == []
+    [session] = op.sessions()
+    assert (session["outcome"], session["decision_reason"]) == ("success", "healthy")
+    assert session["cost_usd"], "the CLI knows what its provider takes"

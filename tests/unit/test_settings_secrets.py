@@ -125,3 +125,23 @@ def test_no_way_to_claudes_model_is_needed_where_no_tier_runs_on_claude(world: W
     codex.chmod(0o755)
 
     require_credentials(world.settings(CLAUDEOPS_HARNESS="codex", CLAUDEOPS_CODEX_BIN="./codex"))
+
+
+PROVIDER = {"CLAUDEOPS_TIER1_ENV": "CLAUDE_CODE_USE_VERTEX,ANTHROPIC_VERTEX_PROJECT_ID", "CLAUDEOPS_MAX_TIER": "1"}
+VERTEX = {**PROVIDER, "CLAUDE_CODE_USE_VERTEX": "1", "ANTHROPIC_VERTEX_PROJECT_ID": "estate"}
+
+
+def test_no_key_is_needed_where_every_tier_asks_another_provider(world: World) -> None:
+    settings = world.settings({**VERTEX, "CLAUDEOPS_METER": "off"})
+
+    require_credentials(settings)
+    assert settings.tiers[0].env == {"CLAUDE_CODE_USE_VERTEX": "1", "ANTHROPIC_VERTEX_PROJECT_ID": "estate"}
+    with pytest.raises(ConfigurationError, match="no access to the model API"):
+        require_credentials(world.settings({**VERTEX, "CLAUDEOPS_METER": "off", "CLAUDEOPS_MAX_TIER": "2"}))
+    with pytest.raises(ConfigurationError, match="no access to the model API"):
+        require_credentials(world.settings({**VERTEX, "CLAUDEOPS_METER": "off", "CLAUDE_CODE_USE_VERTEX": "0"}))
+
+
+def test_a_provider_that_leads_past_the_meter_is_refused_beside_it(world: World) -> None:
+    with pytest.raises(ConfigurationError, match="leads the CLI past the meter: set CLAUDEOPS_METER to off"):
+        world.settings(VERTEX)

@@ -162,9 +162,10 @@ def require_credentials(settings: Settings) -> None:
     """Raise `ConfigurationError` unless there is a way to reach the model API.
 
     Not asked at load: a rehearsal needs none. An address alone will do, for a gateway may hold the key. Of CLIs
-    other than ``claude`` nothing is asked: what opens their API is handed to their tiers.
+    other than ``claude``, and of other providers than the Messages API, nothing is asked: what opens those is handed
+    to their tiers.
     """
-    if all(tier.harness != HARNESSES[0] for tier in settings.tiers):
+    if not any(tier.asks_messages_api for tier in settings.tiers):
         return
     if not (settings.anthropic_api_key or settings.oauth_token or settings.anthropic_base_url):
         raise ConfigurationError(

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from claudeops.settings.names import HARNESSES, PROVIDER_SWITCHES
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
@@ -28,6 +30,13 @@ class TierSettings:
     disallowed_tools: tuple[str, ...]
     env: Mapping[str, str] = field(repr=False)  # handed to the sessions; may hold secrets
     home: Path | None  # copied into each session's home
+
+    @property
+    def asks_messages_api(self) -> bool:
+        """Whether its CLI asks the Messages API, with our credentials: not with a CLI or a provider of its own."""
+        return self.harness == HARNESSES[0] and not any(
+            self.env.get(name, "").strip() not in {"", "0", "false"} for name in PROVIDER_SWITCHES
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -27,6 +27,9 @@ HARNESSES: Final = ("claude", "codex", "caliban")
 GATED: Final = ("claude",)
 """Those that ask before every tool call. The others run only where `CLAUDEOPS_ALLOW_UNGATED` names them."""
 
+PROVIDER_SWITCHES: Final = ("CLAUDE_CODE_USE_BEDROCK", "CLAUDE_CODE_USE_VERTEX")
+"""Variables of the ``claude`` CLI that have it ask somebody else than the Messages API."""
+
 HARNESS_MODELS: Final[Mapping[str, str]] = MappingProxyType({"codex": "gpt-5-codex"})
 """The model of every tier that runs on such a harness; one that is not here and is not ``claude`` has no default."""
 

@@ -10,7 +10,14 @@ from claudeops.errors import ConfigurationError, MissingInputError
 from claudeops.settings.environ import is_text
 from claudeops.settings.files import load_prompt
 from claudeops.settings.model import TierSettings
-from claudeops.settings.names import HARNESS_MODELS, HARNESSES, HIGHEST_TIER, PER_TIER, prompt_variable
+from claudeops.settings.names import (
+    HARNESS_MODELS,
+    HARNESSES,
+    HIGHEST_TIER,
+    PER_TIER,
+    PROVIDER_SWITCHES,
+    prompt_variable,
+)
 from claudeops.settings.reader import shown
 
 if TYPE_CHECKING:
@@ -27,6 +34,12 @@ _RESERVED: Final = re.compile(
     # What the daemon itself sets for a session, what would give away its own credentials, and what would be
     # loaded into the CLI's process.
     r"(ANTHROPIC_|CLAUDE|LD_|DYLD_)\w*|HOME|PATH|SHELL|TMPDIR|NODE_OPTIONS|BUN_OPTIONS|BASH_ENV|CODEX_HOME"
+)
+
+_PROVIDER: Final = re.compile(
+    # Of the CLI, for Bedrock and Vertex: who is asked for the model in the place of the Messages API, and how.
+    rf"{'|'.join(PROVIDER_SWITCHES)}|CLAUDE_CODE_SKIP_(BEDROCK|VERTEX)_AUTH"
+    r"|ANTHROPIC_((BEDROCK|VERTEX)_BASE_URL|VERTEX_PROJECT_ID|SMALL_FAST_MODEL_AWS_REGION)"
 )
 
 
@@ -95,7 +108,13 @@ def _handed(reader: Reader, environ: Mapping[str, str], variable: str) -> dict[s
                 f"{variable} holds {shown(name)}, which is not the name of a variable: "
                 "list names only, separated by commas, and set their values as variables of the daemon."
             )
-        if _RESERVED.fullmatch(name):
+        if _PROVIDER.fullmatch(name):
+            if reader.switch("CLAUDEOPS_METER"):
+                raise ConfigurationError(
+                    f"{variable} names {name}, which leads the CLI past the meter: set CLAUDEOPS_METER to off, or "
+                    "remove it."
+                )
+        elif _RESERVED.fullmatch(name):
             raise ConfigurationError(
                 f"{variable} names {name}, which sessions get from the daemon alone or not at all: remove it."
             )

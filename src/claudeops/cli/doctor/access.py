@@ -64,7 +64,8 @@ class AskedOnce:
     async def __call__(self) -> Answer | None:
         """Return the answer; ``None`` when no tier needs one, or there is nothing to ask with."""
         async with self._turn:
-            if not self._asked and self.settings.claude_bin is not None and _lacking(self.settings) is None:
+            needed = any(tier.asks_messages_api for tier in self.settings.tiers)
+            if not self._asked and needed and _lacking(self.settings) is None:
                 self._answer = await anyio.to_thread.run_sync(_ask, self.settings, abandon_on_cancel=True)
             self._asked = True
         return self._answer
@@ -76,7 +77,7 @@ async def credentials(case: Case, settings: Settings) -> Finding:
         return failed_with(lacking, kind=ErrorKind.AUTH)
     answer = await case.answer()
     if answer is None:
-        return fine("No tier runs on the claude CLI, so no credentials of ours are needed.")
+        return fine("No tier asks the Messages API, so no credentials of ours are needed.")
     return _judged(answer, settings)
 
 
