@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from claudeops.engine.cell import Level
-from support.caged import KEY, caged
+from support.caged import KEY, caged, working_cell
 from support.operating import look
 from support.waiting import until
 
@@ -85,6 +85,36 @@ async def test_the_home_of_a_tier_is_its_sessions_own_and_is_gone_with_them(
         assert SSH_KEY in cage.outputs()[0]
         assert not list(kit.cell.workspaces(kit.sessions_dir).glob("*"))
     assert (home / ".ssh" / "id_tier3").read_text() == SSH_KEY
+
+
+@pytest.mark.parametrize("level", [Level.BUBBLEWRAP, Level.USER], ids=str)
+async def test_the_home_of_a_session_is_closed_to_one_that_runs_beside_it(
+    tmp_path: Path, level: Level, everybodys_cli: Path
+) -> None:
+    home = plant(tmp_path)
+    wait = "touch ~/reached; while [ -e ~/reached ]; do sleep 0.1; done"
+    sessions = working_cell(level, everybodys_cli, repos=tmp_path, hidden=()).workspaces(
+        tmp_path / "state" / "sessions"
+    )
+    theirs = sessions / "000001" / "home"
+    look_over = look(
+        f"ls {theirs} {sessions}; cat {theirs}/.ssh/id_tier3; for f in {theirs}/reached; do rm -f $f; done; echo looked"
+    )
+    async with caged(tmp_path, level, wait, second=[look_over], binary=everybodys_cli) as cage:
+        kit = cage.estate.kit
+        cage.estate.with_kit(tiers={**kit.tiers, 1: replace(kit.tiers[1], template_home=home)})
+        with anyio.fail_after(50):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(cage.run)
+                await until((theirs / "reached").exists)
+                assert (theirs / ".ssh" / "id_tier3").exists()
+                cage.estate.with_kit(tiers=kit.tiers)
+                await cage.run()
+                (theirs / "reached").unlink()
+        [seen, *_] = cage.outputs(2)
+    assert "looked" in seen
+    assert SSH_KEY not in seen
+    assert "reached" not in seen.replace("home/reached", "")
 
 
 async def test_ssh_finds_the_keys_of_its_tier_in_the_namespace(tmp_path: Path) -> None:

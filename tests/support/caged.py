@@ -60,10 +60,10 @@ class Caged:
         """Return everything that was sent to the model."""
         return json.dumps([request.body for request in self.api.requests], default=str)
 
-    def outputs(self) -> list[str]:
-        """Return what the tools printed, as the model saw it."""
+    def outputs(self, session_id: int = 1) -> list[str]:
+        """Return what the tools of a session printed, as the model saw it."""
         found: list[str] = []
-        for frame in self.estate.frames():
+        for frame in self.estate.frames(session_id):
             message = frame.get("message")
             content = message.get("content") if isinstance(message, dict) and frame["type"] == "user" else None
             found += [str(block["content"]) for block in content or () if block.get("type") == "tool_result"]
@@ -88,13 +88,20 @@ async def caged(
     level: Level,
     *commands: str,
     steps: Sequence[Mapping[str, object]] = (),
+    second: Sequence[Mapping[str, object]] = (),
     binary: Path | None = None,
     **passed: str,
 ) -> AsyncIterator[Caged]:
-    """Open an estate below ``root`` in which the model does ``steps``, or ``commands`` by Bash, and then concludes."""
+    """Open an estate below ``root`` in which the model does ``steps``, or ``commands`` by Bash, and then concludes.
+
+    A second session does what ``second`` says.
+    """
     done = [*steps, *(look(command) for command in commands), conclude()]
+    script = Script.from_mapping(
+        {"tiers": {"haiku": {"sessions": [{"steps": done}, {"steps": [*second, conclude()]}]}}}
+    )
     program = binary or Path(cli.binary())
-    async with serve(Script.from_mapping({"tiers": {"haiku": {"steps": done}}})) as api, open_estate(root) as estate:
+    async with serve(script) as api, open_estate(root) as estate:
         hidden = (root / "state", root / "results")
         tiers = {number: replace(tier, passed_env=passed, max_turns=50) for number, tier in estate.kit.tiers.items()}
         estate.with_kit(
