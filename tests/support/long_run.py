@@ -30,3 +30,9 @@ async def long_run(node: StandInNode, daemon: Daemon, *, sessions: int, part: in
         await node.queue(part)
         await node.until_idle()
         yield held(daemon.process.pid, sessions=done)
+
+
+def ran_well(node: StandInNode) -> int:
+    """Return how many sessions ended as they should."""
+    (row,) = node.operator.rows("SELECT count(*) AS count FROM sessions WHERE decision_reason = 'healthy'")
+    return int(str(row["count"]))

@@ -12,6 +12,7 @@ stdin like the real one, and then does one step after the other:
                               and result; ``permission_input`` is what it asks for after an ``ask``
 ``{"result": {...}}``         print a result frame (defaults: success, one turn, a cost)
 ``{"await_user": true}``      wait for one more user message (a repair turn)
+``{"await": path}``           wait until that file is there
 ``{"await_eof": true}``       wait until stdin is closed
 ``{"await_interrupt": true}`` wait for the interrupt that is ignored
 ``{"stderr": "...", "times": n}``  write to stderr
@@ -224,6 +225,9 @@ def do(step: dict[str, Any]) -> None:  # noqa: C901, PLR0912, PLR0915 - a table 
             ask_model(asked)
         case {"die": name}:
             os.kill(os.getpid(), signal.Signals[name])
+        case {"await": path}:
+            while not Path(path).exists():
+                time.sleep(0.01)
         case {"touch": path}:
             Path(path).touch()
         case {"hang": _}:

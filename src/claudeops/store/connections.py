@@ -17,7 +17,7 @@ from claudeops.errors import ConfigurationError, DatabaseUnavailableError, Store
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from sqlalchemy.engine import Connection, Engine
+    from sqlalchemy.engine import Connection, Engine, ExceptionContext
     from sqlalchemy.engine.interfaces import DBAPIConnection
     from sqlalchemy.pool import ConnectionPoolEntry
 
@@ -37,6 +37,10 @@ _POSTGRESQL_LINK: Final = {
 
 _SQLITE_UNAVAILABLE: Final = ("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_FULL", "SQLITE_IOERR", "SQLITE_CANTOPEN")
 _SQLITE_UNAVAILABLE_TOO: Final = ("SQLITE_READONLY", "SQLITE_PROTOCOL", "SQLITE_NOMEM", "SQLITE_PERM")
+
+_SQLITE_REOPEN: Final = ("SQLITE_READONLY", "SQLITE_IOERR", "SQLITE_CANTOPEN")
+"""What may be true of an open file only: one that could not be written when it was opened stays so until it is opened
+again, and so does one on a disk that was away."""
 
 # SQLSTATE classes: connection, rollback (deadlock), resources (disk full), not in this state (lock timeout),
 # operator (shutdown, statement timeout), system; and a server that has become read-only.
@@ -176,9 +180,20 @@ def _engine(url: URL, *, size: int, busy_seconds: float, statement_seconds: floa
         hide_parameters=True,
         connect_args={"timeout": busy_seconds} if sqlite else link,
     )
-    if not sqlite:
+    if sqlite:
+        event.listen(engine, "handle_error", _open_anew)
+    else:
         event.listen(engine, "connect", _postgresql_session(busy_seconds, statement_seconds))
     return engine
+
+
+def _open_anew(context: ExceptionContext) -> None:
+    """Have the next call open the file again."""
+    name: str = getattr(context.original_exception, "sqlite_errorname", "")
+    if name.startswith(_SQLITE_REOPEN):
+        context.is_disconnect = True
+        if context.execution_context is not None:
+            context.execution_context.cursor.close()  # or whoever keeps the error keeps the file open
 
 
 def _sqlite_session(**pragmas: str) -> Callable[[DBAPIConnection, ConnectionPoolEntry], None]:

@@ -51,7 +51,8 @@ def noticing(connection: Connection) -> Iterator[list[EventRaised]]:
     try:
         yield noticed
     finally:
-        del connection.info[_NOTICED]
+        if not connection.invalidated:  # one that was lost has no such place any more; to look for it is an error
+            del connection.info[_NOTICED]
 
 
 def raise_event(connection: Connection, event: NewEvent, *, session_id: int | None, at: datetime) -> None:
