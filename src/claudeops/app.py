@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Final
 import anyio
 import anyio.to_thread
 
-from claudeops.app_cell import choose_cell, clear_leftovers, slots
-from claudeops.app_kit import SESSIONS, binaries, build_kit, escalation_rules, root_session, schedule
+from claudeops.app_cell import choose_cell, clear_leftovers, end_leftovers, slots
+from claudeops.app_kit import SESSIONS, build_kit, escalation_rules, root_session, schedule
 from claudeops.app_meter import meter_of
 from claudeops.app_opening import migrate_database, pulse_of, take_over
-from claudeops.app_self_test import admission
+from claudeops.app_self_test import admission, admit_clis
 from claudeops.app_upkeep import keep_house
 from claudeops.dispatch.local import LocalDispatcher
 from claudeops.domain.model import Session, SkipReason, Status, Suppressed, Trigger
@@ -33,8 +33,7 @@ from claudeops.engine.session import SessionRunner
 from claudeops.engine.status_file import StatusFile, StatusKeeper
 from claudeops.engine.supervisor import Supervisor
 from claudeops.engine.system import SystemClock, this_owner
-from claudeops.errors import AlreadyRunningError, ConfigurationError, DatabaseUnavailableError
-from claudeops.harness.registry import HARNESSES
+from claudeops.errors import AlreadyRunningError, DatabaseUnavailableError
 from claudeops.logs import LogEvent
 from claudeops.settings import prepare_directories
 from claudeops.store.locks import claim_database, is_claimed
@@ -46,7 +45,6 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from claudeops.domain.model import EscalationRules, NewSession, Owner
-    from claudeops.engine.cli_admission import CliAdmission
     from claudeops.engine.kit import Kit
     from claudeops.engine.ports import Clock, Store
     from claudeops.engine.shutdown import Shutdown
@@ -103,9 +101,12 @@ class Node:
 
 
 @contextlib.asynccontextmanager
-async def open_node(settings: Settings, *, log: Logger, clock: Clock | None = None) -> AsyncIterator[Node]:
+async def open_node(
+    settings: Settings, *, log: Logger, clock: Clock | None = None, hub: Hub | None = None
+) -> AsyncIterator[Node]:
     """Open everything for the only daemon on this database.
 
+    Who brings a ``hub`` with readers hears also of what dead daemons left: it is taken up here.
     Raises `ConfigurationError`, `AlreadyRunningError`, `NewerDatabaseError` or `DatabaseUnavailableError`
     before anything has been started.
     """
@@ -116,13 +117,13 @@ async def open_node(settings: Settings, *, log: Logger, clock: Clock | None = No
         cell = await choose_cell(settings, log)
         clis = admission(settings, cell=cell, clock=clock, log=log)
         owner = replace(owner, isolation=cell.level.value)
-        await _admit_clis(settings, clis)
+        await admit_clis(settings, clis)
         await migrate_database(settings, log)
-        hub = Hub()
+        hub = hub or Hub()
         store = open_store(settings.database_url, raised=hub.from_threads())
         try:
             await store.make_room()
-            await clear_leftovers(settings.state_dir / SESSIONS, log)
+            await end_leftovers(settings.state_dir / SESSIONS, log)
             rules = escalation_rules(settings)
             async with meter_of(settings, store=store, rules=rules, clock=clock, log=log) as meter:
                 kit = replace(
@@ -134,6 +135,7 @@ async def open_node(settings: Settings, *, log: Logger, clock: Clock | None = No
                 )
                 recovery = Recovery(kit=kit)
                 await take_over(recovery, owner, settings)
+                await clear_leftovers(settings.state_dir / SESSIONS, log)
                 yield Node(
                     settings=settings,
                     store=store,
@@ -151,13 +153,6 @@ async def open_node(settings: Settings, *, log: Logger, clock: Clock | None = No
                 await store.depart(owner)
         finally:
             await store.close()
-
-
-async def _admit_clis(settings: Settings, clis: CliAdmission) -> None:
-    """Raise `ConfigurationError` for a CLI whose gate does not hold, before anything of ours depends on it."""
-    for harness, binary in binaries(settings).items():
-        if HARNESSES[harness].capabilities.gate and (refusal := await clis.refusal(binary)) is not None:
-            raise ConfigurationError(refusal)
 
 
 # --- the daemon ---------------------------------------------------------------------------------------

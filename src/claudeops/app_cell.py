@@ -9,7 +9,7 @@ import anyio.to_thread
 
 from claudeops.app_kit import binaries, forbidden_paths
 from claudeops.engine import workspace as workspaces
-from claudeops.engine.cell import UserCell
+from claudeops.engine.cell import workspace_places
 from claudeops.engine.cell_probe import Surroundings, choose
 from claudeops.engine.memory_watch import available_mb, fitting_slots
 from claudeops.engine.tree import kill_all, marked, marks_below
@@ -50,11 +50,14 @@ def slots(settings: Settings, log: Logger) -> int:
     return found
 
 
-async def clear_leftovers(sessions_dir: Path, log: Logger) -> None:
-    """End and remove what a killed daemon left behind: nothing of it is in use, for we hold the lock."""
+async def end_leftovers(sessions_dir: Path, log: Logger) -> None:
+    """End what a killed daemon left running: nothing of it is in use, for we hold the lock."""
     if strays := await anyio.to_thread.run_sync(lambda: kill_all(marked(marks_below(sessions_dir)))):
         log.warning(LogEvent.STRAY_PROCESSES, count=strays)
-    # Both places, for the earlier start may have had another level.
-    for directory in (sessions_dir, UserCell().workspaces(sessions_dir)):
+
+
+async def clear_leftovers(sessions_dir: Path, log: Logger) -> None:
+    """Remove the directories that a killed daemon left behind; the ends of its sessions are written by now."""
+    for directory in workspace_places(sessions_dir):
         if (error := await workspaces.remove(directory)) is not None:
             log.error(LogEvent.WORKSPACE_NOT_REMOVED, path=str(directory), error=str(error))

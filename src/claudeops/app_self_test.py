@@ -6,9 +6,11 @@ import importlib.metadata
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from claudeops.app_kit import SESSIONS
+from claudeops.app_kit import SESSIONS, binaries
 from claudeops.engine.cli_admission import FILE, CliAdmission
 from claudeops.engine.self_test import Bench, SelfTestResult, self_test
+from claudeops.errors import ConfigurationError
+from claudeops.harness.registry import HARNESSES
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -35,6 +37,13 @@ def admission(settings: Settings, *, cell: Cell, clock: Clock, log: Logger) -> C
         clock=clock,
         log=log,
     )
+
+
+async def admit_clis(settings: Settings, clis: CliAdmission) -> None:
+    """Raise `ConfigurationError` for a CLI whose gate does not hold, before anything of ours depends on it."""
+    for harness, binary in binaries(settings).items():
+        if HARNESSES[harness].capabilities.gate and (refusal := await clis.refusal(binary)) is not None:
+            raise ConfigurationError(refusal)
 
 
 async def try_gate(binary: Path, bench: Bench) -> SelfTestResult:

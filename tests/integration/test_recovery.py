@@ -8,10 +8,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import anyio
 import pytest
 
+from claudeops.domain.live import EventRaised, SessionEnded
+from claudeops.domain.model import Outcome
 from claudeops.engine.recovery import Recovery, free_log_path, highest_log_number
+from claudeops.engine.workspace import Workspace, workspace_name
 from claudeops.errors import StoreError
+from claudeops.store.store import open_store
 from support.estate import deliver, look, report
 from support.replays import copy_database, line_of, ran, restore_database, result_line
 
@@ -22,6 +27,15 @@ if TYPE_CHECKING:
     from support.estate import Estate
 
 pytestmark = pytest.mark.anyio
+
+EVENT = {"level": "warning", "service": "web", "message": "web is slow"}
+HANDOFF = {
+    "schema_version": 1,
+    "recommended_tier": 2,
+    "services_affected": ["web"],
+    "check_results": [{"service": "web", "check_type": "http", "status": "down", "error": "502"}],
+    "investigation_findings": "The upstream is gone.",
+}
 
 
 async def orphans(estate: Estate) -> Sequence[Session]:
@@ -108,6 +122,42 @@ async def test_a_remediation_that_was_cut_off_is_followed_by_a_look_that_is_told
     assert first.endswith(": ran")
     assert "docker restart web" in first
     assert second.endswith("allowed; whether it ran, and to which end, is not known")
+
+
+async def test_what_a_session_left_for_the_next_tier_is_heeded_when_its_daemon_has_died(estate: Estate) -> None:
+    estate.with_kit(repair_turn=False)
+    await ran(estate, look(), {"result": {}}, {"await_eof": True})
+    state = Workspace(estate.kit.sessions_dir / workspace_name(1)).state_dir
+    state.mkdir(parents=True)
+    (state / "handoff.json").write_text(json.dumps(HANDOFF), encoding="utf-8")
+
+    await restarted(estate)
+
+    assert sessions(estate)[1:] == [(2, "escalation", "queued")]
+    row = estate.row(1)
+    assert (row["extraction_method"], row["decision_reason"]) == ("markers", "escalated")
+    assert json.loads(str(estate.row(2)["context"]))["findings"] == "The upstream is gone."
+    assert (state / "handoff.json").exists()  # until the start is through: it may be cut off before the end is written
+
+
+async def test_who_listens_from_the_start_hears_what_became_of_dead_sessions(estate: Estate) -> None:
+    await ran(estate, look(), deliver(report(events=[EVENT])))
+    await estate.queue()
+    await estate.claim()
+    told = estate.kit.hub.from_threads()
+    await estate.store.close()
+    estate.store = open_store(estate.url, raised=told)
+    estate.with_kit(store=estate.store)
+    with estate.kit.hub.subscribe() as reader:
+        await restarted(estate)
+        await anyio.wait_all_tasks_blocked()
+        facts = list(iter(reader.take, None))
+
+    ended = [(fact.session_id, fact.outcome) for fact in facts if isinstance(fact, SessionEnded)]
+    assert ended == [(1, Outcome.SUCCESS), (2, Outcome.LOST)]
+    raised = [fact.message for fact in facts if isinstance(fact, EventRaised)]
+    assert raised[0] == EVENT["message"]
+    assert "session 2 was lost" in raised[1]
 
 
 async def test_a_log_of_another_session_goes_into_no_row(estate: Estate) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from contextlib import asynccontextmanager
+from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -15,14 +15,13 @@ from claudeops.cli.exit_codes import Exit, exit_for
 from claudeops.cli.signals import listen
 from claudeops.cli.start import start
 from claudeops.cli.telling import BesideProgress, telling
+from claudeops.engine.hub import Hub
 from claudeops.engine.reaper import become_subreaper
 from claudeops.engine.shutdown import Shutdown
 from claudeops.errors import ClaudeopsError
 from claudeops.logs import LogEvent
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
     from claudeops.logs import Logger
     from claudeops.settings import Settings
 
@@ -54,24 +53,21 @@ def _refused(error: ClaudeopsError) -> Exit:
 
 
 async def _daemon(settings: Settings, log: Logger, *, live: bool) -> None:
-    shutdown = Shutdown()
+    shutdown, hub = Shutdown(), Hub()
     become_subreaper()
-    # The node outside of the task group: what it refuses is raised as it is, not in a group.
-    async with app.open_node(settings, log=log) as node, _told(node, live=live), anyio.create_task_group() as tasks:
-        await tasks.start(listen, shutdown, log)
-        await app.run_daemon(node, shutdown)
-        tasks.cancel_scope.cancel()
+    # Told from before the node is opened: what it takes up of a dead daemon is news too. The node outside of the task
+    # group: what it refuses is raised as it is, not in a group.
+    with telling(hub, sys.stdout, times=True) if live else nullcontext():
+        async with app.open_node(settings, log=log, hub=hub) as node, anyio.create_task_group() as tasks:
+            if live:
+                click.echo(_places(settings))
+            await tasks.start(listen, shutdown, log)
+            await app.run_daemon(node, shutdown)
+            tasks.cancel_scope.cancel()
 
 
-@asynccontextmanager
-async def _told(node: app.Node, *, live: bool) -> AsyncIterator[None]:
-    if not live:
-        yield
-        return
-    settings = node.settings
-    click.echo(
+def _places(settings: Settings) -> str:
+    return (
         f"Watching what {settings.repos_dir} describes; Ctrl-C stops. Database and state are in {settings.state_dir}, "
         f"logs of sessions in {settings.results_dir}.\n"
     )
-    with telling(node.kit.hub, sys.stdout, times=True):
-        yield

@@ -15,7 +15,7 @@ from claudeops.domain.live import (
     SessionBegan,
     SessionEnded,
 )
-from claudeops.domain.model import STRUCTURED_OUTPUT_TOOL
+from claudeops.domain.model import STRUCTURED_OUTPUT_TOOL, DecisionReason, Outcome
 from claudeops.domain.stream import TextSaid, ToolEnded, ToolStarted
 
 if TYPE_CHECKING:
@@ -152,6 +152,18 @@ def session_ended(session: Session, ending: Ending, finished: Finished) -> Sessi
         error=None if ending.error is None else _words(ending.error),
         next_session_id=finished.next_session_id,
         next_tier=None if following is None else following.tier,
+    )
+
+
+def session_lost(session: Session, at: datetime) -> SessionEnded:
+    """Return the fact that a session is given up whose daemon has died; ``session``: its row as it is now."""
+    return SessionEnded(
+        **_about(session),
+        at=at,
+        outcome=session.outcome or Outcome.LOST,
+        decision=session.decision_reason or DecisionReason.SESSION_FAILED,
+        cost_usd=session.cost_usd,
+        error=None if session.error is None else _words(session.error),
     )
 
 

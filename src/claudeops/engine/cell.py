@@ -141,6 +141,11 @@ class UserCell:
         return Enclosed(before=guardian(uid, lock), binary=str(inside.binary), guarded=True, inherited=(lock,))
 
 
+def workspace_places(sessions_dir: Path) -> tuple[Path, ...]:
+    """Return every directory below which an earlier start may have made workspaces: it may have had another cell."""
+    return (sessions_dir, UserCell().workspaces(sessions_dir))
+
+
 def named_in(environment: Mapping[str, str]) -> tuple[Path, ...]:
     """Return the files, directories and sockets that variables name: ``/path``, ``/path:/path``, ``unix:///path``."""
     found: list[Path] = []

@@ -41,10 +41,19 @@ async def take_handoff(
     Never raises. A file that cannot be read is as wrong as one that says nothing valid.
     """
     content = await anyio.to_thread.run_sync(_take, state_dir)
-    if content is None or isinstance(content, HandoffError):
-        return content
-    text = redactor.line(content).decode("utf-8", "replace")
-    return parse_handoff(text, current_tier=current_tier, max_tier=max_tier)
+    return _parsed(content, current_tier=current_tier, max_tier=max_tier, redactor=redactor)
+
+
+async def read_handoff(
+    state_dir: Path, *, current_tier: int, max_tier: int, redactor: Redactor
+) -> Handoff | HandoffError | None:
+    """Read, and leave where it is, the handoff file of a session whose daemon died; ``None`` when it left none.
+
+    It goes with the directories of dead sessions, once their ends are written: a daemon that dies before that must
+    find it again. Never raises.
+    """
+    content = await anyio.to_thread.run_sync(_look, state_dir)
+    return _parsed(content, current_tier=current_tier, max_tier=max_tier, redactor=redactor)
 
 
 def heed_handoff(
@@ -65,7 +74,20 @@ def heed_handoff(
     return with_handoff(extraction, taken), ()
 
 
+def _parsed(
+    content: bytes | HandoffError | None, *, current_tier: int, max_tier: int, redactor: Redactor
+) -> Handoff | HandoffError | None:
+    if content is None or isinstance(content, HandoffError):
+        return content
+    text = redactor.line(content).decode("utf-8", "replace")
+    return parse_handoff(text, current_tier=current_tier, max_tier=max_tier)
+
+
 def _take(state_dir: Path) -> bytes | HandoffError | None:
+    return _look(state_dir, remove=True)
+
+
+def _look(state_dir: Path, *, remove: bool = False) -> bytes | HandoffError | None:
     try:
         directory = os.open(state_dir, _DIRECTORY)
     except FileNotFoundError:
@@ -81,7 +103,8 @@ def _take(state_dir: Path) -> bytes | HandoffError | None:
     finally:
         # Also what was not read: nobody shall find it later and take it for another session's.
         with suppress(OSError):
-            os.unlink(HANDOFF_FILE, dir_fd=directory)
+            if remove:
+                os.unlink(HANDOFF_FILE, dir_fd=directory)
         os.close(directory)
 
 

@@ -16,14 +16,19 @@ import anyio
 import anyio.to_thread
 
 from claudeops.domain.amendment import Amended
+from claudeops.engine.broadcast import session_ended, session_lost
+from claudeops.engine.cell import workspace_places
 from claudeops.engine.ends import tell_end, write_end
+from claudeops.engine.handoff import read_handoff
 from claudeops.engine.replay import LogRead, read_log
+from claudeops.engine.workspace import Workspace, workspace_name
 from claudeops.errors import DatabaseUnavailableError, StoreError
 from claudeops.logs import LogEvent
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from claudeops.domain.markers import Handoff, HandoffError
     from claudeops.domain.model import Session
     from claudeops.engine.kit import Kit
     from claudeops.logs import Logger
@@ -78,20 +83,38 @@ class Recovery:
 
     async def _take_up(self, session: Session) -> None:
         log = _bound(self.kit.log, session)
-        read = await read_log(session, self.kit)
+        read = await read_log(session, self.kit, handoff=await self._handoff(session))
         if isinstance(read, LogRead) and read.complete:
             finished = await write_end(read.ending, store=self.kit.store, rules=self.kit.rules, log=log)
             if finished is not None:
                 log.info(LogEvent.SESSION_RECOVERED, path=session.log_path, frames=read.frames)
                 tell_end(read.ending, finished, log)
+                self.kit.hub.publish(session_ended(session, read.ending, finished))
                 return
         await self._lose(session, read if isinstance(read, LogRead) else None, log)
+
+    async def _handoff(self, session: Session) -> Handoff | HandoffError | None:
+        """Read what a session left for the next tier: its workspace goes when its end is written."""
+        kit = self.kit
+        if not kit.legacy_markers:
+            return None
+        for directory in workspace_places(kit.sessions_dir):
+            found = await read_handoff(
+                Workspace(directory / workspace_name(session.id)).state_dir,
+                current_tier=session.tier,
+                max_tier=kit.rules.max_tier,
+                redactor=kit.redactor,
+            )
+            if found is not None:
+                return found
+        return None
 
     async def _lose(self, session: Session, read: LogRead | None, log: Logger) -> None:
         kit = self.kit
         ends = read.ending.tool_ends if read else ()
-        await kit.store.lose(session, rules=kit.rules, now=kit.clock.now(), tool_ends=ends)
+        lost = await kit.store.lose(session, rules=kit.rules, now=kit.clock.now(), tool_ends=ends)
         log.warning(LogEvent.SESSION_LOST, path=session.log_path, frames=read.frames if read else 0)
+        kit.hub.publish(session_lost(lost, kit.clock.now()))
         if read is not None:
             await kit.store.amend(read.ending)  # how far it came; that is no report and no cost
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from claudeops.domain.amendment import Part
+    from claudeops.domain.markers import Handoff, HandoffError
     from claudeops.domain.model import Ending, NewEvent, Session
     from claudeops.domain.stream import StreamEvent, Transcript
     from claudeops.engine.kit import Kit
@@ -83,10 +84,11 @@ async def replay(session_id: int, kit: Kit) -> Replayed | Refused:
     )
 
 
-async def read_log(session: Session, kit: Kit) -> LogRead | Refused:
+async def read_log(session: Session, kit: Kit, *, handoff: Handoff | HandoffError | None = None) -> LogRead | Refused:
     """Return what the log of a session amounts to, whatever its row says about an end; writes nothing.
 
-    The log's session id must be the row's. Raises `DatabaseUnavailableError`.
+    The log's session id must be the row's. ``handoff``: what else it left, where that is still there. Raises
+    `DatabaseUnavailableError`.
     """
     if session.log_path is None:
         message = f"Session {session.id} was never started, so it has no log."
@@ -96,7 +98,9 @@ async def read_log(session: Session, kit: Kit) -> LogRead | Refused:
         message = f"Session {session.id} ran on {session.harness}, a harness that is not known here."
         return Refused(reason=Refusal.UNKNOWN_HARNESS, message=message)
     allowed = await kit.store.allowed_calls(session.id)
-    reading = _Reading(session=session, kit=kit, harness=harness, allowed=allowed, path=Path(session.log_path))
+    reading = _Reading(
+        session=session, kit=kit, harness=harness, allowed=allowed, path=Path(session.log_path), handoff=handoff
+    )
     return await anyio.to_thread.run_sync(reading.run)
 
 
@@ -109,6 +113,7 @@ class _Reading:
     harness: Harness
     allowed: frozenset[str]  # tool_use_ids that got the gate's yes
     path: Path
+    handoff: Handoff | HandoffError | None = None
     _tool_ends: list[tuple[ToolEnded, datetime | None]] = field(default_factory=list)
     _events: list[NewEvent] = field(default_factory=list)
 
@@ -180,6 +185,7 @@ class _Reading:
             ),
             events=tuple(self._events),
             stderr_tail="",
+            handoff=self.handoff,
         )
         ending = conclude(session, gathered, kit, kit.clock.monotonic())
         ran = said_at - (session.started_at or said_at)

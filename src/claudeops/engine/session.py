@@ -58,7 +58,7 @@ class SessionRunner:
         kit = self.kit
         log = kit.log.bind(session_id=session.id, chain=session.root_session_id, tier=session.tier)
         started = kit.clock.monotonic()
-        root = kit.cell.workspaces(kit.sessions_dir) / f"{session.id:06d}"
+        root = kit.cell.workspaces(kit.sessions_dir) / workspaces.workspace_name(session.id)
         try:
             tier, harness = _chosen(session, kit)
             await _admit(harness, kit)

@@ -52,6 +52,11 @@ class Workspace:
         return self.root / "etc"
 
 
+def workspace_name(session_id: int) -> str:
+    """Return what a session's workspace is called where workspaces are."""
+    return f"{session_id:06d}"
+
+
 async def create(root: Path, *, template_home: Path | None, uid: int | None = None) -> Workspace:
     """Make a workspace at ``root``, its home a copy of ``template_home`` if given; raises `OSError`.
 
