@@ -29,11 +29,13 @@ CREDENTIALS := ANTHROPIC_API_KEY ANTHROPIC_API_KEY_FILE CLAUDE_CODE_OAUTH_TOKEN 
 	ANTHROPIC_BASE_URL
 SCENARIOS ?= service-down restart-does-not-help
 PACE ?= 0.2
+# Sessions in a row.
+SESSIONS ?= 1000
 # Of the kill matrix: how many, and the first one's number, of which all of it is drawn.
 TRIALS ?= 100
 SEED ?= 0
 
-.PHONY: help run excerpt setup test lint types imports check card kill-matrix format lock image wheel clean
+.PHONY: help run excerpt setup test lint types imports check card soak kill-matrix format lock image wheel clean
 
 help:  ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*  ## /\1\t/p' Makefile | while IFS="$$(printf '\t')" read -r name text; do \
@@ -69,6 +71,9 @@ check: lint types imports test  ## All four; what CI runs
 
 card: $(PROJECT)  ## Measure what this machine can do (ARGS='--repeats 3' is quicker; ARGS=--help)
 	@PYTHONPATH=tests $(BIN)/python -m benchmarks.card $(ARGS)
+
+soak: $(PROJECT)  ## Run many sessions in a row and see what grows (SESSIONS=1000, ARGS=--help)
+	@PYTHONPATH=tests $(BIN)/python -m benchmarks.soak --sessions $(SESSIONS) $(ARGS)
 
 kill-matrix: $(PROJECT)  ## Kill daemons and CLIs at every point and look what is left (TRIALS=1000, SEED=17, ARGS=--help)
 	@PYTHONPATH=tests $(BIN)/python -m kill_matrix.command --trials $(TRIALS) --seed $(SEED) $(ARGS)

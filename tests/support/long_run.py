@@ -14,10 +14,11 @@ if TYPE_CHECKING:
     from support.operating import Daemon
     from support.stand_in_daemon import StandInNode
 
+LINE_BYTES: Final = 300_000
 SESSION: Final = (
     {"stderr": "a warning of the CLI\n", "times": 20},
     look("toolu_1"),
-    {"line_of": 300_000},  # what is kept of a session shows after a few of them
+    {"line_of": LINE_BYTES},  # what is kept of a session shows after a few of them
     look("toolu_2", "df -h /"),
     deliver(report(memories=[{"key": "web:timing", "value": "web answers within 40 ms"}])),
 )

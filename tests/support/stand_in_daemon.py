@@ -36,20 +36,22 @@ class StandInNode:
         """Set what the stand-in does in the sessions to come."""
         (self.root / "steps.json").write_text(json.dumps(steps), encoding="utf-8")
 
-    def daemon(self, **environment: str) -> AbstractAsyncContextManager[Daemon]:
-        """Run the daemon; its schedule is out of the way unless the environment says so."""
+    def settings(self, **changes: str) -> dict[str, str]:
+        """Return what makes the stand-in the CLI; the schedule is out of the way unless the changes say so."""
         names = {f"CLAUDEOPS_TIER{number}_ENV": "STAND_IN_STEPS" for number in (1, 2, 3)}
-        return self.operator.daemon(
-            **{
-                **names,
-                "STAND_IN_STEPS": str(self.root / "steps.json"),
-                "CLAUDEOPS_CLAUDE_BIN": str(STAND_IN),
-                "CLAUDEOPS_INTERVAL": "1000000",
-                "CLAUDEOPS_DRAIN_TIMEOUT": "0",
-                "CLAUDEOPS_DAILY_BUDGET_USD": "100000",
-                **environment,
-            }
-        )
+        return {
+            **names,
+            "STAND_IN_STEPS": str(self.root / "steps.json"),
+            "CLAUDEOPS_CLAUDE_BIN": str(STAND_IN),
+            "CLAUDEOPS_INTERVAL": "1000000",
+            "CLAUDEOPS_DRAIN_TIMEOUT": "0",
+            "CLAUDEOPS_DAILY_BUDGET_USD": "100000",
+            **changes,
+        }
+
+    def daemon(self, **changes: str) -> AbstractAsyncContextManager[Daemon]:
+        """Run the daemon as a process."""
+        return self.operator.daemon(**self.settings(**changes))
 
     async def queue(self, count: int) -> list[int]:
         """Queue sessions beside whatever runs, as an operator's command does; return their ids."""

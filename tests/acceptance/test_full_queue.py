@@ -1,0 +1,47 @@
+"""A queue that a killed daemon left behind: the next one takes all of it, and each of it once."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from support.estate import deliver, look, report
+from support.stand_in_daemon import stand_in_node, told
+from support.waiting import until
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.anyio
+
+WAITING: Final = 100
+
+
+@pytest.mark.timeout(240)
+async def test_a_hundred_sessions_that_waited_when_the_daemon_was_killed_are_all_run_and_none_twice(
+    tmp_path: Path,
+) -> None:
+    async with stand_in_node(tmp_path) as node:
+        node.script({"hang": True})
+        async with node.daemon() as daemon:
+            await daemon.until_logged("session_spawned")
+            queued = await node.queue(WAITING)
+            await until(lambda: len(told(daemon, "session_claimed")) == 2)
+            daemon.process.kill()
+        node.script(look(), deliver(report()))
+        async with node.daemon(CLAUDEOPS_MAX_CONCURRENT_SESSIONS="4") as again:
+            await node.until_idle(200)
+        sessions = {row["id"]: row for row in node.operator.sessions()}
+        claims = Counter(line["session_id"] for line in told(again, "session_claimed"))
+    begun = {line["session_id"] for line in told(daemon, "session_claimed")}
+
+    assert {sessions[ident]["outcome"] for ident in begun} == {"lost"}
+    waited = [ident for ident in queued if ident not in begun]
+    assert len(waited) == WAITING - 1
+    assert {(sessions[ident]["outcome"], sessions[ident]["attempt"]) for ident in waited} == {("success", 1)}
+    assert {claims[ident] for ident in waited} == {1}
+    logs = [path for path in (tmp_path / "results").iterdir() if re.fullmatch(r"session-\d{6}\.ndjson", path.name)]
+    assert len(logs) == len(sessions)

@@ -1,0 +1,103 @@
+"""What one daemon holds after many sessions in a row is what it held after a few."""
+
+from __future__ import annotations
+
+import gc
+import os
+import threading
+import tracemalloc
+from collections import Counter
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, TextIO
+
+import anyio
+import pytest
+
+from claudeops import logs
+from claudeops.app import open_node, run_daemon
+from claudeops.engine.shutdown import Shutdown
+from claudeops.settings import load_settings
+from support.long_run import LINE_BYTES, SESSION, ran_well
+from support.stand_in_daemon import stand_in_node
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+
+    from support.stand_in_daemon import StandInNode
+
+pytestmark = pytest.mark.anyio
+
+SETTLED: Final = 20  # sessions after which every cache, connection and worker is there
+MORE: Final = 40
+A_FEW: Final = 4  # workers that wait for more work come and go, and what the last session left goes with the next
+READERS: Final = 8  # descriptors of the database's readers, which are opened when they are first needed at once
+
+
+@dataclass(frozen=True)
+class Held:
+    """What this process holds, daemon and test together, while no session runs."""
+
+    descriptors: int
+    threads: int
+    objects: Counter[str]  # of claudeops' own classes, by their names
+    bytes: int  # that Python has allocated
+
+
+def held() -> Held:
+    gc.collect()
+    ours = (type(found) for found in gc.get_objects())
+    return Held(
+        descriptors=len(list(Path("/proc/self/fd").iterdir())),
+        threads=threading.active_count(),
+        objects=Counter(kind.__qualname__ for kind in ours if str(kind.__module__).startswith("claudeops.")),
+        bytes=tracemalloc.get_traced_memory()[0],
+    )
+
+
+@contextmanager
+def nowhere() -> Iterator[TextIO]:
+    """Give what takes log lines and keeps none: those in memory would grow."""
+    with Path(os.devnull).open("w", encoding="utf-8") as sink:
+        yield sink
+
+
+@asynccontextmanager
+async def daemon_within(node: StandInNode) -> AsyncIterator[None]:
+    """Run the daemon on this very event loop, so that one can look into it."""
+    with nowhere() as sink:
+        settings = load_settings(node.operator.environment(**node.settings()), cwd=node.root).settings
+        logs.configure(level="info", fmt="json", stream=sink, redact=str)
+        shutdown = Shutdown()
+        async with open_node(settings, log=logs.get_logger()) as opened, anyio.create_task_group() as tasks:
+            tasks.start_soon(run_daemon, opened, shutdown)
+            yield
+            shutdown.requested.set()
+
+
+@pytest.fixture
+def traced() -> Iterator[None]:
+    tracemalloc.start()
+    yield
+    tracemalloc.stop()
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.usefixtures("traced")
+async def test_descriptors_threads_and_memory_do_not_grow_with_the_sessions_that_ran(tmp_path: Path) -> None:
+    async with stand_in_node(tmp_path) as node:
+        node.script(*SESSION)
+        async with daemon_within(node):
+            looks = []
+            for sessions in (SETTLED, MORE):
+                await node.queue(sessions)
+                await node.until_idle()
+                looks.append(held())
+        assert ran_well(node) == 1 + SETTLED + MORE
+    early, late = looks
+    grown = {name: count - early.objects[name] for name, count in late.objects.items()}
+    assert {name: more for name, more in grown.items() if more > A_FEW} == {}
+    assert late.bytes - early.bytes < MORE * LINE_BYTES / 8
+    assert late.threads - early.threads <= A_FEW
+    assert late.descriptors - early.descriptors <= READERS
