@@ -1,4 +1,4 @@
-"""A machine that is not as it should be: no descriptors left, a CLI that comes and goes."""
+"""A machine that is not as it should be: no descriptors left, a CLI that comes and goes, a clock that is set."""
 
 from __future__ import annotations
 
@@ -6,22 +6,26 @@ import os
 import resource
 import shutil
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import anyio
 import pytest
 
-from claudeops.domain.model import Outcome
+from claudeops.domain.model import NewSession, Outcome, Session, Trigger
+from claudeops.domain.schedule import Interval, Schedule
 from claudeops.engine.control import Control
+from claudeops.engine.scheduler import Scheduler
 from claudeops.engine.session import SessionRunner
+from claudeops.engine.system import SystemClock
 from support.estate import STAND_IN, deliver, look, report
-from support.waiting import until
+from support.waiting import PATIENCE_SECONDS, until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from claudeops.domain.model import Ending, Session
+    from claudeops.domain.model import Ending
     from support.estate import Estate
 
 pytestmark = pytest.mark.anyio
@@ -93,3 +97,67 @@ async def test_a_cli_that_is_removed_while_it_runs_ends_what_it_began_and_the_ne
     (retry,) = estate.rows("SELECT * FROM sessions WHERE trigger = 'retry'")
     assert retry["parent_session_id"] == without.session_id
     assert Path(estate.log_path(1)).exists()
+
+
+class SetClock(SystemClock):
+    """The machine's clock, whose hands somebody moves; seconds pass as they do."""
+
+    moved = timedelta(0)
+
+    def now(self) -> datetime:
+        return super().now() + self.moved
+
+
+@pytest.mark.parametrize("by", [timedelta(days=-400), timedelta(days=400)], ids=["back", "forward"])
+async def test_a_clock_that_is_set_during_a_session_ends_it_neither_early_nor_never(
+    estate: Estate, tmp_path: Path, by: timedelta
+) -> None:
+    reached, go, clock = tmp_path / "reached", tmp_path / "go", SetClock()
+    estate.with_kit(clock=clock)
+    estate.script({"touch": str(reached)}, {"await": str(go)}, look(), deliver(report()))
+    await estate.queue()
+    async with anyio.create_task_group() as tasks:
+        supervisor = estate.supervisor()
+        tasks.start_soon(supervisor.run)
+        await until(reached.exists)
+        clock.moved = by
+        go.touch()
+        await until(lambda: estate.row(1)["status"] == "ended")
+        await supervisor.drain(0)
+
+    row = estate.row(1)
+    assert (row["outcome"], row["decision_reason"]) == ("success", "healthy")
+    assert 0 < int(str(row["duration_ms"])) < estate.kit.timeouts.session * 1000
+    assert "stop_requested" not in estate.logged.getvalue()
+
+
+async def test_a_hundred_fires_at_once_are_recorded_and_queued_once_each(estate: Estate) -> None:
+    last = datetime(2020, 11, 20, tzinfo=UTC)
+    names = [f"watch-{number:03}" for number in range(100)]
+    fired: list[object] = []
+    all_fired = anyio.Event()
+
+    async def fire(name: str, due_at: datetime) -> None:
+        new = NewSession(tier=1, trigger=Trigger.SCHEDULED, model="haiku")
+        fired.append(await estate.store.fire(name, due_at, new, rules=estate.kit.rules, now=estate.kit.clock.now()))
+        if len(fired) == len(names):
+            all_fired.set()
+
+    scheduler = Scheduler(
+        clock=estate.kit.clock,
+        schedules=[Schedule(name=name, cadence=Interval(seconds=86400)) for name in names],
+        fire=fire,
+        on_error=lambda name, due_at, error: pytest.fail(f"{name} {due_at}: {error}"),
+        last_due=dict.fromkeys(names, last),
+    )
+    async with anyio.create_task_group() as tasks:
+        await tasks.start(scheduler.run)
+        with anyio.fail_after(PATIENCE_SECONDS):
+            await all_fired.wait()
+        tasks.cancel_scope.cancel()
+
+    assert all(isinstance(session, Session) for session in fired)
+    fires = estate.rows("SELECT schedule, session_id, skipped_reason FROM schedule_fires ORDER BY schedule")
+    assert [row["schedule"] for row in fires] == names
+    assert len({row["session_id"] for row in fires}) == len(names)
+    assert [row["status"] for row in estate.rows("SELECT status FROM sessions")] == ["queued"] * len(names)
