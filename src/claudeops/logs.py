@@ -86,7 +86,7 @@ class LogEvent(StrEnum):
     SESSION_QUEUED = "session_queued", "a session waits for its turn"
     SESSION_SUPPRESSED = "session_suppressed", "a session was asked for and the rules forbid it"
     SESSION_CLAIMED = "session_claimed", "this daemon took a queued session"
-    SESSION_SPAWNED = "session_spawned", "the session's process runs"
+    SESSION_SPAWNED = "session_spawned", "the session's process runs; `trace_id` and `span_id` are what it was handed"
     SESSION_INITIALISED = "session_initialised", "the init line came; `api_key_source` says what pays"
     INIT_MISMATCH = "init_mismatch", "the init line grants more than was asked for; the session is stopped"
     MCP_SERVERS_AWAY = "mcp_servers_away", "MCP servers are not connected as the session begins"

@@ -14,9 +14,11 @@ import pytest
 from claudeops.domain.holds import HoldKind
 from claudeops.domain.redact import Redactor
 from claudeops.engine.cell import Level
+from claudeops.engine.control import Control
 from claudeops.engine.limits import Limits
 from claudeops.engine.meter import Books, serve_meter
 from claudeops.engine.meter_upstream import Upstream
+from claudeops.engine.session import SessionRunner
 from claudeops.rehearsal.messages_api import serve
 from claudeops.rehearsal.script import Script
 from support.aftermath import assert_settled
@@ -163,6 +165,25 @@ async def test_row_29_nothing_depends_on_what_the_cli_exports(estate: Estate) ->
     assert None not in figures
     (call,) = estate.rows("SELECT requested_at, decided_at, ended_at FROM tool_calls")
     assert None not in call.values()
+
+
+async def test_row_29_a_chain_is_one_trace_and_the_log_names_it(estate: Estate) -> None:
+    """What a session starts can be joined to it, and the tiers of a chain to each other."""
+    estate.script({"tell": str(estate.root)}, look(), deliver(report(needed=True, status="down")))
+    await estate.queue()
+    for _ in range(2):
+        ending = await SessionRunner(kit=estate.kit).run(await estate.claim(), Control())
+        await estate.store.finish(ending, rules=estate.kit.rules)
+
+    first, second = (str(row["cli_session_id"]) for row in estate.rows("SELECT * FROM sessions ORDER BY id LIMIT 2"))
+    told = [json.loads((estate.root / f"{name}.json").read_text())["environment"] for name in (first, second)]
+    trace = first.replace("-", "")
+    spans = [name.replace("-", "")[16:] for name in (first, second)]
+    assert [environment["TRACEPARENT"] for environment in told] == [f"00-{trace}-{span}-01" for span in spans]
+    logged = [line for line in map(json.loads, estate.logged.getvalue().splitlines()) if "trace_id" in line]
+    assert [(line["event"], line["trace_id"], line["span_id"]) for line in logged] == [
+        ("session_spawned", trace, span) for span in spans
+    ]
 
 
 async def test_row_33_first_call_carries_no_more_than_is_asked_for_and_keeps_its_prefix(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import anyio.to_thread
 
 from claudeops.domain.memory import select
 from claudeops.domain.prompt import Facts, Prompt, render
+from claudeops.domain.trace import TRACEPARENT, place_of
 from claudeops.engine import harness_files, mcp_servers
 from claudeops.engine.cell import Inside, named_in
 from claudeops.engine.process import spawn
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from claudeops.domain.model import Memory, Session
+    from claudeops.domain.trace import TracePlace
     from claudeops.engine.cell import Enclosed
     from claudeops.engine.kit import Kit, TierSetup
     from claudeops.engine.process import Child
@@ -41,6 +43,7 @@ class Launched:
     spec: Spec
     command: Command
     child: Child
+    place: TracePlace
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -56,13 +59,13 @@ class Launch:
     async def start(self) -> Launched:
         """Start the CLI in its cell; raises `OSError` and `HarnessError`, and leaves nothing running then."""
         kit, session, workspace = self.kit, self.session, self.workspace
-        prompt = await self._prompt()
+        prompt, place = await self._prompt(), await self._place()
         mark = session_mark(kit.sessions_dir, session.id, session.attempt)
         # Where no descriptor is read, the daemon's own key goes nowhere.
         takes = self.harness.capabilities.key_by_descriptor
         secret, servers = (kit.access.secret, kit.mcp_servers) if takes else (None, None)
         with _credential(secret) as descriptor, mcp_servers.handed(servers, uid=workspace.uid) as listing:
-            spec = self._spec(prompt, mark=mark, descriptor=descriptor)
+            spec = self._spec(prompt, place, mark=mark, descriptor=descriptor)
             if listing is not None:
                 spec = replace(
                     spec,
@@ -81,7 +84,7 @@ class Launch:
                 enclosed=await self._enclosed(),
                 pass_fds=[given for given in (descriptor, listing) if given is not None],
             )
-        return Launched(spec=spec, command=command, child=child)
+        return Launched(spec=spec, command=command, child=child, place=place)
 
     async def _prompt(self) -> Prompt:
         return render(
@@ -91,6 +94,18 @@ class Launch:
             request=self.session.prompt_text,
             handover=self.session.context,
         )
+
+    async def _place(self) -> TracePlace:
+        session = self.session
+        root = None
+        if session.root_session_id != session.id:
+            try:
+                root = await self.kit.store.session(session.root_session_id)
+            except DatabaseUnavailableError as error:
+                # A trace of its own is worth more than no session.
+                self.kit.log.error(LogEvent.DATABASE_UNAVAILABLE, while_doing="trace", error=str(error))
+        own = session.cli_session_id or ""
+        return place_of(own, root_cli_session_id=(root.cli_session_id if root is not None else None) or own)
 
     def _facts(self) -> Facts:
         kit, session, tier, workspace = self.kit, self.session, self.tier, self.workspace
@@ -150,7 +165,7 @@ class Launch:
 
         return await anyio.to_thread.run_sync(enclose)
 
-    def _spec(self, prompt: Prompt, *, mark: str, descriptor: int | None) -> Spec:
+    def _spec(self, prompt: Prompt, place: TracePlace, *, mark: str, descriptor: int | None) -> Spec:
         kit, session, tier, workspace = self.kit, self.session, self.tier, self.workspace
         ours = {
             SESSION_MARK: mark,
@@ -158,6 +173,7 @@ class Launch:
             "CLAUDEOPS_DRY_RUN": str(kit.rules.dry_run).lower(),
             "CLAUDEOPS_STATE_DIR": str(workspace.state_dir),
             "CLAUDEOPS_REPOS_DIR": str(kit.repos_dir),
+            TRACEPARENT: place.header,
         }
         return Spec(
             binary=str(kit.binaries[session.harness]),

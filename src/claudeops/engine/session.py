@@ -97,7 +97,13 @@ class SessionRunner:
         kit = self.kit
         launch = Launch(kit=kit, session=session, tier=tier, harness=harness, workspace=workspace)
         launched = await launch.start()
-        log.info(LogEvent.SESSION_SPAWNED, pid=launched.child.pid, cli_session_id=session.cli_session_id)
+        log.info(
+            LogEvent.SESSION_SPAWNED,
+            pid=launched.child.pid,
+            cli_session_id=session.cli_session_id,
+            trace_id=launched.place.trace_id,
+            span_id=launched.place.span_id,
+        )
         view = Viewpoint(root=str(workspace.workdir), redact=kit.redactor.text, command_chars=COMMAND_CHARACTERS)
         live = Broadcast(session=session, view=view, asks=harness.capabilities.gate, hub=kit.hub)
         clocks = Clocks(
