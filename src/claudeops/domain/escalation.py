@@ -105,6 +105,11 @@ def admit(
     return Suppressed(reason=held.reason, message=f"a session of tier {tier} was not started: {held.clause}.")
 
 
+def is_limited(tier: int, rules: EscalationRules) -> bool:
+    """Tell whether anything that `admit` looks at bears on a session of ``tier``: the lowest one only looks."""
+    return tier > min(LOWEST_TIER, rules.max_tier)
+
+
 def suppression_event(suppressed: Suppressed, *, tier: int, services: Sequence[str]) -> NewEvent:
     """Return the event that a suppressed start leaves."""
     return _event(suppressed.reason, suppressed.message, tier=tier, services=services, kind="start")

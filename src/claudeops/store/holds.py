@@ -14,6 +14,8 @@ from claudeops.store.events import raise_event, resolve_event
 from claudeops.store.tables import flags
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from sqlalchemy import Connection
 
     from claudeops.domain.refusals import Changes, Refusal
@@ -64,6 +66,10 @@ def to_hold(row: TableRow) -> Hold:
     )
 
 
+def _longest_first(holds: Iterable[Hold]) -> tuple[Hold, ...]:
+    return tuple(sorted(holds, key=lambda hold: (hold.since, hold.kind)))
+
+
 def is_hold(row: TableRow) -> bool:
     """Tell a hold from other flags."""
     return row.name in _KINDS
@@ -71,9 +77,17 @@ def is_hold(row: TableRow) -> bool:
 
 def standing(connection: Connection, now: datetime) -> tuple[Hold, ...]:
     """Return the holds that are not over, the longest standing first."""
-    rows = connection.execute(_STANDING)
-    holds = (hold for hold in map(to_hold, rows) if not has_lapsed(hold, now))
-    return tuple(sorted(holds, key=lambda hold: (hold.since, hold.kind)))
+    holds = map(to_hold, connection.execute(_STANDING))
+    return _longest_first(hold for hold in holds if not has_lapsed(hold, now))
+
+
+def standing_now(connection: Connection, now: datetime) -> tuple[Hold, ...]:
+    """Return the holds that are not over; release what is over by itself."""
+    found = [to_hold(row) for row in connection.execute(_STANDING)]
+    for hold in found:
+        if has_lapsed(hold, now):
+            release(connection, hold.kind, now=now)
+    return _longest_first(hold for hold in found if not has_lapsed(hold, now))
 
 
 def set_hold(connection: Connection, hold: Hold, *, now: datetime) -> None:

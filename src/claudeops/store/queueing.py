@@ -146,8 +146,7 @@ def _claim_one(
     log_path: Callable[[int], str],
     chain: int | None,
 ) -> Session | None:
-    holds.clear_lapsed(connection, now)
-    standing = holds.standing(connection, now)
+    standing = holds.standing_now(connection, now)
     admitted = admission(standing, now)
     if admitted is Admission.CLOSED:
         return None
@@ -172,12 +171,21 @@ def _claim_one(
                 return None
             waits.append(found.id)
             continue
-        taken = claimed_values(found, owner, now=now, cli_session_id=cli_session_id(), log_path=log_path(found.id))
+        named, logged = cli_session_id(), log_path(found.id)
+        taken = claimed_values(found, owner, now=now, cli_session_id=named, log_path=logged)
         if change(connection, found, taken):
             _promise(connection, found.id, allowed, now=now)
             if probing:
                 holds.apply(connection, when_probing(standing, found.id, now), now=now)
-            return replace(existing(connection, found.id), allowance_usd=allowed.usd if allowed else None)
+            return replace(
+                found,
+                status=Status.RUNNING,
+                attempt=found.attempt + 1,
+                cli_session_id=named,
+                log_path=logged,
+                started_at=now,
+                allowance_usd=allowed.usd if allowed else None,
+            )
     return None
 
 
@@ -233,6 +241,8 @@ def _admit(
     connection: Connection, tier: int, *, rules: EscalationRules, now: datetime, found: Session | None = None
 ) -> tuple[Suppressed | None, tuple[str, ...]]:
     """Ask the rules, with the services in question: a handover's, else those known to be unwell."""
+    if not escalation.is_limited(tier, rules):
+        return None, ()
     if found is not None and found.context is not None:
         services = escalation.handover_services(found.context)
     else:
