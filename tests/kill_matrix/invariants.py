@@ -138,6 +138,9 @@ def _ledger(records: Records, row: Row) -> Iterator[str]:
     settled = [float(str(entry["amount_usd"])) for entry in by_kind["settled"]]
     if charged and (len(settled) != 1 or abs(settled[0] - sum(charged)) > _NO_COST):
         yield f"session {row['id']} settled {settled} for calls that are charged {sum(charged)}"
+    allowed = sum(float(str(entry["amount_usd"])) for entry in reserved)
+    if sum(charged[:-1]) > allowed + _NO_COST:
+        yield f"session {row['id']} was allowed {allowed} USD and passed that by more than one request: {charged}"
     for call in records.of_session("model_calls", row["id"]):
         if call["ended_at"] is None:
             yield f"the model call {call['id']} of session {row['id']} is still open"

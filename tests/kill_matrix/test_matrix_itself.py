@@ -55,6 +55,7 @@ def test_the_plans_that_failed_once_can_still_be_run() -> None:
     assert labels <= {point.label for point in POINTS}
 
 
+@pytest.mark.timeout(240)
 async def test_a_daemon_is_struck_at_the_visit_that_was_planned_and_nowhere_else(tmp_path: Path) -> None:
     strike = Strike(victims=Victims.DAEMON, label="after model call opened", visit=2)
     course, records, _ = await _trial(tmp_path, strike)
@@ -76,6 +77,7 @@ DAMAGE = {
     "lost: after session 1": "UPDATE sessions SET parent_session_id = NULL WHERE id = 2",
     "session 2 is running": "UPDATE sessions SET status = 'running', outcome = NULL WHERE id = 2",
     "session 1 has 1 reservations and 0": "DELETE FROM budget_entries WHERE kind = 'released' AND session_id = 1",
+    "session 1 was allowed 0.0 USD": "UPDATE budget_entries SET amount_usd = 0 WHERE session_id = 1",
     "session 1 settled []": "DELETE FROM budget_entries WHERE kind = 'settled' AND session_id = 1",
     "the model call 1 of session 1 is still open": "UPDATE model_calls SET ended_at = NULL WHERE id = 1",
     "audit: session 1": "DELETE FROM tool_calls WHERE session_id = 1",
@@ -85,6 +87,7 @@ DAMAGE = {
 }
 
 
+@pytest.mark.timeout(240)
 async def test_what_is_wrong_afterwards_is_seen(tmp_path: Path) -> None:
     course, records, traffic = await _trial(tmp_path)
     assert _faults(course, records, traffic) == []
