@@ -18,7 +18,7 @@ import anyio
 
 from benchmarks import machine
 from support.growth import Growth
-from support.long_run import long_run, ran_well
+from support.long_run import SESSION, long_run, ran_well
 from support.stand_in_daemon import stand_in_node
 
 if TYPE_CHECKING:
@@ -56,13 +56,16 @@ def _parser() -> argparse.ArgumentParser:
 async def _run(directory: Path, sessions: int, part: int) -> tuple[list[Held], int]:
     """Return what was held, and how many sessions did not end well."""
     found = []
-    async with stand_in_node(directory) as node, node.daemon() as daemon:
-        async for held in long_run(node, daemon, sessions=sessions, part=part):
-            _say(
-                f"{held.sessions:6} sessions: {held.descriptors} descriptors, {held.threads} threads, "
-                f"{held.resident_mib:.1f} MiB resident, {held.own_mib:.1f} MiB its own"
-            )
-            found.append(held)
+    async with stand_in_node(directory) as node:
+        node.script(*SESSION)
+        async with node.daemon() as daemon:
+            await daemon.until_logged("session_ended")  # of the chain at the start
+            async for held in long_run(node, daemon, sessions=sessions, part=part):
+                _say(
+                    f"{held.sessions:6} sessions: {held.descriptors} descriptors, {held.threads} threads, "
+                    f"{held.resident_mib:.1f} MiB resident, {held.own_mib:.1f} MiB its own"
+                )
+                found.append(held)
         return found, sessions + 1 - ran_well(node)
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from benchmarks import card
+from benchmarks import card, soak
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,4 +25,18 @@ def test_the_card_names_the_machine_and_every_line(tmp_path: Path, capsys: pytes
         assert f"{line} " in printed
     assert "claimed, run, ended  " in printed
     assert "resident (RSS) " in printed
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.timeout(120)
+def test_sessions_in_a_row_are_run_and_what_the_daemon_holds_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status = soak.main(["--sessions", "4", "--part", "2", "--directory", str(tmp_path)])
+
+    printed = capsys.readouterr().out
+    assert [line.split(":")[0].strip() for line in printed.splitlines()[:2]] == ["2 sessions", "4 sessions"]
+    assert "4 sessions in " in printed
+    assert ", 0 of them not as they should be." in printed
+    assert status in {0, 1}  # a daemon that has just started still grows
     assert list(tmp_path.iterdir()) == []

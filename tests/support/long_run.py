@@ -25,8 +25,7 @@ SESSION: Final = (
 
 
 async def long_run(node: StandInNode, daemon: Daemon, *, sessions: int, part: int) -> AsyncIterator[Held]:
-    """Run sessions, ``part`` after ``part``; give what the idle daemon holds after each."""
-    node.script(*SESSION)
+    """Run sessions as they are scripted, ``part`` after ``part``; give what the idle daemon holds after each."""
     for done in range(part, sessions + 1, part):
         await node.queue(part)
         await node.until_idle()
