@@ -169,6 +169,14 @@ def test_nan_is_taken() -> None:
     assert math.isnan(value)
 
 
+@pytest.mark.parametrize("more", [b"", b" " * (2 << 20)], ids=["short", "long"])
+def test_what_is_answered_keeps_every_digit(more: bytes) -> None:
+    """The input of a call goes back to the CLI with the yes to it."""
+    number = 123_456_789_012_345_678_901_234_567_890
+    line = b'{"request":{"input":{"id":%d}},%b"type":"control_request"}' % (number, more)
+    assert frame(line).body["request"] == {"input": {"id": number}}
+
+
 @pytest.mark.parametrize("opening", [b"[", b'{"a":', b'[{"a":'])
 @pytest.mark.parametrize("inside", [b"%b", b'{"type":"result","structured_output":%b}', b'{"type":"x","x":%b'])
 def test_nesting_bomb_is_a_malformed_line(opening: bytes, inside: bytes) -> None:

@@ -34,7 +34,7 @@ _WORTH_A_THREAD_BYTES: Final = 64 * 1024
 _JOIN_SECONDS: Final = 5.0
 
 
-class Taken(msgspec.Struct, frozen=True, kw_only=True):
+class Taken(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One line, as `decode` gives it."""
 
     asked: Frame | Malformed | None  # as the CLI printed it: for the gate alone
@@ -71,20 +71,24 @@ class Intake:
         if not lines:
             return []
         arrived_at = self._clock.now()
-        redacted, asked = self._read(lines)
+        joined = b"\n".join(lines)  # once for all: to scan, and to write if nothing was found
+        redacted, asked = self._read(lines, joined)
+        if redacted is lines:
+            self._sink.extend(lines, arrived_at, joined=joined)
+            return [Taken(asked=frame, kept=frame, arrived_at=arrived_at) for frame in asked]
         self._sink.extend(redacted, arrived_at)
         return [
             Taken(asked=frame, kept=frame if clean is line else decode(clean), arrived_at=arrived_at)
             for line, clean, frame in zip(lines, redacted, asked, strict=True)
         ]
 
-    def _read(self, lines: Sequence[bytes]) -> tuple[list[bytes], Decoded]:
-        if sum(map(len, lines)) < _WORTH_A_THREAD_BYTES:
-            return self._redactor.lines(lines), _decoded(lines)
+    def _read(self, lines: Sequence[bytes], joined: bytes) -> tuple[Sequence[bytes], Decoded]:
+        if len(joined) < _WORTH_A_THREAD_BYTES:
+            return self._redactor.lines(lines, joined), _decoded(lines)
         # google-re2 lets go of the interpreter while it scans, so both are done in little more than the time of one.
         self._decoder.begin(lines)
         try:
-            redacted = self._redactor.lines(lines)
+            redacted = self._redactor.lines(lines, joined)
         finally:
             asked = self._decoder.result()
         return redacted, _decoded(lines) if asked is None else asked

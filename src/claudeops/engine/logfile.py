@@ -40,6 +40,7 @@ _READABLE: Final = 0o666  # what the umask leaves of it
 @dataclass(frozen=True, slots=True)
 class _Lines:
     contents: Sequence[bytes]
+    joined: bytes  # the same, LF between them
     arrived_at: datetime
 
 
@@ -81,15 +82,17 @@ class SessionLog:
         """Take one redacted line without its terminator. Never blocks, never raises."""
         self.extend((line,), arrived_at)
 
-    def extend(self, lines: Sequence[bytes], arrived_at: datetime) -> None:
+    def extend(self, lines: Sequence[bytes], arrived_at: datetime, *, joined: bytes | None = None) -> None:
         """Take redacted lines without their terminators, which nobody changes any more. Never blocks, never raises.
 
-        Lines that arrived together are best given together: they cost one write, and one entry each.
+        Lines that arrived together are best given together: they cost one write, and one entry each. ``joined``: the
+        same with LF between them, if somebody has joined them already.
         """
         if not lines or self.failed is not None:
             return
-        self._taken += sum(map(len, lines))
-        self._todo.put(_Lines(lines, arrived_at))
+        text = b"\n".join(lines) if joined is None else joined  # of one line that line itself, not copied
+        self._taken += len(text)
+        self._todo.put(_Lines(lines, text, arrived_at))
         waiting = self._taken - self._written
         if waiting > _MOST_WAITING_BYTES:
             self.failed = OSError(errno.ETIMEDOUT, f"the disk does not keep up: {waiting} bytes wait for it")
@@ -147,13 +150,12 @@ class SessionLog:
 
     def _write_lines(self, item: _Lines) -> None:
         ndjson, index, _ = self._files
-        content = b"\n".join(item.contents)  # of one line that line itself: a long one is not copied
-        _write_all(ndjson, content, b"\n")
+        _write_all(ndjson, item.joined, b"\n")
         _write_all(index, self._entries(item))
         self._lines += len(item.contents)
-        self._written += sum(map(len, item.contents))
-        self._offset += len(content) + 1
-        self._unsynced += len(content) + 1
+        self._written += len(item.joined)
+        self._offset += len(item.joined) + 1
+        self._unsynced += len(item.joined) + 1
         if self._unsynced >= _UNSYNCED_BYTES:
             os.fdatasync(ndjson)
             self._unsynced = 0

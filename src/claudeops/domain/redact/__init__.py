@@ -86,12 +86,16 @@ class Redactor:
         """
         return _settled(raw, self._line_once) if self._triggered(raw) else raw
 
-    def lines(self, raw: Sequence[bytes]) -> list[bytes]:
-        """Return whole lines as `line` returns each of them; lines that arrive together are scanned in one go."""
-        redacted = list(raw)
-        for index in self._suspects(raw):
+    def lines(self, raw: Sequence[bytes], joined: bytes | None = None) -> Sequence[bytes]:
+        """Return whole lines as `line` returns each of them; the same sequence when none of them holds a secret.
+
+        They are scanned in one go: as ``joined``, with LF between them, if somebody has joined them already.
+        """
+        redacted: list[bytes] | None = None
+        for index in self._suspects(raw, b"\n".join(raw) if joined is None else joined):
+            redacted = list(raw) if redacted is None else redacted
             redacted[index] = self.line(raw[index])
-        return redacted
+        return raw if redacted is None else redacted
 
     def text(self, text: str) -> str:
         """Return a text without its secrets; the same object when it holds none. JSON goes through `line`."""
@@ -105,9 +109,8 @@ class Redactor:
         """Tell whether there may be a secret; the only scan that a text without one costs."""
         return any(trigger.search(text) is not None for trigger in self._triggers)
 
-    def _suspects(self, lines: Sequence[bytes]) -> Iterator[int]:
+    def _suspects(self, lines: Sequence[bytes], text: bytes) -> Iterator[int]:
         """Yield which lines may hold a secret, in no order and perhaps more than once."""
-        text = b"\n".join(lines)
         starts: list[int] = []
         for trigger in self._triggers:
             found = trigger.search(text)

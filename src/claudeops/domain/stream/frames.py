@@ -3,6 +3,9 @@
 Two passes. The fast one takes every line that is JSON. What it refuses goes through a lenient one that reads
 what other JSON writers produce (``NaN``, lone surrogates, control characters, broken UTF-8, padding), so that a
 result line is not lost for one bad character in a tool's output.
+
+Two readers. orjson is the faster one, but needs many times the memory of a long line, and makes a float of an integer
+beyond 64 bits. msgspec reads long lines, and once more what is answered: that goes back to the CLI as it came.
 """
 
 from __future__ import annotations
@@ -13,11 +16,14 @@ import re
 from typing import TYPE_CHECKING, Final
 
 import msgspec
+import orjson
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_DECODER: Final = msgspec.json.Decoder()
+_EXACT: Final = msgspec.json.Decoder()
+_ANSWERED: Final = "control_request"
+_LONG: Final = 1 << 20  # bytes of a line
 _PADDING: Final = " \t\r\n\v\f\x00\ufeff"  # NUL: a file system's trace of a crash; U+FEFF: a byte order mark
 _REPLACEMENT: Final = "\\ufffd"
 _MAX_DIGITS: Final = 4000  # int() refuses longer ones (sys.int_info.default_max_str_digits is 4300)
@@ -29,7 +35,7 @@ _ESCAPE: Final = re.compile(
 )
 
 
-class Frame(msgspec.Struct, frozen=True, kw_only=True):
+class Frame(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One JSON object of the stream."""
 
     type: str  # "" when absent or no string
@@ -47,8 +53,10 @@ class Malformed(msgspec.Struct, frozen=True, kw_only=True):
 def decode(line: bytes) -> Frame | Malformed | None:
     """Return what a line holds; ``None`` for a blank line and for JSON that is no object. Never raises."""
     try:
-        value = _DECODER.decode(line)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        value = orjson.loads(line) if len(line) < _LONG else _EXACT.decode(line)
+        if isinstance(value, dict) and value.get("type") == _ANSWERED:
+            value = _EXACT.decode(line)
+    except (orjson.JSONDecodeError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return _decode_leniently(line)
     return _frame(value, len(line))
 
