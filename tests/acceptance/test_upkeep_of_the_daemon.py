@@ -89,6 +89,7 @@ async def test_below_the_floor_nothing_starts_and_somebody_is_told(tmp_path: Pat
         async with someone.daemon(CLAUDEOPS_INTERVAL="86400", CLAUDEOPS_DISK_FLOOR_MB="1048576") as daemon:
             await daemon.until_logged("disk_low")
             await daemon.until_logged("schedule_fired")
+            await daemon.until_logged("daemon_ready")
             await until(lambda: "disk" in [hold["kind"] for hold in json.loads(state.read_text())["holds"]])
             await daemon.stop()
         assert [row["status"] for row in someone.sessions()] == ["queued"]

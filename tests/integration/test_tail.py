@@ -23,6 +23,8 @@ from claudeops.domain.live import (
 )
 from claudeops.domain.model import DecisionReason, Verdict, VerdictKind
 from claudeops.engine import old_logs
+from claudeops.engine.control import Control
+from claudeops.engine.session import SessionRunner
 from support.estate import deliver, look, report
 from support.waiting import until
 
@@ -177,6 +179,25 @@ async def test_following_tells_a_line_as_soon_as_it_is_there(estate: Estate) -> 
         await supervisor.drain(0)
         await until(lambda: bool(heard.of(SessionEnded)))
         tasks.cancel_scope.cancel()
+
+
+async def test_following_waits_for_the_log_of_a_session_that_was_only_just_claimed(estate: Estate) -> None:
+    estate.script({"frame": SAID}, deliver(report()))
+    await estate.queue()
+    session, heard = await estate.claim(), Heard()
+    assert not await anyio.Path(session.log_path or "").exists()
+    async with anyio.create_task_group() as tasks:
+
+        async def follow() -> None:
+            await tailed(estate, follow=True, heard=heard)
+
+        tasks.start_soon(follow)
+        await until(lambda: bool(heard.of(SessionBegan)))
+        await anyio.wait_all_tasks_blocked()  # it has looked for the log
+        await SessionRunner(kit=estate.kit).run(session, Control())
+        await until(lambda: bool(heard.of(AssistantSaid)))
+        tasks.cancel_scope.cancel()
+    assert heard.of(EventRaised) == []
 
 
 async def test_a_log_that_was_removed_is_said_to_be_gone_and_the_row_still_tells(estate: Estate) -> None:

@@ -135,6 +135,7 @@ class Tail:
         if session.status is Status.QUEUED:
             return session
         self.sink.tell([session_began(session, self.redact, session.started_at or session.created_at)])
+        session = await self._with_log(session)
         with self._follower(session) as follower:
             session = await self._told(session, follower)
         if session.status is Status.ENDED:
@@ -146,6 +147,15 @@ class Tail:
 
     async def _started(self, session: Session) -> Session:
         while self.follow and session.status is Status.QUEUED and not self.sink.broken:
+            await self._moment()
+            session = await self._again(session)
+        return session
+
+    async def _with_log(self, session: Session) -> Session:
+        """Return it when its log is there: it is named by the claim, and opened a moment later."""
+        while self.follow and session.status is Status.RUNNING and not self.sink.broken:
+            if await anyio.Path(session.log_path or "").exists():
+                break
             await self._moment()
             session = await self._again(session)
         return session
