@@ -339,6 +339,7 @@ class Verdict:
     kind: VerdictKind
     reason: str
     actions: tuple[Action, ...] = ()
+    ran: Mapping[str, object] | None = None  # the input that runs in the place of the one given; None: that one
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -14,8 +14,9 @@ from claudeops.domain.policy.never import refuse_line
 from claudeops.domain.policy.reach import matches
 from claudeops.domain.policy.rule_match import Match, match, prints_names
 from claudeops.domain.policy.rules import IncompleteError, RefusedError, UnclearCommandError
-from claudeops.domain.policy.unfold import unfold
-from claudeops.domain.shell.values import WordKind
+from claudeops.domain.policy.unfold import Runs, unfold
+from claudeops.domain.shell.render import BUILTINS
+from claudeops.domain.shell.values import UnclearError, Word, WordKind
 from claudeops.domain.shell.variables import refuse_value, refuse_variable
 
 if TYPE_CHECKING:
@@ -23,12 +24,13 @@ if TYPE_CHECKING:
     from claudeops.domain.policy.paths import Place
     from claudeops.domain.policy.rule_book import Found, RuleBook
     from claudeops.domain.policy.values import Never, TierPolicy
-    from claudeops.domain.shell.values import Redirection, SimpleCommand, Word
+    from claudeops.domain.shell.values import Redirection, SimpleCommand
 
 DEEPEST_WRAPPING: Final = 5  # wrappers within wrappers
 
 _USUAL_DIRECTORIES: Final = frozenset({"/bin", "/sbin", "/usr/bin", "/usr/sbin", "/usr/local/bin", "/usr/local/sbin"})
 _SCREEN: Final = frozenset({"/dev/null", "/dev/stdout", "/dev/stderr", "/dev/fd/63"})
+_INSTEAD: Final = {"time": "print date +%s.%N before and after, or use curl -w '%{time_total}'"}
 _CONNECTION: Final = re.compile(r"/dev/(?:tcp|udp)/([^/]+)/(\d{1,5})")
 
 
@@ -41,9 +43,10 @@ class Finding:
     actions: list[Action] = field(default_factory=list)
     writes: list[str] = field(default_factory=list)  # files of the session's own that it changes
     lines: list[str] = field(default_factory=list)  # every command line judged, wrapped ones too
+    runs: Runs | None = None  # the command as it runs, where nothing is in doubt
 
     def add(self, other: Finding) -> None:
-        """Take over what another command was found to be; the first denial and the first doubt stand."""
+        """Take over, but for how it runs, what another command was found to be; the first denial and the first doubt stand."""
         self.denial = self.denial or other.denial
         self.doubt = self.doubt or other.doubt
         self.actions += other.actions
@@ -63,7 +66,7 @@ class CommandJudge:
     def judge(self, command: SimpleCommand, place: Place, depth: int = 0) -> Finding:
         """Return what a command is, with everything that it wraps."""
         place = replace(place, cwd=command.cwd)
-        finding = Finding(lines=[command.line] if command.argv else [])
+        finding = Finding(lines=[command.line] if command.argv else [], runs=None if command.argv else command)
         for step in (self._around, self._run):
             try:
                 step(command, place, depth, finding)
@@ -108,10 +111,12 @@ class CommandJudge:
             except RefusedError:
                 if found.wrapper is None:
                     raise
+        program = _program(name, command.argv[0].text, place)
         if fits is not None:
             self._effects(fits, command, place, finding)
+            finding.runs = replace(command, argv=(program, *command.argv[1:]))
         else:
-            self._inside(found, command, place, depth, finding)
+            self._inside(found, replace(command, argv=(program, *command.argv[1:])), place, depth, finding)
 
     def _effects(self, fits: Match, command: SimpleCommand, place: Place, finding: Finding) -> None:
         if fits.actions and fits.rule.action not in self._kinds:
@@ -141,11 +146,20 @@ class CommandJudge:
             inside = replace(inside, tame=False)
         setting = Setting(place=place, names_only=self._names_only(place))
         unfolded = unfold(found, wrapper, command, setting)
-        for inner in unfolded.commands:
-            finding.add(self.judge(inner, inside, depth + 1))
-        _refuse(unfolded.refusal)
-        if unfolded.problem:
-            raise UnclearCommandError(unfolded.problem)
+        runs: list[Runs] = []
+        for inner in unfolded.parsed.commands:
+            judged = self.judge(inner, inside, depth + 1)
+            finding.add(judged)
+            runs += [judged.runs] if judged.runs is not None else []
+        _refuse(unfolded.parsed.refusal)
+        if unfolded.parsed.problem:
+            raise UnclearCommandError(unfolded.parsed.problem)
+        if len(runs) < len(unfolded.parsed.commands):
+            return  # some of them are refused or in doubt
+        try:
+            finding.runs = unfolded.rebuilt(runs)
+        except UnclearError as error:
+            raise UnclearCommandError(str(error)) from error
 
     def _names_only(self, place: Place) -> _NamesOnly:
         return _NamesOnly(self._book, self._tier, place)
@@ -191,6 +205,22 @@ class _NamesOnly:
         except RefusedError:
             return False
         return prints_names(word.outputs, fits)
+
+
+def _program(name: str, written: str, place: Place) -> Word:
+    """Return the program that a command is, by its path where the session itself runs it; builtins stay names."""
+    if name in BUILTINS:
+        return Word(text=name)
+    if "/" in written:
+        return Word(text=written)
+    wanted = "true" if name == ":" else name
+    if not place.local:
+        return Word(text=wanted)
+    path = place.scope.program(wanted)
+    if path is None:
+        other = _INSTEAD.get(name, "say in the report that it is missing where it is needed")
+        raise RefusedError(f"{name} is not installed where this session runs: {other}")
+    return Word(text=path)
 
 
 def _unsets(found: Found) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from claudeops.domain.model import STRUCTURED_OUTPUT_TOOL, ToolCall, Verdict, VerdictKind
@@ -13,12 +13,14 @@ from claudeops.domain.policy.reach import Reach
 from claudeops.domain.policy.tools import MCP, judge_named, judge_tool
 from claudeops.domain.policy.values import HANDOFF
 from claudeops.domain.shell import parse
-from claudeops.domain.shell.values import Word
+from claudeops.domain.shell.render import RunText, render
+from claudeops.domain.shell.values import UnclearError, Word
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from claudeops.domain.policy.scope import Scope
+    from claudeops.domain.policy.unfold import Runs
     from claudeops.domain.policy.values import TierPolicy
 
 _BASH_INPUT: Final = frozenset({"command", "description", "timeout"})
@@ -31,6 +33,7 @@ class Judgement:
     verdict: Verdict
     parts: tuple[str, ...] = ()  # the commands that a Bash call was taken apart into, wrapped ones too
     writes: tuple[str, ...] = ()  # what it would change beside its actions
+    runs: str = ""  # the command text that runs instead of the one that was given; "" = it does not run
 
 
 def judge(call: ToolCall, *, tier: TierPolicy, scope: Scope) -> Verdict:
@@ -57,7 +60,11 @@ def explain(call: ToolCall, *, tier: TierPolicy, scope: Scope) -> Judgement:
         subject = finding.lines[0] if finding.lines else name
         finding.denial = _refuse_by_patterns(tier, name, subject, finding.lines)
     parts = tuple(dict.fromkeys(line for line in finding.lines if line)) if name == "Bash" else ()
-    return Judgement(verdict=_verdict(finding, call, tier, scope), parts=parts, writes=tuple(finding.writes))
+    verdict = _verdict(finding, call, tier, scope)
+    runs = finding.runs.text if isinstance(finding.runs, RunText) and not finding.doubt else ""
+    if runs and verdict.kind is not VerdictKind.DENY:
+        verdict = replace(verdict, ran={**call.input, "command": runs})
+    return Judgement(verdict=verdict, parts=parts, writes=tuple(finding.writes), runs=runs)
 
 
 def _place(tier: TierPolicy, scope: Scope) -> Place:
@@ -135,11 +142,19 @@ def _judge_bash(call: ToolCall, tier: TierPolicy, place: Place) -> Finding:
     parsed = parse(command, known=known)
     finding = Finding(denial=parsed.refusal or "", doubt=parsed.problem or "")
     commands = CommandJudge(tier)
+    runs: dict[int, Runs] = {}
     for part in parsed.commands:
         judged = commands.judge(part, place)
         if part.argv and not judged.denial:
             judged.denial = _refuse_by_patterns(tier, "Bash", part.line, judged.lines)
         finding.add(judged)
+        if judged.runs is not None:
+            runs[part.number] = judged.runs
+    if not finding.denial and not finding.doubt:
+        try:
+            finding.runs = RunText(text=render(parsed.block, runs, bash=True))
+        except UnclearError as error:
+            finding.doubt = str(error)
     return finding
 
 

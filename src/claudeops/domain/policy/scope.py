@@ -14,6 +14,11 @@ def as_written(path: str) -> str:
     return path
 
 
+def usual_program(name: str) -> str:
+    """Return where most programs lie: the resolver where no file system may be asked."""
+    return f"/usr/bin/{name}"
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Scope:
     """What is true for one session. Paths are absolute."""
@@ -26,3 +31,4 @@ class Scope:
     dry_run: bool = False
     forbidden_paths: tuple[str, ...] = ()  # state, results, database: never read nor written
     resolve: Callable[[str], str] = as_written  # follows symlinks of the local file system (os.path.realpath)
+    program: Callable[[str], str | None] = usual_program  # a program's path on the session's ``PATH``; None: it has none

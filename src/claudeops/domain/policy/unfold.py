@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from claudeops.domain.policy.argument_kinds import Setting, check
 from claudeops.domain.policy.path_patterns import ANY_DEPTH
@@ -19,6 +21,7 @@ from claudeops.domain.policy.rules import (
 )
 from claudeops.domain.policy.wrappers import EVAL, FIND, FIND_EXPRESSION, SHELLS, XARGS
 from claudeops.domain.shell import parse
+from claudeops.domain.shell.render import BUILTINS, RunText, render
 from claudeops.domain.shell.values import Parsed, SimpleCommand, Word, WordKind
 from claudeops.domain.shell.variables import refuse_value, refuse_variable
 
@@ -27,33 +30,96 @@ if TYPE_CHECKING:
     from claudeops.domain.policy.rules import Wrapper
 
 
+_EXECUTES: Final = frozenset({"-exec", "-execdir"})
 _CHANGING: Final = frozenset({"cd", "read", "set", "shift", "exit", "return", "break", "continue", "eval"})
 """Words that, as commands, change the shell that runs them; ``command`` and the like may stand before them."""
 
+_IN_THIS_SHELL: Final = frozenset({"command", "builtin"})
 
-def unfold(found: Found, wrapper: Wrapper, command: SimpleCommand, setting: Setting) -> Parsed:
+Runs: TypeAlias = SimpleCommand | RunText
+"""A command as it runs."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Unfolded:
+    """What a wrapper runs, and how it is put together again."""
+
+    parsed: Parsed
+    rebuilt: Callable[[Sequence[Runs]], Runs]
+    """Takes the inner commands as they run, in their order; raises `UnclearError` or `RefusedError`."""
+
+
+def unfold(found: Found, wrapper: Wrapper, command: SimpleCommand, setting: Setting) -> Unfolded:
     """Return the commands that a wrapper runs. Raises `RefusedError` when it may not be used like this."""
+    outer = command
     if wrapper.elsewhere:
         command = replace(command, cwd=None)
     if found.path == FIND:
-        return Parsed(commands=tuple(_find(command, found.arguments, setting)))
+        return _find(command, found.arguments, setting)
     arguments, rest = _split(wrapper, found, setting)
     values = _check_values(found, arguments, setting)
-    if found.path in SHELLS:
-        return _shell(command, arguments, rest)
+    own = command.argv[: len(command.argv) - len(rest)]
     if found.path == EVAL:
-        return _eval(command, rest)
+        parsed = _eval(command, rest)
+        return Unfolded(parsed=parsed, rebuilt=partial(_evaluated, parsed, bash=setting.place.local))
     if wrapper.text:
-        return _text(command, rest)
+        parsed = _shell(command, arguments, rest) if found.path in SHELLS else _text(command, rest)
+        fed = not rest
+        return Unfolded(parsed=parsed, rebuilt=partial(_with_text, parsed, outer, own, fed=fed, bash=found.path == "bash"))
     if wrapper.assignments:
         rest = _without_assignments(rest)
+        own = command.argv[: len(command.argv) - len(rest)]
+    mark = values.get("-I") if found.path == XARGS else None
     if found.path == XARGS:
         alone = "1" in {values.get("-n"), values.get("-L")}
-        rest = _with_input(rest or (Word(text="echo"),), values.get("-I"), command, alone=alone)
+        rest = _with_input(rest or (Word(text="echo"),), mark, command, alone=alone)
         command = replace(command, repeated=True)
     if not rest:
         raise RefusedError(f"{found.path} without a command is not allowed")
-    return Parsed(commands=(replace(command, argv=rest, assignments=(), redirections=()),))
+    parsed = Parsed(commands=(replace(command, argv=rest, assignments=(), redirections=()),))
+    if found.path in _IN_THIS_SHELL:
+        return Unfolded(parsed=parsed, rebuilt=partial(_in_this_shell, found.path, outer))
+    return Unfolded(parsed=parsed, rebuilt=partial(_with_command, found.path, outer, own, mark=mark))
+
+
+def _evaluated(parsed: Parsed, inner: Sequence[Runs], *, bash: bool) -> Runs:
+    return RunText(text=render(parsed.block, dict(enumerate(inner)), bash=bash))
+
+
+def _with_text(
+    parsed: Parsed, outer: SimpleCommand, own: tuple[Word, ...], inner: Sequence[Runs], *, fed: bool, bash: bool
+) -> Runs:
+    """Put the text for another shell in its place: behind the wrapper's own words, or into its standard input."""
+    text = Word(text=render(parsed.block, dict(enumerate(inner)), bash=bash))
+    if fed:
+        return replace(outer, argv=own, stdin=text)
+    return replace(outer, argv=(*own, text))
+
+
+def _in_this_shell(wrapper: str, outer: SimpleCommand, inner: Sequence[Runs]) -> Runs:
+    """Leave ``command`` and ``builtin`` out: which program or builtin is meant has been decided."""
+    (runs,) = inner
+    if isinstance(runs, RunText):
+        raise UnclearCommandError(f"{wrapper} before eval is not clear: leave it out")
+    return replace(runs, assignments=outer.assignments, redirections=outer.redirections, stdin=outer.stdin)
+
+
+def _with_command(
+    wrapper: str, outer: SimpleCommand, own: tuple[Word, ...], inner: Sequence[Runs], *, mark: str | None
+) -> Runs:
+    """Put the program that a wrapper starts behind the wrapper's own words."""
+    argv = _program_of(wrapper, inner[0])
+    if mark is not None and any(mark in word.text for word in argv if word.written is None):
+        raise UnclearCommandError(f"xargs -I {mark}: take a mark that stands in no other word, such as {{}}")
+    return replace(outer, argv=(*own, *argv))
+
+
+def _program_of(wrapper: str, runs: Runs) -> tuple[Word, ...]:
+    """Return the words of what a program is to start; raises `UnclearCommandError` for what only a shell has."""
+    if isinstance(runs, RunText) or runs.name in BUILTINS:
+        name = "eval" if isinstance(runs, RunText) else runs.name
+        raise UnclearCommandError(f"{wrapper} cannot run {name}, which only a shell has: write it without {wrapper}")
+    return runs.argv
 
 
 def _check_values(found: Found, arguments: Arguments, setting: Setting) -> dict[str, str]:
@@ -159,19 +225,20 @@ def _with_input(words: tuple[Word, ...], mark: str | None, command: SimpleComman
     """
     unknown = Word(text="(input)", kind=WordKind.DYNAMIC, single=alone, outputs=command.feeds)
     if mark is None:
-        return (*words, unknown)
+        return (*words, replace(unknown, implied=True))
     taken = []
     for word in words:
         if word.text == mark:
-            taken.append(replace(unknown, single=True))
+            taken.append(replace(unknown, single=True, written=mark))
         elif mark in word.text:
-            taken.append(Word(text=word.text, kind=WordKind.DYNAMIC, prefix=word.text.split(mark, maxsplit=1)[0]))
+            prefix = word.text.split(mark, maxsplit=1)[0]
+            taken.append(Word(text=word.text, kind=WordKind.DYNAMIC, prefix=prefix, written=word.text))
         else:
             taken.append(word)
     return tuple(taken)
 
 
-def _find(command: SimpleCommand, words: tuple[Word, ...], setting: Setting) -> list[SimpleCommand]:
+def _find(command: SimpleCommand, words: tuple[Word, ...], setting: Setting) -> Unfolded:
     """Check a find expression and return the commands after ``-exec``, with patterns for what it finds."""
     if not all(word.constant for word in words):
         raise UnclearCommandError("find: quote its patterns, and write everything out")
@@ -187,7 +254,7 @@ def _find(command: SimpleCommand, words: tuple[Word, ...], setting: Setting) -> 
     if executed and follows:
         raise RefusedError("find -L with -exec is not allowed: it could follow a link to anywhere")
     patterns = [f"{root.rstrip('/')}/{ANY_DEPTH}/{name}" for root in roots for name in names]
-    return [
+    inner = [
         replace(
             command,
             argv=tuple(_found(text, pattern) for text in argv),
@@ -199,11 +266,30 @@ def _find(command: SimpleCommand, words: tuple[Word, ...], setting: Setting) -> 
         for argv in executed
         for pattern in patterns
     ]
+    return Unfolded(
+        parsed=Parsed(commands=tuple(inner)),
+        rebuilt=partial(_finding, command, executed, names=len(patterns)),
+    )
+
+
+def _finding(command: SimpleCommand, executed: list[list[str]], inner: Sequence[Runs], *, names: int) -> Runs:
+    """Put the programs behind ``-exec`` in their places; for each, the patterns of what is found make no difference."""
+    argv: list[Word] = []
+    rest = list(command.argv)
+    for number, given in enumerate(executed):
+        while rest[0].text not in _EXECUTES:
+            argv.append(rest.pop(0))
+        program = _program_of("find", inner[number * names])
+        if any("{}" in word.text for word in program if word.written is None):
+            raise UnclearCommandError("find -exec: {} must stand alone")
+        argv += [rest[0], *program]
+        rest = rest[1 + len(given) :]
+    return replace(command, argv=(*argv, *rest))
 
 
 def _found(text: str, pattern: str) -> Word:
     if text == "{}":
-        return Word(text=pattern, kind=WordKind.PATTERN, single=False)
+        return Word(text=pattern, kind=WordKind.PATTERN, single=False, written="{}")
     if "{}" in text:
         raise RefusedError("find -exec: {} must stand alone")
     return Word(text=text)
@@ -215,7 +301,7 @@ def _expression(texts: list[str], setting: Setting) -> tuple[list[str], list[lis
     plain = not {"-o", "-or", "!", "-not", ",", "("} & set(texts)
     while rest:
         token = rest.pop(0)
-        if token in {"-exec", "-execdir"}:
+        if token in _EXECUTES:
             ends = [i for i, text in enumerate(rest) if text == ";" or (text == "+" and rest[i - 1 : i] == ["{}"])]
             if not ends or not ends[0]:
                 raise RefusedError("find -exec needs a command and a closing \\;")

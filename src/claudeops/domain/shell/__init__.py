@@ -42,5 +42,9 @@ def parse(command: str, *, known: Mapping[str, Word] = _NOTHING) -> Parsed:
     walker = Walker(source)
     walker.program(root, known)
     return Parsed(
-        commands=tuple(walker.commands), problem=walker.problem, refusal=walker.refusal, defines=walker.defines
+        commands=tuple(walker.commands),
+        problem=walker.problem,
+        refusal=walker.refusal,
+        defines=walker.defines,
+        block=walker.block,
     )

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from claudeops.domain.shell.lexical import here_document, unclear
+from claudeops.domain.shell.tree import source_text
 from claudeops.domain.shell.values import DYNAMIC_STDIN, Redirection, Word
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ class Redirected:
     arguments: tuple[Word, ...] = ()  # words after a redirection are still the command's
     stdin: Word | None = None
     piped: list[Node] = field(default_factory=list)  # ``cat <<EOF | …``
-    following: list[Node] = field(default_factory=list)  # ``cat <<EOF && …``
+    following: list[tuple[str, Node]] = field(default_factory=list)  # ``cat <<EOF && …``, by its operator
 
 
 class RedirectionReader:
@@ -54,6 +55,7 @@ class RedirectionReader:
 
     def _file(self, node: Node, bindings: Bindings, found: Redirected) -> None:
         parts = [child for child in node.children if child.type != "file_descriptor"]
+        descriptor = "".join(source_text(child, self._source) for child in node.children if child not in parts)
         operator = self._source[parts[0].start_byte : parts[0].end_byte].decode().strip()
         targets = parts[1:]
         if operator not in _OPERATORS or bool(targets) == operator.endswith("-"):
@@ -61,7 +63,8 @@ class RedirectionReader:
         words = [self._words.words(target, bindings) for target in targets[:1]]
         if any(len(word) != 1 for word in words):
             raise unclear(node, self._source)
-        found.files = (*found.files, Redirection(operator=operator, target=words[0][0] if words else None))
+        target = words[0][0] if words else None
+        found.files = (*found.files, Redirection(operator=operator, target=target, descriptor=descriptor))
         found.arguments = (
             *found.arguments,
             *(word for target in targets[1:] for word in self._words.words(target, bindings)),
@@ -77,15 +80,29 @@ class RedirectionReader:
             found.stdin = self._words.document(body, text.start, text.end, bindings)
             if text.tabs_stripped:
                 found.stdin = DYNAMIC_STDIN
+        found.stdin = replace(found.stdin, document=True)
+        operator = ""
         for child in node.children:
             match child.type:
-                case "<<" | "<<-" | "heredoc_start" | "heredoc_body" | "heredoc_end" | "&&" | "||":
+                case "<<" | "<<-" | "heredoc_start" | "heredoc_body" | "heredoc_end":
                     continue
+                case "&&" | "||":
+                    operator = child.type
                 case "file_redirect":
                     self._file(child, bindings, found)
-                case "pipeline":
-                    found.piped += [part for part in child.children if part.type not in {"|", "|&"}]
-                case "command" | "list" | "redirected_statement" | "test_command" | "compound_statement":
-                    found.following.append(child)
+                case "pipeline" if child.children[0].type == "|":
+                    self._piped(child, found)
+                case "command" | "list" | "pipeline" | "redirected_statement" | "test_command" | "compound_statement":
+                    found.following.append((operator, child))
                 case _:
                     raise unclear(child, self._source)
+
+    def _piped(self, node: Node, found: Redirected) -> None:
+        """Take the rest of a pipeline; the parser counts what ``&&`` hangs on to it as a part of its last command."""
+        *parts, last = (child for child in node.children if child.type != "|")
+        while last.type == "list":
+            last, operator, right = (child for child in last.children if child.type not in {"comment", "\n"})
+            found.following.insert(0, (operator.type, right))
+        if any(part.type == "|&" for part in node.children):
+            raise unclear(node, self._source)
+        found.piped += [*parts, last]

@@ -8,8 +8,9 @@ from abc import ABC, abstractmethod
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from claudeops.domain.shell.conditions import read_test
+from claudeops.domain.shell.conditions import DoubleBracketReader, read_test
 from claudeops.domain.shell.lexical import unclear
+from claudeops.domain.shell.plan import Array, Chained, Export, Pipeline, Redirected as RedirectedStep, Run, one_step
 from claudeops.domain.shell.recorder import Recorder
 from claudeops.domain.shell.redirections import Redirected, RedirectionReader
 from claudeops.domain.shell.tree import WORKING_DIRECTORY, source_text
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
 
     from tree_sitter import Node
 
+    from claudeops.domain.shell.plan import Block, Step
+    from claudeops.domain.shell.words import Substituted
+
 _UNKNOWN: Final = (Word(text="", kind=WordKind.DYNAMIC),)
 _NAME: Final = re.compile(r"[A-Za-z_]\w*")
 _RESERVED: Final = frozenset(
@@ -38,6 +42,7 @@ _RESERVED: Final = frozenset(
 _BACKGROUND: Final = "a command in the background is not allowed: run it in the foreground with timeout"
 _SHOWN: Final = "export, declare and local without a value would show the environment"
 _DECLARED: Final = "export, declare and local may only set values here: put the value into the command itself"
+_LAST_COMMAND_ONLY: Final = frozenset({"list", "pipeline", "negated_command"})
 _REFUSED: Final = {
     "unset_command": "unset is not allowed: leave the variable as it is",
     "c_style_for_statement": "write the loop as: for i in 1 2 3; do …; done",
@@ -55,6 +60,12 @@ class SimpleWalker(Recorder, ABC):
         self._redirections = RedirectionReader(source, self._words)
         self._functions: dict[str, Node] = {}
         self._unsteady: frozenset[str] = frozenset()  # names that some function assigns
+        self._pending: dict[int, list[Node]] = {}  # redirections that belong to a command further in, by its node
+
+    @property
+    def block(self) -> Block:
+        """The tree so far."""
+        return tuple(self._steps)
 
     @property
     def defines(self) -> bool:
@@ -70,8 +81,8 @@ class SimpleWalker(Recorder, ABC):
         """Read the body of the function that ``command`` calls."""
 
     @abstractmethod
-    def _substituted(self, node: Node, bindings: Bindings) -> tuple[SimpleCommand, ...]:
-        """Read what a substitution runs, and return its commands."""
+    def _substituted(self, node: Node, bindings: Bindings) -> Substituted:
+        """Read what a substitution runs, and return it."""
 
     def _text(self, node: Node | None) -> str:
         return source_text(node, self._source)
@@ -172,24 +183,50 @@ class SimpleWalker(Recorder, ABC):
             bindings.cwd = None
 
     def _redirected(self, node: Node, bindings: Bindings) -> None:
-        body = node.child_by_field_name("body")
-        outside = self._redirected_by(node.children_by_field_name("redirect"), bindings)
-        start = len(self.commands)
-        if body is not None and body.type == "command":
-            self._simple(body, bindings, outside)
-        elif outside.arguments:
-            raise unclear(node, self._source)
+        """Read a redirected statement: of a list or a pipeline only the last command is redirected."""
+        body, last = node.child_by_field_name("body"), node.child_by_field_name("body")
+        while last is not None and last.type in _LAST_COMMAND_ONLY:
+            last = last.children[-1]
+        redirects = node.children_by_field_name("redirect")
+        if body is None or last is None or last.id == body.id:
+            self._redirect(body, redirects, bindings)
         else:
-            self._emit(SimpleCommand(argv=(), redirections=outside.files))
-            if body is not None:
-                self._statement(body, bindings)
+            self._pending[last.id] = redirects
+            self._statement(body, bindings)
+
+    def _redirect(self, body: Node | None, nodes: Iterable[Node], bindings: Bindings, *, inside: bool = False) -> None:
+        outside = self._redirected_by(nodes, bindings)
+        if inside and outside.following:
+            raise UnclearError("what follows a here-document is not clear: put { … } around what it is for")
+        start = len(self.commands)
+        steps = [one_step(self._block(partial(self._redirected_body, body, outside, bindings)))]
         outer, self._feeds = self._feeds, (*(self._feeds or ()), *self.commands[start:])
         for piped in outside.piped:
-            self._statement(piped, bindings.copy())
+            steps.append(one_step(self._block(partial(self._statement, piped, bindings.copy()))))
         self._feeds = outer
-        for following in outside.following:
+        step: Step = Pipeline(tuple(steps)) if outside.piped else steps[0]
+        for operator, following in outside.following:
             self._blur(bindings, {WORKING_DIRECTORY}, bindings)
-            self._statement(following, bindings.copy())
+            right = one_step(self._block(partial(self._statement, following, bindings.copy())))
+            step = Chained(step, operator, right)
+        self._steps.append(step)
+
+    def _redirected_body(self, body: Node | None, outside: Redirected, bindings: Bindings) -> None:
+        if body is not None and body.type == "command":
+            self._simple(body, bindings, outside)
+            return
+        if outside.arguments:
+            raise UnclearError("words after the redirection of a group are not clear: leave them out")
+        opening = self._note(SimpleCommand(argv=(), redirections=outside.files, stdin=outside.stdin))
+        if body is None:
+            self._steps.append(Run(opening))
+            return
+        outer = self._feeds
+        if opening.stdin is not None or any(each.operator == "<" for each in opening.redirections):
+            self._feeds = (*(outer or ()), opening)
+        inner = self._block(partial(self._statement, body, bindings))
+        self._feeds = outer
+        self._steps.append(RedirectedStep(one_step(inner), opening.redirections, opening.stdin))
 
     def _assignment(self, node: Node, bindings: Bindings) -> tuple[str, Word]:
         name, value = self._text(node.child_by_field_name("name")), node.child_by_field_name("value")
@@ -208,6 +245,11 @@ class SimpleWalker(Recorder, ABC):
             if exported and not EXPORTABLE.fullmatch(name):
                 self._keep(UnclearError(f"exporting {name} could change what other commands do: leave it out"))
             self._attempt(partial(self._assign, child, bindings))
+            set_here = self._steps.pop() if exported and self._steps else None
+            if isinstance(set_here, Run) and len(set_here.command.assignments) == 1:
+                self._steps.append(Export(*set_here.command.assignments[0]))
+            elif set_here is not None:
+                self._keep(UnclearError(f"exporting the array {name} is not allowed"))
         if not assigned:
             raise ForbiddenError(_SHOWN)
         if len(assigned) != len(node.children) - 1:
@@ -225,12 +267,16 @@ class SimpleWalker(Recorder, ABC):
             words = (word,)
         if not _NAME.fullmatch(name):
             raise unclear(node, self._source)
-        self._emit(
-            SimpleCommand(argv=(), assignments=tuple((name, word) for word in words) or ((name, Word(text="")),))
-        )
+        assignments = tuple((name, word) for word in words) or ((name, Word(text="")),)
+        command = self._note(SimpleCommand(argv=(), assignments=assignments))
+        self._steps.append(Array(name, words) if value is not None and value.type == "array" else Run(command))
         bindings.names[name] = _UNKNOWN if name in self._unsteady else words
 
     def _test(self, node: Node, bindings: Bindings) -> None:
-        words = read_test(node, self._source, self._words, bindings)
-        if words:
-            self._emit(SimpleCommand(argv=words))
+        if node.children[0].type == "[":
+            self._emit(SimpleCommand(argv=read_test(node, self._source, self._words, bindings), cwd=bindings.cwd))
+        else:
+            test = DoubleBracketReader(
+                source=self._source, words=self._words, bindings=bindings, note=self._note
+            )
+            self._steps.append(test.step(node))

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from claudeops.domain.shell.plan import Block, Part
 
 
 class UnclearError(Exception):
@@ -39,6 +43,10 @@ class Word:
     blankless: bool = False  # dynamic: what a loop took out of a list, so no blank is in it
     prefix: str = ""  # dynamic: the constant text that it begins with
     outputs: tuple[SimpleCommand, ...] = ()  # dynamic: the word is what these commands print, nothing else
+    parts: tuple[Part, ...] = ()  # how to write it down again where ``text`` does not say so; () = it cannot be
+    written: str | None = None  # what stands in its place: the mark of ``xargs -I``, the ``{}`` of find
+    document: bool = False  # a here-document's text, whose last line ends with a newline like all the others
+    implied: bool = False  # it is written nowhere: xargs adds it
 
     @property
     def constant(self) -> bool:
@@ -52,6 +60,7 @@ class Redirection:
 
     operator: str  # ``<``, ``>``, ``>>``, ``>|``, ``&>``, ``&>>``, ``<&``, ``>&``, ``<&-``, ``>&-``
     target: Word | None  # None for the closing forms
+    descriptor: str = ""  # the number in front of it
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -69,6 +78,7 @@ class SimpleCommand:
     feeds: tuple[SimpleCommand, ...] = ()  # the commands before it in its pipeline
     piped: bool = False  # reads what another command prints
     repeated: bool = False  # in a loop whose number of rounds is not known
+    number: int = -1  # its place among the commands of its text
 
     @property
     def name(self) -> str:
@@ -89,6 +99,7 @@ class Parsed:
     problem: str | None = None  # why it cannot be told what the text does
     refusal: str | None = None  # what is clear and may not be done
     defines: bool = False  # it defines functions
+    block: Block = ()  # the tree that the commands stand in; complete where there is neither problem nor refusal
 
 
 DYNAMIC_STDIN = Word(text="", kind=WordKind.DYNAMIC)

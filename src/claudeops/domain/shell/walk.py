@@ -12,20 +12,40 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from claudeops.domain.shell.lexical import unclear
+from claudeops.domain.shell.plan import (
+    Branch,
+    Case,
+    Chained,
+    ForEach,
+    Group,
+    Literal,
+    Loop,
+    Negated,
+    Pipeline,
+    Redirected,
+    Rounds,
+    Run,
+    Subshell,
+    Variable,
+    one_step,
+)
 from claudeops.domain.shell.simple import SimpleWalker
 from claudeops.domain.shell.tree import WORKING_DIRECTORY, assigned_names, loop_values
-from claudeops.domain.shell.values import SimpleCommand, TooMuchError, UnclearError, Word, WordKind
-from claudeops.domain.shell.words import Bindings
+from claudeops.domain.shell.values import Redirection, SimpleCommand, TooMuchError, UnclearError, Word, WordKind
+from claudeops.domain.shell.words import Bindings, Substituted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from tree_sitter import Node
 
+    from claudeops.domain.shell.plan import Block, Step
+
 DEEPEST_CALL: Final = 4  # functions that call functions
 
 _SEPARATORS: Final = frozenset({*";\n{}()`!", "comment", "$(", "do", "done", "<(", ">(", "else"})
 _CERTAIN: Final = frozenset({"command", "variable_assignment", "variable_assignments"})
+_ERRORS_TOO: Final = Redirection(operator=">&", target=Word(text="1"), descriptor="2")
 _APART: Final = frozenset({"subshell", "pipeline"})  # what they assign ends with them
 
 
@@ -79,7 +99,8 @@ class Walker(SimpleWalker):
     def _sequence(self, node: Node, bindings: Bindings) -> None:
         for child in node.children:
             if child.type == "file_redirect":  # ``$(<path)``
-                self._emit(SimpleCommand(argv=(), redirections=self._redirections.read([child], bindings).files))
+                self._note(SimpleCommand(argv=(), redirections=self._redirections.read([child], bindings).files))
+                self._steps.append(Redirected(None, self.commands[-1].redirections))
             elif child.type not in _SEPARATORS:
                 self._run(child, bindings)
 
@@ -97,7 +118,10 @@ class Walker(SimpleWalker):
 
     def _statement(self, node: Node, bindings: Bindings) -> None:
         walk = self._statements.get(node.type)
-        if walk is None:
+        redirects = self._pending.pop(node.id, None)
+        if redirects is not None:
+            self._attempt(partial(self._redirect, node, redirects, bindings, inside=True))
+        elif walk is None:
             self._keep(self._refusal(node))
             self._look_inside(node, bindings)
         else:
@@ -106,76 +130,108 @@ class Walker(SimpleWalker):
     def _list(self, node: Node, bindings: Bindings) -> None:
         left, operator, right = (child for child in node.children if child.type not in {"comment", "\n"})
         before = bindings.copy()
-        self._statement(left, bindings)
+        first = one_step(self._block(partial(self._statement, left, bindings)))
         if operator.type == "||":
             self._blur(bindings, assigned_names(left, self._source), before)
         elif operator.type != "&&":
             raise self._refusal(operator)
-        self._statement(right, bindings)
+        second = one_step(self._block(partial(self._statement, right, bindings)))
+        self._steps.append(Chained(first, operator.type, second))
 
     def _pipeline(self, node: Node, bindings: Bindings) -> None:
         outer, start = self._feeds, len(self.commands)
+        steps: list[Step] = []
         for child in node.children:
             if child.type in {"|", "|&"}:
                 self._feeds = (*(outer or ()), *self.commands[start:])
+                if child.type == "|&":
+                    steps[-1] = Redirected(steps[-1], (_ERRORS_TOO,))
             elif child.type not in {"comment", "\n"}:
-                self._statement(child, bindings.copy())
+                steps.append(one_step(self._block(partial(self._statement, child, bindings.copy()))))
         self._feeds = outer
+        if isinstance(steps[0], Negated):  # ``! a | b`` negates the whole pipeline
+            self._steps.append(Negated(Pipeline((steps[0].step, *steps[1:]))))
+        else:
+            self._steps.append(Pipeline(tuple(steps)))
 
     def _negated(self, node: Node, bindings: Bindings) -> None:
-        self._sequence(node, bindings)
+        self._steps.append(Negated(one_step(self._block(partial(self._sequence, node, bindings)))))
         bindings.cwd = None
 
     def _apart(self, node: Node, bindings: Bindings) -> None:
-        self._sequence(node, bindings.copy())
+        self._steps.append(Subshell(self._block(partial(self._sequence, node, bindings.copy()))))
 
     def _group(self, node: Node, bindings: Bindings) -> None:
         if node.children[0].type != "{":
             raise UnclearError("(( … )) is not allowed: use [ … ] with numbers written out")
-        self._sequence(node, bindings)
+        self._steps.append(Group(self._block(partial(self._sequence, node, bindings))))
 
-    def _substituted(self, node: Node, bindings: Bindings) -> tuple[SimpleCommand, ...]:
+    def _substituted(self, node: Node, bindings: Bindings) -> Substituted:
         text, quoted = self._text(node), node.parent is not None and node.parent.type == "string"
         if text.startswith("`") and ("\\" in text or (quoted and ('"' in text or "'" in text))):
             raise unclear(node, self._source)
         outer, start, self._feeds = self._feeds, len(self.commands), None
-        self._sequence(node, bindings.copy())
+        block = self._block(partial(self._sequence, node, bindings.copy()))
         self._feeds = outer
-        return tuple(self.commands[start:])
+        return Substituted(tuple(self.commands[start:]), block)
 
     # --- branches and loops -----------------------------------------------------------------------------
 
     def _branches(self, node: Node, bindings: Bindings) -> None:
+        """Read ``if`` or ``elif``."""
         branch = bindings
+        condition: list[Step] = []
+        then: list[Step] = []
+        steps = condition
+        clauses: list[tuple[str, Block]] = []
         for child in node.children:
             if child.type == "then":
-                branch = bindings.copy()
+                branch, steps = bindings.copy(), then
             elif child.type in {"elif_clause", "else_clause"}:
-                self._statement(child, bindings.copy())
+                clauses.append((child.type, self._block(partial(self._statement, child, bindings.copy()))))
             elif child.type not in _SEPARATORS | {"if", "elif", "fi"}:
-                self._run(child, branch)
+                steps += self._block(partial(self._run, child, branch))
+        otherwise: Block = ()
+        for kind, block in reversed(clauses):
+            first = block[0] if block else None
+            chained = isinstance(first, Branch) and kind == "elif_clause"
+            otherwise = (Branch(first.condition, first.then, otherwise),) if chained else block
+        self._steps.append(Branch(tuple(condition), tuple(then), otherwise))
 
     def _case(self, node: Node, bindings: Bindings) -> None:
+        subject = Word(text="")
+        items: list[tuple[tuple[Word, ...], Block]] = []
         for child in node.children:
             if child.type == "case_item":
-                inner = bindings.copy()
-                values = {value.id for value in child.children_by_field_name("value")}
-                for part in child.children:
-                    if part.id in values:
-                        self._words.value(part, inner)
-                    elif part.type not in _SEPARATORS | {"|", ";;"}:
-                        self._run(part, inner)
+                items.append(self._case_item(child, bindings.copy()))
             elif child.type not in {"case", "in", "esac", ";", "\n", "comment"}:
-                self._words.value(child, bindings)
+                subject = self._words.value(child, bindings)
+        self._steps.append(Case(subject, tuple(items)))
+
+    def _case_item(self, node: Node, bindings: Bindings) -> tuple[tuple[Word, ...], Block]:
+        values = {value.id for value in node.children_by_field_name("value")}
+        patterns: list[Word] = []
+        steps: list[Step] = []
+        for part in node.children:
+            if part.id in values:
+                patterns.append(self._words.pattern(part, bindings))
+            elif part.type not in _SEPARATORS | {"|", ";;"}:
+                steps += self._block(partial(self._run, part, bindings))
+        return tuple(patterns), tuple(steps)
 
     def _while(self, node: Node, bindings: Bindings) -> None:
         inner = bindings.copy()
         self._blur(inner, assigned_names(node, self._source), bindings)
         self._unknown_rounds += 1
+        condition: list[Step] = []
+        body: Block = ()
         for child in node.children:
-            if child.type not in _SEPARATORS | {"while", "until"}:
-                self._run(child, inner)
+            if child.type == "do_group":
+                body = self._block(partial(self._sequence, child, inner))
+            elif child.type not in _SEPARATORS | {"while", "until"}:
+                condition += self._block(partial(self._run, child, inner))
         self._unknown_rounds -= 1
+        self._steps.append(Loop(tuple(condition), body, until=node.children[0].type == "until"))
 
     def _for(self, node: Node, bindings: Bindings) -> None:
         variable, body = self._text(node.child_by_field_name("variable")), node.child_by_field_name("body")
@@ -184,14 +240,24 @@ class Walker(SimpleWalker):
         values: list[Word] = []
         for child in node.children_by_field_name("value"):
             values += [known for word in self._words.words(child, bindings) for known in loop_values(word)]
-        for value in values:
-            inner = bindings.copy()
-            self._blur(inner, assigned_names(body, self._source), bindings)
-            self._emit(SimpleCommand(argv=(), assignments=((variable, value),)))
-            inner.names[variable] = (replace(value, single=True, blankless=not value.single),)
-            self._unknown_rounds += value.kind is not WordKind.CONSTANT
-            self._sequence(body, inner)
-            self._unknown_rounds -= value.kind is not WordKind.CONSTANT
+        rounds = [self._round(variable, value, body, bindings, alone=len(values) == 1) for value in values]
+        if len(rounds) == 1 and isinstance(rounds[0][0], ForEach):
+            self._steps += rounds[0]
+        else:
+            self._steps.append(Rounds(tuple(rounds)))
+
+    def _round(self, variable: str, value: Word, body: Node, bindings: Bindings, *, alone: bool) -> Block:
+        """Walk a loop's body with one of its values; one that is not known may stand for any number of rounds."""
+        inner = bindings.copy()
+        self._blur(inner, assigned_names(body, self._source), bindings)
+        assignment = self._note(SimpleCommand(argv=(), assignments=((variable, value),)))
+        inner.names[variable] = (replace(value, single=True, blankless=not value.single),)
+        self._unknown_rounds += value.kind is not WordKind.CONSTANT
+        steps = self._block(partial(self._sequence, body, inner))
+        self._unknown_rounds -= value.kind is not WordKind.CONSTANT
+        if value.kind is WordKind.CONSTANT:
+            return (Run(assignment), *steps)
+        return (ForEach(variable, (value,), steps, alone=alone),)
 
     # --- functions and tests ----------------------------------------------------------------------------
 
@@ -207,13 +273,24 @@ class Walker(SimpleWalker):
         arguments = command.argv[1:]
         if self._calls >= DEEPEST_CALL or command.assignments or any(not word.single for word in arguments):
             raise UnclearError(f"what the function {command.name} does here is not clear: write its commands out")
-        self._emit(replace(command, argv=()))
+        if any(not self._repeatable(word) for word in arguments):
+            raise UnclearError(f"what the function {command.name} is given must be written out: put it into a variable")
+        opening = self._note(replace(command, argv=()))
         inner = bindings.copy()
         inner.names = {name: value for name, value in inner.names.items() if not name.isdigit()}
         inner.names |= {str(position): (word,) for position, word in enumerate(arguments, 1)}
         inner.names["@"] = arguments
         self._blur(inner, self._unsteady, bindings)
         self._calls += 1
-        self._run(self._functions[command.name], inner)
+        body = one_step(self._block(partial(self._run, self._functions[command.name], inner)))
         self._calls -= 1
         self._blur(bindings, self._unsteady, bindings)
+        around = opening.redirections or opening.stdin
+        self._steps.append(Redirected(body, opening.redirections, opening.stdin) if around else body)
+
+    def _repeatable(self, word: Word) -> bool:
+        """Whether a word means the same wherever it stands in a function: its text, or variables that stay."""
+        return word.constant or all(
+            isinstance(part, Literal) or (isinstance(part, Variable) and part.expression not in self._unsteady)
+            for part in word.parts
+        )

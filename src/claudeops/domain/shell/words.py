@@ -9,15 +9,18 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field, replace
 from itertools import pairwise, product
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from claudeops.domain.shell.lexical import expansions, literal_spans, unclear
+from claudeops.domain.shell.plan import Arithmetic, Glob, Literal, ProcessSubstitution, Substitution, Variable
 from claudeops.domain.shell.values import SimpleCommand, UnclearError, Word, WordKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tree_sitter import Node
+
+    from claudeops.domain.shell.plan import Block, Part
 
 MOST_WORDS: Final = 128  # that one brace expression may become
 
@@ -52,6 +55,8 @@ _GROUPING_NODES: Final = frozenset({"concatenation", "command_name"})
 _HIDDEN: Final = "\0"  # stands for a quoted character in a mask
 _BRACES: Final = re.compile(r"([^{}]*)\{([^{}]*)\}([^{}]*)")
 _RANGE: Final = re.compile(r"(0|-?[1-9]\d{0,3})\.\.(0|-?[1-9]\d{0,3})")
+_TRIMMED: Final = re.compile(r"#?[A-Za-z_]\w*(?:(?:[#%/,^]{1,2}|:?[+-])[\w.,:@%+=*?/ -]*)?")  # ``name%%.*``
+_BRACKET: Final = re.compile(r"\[[!^]?[\w.,@%+=:-]+\]")  # a bracket expression that can be written down again
 _TILDE: Final = re.compile(r"(?:^|[=:])~")
 _ANSI_C: Final = re.compile(r"\\(?:x([0-9A-Fa-f]{1,2})|([0-7]{1,3})|([abefnrtv\\'\"?E])|(.))", re.DOTALL)
 _ANSI_C_NAMES: Final = dict(zip("abefnrtv\\'\"?E", "\a\b\x1b\f\n\r\t\v\\'\"?\x1b", strict=True))
@@ -67,6 +72,13 @@ class Bindings:
     def copy(self) -> Bindings:
         """Return bindings whose changes stay apart from these."""
         return Bindings(names=dict(self.names), cwd=self.cwd)
+
+
+class Substituted(NamedTuple):
+    """What a substitution runs."""
+
+    commands: tuple[SimpleCommand, ...]
+    block: Block
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +114,7 @@ def quoted_text(text: str) -> _Text:
 class WordReader:
     """Turns word nodes into words; ``substitute`` walks the commands of a substitution and returns them."""
 
-    def __init__(self, source: bytes, substitute: Callable[[Node, Bindings], tuple[SimpleCommand, ...]]) -> None:
+    def __init__(self, source: bytes, substitute: Callable[[Node, Bindings], Substituted]) -> None:
         self._source = source
         self._substitute = substitute
 
@@ -122,11 +134,19 @@ class WordReader:
         if any(isinstance(piece, _Hole) for piece in pieces):
             words = self._with_holes(pieces, node)
             known = len(words) == 1 and (len(pieces) == 1 or words[0].kind is not WordKind.PATTERN)
-            return words[0] if known else Word(text=self._shown(node), kind=WordKind.DYNAMIC)
+            if known:  # nothing is split or matched here, whatever is quoted
+                return replace(words[0], parts=tuple(_quoted(part) for part in words[0].parts))
+            return Word(text=self._shown(node), kind=WordKind.DYNAMIC)
         literal = _joined(pieces)
         if _TILDE.search(literal.mask):
-            return Word(text=literal.text, kind=WordKind.DYNAMIC)
+            return Word(text=literal.text, kind=WordKind.DYNAMIC, parts=_parts([literal]))
         return Word(text=literal.text)
+
+    def pattern(self, node: Node, bindings: Bindings) -> Word:
+        """Return a pattern of ``case`` or ``[[ … ]]``, which matches text and no files."""
+        pieces = self._pieces(node, bindings)
+        parts = _parts([_flat(piece) for piece in pieces])
+        return Word(text=self._shown(node), kind=WordKind.DYNAMIC, parts=tuple(_quoted(part) for part in parts))
 
     def document(self, node: Node | None, start: int, end: int, bindings: Bindings) -> Word:
         """Return the text of an unquoted here-document."""
@@ -138,7 +158,11 @@ class WordReader:
         if all(isinstance(hole, _Text) for hole in holes) and len(holes) == len(texts) - 1:
             known = [hole.text for hole in holes if isinstance(hole, _Text)]
             return Word(text=texts[0] + "".join(a + b for a, b in zip(known, texts[1:], strict=True)))
-        return Word(text=self._shown(node), kind=WordKind.DYNAMIC)
+        parts: list[Part] = [Literal(texts[0])]
+        for hole, text in zip(holes, texts[1:], strict=True) if len(holes) == len(texts) - 1 else ():
+            parts += [*_parts([_flat(hole)]), Literal(text)]
+        whole = len(parts) > 1 and all(_parts([_flat(hole)]) for hole in holes)
+        return Word(text=self._shown(node), kind=WordKind.DYNAMIC, parts=tuple(parts) if whole else ())
 
     def _shown(self, node: Node) -> str:
         return self._source[node.start_byte : node.end_byte].decode().lstrip(" \t")
@@ -166,14 +190,16 @@ class WordReader:
             case "expansion":
                 piece = self._parameter(node, bindings, quoted=quoted)
             case "command_substitution":
-                outputs = self._substitute(node, bindings)
-                piece = _Hole((Word(text=text, kind=WordKind.DYNAMIC, single=quoted, outputs=outputs),), quoted)
+                outputs, block = self._substitute(node, bindings)
+                word = Word(text=text, kind=WordKind.DYNAMIC, single=quoted, outputs=outputs)
+                piece = _Hole((replace(word, parts=(Substitution(block, quoted),)),), quoted)
             case "process_substitution" if node.parent is None or node.parent.type != "concatenation":
-                self._substitute(node, bindings)
-                piece = quoted_text("/dev/fd/63")
+                block = self._substitute(node, bindings).block
+                parts = (ProcessSubstitution(text[0], block),)
+                piece = _Hole((Word(text="/dev/fd/63", parts=parts),), quoted=True)
             case "arithmetic_expansion":
-                self._arithmetic(node, bindings)
-                piece = _Hole((Word(text=text, kind=WordKind.DYNAMIC),), quoted=True)
+                parts = (Arithmetic(" ".join(self._arithmetic(node, bindings)[1:-1])),)
+                piece = _Hole((Word(text=text, kind=WordKind.DYNAMIC, parts=parts),), quoted=True)
             case _:
                 raise unclear(node, self._source)
         return piece
@@ -192,9 +218,11 @@ class WordReader:
         if values is None:
             if name not in _SAFE_VARIABLES:
                 raise UnclearError(f"${name} is not set in this command: write its value out")
-            return _Hole((Word(text=f"${name}", kind=WordKind.DYNAMIC, single=quoted),), quoted)
+            parts = (Variable(name, quoted),)
+            return _Hole((Word(text=f"${name}", kind=WordKind.DYNAMIC, single=quoted, parts=parts),), quoted)
         if len(values) == 1 and values[0].constant and quoted:
             return quoted_text(values[0].text)
+        values = _referred(name, values, quoted=quoted)
         if quoted:
             return _Hole(values, quoted)
         return _Hole(tuple(part for value in values for part in _split(value)), quoted)
@@ -205,7 +233,8 @@ class WordReader:
         if len(inner) == 1 and inner[0].type in {"variable_name", "special_variable_name"}:
             return self._variable(self._shown(inner[0]), bindings, quoted=quoted)
         if len(inner) == 1 and re.fullmatch(r"\w+\[@\]", self._shown(inner[0])) and quoted:
-            return _Hole(self._array(self._shown(inner[0])[:-3], bindings), quoted=True)
+            name = self._shown(inner[0])[:-3]
+            return _Hole(_referred(name, self._array(name, bindings), quoted=True), quoted=True)
         names = [child for child in inner if child.type == "variable_name"]
         others = [child for child in inner if child.is_named and child.type != "variable_name"]
         operators = {self._shown(child) for child in inner if not child.is_named}
@@ -216,7 +245,9 @@ class WordReader:
         ):
             raise unclear(node, self._source)
         self._variable(self._shown(names[0]), bindings, quoted=quoted)
-        return _Hole((Word(text=self._shown(node), kind=WordKind.DYNAMIC, single=quoted),), quoted)
+        expression = self._shown(node)[2:-1]
+        parts = (Variable(expression, quoted),) if _TRIMMED.fullmatch(expression) else ()
+        return _Hole((Word(text=self._shown(node), kind=WordKind.DYNAMIC, single=quoted, parts=parts),), quoted)
 
     def _array(self, name: str, bindings: Bindings) -> tuple[Word, ...]:
         values = bindings.names.get(name)
@@ -224,17 +255,25 @@ class WordReader:
             raise UnclearError(f"${{{name}[@]}} is not set in this command: write its values out")
         return values
 
-    def _arithmetic(self, node: Node, bindings: Bindings) -> None:
-        """Refuse arithmetic over anything but numbers: bash would evaluate text as code (``a[$(…)]``)."""
+    def _arithmetic(self, node: Node, bindings: Bindings) -> list[str]:
+        """Return a sum's tokens, the numbers put in.
+
+        Refuses arithmetic over anything but numbers: bash would evaluate text as code (``a[$(…)]``).
+        """
+        tokens: list[str] = []
         for child in node.children:
             if child.child_count:
-                self._arithmetic(child, bindings)
+                tokens += self._arithmetic(child, bindings)
             elif child.type in {"variable_name", "word", "special_variable_name"}:
                 value = bindings.names.get(self._shown(child), ())
                 if len(value) != 1 or not value[0].constant or not re.fullmatch(r"\d+", value[0].text):
                     raise UnclearError(f"arithmetic over {self._shown(child)!r} is not allowed: write the number out")
+                tokens.append(value[0].text)
             elif child.is_named and child.type != "number":
                 raise unclear(child, self._source)
+            elif child.type != "$":
+                tokens.append(self._shown(child))
+        return tokens
 
     def _with_holes(self, pieces: list[_Piece], node: Node) -> list[Word]:
         if len(pieces) == 1 and isinstance(pieces[0], _Hole):
@@ -250,7 +289,74 @@ class WordReader:
         if any(re.search(r"[*?\[]", piece.mask) for piece in known) or _TILDE.search(start.mask):
             raise UnclearError(f"{self._shown(node)!r} mixes a pattern with a value that is not known: write it out")
         single = all(piece.quoted for piece in plain if isinstance(piece, _Hole))
-        return [Word(text=self._shown(node), kind=WordKind.DYNAMIC, single=single, prefix=start.text)]
+        word = Word(text=self._shown(node), kind=WordKind.DYNAMIC, single=single, prefix=start.text)
+        return [replace(word, parts=_parts(plain))]
+
+
+def _parts(pieces: list[_Piece] | list[_Text]) -> tuple[Part, ...]:
+    """Return how to write the pieces of a word down again, or () where they cannot be."""
+    parts: list[Part] = []
+    for piece in pieces:
+        own = _literal_parts(piece) if isinstance(piece, _Text) else _hole_parts(piece)
+        if not own and (not isinstance(piece, _Text) or piece.text):
+            return ()
+        parts += own
+    return tuple(parts)
+
+
+def _hole_parts(hole: _Hole) -> tuple[Part, ...]:
+    if len(hole.words) != 1:
+        return ()
+    word = hole.words[0]
+    return word.parts or ((Literal(word.text),) if word.constant else ())
+
+
+def _literal_parts(literal: _Text) -> tuple[Part, ...]:
+    """Return text and wildcards; a tilde at the beginning is the home directory, anywhere else it is not clear."""
+    parts: list[Part] = []
+    text, at = "", 0
+    if literal.mask[:1] == "~" and literal.text[1:2] in ("", "/"):
+        parts, at = [Variable("HOME")], 1
+    if _TILDE.search(literal.mask, at):
+        return ()
+    while at < len(literal.text):
+        bracket = _BRACKET.match(literal.mask, at)
+        wildcard = literal.mask[at] in "*?" or bracket is not None
+        if literal.mask[at] == "[" and bracket is None and "]" in literal.mask[at:]:
+            return ()
+        size = bracket.end() - at if bracket else 1
+        if wildcard:
+            parts += [Literal(text)] if text else []
+            parts.append(Glob(literal.text[at : at + size]))
+            text = ""
+        else:
+            text += literal.text[at]
+        at += size
+    return (*parts, Literal(text)) if text or not parts else tuple(parts)
+
+
+def _quoted(part: Part) -> Part:
+    """Return an expansion as it stands where nothing is split."""
+    if isinstance(part, Variable):
+        return Variable(part.expression)
+    return Substitution(part.block) if isinstance(part, Substitution) else part
+
+
+def _referred(name: str, values: tuple[Word, ...], *, quoted: bool) -> tuple[Word, ...]:
+    """Return the values of a variable as words that refer to it, and do not run again what it was set from.
+
+    Arguments of a function are no variables when it has been written out: they keep what they were given as.
+    """
+    if name == "@" or name.isdigit():
+        keep = quoted or all(value.constant for value in values)
+        return tuple(value if keep else replace(value, parts=tuple(map(_bare, value.parts))) for value in values)
+    if len(values) == 1:
+        return tuple(value if value.constant else replace(value, parts=(Variable(name, quoted),)) for value in values)
+    return tuple(value if value.constant else replace(value, parts=()) for value in values)
+
+
+def _bare(part: Part) -> Part:
+    return Variable(part.expression, quoted=False) if isinstance(part, Variable) else part
 
 
 def _flat(piece: _Piece) -> _Piece:
@@ -324,15 +430,17 @@ def _unbraced(literal: _Text, node: Node, source: bytes) -> list[_Text]:
 
 
 def _word(literal: _Text) -> Word:
+    parts = _parts([literal])
     if _TILDE.search(literal.mask):
-        return Word(text=literal.text, kind=WordKind.DYNAMIC, single=not re.search(r"[*?\[]", literal.mask))
+        single = not re.search(r"[*?\[]", literal.mask)
+        return Word(text=literal.text, kind=WordKind.DYNAMIC, single=single, parts=parts)
     if not re.search(r"[*?\[]", literal.mask):
         return Word(text=literal.text)
     shown = zip(literal.text, literal.mask, strict=True)
     pattern = "".join(f"[{c}]" if m == _HIDDEN and c in "*?[" else c for c, m in shown)
     # ``[n]ginx`` finds one name at most, and else stays what it is: one argument in any case.
     single = bool(re.fullmatch(r"(?:[^*?\[]|\[\w\])*", literal.mask))
-    return Word(text=pattern, kind=WordKind.PATTERN, single=single)
+    return Word(text=pattern, kind=WordKind.PATTERN, single=single, parts=parts)
 
 
 def _split(value: Word) -> list[Word]:
