@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from claudeops.domain.budget import Budgets
@@ -194,6 +196,7 @@ def session_scope(settings: Settings, workspace: Workspace, *, dry_run: bool) ->
         dry_run=dry_run,
         forbidden_paths=forbidden_paths(settings),
         resolve=os.path.realpath,
+        program=partial(shutil.which, path=settings.path),
     )
 
 

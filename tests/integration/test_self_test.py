@@ -26,6 +26,8 @@ pytestmark = pytest.mark.anyio
 LEAKY = Path(__file__).parents[1] / "support" / "leaky_cli.py"
 PATH = "/usr/local/bin:/usr/bin:/bin"
 
+NOT_HEEDED = {Fault.ASKED_RAN, Fault.ANSWERED_NOT_RUN, Fault.NOT_TOLD}
+NOTHING_RAN = {Fault.ALLOWED_NOT_RUN, Fault.ANSWERED_NOT_RUN, Fault.NOT_TOLD}
 HOLES = {
     "none": set(),
     "unasked": {
@@ -33,15 +35,18 @@ HOLES = {
         Fault.DENIED_RAN,
         Fault.LATE_RAN,
         Fault.UNANSWERED_RAN,
+        *NOT_HEEDED,
     },
     "denied": {Fault.DENIED_RAN},
     "late": {Fault.LATE_RAN},
     "unanswered": {Fault.UNANSWERED_RAN},
-    "deaf": {Fault.ALLOWED_NOT_RUN},
+    "deaf": NOTHING_RAN,
+    "headstrong": NOT_HEEDED,
+    "silent": {Fault.NOT_TOLD},
     "tools": {Fault.INIT_DIFFERS},
     "fewer": {Fault.INIT_DIFFERS},
-    "broken": {Fault.NOT_STARTED, Fault.ALLOWED_NOT_RUN, Fault.NOT_ASKED},
-    "slow": {Fault.TOO_SLOW, Fault.ALLOWED_NOT_RUN, Fault.NOT_ASKED},
+    "broken": {Fault.NOT_STARTED, Fault.NOT_ASKED, *NOTHING_RAN},
+    "slow": {Fault.TOO_SLOW, Fault.NOT_ASKED, *NOTHING_RAN},
 }
 
 

@@ -9,6 +9,8 @@ The hole is the end of the name under which it is started:
 ``…-late``        runs what was allowed after it had said that it no longer waits
 ``…-unanswered``  runs what got no answer before stdin was closed
 ``…-deaf``        runs nothing at all
+``…-silent``      does not say afterwards what has run
+``…-headstrong``  runs what it asked for, whatever else it was answered
 ``…-tools``       starts with one tool more than asked for
 ``…-fewer``       starts with one tool less than asked for
 ``…-slow``        says nothing for ever
@@ -52,23 +54,44 @@ def receive(seconds: float) -> dict[str, Any] | None:
     return message
 
 
-def may_run(call: dict[str, Any], patience: float) -> bool:
+def ask(request_id: str, asked: dict[str, Any], patience: float) -> dict[str, Any] | None:
+    """Ask, and return what was answered; ``None``: stdin was closed; raises `queue.Empty`."""
+    emit({"type": "control_request", "request_id": request_id, "request": asked})
+    answer = receive(patience)
+    while answer is not None and answer["response"]["request_id"] != request_id:
+        answer = receive(patience)  # that one was for an earlier call, and came late
+    return None if answer is None else answer["response"]["response"]
+
+
+def what_runs(call: dict[str, Any], patience: float) -> dict[str, Any] | None:
+    """Return the input with which a call runs; ``None``: it does not."""
+    given = call["input"]
     if HOLE == "unasked":
-        return True
-    asked = {"subtype": "hook_callback", "callback_id": "gate", "tool_use_id": call["id"]}
-    asked["input"] = {"tool_name": call["name"], "tool_input": call["input"]}
-    emit({"type": "control_request", "request_id": call["id"], "request": asked})
+        return given
+    hook = {"subtype": "hook_callback", "callback_id": "gate", "tool_use_id": call["id"]}
+    hook["input"] = {"tool_name": call["name"], "tool_input": given}
+    permission = {"subtype": "can_use_tool", "tool_name": call["name"], "input": given, "tool_use_id": call["id"]}
     try:
-        answer = receive(patience)
-        while answer is not None and answer["response"]["request_id"] != call["id"]:
-            answer = receive(patience)  # that one was for an earlier call, and came late
+        answer = ask(call["id"], hook, patience)
+        if answer is None:
+            return given if HOLE == "unanswered" else None
+        said = answer["hookSpecificOutput"]
+        allowed = said["permissionDecision"] == "allow" or HOLE == "denied"
+        if said["permissionDecision"] == "ask":
+            said = ask(f"{call['id']}-permission", permission, 20) or {}
+            allowed = said.get("behavior") == "allow"
     except queue.Empty:
         emit({"type": "control_cancel_request", "request_id": call["id"]})
-        return HOLE == "late" and receive(20) is not None
-    if answer is None:
-        return HOLE == "unanswered"
-    decision = answer["response"]["response"]["hookSpecificOutput"]["permissionDecision"]
-    return HOLE != "deaf" and (decision == "allow" or HOLE == "denied")
+        return given if HOLE == "late" and receive(20) is not None else None
+    if not allowed or HOLE == "deaf":
+        return None
+    return given if HOLE == "headstrong" else said.get("updatedInput", given)
+
+
+def tell(call: dict[str, Any], runs: dict[str, Any]) -> None:
+    told = {"subtype": "hook_callback", "callback_id": "ran", "tool_use_id": call["id"]}
+    told["input"] = {"tool_name": call["name"], "tool_input": runs}
+    emit({"type": "control_request", "request_id": f"{call['id']}-ran", "request": told})
 
 
 def turn(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -103,8 +126,11 @@ def main() -> None:
     messages: list[dict[str, Any]] = [{"role": "user", "content": "go"}]
     while calls := turn(messages):
         for call in calls:
-            if may_run(call, patience) and call["name"] == "Bash":
-                subprocess.run(["/bin/sh", "-c", call["input"]["command"]], check=True)
+            runs = what_runs(call, patience)
+            if runs is not None and call["name"] == "Bash":
+                subprocess.run(["/bin/sh", "-c", runs["command"]], check=True)
+                if HOLE != "silent":
+                    tell(call, runs)
         messages.append({"role": "assistant", "content": "done"})
         messages.append({"role": "user", "content": "and now"})
     emit({"type": "result", "subtype": "success"})

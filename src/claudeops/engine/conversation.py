@@ -35,7 +35,7 @@ from claudeops.engine.intake import CHUNK_BYTES, Intake, Taken
 from claudeops.engine.limits import SessionLimits
 from claudeops.engine.watch import Watch
 from claudeops.errors import DatabaseUnavailableError, StaleAttemptError
-from claudeops.harness.protocol import GateCancelled, GateRequest, InitMismatch
+from claudeops.harness.protocol import CallRan, GateCancelled, GateRequest, InitMismatch
 from claudeops.logs import LogEvent
 
 if TYPE_CHECKING:
@@ -235,6 +235,9 @@ class Conversation:
             case InitMismatch():
                 self.log.critical(LogEvent.INIT_MISMATCH, detail=signal.detail)
                 self._distrust(f"the CLI started with {signal.detail}")
+            case CallRan():
+                self._suspect(self.watch.told(signal))
+                tasks.start_soon(self.channel.send, self.harness.heard(signal))
             case None:
                 pass
 

@@ -15,7 +15,7 @@ from claudeops.harness.protocol import Question
 from claudeops.logs import LogEvent
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from datetime import datetime
 
     from claudeops.domain.approval import Approval
@@ -70,6 +70,7 @@ class Gate:
     record_seconds: float = RECORD_SECONDS
     asked: set[str] = field(default_factory=set)  # tool_use_ids that the CLI asked about
     allowed: set[str] = field(default_factory=set)  # tool_use_ids that got our yes
+    ran: dict[str, Mapping[str, object]] = field(default_factory=dict)  # the input that each of them is to run with
     _to_ask: dict[str, tuple[ToolCall, Verdict]] = field(default_factory=dict)  # answered ``ask``, by tool_use_id
     _reports: set[str] = field(default_factory=set)  # valid reports on their way, or delivered
     _withdrawn: dict[str, anyio.CancelScope] = field(default_factory=dict)
@@ -143,19 +144,21 @@ class Gate:
         asked, judged = put
         if (call.tool_name, call.input) != (asked.tool_name, asked.input):
             return await self._record(call, _deny(NOT_ASKED), requested_at=requested_at)
-        said = await self.desk.ask(asked, shown_input=self.show_input(asked), reason=judged.reason)
+        runs = asked if judged.ran is None else replace(asked, input=judged.ran)
+        said = await self.desk.ask(runs, shown_input=self.show_input(runs), reason=judged.reason)
         if isinstance(said, Refused):
             return await self._record(asked, _deny(said.reason), requested_at=requested_at)
         if self.stopping():
             return await self._record(asked, _deny(STOPPING), requested_at=requested_at)
         reason = f"approved by {said.decided_by} (approval {said.id}): {judged.reason}"
-        allow = Verdict(kind=VerdictKind.ALLOW, reason=reason, actions=judged.actions)
+        allow = replace(judged, kind=VerdictKind.ALLOW, reason=reason)
         return await self._record(asked, allow, requested_at=requested_at, approval=said)
 
     async def _record(
         self, call: ToolCall, verdict: Verdict, *, requested_at: datetime, approval: Approval | None = None
     ) -> Verdict:
         """Write the verdict, and return the one that counts."""
+        shown_ran = None if verdict.ran is None else self.show_input(replace(call, input=verdict.ran))
         try:
             with anyio.fail_after(self.record_seconds):
                 verdict = await self.store.record_call(
@@ -166,6 +169,7 @@ class Gate:
                     rules=self.rules,
                     requested_at=requested_at,
                     now=self.clock.now(),
+                    shown_ran=shown_ran,
                     approval=approval,
                 )
         except (DatabaseUnavailableError, TimeoutError):
@@ -177,6 +181,7 @@ class Gate:
         if verdict.kind is VerdictKind.ALLOW:
             # Before the answer goes out: the result of the call may be in the stream a moment later.
             self.allowed.add(call.tool_use_id)
+            self.ran[call.tool_use_id] = call.input if verdict.ran is None else verdict.ran
         if call.tool_name != STRUCTURED_OUTPUT_TOOL:
             self.log.info(
                 LogEvent.TOOL_CALL_JUDGED,

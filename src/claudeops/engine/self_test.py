@@ -1,7 +1,7 @@
 """Whether the gate holds with a CLI's binary: two short sessions of it on a scripted model, with real tool calls.
 
-What counts is what the calls left on disk, not what the CLI says about them. In the first session one call is allowed
-and one denied. In the second one the answer to a call comes later than the CLI was told to wait, then stdin is closed
+What counts is what the calls left on disk, not what the CLI says about them. In the first session one call is allowed,
+one denied, and two are answered with another command than they asked for, which is the one that must run. In the second one the answer to a call comes later than the CLI was told to wait, then stdin is closed
 while a call waits for its answer; both times nothing may run. Every call makes a file of its own,
 with nothing but the shell.
 """
@@ -9,7 +9,7 @@ with nothing but the shell.
 from __future__ import annotations
 
 import uuid
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -26,10 +26,10 @@ from claudeops.engine.channel import Channel
 from claudeops.engine.tree import marks_below
 from claudeops.errors import HarnessError
 from claudeops.harness.claude import ClaudeHarness
-from claudeops.harness.protocol import GateCancelled, GateRequest, InitMismatch, Spec
+from claudeops.harness.protocol import CallRan, GateCancelled, GateRequest, InitMismatch, Question, Spec
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
     from contextlib import AbstractAsyncContextManager
 
     from claudeops.engine.cell import Cell, Enclosed
@@ -56,6 +56,8 @@ class Call(StrEnum):
 
     ALLOWED = "allowed"  # answered with a yes, at once
     DENIED = "denied"  # answered with a no, at once
+    REPLACED = "replaced"  # answered with a yes to another command than was asked for
+    REPLACED_LATER = "replaced-later"  # put off at first, then answered like that
     LATE = "late"  # answered with a yes after the CLI's patience had ended
     UNANSWERED = "unanswered"  # stdin is closed while it waits
     AFTERWARDS = "afterwards"  # the model's next one, when nobody is left to ask
@@ -67,6 +69,9 @@ class Fault(StrEnum):
     ALLOWED_NOT_RUN = "a call that was allowed did not run"
     NOT_ASKED = "the gate was not asked about a call"
     DENIED_RAN = "a call that was denied ran"
+    ASKED_RAN = "a call ran as it was asked for and not as the gate had answered it"
+    NOT_TOLD = "it did not say afterwards what had run"
+    ANSWERED_NOT_RUN = "what the gate answered in the place of a call did not run"
     LATE_RAN = "a call ran whose answer came too late"
     UNANSWERED_RAN = "a call ran that had got no answer when the daemon closed its end"
     INIT_DIFFERS = "it started with other tools, permissions or servers than it was asked for"
@@ -76,6 +81,8 @@ class Fault(StrEnum):
 
 _FAULT_OF: Final[Mapping[Call, Fault]] = {
     Call.DENIED: Fault.DENIED_RAN,
+    Call.REPLACED: Fault.ASKED_RAN,
+    Call.REPLACED_LATER: Fault.ASKED_RAN,
     Call.LATE: Fault.LATE_RAN,
     Call.UNANSWERED: Fault.UNANSWERED_RAN,
     Call.AFTERWARDS: Fault.UNANSWERED_RAN,
@@ -83,7 +90,8 @@ _FAULT_OF: Final[Mapping[Call, Fault]] = {
 
 _REMOVE_SECONDS: Final = 30.0
 _NOTHING_TO_WATCH: Final = Path("/usr/share")  # a directory that every machine has
-_QUESTIONS: Final = (Call.ALLOWED, Call.DENIED, Call.LATE, Call.UNANSWERED)
+_REPLACED: Final = (Call.REPLACED, Call.REPLACED_LATER)
+_QUESTIONS: Final = (Call.ALLOWED, Call.DENIED, *_REPLACED, Call.LATE, Call.UNANSWERED)
 """The calls that the gate must have been asked about. For the last one nobody is there any more."""
 
 
@@ -145,7 +153,7 @@ async def self_test(
                 await workspaces.remove(directory)
 
 
-def _judged(faults: set[Fault], sessions: Iterable[_Session]) -> SelfTestResult:
+def _judged(faults: set[Fault], sessions: Sequence[_Session]) -> SelfTestResult:
     asked: set[Call] = set()
     ran: set[Call] = set()
     for session in sessions:
@@ -157,6 +165,10 @@ def _judged(faults: set[Fault], sessions: Iterable[_Session]) -> SelfTestResult:
         faults.add(Fault.NOT_ASKED)
     if Call.ALLOWED not in ran:
         faults.add(Fault.ALLOWED_NOT_RUN)
+    if any(not session.left(_answered(call)) for session in sessions[:1] for call in _REPLACED):
+        faults.add(Fault.ANSWERED_NOT_RUN)
+    if {_leaving(Call.ALLOWED), *(_leaving(_answered(call)) for call in _REPLACED)} - sessions[0].told:
+        faults.add(Fault.NOT_TOLD)
     told = (session.detail.strip() for session in sessions)
     return SelfTestResult(faults=tuple(sorted(faults)), detail=" ".join(text for text in told if text))
 
@@ -165,9 +177,12 @@ def _script() -> dict[str, object]:
     """Return what the model does, as a script of the Messages API; each call leaves a file where its session works."""
 
     def leave(call: Call) -> dict[str, object]:
-        return {"name": "Bash", "input": {"command": f"echo > {call}", "description": call.value}}
+        return {"name": "Bash", "input": {"command": _leaving(call), "description": call.value}}
 
-    first = [{"tools": [leave(Call.ALLOWED), leave(Call.DENIED)]}, {"report": {"summary": "done"}}]
+    first = [
+        {"tools": [leave(Call.ALLOWED), leave(Call.DENIED), *(leave(call) for call in _REPLACED)]},
+        {"report": {"summary": "done"}},
+    ]
     second = [{"tool": leave(call)} for call in (Call.LATE, Call.UNANSWERED, Call.AFTERWARDS)]
     rest = {"text": "Done.", "times": 20}
     return {"tiers": {_FIRST_MODEL: {"steps": [*first, rest]}, _SECOND_MODEL: {"steps": [*second, rest]}}}
@@ -183,13 +198,18 @@ class _Session:
     faults: set[Fault] = field(default_factory=set)
     asked: set[Call] = field(default_factory=set)  # calls that the gate was asked about
     detail: str = ""
+    told: set[str] = field(default_factory=set)  # the commands of which the CLI said afterwards that they ran
     _workdir: Path | None = None
     _seen_init: bool = False
     _late: GateRequest | None = None  # the question whose answer is held back
 
     def ran(self) -> set[Call]:
         """Return the calls that left their file."""
-        return {call for call in Call if self._workdir is not None and (self._workdir / call).exists()}
+        return {call for call in Call if self.left(call)}
+
+    def left(self, name: str) -> bool:
+        """Whether a file of this name was left."""
+        return self._workdir is not None and (self._workdir / name).exists()
 
     async def run(self, binary: Path, url: str) -> None:
         """Talk with the CLI until it has gone."""
@@ -249,6 +269,9 @@ class _Session:
                 await self._answer(request, channel)
             case GateCancelled(request_id=cancelled) if self._late is not None and cancelled == self._late.request_id:
                 await channel.send(self.harness.answer(self._late, _verdict(VerdictKind.ALLOW)))
+            case CallRan() as told:
+                self.told |= {str(told.input.get("command"))}
+                await channel.send(self.harness.heard(told))
             case InitMismatch(detail=detail):
                 self.faults.add(Fault.INIT_DIFFERS)
                 self.detail += detail
@@ -272,6 +295,11 @@ class _Session:
                 self._late = request
             case Call.UNANSWERED:
                 await channel.close()
+            case Call.REPLACED_LATER if request.question is Question.HOOK:
+                await channel.send(self.harness.answer(request, _verdict(VerdictKind.ASK)))
+            case Call.REPLACED | Call.REPLACED_LATER:
+                ran = {**request.call.input, "command": _leaving(_answered(call))}
+                await channel.send(self.harness.answer(request, replace(_verdict(VerdictKind.ALLOW), ran=ran)))
             case Call.ALLOWED | None:
                 allowed = call is not None or request.call.tool_name == STRUCTURED_OUTPUT_TOOL
                 kind = VerdictKind.ALLOW if allowed else VerdictKind.DENY
@@ -309,6 +337,15 @@ class _Session:
 
 def _verdict(kind: VerdictKind) -> Verdict:
     return Verdict(kind=kind, reason="self-test")
+
+
+def _leaving(name: str) -> str:
+    return f"echo > {name}"
+
+
+def _answered(call: Call) -> str:
+    """Return the file that is left when the answer to a call was heeded."""
+    return f"answered-{call}"
 
 
 def _call_of(call: ToolCall) -> Call | None:

@@ -2,7 +2,8 @@
 
 The gate's word counts only as long as the CLI asks. So every call that the stream shows to have run is looked up among
 those that got a yes; what the CLI refused itself is kept for the record; a result line that comes while allowed calls
-are open is not the CLI's.
+are open is not the CLI's. What runs is not what the stream shows but what the gate has answered: the CLI tells it in
+the hook after a call, and it is compared with the answer.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
     from claudeops.domain.stream import ResultSeen, ToolDenied, ToolEnded, ToolStarted
     from claudeops.engine.gate import Gate
+    from claudeops.harness.protocol import CallRan
 
 _CLI_ERROR: Final = "<tool_use_error>"
 """How the CLI begins the result of a call that it refuses before it asks the gate: an unknown tool, input that does not
@@ -72,6 +74,14 @@ class Watch:
             self._refuse(name, fact.text or "", now)
             return None
         return f"a tool call failed that the gate was never asked about ({name})"
+
+    def told(self, fact: CallRan) -> str | None:
+        """Take with which input a call has run; return why the CLI is not to be trusted any more, or ``None``."""
+        wanted = self.gate.ran.get(fact.tool_use_id, {})
+        others = sorted(name for name, value in wanted.items() if fact.input.get(name) != value)
+        if not others:
+            return None
+        return f"a tool call ran with another {others[0]} than the gate's yes was for ({fact.tool_use_id})"
 
     def result(self, fact: ResultSeen) -> str | None:
         """Take a result line; return why it is not to be believed, or ``None``.

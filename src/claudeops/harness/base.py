@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from claudeops.domain.model import Verdict
     from claudeops.domain.stream import Transcript
-    from claudeops.harness.protocol import GateRequest, HarnessSignal, Reader, Spec
+    from claudeops.harness.protocol import CallRan, GateRequest, HarnessSignal, Reader, Spec
 
 REPORT_REQUEST: Final = (
     f"There is no {STRUCTURED_OUTPUT_TOOL} tool in this session: your last message is the report, one JSON object that "
@@ -33,6 +33,10 @@ class BaseHarness:
     def signal(self, frame: Mapping[str, object], spec: Spec) -> HarnessSignal | None:  # noqa: ARG002 - the protocol's
         """Return nothing: it asks nothing."""
         return None
+
+    def heard(self, told: CallRan) -> bytes:  # noqa: ARG002 - the protocol's
+        """Return nothing: without a gate nobody tells."""
+        return b""
 
     def answer(self, request: GateRequest, verdict: Verdict) -> bytes:  # noqa: ARG002 - the protocol's
         """Return nothing: it has not asked."""

@@ -17,6 +17,7 @@ from claudeops.harness.protocol import (
     Capabilities,
     Command,
     CredentialKind,
+    CallRan,
     GateCancelled,
     GateRequest,
     HarnessSignal,
@@ -34,6 +35,7 @@ PERMISSION_MODE: Final = "dontAsk"
 """What no rule allows is denied without asking; the gate's ``allow`` is the only yes there is."""
 
 HOOK_ID: Final = "gate"
+RAN_ID: Final = "ran"
 HOOK_TIMEOUT_SECONDS: Final = 60
 """How long the CLI waits for the gate; a later answer is ignored and the tool does not run."""
 
@@ -126,9 +128,10 @@ class ClaudeHarness(BaseHarness):
     def opening(self, spec: Spec) -> bytes:
         """Return ``initialize`` with the gate's hook, then the fixed task text as the user message."""
         hook = {"matcher": None, "hookCallbackIds": [HOOK_ID], "timeout": self._hook_timeout_seconds}
+        told = [{"matcher": None, "hookCallbackIds": [RAN_ID], "timeout": self._hook_timeout_seconds}]
         initialize = {
             "subtype": "initialize",
-            "hooks": {"PreToolUse": [hook]},
+            "hooks": {"PreToolUse": [hook], "PostToolUse": told, "PostToolUseFailure": told},
             "appendSystemPrompt": spec.system,
         }
         return _control_request("initialize", initialize) + _user_message(spec.task)
@@ -137,7 +140,7 @@ class ClaudeHarness(BaseHarness):
         """Return the gate request, its withdrawal, or the init mismatch that a frame carries."""
         kind = frame.get("type")
         if kind == "control_request":
-            return _gate_request(frame)
+            return _call_ran(frame) or _gate_request(frame)
         if kind == "control_cancel_request":
             return GateCancelled(request_id=str(frame.get("request_id")))
         if kind == "system" and frame.get("subtype") == "init":
@@ -150,22 +153,27 @@ class ClaudeHarness(BaseHarness):
         """Return the control response; what is neither a plain allow nor, to the hook, an ask is a deny."""
         allowed = verdict.kind is VerdictKind.ALLOW
         if request.question is Question.PERMISSION:
-            # The input is repeated, so that what runs is what was judged.
+            # The input is always given, so that what runs is what was judged.
             body: dict[str, object] = (
-                {"behavior": "allow", "updatedInput": dict(request.call.input)}
+                {"behavior": "allow", "updatedInput": dict(verdict.ran or request.call.input)}
                 if allowed
                 else {"behavior": "deny", "message": verdict.reason}
             )
         else:
-            body = {
-                "hookSpecificOutput": {
-                    "hookEventName": "PreToolUse",
-                    # After an ``ask`` the CLI sends a permission request, which may wait for people.
-                    "permissionDecision": verdict.kind.value,
-                    "permissionDecisionReason": verdict.reason,
-                }
+            answer: dict[str, object] = {
+                "hookEventName": "PreToolUse",
+                # After an ``ask`` the CLI sends a permission request, which may wait for people.
+                "permissionDecision": verdict.kind.value,
+                "permissionDecisionReason": verdict.reason,
             }
+            if allowed and verdict.ran is not None:
+                answer["updatedInput"] = dict(verdict.ran)
+            body = {"hookSpecificOutput": answer}
         return _control_response(request.request_id, body)
+
+    def heard(self, told: CallRan) -> bytes:
+        """Return the empty answer to the hook after a call."""
+        return _control_response(told.request_id, {})
 
     def interrupt(self) -> bytes:
         """Return the request that ends the turn with a result line, cost included, within about 10 ms."""
@@ -198,6 +206,20 @@ def _small_model(spec: Spec) -> dict[str, str]:
     if model is None or canonical(spec.model) == _SMALL:  # the alias of the small model is what the CLI takes it for
         return {}
     return dict.fromkeys(("ANTHROPIC_DEFAULT_HAIKU_MODEL", "ANTHROPIC_SMALL_FAST_MODEL"), model)
+
+
+def _call_ran(frame: Mapping[str, object]) -> CallRan | None:
+    request, request_id = frame.get("request"), frame.get("request_id")
+    if not isinstance(request, dict) or not isinstance(request_id, str) or request.get("callback_id") != RAN_ID:
+        return None
+    told = request.get("input")
+    told = told if isinstance(told, dict) else {}
+    ran = told.get("tool_input")
+    return CallRan(
+        request_id=request_id,
+        tool_use_id=str(request.get("tool_use_id") or told.get("tool_use_id") or ""),
+        input=ran if isinstance(ran, dict) else {},
+    )
 
 
 def _gate_request(frame: Mapping[str, object]) -> GateRequest | None:

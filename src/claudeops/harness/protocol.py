@@ -119,7 +119,16 @@ class InitMismatch:
     detail: str
 
 
-HarnessSignal = GateRequest | GateCancelled | InitMismatch
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CallRan:
+    """The CLI tells with which input a tool call has run, and waits for a word that it was heard."""
+
+    request_id: str
+    tool_use_id: str
+    input: Mapping[str, object]
+
+
+HarnessSignal = GateRequest | GateCancelled | InitMismatch | CallRan
 
 
 class Reader(Protocol):
@@ -161,6 +170,9 @@ class Harness(Protocol):
 
     def answer(self, request: GateRequest, verdict: Verdict) -> bytes:
         """Return the bytes that answer a gate request. Without a gate nobody asks, and nothing is answered."""
+
+    def heard(self, told: CallRan) -> bytes:
+        """Return the bytes that let the CLI go on after it has told what ran."""
 
     def interrupt(self) -> bytes | None:
         """Return the bytes that ask the CLI to stop its turn and print a result line, if it heeds any."""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from claudeops.domain.model import VerdictKind
 from claudeops.store.types import clean, clip
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ class Link:
     input: str
     verdict: str
     reason: str
+    ran: str | None
     requested_at: datetime
     decided_at: datetime
     previous_hash: str
@@ -58,12 +60,17 @@ def link(
     shown_input: str,
     requested_at: datetime,
     decided_at: datetime,
+    shown_ran: str | None = None,
 ) -> Link:
-    """Return the row that follows ``previous_hash``; texts are hashed as their columns hold them."""
+    """Return the row that follows ``previous_hash``; texts are hashed as their columns hold them.
+
+    What a denied call would have run is not kept: nothing ran.
+    """
     tool_use_id, tool_name = clip(call.tool_use_id), clip(call.tool_name)
     agent_id = None if call.agent_id is None else clip(call.agent_id)
     shown, reason = clean(shown_input), clean(verdict.reason)
-    texts = (tool_use_id, agent_id, tool_name, shown, verdict.kind.value, reason)
+    ran = None if shown_ran is None or verdict.kind is VerdictKind.DENY else clean(shown_ran)
+    texts = (tool_use_id, agent_id, tool_name, shown, verdict.kind.value, reason, *_if_any(ran))
     content = (previous_hash, session_id, *texts, _moment(requested_at), _moment(decided_at))
     return Link(
         session_id=session_id,
@@ -73,6 +80,7 @@ def link(
         input=shown,
         verdict=verdict.kind.value,
         reason=reason,
+        ran=ran,
         requested_at=requested_at,
         decided_at=decided_at,
         previous_hash=previous_hash,
@@ -82,8 +90,13 @@ def link(
 
 def row_hash(row: TableRow) -> str:
     """Return what the ``hash`` of a stored row must be."""
-    texts = (row.tool_use_id, row.agent_id, row.tool_name, row.input, row.verdict, row.reason)
+    texts = (row.tool_use_id, row.agent_id, row.tool_name, row.input, row.verdict, row.reason, *_if_any(row.ran))
     return _digest((row.previous_hash, row.session_id, *texts, _moment(row.requested_at), _moment(row.decided_at)))
+
+
+def _if_any(ran: str | None) -> tuple[str, ...]:
+    """Return what ran as a part of what is hashed; rows written before the column was there are hashed without."""
+    return () if ran is None else (ran,)
 
 
 def seal(rows: Iterable[TableRow]) -> str:

@@ -44,6 +44,7 @@ def record_call(
     rules: EscalationRules,
     requested_at: datetime,
     now: datetime,
+    shown_ran: str | None = None,
     approval: Approval | None = None,
 ) -> Verdict:
     """Write a call with the verdict that counts, and reserve its actions; return that verdict."""
@@ -59,6 +60,7 @@ def record_call(
         call=call,
         verdict=counts,
         shown_input=shown_input,
+        shown_ran=shown_ran,
         requested_at=requested_at,
         decided_at=now,
     )

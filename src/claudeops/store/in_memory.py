@@ -161,6 +161,7 @@ class InMemoryStore(InMemoryApprovals, InMemoryKeeping, InMemoryOwners):
         rules: EscalationRules,
         requested_at: datetime,
         now: datetime,
+        shown_ran: str | None = None,
         approval: Approval | None = None,
     ) -> Verdict:
         """Write a call with its verdict; return the verdict that counts."""
@@ -176,6 +177,7 @@ class InMemoryStore(InMemoryApprovals, InMemoryKeeping, InMemoryOwners):
                 rules=rules,
                 requested_at=requested_at,
                 now=now,
+                shown_ran=shown_ran,
                 approval=approval,
             )
 

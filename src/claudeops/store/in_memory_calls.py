@@ -31,6 +31,7 @@ def record_call(
     rules: EscalationRules,
     requested_at: datetime,
     now: datetime,
+    shown_ran: str | None,
     approval: Approval | None,
 ) -> Verdict:
     """Write a call of the session at ``row`` with the verdict that counts; return that verdict."""
@@ -42,6 +43,7 @@ def record_call(
         call=call,
         verdict=counts,
         shown_input=shown_input,
+        shown_ran=shown_ran,
         requested_at=requested_at,
         decided_at=now,
     )

@@ -195,6 +195,7 @@ class SqlStore(SqlKeeping, SqlOwners):
         rules: EscalationRules,
         requested_at: datetime,
         now: datetime,
+        shown_ran: str | None = None,
         approval: Approval | None = None,
     ) -> Verdict:
         """Write a call with its verdict, ahead of other writes; return the verdict that counts."""
@@ -207,6 +208,7 @@ class SqlStore(SqlKeeping, SqlOwners):
             rules=rules,
             requested_at=requested_at,
             now=now,
+            shown_ran=shown_ran,
             approval=approval,
         )
         late = partial(calls.deny_late, session=session, call=call, shown_input=shown_input)

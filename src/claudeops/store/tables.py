@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy.schema import SchemaItem
 
-HEAD: Final = "0004"
+HEAD: Final = "0005"
 """The newest migration's revision; compared before alembic is imported at all."""
 
 metadata = MetaData(
@@ -205,6 +205,7 @@ tool_calls = _table(
     Column("previous_hash", Name, nullable=False),
     Column("hash", Name, nullable=False),
     Column("held_service", Name),
+    Column("ran", CleanText),  # the input that runs in the place of ``input``; null: that one, or none
     _one_of("verdict", VerdictKind),
     Index(None, "session_id", "tool_use_id"),
 )
