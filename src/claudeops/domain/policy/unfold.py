@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from claudeops.domain import regex
 from claudeops.domain.policy.argument_kinds import Setting, check
 from claudeops.domain.policy.path_patterns import ANY_DEPTH
 from claudeops.domain.policy.rules import (
@@ -143,7 +143,7 @@ def _parsed(text: str, command: SimpleCommand) -> Parsed:
 
 
 def _without_assignments(words: tuple[Word, ...]) -> tuple[Word, ...]:
-    while words and re.match(r"\w+=", words[0].text):
+    while words and regex.match(r"\w+=", words[0].text):
         name, _, value = words[0].text.partition("=")
         reason = refuse_variable(name, exported=True) or refuse_value(name, value)
         if reason or not words[0].constant:

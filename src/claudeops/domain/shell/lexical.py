@@ -8,12 +8,12 @@ write it more plainly.
 
 from __future__ import annotations
 
-import re
 import unicodedata
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
+from claudeops.domain import regex
 from claudeops.domain.shell.values import UnclearError
 
 if TYPE_CHECKING:
@@ -22,26 +22,38 @@ if TYPE_CHECKING:
 LONGEST_COMMAND: Final = 16_384  # characters
 DEEPEST_TREE: Final = 60  # levels
 
-_EXPANSION = rb"\$(?=[\w({\[@*#?$!-])"  # a dollar sign that bash would expand
-_BLANKS: Final = re.compile(rb"(?:[ \t\n]|\\\n)*")
-_SEPARATED: Final = re.compile(rb"(?:\\\n)*[ \t\n](?:[ \t\n]|\\\n)*")
-_SAME_LINE: Final = re.compile(rb"(?:[ \t]|\\\n)*")
-_NOTHING: Final = re.compile(rb"")
-_IN_QUOTES: Final = re.compile(rb"(?:[^\"\\`$]|\\.|(?!" + _EXPANSION + rb")\$)*", re.DOTALL)
-_IN_HEREDOC: Final = re.compile(rb"(?:[^\\`$]|\\[^\n]|(?!" + _EXPANSION + rb")\$)*", re.DOTALL)
-_UNQUOTED = rb"(?:[^\s\\'\"`$|&;()<>]|\\[^\n]|(?!\$['\"])(?!" + _EXPANSION + rb")\$)+"
+_EXPANDED: Final = rb"$\w({\[@*#?!\-"  # within brackets: after a dollar sign they make bash expand something
+
+
+def _literal(plain: bytes, escaped: bytes, *, empty: bool = True) -> regex.Pattern[bytes]:
+    """Return the expression for text without expansions, ``plain`` being the characters that it may not hold as such.
+
+    ``empty``: it may be empty.
+    """
+    one = rb"[^$" + plain + rb"]|" + escaped
+    after_dollar = rb"[^" + _EXPANDED + plain + rb"]|" + escaped
+    some = rb"(?:" + one + rb"|\$(?:" + after_dollar + rb"))"
+    return regex.Pattern(some + rb"*\$?" if empty else rb"(?:" + some + rb"+\$?|\$)")
+
+
+_BLANKS: Final = regex.Pattern(rb"(?:[ \t\n]|\\\n)*")
+_SEPARATED: Final = regex.Pattern(rb"(?:\\\n)*[ \t\n](?:[ \t\n]|\\\n)*")
+_SAME_LINE: Final = regex.Pattern(rb"(?:[ \t]|\\\n)*")
+_NOTHING: Final = regex.Pattern(rb"")
+_IN_QUOTES: Final = _literal(rb"\"\\`", rb"\\(?s:.)")
+_IN_HEREDOC: Final = _literal(rb"\\`", rb"\\[^\n]")
 _TOKENS: Final = {
-    "word": re.compile(_UNQUOTED),
-    "number": re.compile(rb"-?\w+"),
-    "test_operator": re.compile(rb"-[A-Za-z]+"),
-    "variable_name": re.compile(rb"[A-Za-z_]\w*|\d+"),
-    "special_variable_name": re.compile(rb"[?#$!@*0_-]"),
-    "file_descriptor": re.compile(rb"\d+"),
-    "raw_string": re.compile(rb"'[^']*'", re.DOTALL),
-    "ansi_c_string": re.compile(rb"\$'(?:[^'\\]|\\.)*'", re.DOTALL),
-    "comment": re.compile(rb"#[^\n]*"),
-    "extglob_pattern": re.compile(rb"[\w*?./:=,@%+\[\]-]+"),
-    "regex": re.compile(rb"(?:[^\s\\'\"`;&<>$]|\\[^\n]|(?!" + _EXPANSION + rb")\$)+"),
+    "word": _literal(rb"\s\v\\'\"`|&;()<>", rb"\\[^\n]", empty=False),
+    "number": regex.Pattern(rb"-?\w+"),
+    "test_operator": regex.Pattern(rb"-[A-Za-z]+"),
+    "variable_name": regex.Pattern(rb"[A-Za-z_]\w*|\d+"),
+    "special_variable_name": regex.Pattern(rb"[?#$!@*0_-]"),
+    "file_descriptor": regex.Pattern(rb"\d+"),
+    "raw_string": regex.Pattern(rb"'[^']*'"),
+    "ansi_c_string": regex.Pattern(rb"(?s)\$'(?:[^'\\]|\\.)*'"),
+    "comment": regex.Pattern(rb"#[^\n]*"),
+    "extglob_pattern": regex.Pattern(rb"[\w*?./:=,@%+\[\]-]+"),
+    "regex": _literal(rb"\s\v\\'\"`;&<>", rb"\\[^\n]", empty=False),
 }
 _WORDS: Final = frozenset(
     {"word", "number", "string", "raw_string", "ansi_c_string", "concatenation", "simple_expansion", "expansion"}
@@ -60,7 +72,7 @@ _KEYWORDS: Final = frozenset(
     | {"!", "{", "}", "[", "]", "[[", "]]"}
 )
 _WORD_ENDS: Final = b" \t\n;&|()<>"
-_DELIMITER: Final = re.compile(rb"""'([\w.-]+)'|"([\w.-]+)"|(\\?)([\w.-]+)""")
+_DELIMITER: Final = regex.Pattern(rb"""'([\w.-]+)'|"([\w.-]+)"|(\\?)([\w.-]+)""")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -158,7 +170,7 @@ def _check(node: Node, source: bytes, depth: int, *, indented: bool) -> None:
         _check_children(node, source, depth, indented=indented)
 
 
-def _check_literals(node: Node, span: tuple[int, int], source: bytes, allowed: re.Pattern[bytes]) -> None:
+def _check_literals(node: Node, span: tuple[int, int], source: bytes, allowed: regex.Pattern[bytes]) -> None:
     for start, end in literal_spans(node, *span, source):
         if not allowed.fullmatch(source[start:end]):
             raise unclear(node, source)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import posixpath
-import re
 from abc import ABC, abstractmethod
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from claudeops.domain import regex
 from claudeops.domain.shell.conditions import read_test
 from claudeops.domain.shell.lexical import unclear
 from claudeops.domain.shell.recorder import Recorder
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from tree_sitter import Node
 
 _UNKNOWN: Final = (Word(text="", kind=WordKind.DYNAMIC),)
-_NAME: Final = re.compile(r"[A-Za-z_]\w*")
+_NAME: Final = regex.Pattern(r"[A-Za-z_]\w*")
 _RESERVED: Final = frozenset(
     {"if", "then", "elif", "else", "fi", "case", "esac", "for", "select", "while", "until", "do", "done", "in"}
     | {"function", "{", "}", "!", "[[", "]]", "coproc"}

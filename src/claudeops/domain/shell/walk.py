@@ -6,11 +6,11 @@ variable holds counts as known only where no branch, loop or subshell leaves a d
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from claudeops.domain import regex
 from claudeops.domain.shell.lexical import unclear
 from claudeops.domain.shell.simple import SimpleWalker
 from claudeops.domain.shell.tree import WORKING_DIRECTORY, assigned_names, loop_values
@@ -197,7 +197,7 @@ class Walker(SimpleWalker):
 
     def _define(self, node: Node) -> None:
         name, body = self._text(node.child_by_field_name("name")), node.child_by_field_name("body")
-        plain = re.fullmatch(r"[A-Za-z_][\w-]*", name) and name != "command_not_found_handle"
+        plain = regex.fullmatch(r"[A-Za-z_][\w-]*", name) and name != "command_not_found_handle"
         if not plain or body is None or name in self._functions or node.child_by_field_name("redirect") is not None:
             raise UnclearError(f"the function {name!r} is not plain: write its commands out")
         self._functions[name] = body

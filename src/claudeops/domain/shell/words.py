@@ -6,11 +6,11 @@ meaning of the words around it is refused.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field, replace
 from itertools import pairwise, product
 from typing import TYPE_CHECKING, Final
 
+from claudeops.domain import regex
 from claudeops.domain.shell.lexical import expansions, literal_spans, unclear
 from claudeops.domain.shell.values import SimpleCommand, UnclearError, Word, WordKind
 
@@ -50,10 +50,11 @@ _PLAIN_NODES: Final = frozenset(
 )
 _GROUPING_NODES: Final = frozenset({"concatenation", "command_name"})
 _HIDDEN: Final = "\0"  # stands for a quoted character in a mask
-_BRACES: Final = re.compile(r"([^{}]*)\{([^{}]*)\}([^{}]*)")
-_RANGE: Final = re.compile(r"(0|-?[1-9]\d{0,3})\.\.(0|-?[1-9]\d{0,3})")
-_TILDE: Final = re.compile(r"(?:^|[=:])~")
-_ANSI_C: Final = re.compile(r"\\(?:x([0-9A-Fa-f]{1,2})|([0-7]{1,3})|([abefnrtv\\'\"?E])|(.))", re.DOTALL)
+_BRACES: Final = regex.Pattern(r"([^{}]*)\{([^{}]*)\}([^{}]*)")
+_RANGE: Final = regex.Pattern(r"(0|-?[1-9]\d{0,3})\.\.(0|-?[1-9]\d{0,3})")
+_TILDE: Final = regex.Pattern(r"(?:^|[=:])~")
+_BACKSLASHES: Final = regex.Pattern(r"(?s)\\(.)|([^\\]+)")
+_ANSI_C: Final = regex.Pattern(r"(?s)\\(?:x([0-9A-Fa-f]{1,2})|([0-7]{1,3})|([abefnrtv\\'\"?E])|(.))")
 _ANSI_C_NAMES: Final = dict(zip("abefnrtv\\'\"?E", "\a\b\x1b\f\n\r\t\v\\'\"?\x1b", strict=True))
 
 
@@ -204,7 +205,7 @@ class WordReader:
         inner = node.children[1:-1]
         if len(inner) == 1 and inner[0].type in {"variable_name", "special_variable_name"}:
             return self._variable(self._shown(inner[0]), bindings, quoted=quoted)
-        if len(inner) == 1 and re.fullmatch(r"\w+\[@\]", self._shown(inner[0])) and quoted:
+        if len(inner) == 1 and regex.fullmatch(r"\w+\[@\]", self._shown(inner[0])) and quoted:
             return _Hole(self._array(self._shown(inner[0])[:-3], bindings), quoted=True)
         names = [child for child in inner if child.type == "variable_name"]
         others = [child for child in inner if child.is_named and child.type != "variable_name"]
@@ -231,7 +232,7 @@ class WordReader:
                 self._arithmetic(child, bindings)
             elif child.type in {"variable_name", "word", "special_variable_name"}:
                 value = bindings.names.get(self._shown(child), ())
-                if len(value) != 1 or not value[0].constant or not re.fullmatch(r"\d+", value[0].text):
+                if len(value) != 1 or not value[0].constant or not regex.fullmatch(r"\d+", value[0].text):
                     raise UnclearError(f"arithmetic over {self._shown(child)!r} is not allowed: write the number out")
             elif child.is_named and child.type != "number":
                 raise unclear(child, self._source)
@@ -247,7 +248,7 @@ class WordReader:
             return [_word(text) for text in _unbraced(_joined(known), node, self._source)]
         prefix = next((i for i, piece in enumerate(plain) if not isinstance(piece, _Text)), 0)
         start = _joined(known[:prefix])
-        if any(re.search(r"[*?\[]", piece.mask) for piece in known) or _TILDE.search(start.mask):
+        if any(regex.search(r"[*?\[]", piece.mask) for piece in known) or _TILDE.search(start.mask):
             raise UnclearError(f"{self._shown(node)!r} mixes a pattern with a value that is not known: write it out")
         single = all(piece.quoted for piece in plain if isinstance(piece, _Hole))
         return [Word(text=self._shown(node), kind=WordKind.DYNAMIC, single=single, prefix=start.text)]
@@ -263,27 +264,22 @@ def _flat(piece: _Piece) -> _Piece:
 
 
 def _joined(pieces: list[_Piece] | list[_Text]) -> _Text:
-    text = _Text("", "")
-    for piece in pieces:
-        if isinstance(piece, _Text):
-            text += piece
-    return text
+    texts = [piece for piece in pieces if isinstance(piece, _Text)]
+    return _Text("".join(piece.text for piece in texts), "".join(piece.mask for piece in texts))
 
 
 def _unquoted(text: str) -> _Text:
     """Take the backslashes off an unquoted word; what they stood before is quoted."""
-    out = _Text("", "")
-    for match in re.finditer(r"\\(.)|([^\\]+)", text, re.DOTALL):
-        out += quoted_text(match[1]) if match[1] else _Text(match[2], match[2])
-    return out
+    parts = _BACKSLASHES.finditer(text)
+    return _joined([quoted_text(part[1]) if part[1] else _Text(part[2], part[2]) for part in parts])
 
 
 def _unescape(text: str, escapable: str) -> str:
-    return re.sub(r"\\(\n|[" + re.escape(escapable) + "])", lambda m: "" if m[1] == "\n" else m[1], text)
+    return regex.sub(r"\\(\n|[" + regex.escape(escapable) + "])", lambda m: "" if m[1] == "\n" else m[1], text)
 
 
 def _ansi_c(text: str, node: Node, source: bytes) -> str:
-    def replaced(match: re.Match[str]) -> str:
+    def replaced(match: regex.Match[str]) -> str:
         if match[4] is not None:
             raise unclear(node, source)
         if match[3] is not None:
@@ -325,13 +321,13 @@ def _unbraced(literal: _Text, node: Node, source: bytes) -> list[_Text]:
 
 def _word(literal: _Text) -> Word:
     if _TILDE.search(literal.mask):
-        return Word(text=literal.text, kind=WordKind.DYNAMIC, single=not re.search(r"[*?\[]", literal.mask))
-    if not re.search(r"[*?\[]", literal.mask):
+        return Word(text=literal.text, kind=WordKind.DYNAMIC, single=not regex.search(r"[*?\[]", literal.mask))
+    if not regex.search(r"[*?\[]", literal.mask):
         return Word(text=literal.text)
     shown = zip(literal.text, literal.mask, strict=True)
     pattern = "".join(f"[{c}]" if m == _HIDDEN and c in "*?[" else c for c, m in shown)
     # ``[n]ginx`` finds one name at most, and else stays what it is: one argument in any case.
-    single = bool(re.fullmatch(r"(?:[^*?\[]|\[\w\])*", literal.mask))
+    single = bool(regex.fullmatch(r"(?:[^*?\[]|\[\w\])*", literal.mask))
     return Word(text=pattern, kind=WordKind.PATTERN, single=single)
 
 
@@ -341,4 +337,4 @@ def _split(value: Word) -> list[Word]:
         return [value]
     if not value.constant or value.text != value.text.strip():  # a blank at an end would part it from what is next
         return [replace(value, kind=WordKind.DYNAMIC, single=False)]
-    return [_word(_Text(part, re.sub(r"[~]", _HIDDEN, part))) for part in value.text.split()]
+    return [_word(_Text(part, regex.sub(r"[~]", _HIDDEN, part))) for part in value.text.split()]
