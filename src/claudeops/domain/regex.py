@@ -176,7 +176,7 @@ def escape(text: str) -> str:
 def refuse(expression: str) -> str | None:
     """Return why google-re2 does not take an expression, or None."""
     try:
-        _ = Pattern(expression).engine
+        _ = _pattern(expression).engine
     except ExpressionError as error:
         return str(error)
     return None

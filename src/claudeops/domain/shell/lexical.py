@@ -36,10 +36,6 @@ def _literal(plain: bytes, escaped: bytes, *, empty: bool = True) -> regex.Patte
     return regex.Pattern(some + rb"*\$?" if empty else rb"(?:" + some + rb"+\$?|\$)")
 
 
-_BLANKS: Final = regex.Pattern(rb"(?:[ \t\n]|\\\n)*")
-_SEPARATED: Final = regex.Pattern(rb"(?:\\\n)*[ \t\n](?:[ \t\n]|\\\n)*")
-_SAME_LINE: Final = regex.Pattern(rb"(?:[ \t]|\\\n)*")
-_NOTHING: Final = regex.Pattern(rb"")
 _IN_QUOTES: Final = _literal(rb"\"\\`", rb"\\(?s:.)")
 _IN_HEREDOC: Final = _literal(rb"\\`", rb"\\[^\n]")
 _TOKENS: Final = {
@@ -71,6 +67,7 @@ _KEYWORDS: Final = frozenset(
     {"if", "then", "elif", "else", "fi", "case", "esac", "for", "while", "until", "do", "done", "in", "function"}
     | {"!", "{", "}", "[", "]", "[[", "]]"}
 )
+_CONTINUED: Final = b"\\\n"  # a line that goes on in the next one
 _WORD_ENDS: Final = b" \t\n;&|()<>"
 _DELIMITER: Final = regex.Pattern(rb"""'([\w.-]+)'|"([\w.-]+)"|(\\?)([\w.-]+)""")
 
@@ -99,7 +96,7 @@ def check_tree(root: Node, source: bytes) -> None:
     """Raise `UnclearError` unless every token of the tree is one that bash would read the same way."""
     if root.has_error:
         raise UnclearError("the command cannot be parsed: write it in plain bash, one step a call")
-    if not _BLANKS.fullmatch(source[: root.start_byte]) or not _BLANKS.fullmatch(source[root.end_byte :]):
+    if not _is_blank(source[: root.start_byte]) or not _is_blank(source[root.end_byte :]):
         raise UnclearError("the command cannot be parsed to its end: write it in plain bash")
     _check(root, source, 0, indented=False)
 
@@ -189,7 +186,7 @@ def _check_heredoc(node: Node, source: bytes, depth: int) -> None:
             _check(child, source, depth + 1, indented=False)
     same_line = [child for child in node.children if child.end_byte < text.start]
     gaps = [source[before.end_byte : after.start_byte] for before, after in pairwise(same_line)]
-    if not all(_SAME_LINE.fullmatch(gap) for gap in [*gaps, source[same_line[-1].end_byte : text.start - 1]]):
+    if not all(_is_blank(gap, b" \t") for gap in [*gaps, source[same_line[-1].end_byte : text.start - 1]]):
         raise unclear(node, source)
 
 
@@ -228,7 +225,7 @@ def _begins_word(node: Node, source: bytes) -> bool:
 def _check_children(node: Node, source: bytes, depth: int, *, indented: bool) -> None:
     first, last = node.children[0], node.children[-1]
     edges = source[node.start_byte : first.start_byte], source[last.end_byte : node.end_byte]
-    if not all(_BLANKS.fullmatch(edge) for edge in edges):
+    if not all(_is_blank(edge) for edge in edges):
         raise unclear(node, source)
     for index, child in enumerate(node.children):
         _check(child, source, depth + 1, indented=indented and index == 0)
@@ -236,12 +233,22 @@ def _check_children(node: Node, source: bytes, depth: int, *, indented: bool) ->
         gap = source[before.end_byte : after.start_byte]
         if not gap and after.type in _AFTER_REDIRECTION and source[before.end_byte - 1 : before.end_byte] == b"}":
             raise unclear(after, source)  # ``{name}>path`` is no argument but a place for the descriptor
-        allowed = _BLANKS
+        words = (before.type in _WORDS or before.type in _AFTER_REDIRECTION) and after.type in _WORDS
         if node.type in _NO_GAP:
-            allowed = _NOTHING
-        elif (before.type in _WORDS or before.type in _AFTER_REDIRECTION) and after.type in _WORDS:
-            allowed = _SEPARATED
-        if not allowed.fullmatch(gap) or (
-            node.type in _ONE_LINE and not _SAME_LINE.fullmatch(gap) and after.type != "do_group"
-        ):
+            fits = not gap
+        elif node.type in _ONE_LINE and after.type != "do_group":
+            fits = _is_blank(gap, b" \t") and not (words and _is_joined(gap))
+        else:
+            fits = _is_blank(gap) and not (words and _is_joined(gap))
+        if not fits:
             raise unclear(after, source)
+
+
+def _is_blank(gap: bytes, blanks: bytes = b" \t\n") -> bool:
+    """Whether nothing but blanks and continued lines stands between two tokens."""
+    return not gap.replace(_CONTINUED, b"").strip(blanks)
+
+
+def _is_joined(gap: bytes) -> bool:
+    """Whether bash reads what stands on both sides of a gap as one word."""
+    return not gap.replace(_CONTINUED, b"")
