@@ -60,12 +60,15 @@ def ask(request_id: str, asked: dict[str, Any], patience: float) -> dict[str, An
     answer = receive(patience)
     while answer is not None and answer["response"]["request_id"] != request_id:
         answer = receive(patience)  # that one was for an earlier call, and came late
-    return None if answer is None else answer["response"]["response"]
+    if answer is None:
+        return None
+    said: dict[str, Any] = answer["response"]["response"]
+    return said
 
 
 def what_runs(call: dict[str, Any], patience: float) -> dict[str, Any] | None:
     """Return the input with which a call runs; ``None``: it does not."""
-    given = call["input"]
+    given: dict[str, Any] = call["input"]
     if HOLE == "unasked":
         return given
     hook = {"subtype": "hook_callback", "callback_id": "gate", "tool_use_id": call["id"]}
@@ -85,7 +88,8 @@ def what_runs(call: dict[str, Any], patience: float) -> dict[str, Any] | None:
         return given if HOLE == "late" and receive(20) is not None else None
     if not allowed or HOLE == "deaf":
         return None
-    return given if HOLE == "headstrong" else said.get("updatedInput", given)
+    answered: dict[str, Any] = said.get("updatedInput", given)
+    return given if HOLE == "headstrong" else answered
 
 
 def tell(call: dict[str, Any], runs: dict[str, Any]) -> None:

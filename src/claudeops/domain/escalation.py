@@ -24,12 +24,11 @@ What is settled here:
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 
-from claudeops.domain import budget
+from claudeops.domain import budget, regex
 from claudeops.domain.cooldown import used_up
 from claudeops.domain.model import (
     LOWEST_TIER,
@@ -295,7 +294,7 @@ def affected_services(report: Report) -> tuple[str, ...]:
     named = {key(check.service): check.service for check in report.services_checked}
     affected = [check.service for check in report.services_checked if check.status is not ServiceStatus.HEALTHY]
     for failed in report.escalation.failed_checks:
-        words = {key(failed), key(failed.partition(":")[0]), *re.split(r"[\s:,;()]+", key(failed))}
+        words = {key(failed), key(failed.partition(":")[0]), *regex.split(rf"[{regex.SPACE}:,;()]+", key(failed))}
         affected += [named[word] for word in sorted(words) if word in named] or [failed.strip()]
     return distinct(affected)
 

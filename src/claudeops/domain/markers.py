@@ -13,13 +13,13 @@ summary, counts once. COOLDOWN markers are claims: they become events, never ent
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Annotated, Final
 
 import msgspec
 
+from claudeops.domain import regex
 from claudeops.domain.model import (
     Escalation,
     Extraction,
@@ -36,14 +36,14 @@ from claudeops.domain.report.values import cut, level_of, plain
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-_FIRST: Final = re.compile(r"[ \t]*(?:[-*•][ \t]+)?(?=\[(?:EVENT|MEMORY|COOLDOWN):)")
-_MARKER: Final = re.compile(r"(?:^|(?<=\s))\[(EVENT|MEMORY|COOLDOWN):([^\]]{1,300})\]")
-_WORD: Final = re.compile(r"[A-Za-z0-9_-]+")
-_SERVICE: Final = re.compile(r"[A-Za-z0-9_./-]+")
-_CLAIM: Final = re.compile(r"(success|failure)\b\s*(?:[\u2014\u2013-]\s*)?(.*)", re.IGNORECASE)
+_FIRST: Final = regex.Pattern(r"([ \t]*(?:[-*•][ \t]+)?)\[(?:EVENT|MEMORY|COOLDOWN):")
+_MARKER: Final = regex.Pattern(rf"(?:^|[{regex.SPACE}])(\[)(EVENT|MEMORY|COOLDOWN):([^\]]{{1,300}})\]")
+_WORD: Final = regex.Pattern(r"[A-Za-z0-9_-]+")
+_SERVICE: Final = regex.Pattern(r"[A-Za-z0-9_./-]+")
+_CLAIM: Final = regex.Pattern(r"(?i)(success|failure)\b\s*(?:[\x{2014}\x{2013}-]\s*)?(.*)")
 _ACTIONS: Final = frozenset({"restart", "redeployment"})
-_FENCE: Final = re.compile(r"[ \t]*(?:```|~~~)[^`]*$")  # not ```inline```
-_LINE_END: Final = re.compile(r"\r?\n")  # not splitlines(): U+2028 in a quoted text begins no line
+_FENCE: Final = regex.Pattern(r"[ \t]*(?:```|~~~)[^`]*$")  # not ```inline```
+_LINE_END: Final = regex.Pattern(r"\r?\n")  # not splitlines(): U+2028 in a quoted text begins no line
 
 _MOST: Final = 300  # markers of one session
 _TEXT_LENGTH: Final = 8000  # characters
@@ -103,11 +103,11 @@ class _Found:
         if beginning is None:
             return
         marks = list(_MARKER.finditer(line))
-        if not marks or marks[0].start() != beginning.end():
+        if not marks or marks[0].start(1) != beginning.end(1):
             self.misunderstood(line)
         for mark, following in zip_longest(marks, marks[1:]):
-            end = len(line) if following is None else following.start()
-            self.marker(mark[1], mark[2], plain(line[mark.end() : end]).rstrip(" ;,|"))
+            end = len(line) if following is None else following.start(1)
+            self.marker(mark[2], mark[3], plain(line[mark.end() : end]).rstrip(" ;,|"))
 
     def marker(self, kind: str, inside: str, body: str) -> None:
         """Read one marker: what stands in its brackets, and the text after it."""
@@ -171,7 +171,7 @@ def _own_lines(text: str, warnings: list[str]) -> Iterator[str]:
 def _closing_words(texts: Sequence[str]) -> str:
     """Return the last paragraph that is more than markers, in one line."""
     for text in reversed(texts):
-        for paragraph in reversed(re.split(r"\n[ \t\r]*\n", text)):
+        for paragraph in reversed(regex.split(r"\n[ \t\r]*\n", text)):
             lines = (line for line in _LINE_END.split(paragraph) if not _FIRST.match(line) and not _FENCE.match(line))
             words = plain(" ".join(" ".join(lines).split()))
             if words:

@@ -12,13 +12,13 @@ two facts that only look alike do not wear each other down.
 
 from __future__ import annotations
 
-import re
 import unicodedata
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
+from claudeops.domain import regex
 from claudeops.domain.model import Memory
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ FADES_AFTER: Final = timedelta(days=30)
 FADES_EVERY: Final = timedelta(days=7)
 CHARACTERS_PER_TOKEN: Final = 4
 
-_WORDS: Final = re.compile(r"\w+(?:['\u2019]\w+)*")
+_WORDS: Final = regex.Pattern(rf"[{regex.WORD}]+(?:['\x{{2019}}][{regex.WORD}]+)*")
 _NEGATIONS: Final = frozenset({"not", "no", "never"})
 _LINE_OVERHEAD: Final = len("- [/, confidence 0.70] \n")  # what a prompt's line has beside the memory's texts
 
@@ -215,13 +215,13 @@ def _key(memory: ReportedMemory | KnownMemory) -> tuple[str | None, str, tuple[s
 def _words(observation: str) -> tuple[str, ...]:
     """Return an observation as its words; one without any stands for itself."""
     text = unicodedata.normalize("NFKC", observation).casefold()
-    return tuple(_WORDS.findall(text)) or (text.strip(),)
+    return tuple(word[0] for word in _WORDS.finditer(text)) or (text.strip(),)
 
 
 def _shape(words: tuple[str, ...]) -> tuple[str, ...]:
     """Return the words without negations and with every number alike."""
-    stems = (re.sub(r"n['\u2019]t$", "", word) for word in words if word not in _NEGATIONS)
-    return tuple(re.sub(r"\d+", "#", stem) for stem in stems)
+    stems = (regex.sub(r"n['\x{2019}]t$", "", word) for word in words if word not in _NEGATIONS)
+    return tuple(regex.sub(r"\p{Nd}+", "#", stem) for stem in stems)
 
 
 def _bounded(confidence: float) -> float:

@@ -7,11 +7,12 @@ costs is unknown, never 0. Fast mode is not in the table, so a call that was ser
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from datetime import date
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
+
+from claudeops.domain import regex
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -122,15 +123,15 @@ _ALIASES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "default": _FAMILIES,  # which one that is depends on the account
     }
 )
-_VARIANT: Final = re.compile(r"\[\w+\]$")  # ``[1m]``: a longer context window of the same model
-_DATE: Final = re.compile(r"[-@](?:\d{8}|latest)$")
-_OLD_ZERO: Final = re.compile(r"^(claude-(?:opus|sonnet)-4)-0$")
+_VARIANT: Final = regex.Pattern(r"\[\w+\]$")  # ``[1m]``: a longer context window of the same model
+_DATE: Final = regex.Pattern(r"[-@](?:\d{8}|latest)$")
+_OLD_ZERO: Final = regex.Pattern(r"^(claude-(?:opus|sonnet)-4)-0$")
 
 
 def canonical(model: str) -> str:
     """Return a model's name as the table has it: without date, variant and spelling."""
     name = _DATE.sub("", _VARIANT.sub("", model.strip().lower()))
-    return _OLD_ZERO.sub(r"\1", name)
+    return _OLD_ZERO.sub(lambda old: old[1], name)
 
 
 def price_of(model: str) -> Price | None:

@@ -8,11 +8,12 @@ that it can begin no line of its own.
 
 from __future__ import annotations
 
-import re
 import unicodedata
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 from zoneinfo import ZoneInfo
+
+from claudeops.domain import regex
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -32,9 +33,11 @@ _MEMORIES_BYTES: Final = 24_000
 
 _DATA: Final = "untrusted-data"
 _REQUEST: Final = "operator-request"
-_DELIMITER: Final = re.compile(r"<(?=[\s/]*(?:untrusted\W?data|operator\W?request))", re.IGNORECASE)
-_MENTION: Final = re.compile(r"(?<![\w.])@\S")  # an address such as ops@example.org is none
-_LINE_BREAK: Final = re.compile("\r\n|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")
+_DELIMITER: Final = regex.Pattern(rf"(?i)<([{regex.SPACE}/]*(?:untrusted\W?data|operator\W?request))")
+_MENTION: Final = regex.Pattern(
+    rf"(?:^|[^{regex.WORD}.])(@)[^{regex.SPACE}]"
+)  # an address such as ops@example.org is none
+_LINE_BREAKS: Final = str.maketrans(dict.fromkeys("\r\v\f\x1c\x1d\x1e\x85\u2028\u2029", "\n"))
 _INVISIBLE: Final = frozenset({"Cc", "Cf", "Cs"})  # control, format, surrogate
 _INDENT: Final = "\n    "
 
@@ -98,7 +101,7 @@ def template_fault(template: str) -> str | None:
     if text.startswith("/"):
         return "it begins with '/', which the CLI takes for a command: begin with a word"
     if (mention := _MENTION.search(text)) is not None:
-        line = text.count("\n", 0, mention.start()) + 1
+        line = text.count("\n", 0, mention.start(1)) + 1
         return f"line {line} holds an '@' that the CLI takes for a file to include: leave it out"
     return None
 
@@ -248,9 +251,9 @@ def _clean(text: str, limit: int) -> str:
 
     Invisible characters could split a delimiter, or carry words that no person reads.
     """
-    broken = _LINE_BREAK.sub("\n", text[:limit])
+    broken = text[:limit].replace("\r\n", "\n").translate(_LINE_BREAKS)
     seen = "".join(char for char in broken if char in "\n\t" or unicodedata.category(char) not in _INVISIBLE)
-    return _DELIMITER.sub("(", seen)
+    return _DELIMITER.sub(lambda opening: f"({opening[1]}", seen)
 
 
 def _cut(text: str, limit_bytes: int, whole: int) -> str:

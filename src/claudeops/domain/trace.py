@@ -7,16 +7,17 @@ random ones, chosen before the spawn. So nothing more is stored, and what a sess
 from __future__ import annotations
 
 import hashlib
-import re
 from dataclasses import dataclass
 from typing import Final
+
+from claudeops.domain import regex
 
 TRACEPARENT: Final = "TRACEPARENT"
 """The variable in which a process is handed its place."""
 
 _TRACE_DIGITS: Final = 32
 _SPAN_DIGITS: Final = 16
-_HEX: Final = re.compile(r"[0-9a-f]+")
+_HEX: Final = regex.Pattern(r"[0-9a-f]+")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -134,8 +134,9 @@ class Store(Protocol):
         An allow or ask that carries actions is checked in the same transaction, against what the chain has found and
         against the cooldown ledger: what is not granted becomes a deny (recorded as such; over a limit with a warning
         event). The actions of an allow are reserved (``success`` null until `finish` settles them). ``shown_input`` is
-        the redacted JSON to store, ``shown_ran`` that of the input that runs in its place, if another one does. With an ``approval``, whose proof the caller has checked, the allow uses it up, and
-        is a deny when it is not approved any more.
+        the redacted JSON to store, ``shown_ran`` that of the input that runs in its place, if another one does. With
+        an ``approval``, whose proof the caller has checked, the allow uses it up, and is a deny when it is not approved
+        any more.
         """
 
     async def request_approval(self, new: NewApproval) -> Approval:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
 import stat
 from typing import TYPE_CHECKING, Final
 
+from claudeops.domain import regex
 from claudeops.domain.approval import Script
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ _SUFFIXES: Final = (
     *(".sh", ".bash", ".zsh", ".py", ".pl", ".rb", ".js", ".mjs", ".ts", ".lua", ".php", ".awk", ".sed", ".jq"),
     *(".sql", ".mk", ".tf", ".hcl", ".yml", ".yaml", ".json", ".toml", ".conf"),
 )
-_BETWEEN: Final = re.compile(r"[\s'\"`;|&<>(){}$=,]+")
+_BETWEEN: Final = regex.Pattern(rf"[{regex.SPACE}'\"`;|&<>(){{}}$=,]+")
 
 
 def named_scripts(

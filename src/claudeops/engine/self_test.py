@@ -1,9 +1,9 @@
 """Whether the gate holds with a CLI's binary: two short sessions of it on a scripted model, with real tool calls.
 
 What counts is what the calls left on disk, not what the CLI says about them. In the first session one call is allowed,
-one denied, and two are answered with another command than they asked for, which is the one that must run. In the second one the answer to a call comes later than the CLI was told to wait, then stdin is closed
-while a call waits for its answer; both times nothing may run. Every call makes a file of its own,
-with nothing but the shell.
+one denied, and two are answered with another command than they asked for, which is the one that must run. In the second
+one the answer to a call comes later than the CLI was told to wait, then stdin is closed while a call waits for its
+answer; both times nothing may run. Every call makes a file of its own, with nothing but the shell.
 """
 
 from __future__ import annotations

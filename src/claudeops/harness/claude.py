@@ -7,17 +7,17 @@ unlike hook scripts it fails closed (no answer, a late answer or a dead host: th
 from __future__ import annotations
 
 import json
-import re
 from typing import TYPE_CHECKING, Final
 
+from claudeops.domain import regex
 from claudeops.domain.model import STRUCTURED_OUTPUT_TOOL, ToolCall, VerdictKind
 from claudeops.domain.prices import canonical, concrete
 from claudeops.harness.base import BaseHarness, environment
 from claudeops.harness.protocol import (
+    CallRan,
     Capabilities,
     Command,
     CredentialKind,
-    CallRan,
     GateCancelled,
     GateRequest,
     HarnessSignal,
@@ -59,6 +59,7 @@ _CREDENTIAL_FD: Final[Mapping[CredentialKind, str]] = {
 }
 
 
+_OUTSIDE_NAMES: Final = regex.Pattern(r"[^a-zA-Z0-9_-]")
 _SMALL: Final = "haiku"
 
 
@@ -277,7 +278,7 @@ def _servers(frame: Mapping[str, object]) -> set[str]:
 
 def _of_mcp(tool_name: str, spec: Spec) -> bool:
     """Tell whether a tool belongs to a server that was asked for; the CLI writes other characters as underscores."""
-    return any(tool_name.startswith(f"mcp__{re.sub(r'[^a-zA-Z0-9_-]', '_', name)}__") for name in spec.mcp_servers)
+    return any(tool_name.startswith(f"mcp__{_OUTSIDE_NAMES.sub('_', name)}__") for name in spec.mcp_servers)
 
 
 def _user_message(text: str) -> bytes:

@@ -6,9 +6,9 @@ the report as the text of its last message. Launch, frames and rules as claudito
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, ClassVar, Final
 
+from claudeops.domain import regex
 from claudeops.harness.base import REPORT_REQUEST, BaseHarness, environment, one_message
 from claudeops.harness.codex_frames import CodexReader, with_last_message
 from claudeops.harness.protocol import Capabilities, Command, TextFile
@@ -24,7 +24,7 @@ SANDBOX_WRITING: Final = "workspace-write"
 
 LINE_REDACTED: Final = "<line redacted: matched auth-leak pattern>"
 _LEAK_WORDS: Final = ("api_key", "authorization", "openai_api_key=", "codex_api_key=", "codex_home=")
-_LEAK_SHAPES: Final = re.compile(r"sk-(proj-)?[A-Za-z0-9_-]{20}|Bearer \S{20}")
+_LEAK_SHAPES: Final = regex.Pattern(r"sk-(proj-)?[A-Za-z0-9_-]{20}|Bearer \S{20}")
 _DEPRECATION: Final = "codex-deprecation: the CLI says that something it was given is deprecated"
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from claudeops.domain import regex
 from claudeops.domain.stream.blocks import ToolUse
 from claudeops.domain.stream.values import as_count, as_int, as_object, as_text, as_texts
 
@@ -16,7 +16,7 @@ OUTPUT_CHARS: Final = 65_536
 """Longest output of a command that is handed on, in characters; the log has the whole."""
 
 _FAILED: Final = frozenset({"failed", "declined"})
-_DROPPED: Final = re.compile(r"\s*(\d{1,18})\s+events\s+were\s+dropped")
+_DROPPED: Final = regex.Pattern(r"\s*(\d{1,18})\s+events\s+were\s+dropped")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

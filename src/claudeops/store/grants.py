@@ -13,12 +13,11 @@ Pure. What is settled here:
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from claudeops.domain import escalation
+from claudeops.domain import escalation, regex
 from claudeops.domain.cooldown import over_limit
 from claudeops.domain.model import LOWEST_TIER, Action, Level, NewEvent, PastAction, ServiceStatus, Verdict, VerdictKind
 from claudeops.store.types import clip
@@ -82,7 +81,8 @@ def _named(name: str, findings: Findings) -> bool:
     if name in findings.unwell:
         return True
     # As a name of its own: "web" stands neither in "webhook" nor in "web-2" nor in "web.old".
-    return bool(name) and bool(re.search(rf"(?<![\w.-]){re.escape(name)}(?![\w-]|\.\w)", findings.request.casefold()))
+    before, after = rf"(?:^|[^{regex.WORD}.-])", rf"(?:$|[^{regex.WORD}.-]|\.(?:$|[^{regex.WORD}]))"
+    return bool(name) and bool(regex.search(before + regex.escape(name) + after, findings.request.casefold()))
 
 
 def findings(

@@ -6,9 +6,9 @@ structured status. The failure kind is ours: it parks and stops sessions, so it 
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Final
 
+from claudeops.domain import regex
 from claudeops.domain.model import ErrorCategory, FailureKind
 
 if TYPE_CHECKING:
@@ -59,13 +59,15 @@ _STATUS_KINDS: Final = {
 _RATE_LIMIT_WORDS: Final = ("429", "rate limit", "rate-limit")
 _AUTH_WORDS: Final = ("401", "403", "unauthorized", "authentication", "auth error", "anthropic_api_key")
 _KIND_WORDS: Final = (
-    (FailureKind.BILLING, re.compile(r"\b402\b|credit balance|billing")),
+    (FailureKind.BILLING, regex.Pattern(r"\b402\b|credit balance|billing")),
     (
         FailureKind.RATE_LIMIT,
-        re.compile(r"\b429\b|rate[-_ ]limit|\bquota\b|(usage|session|weekly|hour) limit reached|hit your usage limit"),
+        regex.Pattern(
+            r"\b429\b|rate[-_ ]limit|\bquota\b|(usage|session|weekly|hour) limit reached|hit your usage limit"
+        ),
     ),
-    (FailureKind.OVERLOADED, re.compile(r"\b(529|503)\b|overloaded")),
-    (FailureKind.AUTH, re.compile(r"\b(401|403)\b|unauthori[sz]ed|authenticat|not logged in|invalid api key")),
+    (FailureKind.OVERLOADED, regex.Pattern(r"\b(529|503)\b|overloaded")),
+    (FailureKind.AUTH, regex.Pattern(r"\b(401|403)\b|unauthori[sz]ed|authenticat|not logged in|invalid api key")),
 )
 
 

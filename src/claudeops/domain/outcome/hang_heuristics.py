@@ -6,10 +6,10 @@ Both are guesses: they name a category and a warning, never an error.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from claudeops.domain import regex
 from claudeops.domain.model import ErrorCategory
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _HANG: Final = "interactive-hang: the session may have asked for input, and nobody answers (heuristic)"
 _BACKGROUND: Final = "background-task: subagents were started in the background and not waited for (heuristic)"
-_WAITING: Final = re.compile(r"\b(waiting on|still waiting|continuing|in progress|in the background)\b", re.IGNORECASE)
+_WAITING: Final = regex.Pattern(r"(?i)\b(waiting on|still waiting|continuing|in progress|in the background)\b")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from claudeops.domain import regex
 from claudeops.domain.policy import paths, programs, urls
 from claudeops.domain.shell.values import Word, WordKind
 from claudeops.domain.shell.variables import refuse_variable
@@ -26,23 +26,23 @@ class Setting:
     includes: tuple[str, ...] = ()  # patterns of the only file names that are read then
 
 
-_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@:/=+-]*")
-_CONTAINER: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
-_CONTAINER_ID: Final = re.compile(r"(?=.*\d)[0-9a-f]+|[0-9a-f]{12,}")
-_UNIT: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@:\\-]*")
-_WORKLOAD: Final = re.compile(
+_NAME: Final = regex.Pattern(r"[A-Za-z0-9_][A-Za-z0-9_.@:/=+-]*")
+_CONTAINER: Final = regex.Pattern(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+_CONTAINER_ID: Final = regex.Pattern(r"[0-9a-f]*\d[0-9a-f]*|[0-9a-f]{12,}")
+_UNIT: Final = regex.Pattern(r"[A-Za-z0-9][A-Za-z0-9_.@:\\-]*")
+_WORKLOAD: Final = regex.Pattern(
     r"(?:deployments?|deploy|statefulsets?|sts|daemonsets?|ds)(?:\.apps)?/([a-z0-9][a-z0-9.-]*)"
 )
-_WORKLOAD_TYPE: Final = re.compile(r"(?:deployments?|deploy|statefulsets?|sts|daemonsets?|ds)(?:\.apps)?")
-_KUBERNETES_NAME: Final = re.compile(r"[a-z0-9][a-z0-9.-]*")
-_POD_SUFFIX: Final = re.compile(r"(?:-[a-z0-9]{6,10})?-(?:[a-z0-9]{5}|\d{1,3})$")
-_SIZE: Final = re.compile(r"[+-]?\d+(?:[kKMGTPEb]i?B?)?")
-_DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w|y|min|hours?|days?)?")
+_WORKLOAD_TYPE: Final = regex.Pattern(r"(?:deployments?|deploy|statefulsets?|sts|daemonsets?|ds)(?:\.apps)?")
+_KUBERNETES_NAME: Final = regex.Pattern(r"[a-z0-9][a-z0-9.-]*")
+_POD_SUFFIX: Final = regex.Pattern(r"(?:-[a-z0-9]{6,10})?-(?:[a-z0-9]{5}|\d{1,3})$")
+_SIZE: Final = regex.Pattern(r"[+-]?\d+(?:[kKMGTPEb]i?B?)?")
+_DURATION: Final = regex.Pattern(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w|y|min|hours?|days?)?")
 _SECONDS: Final = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-_TARGET: Final = re.compile(r"(?:([A-Za-z_][\w.-]*)@)?([^@/:]+|\[[^]]+\])")
-_SECRET_RESOURCE: Final = re.compile(r"(?:^|[,/])[^,/]*secret[^,/]*", re.IGNORECASE)
-_REVISION: Final = re.compile(r"[A-Za-z0-9_@^][\w@{}^~./+-]*")
-_DEVICE: Final = re.compile(r"/dev/[A-Za-z0-9/_-]+")
+_TARGET: Final = regex.Pattern(r"(?:([A-Za-z_][\w.-]*)@)?([^@/:]+|\[[^]]+\])")
+_SECRET_RESOURCE: Final = regex.Pattern(r"(?i)(?:^|[,/])[^,/]*secret[^,/]*")
+_REVISION: Final = regex.Pattern(r"[A-Za-z0-9_@^][\w@{}^~./+-]*")
+_DEVICE: Final = regex.Pattern(r"/dev/[A-Za-z0-9/_-]+")
 
 
 def check(kind: str, word: Word, setting: Setting) -> str | None:
@@ -97,7 +97,7 @@ def _variable(word: Word, _parameter: str, _setting: Setting) -> str | None:
 
 
 def _expression(word: Word, parameter: str, _setting: Setting) -> str | None:
-    matches = re.fullmatch(parameter, word.text)
+    matches = regex.fullmatch(parameter, word.text)
     return _unknown(word) or (None if matches else f"{word.text!r} is not one of the values allowed here")
 
 
@@ -109,7 +109,7 @@ def _choice(word: Word, parameter: str, _setting: Setting) -> str | None:
 def _integer(word: Word, parameter: str, _setting: Setting) -> str | None:
     if _unknown(word):
         return _unknown(word)
-    if not re.fullmatch(r"[+-]?\d{1,9}", word.text):
+    if not regex.fullmatch(r"[+-]?\d{1,9}", word.text):
         return f"{word.text!r} is no plain number"
     low, _, high = parameter.rpartition("-")
     if (high and int(word.text) > int(high)) or (low and int(word.text) < int(low)):
@@ -117,7 +117,7 @@ def _integer(word: Word, parameter: str, _setting: Setting) -> str | None:
     return None
 
 
-def _matching(pattern: re.Pattern[str], what: str) -> Callable[[Word, str, Setting], str | None]:
+def _matching(pattern: regex.Pattern[str], what: str) -> Callable[[Word, str, Setting], str | None]:
     def matches(word: Word, _parameter: str, _setting: Setting) -> str | None:
         return _unknown(word) or (None if pattern.fullmatch(word.text) else f"{word.text!r} is no plain {what}")
 
@@ -158,8 +158,8 @@ def _sink(word: Word, _parameter: str, _setting: Setting) -> str | None:
 
 def _url(word: Word, _parameter: str, setting: Setting) -> str | None:
     if word.kind is WordKind.PATTERN:  # ``?`` in a query: a glob to the shell, which finds no file by that name
-        fixed = re.split(r"[*?\[]", word.text, maxsplit=1)[0]
-        if not re.match(r"(?:https?://)?[^/]+/", fixed):
+        fixed = regex.split(r"[*?\[]", word.text, maxsplit=1)[0]
+        if not regex.match(r"(?:https?://)?[^/]+/", fixed):
             return _unknown(word)
     elif _unknown(word):
         return _unknown(word)
@@ -175,7 +175,7 @@ def _host(word: Word, _parameter: str, setting: Setting) -> str | None:
 
 
 def _host_port(word: Word, _parameter: str, setting: Setting) -> str | None:
-    return _unknown(word) or _asked(re.sub(r":(?:\d{1,5}|[a-z]+)$", "", word.text), setting)
+    return _unknown(word) or _asked(regex.sub(r":(?:\d{1,5}|[a-z]+)$", "", word.text), setting)
 
 
 def _target(word: Word, _parameter: str, setting: Setting) -> str | None:
@@ -186,7 +186,7 @@ def _target(word: Word, _parameter: str, setting: Setting) -> str | None:
 
 
 def _header(word: Word, _parameter: str, _setting: Setting) -> str | None:
-    plain = re.fullmatch(r"[A-Za-z0-9-]+[:;].*", word.text)
+    plain = regex.fullmatch(r"[A-Za-z0-9-]+[:;].*", word.text)
     return _unknown(word) or (None if plain else f"{word.text!r} is no plain header")
 
 
@@ -200,7 +200,7 @@ def _program(refuse: Callable[[str], str | None]) -> Callable[[Word, str, Settin
 
 
 def _properties(word: Word, _parameter: str, _setting: Setting) -> str | None:
-    plain = re.fullmatch(r"[A-Za-z]+(?:,[A-Za-z]+)*", word.text) and "environ" not in word.text.lower()
+    plain = regex.fullmatch(r"[A-Za-z_]+(?:,[A-Za-z_]+)*", word.text) and "environ" not in word.text.lower()
     return _unknown(word) or (None if plain else f"{word.text!r}: name properties; Environment is never shown")
 
 
@@ -210,7 +210,7 @@ def _resource(word: Word, _parameter: str, setting: Setting) -> str | None:
     return (
         _name(word, "", setting)
         if "," not in word.text
-        else _matching(re.compile(r"[\w,.-]+"), "name")(word, "", setting)
+        else _matching(regex.Pattern(r"[\w,.-]+"), "name")(word, "", setting)
     )
 
 
@@ -253,7 +253,7 @@ _CHECKS: Final[dict[str, Callable[[Word, str, Setting], str | None]]] = {
     "leading": _leading,
     "variable": _variable,
     "archive": _archive,
-    "ports": _matching(re.compile(r"\d{1,5}(?:-\d{1,5})?"), "port"),
+    "ports": _matching(regex.Pattern(r"\d{1,5}(?:-\d{1,5})?"), "port"),
     "text": _text,
     "format": _format,
     "glob": _glob,
@@ -263,7 +263,7 @@ _CHECKS: Final[dict[str, Callable[[Word, str, Setting], str | None]]] = {
     "size": _matching(_SIZE, "size"),
     "duration": _matching(_DURATION, "time"),
     "sleep": _sleep,
-    "word": _matching(re.compile(r"[^\s-]\S*"), "word"),
+    "word": _matching(regex.Pattern(rf"[^{regex.SPACE}-][^{regex.SPACE}]*"), "word"),
     "name": _name,
     "path": _path,
     "listing": _placed(paths.listable),
@@ -294,7 +294,7 @@ _CHECKS: Final[dict[str, Callable[[Word, str, Setting], str | None]]] = {
     "workloadtype": _matching(_WORKLOAD_TYPE, "kind of workload"),
     "workloadname": _matching(_KUBERNETES_NAME, "name"),
     "pod": _matching(_KUBERNETES_NAME, "pod name"),
-    "podref": _matching(re.compile(r"(?:pods?|po)/[a-z0-9][a-z0-9.-]*"), "pod/NAME"),
+    "podref": _matching(regex.Pattern(r"(?:pods?|po)/[a-z0-9][a-z0-9.-]*"), "pod/NAME"),
     "gitrev": _git_revision,
     "gitrange": _git_range,
     "gitfile": _git_file,

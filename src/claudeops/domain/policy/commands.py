@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import posixpath
-import re
 from dataclasses import dataclass, field, replace
-from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Final
 
+from claudeops.domain import glob, regex
 from claudeops.domain.policy import paths, urls
 from claudeops.domain.policy.argument_kinds import Setting
 from claudeops.domain.policy.never import refuse_line
@@ -30,7 +29,7 @@ DEEPEST_WRAPPING: Final = 5  # wrappers within wrappers
 
 _USUAL_DIRECTORIES: Final = frozenset({"/bin", "/sbin", "/usr/bin", "/usr/sbin", "/usr/local/bin", "/usr/local/sbin"})
 _SCREEN: Final = frozenset({"/dev/null", "/dev/stdout", "/dev/stderr", "/dev/fd/63"})
-_CONNECTION: Final = re.compile(r"/dev/(?:tcp|udp)/([^/]+)/(\d{1,5})")
+_CONNECTION: Final = regex.Pattern(r"/dev/(?:tcp|udp)/([^/]+)/(\d{1,5})")
 
 
 @dataclass(slots=True)
@@ -45,7 +44,7 @@ class Finding:
     runs: Runs | None = None  # the command as it runs, where nothing is in doubt
 
     def add(self, other: Finding) -> None:
-        """Take over, but for how it runs, what another command was found to be; the first denial and the first doubt stand."""
+        """Take over what another command was found to be, but for how it runs; the first denial and doubt stand."""
         self.denial = self.denial or other.denial
         self.doubt = self.doubt or other.doubt
         self.actions += other.actions
@@ -165,7 +164,7 @@ class CommandJudge:
 
     def _redirection(self, redirection: Redirection, place: Place, finding: Finding) -> None:
         target, operator = redirection.target, redirection.operator
-        if target is None or (operator in {"<&", ">&"} and re.fullmatch(r"\d-?", target.text)):
+        if target is None or (operator in {"<&", ">&"} and regex.fullmatch(r"\d-?", target.text)):
             return
         connection = _CONNECTION.fullmatch(target.text)
         if operator == "<" and connection:
@@ -229,7 +228,7 @@ def _refuse(reason: str | None) -> None:
 
 def _refuse_by_file(line: str, never: Never) -> str | None:
     for pattern in never.commands:
-        if fnmatchcase(line, pattern):
+        if glob.matches(line, pattern):
             return f"{pattern} is never allowed, says the policy"
     return None
 
@@ -239,7 +238,7 @@ def _command_name(word: Word) -> str:
     if not word.constant:
         raise UnclearCommandError(f"which command {word.text} is, is not known before it runs: write it out")
     directory, name = posixpath.split(word.text)
-    if not re.fullmatch(r"[\w.:\[+-]+", name):
+    if not regex.fullmatch(r"[\w.:\[+-]+", name):
         raise RefusedError(f"{word.text[:80]!r} is no command")
     if "/" in word.text and directory not in _USUAL_DIRECTORIES:
         raise UnclearCommandError(f"{word.text}: programs and scripts outside the system's directories are not judged")

@@ -11,12 +11,12 @@ A file stands alone, or begins with ``extends = "default"`` and then says only w
 from __future__ import annotations
 
 import difflib
-import re
 import tomllib
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from claudeops.domain import regex
 from claudeops.domain.policy.rule_faults import RuleFault, command_fault, group_fault
 from claudeops.domain.policy.schema import (
     TABLES,
@@ -32,8 +32,9 @@ if TYPE_CHECKING:
     from claudeops.domain.policy.toml_lines import Path
 
 DEFAULT: Final = "default"
-_POSITION: Final = re.compile(r"\s*\(at (?:line (\d+), column \d+|end of document)\)$")
-_AT: Final = re.compile(r" - at `\$([^`]*)`$")
+_POSITION: Final = regex.Pattern(r"\s*\(at (?:line (\d+), column \d+|end of document)\)$")
+_STEP: Final = regex.Pattern(r"\.(\w+)|\[(\d+|\.\.\.)\]")
+_AT: Final = regex.Pattern(r" - at `\$([^`]*)`$")
 _LISTS: Final = ("commands", "groups", "tools")
 
 
@@ -144,7 +145,7 @@ class _Reader:
     def _path(self, shown: str) -> Path:
         """Return the path that msgspec shows as ``.tiers[...].tools[0]``; it does not tell the keys of a mapping."""
         path: list[str | int] = []
-        for name, index in re.findall(r"\.(\w+)|\[(\d+|\.\.\.)\]", shown):
+        for name, index in ((step[1], step[2]) for step in _STEP.finditer(shown)):
             path.append(name or (int(index) if index.isdigit() else "*"))
         if "*" not in path or len(path) < 2:  # noqa: PLR2004 - table, key
             return tuple(path)
@@ -168,7 +169,7 @@ class _Reader:
         """Raise `PolicyFault` for what does not fit together; of a merged document only ``own`` is looked at."""
         mine = own or document
         for number in mine.tiers:
-            if not re.fullmatch(r"[1-9]\d?", number):
+            if not regex.fullmatch(r"[1-9]\d?", number):
                 raise self.fault(("tiers", number), f"{number!r} is no tier: tiers count from 1")
         if "1" not in document.tiers:
             raise self.fault(("tiers",), 'tier 1 is missing: add [tiers.1], or begin the file with extends = "default"')

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import re
-from fnmatch import fnmatchcase
 from functools import lru_cache
 from typing import Final
 
+from claudeops.domain import regex
+from claudeops.domain.glob import matches
+
 ANY_DEPTH: Final = "**"  # a name in a pattern that stands for any number of directories
-GLOB: Final = re.compile(r"[*?\[]")
-_PLAIN_SET: Final = re.compile(r"\[[\w.-]+\]")
+GLOB: Final = regex.Pattern(r"[*?\[]")
+_PLAIN_SET: Final = regex.Pattern(r"\[[\w.-]+\]")
 
 
 def meet_somewhere(names: tuple[str, ...], secret: tuple[str, ...]) -> bool:
@@ -40,11 +41,11 @@ def may_match(left: str, right: str) -> bool:
         return _glob_matches(right, left)
     if (left[0] in "*?[") != (right[0] in "*?[") and "." in (left[0], right[0]):
         return False
-    return _overlap(re.sub(r"\[.\]", "?", left), re.sub(r"\[.\]", "?", right))
+    return _overlap(regex.sub(r"\[.\]", "?", left), regex.sub(r"\[.\]", "?", right))
 
 
 def _glob_matches(name: str, glob: str) -> bool:
-    return fnmatchcase(name, glob) and not (name.startswith(".") and glob[:1] in {"*", "?", "["})
+    return matches(name, glob) and not (name.startswith(".") and glob[:1] in {"*", "?", "["})
 
 
 @lru_cache(maxsize=4096)

@@ -8,11 +8,11 @@ working directory is not known, a relative path is judged against every director
 from __future__ import annotations
 
 import posixpath
-import re
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
+from claudeops.domain import glob, regex
 from claudeops.domain.policy.path_patterns import ANY_DEPTH, GLOB, may_match, meet, meet_somewhere
 from claudeops.domain.policy.reach import Reach
 from claudeops.domain.policy.secret_places import (
@@ -30,13 +30,13 @@ from claudeops.domain.shell.values import Word, WordKind
 if TYPE_CHECKING:
     from claudeops.domain.policy.scope import Scope
 
-COMPOSE_FILE: Final = re.compile(r"(?:docker-)?compose[\w.-]*\.ya?ml")
+COMPOSE_FILE: Final = regex.Pattern(r"(?:docker-)?compose[\w.-]*\.ya?ml")
 
 _MOST_NAMES: Final = 64  # in one path
-_PLAIN_KIND: Final = re.compile(
-    r"(?!\.)[\w*?.-]*\.(?:ya?ml|conf|cfg|ini|toml|json|md|txt|log|sh|service|timer|socket|tf|j2|py|xml|rules|csv)"
+_PLAIN_KIND: Final = regex.Pattern(
+    rf"[{regex.WORD}*?-][{regex.WORD}*?.-]*\.(?:ya?ml|conf|cfg|ini|toml|json|md|txt|log|sh|service|timer|socket|tf|j2|py|xml|rules|csv)"
 )  # of files that may be searched without being named; a wildcard before it may still find a secrets.yml
-_OTHER_SET: Final = re.compile(r"\[(?!(?:[*?\[]|[\w.-]+)\])")  # negated, named or unclosed
+_PLAIN_SETS: Final = regex.Pattern(r"(?:[^\[]|\[(?:[*?]|[\w.-]+)\])*")  # none negated, named or unclosed
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -158,7 +158,7 @@ def deployed_name(path: str, place: Place) -> str:
     """Return the name under which a deployment from a path is counted: the path within the repositories."""
     absolute = posixpath.normpath(_absolute(path, place) or path)
     inside = posixpath.relpath(absolute, posixpath.normpath(place.scope.repos_dir))
-    return re.sub(r"\.(?:ya?ml|json)$", "", inside)
+    return regex.sub(r"\.(?:ya?ml|json)$", "", inside)
 
 
 def _write_roots(place: Place) -> tuple[tuple[str, ...], ...]:
@@ -198,7 +198,9 @@ def _names(path: str) -> tuple[str, ...]:
 
 def _climbs(path: str) -> bool:
     """Whether ``..`` follows a name: with a symlink before it, it leads elsewhere than it seems."""
-    return bool(re.search(r"(?:^|/)(?!\.{1,2}/)[^/]+/+\.\.(?:/|$)", path))
+    return any(
+        after == ".." != before for before, after in pairwise(name for name in path.split("/") if name not in {"", "."})
+    )
 
 
 def _below(names: tuple[str, ...], root: tuple[str, ...]) -> bool:
@@ -249,7 +251,7 @@ def _odd(word: Word, place: Place, absolute: str | None) -> str | None:
         return f"the path {text} is not known before it runs: write it out"
     if "\0" in text or text.count("/") > _MOST_NAMES:
         return f"{text[:80]!r} is no path"
-    if word.kind is WordKind.PATTERN and _OTHER_SET.search(text):
+    if word.kind is WordKind.PATTERN and not _PLAIN_SETS.fullmatch(text):
         return f"{text}: write the pattern without brackets"
     if _climbs(text) and (absolute is None or not place.local or word.kind is WordKind.PATTERN):
         return f"{text}: write the path without '..'"
@@ -312,6 +314,6 @@ def _secret_name(name: str) -> bool:
     if name == ANY_DEPTH:
         return False
     if not GLOB.search(name):
-        return name.startswith(SECRET_PREFIXES) or any(fnmatchcase(name, secret) for secret in SECRET_NAMES)
+        return name.startswith(SECRET_PREFIXES) or any(glob.matches(name, secret) for secret in SECRET_NAMES)
     known = GLOB.split(name, maxsplit=1)[0]
     return known.startswith(SECRET_PREFIXES) or any(may_match(name, secret) for secret in SECRET_NAMES)

@@ -6,11 +6,12 @@ forbids, anywhere in the text, the words without which the harm cannot be done.
 
 from __future__ import annotations
 
-import re
 from typing import Final
 
-_AWK_WORDS: Final = re.compile(r"\b(?:system|getline|ENVIRON|ARGV|ARGC|ARGIND|PROCINFO|SYMTAB|FUNCTAB)\b|@|\\\n")
-_AWK_OUTPUT: Final = re.compile(r"print.*(?:>(?!=)|(?<!\|)\|(?!\|))", re.DOTALL)  # only print writes
+from claudeops.domain import regex
+
+_AWK_WORDS: Final = regex.Pattern(r"\b(?:system|getline|ENVIRON|ARGV|ARGC|ARGIND|PROCINFO|SYMTAB|FUNCTAB)\b|@|\\\n")
+_AWK_OUTPUT: Final = regex.Pattern(r"(?s)print(?:.*>(?:[^=]|$)|(?:.*[^|])?\|(?:[^|]|$))")  # only print writes
 
 _SED_REGEX: Final = r"(?:[^\\{d}\[\n]|\\.|\[\^?\]?[^\]\\{d}\n]*\])*"
 _SED_TEXT: Final = r"(?:[^\\{d}\n]|\\.)*"
@@ -19,23 +20,23 @@ _SED_TEXT: Final = r"(?:[^\\{d}\n]|\\.)*"
 def _sed_substitutions() -> str:
     forms = []
     for delimiter in "/|,#@:!%_":
-        d = re.escape(delimiter)
+        d = regex.escape(delimiter)
         forms.append(f"s{d}{_SED_REGEX.format(d=d)}{d}{_SED_TEXT.format(d=d)}{d}[gpiI0-9]*")
     return "|".join(forms)
 
 
 _SED_ADDRESS: Final = r"(?:\d+(?:~\d+)?|\$|/" + _SED_REGEX.format(d="/") + r"/I?)"
 _SED_COMMAND: Final = rf"(?:{_SED_ADDRESS}(?:,(?:{_SED_ADDRESS}|\+\d+))?)?\s*!?\s*(?:[pdq=]|{_sed_substitutions()})"
-_SED: Final = re.compile(rf"\s*{_SED_COMMAND}(?:\s*[;\n]\s*{_SED_COMMAND})*\s*;?\s*")
+_SED: Final = regex.Pattern(rf"\s*{_SED_COMMAND}(?:\s*[;\n]\s*{_SED_COMMAND})*\s*;?\s*")
 
-_JQ_WORDS: Final = re.compile(
-    r"(?<![.\w])(?:env|input_filename|include|import|modulemeta|get_search_list|\$ENV|\$__prog_args)\b|\$ENV"
+_JQ_WORDS: Final = regex.Pattern(
+    r"(?:^|[^.\w])(env|input_filename|include|import|modulemeta|get_search_list|\$__prog_args)\b|(\$ENV)"
 )
-_YQ_WORDS: Final = re.compile(r"env|load|eval|file_?[nN]ame|split_?doc|system|\bref\b")
+_YQ_WORDS: Final = regex.Pattern(r"env|load|eval|file_?[nN]ame|split_?doc|system|\bref\b")
 
-_TEMPLATE_ACTION: Final = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)
-_TEMPLATE_WORD: Final = re.compile(
-    r"\s+|\"(?:[^\"\\]|\\[nt\"])*\"|\d+|-|\(|\)|\$[A-Za-z]\w*|:=|,|(?:json|println|print|printf|join|len|lower|upper"
+_TEMPLATE_ACTION: Final = regex.Pattern(r"(?s)\{\{(.*?)\}\}")
+_TEMPLATE_WORD: Final = regex.Pattern(
+    r"\$?((?:\.[A-Za-z]\w*)+)|\s+|\"(?:[^\"\\]|\\[nt\"])*\"|\d+|-|\(|\)|\$[A-Za-z]\w*|:=|,|(?:json|println|print|printf|join|len|lower|upper"
     r"|title|truncate|slice|split)\b"
     r"|(?:if|else|end|eq|ne|lt|gt|le|ge|and|or|not|with|range|index)\b|\|"
 )
@@ -77,28 +78,37 @@ def refuse_sed(text: str) -> str | None:
 def refuse_jq(text: str) -> str | None:
     """Return why a jq filter is refused: it may not see the environment, modules or file names."""
     found = _JQ_WORDS.search(text)
-    return f"jq may not use {found[0]!r} here" if found else None
+    return f"jq may not use {found[1] or found[2]!r} here" if found else None
 
 
 def refuse_yq(text: str) -> str | None:
     """Return why a yq expression is refused: it may not see the environment or load files."""
-    found = _YQ_WORDS.search(text) or _JQ_WORDS.search(text)
-    return f"yq may not use {found[0]!r} here" if found else None
+    found = _YQ_WORDS.search(text)
+    if found:
+        return f"yq may not use {found[0]!r} here"
+    reason = refuse_jq(text)
+    return reason and reason.replace("jq", "yq", 1)
 
 
 def refuse_template(text: str) -> str | None:
     """Return why a Go template of docker is refused: only named fields that cannot hold the environment."""
-    if text.count("{{") != len(_TEMPLATE_ACTION.findall(text)):
+    actions = [found[1] for found in _TEMPLATE_ACTION.finditer(text)]
+    if text.count("{{") != len(actions):
         return "this template is not plain"
-    for action in _TEMPLATE_ACTION.findall(text):
-        rest = action.strip().strip("-")
-        while rest:
-            chain = re.match(r"\$?((?:\.[A-Za-z]\w*)+)", rest)
-            word = chain or _TEMPLATE_WORD.match(rest)
-            if word is None or (chain and not _shows_no_secret(chain[1])):
-                return f"{{{{{action}}}}}: only single fields such as {{{{.State.Status}}}} are shown, never Env or all"
-            rest = rest[word.end() :]
+    for action in actions:
+        if not _plain_action(action.strip().strip("-")):
+            return f"{{{{{action}}}}}: only single fields such as {{{{.State.Status}}}} are shown, never Env or all"
     return None
+
+
+def _plain_action(text: str) -> bool:
+    """Whether an action is words of the language and fields that hold no secret, with nothing between them."""
+    done = 0
+    for word in _TEMPLATE_WORD.finditer(text):
+        if word.start() != done or (word[1] and not _shows_no_secret(word[1])):
+            return False
+        done = word.end()
+    return done == len(text)
 
 
 def _shows_no_secret(chain: str) -> bool:

@@ -7,12 +7,13 @@ out again. What is never asked or read (`claudeops.domain.policy.urls`, ``secret
 from __future__ import annotations
 
 import ipaddress
-import re
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from typing import Final
 
+from claudeops.domain import glob, regex
+
 EVERYTHING: Final = ("*",)
+_HOST: Final = regex.Pattern(r"(?s)(?:[^/]*//)?([^/?#]*?)(?::\d+)?(?:[/?#].*)?")  # of a URL
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,7 +38,8 @@ class Reach:
     def refuse_url(self, url: str) -> str | None:
         """Return why a URL is out of reach, or None; without a scheme it counts as http."""
         full = url if "://" in url else f"http://{url}"
-        host = re.sub(r"^[^/]*//|[/?#].*|:\d+(?=[/?#]|$)", "", full).strip("[]")
+        found = _HOST.fullmatch(full)
+        host = found[1].strip("[]") if found else ""
         if any(matches(host, pattern) for pattern in self.never_hosts):
             return f"{host} is a host that the policy never lets anybody ask"
         return None if _within(full, self.urls) else f"{url[:80]} is not among the URLs of this tier"
@@ -61,7 +63,7 @@ def matches(subject: str, pattern: str) -> bool:
     """Whether a pattern means a host, URL or service."""
     network = _network(pattern)
     if network is None:
-        return fnmatchcase(subject.lower(), pattern.lower())
+        return glob.matches(subject.lower(), pattern.lower())
     try:
         return ipaddress.ip_address(subject.strip("[]")) in network
     except ValueError:

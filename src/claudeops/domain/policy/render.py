@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
-import re
 from typing import TYPE_CHECKING, Final
 
 import msgspec
+
+from claudeops.domain import regex
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from claudeops.domain.policy.schema import Document
 
-_BARE: Final = re.compile(r"[A-Za-z0-9_-]+")
+_BARE: Final = regex.Pattern(r"[A-Za-z0-9_-]+")
 _ARRAYS: Final = ("groups", "commands", "tools")
 _MOMENTARY: Final = frozenset({"extends", "without"})  # how the file came about, not what it says
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from claudeops.domain import regex
 from claudeops.domain.policy.rules import CommandGroup, RefusedError, UnclearCommandError, read_arguments
 from claudeops.domain.policy.wrappers import REASONS, UNJUDGED, WRAPPERS
 
@@ -85,7 +85,7 @@ class RuleBook:
             given += read.options
             shared = f"{shared} {group.options}" if group.shared else shared
         if path not in self._rules and path not in self._wrappers:
-            unjudged = re.sub(r"[\d.]+$", "", path) in UNJUDGED or path in UNJUDGED
+            unjudged = regex.sub(r"[\d.]+$", "", path) in UNJUDGED or path in UNJUDGED
             kind = UnclearCommandError if unjudged else RefusedError
             raise kind(f"{path} is in no rule: {REASONS.get(path, 'it is not allowed at any tier')}")
         return Found(

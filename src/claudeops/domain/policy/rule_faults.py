@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import difflib
-import re
 from typing import TYPE_CHECKING
 
+from claudeops.domain import regex
 from claudeops.domain.policy.argument_checks import ARGUMENT_CHECKS
 from claudeops.domain.policy.argument_kinds import KINDS, SERVICE_KINDS
 from claudeops.domain.policy.never import refuse_line
@@ -33,7 +33,9 @@ def command_fault(rule: CommandRule, *, kinds: Collection[str], highest: int) ->
         raise RuleFault("tier", f"there is no tier {rule.tier}: tiers go from 1 to {highest}")
     if (rule.tokens or rule.line is not None) and (rule.arguments or rule.options):
         raise RuleFault("arguments", "'tokens' and 'line' stand instead of 'options' and 'arguments': leave one out")
-    for key in ("tokens", "line"):
+    if rule.excludes and not rule.tokens and rule.line is None:
+        raise RuleFault("excludes", "'excludes' stands beside 'tokens' or 'line': add one of them")
+    for key in ("tokens", "line", "excludes"):
         _check_expression(key, getattr(rule, key) or "")
     _check_options("options", rule.options)
     arguments = [kind[:-1] if kind[-1] in "?*+" else kind for kind in rule.arguments.split()]
@@ -48,7 +50,7 @@ def group_fault(group: CommandGroup) -> None:
 
 
 def _check_name(name: str) -> None:
-    if not name.strip() or re.search(r"[^\w .:\[+-]", name) or "  " in name or name != name.strip():
+    if not name.strip() or regex.search(r"[^\w .:\[+-]", name) or "  " in name or name != name.strip():
         raise RuleFault("name", f"{name!r} is no name of a command: write it with its subcommands, 'docker ps'")
     # ``kill -0`` only asks; of the others no argument makes anything harmless.
     if (reason := refuse_line(f"{name} x")) is not None and refuse_line(f"{name} -0 1") is not None:
@@ -83,7 +85,7 @@ def _check_action(rule: CommandRule, arguments: list[str], kinds: Collection[str
 
 def _check_options(key: str, options: str) -> None:
     for token in options.split():
-        if not re.match(r"-[^=]*(?:=|$)|[!(),](?:=|$)|#$", token.partition("|")[0]) or token.startswith("|"):
+        if not regex.match(r"-[^=]*(?:=|$)|[!(),](?:=|$)|#$", token.partition("|")[0]) or token.startswith("|"):
             raise RuleFault(key, f"{token!r} is no option: write -x, --long, -x|--long or --long=KIND")
     _check_kinds(key, [option.kind for option in option_table(options).values() if option.kind])
 
@@ -97,12 +99,11 @@ def _check_kinds(key: str, kinds: Iterable[str]) -> None:
             raise RuleFault(key, f"{name!r} is no kind of value: {hint}")
         if name == "re":
             _check_expression(key, parameter)
-        if name == "int" and not re.fullmatch(r"(?:\d+-)?\d+|", parameter):
+        if name == "int" and not regex.fullmatch(r"(?:\d+-)?\d+|", parameter):
             raise RuleFault(key, f"{kind!r}: write int, int:MOST or int:LEAST-MOST")
 
 
 def _check_expression(key: str, pattern: str) -> None:
-    try:
-        re.compile(pattern)
-    except re.error as error:
-        raise RuleFault(key, f"{pattern!r} is no regular expression: {error}") from None
+    reason = regex.refuse(pattern)
+    if reason is not None:
+        raise RuleFault(key, f"{pattern!r} is no regular expression of google-re2: {reason}")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from claudeops.domain import regex
 from claudeops.domain.model import Action
 from claudeops.domain.policy.argument_checks import ARGUMENT_CHECKS
 from claudeops.domain.policy.argument_kinds import Setting, check, service_of
@@ -95,8 +95,12 @@ def _keeps_lines(command: SimpleCommand) -> bool:
     name, *arguments = [word.text for word in command.argv]
     if name == "grep":
         options, patterns = arguments[:-1], arguments[-1:]
-        return bool(patterns) and all(re.fullmatch(r"-[vEiFwx]+", text) for text in options) and patterns[0][:1] != "-"
-    return bool(re.fullmatch(r"(?:sort|uniq)(?: -[rnu]+)?|(?:head|tail) (?:-n ?|-)\d+", " ".join([name, *arguments])))
+        return (
+            bool(patterns) and all(regex.fullmatch(r"-[vEiFwx]+", text) for text in options) and patterns[0][:1] != "-"
+        )
+    return bool(
+        regex.fullmatch(r"(?:sort|uniq)(?: -[rnu]+)?|(?:head|tail) (?:-n ?|-)\d+", " ".join([name, *arguments]))
+    )
 
 
 def _apply(rule: CommandRule, found: Found, place: Place, names_only: Callable[[Word], bool]) -> tuple[Action, ...]:
@@ -138,9 +142,11 @@ def _match_text(rule: CommandRule, words: tuple[Word, ...]) -> None:
             raise UnclearCommandError(
                 f"{word.text} is not known before it runs, or could be a file name: write it out, in quotes"
             )
-        if not re.fullmatch(r"\S+", word.text) or (rule.tokens and not re.fullmatch(rule.tokens, word.text)):
+        if not regex.fullmatch(r"\S+", word.text) or (rule.tokens and not regex.fullmatch(rule.tokens, word.text)):
             raise RefusedError(f"the argument {word.text[:80]!r} is not allowed")
-    if rule.line is not None and not re.fullmatch(rule.line, " ".join(word.text for word in words)):
+    line = " ".join(word.text for word in words)
+    fits = rule.line is None or regex.fullmatch(rule.line, line)
+    if not fits or (rule.excludes and regex.search(rule.excludes, line)):
         raise RefusedError("not with these arguments")
 
 

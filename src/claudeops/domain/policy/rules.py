@@ -10,17 +10,18 @@ A rule is plain text, as the policy file has it:
     Kinds are defined in `claudeops.domain.policy.argument_kinds`.
 ``tokens``, ``line``
     instead of both: a regular expression for each of the arguments, or for all of them joined by one space.
+    ``excludes`` beside them says what stands nowhere in it. All are google-re2's, which know no look-around.
 
 Several rules for one name are alternatives; the first that fits decides.
 """
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
+from claudeops.domain import regex
 from claudeops.domain.shell.values import Word, WordKind
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ class CommandRule:
     arguments: str = ""
     tokens: str = ""
     line: str | None = None  # "" = no arguments at all
+    excludes: str = ""  # with either of them: a regular expression that fits no part of the joined arguments
     required: str = ""  # options that must be given; ``-l|-t`` = one of these
     action: str = ""  # what it changes: the kind of action, counted for each argument that names a service
     service: str = ""  # the service of an action whose arguments name none
@@ -111,7 +113,7 @@ class Arguments:
 
 
 _NUMERIC_OPTION: Final = "-NUM"
-_VALUE_PATTERN: Final = re.compile(r"--[\w-]+=")
+_VALUE_PATTERN: Final = regex.Pattern(r"--[\w-]+=")
 
 
 @lru_cache(maxsize=1024)
@@ -161,7 +163,7 @@ def _is_option(word: Word, harmless: Callable[[Word], bool]) -> bool:
     if word.kind is WordKind.CONSTANT:
         return word.text.startswith("-") and word.text != "-"
     if word.kind is WordKind.PATTERN:
-        if word.text[0] in "*?[" and not re.match(r"\[\w\]", word.text):
+        if word.text[0] in "*?[" and not regex.match(r"\[\w\]", word.text):
             raise RefusedError(f"{word.text}: a file name that it finds could be an option: write ./{word.text}")
         if word.text[0] == "-" and not _VALUE_PATTERN.match(word.text):
             raise RefusedError(f"{word.text} is a pattern for file names: quote it")
@@ -190,7 +192,7 @@ class _Reader:
 
     def option(self, word: Word) -> None:
         shown = word.prefix if word.kind is WordKind.DYNAMIC else word.text
-        if _NUMERIC_OPTION in self._table and re.fullmatch(r"-\d+", shown):
+        if _NUMERIC_OPTION in self._table and regex.fullmatch(r"-\d+", shown):
             self.options.append((self._table[_NUMERIC_OPTION], None))
         elif shown.startswith("--") or self._long_options:
             name, attached, value = shown.partition("=")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-import re
 from typing import Final
 
 import msgspec
 
+from claudeops.domain import regex
 from claudeops.domain.policy.never import NEVER_TOOLS
 from claudeops.domain.policy.rule_faults import RuleFault
 from claudeops.domain.policy.rules import CommandGroup, CommandRule
@@ -23,7 +23,7 @@ BUILT_IN_TOOLS: Final = (
 PLACES: Final = ("{workdir}", "{tmpdir}", "{repos}", "{handoff}")
 """What stands for a session's own places in paths."""
 
-_DURATION: Final = re.compile(r"(\d+)([smhd])")
+_DURATION: Final = regex.Pattern(r"(\d+)([smhd])")
 _UNIT: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}  # seconds
 
 
@@ -114,7 +114,7 @@ class ToolEntry(Entry, frozen=True, kw_only=True):
 
     def check(self, document: Document, *, highest: int) -> None:
         """Raise `RuleFault` for what is wrong."""
-        if not re.fullmatch(r"mcp__[\w*-]+__[\w*-]+", self.name) or self.name in NEVER_TOOLS:
+        if not regex.fullmatch(r"mcp__[\w*-]+__[\w*-]+", self.name) or self.name in NEVER_TOOLS:
             raise RuleFault("name", f"{self.name!r} is no tool of a server: write mcp__SERVER__TOOL")
         if not 1 <= self.tier <= highest:
             raise RuleFault("tier", f"there is no tier {self.tier}: tiers go from 1 to {highest}")

@@ -31,4 +31,4 @@ class Scope:
     dry_run: bool = False
     forbidden_paths: tuple[str, ...] = ()  # state, results, database: never read nor written
     resolve: Callable[[str], str] = as_written  # follows symlinks of the local file system (os.path.realpath)
-    program: Callable[[str], str | None] = usual_program  # a program's path on the session's ``PATH``; None: it has none
+    program: Callable[[str], str | None] = usual_program  # where a program is on the session's ``PATH``; None: nowhere

@@ -6,18 +6,19 @@ which is why so little of the grammar (TOML 1.0) is needed.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from typing import Final
+
+from claudeops.domain import regex
 
 Path = tuple[str | int, ...]
 """Keys and positions in arrays, from the top: ``("commands", 3, "tier")``."""
 
-_KEY: Final = re.compile(r"[ \t]*(?:\"((?:[^\"\\]|\\.)*)\"|'([^']*)'|([A-Za-z0-9_-]+))[ \t]*(\.?)")
-_TOKEN: Final = re.compile(
-    r"#[^\n]*|\"\"\"(?:[^\"\\]|\\.|\"(?!\"\"))*\"\"\"|'''(?:[^']|'(?!''))*'''|\"(?:[^\"\\\n]|\\.)*\"|'[^'\n]*'"
-    r"|[\[{]|[\]}]|\n|[^#\"'\[\]{}\n]+",
-    re.DOTALL,
+_TABLE: Final = regex.Pattern(r"[ \t\r]*(\[{1,2})")
+_KEY: Final = regex.Pattern(r"[ \t]*(?:\"((?:[^\"\\]|\\.)*)\"|'([^']*)'|([A-Za-z0-9_-]+))[ \t]*(\.?)")
+_TOKEN: Final = regex.Pattern(
+    r"(?s)#[^\n]*|\"\"\"(?:[^\\]|\\.)*?\"{3,5}|'''.*?'{3,5}|\"(?:[^\"\\\n]|\\.)*\"|'[^'\n]*'"
+    r"|[\[{]|[\]}]|\n|[^#\"'\[\]{}\n]+"
 )
 
 
@@ -29,10 +30,10 @@ def key_lines(text: str) -> dict[Path, int]:
     at = 0
     while at < len(text):
         line = text.count("\n", 0, at) + 1
-        start = re.compile(r"[ \t\r]*(\[{0,2})").match(text, at)
-        brackets = start[1] if start else ""
-        if brackets:
-            names, end = _names(text, at if start is None else start.end())
+        start = _TABLE.match(text[at : _line_end(text, at)])
+        if start is not None:
+            brackets = start[1]
+            names, end = _names(text, at + start.end())
             table = _table(names, counts, array=brackets == "[[")
             lines.setdefault(table, line)
             at = _line_end(text, end)
@@ -68,9 +69,9 @@ def _table(names: Path, counts: Counter[Path], *, array: bool) -> Path:
 
 def _names(text: str, at: int) -> tuple[Path, int]:
     names: list[str] = []
-    while (found := _KEY.match(text, at)) is not None:
+    while (found := _KEY.match(text[at : _line_end(text, at)])) is not None:
         names.append(found[1] or found[2] or found[3] or "")
-        at = found.end()
+        at += found.end()
         if not found[4]:
             break
     return tuple(names), at
@@ -84,12 +85,11 @@ def _line_end(text: str, at: int) -> int:
 def _value_end(text: str, at: int) -> int:
     """Return where the line after a value begins; arrays and some strings go over several lines."""
     depth = 0
-    while (token := _TOKEN.match(text, at)) is not None:
-        at = token.end()
+    for token in _TOKEN.finditer(text[at:]):
         if token[0] in "[{":
             depth += 1
         elif token[0] in "]}":
             depth -= 1
         elif token[0] == "\n" and depth == 0:
-            return at
+            return at + token.end()
     return len(text)

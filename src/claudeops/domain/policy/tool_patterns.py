@@ -5,16 +5,17 @@ They only ever narrow what the policy allows.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Final
+
+from claudeops.domain import glob, regex
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _SUBAGENTS: Final = ("Task", "Agent")
-_PATTERN: Final = re.compile(r"([A-Za-z_][\w-]*)(?:\((.*)\))?")
+_LISTED: Final = regex.Pattern(r"[^\s,(]+(?:\([^)]*\))?")
+_PATTERN: Final = regex.Pattern(r"([A-Za-z_][\w-]*)(?:\((.*)\))?")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -32,13 +33,12 @@ class ToolPattern:
             prefix = " ".join(self.body[:-2].split())
             return subject == prefix or subject.startswith(f"{prefix} ")
         body = "/" + self.body.lstrip("/") if self.body.startswith("//") else self.body
-        return subject == body or fnmatchcase(subject, re.sub(r"\*+", "*", body).replace("[", "[[]"))
+        return subject == body or glob.matches(subject, regex.sub(r"\*+", "*", body).replace("[", "[[]"))
 
 
 def split_patterns(text: str) -> tuple[str, ...]:
     """Split a list of patterns at commas and blanks outside parentheses: ``Read, Bash(docker ps:*)``."""
-    parts = re.findall(r"[^\s,(]+(?:\([^)]*\))?", text)
-    return tuple(parts)
+    return tuple(part[0] for part in _LISTED.finditer(text))
 
 
 def parse_patterns(patterns: Sequence[str]) -> tuple[ToolPattern, ...]:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import posixpath
-import re
-from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Final
 
+from claudeops.domain import glob, regex
 from claudeops.domain.model import Action
 from claudeops.domain.policy import paths, urls
 from claudeops.domain.policy.commands import Finding
@@ -24,8 +23,8 @@ MCP: Final = "mcp__"
 
 _FILE_KEYS: Final = {"NotebookEdit": "notebook_path", "Grep": "path", "Glob": "path", "LS": "path"}
 _WRITERS: Final = frozenset({"Write", "Edit", "MultiEdit", "NotebookEdit"})
-_GLOB: Final = re.compile(r"[*?\[{]")
-_TYPES: Final = re.compile(r"[a-z0-9]+")
+_GLOB: Final = regex.Pattern(r"[*?\[{]")
+_TYPES: Final = regex.Pattern(r"[a-z0-9]+")
 
 
 def judge_tool(call: ToolCall, place: Place) -> Finding:
@@ -36,7 +35,7 @@ def judge_tool(call: ToolCall, place: Place) -> Finding:
 def judge_named(call: ToolCall, tier: TierPolicy, place: Place) -> Finding:
     """Return what a call of an MCP server's tool is: allowed only where the policy names it."""
     name = call.tool_name
-    named = next((tool for tool in tier.policy.tools if fnmatchcase(name, tool.name)), None)
+    named = next((tool for tool in tier.policy.tools if glob.matches(name, tool.name)), None)
     if named is None:
         return Finding(denial=f"{name}: no rule of the policy names this tool")
     if named.tier > tier.level:
@@ -48,7 +47,7 @@ def judge_named(call: ToolCall, tier: TierPolicy, place: Place) -> Finding:
 
 def _action(named: NamedTool, given: Mapping[str, object], tier: TierPolicy, place: Place) -> Finding:
     service = given.get(named.service)
-    if not isinstance(service, str) or not re.fullmatch(r"[A-Za-z0-9][\w.@:/-]*", service):
+    if not isinstance(service, str) or not regex.fullmatch(r"[A-Za-z0-9][\w.@:/-]*", service):
         return Finding(denial=f"{named.name}: name the service in {named.service!r}")
     if named.action not in tier.action_kinds:
         return Finding(denial=f"{named.name}: tier {tier.number} has no right to a {named.action}")
@@ -80,7 +79,7 @@ def _glob(call: ToolCall, place: Place) -> Finding:
     pattern = call.input.get("pattern")
     if not isinstance(pattern, str) or not pattern or "\0" in pattern:
         return Finding(denial="Glob needs a pattern")
-    if ".." in re.split(r"[/{},]", pattern):
+    if ".." in regex.split(r"[/{},]", pattern):
         return Finding(denial=f"{pattern}: write the pattern without '..'")
     root = call.input.get("path")
     if pattern.startswith("/"):
@@ -97,7 +96,7 @@ def _grep(call: ToolCall, place: Place) -> Finding:
     if word is None:
         return Finding(denial=reason)
     glob = call.input.get("glob")
-    if glob is not None and (not isinstance(glob, str) or glob.startswith("!") or re.search(r"[{}\s/]", glob)):
+    if glob is not None and (not isinstance(glob, str) or glob.startswith("!") or regex.search(r"[{}\s/]", glob)):
         return Finding(denial=f"Grep: write a plain glob such as '*.yml', not {glob!r}")
     kind = call.input.get("type")
     if kind is not None and not (isinstance(kind, str) and _TYPES.fullmatch(kind)):

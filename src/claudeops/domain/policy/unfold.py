@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from claudeops.domain import regex
 from claudeops.domain.policy.argument_kinds import Setting, check
 from claudeops.domain.policy.path_patterns import ANY_DEPTH
 from claudeops.domain.policy.rules import (
@@ -26,6 +25,8 @@ from claudeops.domain.shell.values import Parsed, SimpleCommand, Word, WordKind
 from claudeops.domain.shell.variables import refuse_value, refuse_variable
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from claudeops.domain.policy.rule_book import Found
     from claudeops.domain.policy.rules import Wrapper
 
@@ -64,8 +65,9 @@ def unfold(found: Found, wrapper: Wrapper, command: SimpleCommand, setting: Sett
         return Unfolded(parsed=parsed, rebuilt=partial(_evaluated, parsed, bash=setting.place.local))
     if wrapper.text:
         parsed = _shell(command, arguments, rest) if found.path in SHELLS else _text(command, rest)
-        fed = not rest
-        return Unfolded(parsed=parsed, rebuilt=partial(_with_text, parsed, outer, own, fed=fed, bash=found.path == "bash"))
+        return Unfolded(
+            parsed=parsed, rebuilt=partial(_with_text, parsed, outer, own, fed=not rest, bash=found.path == "bash")
+        )
     if wrapper.assignments:
         rest = _without_assignments(rest)
         own = command.argv[: len(command.argv) - len(rest)]
@@ -209,7 +211,7 @@ def _parsed(text: str, command: SimpleCommand) -> Parsed:
 
 
 def _without_assignments(words: tuple[Word, ...]) -> tuple[Word, ...]:
-    while words and re.match(r"\w+=", words[0].text):
+    while words and regex.match(r"\w+=", words[0].text):
         name, _, value = words[0].text.partition("=")
         reason = refuse_variable(name, exported=True) or refuse_value(name, value)
         if reason or not words[0].constant:

@@ -7,8 +7,9 @@ credentials to their machines. Numbers are taken only as plain dotted quads, sin
 from __future__ import annotations
 
 import ipaddress
-import re
 from typing import Final
+
+from claudeops.domain import regex
 
 _METADATA_HOSTS: Final = frozenset(
     {"metadata", "metadata.google.internal", "metadata.goog", "metadata.internal", "instance-data"}
@@ -17,13 +18,13 @@ _METADATA_HOSTS: Final = frozenset(
 _METADATA_ADDRESSES: Final = frozenset(
     {"100.100.100.200", "168.63.129.16", "192.0.0.192", "fd00:ec2::254", "fd20:ce::254", "fd00:42::42"}
 )
-_WRAPPED_ADDRESS: Final = re.compile(r"(?:^|\.)(?:nip\.io|sslip\.io|xip\.io|localtest\.me|lvh\.me|traefik\.me)$")
-_HOST: Final = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]{0,252}[A-Za-z0-9_])?\.?")
-_NUMERIC: Final = re.compile(r"(?:0[xX][0-9A-Fa-f]*|\d+)")
-_URL: Final = re.compile(
+_WRAPPED_ADDRESS: Final = regex.Pattern(r"(?:^|\.)(?:nip\.io|sslip\.io|xip\.io|localtest\.me|lvh\.me|traefik\.me)$")
+_HOST: Final = regex.Pattern(r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]{0,252}[A-Za-z0-9_])?\.?")
+_NUMERIC: Final = regex.Pattern(r"(?:0[xX][0-9A-Fa-f]*|\d+)")
+_URL: Final = regex.Pattern(
     r"(?:(?P<scheme>[A-Za-z][\w+.-]*)://)?(?P<host>\[[^]/?#@]*\]|[^/?#:@\\]+)(?::(?P<port>\d{1,5}))?(?P<rest>[/?#].*)?"
 )
-_RANGE: Final = re.compile(r"\[\w+-\w+")  # curl(1): [1-100] becomes a hundred requests
+_RANGE: Final = regex.Pattern(r"\[\w+-\w+")  # curl(1): [1-100] becomes a hundred requests
 _GUESSED_SCHEMES: Final = ("ftp.", "dict.", "ldap.", "imap.", "smtp.", "pop3.")  # curl(1), "URL": guessed from the host
 
 

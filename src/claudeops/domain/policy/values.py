@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
+from claudeops.domain import glob
 from claudeops.domain.policy.reach import matches
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class Approvals:
 
     def wanted_for_tool(self, name: str) -> str | None:
         """Return the tool when its every call needs a yes, or None."""
-        return name if any(fnmatchcase(name, pattern) for pattern in self.tools) else None
+        return name if any(glob.matches(name, pattern) for pattern in self.tools) else None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-import re
 from typing import TYPE_CHECKING, Final, NoReturn
+
+from claudeops.domain import regex
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -15,7 +16,7 @@ _ATTEMPT: Final = 100  # characters charged for an attempt as such
 _FIRST_WINDOW: Final = 64  # characters; most attempts fail within them
 _GROWTH: Final = 8
 _LONGEST_WORD: Final = 12  # characters; a window may end within a literal or an escape
-_OPENING: Final = re.compile(r'\{\s*"[^"\\\n]{1,100}"\s*:')  # any other brace opens no report
+_OPENING: Final = regex.Pattern(r'\{\s*"[^"\\\n]{1,100}"\s*:')  # any other brace opens no report
 
 
 def _refuse_constant(name: str) -> NoReturn:
@@ -34,13 +35,17 @@ def objects_in(text: str) -> Iterator[dict[str, object]]:
     text = text[-_MOST_CHARACTERS:]
     budget = _WORK * len(text)
     at = 0
-    while budget > 0 and (opening := _OPENING.search(text, at)) is not None:
+    for opening in _OPENING.finditer(text):
         start = opening.start()
+        if start < at:
+            continue
         value, length, work = _decode_at(text, start)
         budget -= work
         at = start + length
         if value is not None:
             yield value
+        if budget <= 0:
+            return
 
 
 def _decode_at(text: str, start: int) -> tuple[dict[str, object] | None, int, int]:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 from itertools import islice
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from jsonschema import Draft7Validator, FormatChecker, SchemaError
+from jsonschema import Draft7Validator, FormatChecker, SchemaError, ValidationError, validators
+
+from claudeops.domain import regex
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-
-    from jsonschema import ValidationError
 
 _DRAFT_7: Final = "http://json-schema.org/draft-07/schema"
 _ARGUMENT_LIMIT: Final = 120_000  # bytes; Linux refuses one argument of 128 KiB
@@ -37,7 +37,7 @@ class ReportSchema:
     __slots__ = ("_minified", "_validator")
 
     def __init__(self, schema: Mapping[str, object], minified: str) -> None:
-        self._validator = Draft7Validator(schema)
+        self._validator = _Validator(schema)
         self._minified = minified
 
     @classmethod
@@ -53,7 +53,7 @@ class ReportSchema:
             raise ValueError(f'the response schema must be draft-07: set $schema to "{_DRAFT_7}#"')
         try:
             # The format check is for regular expressions: a broken one would fail at the first report.
-            Draft7Validator.check_schema(schema, format_checker=FormatChecker(formats=("regex",)))
+            Draft7Validator.check_schema(schema, format_checker=_EXPRESSIONS)
             _refuse_keywords(schema)
         except SchemaError as error:
             raise ValueError(f"the response schema is no draft-07 schema: {_sentence(error)}") from None
@@ -84,6 +84,50 @@ class ReportSchema:
             return ("$: nested too deeply",)
         except (OverflowError, ValueError):  # multipleOf beyond any float; repr() of an integer of 4300 digits
             return ("$: holds a number that is too large",)
+
+
+# The library's own keywords hold what a model wrote against Python's `re`, which a text can keep busy for minutes.
+
+
+def _pattern(_validator: Any, pattern: str, instance: object, _schema: object) -> Iterator[ValidationError]:
+    if isinstance(instance, str) and not regex.search(pattern, instance):
+        yield ValidationError(f"{instance!r} does not match {pattern!r}")
+
+
+def _pattern_properties(
+    validator: Any, patterns: Mapping[str, object], instance: object, _schema: object
+) -> Iterator[ValidationError]:
+    for pattern, schema in patterns.items():
+        for name, value in instance.items() if isinstance(instance, dict) else ():
+            if regex.search(pattern, name):
+                yield from validator.descend(value, schema, path=name, schema_path=pattern)
+
+
+def _additional_properties(
+    validator: Any, allowed: object, instance: object, schema: Mapping[str, object]
+) -> Iterator[ValidationError]:
+    patterns = schema.get("patternProperties")
+    if isinstance(patterns, dict) and isinstance(instance, dict):
+        schema = {keyword: value for keyword, value in schema.items() if keyword != "patternProperties"}
+        named = (name for name in instance if not any(regex.search(pattern, name) for pattern in patterns))
+        instance = {name: instance[name] for name in named}
+    yield from Draft7Validator.VALIDATORS["additionalProperties"](validator, allowed, instance, schema)
+
+
+def _is_expression(value: object) -> bool:
+    return not isinstance(value, str) or regex.refuse(value) is None
+
+
+_Validator: Final = validators.extend(  # type: ignore[no-untyped-call]
+    Draft7Validator,
+    {
+        "pattern": _pattern,
+        "patternProperties": _pattern_properties,
+        "additionalProperties": _additional_properties,
+    },
+)
+_EXPRESSIONS: Final = FormatChecker(formats=())
+_EXPRESSIONS.checks("regex")(_is_expression)
 
 
 def _parsed(text: str) -> dict[str, object]:

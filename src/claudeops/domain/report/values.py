@@ -7,10 +7,10 @@ statements: what is filler is dropped, and a report that calls all well in such 
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from claudeops.domain import regex
 from claudeops.domain.model import (
     Escalation,
     Level,
@@ -42,8 +42,8 @@ _FLAGS: Final[dict[object, bool]] = {
     **dict.fromkeys(("false", "no", "0", 0), False),
 }
 
-_UNSTORABLE: Final = re.compile("[\x00\ud800-\udfff]")  # PostgreSQL takes no NUL, UTF-8 no half of a pair
-_BRACKETED: Final = re.compile(r"<[^<>]*>|\{+[^{}]*\}+|\[[A-Za-z _-]*\]")
+_UNSTORABLE: Final = dict.fromkeys((0, *range(0xD800, 0xE000)), "\ufffd")  # PostgreSQL takes no NUL, UTF-8 no half
+_BRACKETED: Final = regex.Pattern(r"<[^<>]*>|\{+[^{}]*\}+|\[[A-Za-z _-]*\]")
 _NAME_FILLER: Final = frozenset({"string", "n/a"})
 _TEXT_FILLER: Final = _NAME_FILLER | {
     *("a", "b", "c", "x", "y", "z", "foo", "bar", "baz", "abc", "asdf"),
@@ -54,7 +54,7 @@ _TEXT_FILLER: Final = _NAME_FILLER | {
 
 def plain(text: str) -> str:
     """Return ``text`` without surrounding space and without characters that a database refuses."""
-    return _UNSTORABLE.sub("\ufffd", text).strip()
+    return text.translate(_UNSTORABLE).strip()
 
 
 def cut(text: str, length: int) -> str:

@@ -69,7 +69,7 @@ class DoubleBracketReader:
         if node.type == "unary_expression" and len(children) == 2:  # noqa: PLR2004 - operator, operand
             return self._unary(node, *children)
         if node.type == "binary_expression" and len(children) == 3:  # noqa: PLR2004 - operand, operator, operand
-            return self._binary(node, *children)
+            return self._binary(*children)
         if node.type in _OPERANDS:
             return self._test(Word(text="-n"), self.words.value(node, self.bindings))
         raise unclear(node, self.source)
@@ -82,7 +82,7 @@ class DoubleBracketReader:
             raise unclear(node, self.source)
         return self._test(Word(text=name), self.words.value(operand, self.bindings))
 
-    def _binary(self, node: Node, left: Node, operator: Node, right: Node) -> Step:
+    def _binary(self, left: Node, operator: Node, right: Node) -> Step:
         name = source_text(operator, self.source)
         if name in {"&&", "||"}:
             return Chained(self.step(left), name, self.step(right))

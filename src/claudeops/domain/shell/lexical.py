@@ -8,12 +8,12 @@ write it more plainly.
 
 from __future__ import annotations
 
-import re
 import unicodedata
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
+from claudeops.domain import regex
 from claudeops.domain.shell.values import UnclearError
 
 if TYPE_CHECKING:
@@ -22,26 +22,34 @@ if TYPE_CHECKING:
 LONGEST_COMMAND: Final = 16_384  # characters
 DEEPEST_TREE: Final = 60  # levels
 
-_EXPANSION = rb"\$(?=[\w({\[@*#?$!-])"  # a dollar sign that bash would expand
-_BLANKS: Final = re.compile(rb"(?:[ \t\n]|\\\n)*")
-_SEPARATED: Final = re.compile(rb"(?:\\\n)*[ \t\n](?:[ \t\n]|\\\n)*")
-_SAME_LINE: Final = re.compile(rb"(?:[ \t]|\\\n)*")
-_NOTHING: Final = re.compile(rb"")
-_IN_QUOTES: Final = re.compile(rb"(?:[^\"\\`$]|\\.|(?!" + _EXPANSION + rb")\$)*", re.DOTALL)
-_IN_HEREDOC: Final = re.compile(rb"(?:[^\\`$]|\\[^\n]|(?!" + _EXPANSION + rb")\$)*", re.DOTALL)
-_UNQUOTED = rb"(?:[^\s\\'\"`$|&;()<>]|\\[^\n]|(?!\$['\"])(?!" + _EXPANSION + rb")\$)+"
+_EXPANDED: Final = rb"$\w({\[@*#?!\-"  # within brackets: after a dollar sign they make bash expand something
+
+
+def _literal(plain: bytes, escaped: bytes, *, empty: bool = True) -> regex.Pattern[bytes]:
+    """Return the expression for text without expansions, ``plain`` being the characters that it may not hold as such.
+
+    ``empty``: it may be empty.
+    """
+    one = rb"[^$" + plain + rb"]|" + escaped
+    after_dollar = rb"[^" + _EXPANDED + plain + rb"]|" + escaped
+    some = rb"(?:" + one + rb"|\$(?:" + after_dollar + rb"))"
+    return regex.Pattern(some + rb"*\$?" if empty else rb"(?:" + some + rb"+\$?|\$)")
+
+
+_IN_QUOTES: Final = _literal(rb"\"\\`", rb"\\(?s:.)")
+_IN_HEREDOC: Final = _literal(rb"\\`", rb"\\[^\n]")
 _TOKENS: Final = {
-    "word": re.compile(_UNQUOTED),
-    "number": re.compile(rb"-?\w+"),
-    "test_operator": re.compile(rb"-[A-Za-z]+"),
-    "variable_name": re.compile(rb"[A-Za-z_]\w*|\d+"),
-    "special_variable_name": re.compile(rb"[?#$!@*0_-]"),
-    "file_descriptor": re.compile(rb"\d+"),
-    "raw_string": re.compile(rb"'[^']*'", re.DOTALL),
-    "ansi_c_string": re.compile(rb"\$'(?:[^'\\]|\\.)*'", re.DOTALL),
-    "comment": re.compile(rb"#[^\n]*"),
-    "extglob_pattern": re.compile(rb"[\w*?./:=,@%+\[\]-]+"),
-    "regex": re.compile(rb"(?:[^\s\\'\"`;&<>$]|\\[^\n]|(?!" + _EXPANSION + rb")\$)+"),
+    "word": _literal(rb"\s\v\\'\"`|&;()<>", rb"\\[^\n]", empty=False),
+    "number": regex.Pattern(rb"-?\w+"),
+    "test_operator": regex.Pattern(rb"-[A-Za-z]+"),
+    "variable_name": regex.Pattern(rb"[A-Za-z_]\w*|\d+"),
+    "special_variable_name": regex.Pattern(rb"[?#$!@*0_-]"),
+    "file_descriptor": regex.Pattern(rb"\d+"),
+    "raw_string": regex.Pattern(rb"'[^']*'"),
+    "ansi_c_string": regex.Pattern(rb"(?s)\$'(?:[^'\\]|\\.)*'"),
+    "comment": regex.Pattern(rb"#[^\n]*"),
+    "extglob_pattern": regex.Pattern(rb"[\w*?./:=,@%+\[\]-]+"),
+    "regex": _literal(rb"\s\v\\'\"`;&<>", rb"\\[^\n]", empty=False),
 }
 _WORDS: Final = frozenset(
     {"word", "number", "string", "raw_string", "ansi_c_string", "concatenation", "simple_expansion", "expansion"}
@@ -59,8 +67,9 @@ _KEYWORDS: Final = frozenset(
     {"if", "then", "elif", "else", "fi", "case", "esac", "for", "while", "until", "do", "done", "in", "function"}
     | {"!", "{", "}", "[", "]", "[[", "]]"}
 )
+_CONTINUED: Final = b"\\\n"  # a line that goes on in the next one
 _WORD_ENDS: Final = b" \t\n;&|()<>"
-_DELIMITER: Final = re.compile(rb"""'([\w.-]+)'|"([\w.-]+)"|(\\?)([\w.-]+)""")
+_DELIMITER: Final = regex.Pattern(rb"""'([\w.-]+)'|"([\w.-]+)"|(\\?)([\w.-]+)""")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -87,7 +96,7 @@ def check_tree(root: Node, source: bytes) -> None:
     """Raise `UnclearError` unless every token of the tree is one that bash would read the same way."""
     if root.has_error:
         raise UnclearError("the command cannot be parsed: write it in plain bash, one step a call")
-    if not _BLANKS.fullmatch(source[: root.start_byte]) or not _BLANKS.fullmatch(source[root.end_byte :]):
+    if not _is_blank(source[: root.start_byte]) or not _is_blank(source[root.end_byte :]):
         raise UnclearError("the command cannot be parsed to its end: write it in plain bash")
     _check(root, source, 0, indented=False)
 
@@ -158,7 +167,7 @@ def _check(node: Node, source: bytes, depth: int, *, indented: bool) -> None:
         _check_children(node, source, depth, indented=indented)
 
 
-def _check_literals(node: Node, span: tuple[int, int], source: bytes, allowed: re.Pattern[bytes]) -> None:
+def _check_literals(node: Node, span: tuple[int, int], source: bytes, allowed: regex.Pattern[bytes]) -> None:
     for start, end in literal_spans(node, *span, source):
         if not allowed.fullmatch(source[start:end]):
             raise unclear(node, source)
@@ -177,7 +186,7 @@ def _check_heredoc(node: Node, source: bytes, depth: int) -> None:
             _check(child, source, depth + 1, indented=False)
     same_line = [child for child in node.children if child.end_byte < text.start]
     gaps = [source[before.end_byte : after.start_byte] for before, after in pairwise(same_line)]
-    if not all(_SAME_LINE.fullmatch(gap) for gap in [*gaps, source[same_line[-1].end_byte : text.start - 1]]):
+    if not all(_is_blank(gap, b" \t") for gap in [*gaps, source[same_line[-1].end_byte : text.start - 1]]):
         raise unclear(node, source)
 
 
@@ -216,7 +225,7 @@ def _begins_word(node: Node, source: bytes) -> bool:
 def _check_children(node: Node, source: bytes, depth: int, *, indented: bool) -> None:
     first, last = node.children[0], node.children[-1]
     edges = source[node.start_byte : first.start_byte], source[last.end_byte : node.end_byte]
-    if not all(_BLANKS.fullmatch(edge) for edge in edges):
+    if not all(_is_blank(edge) for edge in edges):
         raise unclear(node, source)
     for index, child in enumerate(node.children):
         _check(child, source, depth + 1, indented=indented and index == 0)
@@ -224,12 +233,22 @@ def _check_children(node: Node, source: bytes, depth: int, *, indented: bool) ->
         gap = source[before.end_byte : after.start_byte]
         if not gap and after.type in _AFTER_REDIRECTION and source[before.end_byte - 1 : before.end_byte] == b"}":
             raise unclear(after, source)  # ``{name}>path`` is no argument but a place for the descriptor
-        allowed = _BLANKS
+        words = (before.type in _WORDS or before.type in _AFTER_REDIRECTION) and after.type in _WORDS
         if node.type in _NO_GAP:
-            allowed = _NOTHING
-        elif (before.type in _WORDS or before.type in _AFTER_REDIRECTION) and after.type in _WORDS:
-            allowed = _SEPARATED
-        if not allowed.fullmatch(gap) or (
-            node.type in _ONE_LINE and not _SAME_LINE.fullmatch(gap) and after.type != "do_group"
-        ):
+            fits = not gap
+        elif node.type in _ONE_LINE and after.type != "do_group":
+            fits = _is_blank(gap, b" \t") and not (words and _is_joined(gap))
+        else:
+            fits = _is_blank(gap) and not (words and _is_joined(gap))
+        if not fits:
             raise unclear(after, source)
+
+
+def _is_blank(gap: bytes, blanks: bytes = b" \t\n") -> bool:
+    """Whether nothing but blanks and continued lines stands between two tokens."""
+    return not gap.replace(_CONTINUED, b"").strip(blanks)
+
+
+def _is_joined(gap: bytes) -> bool:
+    """Whether bash reads what stands on both sides of a gap as one word."""
+    return not gap.replace(_CONTINUED, b"")

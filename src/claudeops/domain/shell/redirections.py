@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
+from claudeops.domain import regex
 from claudeops.domain.shell.lexical import here_document, unclear
 from claudeops.domain.shell.tree import source_text
 from claudeops.domain.shell.values import DYNAMIC_STDIN, Redirection, Word
@@ -75,7 +75,7 @@ class RedirectionReader:
         body = next((child for child in node.children if child.type == "heredoc_body"), None)
         raw = self._source[text.start : text.end].decode()
         if text.quoted:
-            found.stdin = Word(text=re.sub(r"(?m)^\t+", "", raw) if text.tabs_stripped else raw)
+            found.stdin = Word(text=regex.sub(r"(?m)^\t+", "", raw) if text.tabs_stripped else raw)
         else:
             found.stdin = self._words.document(body, text.start, text.end, bindings)
             if text.tabs_stripped:

@@ -8,13 +8,14 @@ quotes, builtins only where no program does the same.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-import re2
+from msgspec import Struct
+from msgspec.structs import astuple
 
+from claudeops.domain import regex
 from claudeops.domain.shell import parse
 from claudeops.domain.shell.lexical import LONGEST_COMMAND
 from claudeops.domain.shell.plan import (
@@ -45,6 +46,8 @@ from claudeops.domain.shell.plan import (
 from claudeops.domain.shell.values import UnclearError, Word
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     from claudeops.domain.shell.values import Redirection, SimpleCommand
 
 BUILTINS: Final = frozenset(
@@ -52,11 +55,11 @@ BUILTINS: Final = frozenset(
 )
 """Commands that no program can stand in for; their arguments are constant."""
 
-_PROGRAM: Final = re2.compile(r"/[\w./:+-]+")
+_PROGRAM: Final = regex.Pattern(r"/[\w./:+-]+")
 _LOOPS: Final = frozenset({"break", "continue"})
 _ONCE: Final = "for claudeops_round in 1"  # a loop of one round, for ``break`` and ``continue``
-_DESCRIPTOR: Final = re2.compile(r"\d-?")
-_SUM: Final = re2.compile(r"[\d\s()+*/%<>=!&|^~?:,-]*")
+_DESCRIPTOR: Final = regex.Pattern(r"\d-?")
+_SUM: Final = regex.Pattern(r"[\d\s()+*/%<>=!&|^~?:,-]*")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -77,7 +80,11 @@ def render(block: Block, commands: Mapping[int, SimpleCommand | RunText], *, bas
     if len(text) > LONGEST_COMMAND:
         raise UnclearError(f"written out the command has more than {LONGEST_COMMAND} characters: split it")
     again = parse(text)
-    if again.problem or again.refusal or sorted(_outlines(again.commands), key=repr) != sorted(writer.outlines, key=repr):
+    if (
+        again.problem
+        or again.refusal
+        or sorted(_outlines(again.commands), key=repr) != sorted(writer.outlines, key=repr)
+    ):
         raise UnclearError("written out the command reads differently: write it more plainly")
     return text
 
@@ -150,7 +157,7 @@ class _Writer:
         finally:
             self._levels = outer
 
-    def _run(self, step: Run) -> str:
+    def run(self, step: Run) -> str:
         command = self.commands.get(step.command.number, step.command)
         if isinstance(command, RunText):
             self.outlines += _outlines(parse(command.text).commands)
@@ -210,14 +217,14 @@ class _Writer:
         loops = sum(level.to_break for level in inner) + (last.to_break if name == "break" else last.to_continue)
         return [name, str(loops)]
 
-    def _array(self, step: Array) -> str:
+    def array(self, step: Array) -> str:
         self._needs_bash("an array")
         return f"{step.name}=( {' '.join(map(self._word, step.words))} )"
 
-    def _export(self, step: Export) -> str:
+    def export(self, step: Export) -> str:
         return f"export {step.name}={self._word(step.value)}"
 
-    def _redirected(self, step: Redirected) -> str:
+    def redirected(self, step: Redirected) -> str:
         if step.step is None:  # ``$(< path)``
             self._needs_bash("$(< file)")
             return self._redirections(step.redirections, None)
@@ -225,51 +232,51 @@ class _Writer:
         compound = isinstance(step.step, Group | Subshell | Branch | Loop | ForEach | Case)
         return self._with_redirections(inner if compound else f"{{ {inner}; }}", step.redirections, step.stdin)
 
-    def _pipeline(self, step: Pipeline) -> str:
+    def pipeline(self, step: Pipeline) -> str:
         return " | ".join(self._apart(partial(self._operand, each)) for each in step.steps)
 
-    def _chained(self, step: Chained) -> str:
-        left = self._step(step.left) if isinstance(step.left, Chained | Pipeline | Negated) else self._operand(step.left)
+    def chained(self, step: Chained) -> str:
+        left = (
+            self._step(step.left) if isinstance(step.left, Chained | Pipeline | Negated) else self._operand(step.left)
+        )
         right = self._step(step.right) if isinstance(step.right, Pipeline | Negated) else self._operand(step.right)
         return f"{left} {step.operator} {right}"
 
-    def _negated(self, step: Negated) -> str:
+    def negated(self, step: Negated) -> str:
         return f"! {self._step(step.step) if isinstance(step.step, Pipeline) else self._operand(step.step)}"
 
-    def _subshell(self, step: Subshell) -> str:
+    def subshell(self, step: Subshell) -> str:
         return f"( {self._apart(partial(self._block, step.block))} )"
 
-    def _group(self, step: Group) -> str:
+    def group(self, step: Group) -> str:
         return f"{{ {self._block(step.block)}; }}"
 
-    def _branch(self, step: Branch) -> str:
+    def branch(self, step: Branch) -> str:
         otherwise = f"; else {self._block(step.otherwise)}" if step.otherwise else ""
         return f"if {self._block(step.condition)}; then {self._block(step.then)}{otherwise}; fi"
 
-    def _loop(self, step: Loop) -> str:
+    def loop(self, step: Loop) -> str:
         level, keyword = _Level(1, 1), "until" if step.until else "while"
         return f"{keyword} {self._within(level, step.condition)}; do {self._within(level, step.body)}; done"
 
-    def _for_each(self, step: ForEach) -> str:
+    def for_each(self, step: ForEach) -> str:
         level = _Level(1 if step.alone else 2, 1)
         return f"for {step.name} in {' '.join(map(self._word, step.words))}; do {self._within(level, step.body)}; done"
 
-    def _rounds(self, step: Rounds) -> str:
+    def rounds(self, step: Rounds) -> str:
         """Write the rounds out; where one may be left, each is a loop of one round within a loop of one round."""
         if not any(_leaves(block) for block in step.blocks):
             return f"{{ {'; '.join(self._block(block) for block in step.blocks) or ':'}; }}"
         rounds = []
         for block in step.blocks:
             if isinstance(block[0], ForEach) and not block[0].alone:
-                rounds.append(self._for_each(block[0]))
+                rounds.append(self.for_each(block[0]))
             else:
                 rounds.append(f"{_ONCE}; do {self._within(_Level(2, 1), block)}; done")
         return f"{_ONCE}; do {'; '.join(rounds)}; done"
 
-    def _case(self, step: Case) -> str:
-        items = [
-            f"{'|'.join(map(self._word, patterns))}) {self._block(block)} ;;" for patterns, block in step.items
-        ]
+    def case(self, step: Case) -> str:
+        items = [f"{'|'.join(map(self._word, patterns))}) {self._block(block)} ;;" for patterns, block in step.items]
         return f"case {self._word(step.subject)} in {' '.join(items)} esac"
 
     # --- words ------------------------------------------------------------------------------------------
@@ -340,50 +347,27 @@ def _around(text: str, redirections: str) -> str:
     return f"{text} {redirections}" if text and redirections else text or redirections
 
 
-def _leaves(block: Block) -> bool:
-    """Whether somewhere in a block stands ``break`` or ``continue``, of whatever loop."""
-    return any(step.command.name in _LOOPS if isinstance(step, Run) else any(map(_leaves, _inner(step))) for step in block)
-
-
-def _inner(step: Step) -> tuple[Block, ...]:
-    match step:
-        case Redirected(inner):
-            return ((inner,),) if inner is not None else ()
-        case Pipeline(steps):
-            return (steps,)
-        case Chained(left, _, right):
-            return ((left, right),)
-        case Negated(inner):
-            return ((inner,),)
-        case Subshell(block) | Group(block):
-            return (block,)
-        case Branch(condition, then, otherwise):
-            return (condition, then, otherwise)
-        case Loop(condition, body):
-            return (condition, body)
-        case ForEach(_, _, body):
-            return (body,)
-        case Rounds(blocks):
-            return blocks
-        case Case(_, items):
-            return tuple(block for _, block in items)
-        case _:
-            return ()
+def _leaves(part: object) -> bool:
+    """Whether somewhere in a tree stands ``break`` or ``continue``, of whatever loop."""
+    if isinstance(part, Run):
+        return part.command.name in _LOOPS
+    inner = astuple(part) if isinstance(part, Struct) else part
+    return isinstance(inner, tuple) and any(map(_leaves, inner))
 
 
 _WRITERS: Final[Mapping[type, Callable[[_Writer, Any], str]]] = {
-    Run: _Writer._run,
-    Array: _Writer._array,
-    Export: _Writer._export,
-    Redirected: _Writer._redirected,
-    Pipeline: _Writer._pipeline,
-    Chained: _Writer._chained,
-    Negated: _Writer._negated,
-    Subshell: _Writer._subshell,
-    Group: _Writer._group,
-    Branch: _Writer._branch,
-    Loop: _Writer._loop,
-    ForEach: _Writer._for_each,
-    Rounds: _Writer._rounds,
-    Case: _Writer._case,
+    Run: _Writer.run,
+    Array: _Writer.array,
+    Export: _Writer.export,
+    Redirected: _Writer.redirected,
+    Pipeline: _Writer.pipeline,
+    Chained: _Writer.chained,
+    Negated: _Writer.negated,
+    Subshell: _Writer.subshell,
+    Group: _Writer.group,
+    Branch: _Writer.branch,
+    Loop: _Writer.loop,
+    ForEach: _Writer.for_each,
+    Rounds: _Writer.rounds,
+    Case: _Writer.case,
 }

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import posixpath
-import re
 from abc import ABC, abstractmethod
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from claudeops.domain import regex
 from claudeops.domain.shell.conditions import DoubleBracketReader, read_test
 from claudeops.domain.shell.lexical import unclear
-from claudeops.domain.shell.plan import Array, Chained, Export, Pipeline, Redirected as RedirectedStep, Run, one_step
+from claudeops.domain.shell.plan import Array, Chained, Export, Pipeline, Run, one_step
+from claudeops.domain.shell.plan import Redirected as RedirectedStep
 from claudeops.domain.shell.recorder import Recorder
 from claudeops.domain.shell.redirections import Redirected, RedirectionReader
 from claudeops.domain.shell.tree import WORKING_DIRECTORY, source_text
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from claudeops.domain.shell.words import Substituted
 
 _UNKNOWN: Final = (Word(text="", kind=WordKind.DYNAMIC),)
-_NAME: Final = re.compile(r"[A-Za-z_]\w*")
+_NAME: Final = regex.Pattern(r"[A-Za-z_]\w*")
 _RESERVED: Final = frozenset(
     {"if", "then", "elif", "else", "fi", "case", "esac", "for", "select", "while", "until", "do", "done", "in"}
     | {"function", "{", "}", "!", "[[", "]]", "coproc"}
@@ -201,8 +202,8 @@ class SimpleWalker(Recorder, ABC):
         start = len(self.commands)
         steps = [one_step(self._block(partial(self._redirected_body, body, outside, bindings)))]
         outer, self._feeds = self._feeds, (*(self._feeds or ()), *self.commands[start:])
-        for piped in outside.piped:
-            steps.append(one_step(self._block(partial(self._statement, piped, bindings.copy()))))
+        readers = (partial(self._statement, piped, bindings.copy()) for piped in outside.piped)
+        steps += [one_step(self._block(reader)) for reader in readers]
         self._feeds = outer
         step: Step = Pipeline(tuple(steps)) if outside.piped else steps[0]
         for operator, following in outside.following:
@@ -276,7 +277,5 @@ class SimpleWalker(Recorder, ABC):
         if node.children[0].type == "[":
             self._emit(SimpleCommand(argv=read_test(node, self._source, self._words, bindings), cwd=bindings.cwd))
         else:
-            test = DoubleBracketReader(
-                source=self._source, words=self._words, bindings=bindings, note=self._note
-            )
+            test = DoubleBracketReader(source=self._source, words=self._words, bindings=bindings, note=self._note)
             self._steps.append(test.step(node))

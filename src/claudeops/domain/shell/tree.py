@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Final
 
+from claudeops.domain import regex
 from claudeops.domain.shell.values import UnclearError, Word, WordKind
 
 if TYPE_CHECKING:
     from tree_sitter import Node
 
 WORKING_DIRECTORY: Final = "PWD"  # among assigned names: the working directory changes
-_SEQ: Final = re.compile(r"seq (?:(\d{1,4}) )?(\d{1,4})")
+_SEQ: Final = regex.Pattern(r"seq (?:(\d{1,4}) )?(\d{1,4})")
 _MOST_ROUNDS: Final = 64  # of a loop over seq
 
 
@@ -26,7 +26,7 @@ def assigned_names(node: Node, source: bytes) -> frozenset[str]:
     if node.type in {"variable_assignment", "for_statement"}:
         names.add(source_text(node.child_by_field_name("name") or node.child_by_field_name("variable"), source))
     elif node.type == "command":
-        words = [re.sub(r"[\\'\"]", "", source_text(child, source)) for child in node.children]
+        words = [regex.sub(r"[\\'\"]", "", source_text(child, source)) for child in node.children]
         if "cd" in words:
             names.add(WORKING_DIRECTORY)
         if "read" in words:

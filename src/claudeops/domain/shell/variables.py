@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from typing import Final
 
-EXPORTABLE: Final = re.compile(r"LANG|LANGUAGE|LC_[A-Z]+|TZ|COLUMNS|LINES|NO_COLOR|TERM|DEBIAN_FRONTEND")
+from claudeops.domain import regex
+
+EXPORTABLE: Final = regex.Pattern(r"LANG|LANGUAGE|LC_[A-Z]+|TZ|COLUMNS|LINES|NO_COLOR|TERM|DEBIAN_FRONTEND")
 """What may be handed to a command in front of it."""
 
-_HARMLESS_VALUE: Final = re.compile(r"[\w.,:@/+-]*")
-_NAME: Final = re.compile(r"[A-Za-z_]\w*")
-_INFLUENTIAL: Final = re.compile(
+_HARMLESS_VALUE: Final = regex.Pattern(r"[\w.,:@/+-]*")
+_NAME: Final = regex.Pattern(r"[A-Za-z_]\w*")
+_INFLUENTIAL: Final = regex.Pattern(
     r"PATH|HOME|IFS|ENV|PWD|OLDPWD|UID|EUID|OPT(?:IND|ARG|ERR)|REPLY|MAIL.*|CDPATH|GLOBIGNORE|FIGNORE|EXECIGNORE|FCEDIT|HIST.*"
     r"|(?:SHELL|BASH|FUNC|PS\d|PROMPT|LD_|DYLD_|TMP|TEMP|GIT|SSH|DOCKER|COMPOSE|PODMAN|BUILDKIT|KUBE|HELM|ANSIBLE|CLAUDE"
     r"|ANTHROPIC|PYTHON|PERL|RUBY|NODE|NPM|JAVA|LUA|AWK|GAWK|POSIX|LESS|MAN|CURL|WGET|SSL|OPENSSL|SYSTEMD|PG|MYSQL|REDIS"

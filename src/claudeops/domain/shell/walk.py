@@ -6,11 +6,11 @@ variable holds counts as known only where no branch, loop or subshell leaves a d
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from claudeops.domain import regex
 from claudeops.domain.shell.lexical import unclear
 from claudeops.domain.shell.plan import (
     Branch,
@@ -193,9 +193,8 @@ class Walker(SimpleWalker):
                 steps += self._block(partial(self._run, child, branch))
         otherwise: Block = ()
         for kind, block in reversed(clauses):
-            first = block[0] if block else None
-            chained = isinstance(first, Branch) and kind == "elif_clause"
-            otherwise = (Branch(first.condition, first.then, otherwise),) if chained else block
+            first = block[0] if block and kind == "elif_clause" else None
+            otherwise = (Branch(first.condition, first.then, otherwise),) if isinstance(first, Branch) else block
         self._steps.append(Branch(tuple(condition), tuple(then), otherwise))
 
     def _case(self, node: Node, bindings: Bindings) -> None:
@@ -263,7 +262,7 @@ class Walker(SimpleWalker):
 
     def _define(self, node: Node) -> None:
         name, body = self._text(node.child_by_field_name("name")), node.child_by_field_name("body")
-        plain = re.fullmatch(r"[A-Za-z_][\w-]*", name) and name != "command_not_found_handle"
+        plain = regex.fullmatch(r"[A-Za-z_][\w-]*", name) and name != "command_not_found_handle"
         if not plain or body is None or name in self._functions or node.child_by_field_name("redirect") is not None:
             raise UnclearError(f"the function {name!r} is not plain: write its commands out")
         self._functions[name] = body

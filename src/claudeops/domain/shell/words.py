@@ -6,11 +6,11 @@ meaning of the words around it is refused.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field, replace
 from itertools import pairwise, product
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from claudeops.domain import regex
 from claudeops.domain.shell.lexical import expansions, literal_spans, unclear
 from claudeops.domain.shell.plan import Arithmetic, Glob, Literal, ProcessSubstitution, Substitution, Variable
 from claudeops.domain.shell.values import SimpleCommand, UnclearError, Word, WordKind
@@ -53,12 +53,13 @@ _PLAIN_NODES: Final = frozenset(
 )
 _GROUPING_NODES: Final = frozenset({"concatenation", "command_name"})
 _HIDDEN: Final = "\0"  # stands for a quoted character in a mask
-_BRACES: Final = re.compile(r"([^{}]*)\{([^{}]*)\}([^{}]*)")
-_RANGE: Final = re.compile(r"(0|-?[1-9]\d{0,3})\.\.(0|-?[1-9]\d{0,3})")
-_TRIMMED: Final = re.compile(r"#?[A-Za-z_]\w*(?:(?:[#%/,^]{1,2}|:?[+-])[\w.,:@%+=*?/ -]*)?")  # ``name%%.*``
-_BRACKET: Final = re.compile(r"\[[!^]?[\w.,@%+=:-]+\]")  # a bracket expression that can be written down again
-_TILDE: Final = re.compile(r"(?:^|[=:])~")
-_ANSI_C: Final = re.compile(r"\\(?:x([0-9A-Fa-f]{1,2})|([0-7]{1,3})|([abefnrtv\\'\"?E])|(.))", re.DOTALL)
+_BRACES: Final = regex.Pattern(r"([^{}]*)\{([^{}]*)\}([^{}]*)")
+_RANGE: Final = regex.Pattern(r"(0|-?[1-9]\d{0,3})\.\.(0|-?[1-9]\d{0,3})")
+_TRIMMED: Final = regex.Pattern(r"#?[A-Za-z_]\w*(?:(?:[#%/,^]{1,2}|:?[+-])[\w.,:@%+=*?/ -]*)?")  # ``name%%.*``
+_WILDCARDS: Final = regex.Pattern(r"(?s)([*?]|\[[!^]?[\w.,@%+=:-]+\])|\[|[^*?\[]+")  # a wildcard, or what is none
+_TILDE: Final = regex.Pattern(r"(?:^|[=:])~")
+_BACKSLASHES: Final = regex.Pattern(r"(?s)\\(.)|([^\\]+)")
+_ANSI_C: Final = regex.Pattern(r"(?s)\\(?:x([0-9A-Fa-f]{1,2})|([0-7]{1,3})|([abefnrtv\\'\"?E])|(.))")
 _ANSI_C_NAMES: Final = dict(zip("abefnrtv\\'\"?E", "\a\b\x1b\f\n\r\t\v\\'\"?\x1b", strict=True))
 
 
@@ -198,8 +199,8 @@ class WordReader:
                 parts = (ProcessSubstitution(text[0], block),)
                 piece = _Hole((Word(text="/dev/fd/63", parts=parts),), quoted=True)
             case "arithmetic_expansion":
-                parts = (Arithmetic(" ".join(self._arithmetic(node, bindings)[1:-1])),)
-                piece = _Hole((Word(text=text, kind=WordKind.DYNAMIC, parts=parts),), quoted=True)
+                numbers = Arithmetic(" ".join(self._arithmetic(node, bindings)[1:-1]))
+                piece = _Hole((Word(text=text, kind=WordKind.DYNAMIC, parts=(numbers,)),), quoted=True)
             case _:
                 raise unclear(node, self._source)
         return piece
@@ -232,7 +233,7 @@ class WordReader:
         inner = node.children[1:-1]
         if len(inner) == 1 and inner[0].type in {"variable_name", "special_variable_name"}:
             return self._variable(self._shown(inner[0]), bindings, quoted=quoted)
-        if len(inner) == 1 and re.fullmatch(r"\w+\[@\]", self._shown(inner[0])) and quoted:
+        if len(inner) == 1 and regex.fullmatch(r"\w+\[@\]", self._shown(inner[0])) and quoted:
             name = self._shown(inner[0])[:-3]
             return _Hole(_referred(name, self._array(name, bindings), quoted=True), quoted=True)
         names = [child for child in inner if child.type == "variable_name"]
@@ -266,7 +267,7 @@ class WordReader:
                 tokens += self._arithmetic(child, bindings)
             elif child.type in {"variable_name", "word", "special_variable_name"}:
                 value = bindings.names.get(self._shown(child), ())
-                if len(value) != 1 or not value[0].constant or not re.fullmatch(r"\d+", value[0].text):
+                if len(value) != 1 or not value[0].constant or not regex.fullmatch(r"\d+", value[0].text):
                     raise UnclearError(f"arithmetic over {self._shown(child)!r} is not allowed: write the number out")
                 tokens.append(value[0].text)
             elif child.is_named and child.type != "number":
@@ -286,7 +287,7 @@ class WordReader:
             return [_word(text) for text in _unbraced(_joined(known), node, self._source)]
         prefix = next((i for i, piece in enumerate(plain) if not isinstance(piece, _Text)), 0)
         start = _joined(known[:prefix])
-        if any(re.search(r"[*?\[]", piece.mask) for piece in known) or _TILDE.search(start.mask):
+        if any(regex.search(r"[*?\[]", piece.mask) for piece in known) or _TILDE.search(start.mask):
             raise UnclearError(f"{self._shown(node)!r} mixes a pattern with a value that is not known: write it out")
         single = all(piece.quoted for piece in plain if isinstance(piece, _Hole))
         word = Word(text=self._shown(node), kind=WordKind.DYNAMIC, single=single, prefix=start.text)
@@ -314,25 +315,22 @@ def _hole_parts(hole: _Hole) -> tuple[Part, ...]:
 def _literal_parts(literal: _Text) -> tuple[Part, ...]:
     """Return text and wildcards; a tilde at the beginning is the home directory, anywhere else it is not clear."""
     parts: list[Part] = []
-    text, at = "", 0
-    if literal.mask[:1] == "~" and literal.text[1:2] in ("", "/"):
-        parts, at = [Variable("HOME")], 1
-    if _TILDE.search(literal.mask, at):
+    mask, text = literal.mask, literal.text
+    if mask[:1] == "~" and text[1:2] in ("", "/"):
+        parts, mask, text = [Variable("HOME")], mask[1:], text[1:]
+    if _TILDE.search(mask):
         return ()
-    while at < len(literal.text):
-        bracket = _BRACKET.match(literal.mask, at)
-        wildcard = literal.mask[at] in "*?" or bracket is not None
-        if literal.mask[at] == "[" and bracket is None and "]" in literal.mask[at:]:
-            return ()
-        size = bracket.end() - at if bracket else 1
-        if wildcard:
-            parts += [Literal(text)] if text else []
-            parts.append(Glob(literal.text[at : at + size]))
-            text = ""
-        else:
-            text += literal.text[at]
-        at += size
-    return (*parts, Literal(text)) if text or not parts else tuple(parts)
+    plain = ""
+    for found in _WILDCARDS.finditer(mask):
+        if found[0] == "[" and mask.rfind("]") > found.start():
+            return ()  # a bracket expression that is not plain
+        if found[1] is None:
+            plain += text[found.start() : found.end()]
+            continue
+        parts += [Literal(plain)] if plain else []
+        parts.append(Glob(found[1]))
+        plain = ""
+    return (*parts, Literal(plain)) if plain or not parts else tuple(parts)
 
 
 def _quoted(part: Part) -> Part:
@@ -369,27 +367,22 @@ def _flat(piece: _Piece) -> _Piece:
 
 
 def _joined(pieces: list[_Piece] | list[_Text]) -> _Text:
-    text = _Text("", "")
-    for piece in pieces:
-        if isinstance(piece, _Text):
-            text += piece
-    return text
+    texts = [piece for piece in pieces if isinstance(piece, _Text)]
+    return _Text("".join(piece.text for piece in texts), "".join(piece.mask for piece in texts))
 
 
 def _unquoted(text: str) -> _Text:
     """Take the backslashes off an unquoted word; what they stood before is quoted."""
-    out = _Text("", "")
-    for match in re.finditer(r"\\(.)|([^\\]+)", text, re.DOTALL):
-        out += quoted_text(match[1]) if match[1] else _Text(match[2], match[2])
-    return out
+    parts = _BACKSLASHES.finditer(text)
+    return _joined([quoted_text(part[1]) if part[1] else _Text(part[2], part[2]) for part in parts])
 
 
 def _unescape(text: str, escapable: str) -> str:
-    return re.sub(r"\\(\n|[" + re.escape(escapable) + "])", lambda m: "" if m[1] == "\n" else m[1], text)
+    return regex.sub(r"\\(\n|[" + regex.escape(escapable) + "])", lambda m: "" if m[1] == "\n" else m[1], text)
 
 
 def _ansi_c(text: str, node: Node, source: bytes) -> str:
-    def replaced(match: re.Match[str]) -> str:
+    def replaced(match: regex.Match[str]) -> str:
         if match[4] is not None:
             raise unclear(node, source)
         if match[3] is not None:
@@ -432,14 +425,14 @@ def _unbraced(literal: _Text, node: Node, source: bytes) -> list[_Text]:
 def _word(literal: _Text) -> Word:
     parts = _parts([literal])
     if _TILDE.search(literal.mask):
-        single = not re.search(r"[*?\[]", literal.mask)
+        single = not regex.search(r"[*?\[]", literal.mask)
         return Word(text=literal.text, kind=WordKind.DYNAMIC, single=single, parts=parts)
-    if not re.search(r"[*?\[]", literal.mask):
+    if not regex.search(r"[*?\[]", literal.mask):
         return Word(text=literal.text)
     shown = zip(literal.text, literal.mask, strict=True)
     pattern = "".join(f"[{c}]" if m == _HIDDEN and c in "*?[" else c for c, m in shown)
     # ``[n]ginx`` finds one name at most, and else stays what it is: one argument in any case.
-    single = bool(re.fullmatch(r"(?:[^*?\[]|\[\w\])*", literal.mask))
+    single = bool(regex.fullmatch(r"(?:[^*?\[]|\[\w\])*", literal.mask))
     return Word(text=pattern, kind=WordKind.PATTERN, single=single, parts=parts)
 
 
@@ -449,4 +442,4 @@ def _split(value: Word) -> list[Word]:
         return [value]
     if not value.constant or value.text != value.text.strip():  # a blank at an end would part it from what is next
         return [replace(value, kind=WordKind.DYNAMIC, single=False)]
-    return [_word(_Text(part, re.sub(r"[~]", _HIDDEN, part))) for part in value.text.split()]
+    return [_word(_Text(part, regex.sub(r"[~]", _HIDDEN, part))) for part in value.text.split()]

@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 import orjson
+
+from claudeops.domain import regex
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,9 +30,8 @@ _REPLACEMENT: Final = "\\ufffd"
 _MAX_DIGITS: Final = 4000  # int() refuses longer ones (sys.int_info.default_max_str_digits is 4300)
 
 # Every escape is consumed in order, so that the backslash of an escaped backslash starts nothing.
-_ESCAPE: Final = re.compile(
-    r"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(?P<lone>u[dD][89a-fA-F][0-9a-fA-F]{2})|.)",
-    re.DOTALL,
+_ESCAPE: Final = regex.Pattern(
+    r"(?s)\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(?P<lone>u[dD][89a-fA-F][0-9a-fA-F]{2})|.)"
 )
 
 
@@ -89,7 +89,7 @@ def _decode_leniently(line: bytes) -> Frame | Malformed | None:
     return _frame(value, len(line))
 
 
-def _whole_characters(escape: re.Match[str]) -> str:
+def _whole_characters(escape: regex.Match[str]) -> str:
     """Replace half of a surrogate pair: a string that holds one cannot be written anywhere."""
     return _REPLACEMENT if escape["lone"] else escape[0]
 
