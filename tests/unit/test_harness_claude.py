@@ -118,8 +118,11 @@ def test_the_task_is_the_user_message_and_everything_variable_the_system_prompt(
     initialize, user = lines(HARNESS.opening(SPEC))
     assert initialize["request"]["subtype"] == "initialize"
     assert initialize["request"]["appendSystemPrompt"] == SPEC.system
+    told = [{"matcher": None, "hookCallbackIds": ["ran"], "timeout": 60}]
     assert initialize["request"]["hooks"] == {
-        "PreToolUse": [{"matcher": None, "hookCallbackIds": ["gate"], "timeout": 60}]
+        "PreToolUse": [{"matcher": None, "hookCallbackIds": ["gate"], "timeout": 60}],
+        "PostToolUse": told,
+        "PostToolUseFailure": told,
     }
     assert user["message"] == {"role": "user", "content": SPEC.task}
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from claudeops.domain import glob, regex
 from claudeops.domain.policy import paths, urls
 from claudeops.domain.policy.argument_kinds import Setting
+from claudeops.domain.policy.flow import refuse_feeding, refuse_sending
 from claudeops.domain.policy.never import refuse_line
 from claudeops.domain.policy.reach import matches
 from claudeops.domain.policy.rule_match import Match, match, prints_names
@@ -102,6 +103,7 @@ class CommandJudge:
         _refuse(refuse_line(line))
         _refuse(_refuse_by_file(line, self._policy.never))
         found = self._book.find(name, command.argv[1:])
+        _refuse(refuse_sending(found.path, command))
         fits: Match | None = None
         if found.rules:
             try:
@@ -142,6 +144,8 @@ class CommandJudge:
         inside = replace(place, cwd=None, local=False) if wrapper.elsewhere else place
         if wrapper.elsewhere or wrapper.fresh or (found.path == "env" and _unsets(found)):
             inside = replace(inside, tame=False)
+        if wrapper.elsewhere:
+            _refuse(refuse_feeding(found.path, command))
         setting = Setting(place=place, names_only=self._names_only(place))
         unfolded = unfold(found, wrapper, command, setting)
         runs: list[Runs] = []
@@ -167,7 +171,7 @@ class CommandJudge:
         if target is None or (operator in {"<&", ">&"} and regex.fullmatch(r"\d-?", target.text)):
             return
         connection = _CONNECTION.fullmatch(target.text)
-        if operator == "<" and connection:
+        if operator == "<" and connection and target.constant:
             refused = urls.refuse_host(connection[1]) or place.reach.refuse_host(connection[1])
         elif operator == "<":
             refused = paths.readable(target, place)

@@ -75,7 +75,7 @@ def unfold(found: Found, wrapper: Wrapper, command: SimpleCommand, setting: Sett
     if found.path == XARGS:
         alone = "1" in {values.get("-n"), values.get("-L")}
         rest = _with_input(rest or (Word(text="echo"),), mark, command, alone=alone)
-        command = replace(command, repeated=True)
+        command = replace(command, repeated=True, piped=False, feeds=(), stdin=None)  # xargs gives it no input
     if not rest:
         raise RefusedError(f"{found.path} without a command is not allowed")
     parsed = Parsed(commands=(replace(command, argv=rest, assignments=(), redirections=()),))

@@ -1,0 +1,121 @@
+"""What has been read does not flow into what sends: the words and the input of a command that talks to the network.
+
+A model may send what it knows, to the hosts that its tier may reach; that is judged by `claudeops.domain.policy.reach`.
+Here it is about what it has never seen: the output of a command, a file or a variable, handed on by the shell to a
+program that carries it away. So what is sent stands in the command itself, and so does what is fed to it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from claudeops.domain.policy.rules import UnclearCommandError
+from claudeops.domain.shell.values import WordKind
+
+if TYPE_CHECKING:
+    from claudeops.domain.shell.values import SimpleCommand, Word
+
+_SENDERS: Final = frozenset(
+    [
+        "curl",
+        "wget",
+        "nc",
+        "ncat",
+        "netcat",
+        "socat",
+        "telnet",
+        "ftp",
+        "sftp",
+        "dig",
+        "delv",
+        "drill",
+        "kdig",
+        "nslookup",
+        "host",
+        "resolvectl",
+        "whois",
+        "ping",
+        "ping6",
+        "traceroute",
+        "traceroute6",
+        "tracepath",
+        "mtr",
+        "psql",
+        "mysql",
+        "mariadb",
+        "redis-cli",
+        "mongosh",
+        "aws",
+        "gcloud",
+        "az",
+        "grpcurl",
+        "websocat",
+    ]
+)
+_SENDERS_BY_PATH: Final = frozenset({"openssl s_client", "openssl s_time", "getent hosts", "getent ahosts"})
+_PRINTERS: Final = frozenset({"echo", "printf", "true", "false", ":", "sleep", "yes", "seq"})
+"""Commands whose output is what they are given."""
+
+_INPUT: Final = frozenset({"<", "<&"})
+_EMPTY: Final = "/dev/null"
+
+
+def refuse_sending(path: str, command: SimpleCommand) -> str | None:
+    """Return why a command that sends may not be run like this, or None; ``path`` is its name with its subcommand.
+
+    Raises `UnclearCommandError` for words that are not known: a person who is asked may know better.
+    """
+    if path not in _SENDERS_BY_PATH and path.partition(" ")[0] not in _SENDERS:
+        return None
+    for word in command.argv[1:]:
+        if not _written_out(word):
+            raise UnclearCommandError(
+                f"{path} may send only what is written out: write the value of {word.text[:60]!r}"
+            )
+    return _refuse_input(path, command)
+
+
+def refuse_feeding(path: str, command: SimpleCommand) -> str | None:
+    """Return why what a command is fed may not go to another host or into a container, or None."""
+    options = {word.text for word in command.argv[1:] if word.text.startswith("-")}
+    if path == "ssh":
+        reads = "-n" not in options
+    elif path in {"docker exec", "docker container exec", "kubectl exec"}:
+        reads = bool(options & {"-i", "-it", "-ti", "--interactive", "--stdin"})
+    else:
+        reads = True
+    return _refuse_input(path, command) if reads else None
+
+
+def _refuse_input(path: str, command: SimpleCommand) -> str | None:
+    inputs = [each for each in command.redirections if each.operator in _INPUT]
+    if any(each.target is None or not each.target.constant or each.target.text != _EMPTY for each in inputs):
+        return f"{path} may not be fed from a file: add </dev/null"
+    if inputs:
+        return None
+    if command.stdin is not None:
+        return None if command.stdin.constant else f"{path} may be fed only what is written out"
+    if all(_prints_constants(feed) for feed in command.feeds):
+        return None
+    return f"{path} may not be fed what another command prints or what a file holds: add </dev/null"
+
+
+def _written_out(word: Word) -> bool:
+    if word.kind is WordKind.PATTERN:  # ``?`` in front of a query, which finds no file by that name
+        return not {"*", "["} & set(word.text)
+    return word.constant and not word.parts
+
+
+def _prints_constants(feed: SimpleCommand) -> bool:
+    """Whether a command in front of a pipe prints only what is written in the text."""
+    if any(
+        each.operator in _INPUT and (each.target is None or each.target.text != _EMPTY) for each in feed.redirections
+    ):
+        return False
+    if feed.stdin is not None and not feed.stdin.constant:
+        return False
+    if not feed.argv:
+        return True
+    if feed.name == "cat" and len(feed.argv) == 1:
+        return feed.stdin is not None or not feed.piped or all(map(_prints_constants, feed.feeds))
+    return feed.name in _PRINTERS and all(word.constant and not word.parts for word in feed.argv)
