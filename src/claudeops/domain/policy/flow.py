@@ -16,41 +16,10 @@ if TYPE_CHECKING:
     from claudeops.domain.shell.values import SimpleCommand, Word
 
 _SENDERS: Final = frozenset(
-    [
-        "curl",
-        "wget",
-        "nc",
-        "ncat",
-        "netcat",
-        "socat",
-        "telnet",
-        "ftp",
-        "sftp",
-        "dig",
-        "delv",
-        "drill",
-        "kdig",
-        "nslookup",
-        "host",
-        "resolvectl",
-        "whois",
-        "ping",
-        "ping6",
-        "traceroute",
-        "traceroute6",
-        "tracepath",
-        "mtr",
-        "psql",
-        "mysql",
-        "mariadb",
-        "redis-cli",
-        "mongosh",
-        "aws",
-        "gcloud",
-        "az",
-        "grpcurl",
-        "websocat",
-    ]
+    {"curl", "wget", "nc", "ncat", "netcat", "socat", "telnet", "ftp", "sftp", "grpcurl", "websocat"}
+    | {"dig", "delv", "drill", "kdig", "nslookup", "host", "resolvectl", "whois"}
+    | {"ping", "ping6", "traceroute", "traceroute6", "tracepath", "mtr"}
+    | {"psql", "mysql", "mariadb", "redis-cli", "mongosh", "aws", "gcloud", "az"}
 )
 _SENDERS_BY_PATH: Final = frozenset({"openssl s_client", "openssl s_time", "getent hosts", "getent ahosts"})
 _PRINTERS: Final = frozenset({"echo", "printf", "true", "false", ":", "sleep", "yes", "seq"})
