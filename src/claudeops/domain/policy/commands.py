@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from claudeops.domain.shell.values import Redirection, SimpleCommand, Word
 
 DEEPEST_WRAPPING: Final = 5  # wrappers within wrappers
+MOST_JUDGED: Final = 1024  # commands of one call, those in wrappers too
 
 _USUAL_DIRECTORIES: Final = frozenset({"/bin", "/sbin", "/usr/bin", "/usr/sbin", "/usr/local/bin", "/usr/local/sbin"})
 _SCREEN: Final = frozenset({"/dev/null", "/dev/stdout", "/dev/stderr", "/dev/fd/63"})
@@ -58,9 +59,13 @@ class CommandJudge:
         self._book = tier.policy.book
         self._kinds = tier.action_kinds
         self._tier = tier.level
+        self._judged = 0
 
     def judge(self, command: SimpleCommand, place: Place, depth: int = 0) -> Finding:
         """Return what a command is, with everything that it wraps."""
+        self._judged += 1
+        if self._judged > MOST_JUDGED:
+            return Finding(denial=f"more than {MOST_JUDGED} commands within each other: split the call")
         place = replace(place, cwd=command.cwd)
         finding = Finding(lines=[command.line] if command.argv else [])
         for step in (self._around, self._run):

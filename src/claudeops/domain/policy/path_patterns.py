@@ -6,7 +6,7 @@ from functools import lru_cache
 from typing import Final
 
 from claudeops.domain import regex
-from claudeops.domain.glob import matches
+from claudeops.domain.glob import matches, overlap
 
 ANY_DEPTH: Final = "**"  # a name in a pattern that stands for any number of directories
 GLOB: Final = regex.Pattern(r"[*?\[]")
@@ -41,19 +41,8 @@ def may_match(left: str, right: str) -> bool:
         return _glob_matches(right, left)
     if (left[0] in "*?[") != (right[0] in "*?[") and "." in (left[0], right[0]):
         return False
-    return _overlap(regex.sub(r"\[.\]", "?", left), regex.sub(r"\[.\]", "?", right))
+    return overlap(regex.sub(r"\[.\]", "?", left), regex.sub(r"\[.\]", "?", right))
 
 
 def _glob_matches(name: str, glob: str) -> bool:
     return matches(name, glob) and not (name.startswith(".") and glob[:1] in {"*", "?", "["})
-
-
-@lru_cache(maxsize=4096)
-def _overlap(left: str, right: str) -> bool:
-    if left.startswith("*"):
-        return _overlap(left[1:], right) or (bool(right) and _overlap(left, right[1:]))
-    if right.startswith("*"):
-        return _overlap(left, right[1:]) or (bool(left) and _overlap(left[1:], right))
-    if not left or not right:
-        return not left and not right
-    return (left[0] == right[0] or "?" in (left[0], right[0])) and _overlap(left[1:], right[1:])

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 COMPOSE_FILE: Final = regex.Pattern(r"(?:docker-)?compose[\w.-]*\.ya?ml")
 
 _MOST_NAMES: Final = 64  # in one path
+_LONGEST_NAME: Final = 255  # characters of one, or of a pattern for one; Linux has no longer ones
 _PLAIN_KIND: Final = regex.Pattern(
     rf"[{regex.WORD}*?-][{regex.WORD}*?.-]*\.(?:ya?ml|conf|cfg|ini|toml|json|md|txt|log|sh|service|timer|socket|tf|j2|py|xml|rules|csv)"
 )  # of files that may be searched without being named; a wildcard before it may still find a secrets.yml
@@ -249,7 +250,7 @@ def _odd(word: Word, place: Place, absolute: str | None) -> str | None:
     text = word.text
     if word.kind is WordKind.DYNAMIC or text.startswith("~"):
         return f"the path {text} is not known before it runs: write it out"
-    if "\0" in text or text.count("/") > _MOST_NAMES:
+    if "\0" in text or text.count("/") > _MOST_NAMES or max(map(len, text.split("/"))) > _LONGEST_NAME:
         return f"{text[:80]!r} is no path"
     if word.kind is WordKind.PATTERN and not _PLAIN_SETS.fullmatch(text):
         return f"{text}: write the pattern without brackets"
