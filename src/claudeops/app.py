@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 import anyio
 import anyio.to_thread
 
-from claudeops.app_cell import choose_cell, clear_leftovers, end_leftovers, slots
+from claudeops.app_cell import choose_cell, clear_leftovers, end_leftovers, groups_of_sessions, slots
 from claudeops.app_kit import SESSIONS, build_kit, escalation_rules, root_session, schedule
 from claudeops.app_meter import meter_of
 from claudeops.app_opening import migrate_database, pulse_of, take_over
@@ -131,6 +131,7 @@ async def open_node(
                     cli_refusal=clis.refusal,
                     meter=meter,
                     cell=cell,
+                    groups=await groups_of_sessions(settings, log),
                     approval_key=ensure_key(settings.state_dir),
                 )
                 recovery = Recovery(kit=kit)
