@@ -186,7 +186,7 @@ async def run_daemon(node: Node, shutdown: Shutdown) -> None:
     )
     async with anyio.create_task_group() as tasks:
         await tasks.start(scheduler.run)
-        await tasks.start(keep_house, node.settings, node.store, node.clock, supervisor, node.log)
+        await tasks.start(keep_house, node.settings, node.kit, supervisor)
         tasks.start_soon(_start_chain, node, plan.name)
         tasks.start_soon(supervisor.run)
         tasks.start_soon(node.recovery.run)
@@ -272,7 +272,7 @@ async def run_chain(
 
     async with open_tasks() as tasks:
         tasks.start_soon(stop_when_asked)
-        watchdog = await tasks.start(keep_house, node.settings, node.store, node.clock, supervisor, node.log)
+        watchdog = await tasks.start(keep_house, node.settings, node.kit, supervisor)
         if node.kit.limits is not None:
             tasks.start_soon(node.kit.limits.run)
         async with open_tasks() as running:
