@@ -64,8 +64,7 @@ async def groups_of_sessions(settings: Settings, log: Logger) -> Groups | None:
 
 def find_groups(settings: Settings) -> Groups | str:
     """Return where sessions can get control groups, or why they cannot; looks only."""
-    ours = hashlib.sha256(str(settings.state_dir).encode()).hexdigest()[:12]
-    return find(f"claudeops-{ours}")
+    return find(hashlib.sha256(str(settings.state_dir).encode()).hexdigest()[:12])
 
 
 def slots(settings: Settings, log: Logger) -> int:

@@ -41,7 +41,7 @@ SECONDS = 60.0
 @pytest.fixture(scope="session")
 def groups() -> Groups | None:
     """Return where this machine has control groups for sessions, if it has."""
-    found = find(f"claudeops-tests-{os.getpid()}")
+    found = find(f"tests-{os.getpid()}")
     return None if isinstance(found, str) or prepare(found) is not None else found
 
 

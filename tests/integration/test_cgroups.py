@@ -55,7 +55,7 @@ def test_without_groups_it_says_so(tmp_path: Path) -> None:
 
 def test_version_2_is_used_where_it_counts_processes(tmp_path: Path) -> None:
     place = two(tmp_path)
-    assert find("x", tmp_path) == Groups(place=place, prefix="x")
+    assert find("x", tmp_path) == Groups(place=place, prefix="claudeops-x")
 
 
 def test_a_version_2_beside_the_first_one_counts_nothing_and_is_passed_over(tmp_path: Path) -> None:
@@ -64,7 +64,7 @@ def test_a_version_2_beside_the_first_one_counts_nothing_and_is_passed_over(tmp_
     place = tmp_path / "sys/fs/cgroup/pids/docker/abc"
     place.mkdir(parents=True)
     (place / "cgroup.procs").touch()
-    assert find("x", tmp_path) == Groups(place=place, prefix="x")
+    assert find("x", tmp_path) == Groups(place=place, prefix="claudeops-x")
 
 
 def test_groups_of_a_container_that_sees_only_its_own_are_found(tmp_path: Path) -> None:
@@ -72,7 +72,7 @@ def test_groups_of_a_container_that_sees_only_its_own_are_found(tmp_path: Path) 
     place = tmp_path / "sys/fs/cgroup/pids"
     place.mkdir(parents=True)
     (place / "cgroup.procs").touch()
-    assert find("x", tmp_path) == Groups(place=place, prefix="x")
+    assert find("x", tmp_path) == Groups(place=place, prefix="claudeops-x")
 
 
 def test_what_belongs_to_the_service_manager_is_left_to_it(tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ def test_what_the_service_manager_has_left_to_us_is_ours(tmp_path: Path, *, abov
         os.setxattr(delegated, "user.delegate", b"1")
     except OSError:
         pytest.skip("the file system of the tests takes no attributes")
-    assert find("x", tmp_path) == Groups(place=delegated, prefix="x")
+    assert find("x", tmp_path) == Groups(place=delegated, prefix="claudeops-x")
 
 
 def test_a_group_without_a_count_of_processes_is_of_no_use(tmp_path: Path) -> None:
@@ -125,7 +125,7 @@ def test_the_daemon_makes_way_for_its_sessions_groups(tmp_path: Path) -> None:
 def test_a_refusal_of_the_kernel_is_told(tmp_path: Path) -> None:
     place = two(tmp_path, procs=f"{os.getpid()}\n")
     (place / "daemon").touch()  # where a directory is wanted
-    why = prepare(Groups(place=place, prefix="x"))
+    why = prepare(Groups(place=place, prefix="claudeops-x"))
     assert why is not None
     assert str(place) in why
 
@@ -143,7 +143,7 @@ def test_what_was_refused_is_counted(tmp_path: Path) -> None:
 @pytest.fixture
 def here() -> Groups:
     """Return the groups of this very machine."""
-    found = find(f"claudeops-tests-{os.getpid()}")
+    found = find(f"tests-{os.getpid()}")
     if isinstance(found, str) or prepare(found) is not None:
         pytest.skip(f"this machine leaves no control groups to us: {found}")
     return found

@@ -29,6 +29,8 @@ _DELEGATED: Final = ("user.delegate", "trusted.delegate")
 """Attributes by which systemd marks a group whose inside it leaves alone."""
 
 _DAEMON: Final = "daemon"  # the group that the daemon moves into: one that has groups below may hold no process itself
+_FAMILY: Final = "claudeops-"
+_FORGOTTEN_SECONDS: Final = 3600.0  # a group without processes is as old as that only if its daemon is gone
 _REMOVE_SECONDS: Final = 2.0
 _POLL_SECONDS: Final = 0.02
 _HEADROOM: Final = 1.5
@@ -80,9 +82,11 @@ class Groups:
                 await anyio.to_thread.run_sync(_remove, group.directory, _REMOVE_SECONDS)
 
     def clear(self) -> None:
-        """Remove what a killed daemon left."""
-        for left in self.place.glob(f"{self.prefix}-*"):
-            _remove(left, 0)
+        """Remove what a killed daemon left: this one's, and what is long empty of those that never come back."""
+        for left in self.place.glob(f"{_FAMILY}*"):
+            with contextlib.suppress(FileNotFoundError):
+                if left.name.startswith(f"{self.prefix}-") or time.time() - left.stat().st_ctime > _FORGOTTEN_SECONDS:
+                    _remove(left, 0)  # the kernel keeps a group that somebody is in
 
     def _make(self, name: str, bounds: Bounds, memory_mb: int | None) -> Group:
         directory = self.place / f"{self.prefix}-{name}"
@@ -109,16 +113,16 @@ class Hierarchy:
     unified: bool  # version 2
 
 
-def find(prefix: str, machine: Path = _MACHINE) -> Groups | str:
+def find(owner: str, machine: Path = _MACHINE) -> Groups | str:
     """Return where sessions can get groups, or the sentence why they cannot, without a full stop. Changes nothing.
 
-    ``machine``: where ``/proc``, ``/sys`` and ``/run`` are.
+    ``owner``: a word that only this daemon has. ``machine``: where ``/proc``, ``/sys`` and ``/run`` are.
     """
     why = "the kernel offers no control groups that count processes"
     for hierarchy in _hierarchies(machine):
         found = _usable(hierarchy, machine)
         if isinstance(found, Path):
-            return Groups(place=found, prefix=prefix)
+            return Groups(place=found, prefix=_FAMILY + owner)
         why = found
     return why
 
