@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from claudeops.domain.policy import paths, programs, urls
@@ -23,7 +23,7 @@ class Setting:
     place: paths.Place
     names_only: Callable[[Word], bool]  # a dynamic word that can only turn out to be names
     deep: bool = False  # paths are read with everything below them
-    includes: tuple[str, ...] = ()  # patterns of the only file names that are read then
+    searched: paths.Searched = field(default_factory=paths.Searched)  # the names that are read then
 
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@:/=+-]*")
@@ -141,7 +141,7 @@ def _sleep(word: Word, _parameter: str, _setting: Setting) -> str | None:
 
 def _path(word: Word, _parameter: str, setting: Setting) -> str | None:
     if setting.deep:
-        return paths.searchable(word, setting.place, setting.includes)
+        return paths.searchable(word, setting.place, setting.searched)
     return paths.readable(word, setting.place)
 
 

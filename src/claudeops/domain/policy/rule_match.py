@@ -10,6 +10,7 @@ from claudeops.domain.model import Action
 from claudeops.domain.policy.argument_checks import ARGUMENT_CHECKS
 from claudeops.domain.policy.argument_kinds import Setting, check, service_of
 from claudeops.domain.policy.never import refuse_service
+from claudeops.domain.policy.paths import Searched
 from claudeops.domain.policy.rules import (
     Arguments,
     CommandRule,
@@ -17,6 +18,7 @@ from claudeops.domain.policy.rules import (
     RefusedError,
     UnclearCommandError,
     assign_kinds,
+    option_table,
     read_arguments,
 )
 from claudeops.domain.shell.values import WordKind
@@ -163,13 +165,21 @@ def _arguments(rule: CommandRule, found: Found, names_only: Callable[[Word], boo
 
 def _setting(rule: CommandRule, arguments: Arguments, place: Place, names_only: Callable[[Word], bool]) -> Setting:
     deep = rule.deep == "*" or bool(arguments.names() & set(rule.deep.split()))
-    including = {"--include", "-g", "--glob"}
-    includes = [word.text for option, word in arguments.options if word is not None and including & set(option.names)]
-    return Setting(
-        place=place,
-        names_only=names_only,
-        deep=deep,
-        includes=tuple(includes) if not any(text.startswith("!") for text in includes) else (),
+    return Setting(place=place, names_only=names_only, deep=deep, searched=_searched(rule, arguments))
+
+
+def _searched(rule: CommandRule, arguments: Arguments) -> Searched:
+    """Return which names a recursive command reads, by its options."""
+    given = [(set(option.names), word.text) for option, word in arguments.options if word is not None]
+    globs = [text for names, text in given if names & {"-g", "--glob"}]
+    out = [text[1:] for text in globs if text.startswith("!")]
+    known = option_table(rule.options)
+    by = ("-g '!{}'",) if "-g" in known else ("--exclude='{}'", "--exclude-dir='{}'") if "--exclude" in known else ()
+    return Searched(
+        only=(*(text for names, text in given if "--include" in names), *(text for text in globs if text[:1] != "!")),
+        left_out=(*(text for names, text in given if "--exclude" in names), *out),
+        left_out_below=(*(text for names, text in given if "--exclude-dir" in names), *out),
+        by=by,
     )
 
 

@@ -106,7 +106,9 @@ def _grep(call: ToolCall, place: Place) -> Finding:
     if not alone and glob is None and paths.named_like_a_file(word, place):
         return Finding(lines=[word.text])
     includes = (glob,) if isinstance(glob, str) else ()
-    return Finding(denial=alone or paths.searchable(word, place, includes) or "", lines=[word.text])
+    return Finding(
+        denial=alone or paths.searchable(word, place, paths.Searched(only=includes)) or "", lines=[word.text]
+    )
 
 
 def _web(call: ToolCall, place: Place) -> Finding:
