@@ -155,3 +155,16 @@ def test_no_name_makes_the_judge_think_for_long() -> None:
         is_secret_name(name)
         meet(("srv", name), ("**", "*a*b*c*d*e*f*g"))
     assert time.perf_counter() - began < 2.0  # seconds; one that backtracks needs hours
+
+
+@pytest.mark.parametrize("section", sections("environments.txt"))
+def test_no_command_prints_the_environment_of_what_runs(section: str) -> None:
+    letters = {"a": ALLOW, "d": DENY}
+    asked = [row.partition("\t") for row in sections("environments.txt")[section]]
+    wrong = [
+        (tier, command, judged(command, tier).reason)
+        for verdict, _, command in asked
+        for tier in TIERS
+        if judged(command, tier).kind is not letters[verdict]
+    ]
+    assert wrong == []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from claudeops.domain.policy import paths
+from claudeops.domain.policy import cluster_output, paths
 from claudeops.domain.shell.conditions import BINARY_TESTS, UNARY_TESTS
 from claudeops.domain.shell.values import Word, WordKind
 
@@ -59,10 +59,28 @@ def _git_diff(found: Found, arguments: Arguments, place: Place) -> str | None:
     return _git(found, arguments, place) or (None if arguments.dashed else "end the command with --")
 
 
+def _cluster(found: Found, arguments: Arguments, _place: Place) -> str | None:
+    """Refuse to print objects of a cluster in a form that shows the environment of what runs in them."""
+    words = list(arguments.positionals)
+    given = [(option.names, value) for option, value in (*found.given, *arguments.options) if value is not None]
+    if found.path.endswith(" describe"):
+        return cluster_output.refuse_whole([word.text if word.constant else "(unknown)" for word in words])
+    for names, value in given:
+        if "--sort-by" in names and (reason := cluster_output.refuse_order(value.text)) is not None:
+            return f"--sort-by: {reason}"
+        if "--output" in names:
+            resources = [word.text if word.constant else "(unknown)" for word in words]
+            reason = cluster_output.refuse_output(resources, value.text)
+            if reason:
+                return reason
+    return None
+
+
 ARGUMENT_CHECKS: Final[dict[str, Callable[[Found, Arguments, Place], str | None]]] = {
     "test": _test,
     "compose": _compose,
     "git": _git,
     "gitdiff": _git_diff,
+    "cluster": _cluster,
 }
 """By the name that a rule gives."""

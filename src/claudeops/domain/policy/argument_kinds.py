@@ -200,8 +200,11 @@ def _program(refuse: Callable[[str], str | None]) -> Callable[[Word, str, Settin
 
 
 def _properties(word: Word, _parameter: str, _setting: Setting) -> str | None:
-    plain = re.fullmatch(r"[A-Za-z]+(?:,[A-Za-z]+)*", word.text) and "environ" not in word.text.lower()
-    return _unknown(word) or (None if plain else f"{word.text!r}: name properties; Environment is never shown")
+    shown = word.text.lower()
+    plain = all(name.isascii() and name.isalpha() for name in shown.split(","))
+    hidden = "environ" in shown or "credential" in shown
+    reason = f"{word.text!r}: name properties; neither Environment nor credentials are ever shown"
+    return _unknown(word) or (None if plain and not hidden else reason)
 
 
 def _resource(word: Word, _parameter: str, setting: Setting) -> str | None:

@@ -71,7 +71,8 @@ def covers(wide: str, narrow: str) -> bool:
 
 def _letters(glob: str) -> str:
     """Return a glob in lower case, with ``?`` for each set in brackets and one ``*`` for several."""
-    plain, at = [], 0
+    plain: list[str] = []
+    at = 0
     while at < len(glob):
         end = glob.find("]", at + 2) if glob[at] == "[" else -1
         if glob[at] != "*" or plain[-1:] != ["*"]:
