@@ -35,8 +35,8 @@ def test_a_command_is_taken_apart_and_told_for_every_tier(capsys: pytest.Capture
     assert call(["policy", "test", "ssh web1 sudo docker restart web"]) == 0
     told = capsys.readouterr().out
     assert told.startswith("tier 1: deny: docker restart needs tier 2")
-    assert "tier 2: allow: restart web\n  part    ssh web1 sudo docker restart web\n" in told
-    assert "  part    docker restart web\n  action  restart of web\n" in told
+    assert "tier 2: allow: restart web1/web\n  part    ssh web1 sudo docker restart web\n" in told
+    assert "  part    docker restart web\n  action  restart of web1/web\n" in told
 
 
 def test_the_document_holds_verdict_reason_parts_and_actions(capsys: pytest.CaptureFixture[str]) -> None:

@@ -57,6 +57,8 @@ class Place:
     reach: Reach = field(default_factory=Reach)
     never: tuple[str, ...] = ()  # places that the policy file forbids, beside those that are always
     cwd: str | None = None  # None: some directory that ``cd`` could have entered
+    where: tuple[str, ...] = ()  # what lies between the session and the commands, as services are told apart by it
+    user: str = ""  # that the commands run as; "" = the one that they would run as anyhow
     local: bool = True  # False: on another host or in a container, where no symlink can be followed
     tame: bool = True  # the session's own environment is in force, in which no git runs a repository's programs
 

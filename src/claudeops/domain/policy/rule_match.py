@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from claudeops.domain.model import Action
 from claudeops.domain.policy.argument_checks import ARGUMENT_CHECKS
 from claudeops.domain.policy.argument_kinds import Setting, check, service_of
+from claudeops.domain.policy.identity import command_parts
 from claudeops.domain.policy.never import refuse_service
 from claudeops.domain.policy.paths import Searched
 from claudeops.domain.policy.rules import (
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
     from claudeops.domain.policy.paths import Place
     from claudeops.domain.policy.rule_book import Found
+    from claudeops.domain.policy.rules import Option
     from claudeops.domain.shell.values import SimpleCommand, Word
 
 _READ_KINDS: Final = frozenset({"path", "listing", "archive"})
@@ -44,6 +46,7 @@ class Match:
     path: str  # the command with its subcommands
     rule: CommandRule
     actions: tuple[Action, ...] = ()
+    where: tuple[str, ...] = ()  # the services of the actions are, beside where the command runs
 
 
 def match(found: Found, place: Place, *, tier: int, names_only: Callable[[Word], bool]) -> Match:
@@ -52,7 +55,7 @@ def match(found: Found, place: Place, *, tier: int, names_only: Callable[[Word],
     for rule in found.rules:
         if rule.tier <= tier:
             try:
-                return Match(path=found.path, rule=rule, actions=_apply(rule, found, place, names_only))
+                return _apply(rule, found, place, names_only)
             except RefusedError as refusal:
                 refusals.append((rule, refusal))
     higher = _higher(found, place, tier, names_only)
@@ -101,10 +104,10 @@ def _keeps_lines(command: SimpleCommand) -> bool:
     return bool(re.fullmatch(r"(?:sort|uniq)(?: -[rnu]+)?|(?:head|tail) (?:-n ?|-)\d+", " ".join([name, *arguments])))
 
 
-def _apply(rule: CommandRule, found: Found, place: Place, names_only: Callable[[Word], bool]) -> tuple[Action, ...]:
+def _apply(rule: CommandRule, found: Found, place: Place, names_only: Callable[[Word], bool]) -> Match:
     if rule.tokens or rule.line is not None:
         _match_text(rule, found.arguments)
-        return _actions(rule, [])
+        return _matched(rule, found, found.given, [], place)
     arguments = _arguments(rule, found, names_only)
     setting = _setting(rule, arguments, place, names_only)
     values = [(option.kind, value, option.names[-1]) for option, value in (*found.given, *arguments.options)]
@@ -125,7 +128,21 @@ def _apply(rule: CommandRule, found: Found, place: Place, names_only: Callable[[
     if rule.check:
         _refuse(ARGUMENT_CHECKS[rule.check](found, arguments, place), "")
     services = [(kind, service_of(kind, word, setting)) for kind, word in named]
-    return _actions(rule, [(kind, service) for kind, service in services if service is not None])
+    known = [(kind, service) for kind, service in services if service is not None]
+    return _matched(rule, found, (*found.given, *arguments.options), known, place)
+
+
+def _matched(
+    rule: CommandRule,
+    found: Found,
+    given: tuple[tuple[Option, Word | None], ...],
+    services: list[tuple[str, str]],
+    place: Place,
+) -> Match:
+    actions = _actions(rule, services)
+    return Match(
+        path=found.path, rule=rule, actions=actions, where=command_parts(found.path, given, place) if actions else ()
+    )
 
 
 def _refuse(reason: str | None, prefix: str, word: Word | None = None) -> None:
