@@ -304,7 +304,7 @@ def test_no_tier_gets_the_rights_of_a_higher_one_because_its_own_are_missing(tex
 
 
 def test_only_the_default_can_be_extended() -> None:
-    with pytest.raises(PolicyFault, match='write extends = "default"'):
+    with pytest.raises(PolicyFault, match="there is no policy 'strict' to extend: known are default"):
         parse_policy('extends = "strict"', default=DEFAULT_TEXT)
 
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from claudeops.domain.policy import cluster_output, paths
+from claudeops.domain.policy.argument_kinds import NOWHERE
 from claudeops.domain.shell.conditions import BINARY_TESTS, UNARY_TESTS
 from claudeops.domain.shell.values import Word, WordKind
+
+_HOST_AND_NOWHERE: Final = 2
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -76,11 +79,28 @@ def _cluster(found: Found, arguments: Arguments, _place: Place) -> str | None:
     return None
 
 
+def _repository(_found: Found, _arguments: Arguments, place: Place) -> str | None:
+    """Refuse to take orders from a directory that is not one of the operator's repositories."""
+    if place.cwd is None or not place.local:
+        return f"go there first: cd {place.scope.repos_dir}/… && …"
+    return paths.deployable(Word(text=place.cwd), place)
+
+
+def _redirects(_found: Found, arguments: Arguments, _place: Place) -> str | None:
+    """Refuse redirects unless every host but those that are named leads nowhere; curl takes the first that fits."""
+    given = [value.text for option, value in arguments.options if value is not None and "--connect-to" in option.names]
+    if len(given) < _HOST_AND_NOWHERE or given[-1] != NOWHERE or NOWHERE in given[:-1]:
+        return f"name each host by --connect-to, and last of all --connect-to {NOWHERE}"
+    return None
+
+
 ARGUMENT_CHECKS: Final[dict[str, Callable[[Found, Arguments, Place], str | None]]] = {
     "test": _test,
     "compose": _compose,
     "git": _git,
     "gitdiff": _git_diff,
     "cluster": _cluster,
+    "repository": _repository,
+    "redirects": _redirects,
 }
 """By the name that a rule gives."""

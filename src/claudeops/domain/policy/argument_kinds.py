@@ -6,7 +6,9 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from claudeops.domain.policy import paths, programs, urls
+import re2
+
+from claudeops.domain.policy import paths, programs, statements, urls
 from claudeops.domain.shell.values import Word, WordKind
 from claudeops.domain.shell.variables import refuse_variable
 
@@ -251,6 +253,33 @@ def _git_format(word: Word, _parameter: str, _setting: Setting) -> str | None:
     return _unknown(word) or ("%G runs a program: leave it out" if "%G" in word.text else None)
 
 
+_ROLE: Final = re2.compile(r"(?:[A-Za-z0-9][A-Za-z0-9_-]*[_-])?(?:readonly|read_only|reader|ro|monitor|monitoring)")
+_CLOUD_WORD: Final = re2.compile(r"[A-Za-z0-9_][A-Za-z0-9_.,:=@*+-]*(?:/[A-Za-z0-9_.,:=@*+-]+)*")
+_REDIS_WORD: Final = re2.compile(r"[A-Za-z0-9_*+(][A-Za-z0-9_.,:@*/+({}-]*")
+_CONNECTION: Final = re2.compile(r"([A-Za-z0-9.-]+):(\d{1,5}):([A-Za-z0-9.-]+):(\d{1,5})")
+NOWHERE: Final = "::127.0.0.1:9"
+"""curl's ``--connect-to`` of every host that was not named before: the discard port of this machine."""
+
+
+def _plain(pattern: re2._Regexp, what: str) -> Callable[[Word, str, Setting], str | None]:
+    def plain(word: Word, _parameter: str, _setting: Setting) -> str | None:
+        fits = pattern.fullmatch(word.text) and "://" not in word.text and not paths.has_secret_name(word.text)
+        return _unknown(word) or (None if fits else f"{word.text[:80]!r} is no {what}")
+
+    return plain
+
+
+def _connection(word: Word, _parameter: str, setting: Setting) -> str | None:
+    """Check where curl may connect: a host and port that may be asked, to themselves."""
+    found = _CONNECTION.fullmatch(word.text)
+    if _unknown(word) or word.text == NOWHERE:
+        return _unknown(word)
+    if found is None or (found[1].lower(), found[2]) != (found[3].lower(), found[4]):
+        return f"{word.text!r}: write HOST:PORT:HOST:PORT, the same twice, or {NOWHERE}"
+    url = f"https://{found[1]}:{found[2]}/"
+    return _asked(found[1], setting) or urls.refuse_host(found[1]) or setting.place.reach.refuse_url(url)
+
+
 _CHECKS: Final[dict[str, Callable[[Word, str, Setting], str | None]]] = {
     "any": _any,
     "leading": _leading,
@@ -305,6 +334,11 @@ _CHECKS: Final[dict[str, Callable[[Word, str, Setting], str | None]]] = {
     "gitformat": _git_format,
     "release": _matching(_KUBERNETES_NAME, "release name"),
     "manifest": _placed(paths.deployable),
+    "sql": _program(statements.refuse_sql),
+    "role": _plain(_ROLE, "name of a read-only role: it ends in readonly, reader, ro or monitor"),
+    "cloudword": _plain(_CLOUD_WORD, "plain value"),
+    "redisword": _plain(_REDIS_WORD, "plain key or number"),
+    "connection": _connection,
 }
 
 
