@@ -10,6 +10,7 @@ from __future__ import annotations
 import posixpath
 import re
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from claudeops.domain.policy.path_patterns import ANY_DEPTH, before_glob, is_glob, meet, meet_somewhere
@@ -316,13 +317,20 @@ def _secret(path: str, word: Word, place: Place, *, secrets: bool) -> str | None
     ):
         if any(reach(names, (*_names(tree), ANY_DEPTH)) for tree in trees):
             return f"{word.text} {why}"
-    hidden_trees = (*SECRET_TREES, f"{place.scope.home}/.*") if secrets else ("/proc",)
-    places = [(*_names(tree if absolute else _itself(tree)), ANY_DEPTH) for tree in hidden_trees]
-    places += [_names(file if absolute else _itself(file)) for file in (SECRET_FILES if secrets else ())]
+    places = _secret_places(place.scope.home, relative=not absolute) if secrets else (("proc", ANY_DEPTH),)
     if (secrets and _named_like_a_secret(names, constant=constant)) or any(reach(names, secret) for secret in places):
         hint = "" if absolute else ", or could be one: write the absolute path"
         return f"{word.text} is a place where secrets lie, and never read{hint}"
     return None
+
+
+@lru_cache(maxsize=64)
+def _secret_places(home: str, *, relative: bool) -> tuple[tuple[str, ...], ...]:
+    """Return the patterns of the places where secrets lie; ``home`` is the session's own."""
+    trees, files = (*SECRET_TREES, f"{home}/.*"), SECRET_FILES
+    if relative:
+        trees, files = tuple(map(_itself, trees)), tuple(map(_itself, files))
+    return (*((*_names(tree), ANY_DEPTH) for tree in trees), *map(_names, files))
 
 
 def _itself(place: str) -> str:
