@@ -57,6 +57,11 @@ def unfold(found: Found, wrapper: Wrapper, command: SimpleCommand, setting: Sett
     return Parsed(commands=(replace(command, argv=rest, assignments=(), redirections=()),))
 
 
+def own_arguments(wrapper: Wrapper, found: Found, setting: Setting) -> Arguments:
+    """Return what a wrapper was given itself, without the command that it runs. Raises `RefusedError`."""
+    return _split(wrapper, found, setting)[0]
+
+
 def _check_values(found: Found, arguments: Arguments, setting: Setting) -> dict[str, str]:
     """Check the values of a wrapper's own options; return them by name."""
     values = {}
