@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 import anyio
 import anyio.to_thread
 
-from claudeops.app_cell import choose_cell, clear_leftovers, end_leftovers, slots
+from claudeops.app_cell import choose_cell, clear_leftovers, end_leftovers, groups_of_sessions, slots
 from claudeops.app_kit import SESSIONS, build_kit, escalation_rules, root_session, schedule
 from claudeops.app_meter import meter_of
 from claudeops.app_opening import migrate_database, pulse_of, take_over
@@ -131,6 +131,7 @@ async def open_node(
                     cli_refusal=clis.refusal,
                     meter=meter,
                     cell=cell,
+                    groups=await groups_of_sessions(settings, log),
                     approval_key=ensure_key(settings.state_dir),
                 )
                 recovery = Recovery(kit=kit)
@@ -185,7 +186,7 @@ async def run_daemon(node: Node, shutdown: Shutdown) -> None:
     )
     async with anyio.create_task_group() as tasks:
         await tasks.start(scheduler.run)
-        await tasks.start(keep_house, node.settings, node.store, node.clock, supervisor, node.log)
+        await tasks.start(keep_house, node.settings, node.kit, supervisor)
         tasks.start_soon(_start_chain, node, plan.name)
         tasks.start_soon(supervisor.run)
         tasks.start_soon(node.recovery.run)
@@ -271,7 +272,7 @@ async def run_chain(
 
     async with open_tasks() as tasks:
         tasks.start_soon(stop_when_asked)
-        watchdog = await tasks.start(keep_house, node.settings, node.store, node.clock, supervisor, node.log)
+        watchdog = await tasks.start(keep_house, node.settings, node.kit, supervisor)
         if node.kit.limits is not None:
             tasks.start_soon(node.kit.limits.run)
         async with open_tasks() as running:

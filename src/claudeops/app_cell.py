@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,12 +12,14 @@ from claudeops.app_kit import binaries, forbidden_paths
 from claudeops.engine import workspace as workspaces
 from claudeops.engine.cell import workspace_places
 from claudeops.engine.cell_probe import Surroundings, choose
+from claudeops.engine.cgroups import find, prepare
 from claudeops.engine.memory_watch import available_mb, fitting_slots
 from claudeops.engine.tree import kill_all, marked, marks_below
 from claudeops.logs import LogEvent
 
 if TYPE_CHECKING:
     from claudeops.engine.cell import Cell
+    from claudeops.engine.cgroups import Groups
     from claudeops.logs import Logger
     from claudeops.settings import Settings
 
@@ -39,6 +42,29 @@ async def choose_cell(settings: Settings, log: Logger) -> Cell:
     tell = log.warning if passed_over else log.info
     tell(LogEvent.ISOLATION_CHOSEN, isolation=chosen.cell.level.value, passed_over=passed_over)
     return chosen.cell
+
+
+async def groups_of_sessions(settings: Settings, log: Logger) -> Groups | None:
+    """Return where the kernel counts what each session uses; ``None`` where it cannot be had, which the log says."""
+
+    def prepared() -> Groups | str:
+        groups = find_groups(settings)
+        if isinstance(groups, str):
+            return groups
+        groups.clear()
+        return prepare(groups) or groups
+
+    found = await anyio.to_thread.run_sync(prepared)
+    if isinstance(found, str):
+        log.info(LogEvent.SESSIONS_COUNTED, groups=None, why=found)
+        return None
+    log.info(LogEvent.SESSIONS_COUNTED, groups=str(found.place))
+    return found
+
+
+def find_groups(settings: Settings) -> Groups | str:
+    """Return where sessions can get control groups, or why they cannot; looks only."""
+    return find(hashlib.sha256(str(settings.state_dir).encode()).hexdigest()[:12])
 
 
 def slots(settings: Settings, log: Logger) -> int:

@@ -14,6 +14,7 @@ from claudeops.domain.prompt import template_fault
 from claudeops.domain.redact import Redactor
 from claudeops.domain.report.extraction import ReportSchema
 from claudeops.domain.schedule import Cron, Interval, Schedule
+from claudeops.engine.bounds import Bounds
 from claudeops.engine.control import Timeouts
 from claudeops.engine.handoff import HANDOFF_FILE
 from claudeops.engine.kit import Kit, ModelAccess, TierSetup
@@ -75,6 +76,7 @@ def build_kit(settings: Settings, *, store: Store, rules: EscalationRules, clock
         mcp_servers=_mcp_servers(settings),
         mcp_of_repos=frozenset(settings.trusted_repos),
         session_memory_mb=settings.session_memory_mb,
+        bounds=bounds(settings),
         approval_seconds=settings.approval_timeout_seconds,
         allow_ungated=settings.allow_ungated,
         limits=Limits(store=store, clock=clock, log=log),
@@ -87,6 +89,13 @@ def _mcp_servers(settings: Settings) -> Mapping[str, Mapping[str, object]] | Non
     if settings.mcp_config is None and not settings.trusted_repos:
         return None
     return {**(settings.mcp_config or {}), **settings.trusted_repos}
+
+
+def bounds(settings: Settings) -> Bounds:
+    """Return what each session may use, beside its memory."""
+    return Bounds(
+        processes=settings.session_processes, file_mb=settings.session_file_mb, disk_mb=settings.session_disk_mb
+    )
 
 
 def escalation_rules(settings: Settings) -> EscalationRules:

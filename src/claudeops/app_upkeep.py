@@ -17,9 +17,8 @@ if TYPE_CHECKING:
 
     from anyio.abc import TaskStatus
 
-    from claudeops.engine.ports import Clock, Store
+    from claudeops.engine.kit import Kit
     from claudeops.engine.supervisor import Supervisor
-    from claudeops.logs import Logger
     from claudeops.settings import Settings
 
 _MIB: Final = 1024 * 1024
@@ -27,10 +26,8 @@ _MIB: Final = 1024 * 1024
 
 async def keep_house(
     settings: Settings,
-    store: Store,
-    clock: Clock,
+    kit: Kit,
     supervisor: Supervisor,
-    log: Logger,
     *,
     task_status: TaskStatus[Heartbeat | None] = TASK_STATUS_IGNORED,
 ) -> None:
@@ -39,39 +36,44 @@ async def keep_house(
     What starts it gets the heartbeat, if there is one.
     """
     upkeep = Upkeep(
-        store=store,
-        clock=clock,
+        store=kit.store,
+        clock=kit.clock,
         results_dir=settings.results_dir,
         retention_days=settings.retention_days,
         running=supervisor.running.keys,
-        log=log,
+        log=kit.log,
     )
     async with anyio.create_task_group() as tasks:
-        await tasks.start(_disk_floor(settings, store, clock, log).run)
+        await tasks.start(_disk_floor(settings, kit, supervisor).run)
         tasks.start_soon(upkeep.run)
         heartbeat = None
         if settings.heartbeat_url is not None:
             heartbeat = Heartbeat(
-                store=store,
+                store=kit.store,
                 ping=pinging(settings.heartbeat_url, proxies=_proxies(settings.inherited_env)),
                 lowest_tier=min(tier.number for tier in settings.tiers),
-                log=log,
+                log=kit.log,
             )
             supervisor.on_ended = heartbeat.ended
             tasks.start_soon(heartbeat.run)
         task_status.started(heartbeat)
 
 
-def _disk_floor(settings: Settings, store: Store, clock: Clock, log: Logger) -> DiskFloor:
-    """Return what watches the disks of logs, state and database."""
+def _disk_floor(settings: Settings, kit: Kit, supervisor: Supervisor) -> DiskFloor:
+    """Return what watches the disks of logs, state, database and sessions."""
     database = sqlite_file(parse_url(settings.database_url))
-    directories = {settings.results_dir, settings.state_dir} | (set() if database is None else {database.parent})
+    workspaces = kit.cell.workspaces(kit.sessions_dir)
+    there = next(path for path in (workspaces, *workspaces.parents) if path.is_dir())  # before the first session
+    directories = {settings.results_dir, settings.state_dir, there}
+    directories |= set() if database is None else {database.parent}
     return DiskFloor(
-        store=store,
-        clock=clock,
+        store=kit.store,
+        clock=kit.clock,
         directories=sorted(directories),
         floor_bytes=settings.disk_floor_mb * _MIB,
-        log=log,
+        stop_all=supervisor.stop_all,
+        kill_all=supervisor.kill_all,
+        log=kit.log,
     )
 
 

@@ -52,6 +52,7 @@ class LogEvent(StrEnum):
     SERVICE_MANAGER_DEAF = "service_manager_deaf", "the service manager could not be told how the daemon is"
     STATUS_NOT_WRITTEN = "status_not_written", "the daemon's state file could not be written; what it says is old"
     ISOLATION_CHOSEN = "isolation_chosen", "what sessions will be locked into; `passed_over` says why nothing stronger"
+    SESSIONS_COUNTED = "sessions_counted", "where the kernel counts what each session uses; `why` says why nowhere"
     SLOTS_REDUCED = "slots_reduced", "the machine has memory for fewer sessions at once than the settings allow"
     CLI_FOUND = "cli_found", "the CLI that sessions will run, with its version"
     CLI_SELF_TEST_PASSED = "cli_self_test_passed", "the gate holds with a CLI that was not seen before; it may be used"
@@ -114,6 +115,7 @@ class LogEvent(StrEnum):
     MODEL_WITHOUT_PRICE = "model_without_price", "a model is not in the price table: what it costs is unknown"
     # --- its end
     MEMORY_LIMIT_EXCEEDED = "memory_limit_exceeded", "a session's processes outgrew their memory; it is stopped"
+    BOUND_REACHED = "bound_reached", "a session reached a bound of processes, disk space or file size; it is stopped"
     STOP_REQUESTED = "stop_requested", "a session is asked to stop"
     STRAY_PROCESSES = "stray_processes", "processes outlived their session and were killed"
     SESSION_ENDED = "session_ended", "a session ended, and its row says how"
@@ -132,6 +134,7 @@ class LogEvent(StrEnum):
     UPKEEP_DONE = "upkeep_done", "what was too old was packed or removed: so many of each"
     UPKEEP_FAILED = "upkeep_failed", "something could not be packed, removed or looked at; it is tried again"
     DISK_LOW = "disk_low", "a disk has less free space than the floor; no session is started"
+    DISK_NEARLY_FULL = "disk_nearly_full", "a disk is far below the floor; running sessions are stopped"
     DISK_RECOVERED = "disk_recovered", "there is enough free space again; sessions may start"
     HEARTBEAT_SENT = "heartbeat_sent", "the watchdog was told that a whole cycle ended healthy"
     HEARTBEAT_FAILED = "heartbeat_failed", "the watchdog could not be told, after several tries"

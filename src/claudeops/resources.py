@@ -27,6 +27,11 @@ def packaged(kind: ResourceKind, *, package: Path = _PACKAGE) -> Path:
     raise MissingInputError(f"The {kind} that belong to claudeops are not at {wheel}: reinstall the package.")
 
 
+def policy_fragments(*, package: Path = _PACKAGE) -> dict[str, Path]:
+    """Return the fragments that a policy may extend beside the default, by their names."""
+    return {path.stem: path for path in sorted((package / "policy" / "fragments").glob("*.toml"))}
+
+
 def default_policy_path(*, package: Path = _PACKAGE) -> Path:
     """Return the policy that is in force where the operator names none."""
     return package / "policy" / "default.toml"

@@ -31,7 +31,11 @@ pytestmark = [pytest.mark.anyio, pytest.mark.skipif(shutil.which("bwrap") is Non
 
 LEAKY = Path(__file__).parents[1] / "support" / "leaky_cli.py"
 TOOLS = ("bash", "bwrap", "curl", "df", "free", "grep", "head", "jq", "ping", "ps", "sort", "ss", "ssh", "tail", "wc")
-MACHINE = {"clock", "isolation"}  # whether somebody keeps the clock, and allows namespaces, is this machine's affair
+MACHINE = {
+    "clock",
+    "isolation",
+    "bounds",
+}  # whether somebody keeps the clock, and allows namespaces, is this machine's affair
 DAY_SECONDS = 86400
 
 

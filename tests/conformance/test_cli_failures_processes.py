@@ -14,6 +14,7 @@ import psutil
 import pytest
 
 from claudeops.domain.model import Outcome
+from claudeops.engine.bounds import Bounds
 from claudeops.engine.cell import Level
 from support import cli
 from support.aftermath import assert_settled, runs
@@ -98,6 +99,25 @@ async def test_row_22_session_leaks_memory(estate: Estate) -> None:
     estate.with_kit(session_memory_mb=150)
     row = await estate.finished(look(), {"eat": 200}, {"hang": True})
     assert (row["outcome"], row["decision_reason"], row["cost_usd"]) == ("out_of_memory", "session_failed", 0.01)
+
+
+@pytest.mark.parametrize(
+    ("bounds", "step", "outcome"),
+    [
+        (Bounds(processes=64), {"fork": 80}, "out_of_processes"),
+        (Bounds(disk_mb=4), {"fill": 5}, "out_of_disk"),
+        (Bounds(file_mb=1), {"fill": 8}, "file_too_large"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+async def test_row_22_session_leaks_processes_and_disk(
+    estate: Estate, bounds: Bounds, step: dict[str, object], outcome: str
+) -> None:
+    estate.with_kit(bounds=bounds)
+    row = await estate.finished(look(), step, {"hang": True})
+    told = estate.rows("SELECT level, fingerprint FROM events")
+    assert (row["outcome"], row["decision_reason"], row["cost_usd"]) == (outcome, "session_failed", 0.01)
+    assert {"level": "warning", "fingerprint": outcome} in told
 
 
 async def test_row_30_zombies_of_a_daemon_that_does_not_reap(tmp_path: Path) -> None:

@@ -59,6 +59,20 @@ async def restarted(store: Store, session: Session, service: str, name: str = "t
         pytest.param("web.old is down", "web", VerdictKind.DENY, id="nor of a dotted one"),
         pytest.param("db is down. Look at web.", "web", VerdictKind.ALLOW, id="at the end of a sentence"),
         pytest.param("something is down", " ", VerdictKind.DENY, id="a name of nothing"),
+        pytest.param("web is down", "web1/web", VerdictKind.DENY, id="not the one on another host"),
+        pytest.param("web1/web is down", "web", VerdictKind.DENY, id="the one on another host is not ours"),
+        pytest.param("web1/web is down", "web1", VerdictKind.DENY, id="a host is no service"),
+        pytest.param("web1/web is down", "web1/web", VerdictKind.ALLOW, id="by its whole name"),
+        pytest.param("web1/web is down", "web2/web", VerdictKind.DENY, id="not on a third host"),
+        pytest.param("web on web1 is down", "web1/web", VerdictKind.ALLOW, id="by each part of its name"),
+        pytest.param("web on web1 is down", "web2/web", VerdictKind.DENY, id="not by some of the parts"),
+        pytest.param("namespace:media/web is down", "web", VerdictKind.DENY, id="not one of a namespace"),
+        pytest.param("namespace:media/web is down", "media", VerdictKind.DENY, id="a namespace is no service"),
+        pytest.param("media/web is down", "namespace:media/web", VerdictKind.DENY, id="a host is no namespace"),
+        pytest.param("web in media is down", "namespace:media/web", VerdictKind.ALLOW, id="parts without their kinds"),
+        pytest.param("web in media", "context:prod/namespace:media/web", VerdictKind.DENY, id="not in another cluster"),
+        pytest.param("http://web/health fails", "web", VerdictKind.ALLOW, id="as the host of an address"),
+        pytest.param("web web " * 20_000, "webs", VerdictKind.DENY, id="a long text takes no long time"),
     ],
 )
 async def test_who_starts_a_chain_says_what_it_may_act_on(
@@ -83,6 +97,40 @@ async def test_earlier_session_of_the_chain_says_what_a_later_one_may_act_on(sto
     assert refused.kind is VerdictKind.DENY
     assert "(found unhealthy: web)" in refused.reason
     assert len(database.rows("cooldown_actions")) == 1
+
+
+async def test_what_was_found_on_one_host_is_no_leave_to_act_on_another(store: Store, database: Database) -> None:
+    await store.finish(ending(await started(store), alarm("web")), rules=RULES)
+    second = await claimed(store, at=after(minutes=2))
+    assert second is not None
+
+    for number, elsewhere in enumerate(("web1/web", "namespace:media/web", "context:prod/web", "project:media/web")):
+        refused = await restarted(store, second, elsewhere, f"toolu_{number}")
+        assert refused.kind is VerdictKind.DENY
+        assert elsewhere in refused.reason
+    assert database.rows("cooldown_actions") == []
+    assert (await restarted(store, second, "web", "toolu_9")).kind is VerdictKind.ALLOW
+
+
+async def test_a_limit_holds_for_one_host_and_leaves_the_other_its_own(store: Store, database: Database) -> None:
+    session = await started(store, wanted(2, prompt_text="web1/web and web2/web are down"))
+
+    for number in range(RULES.limits["restart"].count):
+        assert (await restarted(store, session, "web1/web", f"toolu_{number}")).kind is VerdictKind.ALLOW
+    assert (await restarted(store, session, "WEB1/web", "toolu_8")).kind is VerdictKind.DENY
+    assert (await restarted(store, session, "web2/web", "toolu_9")).kind is VerdictKind.ALLOW
+    assert {row["service"] for row in database.rows("cooldown_actions")} == {"web1/web", "web2/web"}
+
+
+async def test_another_name_counts_for_the_place_it_names_alone(store: Store) -> None:
+    session = await started(store, wanted(2, prompt_text="web1/web is down"))
+    rules = replace(RULES, other_names={"web1/web": "shop"})
+
+    for service, name, kind in (("shop", "toolu_1", VerdictKind.ALLOW), ("web", "toolu_2", VerdictKind.DENY)):
+        verdict = await store.record_call(
+            session, call(name), allow(restart(service)), shown_input="{}", rules=rules, requested_at=NOW, now=NOW
+        )
+        assert verdict.kind is kind
 
 
 async def test_handover_that_started_a_chain_says_it_too(store: Store) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,6 +10,7 @@ import anyio
 import pytest
 
 from claudeops.domain.holds import HoldKind
+from claudeops.domain.outcome import StopCause
 from claudeops.engine.disk_floor import DiskFloor
 from claudeops.errors import DatabaseUnavailableError
 from support.estate import deliver, look, report
@@ -168,6 +169,72 @@ async def test_no_floor_holds_nothing(estate: Estate, disks: Disks, floor: DiskF
     await floor.look()
 
     assert not await held(estate)
+
+
+# --- sessions that run ----------------------------------------------------------------------------------
+
+
+async def test_a_running_session_goes_on_below_the_floor_and_is_stopped_before_the_disk_is_full(
+    estate: Estate, disks: Disks, floor: DiskFloor, tmp_path: Path
+) -> None:
+    estate.script({"touch": str(tmp_path / "runs")}, {"hang": True})
+    await estate.queue()
+    supervisor = estate.supervisor()
+    floor.stop_all, floor.kill_all = supervisor.stop_all, supervisor.kill_all
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(supervisor.run)
+        await until((tmp_path / "runs").exists)
+        disks.free["/state"] = FLOOR // 2
+        await floor.look()
+        assert [control.cause for _, control in supervisor.running.values()] == [None]
+        disks.free["/state"] = FLOOR // 2 - 1
+        await floor.look()
+        await floor.look()
+        await until(lambda: bool(estate.rows("SELECT 1 FROM sessions WHERE status = 'ended'")))
+        await supervisor.drain(5)
+    (row, *retries) = estate.rows('SELECT outcome, error, cost_usd, "trigger" FROM sessions ORDER BY id')
+    assert (row["outcome"], row["cost_usd"]) == ("out_of_disk", 0.01)  # politely: what it cost is known
+    assert "disk of this machine" in str(row["error"])
+    assert [retry["trigger"] for retry in retries] == ["retry"]  # it waits until there is room
+    assert estate.logged.getvalue().count("disk_nearly_full") == 1
+
+
+async def test_one_that_does_not_heed_it_is_killed_with_the_last_of_the_room(
+    estate: Estate, disks: Disks, floor: DiskFloor, tmp_path: Path
+) -> None:
+    deaf = {"ignore": ["SIGTERM", "SIGINT", "interrupt"]}
+    estate.with_kit(timeouts=replace(estate.kit.timeouts, stop_grace=25))
+    estate.script(deaf, {"touch": str(tmp_path / "runs")}, {"hang": True})
+    await estate.queue()
+    supervisor = estate.supervisor()
+    floor.stop_all, floor.kill_all = supervisor.stop_all, supervisor.kill_all
+    with anyio.fail_after(15):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(supervisor.run)
+            await until((tmp_path / "runs").exists)
+            disks.free["/results"] = FLOOR // 4 - 1
+            await floor.look()
+            await until(lambda: bool(estate.rows("SELECT 1 FROM sessions WHERE status = 'ended'")))
+            await supervisor.drain(5)
+    assert [(row["outcome"], row["exit_code"]) for row in estate.rows("SELECT * FROM sessions WHERE id = 1")] == [
+        ("out_of_disk", -9)
+    ]
+
+
+async def test_sessions_are_stopped_also_while_the_database_is_away(disks: Disks, floor: DiskFloor) -> None:
+    stopped: list[StopCause] = []
+
+    def stop_all(cause: StopCause) -> int:
+        stopped.append(cause)
+        return 1
+
+    floor.stop_all = stop_all
+    floor.store = _Away()  # type: ignore[assignment]  # all that is asked of it
+    disks.free["/results"] = 0
+
+    await floor.look()
+
+    assert stopped == [StopCause.DISK_LOW]
 
 
 class _Away:

@@ -8,6 +8,7 @@ import psutil
 import pytest
 
 from claudeops.engine.memory_watch import available_mb, fitting_slots, used_mb
+from claudeops.engine.tally import tally
 from support.estate import deliver, look, report
 
 if TYPE_CHECKING:
@@ -39,8 +40,8 @@ async def test_a_session_within_its_memory_is_left_alone(estate: Estate) -> None
 
 def test_shared_memory_is_counted_once() -> None:
     pid = psutil.Process().pid
-    assert 0 < used_mb(pid, worth_knowing_mb=0) <= used_mb(pid, worth_knowing_mb=1_000_000)
-    assert used_mb(2**22 + 1) == 0
+    assert 0 < used_mb(tally(pid), worth_knowing_mb=0) <= used_mb(tally(pid), worth_knowing_mb=1_000_000)
+    assert used_mb(tally(2**22 + 1)) == 0
 
 
 @pytest.mark.parametrize(

@@ -129,6 +129,56 @@ def test_down_to_nothing_and_up_again(empty: Sql, up: Callable[[Sql], Migrated])
     assert differences(empty) == []
 
 
+def test_outcomes_of_the_bounds_are_taken_and_become_errors_on_the_way_back(
+    empty: Sql, up: Callable[[Sql], Migrated]
+) -> None:
+    with empty.connect() as another:  # which has read the tables before
+        run(parse_url(empty.url), MIGRATIONS, lambda config: command.upgrade(config, "0004"))
+        with pytest.raises(sa.exc.IntegrityError):
+            another.execute(ended(1, "out_of_disk"))
+        another.rollback()
+        another.execute(ended(1, "out_of_memory"))
+        another.commit()
+
+        up(empty)
+
+        for number, outcome in enumerate(("out_of_processes", "out_of_disk", "file_too_large"), start=2):
+            another.execute(ended(number, outcome))
+        another.commit()
+        with pytest.raises(sa.exc.IntegrityError):
+            another.execute(ended(9, "out_of_luck"))
+        another.rollback()
+        if empty.url.startswith("sqlite"):
+            assert another.exec_driver_sql("PRAGMA integrity_check").scalars().all() == ["ok"]
+        another.rollback()
+        downgrade(empty, "0004")
+        left = another.exec_driver_sql("SELECT outcome FROM sessions ORDER BY id").scalars().all()
+        another.rollback()
+        with pytest.raises(sa.exc.IntegrityError):
+            another.execute(ended(9, "out_of_disk"))
+        another.rollback()
+    assert left == ["out_of_memory", "error", "error", "error"]
+
+
+def ended(number: int, outcome: str) -> sa.Insert:
+    values = {
+        "id": number,
+        "tier": 1,
+        "ordinal": number,
+        "harness": "claude",
+        "model": "haiku",
+        "trigger": "manual",
+        "status": "ended",
+        "outcome": outcome,
+        "created_at": NOW,
+        "attempt": 1,
+        "audit_head": "",
+    }
+    required = {column.name for column in metadata.tables["sessions"].columns if not column.nullable}
+    assert required <= set(values), required - set(values)
+    return sa.insert(sa.table("sessions", *map(sa.column, values))).values(**values)
+
+
 def test_there_is_one_head_and_the_code_knows_it() -> None:
     config = Config()
     config.set_main_option("script_location", str(MIGRATIONS))

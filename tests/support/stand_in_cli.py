@@ -24,6 +24,8 @@ stdin like the real one, and then does one step after the other:
 ``{"repeat": step, "every": s}``   do a step again and again, for ever
 ``{"grow": text, "every": s, "times": n}``   add to the transcript that the real CLI keeps for itself
 ``{"eat": n}``                take n MiB of memory, for good
+``{"fork": n}``               start n processes that sleep
+``{"fill": n}``               write a file of n MiB into the working directory
 ``{"tell": directory}``       write into ``<session id>.json`` there how it was started: arguments, environment, stdin
 ``{"ask_model": {...}}``      make one model call as the real CLI does, with these fields of the request
 ``{"die": "SIGTERM"}``        end by a signal of its own
@@ -34,6 +36,7 @@ stdin like the real one, and then does one step after the other:
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import os
@@ -219,6 +222,13 @@ def do(step: dict[str, Any]) -> None:  # noqa: C901, PLR0912, PLR0915 - a table 
                 time.sleep(seconds)
         case {"eat": mebibytes}:
             EATEN.append(b"x" * (mebibytes << 20))
+        case {"fork": count}:
+            for _ in range(count):
+                subprocess.Popen(["sleep", "60"])
+        case {"fill": mebibytes}:
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            with contextlib.suppress(OSError), Path("filled").open("wb") as file:  # no file may be so large
+                file.write(bytes(mebibytes << 20))
         case {"tell": directory}:
             tell_surroundings(directory)
         case {"ask_model": asked}:

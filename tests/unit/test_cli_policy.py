@@ -35,8 +35,8 @@ def test_a_command_is_taken_apart_and_told_for_every_tier(capsys: pytest.Capture
     assert call(["policy", "test", "ssh web1 sudo docker restart web"]) == 0
     told = capsys.readouterr().out
     assert told.startswith("tier 1: deny: docker restart needs tier 2")
-    assert "tier 2: allow: restart web\n  part    ssh web1 sudo docker restart web\n" in told
-    assert "  part    docker restart web\n  action  restart of web\n" in told
+    assert "tier 2: allow: restart web1/web\n  part    ssh web1 sudo docker restart web\n" in told
+    assert "  part    docker restart web\n  action  restart of web1/web\n" in told
 
 
 def test_the_document_holds_verdict_reason_parts_and_actions(capsys: pytest.CaptureFixture[str]) -> None:
@@ -148,3 +148,25 @@ def test_a_session_cannot_ask_what_it_would_get_away_with(
     monkeypatch.setenv("CLAUDEOPS_SESSION_MARK", "x")
     assert call(["policy", "test", "uptime"]) == 78
     assert capsys.readouterr().out == ""
+
+
+def test_the_fragments_are_listed_with_what_they_open(capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(["policy", "fragments"]) == 0
+    told = capsys.readouterr().out
+    assert [line.partition(":")[0] for line in told.splitlines()] == [
+        "cloud-read", "databases-read", "terraform-plan", "web-redirects",
+    ]  # fmt: skip
+    listed = document(capsys, "policy", "fragments")["fragments"]
+    assert isinstance(listed, list)
+    assert [f"{entry['name']}: {entry['opens']}" for entry in listed] == told.splitlines()
+
+
+def test_a_file_may_extend_a_fragment(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text('extends = ["default", "cloud-read"]\n', encoding="utf-8")
+    command = "aws ec2 describe-instances"
+    assert call(["policy", "test", "--file", str(file), "--expect", "allow", command]) == 0
+    assert call(["policy", "test", "--expect", "deny", command]) == 0
+    capsys.readouterr()
+    assert call(["policy", "show", "--file", str(file)]) == 0
+    assert "aws ec2 describe-instances" in capsys.readouterr().out

@@ -146,6 +146,55 @@ def test_other_names_of_a_service_count_as_the_same() -> None:
     assert [action.service for action in actions] == ["web", "web"]
 
 
+def test_another_name_is_a_whole_name_with_the_place_where_it_runs() -> None:
+    policy = extended('[services]\nweb = ["web1/web", "namespace:media/web"]\ndb = ["postgres"]')
+    commands = {
+        "ssh web1 docker restart web": "web",
+        "ssh WEB1 docker restart web": "web",
+        "kubectl -n media rollout restart deploy/web": "web",
+        "ssh web2 docker restart web": "web2/web",
+        "docker restart postgres": "db",
+        "ssh web1 docker restart postgres": "web1/postgres",
+    }
+    assert {c: [action.service for action in verdict(policy, c, 2).actions] for c in commands} == {
+        command: [name] for command, name in commands.items()
+    }
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "docker restart db",
+        "docker restart db-1",
+        "ssh web1 docker restart db",
+        "kubectl -n x rollout restart deploy/db",
+    ],
+)
+@pytest.mark.parametrize("text", ['[never]\nservices = ["db"]', '[tiers.2]\nservices = ["*", "!db"]'])
+def test_a_service_that_is_taken_out_is_out_by_every_name_and_everywhere(text: str, command: str) -> None:
+    policy = extended(f'{text}\n[services]\ndb = ["db-1"]')
+    assert kind(policy, command, 2) is DENY
+    assert kind(policy, command.replace("db", "web"), 2) is ALLOW
+
+
+def test_a_service_that_a_tier_names_is_the_one_on_this_machine() -> None:
+    policy = extended('[tiers.2]\nservices = ["web", "web1/*"]')
+    assert kind(policy, "docker restart web", 2) is ALLOW
+    assert kind(policy, "ssh web1 docker restart db", 2) is ALLOW
+    assert kind(policy, "ssh web2 docker restart web", 2) is DENY
+
+
+def test_a_person_is_asked_about_a_service_wherever_it_runs() -> None:
+    policy = extended('[tiers.3.ask]\nservices = ["db"]')
+    assert kind(policy, "ssh web1 docker restart db") is ASK
+    assert kind(policy, "ssh web1 docker restart web") is ALLOW
+
+
+def test_no_name_is_so_long_that_its_column_would_cut_it() -> None:
+    policy = extended("")
+    assert kind(policy, f"kubectl -n {'a' * 250} rollout restart deploy/web") is DENY
+
+
 def test_a_directory_that_may_be_written() -> None:
     policy = extended('[tiers.3]\nwrite = ["{workdir}", "/srv/web/config"]')
     for path, expected in (
@@ -255,7 +304,7 @@ def test_no_tier_gets_the_rights_of_a_higher_one_because_its_own_are_missing(tex
 
 
 def test_only_the_default_can_be_extended() -> None:
-    with pytest.raises(PolicyFault, match='write extends = "default"'):
+    with pytest.raises(PolicyFault, match="there is no policy 'strict' to extend: known are default"):
         parse_policy('extends = "strict"', default=DEFAULT_TEXT)
 
 

@@ -13,6 +13,7 @@ from claudeops.domain.policy.argument_checks import ARGUMENT_CHECKS
 from claudeops.domain.policy.argument_kinds import KINDS
 from claudeops.domain.policy.never import refuse_line, refuse_text
 from claudeops.domain.policy.schema import BUILT_IN_TOOLS, TABLES
+from claudeops.settings.policy import fragment_texts
 from support.policy_cases import DEFAULT_TEXT
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -66,11 +67,11 @@ def test_what_is_said_to_be_never_allowed_never_is() -> None:
     assert all(refuse_text(text) for text in ("cat /etc/shadow", "psql -c 'DROP TABLE x'", "curl 169.254.169.254"))
 
 
-@pytest.mark.parametrize("text", re.findall(r"```toml\n(.*?)```", HOW_TO, flags=re.DOTALL), ids=range(4))
+@pytest.mark.parametrize("text", re.findall(r"```toml\n(.*?)```", HOW_TO, flags=re.DOTALL), ids=range(5))
 def test_every_example_can_be_used(text: str) -> None:
-    policy = parse_policy(text, default=DEFAULT_TEXT)
+    policy = parse_policy(text, default=DEFAULT_TEXT, fragments=fragment_texts())
     assert policy.tiers.keys() == {1, 2, 3}
-    assert tomllib.loads(text)["extends"] == "default"
+    assert "default" in tomllib.loads(text)["extends"]
 
 
 def test_links_within_the_documents_lead_somewhere() -> None:

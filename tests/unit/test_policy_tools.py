@@ -41,7 +41,8 @@ def kind(name: str, tier: int = 3, /, **given: object) -> VerdictKind:
 @pytest.mark.parametrize(
     "given",
     [
-        {"path": "/repos", "glob": "*.yml"},
+        {"path": "/repos", "glob": "compose*.yml"},
+        {"path": "/repos", "glob": "*.service"},
         {"path": "/repos/media/compose.yml"},
         {"path": "/var/log"},
         {"path": "/var/log/syslog.log", "output_mode": "content", "-n": True},
@@ -61,6 +62,8 @@ def test_grep_searches_what_may_be_read_whole(given: dict[str, object]) -> None:
         {"path": "/etc"},
         {"path": "/repos"},
         {"path": "/repos", "type": "yaml"},
+        {"path": "/repos", "glob": "*.yml"},
+        {"path": "/repos", "glob": "*.json"},
         {"path": "/repos", "glob": "*"},
         {"path": "/repos", "glob": "*.pem"},
         {"path": "/repos", "glob": "!*.yml"},

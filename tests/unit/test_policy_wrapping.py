@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from claudeops.domain.model import VerdictKind
+from claudeops.domain.policy.identity import plain_name
 from support.policy_cases import judged, rows
 from support.wrapping import ALL, FORBIDDEN, OPAQUE, REPEATING, TRANSPARENT
 
@@ -50,7 +51,12 @@ def test_an_action_that_may_repeat_is_denied(wrapping: str) -> None:
 @pytest.mark.parametrize("wrapping", TRANSPARENT)
 def test_an_action_is_counted_through_every_wrapping(wrapping: str) -> None:
     verdict = judged(TRANSPARENT[wrapping]("docker restart web"), 2)
-    assert {action.service for action in verdict.actions} == {"web"}, verdict.reason
+    assert verdict.actions, verdict.reason
+    # Another host or container is another service; its name begins with where it is.
+    assert {plain_name(action.service) for action in verdict.actions} == {"web"}
+    assert {"ssh", "exec"} & set(TRANSPARENT[wrapping]("x").split()) or {
+        action.service for action in verdict.actions
+    } == {"web"}
     assert judged(TRANSPARENT[wrapping]("docker restart web"), 1).kind is VerdictKind.DENY
 
 

@@ -1,5 +1,6 @@
 """What runs is written from the tree that was judged: nothing in it means more to bash than it did to the judge."""
 
+# ruff: noqa: E501 - what runs is one line
 from __future__ import annotations
 
 import pytest
@@ -12,12 +13,6 @@ from support.command_trees import Programs, TreeMaker, bare
 from support.policy_cases import judged, rows
 
 TREES = 3_000
-
-
-def written(text: str) -> str:
-    parsed = parse(text)
-    assert parsed.problem is None, parsed.problem
-    return render(parsed.block, {}, bash=True)
 
 
 def ran(command: str, tier: int = 1) -> str:
@@ -49,7 +44,7 @@ def test_a_tree_that_is_written_down_reads_as_the_same_tree() -> None:
         ("echo -e 'a'", "/usr/bin/echo '-e' 'a'"),
         ("bash -c 'test ! ! -v \"a[\\$(id)]\"'", "/usr/bin/bash '-c' '/usr/bin/test '\\''!'\\'' '\\''!'\\'' '\\''-v'\\'' '\\''a[$(id)]'\\'''"),
         ("ssh host 'test ! ! -v \"a[\\$(id)]\"'", "/usr/bin/ssh 'host' '/usr/bin/env -- '\\''test'\\'' '\\''!'\\'' '\\''!'\\'' '\\''-v'\\'' '\\''a[$(id)]'\\'''"),
-        ("ls 'it'\\''s' \"$HOME/x\" *.log", "/usr/bin/ls 'it'\\''s' \"${HOME}\"'/x' *'.log'"),
+        ("echo 'it'\\''s' \"$HOME/x\" ./*.log", "/usr/bin/echo 'it'\\''s' \"${HOME}\"'/x' './'*'.log'"),
         ("command ls; builtin echo x", "/usr/bin/ls\n/usr/bin/echo 'x'"),
         (": > /dev/null", "/usr/bin/true >'/dev/null'"),
         ("df -h 2>&1 | head -3 || true", "/usr/bin/df '-h' 2>&1 | /usr/bin/head '-3' || /usr/bin/true"),
@@ -60,8 +55,8 @@ def test_a_tree_that_is_written_down_reads_as_the_same_tree() -> None:
         ("timeout 5 df -h", "/usr/bin/timeout '5' '/usr/bin/df' '-h'"),
         ("eval 'df -h; free'", "{ /usr/bin/df '-h'\n/usr/bin/free\n}"),
         ("cat <<'E'\na 'b' $c\nE", "/usr/bin/cat <<<'a '\\''b'\\'' $c'"),
-        ("bash -s <<'E'\ndf -h\nE", "/usr/bin/bash '-s' <<</usr/bin/x"),
-        ("[[ -f /etc/hosts && $HOSTNAME != web* ]] && df", "/usr/bin/test '-f' '/etc/hosts' && ! case \"${HOSTNAME}\" in 'web'*) : ;; *) ! { :; } ;; esac && /usr/bin/df"),
+        ("bash -s <<'E'\ndf -h\nE", "/usr/bin/bash '-s' <<<'/usr/bin/df '\\''-h'\\'''"),
+        ("[[ -f /etc/hosts && $HOSTNAME != web* ]] && df", "/usr/bin/test '-f' '/etc/hosts' && ! ( case \"${HOSTNAME}\" in 'web'*) : ;; *) ! ( : ) ;; esac ) && /usr/bin/df"),
         ("for i in 1 2; do df -h /$i && break; done", "for claudeops_round in 1; do for claudeops_round in 1; do i='1'; /usr/bin/df '-h' '/1' && break 2; done; for claudeops_round in 1; do i='2'; /usr/bin/df '-h' '/2' && break 2; done; done"),
         ("export LC_ALL=C; df", "export LC_ALL='C'\n/usr/bin/df"),
     ],
@@ -72,12 +67,9 @@ def test_what_runs_is_programs_by_their_paths_and_words_in_quotes(command: str, 
 
 @pytest.mark.parametrize("command", rows("harmless.txt"))
 def test_what_an_operator_would_look_at_is_written_down_once_and_for_all(command: str) -> None:
-    """Written down again, what runs reads as the same commands: nothing is lost on the way, nothing comes in."""
-    once = ran(command)
-    first, second = (parse(text) for text in (once, written(once)))
-    assert [[word.text for word in each.argv] for each in first.commands if each.argv] == [
-        [word.text for word in each.argv] for each in second.commands if each.argv
-    ]
+    """What runs is judged as the command was: nothing is lost on the way, nothing comes in."""
+    again = judged(ran(command), 1)
+    assert (again.kind, again.reason) == (VerdictKind.ALLOW, "only looks"), ran(command)
 
 
 @pytest.mark.parametrize(
@@ -87,11 +79,11 @@ def test_what_an_operator_would_look_at_is_written_down_once_and_for_all(command
         "for i in 1 2; do (break); done",
         "cd $(pwd)",
         "set $(echo -x)",
-        "l=(a \"$(b)\"); for i in \"${l[@]}\"; do x \"$i\"; done",
+        'l=(a "$(b)"); for i in "${l[@]}"; do x "$i"; done',
         "ls [[:digit:]]*",
         "ls [!a/b]*",
         "ls a:~/b",
-        "f() { a \"$1\"; }; f \"$(b)\"",
+        'f() { a "$1"; }; f "$(b)"',
     ],
 )  # fmt: skip
 def test_what_cannot_be_written_down_does_not_run(command: str) -> None:

@@ -42,6 +42,7 @@ def test_empty_environment_is_a_working_configuration(world: World) -> None:
         4096,
         2000,
     )
+    assert (settings.session_processes, settings.session_file_mb, settings.session_disk_mb) == (1024, 1024, 2048)
     assert (settings.chain_budget_usd, settings.daily_budget_usd) == (15, 25)
     assert settings.legacy_markers
     assert settings.hang_heuristics

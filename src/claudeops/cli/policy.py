@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from claudeops.domain.policy import explain
 from claudeops.domain.policy.render import render
 from claudeops.engine.workspace import Workspace
 from claudeops.errors import ClaudeopsError
-from claudeops.settings import load_settings, policy_document
+from claudeops.settings import fragment_texts, load_settings, policy_document
 
 if TYPE_CHECKING:
     from claudeops.domain.policy import Judgement
@@ -75,6 +76,23 @@ def tell_policy(file: Path | None, *, as_json: bool) -> int:
         return print_document("policy show", body, Exit.OK)
     click.echo(f"# In force, from {path}\n\n{render(document)}", nl=False)
     return Exit.OK
+
+
+def tell_fragments(*, as_json: bool) -> int:
+    """Print what a policy may extend beside the default, each with what it opens, and return the exit status."""
+    told = {name: _opens(text) for name, text in fragment_texts().items()}
+    if as_json:
+        body: dict[str, object] = {"fragments": [{"name": name, "opens": opens} for name, opens in told.items()]}
+        return print_document("policy fragments", body, Exit.OK)
+    for name, opens in told.items():
+        click.echo(f"{name}: {opens}")
+    return Exit.OK
+
+
+def _opens(text: str) -> str:
+    """Return the first paragraph of a fragment's comment."""
+    lines = itertools.takewhile(lambda line: line.startswith("# "), text.splitlines())
+    return " ".join(line[2:] for line in lines).removeprefix("Opens: ")
 
 
 def with_policy(file: Path | None) -> Settings:

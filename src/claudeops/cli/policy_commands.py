@@ -68,6 +68,18 @@ def show_policy(file: Path | None, output_format: str) -> int:
     return tell_policy(file, as_json=output_format == "json")
 
 
+@policy.command("fragments")
+@_FORMAT
+def list_fragments(output_format: str) -> int:
+    """List what a policy may extend beside the default, and what each opens.
+
+    Exit status: 0 listed.
+    """
+    from claudeops.cli.policy import tell_fragments
+
+    return tell_fragments(as_json=output_format == "json")
+
+
 @click.command("show-tool")
 @click.argument("name")
 @_FILE

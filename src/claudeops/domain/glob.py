@@ -9,7 +9,10 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Final
 
+from claudeops.domain import regex
+
 _KEPT: Final = 1024  # globs that were taken apart
+_STARS: Final = regex.Pattern(r"\*+")
 
 
 class _Set:
@@ -57,6 +60,32 @@ def matches(text: str, glob: str) -> bool:
             return False
         at += len(part)
     return True
+
+
+def overlap(left: str, right: str) -> bool:
+    """Whether some text fits both of two globs that have no sets, in as many steps as the left one has characters."""
+    right = _STARS.sub("*", right)
+    stars = _places(right, "*")
+    anything = _places(right, "?")
+    everywhere = (2 << len(right)) - 1
+    reached = 1 | (stars & 1) << 1  # a bit for each place in the right one that a text of the left one can lead to
+    for character in left:
+        if character == "*":
+            reached = everywhere & -(reached & -reached)
+        else:
+            taken = ~stars if character == "?" else anything | _places(right, character)
+            reached = (reached & taken) << 1 | (reached & stars)
+            reached |= (reached & stars) << 1
+        reached &= everywhere
+        if not reached:
+            return False
+    return bool(reached >> len(right))
+
+
+@lru_cache(maxsize=_KEPT)
+def _places(glob: str, character: str) -> int:
+    """Return where a character stands in a glob, as bits."""
+    return sum(1 << at for at, each in enumerate(glob) if each == character)
 
 
 def _find(part: _Part, text: str, start: int, end: int) -> int:

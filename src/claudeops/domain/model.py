@@ -62,6 +62,9 @@ class Outcome(StrEnum):
     NO_OUTPUT = "no_output"  # the process ended without one line
     NO_RESULT = "no_result"  # lines, but no result line
     OUT_OF_MEMORY = "out_of_memory"
+    OUT_OF_PROCESSES = "out_of_processes"  # it reached the processes that it may have
+    OUT_OF_DISK = "out_of_disk"  # it outgrew the disk that it may use, or the machine's disk is nearly full
+    FILE_TOO_LARGE = "file_too_large"  # one of its files reached the size that a file may have
     SPAWN_FAILED = "spawn_failed"
     UNGATED_CALL = "ungated_call"  # a tool ran without the gate's yes
     LOST = "lost"  # its daemon died and its log holds no result

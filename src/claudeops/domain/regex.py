@@ -173,13 +173,9 @@ def escape(text: str) -> str:
     return cast("str", re2.escape(text))
 
 
-def refuse(expression: str) -> str | None:
-    """Return why google-re2 does not take an expression, or None."""
-    try:
-        _ = _pattern(expression).engine
-    except ExpressionError as error:
-        return str(error)
-    return None
+def check(expression: str) -> None:
+    """Raise `ExpressionError` when google-re2 does not take an expression."""
+    _ = _pattern(expression).engine
 
 
 @lru_cache(maxsize=_MOST_EXPRESSIONS)

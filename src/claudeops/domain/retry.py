@@ -24,6 +24,9 @@ _MAY_PASS: Final = frozenset(
         Outcome.NO_OUTPUT,
         Outcome.NO_RESULT,
         Outcome.OUT_OF_MEMORY,
+        Outcome.OUT_OF_PROCESSES,
+        Outcome.OUT_OF_DISK,
+        Outcome.FILE_TOO_LARGE,
         Outcome.SPAWN_FAILED,
     }
 )

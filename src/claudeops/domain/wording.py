@@ -8,6 +8,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 REASON_LENGTH: Final = 500  # characters of a model's reason that a sentence repeats
+WHERE_KINDS: Final = ("project", "namespace", "context", "container", "engine", "machine", "user")
+"""What stands in front of the parts of a service's name that say where it runs: ``namespace:media/web``."""
 NAMES_SHOWN: Final = 10  # services that a sentence names before it counts
 
 
@@ -31,6 +33,15 @@ def named(services: Sequence[str]) -> str:
     shown = ", ".join(one_line(service) for service in services[:NAMES_SHOWN])
     left = len(services) - NAMES_SHOWN
     return f"{shown} and {left} more" if left > 0 else shown
+
+
+def parts(name: str) -> tuple[str, ...]:
+    """Return where a service runs, and its plain name, each without its kind: ``media`` and ``web``."""
+    found = []
+    for part in name.split("/"):
+        kind, _, rest = part.partition(":")
+        found.append(rest if kind in WHERE_KINDS else part)
+    return tuple(found)
 
 
 def one_line(text: str | None) -> str:

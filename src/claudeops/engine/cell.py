@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import resource
 import sys
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -17,10 +18,12 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from claudeops.engine import session_users
 from claudeops.engine import workspace as workspaces
+from claudeops.engine.bounds import Bounds, allowed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from claudeops.engine.cgroups import Group
     from claudeops.engine.workspace import Workspace
 
 USER_HOMES: Final = Path("/var/lib/claudeops-sessions")
@@ -29,6 +32,7 @@ USER_HOMES: Final = Path("/var/lib/claudeops-sessions")
 _GUARDIAN: Final = Path(__file__).with_name("guardian.py")
 _SAME_USER: Final = -1
 _NO_LOCK: Final = -1
+_NO_LIMIT: Final = -1
 _USERS: Final = "users"  # no workspace's name, which are all hexadecimal
 
 
@@ -49,6 +53,8 @@ class Inside:
     repos_dir: Path
     path: str  # its PATH
     shown: Sequence[Path] = ()  # files and sockets that the operator's variables name
+    bounds: Bounds = field(default_factory=Bounds)
+    group: Group | None = None  # in which the kernel counts its processes; None: by user, if at all
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -77,6 +83,9 @@ class Cell(Protocol):
     def hand_over(self, workspace: Workspace) -> None:
         """Give the session what it may write, just before its start; raises `OSError`. Looks at files."""
 
+    def counts_processes(self) -> bool:
+        """Say whether the kernel bounds the processes of a session also without a control group."""
+
     def enclose(self, inside: Inside) -> Enclosed:
         """Return how a command is started in it. Looks at files."""
 
@@ -98,9 +107,13 @@ class PlainCell:
     def hand_over(self, workspace: Workspace) -> None:
         """Do nothing: it is the daemon's user."""
 
+    def counts_processes(self) -> bool:
+        """Deny it: the kernel counts by user, and this one has other processes too."""
+        return False
+
     def enclose(self, inside: Inside) -> Enclosed:
         """Return the guardian in front of it."""
-        return Enclosed(before=guardian(_SAME_USER, _NO_LOCK), binary=str(inside.binary), guarded=True)
+        return Enclosed(before=guardian(_SAME_USER, _NO_LOCK, inside), binary=str(inside.binary), guarded=True)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -132,13 +145,17 @@ class UserCell:
         if workspace.uid is not None:
             session_users.settle(self.homes, workspace.uid, workspace.home)
 
+    def counts_processes(self) -> bool:
+        """Affirm it: nobody else is that user."""
+        return True
+
     def enclose(self, inside: Inside) -> Enclosed:
         """Return the guardian in front of it, which stays the daemon's user and starts the CLI as the session's."""
         uid = inside.workspace.uid
         if uid is None:
             raise AssertionError("a session at this level is started in a tenancy")
         lock = self._locks[uid]
-        return Enclosed(before=guardian(uid, lock), binary=str(inside.binary), guarded=True, inherited=(lock,))
+        return Enclosed(before=guardian(uid, lock, inside), binary=str(inside.binary), guarded=True, inherited=(lock,))
 
 
 def workspace_places(sessions_dir: Path) -> tuple[Path, ...]:
@@ -155,6 +172,24 @@ def named_in(environment: Mapping[str, str]) -> tuple[Path, ...]:
     return tuple(found)
 
 
-def guardian(uid: int, lock: int) -> tuple[str, ...]:
+def guardian(uid: int, lock: int, inside: Inside) -> tuple[str, ...]:
     """Return the command line of a guardian up to its lifeline; the group has the user's number."""
-    return (sys.executable, "-I", "-S", str(_GUARDIAN), str(uid), str(uid), str(lock))
+    by_user = uid != _SAME_USER and inside.group is None
+    limits = (processes_by_user(inside) if by_user else None, file_bytes(inside))
+    return (
+        *(sys.executable, "-I", "-S", str(_GUARDIAN), str(uid), str(uid), str(lock)),
+        *(str(_NO_LIMIT if limit is None else limit) for limit in limits),
+        "" if inside.group is None else str(inside.group.door),
+    )
+
+
+def processes_by_user(inside: Inside) -> int | None:
+    """Return how many processes a user may have who has only this session."""
+    wanted = inside.bounds.processes
+    return None if wanted is None else allowed(resource.RLIMIT_NPROC, wanted)
+
+
+def file_bytes(inside: Inside) -> int | None:
+    """Return the size that any file of a session may have."""
+    wanted = inside.bounds.file_bytes
+    return None if wanted is None else allowed(resource.RLIMIT_FSIZE, wanted)

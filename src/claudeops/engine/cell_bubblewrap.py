@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from claudeops.engine.cell import Enclosed, Level
+from claudeops.engine.cell import Enclosed, Level, file_bytes, processes_by_user
 from claudeops.engine.cell_mounts import Kind, session_mounts
 
 if TYPE_CHECKING:
@@ -21,6 +23,7 @@ UID: Final = 1000
 """Who a session is in its own eyes; on the machine it is the daemon's user."""
 
 _SHARED_MEMORY_BYTES: Final = 64 * 1024 * 1024
+_BLOCK_BYTES: Final = 1024  # of bash's ulimit
 
 _ALWAYS: Final = (
     *("--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"),
@@ -30,9 +33,13 @@ _ALWAYS: Final = (
 # bubblewrap asks the kernel to be ended with the daemon, but not whether the daemon was still there when it asked. By
 # the time that this shell runs the request stands, so it waits for a word from the daemon: without one, nothing starts.
 _WHEN_TOLD: Final = (
-    *("/bin/bash", "-c"),
-    'lifeline=$0; echo ready >&"$lifeline"; read -r go <&"$lifeline" || exit 125; exec {lifeline}>&-; exec "$@"',
+    'lifeline=$0; echo ready >&"$lifeline"; read -r go <&"$lifeline" || exit 125; exec {lifeline}>&-; exec "$@"'
 )
+# Outside, where the kernel's tree of control groups is: everything that comes after it is counted.
+_IN_GROUP: Final = ("/bin/sh", "-c", 'echo 0 > "$0" || exit 125; exec "$@"')
+
+_COUNTS_BY_NAMESPACE: Final = (5, 14)
+"""From this kernel on such a bound is for a user's processes in one user namespace; before it, for all of them."""
 
 _OWN_USERS: Final = ("--unshare-user", "--uid", str(UID), "--gid", str(UID))
 
@@ -73,14 +80,37 @@ class BubblewrapCell:
         hidden = tuple(path.resolve() for path in self.hidden)
         mounts = session_mounts(inside, hidden=hidden, nothing=nothing)
         before = (
+            *(() if inside.group is None else (*_IN_GROUP, str(inside.group.door))),
             *(self.program, *_ALWAYS, *self.variant),
             *(argument for mount in mounts for argument in mount.arguments()),
             *("--proc", "/proc", *_proc_covers(nothing)),
             *("--dev", "/dev", "--size", str(_SHARED_MEMORY_BYTES), "--tmpfs", "/dev/shm"),  # noqa: S108
             *_sealed(mounts),
-            *("--chdir", str(inside.workspace.workdir), "--", *_WHEN_TOLD),
+            *("--chdir", str(inside.workspace.workdir), "--", "/bin/bash", "-c", self._limits(inside) + _WHEN_TOLD),
         )
         return Enclosed(before=before, binary=str(inside.binary.resolve()), guarded=False)
+
+    def counts_processes(self) -> bool:
+        """Say whether the kernel bounds the processes of a session without a control group.
+
+        It does so in a user namespace, which has nobody else's processes. Not for root: whoever is that on the machine
+        has no such bound, in whatever namespace and without any capability.
+        """
+        own_users = "--unshare-user" in self.variant
+        return own_users and os.geteuid() != 0 and _kernel() >= _COUNTS_BY_NAMESPACE
+
+    def _limits(self, inside: Inside) -> str:
+        """Return the beginning of the shell's script; in the namespace, for there the kernel counts anew."""
+        limits = ["-c 0"]
+        if (size := file_bytes(inside)) is not None:
+            limits.append(f"-f {size // _BLOCK_BYTES}")
+        if inside.group is None and self.counts_processes() and (processes := processes_by_user(inside)) is not None:
+            limits.append(f"-u {processes}")
+        return f"ulimit {' '.join(limits)} || exit 125; "
+
+
+def _kernel() -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", os.uname().release)[:2])
 
 
 def _proc_covers(nothing: Path) -> tuple[str, ...]:
@@ -110,5 +140,5 @@ def _changes_or_tells_too_much(entry: Path) -> bool:
 
 def _sealed(mounts: Sequence[Mount]) -> tuple[str, ...]:
     """Return what makes the places that bubblewrap made read-only: else a session could fill the memory there."""
-    made = [Path("/"), *(mount.place for mount in mounts if mount.kind is Kind.EMPTY)]
+    made = [Path("/"), Path("/dev"), *(mount.place for mount in mounts if mount.kind is Kind.EMPTY)]
     return tuple(argument for place in made for argument in ("--remount-ro", str(place)))

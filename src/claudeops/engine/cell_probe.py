@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import shutil
 import socket
 import subprocess
@@ -130,7 +131,7 @@ def _bubblewrap(surroundings: Surroundings) -> Cell | str:
 
 def _user(surroundings: Surroundings) -> Cell | str:
     cell = UserCell()
-    directory = cell.workspaces(Path(f"/probe-of-{os.getpid()}"))
+    directory = cell.workspaces(Path(f"/probe-of-{os.getpid()}-{secrets.token_hex(4)}"))
     try:
         with cell.tenancy() as uid:
             said = _try(cell, directory / "session", surroundings, _AS_USER, uid=uid)

@@ -26,6 +26,7 @@ class Control:
         self.cause: StopCause | None = None
         self.waits_for_people = 0  # calls that people were asked about: meanwhile the session holds no slot
         self._asked = anyio.Event()
+        self._hurried = anyio.Event()
 
     def stop(self, cause: StopCause) -> None:
         """Ask the session to stop; later causes are ignored."""
@@ -36,6 +37,14 @@ class Control:
     async def asked(self) -> None:
         """Return once somebody has asked. The waiter's task group bounds the wait."""
         await self._asked.wait()
+
+    def hurry(self) -> None:
+        """Have a session that was asked to stop killed at once."""
+        self._hurried.set()
+
+    async def hurried(self) -> None:
+        """Return once there is no more time. The waiter's task group bounds the wait."""
+        await self._hurried.wait()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

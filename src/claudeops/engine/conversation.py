@@ -29,7 +29,7 @@ from claudeops.domain.stream import (
     ToolStarted,
     Transcript,
 )
-from claudeops.engine import mcp_servers, memory_watch, process
+from claudeops.engine import mcp_servers, process
 from claudeops.engine.cli_warnings import CliWarnings
 from claudeops.engine.intake import CHUNK_BYTES, Intake, Taken
 from claudeops.engine.limits import SessionLimits
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
     from anyio.abc import TaskGroup
 
+    from claudeops.engine.bounds_watch import BoundsWatch
     from claudeops.engine.broadcast import Broadcast
     from claudeops.engine.channel import Channel
     from claudeops.engine.control import Clocks, Control
@@ -79,8 +80,9 @@ class Conversation:
     control: Control
     kit: Kit
     live: Broadcast
+    bounds: BoundsWatch
     log: Logger
-    events: list[NewEvent] = field(default_factory=list)
+    events: list[NewEvent]
     stderr_tail: str = ""
     watch: Watch = field(init=False)
     _reader: Reader = field(init=False)
@@ -108,17 +110,15 @@ class Conversation:
                 tasks.start_soon(self.clocks.watch, self.control)
                 tasks.start_soon(self._stop_when_asked)
                 tasks.start_soon(self._watch_sink)
-                tasks.start_soon(self._watch_memory)
+                tasks.start_soon(self._kill_when_hurried)
+                tasks.start_soon(self.bounds.run, self.child.pid)
                 await self._read(tasks)
                 await self._await_exit()
                 tasks.cancel_scope.cancel()
         finally:
             await self._clean_up()
+        await self.bounds.last_look()
         return self.child.process.returncode
-
-    async def _watch_memory(self) -> None:
-        if (limit := self.kit.session_memory_mb) is not None:
-            await memory_watch.watch(self.child, self.control, limit_mb=limit, log=self.log)
 
     def transcript(self) -> Transcript:
         """Return what the stream has said so far."""
@@ -321,6 +321,11 @@ class Conversation:
                 interrupt=self.harness.interrupt(),
                 grace_seconds=self.kit.timeouts.stop_grace,
             )
+
+    async def _kill_when_hurried(self) -> None:
+        await self.control.hurried()
+        with anyio.CancelScope(shield=True):  # bounded: see `process.kill`
+            await process.kill(self.child)
 
     async def _clean_up(self) -> None:
         with anyio.CancelScope(shield=True):

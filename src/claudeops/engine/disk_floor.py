@@ -1,4 +1,8 @@
-"""Watches the free space of the disks that are written to: below the floor no session is started."""
+"""Watches the free space of the disks that are written to, also while sessions run.
+
+Below the floor none is started. Those that run go on, for whoever fills the disk need not be one of them; below half of
+the floor they are stopped politely, and below a quarter killed, before the machine is full.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +15,7 @@ import anyio.to_thread
 from anyio import TASK_STATUS_IGNORED
 
 from claudeops.domain.holds import Hold, HoldKind
+from claudeops.domain.outcome import StopCause
 from claudeops.errors import StoreError
 from claudeops.logs import LogEvent
 
@@ -23,8 +28,12 @@ if TYPE_CHECKING:
     from claudeops.engine.ports import Clock, Store
     from claudeops.logs import Logger
 
-LOOK_SECONDS: Final = 15.0
-"""Between two looks."""
+LOOK_SECONDS: Final = 1.0
+"""Between two looks: a disk is filled by hundreds of MiB a second."""
+
+STOP: Final = 0.5
+KILL: Final = 0.25
+"""At so much of the floor running sessions are stopped, and killed."""
 
 _ANSWER_SECONDS: Final = 10.0  # a network disk that gives no answer is neither full nor free
 _ENOUGH: Final = 1.1  # times the floor: what hovers at it must not start and stop sessions by the minute
@@ -36,19 +45,30 @@ def free_bytes(directory: Path) -> int:
     return shutil.disk_usage(directory).free
 
 
+def _nobody_runs(_cause: StopCause) -> int:
+    return 0
+
+
+def _nothing() -> None:
+    return
+
+
 @dataclass(kw_only=True, slots=True)
 class DiskFloor:
-    """Holds the queue while a disk is too full, with one critical event each time."""
+    """Holds the queue while a disk is too full, with one critical event each time; ends sessions before it is full."""
 
     store: Store
     clock: Clock
     directories: Collection[Path]
     floor_bytes: int  # 0: no floor
     log: Logger
+    stop_all: Callable[[StopCause], int] = _nobody_runs  # politely; returns how many run
+    kill_all: Callable[[], None] = _nothing
     free: Callable[[Path], int] = free_bytes
     # A disk that never answers keeps one thread, not one more at each look.
     _one_thread: anyio.CapacityLimiter = field(init=False, default_factory=lambda: anyio.CapacityLimiter(1))
     _low: Path | None = field(init=False, default=None)  # the disk for which the hold stands, if it stands
+    _ending: bool = field(init=False, default=False)  # whether it was said that sessions are ended
     _released: bool = field(init=False, default=False)  # whether an earlier daemon's hold was looked for
 
     async def run(self, *, task_status: TaskStatus[None] = TASK_STATUS_IGNORED) -> None:
@@ -72,6 +92,8 @@ class DiskFloor:
         if not found or not self.floor_bytes:
             return
         free, directory = min(found)
+        # First, and without the database: its disk may be the one that is full.
+        self._end_sessions(free, directory)
         try:
             if free < self.floor_bytes and self._low is None:
                 await self._stop(free, directory)
@@ -79,6 +101,17 @@ class DiskFloor:
                 await self._go_on(free)
         except StoreError as error:
             self.log.error(LogEvent.DATABASE_UNAVAILABLE, while_doing="disk floor", error=str(error))
+
+    def _end_sessions(self, free: int, directory: Path) -> None:
+        if free >= self.floor_bytes * STOP:
+            self._ending = False
+            return
+        running = self.stop_all(StopCause.DISK_LOW)
+        if running and not self._ending:
+            self._ending = True
+            self.log.critical(LogEvent.DISK_NEARLY_FULL, path=str(directory), free_mb=free // _MIB, running=running)
+        if free < self.floor_bytes * KILL:
+            self.kill_all()
 
     def _measure(self, directory: Path) -> int | None:
         try:

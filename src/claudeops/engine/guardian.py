@@ -1,8 +1,11 @@
 """The process between the daemon and a CLI that no PID namespace holds: with it, everything of the session ends.
 
-Run by path, with the interpreter alone (``python -I -S guardian.py UID GID LOCK LIFELINE ARGV…``): it starts in
-milliseconds and imports nothing of ours. A UID of -1 keeps the daemon's own. LOCK is a descriptor by which the user is
-held for this session alone, or -1: it stays open until we end, so nobody gets the user while we may kill its processes.
+Run by path, with the interpreter alone (``python -I -S guardian.py UID GID LOCK PROCESSES FILE_BYTES DOOR LIFELINE
+ARGV…``): it starts in milliseconds and imports nothing of ours. A UID of -1 keeps the daemon's own. LOCK is a
+descriptor by which the user is held for this session alone, or -1: it stays open until we end, so nobody gets the user
+while we may kill its processes. PROCESSES and FILE_BYTES are what the kernel lets the session have, -1 is no limit.
+DOOR is the file by which it joins a control group, or empty. We stay outside of all that, so that no session keeps us
+from our work.
 
 It is the subreaper of its session, so whatever is started in it, in a session of its own and twice forked, stays below
 this process. The lifeline is a socket that the daemon holds: when that closes, because the session is to end or
@@ -30,12 +33,14 @@ _POLL_SECONDS = 0.005
 _NOT_STARTED = 127  # as a shell says it
 _SAME_USER = -1
 _NO_LOCK = -1
+_NO_LIMIT = -1
 _FIELDS_BEHIND_NAME = 2  # of /proc/<pid>/stat: state, then the parent
 
 
 def main() -> None:
     """Start the CLI, wait for its end or for the lifeline's, and leave nothing."""
-    user, group, lock, lifeline = (int(argument) for argument in sys.argv[1:5])
+    user, group, lock, processes, file_bytes = (int(argument) for argument in sys.argv[1:6])
+    lifeline = int(sys.argv[7])
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
     # Somebody in the session may have stopped us; the end of the daemon makes us go on, and see the lifeline closed.
     _prctl(_PR_SET_PDEATHSIG, signal.SIGCONT)
@@ -48,7 +53,8 @@ def main() -> None:
     signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
     for number in (signal.SIGCHLD, signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: None)
-    child = _start(sys.argv[5:], user, group, lifeline)
+    bounds = (sys.argv[6], processes, file_bytes)
+    child = _start(sys.argv[8:], user, group, bounds, lifeline)
     _let_go_of_streams(*kept, woken, wake)
     _tell(lifeline, f"started {child}")
     status = _wait(child, lifeline, woken)
@@ -57,13 +63,14 @@ def main() -> None:
     _end_as(status)
 
 
-def _start(argv: list[str], user: int, group: int, lifeline: int) -> int:
+def _start(argv: list[str], user: int, group: int, bounds: tuple[str, int, int], lifeline: int) -> int:
     """Return the CLI's pid once it really runs; ends this process when it cannot be started."""
     reading, writing = os.pipe()  # closed by the exec, or told why there was none
     guardian, environment = os.getpid(), _environment()
     child = os.fork()
     if child == 0:
         try:
+            _bind(*bounds)
             _become(user, group, guardian)
             os.execve(argv[0], argv, environment)  # noqa: S606 - no shell, which is the point
         except OSError as error:
@@ -77,6 +84,17 @@ def _start(argv: list[str], user: int, group: int, lifeline: int) -> int:
         _tell(lifeline, f"failed {failure.decode()}")
         os._exit(_NOT_STARTED)
     return child
+
+
+def _bind(door: str, processes: int, file_bytes: int) -> None:
+    """Take the bounds on; before the change of users, who may do none of it."""
+    if door:
+        with open(door, "w") as file:  # noqa: PTH123 - pathlib would be a slow import
+            file.write("0")
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    for limit, wanted in ((resource.RLIMIT_NPROC, processes), (resource.RLIMIT_FSIZE, file_bytes)):
+        if wanted != _NO_LIMIT:
+            resource.setrlimit(limit, (wanted, wanted))
 
 
 def _become(user: int, group: int, guardian: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from claudeops.engine.bounds import Bounds
 from claudeops.engine.cell import PlainCell
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from claudeops.domain.redact import Redactor
     from claudeops.domain.report.extraction import ReportSchema
     from claudeops.engine.cell import Cell
+    from claudeops.engine.cgroups import Groups
     from claudeops.engine.control import Timeouts
     from claudeops.engine.hub import Hub
     from claudeops.engine.limits import Limits
@@ -85,6 +87,8 @@ class Kit:
     mcp_servers: Mapping[str, Mapping[str, object]] | None = field(default=None, repr=False)  # by name
     mcp_of_repos: frozenset[str] = frozenset()  # those of trusted repositories: no path that they name is shown
     cell: Cell = field(default_factory=PlainCell)  # what each session is locked into
+    bounds: Bounds = field(default_factory=Bounds)  # what each session may use
+    groups: Groups | None = None  # where the kernel counts what each session uses; None: it cannot be had
     session_memory_mb: int | None = None  # MiB for a session's processes together; None: not watched
     approval_key: bytes | None = field(default=None, repr=False)  # proves people's answers; None: nobody can be asked
     approval_seconds: float = 900.0  # how long people are waited for

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from claudeops.domain.model import Memory, Session
     from claudeops.domain.trace import TracePlace
     from claudeops.engine.cell import Enclosed
+    from claudeops.engine.cgroups import Group
     from claudeops.engine.kit import Kit, TierSetup
     from claudeops.engine.process import Child
     from claudeops.engine.workspace import Workspace
@@ -55,6 +56,7 @@ class Launch:
     tier: TierSetup
     harness: Harness
     workspace: Workspace
+    group: Group | None = None  # that its processes join
 
     async def start(self) -> Launched:
         """Start the CLI in its cell; raises `OSError` and `HarnessError`, and leaves nothing running then."""
@@ -157,6 +159,8 @@ class Launch:
                 *named_in(self.tier.passed_env),
                 *mcp_servers.named_paths(kit.mcp_servers or {}, but=kit.mcp_of_repos),
             ),
+            bounds=kit.bounds,
+            group=self.group,
         )
 
         def enclose() -> Enclosed:

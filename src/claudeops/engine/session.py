@@ -14,6 +14,7 @@ from claudeops.domain.activity import Viewpoint
 from claudeops.engine import harness_files
 from claudeops.engine import workspace as workspaces
 from claudeops.engine.approvals import desk_of
+from claudeops.engine.bounds_watch import watch_over
 from claudeops.engine.broadcast import COMMAND_CHARACTERS, Broadcast
 from claudeops.engine.channel import Channel
 from claudeops.engine.cli_transcript import CliTranscript
@@ -32,6 +33,7 @@ from claudeops.logs import LogEvent
 if TYPE_CHECKING:
     from claudeops.domain.markers import Handoff, HandoffError
     from claudeops.domain.model import Ending, Session, ToolCall
+    from claudeops.engine.cgroups import Group
     from claudeops.engine.kit import Kit, TierSetup
     from claudeops.engine.workspace import Workspace
     from claudeops.harness.protocol import Harness
@@ -65,12 +67,13 @@ class SessionRunner:
             uid = held.enter_context(kit.cell.tenancy())
             workspace = await workspaces.create(root, template_home=tier.template_home, uid=uid)
             async with (
+                _group(session, kit) as group,
                 metered(kit, session, harness, control) as own,
                 SessionLog(Path(session.log_path or "")) as sink,
             ):
                 runner = SessionRunner(kit=own.kit)
                 gathered = await runner._converse(
-                    session, tier, harness, workspace, sink=sink, control=control, log=log
+                    session, tier, harness, workspace, group=group, sink=sink, control=control, log=log
                 )
             gathered = replace(
                 gathered, unbooked=own.unbooked, metered=own.account is not None, stop_detail=own.refusal
@@ -90,12 +93,14 @@ class SessionRunner:
         harness: Harness,
         workspace: Workspace,
         *,
+        group: Group | None,
         sink: SessionLog,
         control: Control,
         log: Logger,
     ) -> Gathered:
         kit = self.kit
-        launch = Launch(kit=kit, session=session, tier=tier, harness=harness, workspace=workspace)
+        watch = await watch_over(workspace, kit, group=group, control=control, log=log)
+        launch = Launch(kit=kit, session=session, tier=tier, harness=harness, workspace=workspace, group=group)
         launched = await launch.start()
         log.info(
             LogEvent.SESSION_SPAWNED,
@@ -123,7 +128,9 @@ class SessionRunner:
             control=control,
             kit=kit,
             live=live,
+            bounds=watch,
             log=log,
+            events=watch.events,
         )
         exit_code = await conversation.run()
         transcript = conversation.transcript()
@@ -183,6 +190,13 @@ class SessionRunner:
 
     def _shown(self, call: ToolCall) -> str:
         return self.kit.redactor.line(json.dumps(dict(call.input), default=str).encode()).decode()
+
+
+def _group(session: Session, kit: Kit) -> contextlib.AbstractAsyncContextManager[Group | None]:
+    """Return where the kernel will count what a session uses; raises `OSError` when it is entered."""
+    if kit.groups is None:
+        return contextlib.nullcontext(None)
+    return kit.groups.lent(f"{session.id}.{session.attempt}", kit.bounds, kit.session_memory_mb)
 
 
 def _chosen(session: Session, kit: Kit) -> tuple[TierSetup, Harness]:

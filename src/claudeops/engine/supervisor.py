@@ -102,6 +102,11 @@ class Supervisor:
             control.stop(cause)
         return len(self.running)
 
+    def kill_all(self) -> None:
+        """Have every session that was asked to stop killed at once."""
+        for _, control in self.running.values():
+            control.hurry()
+
     async def _until_idle(self) -> None:
         while self.running:
             await self._ended.wait()

@@ -3,12 +3,13 @@
 from claudeops.settings.load import load_settings, require_credentials
 from claudeops.settings.model import Loaded, Settings, TierSettings
 from claudeops.settings.places import prepare_directories, require_repos, state_dir, unusable_directories
-from claudeops.settings.policy import policy_document
+from claudeops.settings.policy import fragment_texts, policy_document
 
 __all__ = [
     "Loaded",
     "Settings",
     "TierSettings",
+    "fragment_texts",
     "load_settings",
     "policy_document",
     "prepare_directories",

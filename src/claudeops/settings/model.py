@@ -75,6 +75,9 @@ class Settings:
     drain_timeout_seconds: float
     approval_timeout_seconds: float
     session_memory_mb: int  # MiB
+    session_processes: int  # and threads
+    session_file_mb: int  # MiB
+    session_disk_mb: int  # MiB
     legacy_markers: bool
     hang_heuristics: bool
     background_tasks_off: bool

@@ -178,6 +178,9 @@ GENERAL: Final[tuple[Variable, ...]] = (
     _limit("CLAUDEOPS_DRAIN_TIMEOUT", "60", _ONE_DAY, "wait for running sessions when the daemon stops", low=0),
     _limit("CLAUDEOPS_APPROVAL_TIMEOUT", "900", _ONE_DAY, "wait for a person's answer, then deny"),
     _count("CLAUDEOPS_SESSION_MEMORY_MB", "4096", 256, 1_048_576, "MiB for one session's processes together"),
+    _count("CLAUDEOPS_SESSION_PROCESSES", "1024", 128, 32_768, "processes and threads of one session at once"),
+    _count("CLAUDEOPS_SESSION_FILE_MB", "1024", 16, 1_048_576, "MiB of one file that a session writes"),
+    _count("CLAUDEOPS_SESSION_DISK_MB", "2048", 64, 1_048_576, "MiB of all that one session keeps on disk"),
     _switch("CLAUDEOPS_LEGACY_MARKERS", "true", "read text markers and the handoff file when no report was delivered"),
     _switch("CLAUDEOPS_HANG_HEURISTICS", "true", "notice sessions that ended with a question or a background task"),
     _switch(

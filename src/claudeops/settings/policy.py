@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from claudeops.domain.policy import Policy, PolicyFault, parse_policy, read_document
 from claudeops.errors import ConfigurationError
-from claudeops.resources import default_policy_path
+from claudeops.resources import default_policy_path, policy_fragments
 from claudeops.settings.files import read_text
 from claudeops.settings.reader import Reader
 
@@ -27,7 +27,7 @@ def load_policy(named: Path | None) -> Policy:
         return _default()
     text = read_text(named, origin=POLICY_VARIABLE, what="policy", limit=_MOST_BYTES)
     try:
-        return parse_policy(text, default=default_text())
+        return parse_policy(text, default=default_text(), fragments=fragment_texts())
     except PolicyFault as fault:
         raise ConfigurationError(f"{POLICY_VARIABLE}: {named}, line {fault.line}: {fault}.") from None
 
@@ -39,7 +39,7 @@ def policy_document(environ: Mapping[str, str], *, cwd: Path, file: Path | None)
         return default_policy_path(), read_document(default_text())
     text = read_text(named, origin=POLICY_VARIABLE, what="policy", limit=_MOST_BYTES)
     try:
-        return named, read_document(text, default=default_text())
+        return named, read_document(text, default=default_text(), fragments=fragment_texts())
     except PolicyFault as fault:
         raise ConfigurationError(f"{POLICY_VARIABLE}: {named}, line {fault.line}: {fault}.") from None
 
@@ -48,6 +48,14 @@ def default_text() -> str:
     """Return the text of the policy that ships."""
     path = default_policy_path()
     return read_text(path, origin=f"The default of {POLICY_VARIABLE}", what="policy", limit=_MOST_BYTES)
+
+
+def fragment_texts() -> dict[str, str]:
+    """Return the texts of the fragments that ship, by their names."""
+    return {
+        name: read_text(path, origin=f"The fragment {name}", what="policy", limit=_MOST_BYTES)
+        for name, path in policy_fragments().items()
+    }
 
 
 @cache

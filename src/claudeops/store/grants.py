@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 from claudeops.domain import escalation, regex
 from claudeops.domain.cooldown import over_limit
 from claudeops.domain.model import LOWEST_TIER, Action, Level, NewEvent, PastAction, ServiceStatus, Verdict, VerdictKind
+from claudeops.domain.wording import WHERE_KINDS, parts
 from claudeops.store.types import clip
 
 if TYPE_CHECKING:
@@ -31,6 +32,10 @@ if TYPE_CHECKING:
 NO_LONGER_APPROVED: Final = "the approval is no longer valid: it was used before, or changed after it was given"
 
 _NAMES_SHOWN: Final = 10
+_NEAR: Final = 16  # characters beside a name that tell whether it goes on
+_GOES_ON_BEFORE: Final = regex.Pattern(rf"(?:[{regex.WORD}.-]|[{regex.WORD}\]]/|\b(?:{'|'.join(WHERE_KINDS)}):)$")
+_GOES_ON_AFTER: Final = regex.Pattern(rf"[{regex.WORD}-]|\.[{regex.WORD}]")
+_GOES_ON_AFTER_OR_BELOW: Final = regex.Pattern(rf"[{regex.WORD}-]|[./][{regex.WORD}]")
 _NO_NAMES: Final[Mapping[str, str]] = MappingProxyType({})
 
 
@@ -80,9 +85,28 @@ def found(service: str, findings: Findings, other_names: Mapping[str, str] = _NO
 def _named(name: str, findings: Findings) -> bool:
     if name in findings.unwell:
         return True
-    # As a name of its own: "web" stands neither in "webhook" nor in "web-2" nor in "web.old".
-    before, after = rf"(?:^|[^{regex.WORD}.-])", rf"(?:$|[^{regex.WORD}.-]|\.(?:$|[^{regex.WORD}]))"
-    return bool(name) and bool(regex.search(before + regex.escape(name) + after, findings.request.casefold()))
+    request = findings.request.casefold()
+    # "web on web1 is down" names web1/web; whoever says "web" alone means the one on this machine.
+    pieces = parts(name)
+    return _says(request, name) or (len(pieces) > 1 and all(_says(request, piece) for piece in pieces))
+
+
+def _says(request: str, name: str) -> bool:
+    """Tell whether a text holds a name as one of its own.
+
+    "web" stands neither in "webhook" nor in "web-2" nor in "web.old", and neither in "web1/web" nor in
+    "project:web/db": those are other services. It does in "http://web/health".
+    """
+    at = request.find(name) if name else -1
+    while at >= 0:
+        end = at + len(name)
+        before, after = request[max(0, at - _NEAR) : at], request[end : end + _NEAR]
+        address = before.endswith("//")
+        begins = address or not _GOES_ON_BEFORE.search(before)
+        if begins and not (_GOES_ON_AFTER if address else _GOES_ON_AFTER_OR_BELOW).match(after):
+            return True
+        at = request.find(name, at + 1)
+    return False
 
 
 def findings(

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy.schema import SchemaItem
 
-HEAD: Final = "0005"
+HEAD: Final = "0008"
 """The newest migration's revision; compared before alembic is imported at all."""
 
 metadata = MetaData(

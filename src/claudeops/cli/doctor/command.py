@@ -56,6 +56,7 @@ CHECKS: Final = (
     Check("database", database.database, ("CLAUDEOPS_DATABASE_URL*",)),
     Check("daemon", database.daemon),
     Check("isolation", sessions.isolation, ("CLAUDEOPS_ISOLATION",)),
+    Check("bounds", sessions.bounds, ("CLAUDEOPS_SESSION_*",)),
     Check("cli", sessions.cli, ("CLAUDEOPS_*_BIN", "CLAUDEOPS_HARNESS", "CLAUDEOPS_TIER?_HARNESS")),
     Check("gate", sessions.gate, ("CLAUDEOPS_CLI_SELF_TEST",)),
     Check("meter", meter.meter, ("CLAUDEOPS_METER", "CLAUDEOPS_*BUDGET_USD")),

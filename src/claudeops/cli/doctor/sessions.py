@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import anyio.to_thread
 
-from claudeops.app_cell import surroundings
+from claudeops.app_cell import find_groups, surroundings
 from claudeops.app_kit import binaries, check_harnesses, check_prompts, tools_by_tier
 from claudeops.app_self_test import try_gate
 from claudeops.cli.doctor.values import Finding, doubtful, failed, failed_with, fine, skipped
@@ -72,6 +72,27 @@ async def isolation(_case: Case, settings: Settings) -> Finding:
         )
         remedy += " For ssh at this level, run `systemd-sysusers` with deploy/claudeops-sessions.conf."
     return doubtful(message, remedy)
+
+
+async def bounds(_case: Case, settings: Settings) -> Finding:
+    """Tell what one session may use, and who holds it to that."""
+    try:
+        chosen = await _chosen(settings)
+    except ConfigurationError:
+        return skipped("Not tried: no session could be locked in.")
+    groups = await anyio.to_thread.run_sync(find_groups, settings)
+    allowed = (
+        f"One session may have {settings.session_processes} processes and threads, {settings.session_memory_mb} MiB of "
+        f"memory, {settings.session_disk_mb} MiB of disk and files of {settings.session_file_mb} MiB"
+    )
+    if not isinstance(groups, str):
+        return fine(f"{allowed}. Its processes are counted by the kernel, in a control group below {groups.place}.")
+    if chosen.cell.counts_processes():
+        return fine(f"{allowed}. Its processes are counted by the kernel, as those of one user.")
+    return doubtful(
+        f"{allowed}. Its processes are only looked at every second: as this command was started, {groups}.",
+        "Start the daemon by deploy/claudeops.service, which has control groups of its own; or not as root.",
+    )
 
 
 async def gate(_case: Case, settings: Settings) -> Finding:

@@ -31,6 +31,10 @@ class StopCause(StrEnum):
     RESULT_GRACE = "result_grace"  # it had printed its result and would not leave
     UNGATED_CALL = "ungated_call"  # a tool ran without the gate's yes
     OUT_OF_MEMORY = "out_of_memory"  # its tree outgrew its limit
+    OUT_OF_PROCESSES = "out_of_processes"  # its tree reached its limit
+    OUT_OF_DISK = "out_of_disk"  # what it wrote outgrew its limit
+    FILE_TOO_LARGE = "file_too_large"  # one of its files reached the limit
+    DISK_LOW = "disk_low"  # the machine's disk is nearly full, whoever filled it
     AUTH_REFUSED = "auth_refused"  # the model API refuses the credentials; the CLI would repeat for minutes
     BUDGET_EXCEEDED = "budget_exceeded"  # a model call was refused for want of money
     DISK_FULL = "disk_full"  # its log cannot be written
@@ -118,6 +122,10 @@ _STOPS: Final[dict[StopCause, tuple[Outcome, ErrorCategory | None, str]]] = {
     StopCause.CANCELLED: (Outcome.CANCELLED, None, "cancelled"),
     StopCause.UNGATED_CALL: (Outcome.UNGATED_CALL, None, "ended: a tool ran without the gate's yes"),
     StopCause.OUT_OF_MEMORY: (Outcome.OUT_OF_MEMORY, None, "ended: the session outgrew its memory limit"),
+    StopCause.OUT_OF_PROCESSES: (Outcome.OUT_OF_PROCESSES, None, "ended: the session reached its limit of processes"),
+    StopCause.OUT_OF_DISK: (Outcome.OUT_OF_DISK, None, "ended: the session outgrew its limit of disk space"),
+    StopCause.FILE_TOO_LARGE: (Outcome.FILE_TOO_LARGE, None, "ended: a file of the session reached its limit of size"),
+    StopCause.DISK_LOW: (Outcome.OUT_OF_DISK, None, "ended: the disk of this machine is nearly full"),
     StopCause.AUTH_REFUSED: (Outcome.ERROR, ErrorCategory.AUTH, "ended: the model API refuses the credentials"),
     StopCause.BUDGET_EXCEEDED: (Outcome.BUDGET_EXCEEDED, None, "ended: a model call was refused for want of money"),
     StopCause.SERVERS_AWAY: (Outcome.ERROR, None, "ended: an MCP server of its tier is not connected"),

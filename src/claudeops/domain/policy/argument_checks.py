@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from claudeops.domain.policy import paths
+from claudeops.domain.policy import cluster_output, paths
+from claudeops.domain.policy.argument_kinds import NOWHERE
 from claudeops.domain.shell.conditions import BINARY_TESTS, UNARY_TESTS
 from claudeops.domain.shell.values import Word, WordKind
+
+_HOST_AND_NOWHERE: Final = 2
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -59,10 +62,45 @@ def _git_diff(found: Found, arguments: Arguments, place: Place) -> str | None:
     return _git(found, arguments, place) or (None if arguments.dashed else "end the command with --")
 
 
+def _cluster(found: Found, arguments: Arguments, _place: Place) -> str | None:
+    """Refuse to print objects of a cluster in a form that shows the environment of what runs in them."""
+    words = list(arguments.positionals)
+    given = [(option.names, value) for option, value in (*found.given, *arguments.options) if value is not None]
+    if found.path.endswith(" describe"):
+        return cluster_output.refuse_whole([word.text if word.constant else "(unknown)" for word in words])
+    for names, value in given:
+        if "--sort-by" in names and (reason := cluster_output.refuse_order(value.text)) is not None:
+            return f"--sort-by: {reason}"
+        if "--output" in names:
+            resources = [word.text if word.constant else "(unknown)" for word in words]
+            reason = cluster_output.refuse_output(resources, value.text)
+            if reason:
+                return reason
+    return None
+
+
+def _repository(_found: Found, _arguments: Arguments, place: Place) -> str | None:
+    """Refuse to take orders from a directory that is not one of the operator's repositories."""
+    if place.cwd is None or not place.local:
+        return f"go there first: cd {place.scope.repos_dir}/… && …"
+    return paths.deployable(Word(text=place.cwd), place)
+
+
+def _redirects(_found: Found, arguments: Arguments, _place: Place) -> str | None:
+    """Refuse redirects unless every host but those that are named leads nowhere; curl takes the first that fits."""
+    given = [value.text for option, value in arguments.options if value is not None and "--connect-to" in option.names]
+    if len(given) < _HOST_AND_NOWHERE or given[-1] != NOWHERE or NOWHERE in given[:-1]:
+        return f"name each host by --connect-to, and last of all --connect-to {NOWHERE}"
+    return None
+
+
 ARGUMENT_CHECKS: Final[dict[str, Callable[[Found, Arguments, Place], str | None]]] = {
     "test": _test,
     "compose": _compose,
     "git": _git,
     "gitdiff": _git_diff,
+    "cluster": _cluster,
+    "repository": _repository,
+    "redirects": _redirects,
 }
 """By the name that a rule gives."""

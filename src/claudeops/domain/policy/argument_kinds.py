@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from claudeops.domain import regex
-from claudeops.domain.policy import paths, programs, urls
+from claudeops.domain.policy import paths, programs, statements, urls
 from claudeops.domain.shell.values import Word, WordKind
 from claudeops.domain.shell.variables import refuse_variable
 
@@ -23,7 +23,7 @@ class Setting:
     place: paths.Place
     names_only: Callable[[Word], bool]  # a dynamic word that can only turn out to be names
     deep: bool = False  # paths are read with everything below them
-    includes: tuple[str, ...] = ()  # patterns of the only file names that are read then
+    searched: paths.Searched = field(default_factory=paths.Searched)  # the names that are read then
 
 
 _NAME: Final = regex.Pattern(r"[A-Za-z0-9_][A-Za-z0-9_.@:/=+-]*")
@@ -141,7 +141,7 @@ def _sleep(word: Word, _parameter: str, _setting: Setting) -> str | None:
 
 def _path(word: Word, _parameter: str, setting: Setting) -> str | None:
     if setting.deep:
-        return paths.searchable(word, setting.place, setting.includes)
+        return paths.searchable(word, setting.place, setting.searched)
     return paths.readable(word, setting.place)
 
 
@@ -200,8 +200,11 @@ def _program(refuse: Callable[[str], str | None]) -> Callable[[Word, str, Settin
 
 
 def _properties(word: Word, _parameter: str, _setting: Setting) -> str | None:
-    plain = regex.fullmatch(r"[A-Za-z_]+(?:,[A-Za-z_]+)*", word.text) and "environ" not in word.text.lower()
-    return _unknown(word) or (None if plain else f"{word.text!r}: name properties; Environment is never shown")
+    shown = word.text.lower()
+    plain = all(name.isascii() and name.isalpha() for name in shown.split(","))
+    hidden = "environ" in shown or "credential" in shown
+    reason = f"{word.text!r}: name properties; neither Environment nor credentials are ever shown"
+    return _unknown(word) or (None if plain and not hidden else reason)
 
 
 def _resource(word: Word, _parameter: str, setting: Setting) -> str | None:
@@ -246,6 +249,33 @@ def _git_blob(word: Word, _parameter: str, _setting: Setting) -> str | None:
 
 def _git_format(word: Word, _parameter: str, _setting: Setting) -> str | None:
     return _unknown(word) or ("%G runs a program: leave it out" if "%G" in word.text else None)
+
+
+_ROLE: Final = regex.Pattern(r"(?:[A-Za-z0-9][A-Za-z0-9_-]*[_-])?(?:readonly|read_only|reader|ro|monitor|monitoring)")
+_CLOUD_WORD: Final = regex.Pattern(r"[A-Za-z0-9_][A-Za-z0-9_.,:=@*+-]*(?:/[A-Za-z0-9_.,:=@*+-]+)*")
+_REDIS_WORD: Final = regex.Pattern(r"[A-Za-z0-9_*+(][A-Za-z0-9_.,:@*/+({}-]*")
+_CONNECTION: Final = regex.Pattern(r"([A-Za-z0-9.-]+):(\d{1,5}):([A-Za-z0-9.-]+):(\d{1,5})")
+NOWHERE: Final = "::127.0.0.1:9"
+"""curl's ``--connect-to`` of every host that was not named before: the discard port of this machine."""
+
+
+def _plain(pattern: regex.Pattern[str], what: str) -> Callable[[Word, str, Setting], str | None]:
+    def plain(word: Word, _parameter: str, _setting: Setting) -> str | None:
+        fits = pattern.fullmatch(word.text) and "://" not in word.text and not paths.has_secret_name(word.text)
+        return _unknown(word) or (None if fits else f"{word.text[:80]!r} is no {what}")
+
+    return plain
+
+
+def _connection(word: Word, _parameter: str, setting: Setting) -> str | None:
+    """Check where curl may connect: a host and port that may be asked, to themselves."""
+    found = _CONNECTION.fullmatch(word.text)
+    if _unknown(word) or word.text == NOWHERE:
+        return _unknown(word)
+    if found is None or (found[1].lower(), found[2]) != (found[3].lower(), found[4]):
+        return f"{word.text!r}: write HOST:PORT:HOST:PORT, the same twice, or {NOWHERE}"
+    url = f"https://{found[1]}:{found[2]}/"
+    return _asked(found[1], setting) or urls.refuse_host(found[1]) or setting.place.reach.refuse_url(url)
 
 
 _CHECKS: Final[dict[str, Callable[[Word, str, Setting], str | None]]] = {
@@ -302,6 +332,11 @@ _CHECKS: Final[dict[str, Callable[[Word, str, Setting], str | None]]] = {
     "gitformat": _git_format,
     "release": _matching(_KUBERNETES_NAME, "release name"),
     "manifest": _placed(paths.deployable),
+    "sql": _program(statements.refuse_sql),
+    "role": _plain(_ROLE, "name of a read-only role: it ends in readonly, reader, ro or monitor"),
+    "cloudword": _plain(_CLOUD_WORD, "plain value"),
+    "redisword": _plain(_REDIS_WORD, "plain key or number"),
+    "connection": _connection,
 }
 
 

@@ -10,11 +10,12 @@ from claudeops.domain import glob, regex
 from claudeops.domain.policy import paths, urls
 from claudeops.domain.policy.argument_kinds import Setting
 from claudeops.domain.policy.flow import refuse_feeding, refuse_sending
+from claudeops.domain.policy.identity import plain_name, whole_name, wrapper_parts, wrapper_user
 from claudeops.domain.policy.never import refuse_line
 from claudeops.domain.policy.reach import matches
 from claudeops.domain.policy.rule_match import Match, match, prints_names
 from claudeops.domain.policy.rules import IncompleteError, RefusedError, UnclearCommandError
-from claudeops.domain.policy.unfold import Runs, unfold
+from claudeops.domain.policy.unfold import Runs, own_arguments, unfold
 from claudeops.domain.shell.render import BUILTINS
 from claudeops.domain.shell.values import UnclearError, Word, WordKind
 from claudeops.domain.shell.variables import refuse_value, refuse_variable
@@ -22,11 +23,14 @@ from claudeops.domain.shell.variables import refuse_value, refuse_variable
 if TYPE_CHECKING:
     from claudeops.domain.model import Action
     from claudeops.domain.policy.paths import Place
+    from claudeops.domain.policy.reach import Reach
     from claudeops.domain.policy.rule_book import Found, RuleBook
-    from claudeops.domain.policy.values import Never, TierPolicy
+    from claudeops.domain.policy.rules import Wrapper
+    from claudeops.domain.policy.values import Never, Policy, TierPolicy
     from claudeops.domain.shell.values import Redirection, SimpleCommand
 
 DEEPEST_WRAPPING: Final = 5  # wrappers within wrappers
+MOST_JUDGED: Final = 1024  # commands of one call, those in wrappers too
 
 _USUAL_DIRECTORIES: Final = frozenset({"/bin", "/sbin", "/usr/bin", "/usr/sbin", "/usr/local/bin", "/usr/local/sbin"})
 _SCREEN: Final = frozenset({"/dev/null", "/dev/stdout", "/dev/stderr", "/dev/fd/63"})
@@ -61,9 +65,13 @@ class CommandJudge:
         self._book = tier.policy.book
         self._kinds = tier.action_kinds
         self._tier = tier.level
+        self._judged = 0
 
     def judge(self, command: SimpleCommand, place: Place, depth: int = 0) -> Finding:
         """Return what a command is, with everything that it wraps."""
+        self._judged += 1
+        if self._judged > MOST_JUDGED:
+            return Finding(denial=f"more than {MOST_JUDGED} commands within each other: split the call")
         place = replace(place, cwd=command.cwd)
         finding = Finding(lines=[command.line] if command.argv else [], runs=None if command.argv else command)
         for step in (self._around, self._run):
@@ -124,13 +132,9 @@ class CommandJudge:
         if fits.actions and command.repeated:
             raise RefusedError(f"{fits.path}: in a loop it cannot be counted: write each one out")
         for action in fits.actions:
-            _refuse(place.reach.refuse_service(action.service))
-            if any(matches(action.service, pattern) for pattern in self._policy.never.services):
-                raise RefusedError(f"{action.service} is a service that the policy never lets anybody touch")
-        finding.actions += [
-            replace(action, service=self._policy.other_names.get(action.service, action.service))
-            for action in fits.actions
-        ]
+            name = whole_name((*place.where, *fits.where), action.service)
+            _refuse(refuse_action(name, self._policy, place.reach))
+            finding.actions.append(replace(action, service=self._policy.counted_name(name)))
         finding.writes += [command.line] if fits.rule.writes else []
 
     def _inside(self, found: Found, command: SimpleCommand, place: Place, depth: int, finding: Finding) -> None:
@@ -148,6 +152,7 @@ class CommandJudge:
             _refuse(refuse_feeding(found.path, command))
         setting = Setting(place=place, names_only=self._names_only(place))
         unfolded = unfold(found, wrapper, command, setting)
+        inside = _placed(found, wrapper, setting, inside)
         runs: list[Runs] = []
         for inner in unfolded.parsed.commands:
             judged = self.judge(inner, inside, depth + 1)
@@ -218,6 +223,31 @@ def _program(name: str, written: str, place: Place) -> Word:
     wanted = "true" if name == ":" else name
     path = place.scope.program(wanted) if place.local else None
     return Word(text=path or wanted)  # one that is not installed fails by its name, as it would by hand
+
+
+def _placed(found: Found, wrapper: Wrapper, setting: Setting, inside: Place) -> Place:
+    """Return the place with what a wrapper puts between the session and the commands that it runs."""
+    if not (wrapper.elsewhere or wrapper.fresh):
+        return inside
+    arguments = own_arguments(wrapper, found, setting)
+    user = wrapper_user(found.path, arguments)
+    return replace(
+        inside,
+        where=(*inside.where, *wrapper_parts(found.path, arguments, found.given, setting.place)),
+        user=inside.user if user is None else user,
+    )
+
+
+def refuse_action(name: str, policy: Policy, reach: Reach) -> str | None:
+    """Return why a service, by its whole name, is not acted on, or None.
+
+    What forbids a service forbids it by each of its names, and wherever it runs; what allows one, by its whole name.
+    """
+    counted = policy.counted_name(name)
+    if any(matches(each, pattern) for pattern in policy.never.services for each in (name, counted, plain_name(name))):
+        return f"{name} is a service that the policy never lets anybody touch"
+    by_name = reach.refuse_service(name, counted, plain_name(name))
+    return by_name and reach.refuse_service(counted, name, plain_name(name))
 
 
 def _unsets(found: Found) -> bool:

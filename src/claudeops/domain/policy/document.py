@@ -1,6 +1,7 @@
 """A policy file: TOML text → `Policy`, or the line that is wrong and what to write instead.
 
-A file stands alone, or begins with ``extends = "default"`` and then says only what is different. In that case
+A file stands alone, or begins with ``extends = "default"`` and then says only what is different. It may extend
+fragments too, ``["default", "cloud-read"]``: they are laid over the default, in their order. In that case
 
 - tables (tiers, actions, services, wrappers, aliases) are laid over the default's, key by key;
 - rules for commands and tools stand in front of the default's: the first that fits decides;
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import difflib
 import tomllib
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -36,6 +38,7 @@ _POSITION: Final = regex.Pattern(r"\s*\(at (?:line (\d+), column \d+|end of docu
 _STEP: Final = regex.Pattern(r"\.(\w+)|\[(\d+|\.\.\.)\]")
 _AT: Final = regex.Pattern(r" - at `\$([^`]*)`$")
 _LISTS: Final = ("commands", "groups", "tools")
+_NONE: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class PolicyFault(Exception):  # noqa: N818 - no error of ours: it says what is wrong with somebody's text
@@ -46,8 +49,11 @@ class PolicyFault(Exception):  # noqa: N818 - no error of ours: it says what is 
         self.line = line
 
 
-def read_document(text: str, *, default: str = "") -> Document:
-    """Return what a file says, with the default's part where it extends that. Raises `PolicyFault`."""
+def read_document(text: str, *, default: str = "", fragments: Mapping[str, str] = _NONE) -> Document:
+    """Return what a file says, with the parts of what it extends: the default and fragments. Raises `PolicyFault`.
+
+    ``fragments``: texts by their names.
+    """
     own = _load(text)
     reader = _Reader(text, own)
     reader.check_keys()
@@ -55,9 +61,9 @@ def read_document(text: str, *, default: str = "") -> Document:
     if document.extends is None:
         reader.check(document)
         return document
-    if document.extends != DEFAULT:
-        raise reader.fault(("extends",), f'there is only one policy to extend: write extends = "{DEFAULT}"')
     base = _load(default)
+    for name in reader.fragments(document, known=fragments):
+        base = _laid_over(base, _load(fragments[name]))
     reader.check_without(document.without, base)
     merged = msgspec.convert(_laid_over(_without(base, document.without), own), Document)
     reader.check(merged, own=document)
@@ -131,6 +137,20 @@ class _Reader:
                     near = difflib.get_close_matches(key, known or (), n=1)
                     hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(sorted(known or ()))}"
                     raise self.fault((*path, key), f"the key {key!r} is not known here: {hint}")
+
+    def fragments(self, document: Document, *, known: Iterable[str]) -> tuple[str, ...]:
+        """Return the fragments that are extended; raises `PolicyFault` for what cannot be."""
+        wanted = (document.extends,) if isinstance(document.extends, str) else document.extends or ()
+        names = sorted(known)
+        for name in wanted:
+            if name not in (DEFAULT, *names):
+                near = difflib.get_close_matches(name, (DEFAULT, *names), n=1)
+                hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join((DEFAULT, *names))}"
+                raise self.fault(("extends",), f"there is no policy {name!r} to extend: {hint}")
+        if wanted[:1] != (DEFAULT,) or len(set(wanted)) != len(wanted):
+            told = ", ".join(f'"{name}"' for name in dict.fromkeys((DEFAULT, *wanted)))
+            raise self.fault(("extends",), f"a fragment only adds to the default: write extends = [{told}]")
+        return wanted[1:]
 
     def document(self) -> Document:
         """Return the text's values; raises `PolicyFault` for one of the wrong type."""

@@ -85,6 +85,7 @@ def _prints_constants(feed: SimpleCommand) -> bool:
         return False
     if not feed.argv:
         return True
-    if feed.name == "cat" and len(feed.argv) == 1:
+    name = feed.name.rpartition("/")[2]
+    if name == "cat" and len(feed.argv) == 1:
         return feed.stdin is not None or not feed.piped or all(map(_prints_constants, feed.feeds))
-    return feed.name in _PRINTERS and all(word.constant and not word.parts for word in feed.argv)
+    return name in _PRINTERS and all(word.constant and not word.parts for word in feed.argv)

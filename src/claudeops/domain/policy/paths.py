@@ -9,19 +9,21 @@ from __future__ import annotations
 
 import posixpath
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
-from claudeops.domain import glob, regex
-from claudeops.domain.policy.path_patterns import ANY_DEPTH, GLOB, may_match, meet, meet_somewhere
+from claudeops.domain import regex
+from claudeops.domain.policy.path_patterns import ANY_DEPTH, before_glob, is_glob, meet, meet_somewhere
 from claudeops.domain.policy.reach import Reach
+from claudeops.domain.policy.secret_names import is_certificate_name, is_secret_name, refuse_search
 from claudeops.domain.policy.secret_places import (
+    CERTIFICATE_TREES,
+    LEFT_OUT,
     LOG_TREES,
     READABLE,
     READABLE_TREES,
     SECRET_FILES,
-    SECRET_NAMES,
-    SECRET_PREFIXES,
     SECRET_TREES,
     SHARED_TEMPORARY,
 )
@@ -33,10 +35,21 @@ if TYPE_CHECKING:
 COMPOSE_FILE: Final = regex.Pattern(r"(?:docker-)?compose[\w.-]*\.ya?ml")
 
 _MOST_NAMES: Final = 64  # in one path
+_LONGEST_NAME: Final = 255  # characters of one, or of a pattern for one; Linux has no longer ones
 _PLAIN_KIND: Final = regex.Pattern(
     rf"[{regex.WORD}*?-][{regex.WORD}*?.-]*\.(?:ya?ml|conf|cfg|ini|toml|json|md|txt|log|sh|service|timer|socket|tf|j2|py|xml|rules|csv)"
 )  # of files that may be searched without being named; a wildcard before it may still find a secrets.yml
 _PLAIN_SETS: Final = regex.Pattern(r"(?:[^\[]|\[(?:[*?]|[\w.-]+)\])*")  # none negated, named or unclosed
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Searched:
+    """Which names a search reads, as the globs of its options."""
+
+    only: tuple[str, ...] = ()  # of files; none: all of them
+    left_out: tuple[str, ...] = ()  # of files
+    left_out_below: tuple[str, ...] = ()  # of directories
+    by: tuple[str, ...] = ()  # how more of them are left out: ``--exclude='{}'``
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,6 +60,8 @@ class Place:
     reach: Reach = field(default_factory=Reach)
     never: tuple[str, ...] = ()  # places that the policy file forbids, beside those that are always
     cwd: str | None = None  # None: some directory that ``cd`` could have entered
+    where: tuple[str, ...] = ()  # what lies between the session and the commands, as services are told apart by it
+    user: str = ""  # that the commands run as; "" = the one that they would run as anyhow
     local: bool = True  # False: on another host or in a container, where no symlink can be followed
     tame: bool = True  # the session's own environment is in force, in which no git runs a repository's programs
 
@@ -61,22 +76,31 @@ def listable(word: Word, place: Place) -> str | None:
     return _refused(word, place, secrets=False)
 
 
-def searchable(word: Word, place: Place, includes: tuple[str, ...]) -> str | None:
-    """Return why everything below a path may not be read, or None; ``includes`` are the names that are read."""
+def searchable(word: Word, place: Place, names: Searched) -> str | None:
+    """Return why everything below a path may not be read, or None."""
     reason = readable(word, place)
     absolute = _absolute(word.text, place)
     if reason or absolute is None or word.kind is not WordKind.CONSTANT:
         return reason or f"{word.text}: write the absolute path of what is to be searched"
-    names = _names(_resolved(absolute, place))
+    root = _names(_resolved(absolute, place))
     forbidden = (*SECRET_TREES, *SECRET_FILES, *place.scope.forbidden_paths, *place.never)
-    if any(meet((*names, ANY_DEPTH), _names(path)) for path in forbidden):
+    if any(meet((*root, ANY_DEPTH), _names(path), hidden=True) for path in forbidden):
         return f"{word.text} holds places that are never read: name the directory more closely"
-    if includes and all(_PLAIN_KIND.fullmatch(pattern) and not _named_secret(pattern) for pattern in includes):
-        return None
     own = (place.scope.workdir, place.scope.tmpdir) if place.local else ()
-    if any(_below(names, _names(tree)) for tree in (*LOG_TREES, *own)):
+    if any(_below(root, _names(tree)) for tree in (*LOG_TREES, *own)):
         return None
-    return f"searching all of {word.text} could read secrets: add --include='*.yml' or the like, or name the files"
+    if not names.only:
+        return (
+            f"searching all of {word.text} could read secrets: add --include='*.service' or the like, or name the files"
+        )
+    refused = refuse_search(names.only, names.left_out, names.left_out_below)
+    return f"searching {word.text} for {refused}{_leaving_out(names)}" if refused else None
+
+
+def _leaving_out(names: Searched) -> str:
+    if not names.by:
+        return ""
+    return ": " + " ".join(option.format(name) for name in LEFT_OUT for option in names.by)
 
 
 def named_like_a_file(word: Word, place: Place) -> bool:
@@ -86,13 +110,13 @@ def named_like_a_file(word: Word, place: Place) -> bool:
 
 def has_secret_name(path: str) -> bool:
     """Whether some name in a path is one that secrets have."""
-    return any(map(_secret_name, _names(path)))
+    return any(map(is_secret_name, _names(path)))
 
 
 def is_plain_file(path: str) -> bool:
     """Whether a path names one file, of a kind that holds no secret."""
     name = posixpath.basename(path)
-    plain = _PLAIN_KIND.fullmatch(name) and not GLOB.search(path) and not path.startswith(":")
+    plain = _PLAIN_KIND.fullmatch(name) and not is_glob(path) and not path.startswith(":")
     return bool(plain) and not has_secret_name(path)
 
 
@@ -138,6 +162,8 @@ def deployable(word: Word, place: Place) -> str | None:
     where = f"deploy only from below {place.scope.repos_dir}, by absolute path"
     if not place.local or not word.constant or absolute is None or word.text == "-" or _climbs(absolute):
         return f"{word.text}: {where}"
+    if is_address(word.text):
+        return f"{word.text}: {where}, and never from an address"
     roots = {_names(place.scope.repos_dir), _names(_resolved(place.scope.repos_dir, place))}
     if not any(_below(_names(_resolved(absolute, place)), root) for root in roots):
         return f"{word.text}: {where}"
@@ -148,10 +174,26 @@ def project(word: Word, place: Place) -> str | None:
     """Return why a compose file or project directory may not be used, or None: nobody else may have laid it there."""
     if word.kind is not WordKind.CONSTANT or word.text == "-" or _names(word.text)[:1] in {("dev",), ("proc",)}:
         return f"{word.text}: write the compose file's path out"
+    if is_address(word.text):
+        return f"{word.text} is an address, and no project: name a file of this machine, by its absolute path"
     relative = _absolute(word.text, place) is None
     if relative and place.local and not COMPOSE_FILE.fullmatch(posixpath.basename(word.text)):
         return f"{word.text}: write the absolute path of the compose file"
     return readable(word, place) or _refuse_shared(word, place, own_too=True)
+
+
+def is_address(text: str) -> bool:
+    """Whether compose, helm or kubectl could fetch something by a text that looks like a path.
+
+    ``oci://…``, ``git@host:…``, ``host/owner/repository.git#branch``, ``github.com/…`` and ``repository/chart`` are
+    fetched; what begins with a slash or a dot, and a single name of a plain kind of file, is not.
+    """
+    if ":" in text or "#" in text or "?" in text or text.lower().endswith(".git"):
+        return True
+    if text.startswith(("/", "./", "../")) or text in {".", ".."}:
+        return False
+    first = text.partition("/")[0]
+    return "/" in text and ("." in first or not _PLAIN_KIND.fullmatch(posixpath.basename(text)))
 
 
 def deployed_name(path: str, place: Place) -> str:
@@ -232,11 +274,11 @@ def _refused(word: Word, place: Place, *, secrets: bool) -> str | None:
         return None  # where its links lead, /proc/<pid>, is no exception
     judged = {text if absolute is None else absolute}
     if word.kind is WordKind.PATTERN and not secrets:  # what a wildcard finds may be listed, not where it looks
-        judged = {posixpath.dirname(GLOB.split(absolute or text, maxsplit=1)[0])}
+        judged = {posixpath.dirname(before_glob(absolute or text))}
     elif absolute is not None and word.kind is WordKind.CONSTANT:
         judged.add(_resolved(absolute, place))
     elif absolute is not None:
-        fixed = posixpath.dirname(GLOB.split(absolute, maxsplit=1)[0])
+        fixed = posixpath.dirname(before_glob(absolute))
         judged.add(_resolved(fixed, place) + absolute[len(fixed) :])
     reasons = [_secret(path, word, place, secrets=secrets) for path in sorted(judged)]
     if secrets and place.local:
@@ -249,8 +291,10 @@ def _odd(word: Word, place: Place, absolute: str | None) -> str | None:
     text = word.text
     if word.kind is WordKind.DYNAMIC or text.startswith("~"):
         return f"the path {text} is not known before it runs: write it out"
-    if "\0" in text or text.count("/") > _MOST_NAMES:
+    if "\0" in text or text.count("/") > _MOST_NAMES or max(map(len, text.split("/"))) > _LONGEST_NAME:
         return f"{text[:80]!r} is no path"
+    if "://" in text:
+        return f"{text[:80]} is an address, and no path"
     if word.kind is WordKind.PATTERN and not _PLAIN_SETS.fullmatch(text):
         return f"{text}: write the pattern without brackets"
     if _climbs(text) and (absolute is None or not place.local or word.kind is WordKind.PATTERN):
@@ -267,27 +311,49 @@ def _secret(path: str, word: Word, place: Place, *, secrets: bool) -> str | None
         return None
     mine = _own_root(names, place) if path.startswith("/") else None
     if mine is not None:
-        hidden = secrets and any(map(_secret_name, names[len(mine) :]))
+        hidden = secrets and any(map(is_secret_name, names[len(mine) :]))
         return f"{word.text} has a name that secrets have: it is never read" if hidden else None
-    reach = meet if path.startswith("/") else meet_somewhere
+    absolute = path.startswith("/")
+    reach = meet if absolute else meet_somewhere
     for trees, why in (
         (place.scope.forbidden_paths, "belongs to the supervisor itself: it is never read nor written"),
         (place.never, "is a place that the policy never lets anybody touch"),
     ):
         if any(reach(names, (*_names(tree), ANY_DEPTH)) for tree in trees):
             return f"{word.text} {why}"
-    hidden_trees = (*SECRET_TREES, f"{place.scope.home}/.*") if secrets else ("/proc",)
-    places = [(*_names(tree), ANY_DEPTH) for tree in hidden_trees]
-    places += [_names(file) for file in (SECRET_FILES if secrets else ())]
-    plain = not constant and _PLAIN_KIND.fullmatch(names[-1] if names else "") and not GLOB.search(names[-1])
-    among_logs = not constant and any(_below(names, _names(tree)) for tree in LOG_TREES)  # finds logs, not keys
-    named = (
-        secrets and not among_logs and any(_secret_name(name) for name in names if not (plain and GLOB.search(name)))
-    )
-    if named or any(reach(names, secret) for secret in places):
-        hint = "" if path.startswith("/") else ", or could be one: write the absolute path"
+    places = _secret_places(place.scope.home, relative=not absolute) if secrets else (("proc", ANY_DEPTH),)
+    if (secrets and _named_like_a_secret(names, constant=constant)) or any(reach(names, secret) for secret in places):
+        hint = "" if absolute else ", or could be one: write the absolute path"
         return f"{word.text} is a place where secrets lie, and never read{hint}"
     return None
+
+
+@lru_cache(maxsize=64)
+def _secret_places(home: str, *, relative: bool) -> tuple[tuple[str, ...], ...]:
+    """Return the patterns of the places where secrets lie; ``home`` is the session's own."""
+    trees, files = (*SECRET_TREES, f"{home}/.*"), SECRET_FILES
+    if relative:
+        trees, files = tuple(map(_itself, trees)), tuple(map(_itself, files))
+    return (*((*_names(tree), ANY_DEPTH) for tree in trees), *map(_names, files))
+
+
+def _itself(place: str) -> str:
+    """Return a place without the copies of it: behind any directory, their names would be those of other files too."""
+    return place if place.endswith("/.*") else place.rstrip("*")
+
+
+def _named_like_a_secret(names: tuple[str, ...], *, constant: bool) -> bool:
+    """Whether some name of a path looks like a secret's, or could turn out to be one that does."""
+    if not names:
+        return False
+    last = names[-1]
+    if any(_below(names[:-1], _names(tree)) for tree in CERTIFICATE_TREES) and is_certificate_name(last):
+        names = names[:-1]
+    if not constant and any(_below(names, _names(tree)) for tree in LOG_TREES):  # finds logs, not keys
+        return any(is_secret_name(name.replace("*", "x").replace("?", "x")) for name in names)
+    plain = not constant and bool(_PLAIN_KIND.fullmatch(last)) and not is_glob(last)
+    found = ANY_DEPTH in names
+    return any(is_secret_name(name, hidden=found) for name in names if not (plain and is_glob(name)))
 
 
 def _out_of_reach(path: str, word: Word, place: Place) -> str | None:
@@ -303,17 +369,3 @@ def _out_of_reach(path: str, word: Word, place: Place) -> str | None:
 
 def _is_exception(path: str) -> bool:
     return posixpath.normpath(path) in READABLE or any(_below(_names(path), _names(tree)) for tree in READABLE_TREES)
-
-
-def _named_secret(pattern: str) -> bool:
-    return not GLOB.search(pattern) and _secret_name(pattern)
-
-
-def _secret_name(name: str) -> bool:
-    """Whether a name, or some name that a pattern matches, is one that secrets have."""
-    if name == ANY_DEPTH:
-        return False
-    if not GLOB.search(name):
-        return name.startswith(SECRET_PREFIXES) or any(glob.matches(name, secret) for secret in SECRET_NAMES)
-    known = GLOB.split(name, maxsplit=1)[0]
-    return known.startswith(SECRET_PREFIXES) or any(may_match(name, secret) for secret in SECRET_NAMES)

@@ -12,12 +12,14 @@ from claudeops.domain.policy.tool_patterns import with_both_names
 from claudeops.domain.policy.values import ActionRule, Approvals, NamedTool, Never, Policy, TierRules
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from claudeops.domain.policy.schema import Document, TierEntry
 
 
-def parse_policy(text: str, *, default: str = "") -> Policy:
-    """Return the policy of a file; ``default`` is the text that it may extend. Raises `PolicyFault`."""
-    document = read_document(text, default=default)
+def parse_policy(text: str, *, default: str = "", fragments: Mapping[str, str] | None = None) -> Policy:
+    """Return the policy of a file; ``default`` and ``fragments`` are what it may extend. Raises `PolicyFault`."""
+    document = read_document(text, default=default, fragments=fragments or {})
     return Policy(
         tiers=MappingProxyType({int(number): _tier(entry) for number, entry in sorted(document.tiers.items())}),
         actions=MappingProxyType(

@@ -44,18 +44,22 @@ class Reach:
             return f"{host} is a host that the policy never lets anybody ask"
         return None if _within(full, self.urls) else f"{url[:80]} is not among the URLs of this tier"
 
-    def refuse_service(self, service: str) -> str | None:
-        """Return why a service is out of reach, or None."""
-        return None if _within(service, self.services) else f"{service} is not among the services of this tier"
+    def refuse_service(self, service: str, *others: str) -> str | None:
+        """Return why a service is out of reach, or None.
+
+        ``others``: further names of it, by which it is taken out as well, and never let in.
+        """
+        within = _within(service, self.services, *others)
+        return None if within else f"{service} is not among the services of this tier"
 
 
-def _within(subject: str, patterns: tuple[str, ...]) -> bool:
+def _within(subject: str, patterns: tuple[str, ...], *others: str) -> bool:
     if patterns == EVERYTHING:
         return True
     wanted = [pattern for pattern in patterns if not pattern.startswith("!")]
     unwanted = [pattern[1:] for pattern in patterns if pattern.startswith("!")]
     return any(matches(subject, pattern) for pattern in wanted) and not any(
-        matches(subject, pattern) for pattern in unwanted
+        matches(name, pattern) for pattern in unwanted for name in (subject, *others)
     )
 
 

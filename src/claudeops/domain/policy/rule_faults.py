@@ -104,6 +104,8 @@ def _check_kinds(key: str, kinds: Iterable[str]) -> None:
 
 
 def _check_expression(key: str, pattern: str) -> None:
-    reason = regex.refuse(pattern)
-    if reason is not None:
-        raise RuleFault(key, f"{pattern!r} is no regular expression of google-re2: {reason}")
+    try:
+        regex.check(pattern)
+    except regex.ExpressionError as error:
+        hint = "; it has no look-around: say in 'excludes' what must not occur" if "(?" in str(error) else ""
+        raise RuleFault(key, f"{pattern!r} is no regular expression of google-re2: {error}{hint}") from None

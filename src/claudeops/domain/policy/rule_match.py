@@ -9,7 +9,9 @@ from claudeops.domain import regex
 from claudeops.domain.model import Action
 from claudeops.domain.policy.argument_checks import ARGUMENT_CHECKS
 from claudeops.domain.policy.argument_kinds import Setting, check, service_of
+from claudeops.domain.policy.identity import command_parts
 from claudeops.domain.policy.never import refuse_service
+from claudeops.domain.policy.paths import Searched
 from claudeops.domain.policy.rules import (
     Arguments,
     CommandRule,
@@ -17,6 +19,7 @@ from claudeops.domain.policy.rules import (
     RefusedError,
     UnclearCommandError,
     assign_kinds,
+    option_table,
     read_arguments,
 )
 from claudeops.domain.shell.values import WordKind
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
 
     from claudeops.domain.policy.paths import Place
     from claudeops.domain.policy.rule_book import Found
+    from claudeops.domain.policy.rules import Option
     from claudeops.domain.shell.values import SimpleCommand, Word
 
 _READ_KINDS: Final = frozenset({"path", "listing", "archive"})
@@ -42,6 +46,7 @@ class Match:
     path: str  # the command with its subcommands
     rule: CommandRule
     actions: tuple[Action, ...] = ()
+    where: tuple[str, ...] = ()  # the services of the actions are, beside where the command runs
 
 
 def match(found: Found, place: Place, *, tier: int, names_only: Callable[[Word], bool]) -> Match:
@@ -50,7 +55,7 @@ def match(found: Found, place: Place, *, tier: int, names_only: Callable[[Word],
     for rule in found.rules:
         if rule.tier <= tier:
             try:
-                return Match(path=found.path, rule=rule, actions=_apply(rule, found, place, names_only))
+                return _apply(rule, found, place, names_only)
             except RefusedError as refusal:
                 refusals.append((rule, refusal))
     higher = _higher(found, place, tier, names_only)
@@ -92,7 +97,8 @@ def _keeps_lines(command: SimpleCommand) -> bool:
     """Whether a command prints whole lines of what it is piped, and nothing else."""
     if command.stdin or command.redirections or not all(word.constant for word in command.argv):
         return False
-    name, *arguments = [word.text for word in command.argv]
+    program, *arguments = [word.text for word in command.argv]
+    name = program.rpartition("/")[2]
     if name == "grep":
         options, patterns = arguments[:-1], arguments[-1:]
         return (
@@ -103,10 +109,10 @@ def _keeps_lines(command: SimpleCommand) -> bool:
     )
 
 
-def _apply(rule: CommandRule, found: Found, place: Place, names_only: Callable[[Word], bool]) -> tuple[Action, ...]:
+def _apply(rule: CommandRule, found: Found, place: Place, names_only: Callable[[Word], bool]) -> Match:
     if rule.tokens or rule.line is not None:
         _match_text(rule, found.arguments)
-        return _actions(rule, [])
+        return _matched(rule, found, found.given, [], place)
     arguments = _arguments(rule, found, names_only)
     setting = _setting(rule, arguments, place, names_only)
     values = [(option.kind, value, option.names[-1]) for option, value in (*found.given, *arguments.options)]
@@ -127,7 +133,21 @@ def _apply(rule: CommandRule, found: Found, place: Place, names_only: Callable[[
     if rule.check:
         _refuse(ARGUMENT_CHECKS[rule.check](found, arguments, place), "")
     services = [(kind, service_of(kind, word, setting)) for kind, word in named]
-    return _actions(rule, [(kind, service) for kind, service in services if service is not None])
+    known = [(kind, service) for kind, service in services if service is not None]
+    return _matched(rule, found, (*found.given, *arguments.options), known, place)
+
+
+def _matched(
+    rule: CommandRule,
+    found: Found,
+    given: tuple[tuple[Option, Word | None], ...],
+    services: list[tuple[str, str]],
+    place: Place,
+) -> Match:
+    actions = _actions(rule, services)
+    return Match(
+        path=found.path, rule=rule, actions=actions, where=command_parts(found.path, given, place) if actions else ()
+    )
 
 
 def _refuse(reason: str | None, prefix: str, word: Word | None = None) -> None:
@@ -169,13 +189,21 @@ def _arguments(rule: CommandRule, found: Found, names_only: Callable[[Word], boo
 
 def _setting(rule: CommandRule, arguments: Arguments, place: Place, names_only: Callable[[Word], bool]) -> Setting:
     deep = rule.deep == "*" or bool(arguments.names() & set(rule.deep.split()))
-    including = {"--include", "-g", "--glob"}
-    includes = [word.text for option, word in arguments.options if word is not None and including & set(option.names)]
-    return Setting(
-        place=place,
-        names_only=names_only,
-        deep=deep,
-        includes=tuple(includes) if not any(text.startswith("!") for text in includes) else (),
+    return Setting(place=place, names_only=names_only, deep=deep, searched=_searched(rule, arguments))
+
+
+def _searched(rule: CommandRule, arguments: Arguments) -> Searched:
+    """Return which names a recursive command reads, by its options."""
+    given = [(set(option.names), word.text) for option, word in arguments.options if word is not None]
+    globs = [text for names, text in given if names & {"-g", "--glob"}]
+    out = [text[1:] for text in globs if text.startswith("!")]
+    known = option_table(rule.options)
+    by = ("-g '!{}'",) if "-g" in known else ("--exclude='{}'", "--exclude-dir='{}'") if "--exclude" in known else ()
+    return Searched(
+        only=(*(text for names, text in given if "--include" in names), *(text for text in globs if text[:1] != "!")),
+        left_out=(*(text for names, text in given if "--exclude" in names), *out),
+        left_out_below=(*(text for names, text in given if "--exclude-dir" in names), *out),
+        by=by,
     )
 
 

@@ -127,7 +127,7 @@ class ToolEntry(Entry, frozen=True, kw_only=True):
 class Document(Entry, frozen=True, kw_only=True):
     """A whole file."""
 
-    extends: str | None = None
+    extends: str | tuple[str, ...] | None = None
     tiers: dict[str, TierEntry] = {}
     actions: dict[str, ActionEntry] = {}
     services: dict[str, tuple[str, ...]] = {}

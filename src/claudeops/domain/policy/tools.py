@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Final
 from claudeops.domain import glob, regex
 from claudeops.domain.model import Action
 from claudeops.domain.policy import paths, urls
-from claudeops.domain.policy.commands import Finding
+from claudeops.domain.policy.commands import Finding, refuse_action
+from claudeops.domain.policy.identity import plain_name
 from claudeops.domain.policy.never import refuse_service
 from claudeops.domain.shell.values import Word, WordKind
 
@@ -51,9 +52,8 @@ def _action(named: NamedTool, given: Mapping[str, object], tier: TierPolicy, pla
         return Finding(denial=f"{named.name}: name the service in {named.service!r}")
     if named.action not in tier.action_kinds:
         return Finding(denial=f"{named.name}: tier {tier.number} has no right to a {named.action}")
-    reason = refuse_service(service, unit=False) or place.reach.refuse_service(service)
-    canonical = tier.policy.other_names.get(service, service)
-    return Finding(denial=reason or "", actions=[Action(kind=named.action, service=canonical)])
+    reason = refuse_service(plain_name(service), unit=False) or refuse_action(service, tier.policy, place.reach)
+    return Finding(denial=reason or "", actions=[Action(kind=named.action, service=tier.policy.counted_name(service))])
 
 
 def _file(call: ToolCall, place: Place) -> Finding:
@@ -105,7 +105,9 @@ def _grep(call: ToolCall, place: Place) -> Finding:
     if not alone and glob is None and paths.named_like_a_file(word, place):
         return Finding(lines=[word.text])
     includes = (glob,) if isinstance(glob, str) else ()
-    return Finding(denial=alone or paths.searchable(word, place, includes) or "", lines=[word.text])
+    return Finding(
+        denial=alone or paths.searchable(word, place, paths.Searched(only=includes)) or "", lines=[word.text]
+    )
 
 
 def _web(call: ToolCall, place: Place) -> Finding:

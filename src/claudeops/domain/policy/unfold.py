@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 
 _EXECUTES: Final = frozenset({"-exec", "-execdir"})
+_MOST_EXECUTED: Final = 256  # commands of one find, each with each of its directories
 _CHANGING: Final = frozenset({"cd", "read", "set", "shift", "exit", "return", "break", "continue", "eval"})
 """Words that, as commands, change the shell that runs them; ``command`` and the like may stand before them."""
 
@@ -122,6 +123,11 @@ def _program_of(wrapper: str, runs: Runs) -> tuple[Word, ...]:
         name = "eval" if isinstance(runs, RunText) else runs.name
         raise UnclearCommandError(f"{wrapper} cannot run {name}, which only a shell has: write it without {wrapper}")
     return runs.argv
+
+
+def own_arguments(wrapper: Wrapper, found: Found, setting: Setting) -> Arguments:
+    """Return what a wrapper was given itself, without the command that it runs. Raises `RefusedError`."""
+    return _split(wrapper, found, setting)[0]
 
 
 def _check_values(found: Found, arguments: Arguments, setting: Setting) -> dict[str, str]:
@@ -256,6 +262,8 @@ def _find(command: SimpleCommand, words: tuple[Word, ...], setting: Setting) -> 
     if executed and follows:
         raise RefusedError("find -L with -exec is not allowed: it could follow a link to anywhere")
     patterns = [f"{root.rstrip('/')}/{ANY_DEPTH}/{name}" for root in roots for name in names]
+    if len(executed) * len(patterns) > _MOST_EXECUTED:
+        raise RefusedError(f"find -exec: more than {_MOST_EXECUTED} commands and directories: split the call")
     inner = [
         replace(
             command,
@@ -304,11 +312,12 @@ def _expression(texts: list[str], setting: Setting) -> tuple[list[str], list[lis
     while rest:
         token = rest.pop(0)
         if token in _EXECUTES:
-            ends = [i for i, text in enumerate(rest) if text == ";" or (text == "+" and rest[i - 1 : i] == ["{}"])]
-            if not ends or not ends[0]:
+            ends = (i for i, text in enumerate(rest) if text == ";" or (text == "+" and rest[i - 1 : i] == ["{}"]))
+            end = next(ends, 0)
+            if not end:
                 raise RefusedError("find -exec needs a command and a closing \\;")
-            executed.append(rest[: ends[0]])
-            rest = rest[ends[0] + 1 :]
+            executed.append(rest[:end])
+            rest = rest[end + 1 :]
             continue
         option = option_table(FIND_EXPRESSION).get(token)
         if option is None or (option.kind and not rest):

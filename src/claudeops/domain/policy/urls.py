@@ -7,9 +7,12 @@ credentials to their machines. Numbers are taken only as plain dotted quads, sin
 from __future__ import annotations
 
 import ipaddress
+import posixpath
 from typing import Final
+from urllib.parse import unquote
 
 from claudeops.domain import regex
+from claudeops.domain.policy.secret_names import is_secret_name
 
 _METADATA_HOSTS: Final = frozenset(
     {"metadata", "metadata.google.internal", "metadata.goog", "metadata.internal", "instance-data"}
@@ -25,6 +28,18 @@ _URL: Final = regex.Pattern(
     r"(?:(?P<scheme>[A-Za-z][\w+.-]*)://)?(?P<host>\[[^]/?#@]*\]|[^/?#:@\\]+)(?::(?P<port>\d{1,5}))?(?P<rest>[/?#].*)?"
 )
 _RANGE: Final = regex.Pattern(r"\[\w+-\w+")  # curl(1): [1-100] becomes a hundred requests
+_INTERFACES: Final = frozenset({"2375", "2376", "4243", "2379", "2380", "10250", "10255"})
+"""Ports of docker's engine, etcd and the kubelet."""
+_TELLS_STATE: Final = ("/health", "/healthz", "/version", "/_ping", "/livez", "/readyz", "/metrics")
+_ENGINE: Final = regex.Pattern(
+    r"(?:/v[\d.]+)?(?:/libpod)?/(?:(?:containers|services|tasks|configs|secrets|exec|images|nodes|plugins)/.*json"
+    r"|containers/.*/(?:archive|export|top))"
+    r"|/v[\d.]+(?:/libpod)?/(?:services|tasks|configs|secrets|swarm|exec)(?:/.*)?"
+    r"|(?:/.*)?/(?:actuator|manage|management)/(?:env|configprops|heapdump|threaddump|httptrace)(?:/.*)?"
+    r"|(?:/.*)?/(?:phpinfo(?:\.php)?|debug/vars|debug/pprof/.*|v1/kv(?:/.*)?|\.aws/.*|\.git/.*)"
+)
+"""Paths of docker's engine that tell the environment of a container, and those of others that print their own."""
+_DECODED: Final = 2  # times: some servers decode what was decoded before
 _GUESSED_SCHEMES: Final = ("ftp.", "dict.", "ldap.", "imap.", "smtp.", "pop3.")  # curl(1), "URL": guessed from the host
 
 
@@ -54,7 +69,20 @@ def refuse_url(url: str, *, schemes: tuple[str, ...] = ("http", "https")) -> str
         return f"{url[:80]}: write the scheme out"
     if _RANGE.search(parts["rest"] or ""):
         return f"{url[:80]}: a range of addresses is not asked at once"
-    return refuse_host(parts["host"])
+    return refuse_host(parts["host"]) or _refuse_interface(url, parts["port"], parts["rest"] or "")
+
+
+def _refuse_interface(url: str, port: str | None, rest: str) -> str | None:
+    """Return why what a URL names may not be fetched, or None: an interface that tells environments or keys."""
+    path = rest.partition("?")[0].partition("#")[0]
+    for _ in range(_DECODED):
+        path = unquote(path)
+    path = posixpath.normpath("/" + path.lower().lstrip("/"))
+    if port in _INTERFACES and path not in _TELLS_STATE:
+        return f"{url[:80]}: what answers at port {port} would show environments: ask {', '.join(_TELLS_STATE[:3])}"
+    if _ENGINE.fullmatch(path) or any(is_secret_name(name) for name in path.split("/") if name):
+        return f"{url[:80]} would show environments or secrets, which are never asked for"
+    return None
 
 
 def _refuse_address(text: str, shown: str) -> str | None:

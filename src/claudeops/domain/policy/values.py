@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from claudeops.domain import glob
+from claudeops.domain.policy.identity import plain_name
 from claudeops.domain.policy.reach import matches
 
 if TYPE_CHECKING:
@@ -36,7 +37,8 @@ class Approvals:
                 if line == command or line.startswith(f"{command} "):
                     return command
         for action in actions:
-            if action.kind in self.actions or any(matches(action.service, pattern) for pattern in self.services):
+            names = (action.service, plain_name(action.service))
+            if action.kind in self.actions or any(matches(name, each) for each in self.services for name in names):
                 return f"{action.kind} of {action.service}"
         return None
 
@@ -104,6 +106,11 @@ class Policy:
     tools: tuple[NamedTool, ...]
     book: RuleBook = field(repr=False)
     other_names: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))  # of a service → its name
+
+    def counted_name(self, name: str) -> str:
+        """Return the name that a service counts under: its own, or the one that it is another name of."""
+        shown = name.casefold()
+        return next((counted for other, counted in self.other_names.items() if other.casefold() == shown), name)
 
     @property
     def limits(self) -> Mapping[str, ActionLimit]:

@@ -56,7 +56,8 @@ class ReportSchema:
             Draft7Validator.check_schema(schema, format_checker=_EXPRESSIONS)
             _refuse_keywords(schema)
         except SchemaError as error:
-            raise ValueError(f"the response schema is no draft-07 schema: {_sentence(error)}") from None
+            why = f" of google-re2: {error.cause}" if isinstance(error.cause, regex.ExpressionError) else ""
+            raise ValueError(f"the response schema is no draft-07 schema: {_sentence(error)}{why}") from None
         except RecursionError:
             raise ValueError("the response schema is nested too deeply; keep it flat") from None
         if schema.get("type") != "object":
@@ -115,7 +116,9 @@ def _additional_properties(
 
 
 def _is_expression(value: object) -> bool:
-    return not isinstance(value, str) or regex.refuse(value) is None
+    if isinstance(value, str):
+        regex.check(value)
+    return True
 
 
 _Validator: Final = validators.extend(  # type: ignore[no-untyped-call]
@@ -127,7 +130,7 @@ _Validator: Final = validators.extend(  # type: ignore[no-untyped-call]
     },
 )
 _EXPRESSIONS: Final = FormatChecker(formats=())
-_EXPRESSIONS.checks("regex")(_is_expression)
+_EXPRESSIONS.checks("regex", raises=regex.ExpressionError)(_is_expression)
 
 
 def _parsed(text: str) -> dict[str, object]:

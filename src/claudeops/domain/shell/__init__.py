@@ -9,10 +9,8 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-import tree_sitter_bash
-from tree_sitter import Language, Parser
-
 from claudeops.domain.shell.lexical import check_source, check_tree
+from claudeops.domain.shell.syntax import syntax_tree
 from claudeops.domain.shell.values import Parsed, Redirection, SimpleCommand, UnclearError, Word, WordKind
 from claudeops.domain.shell.walk import Walker
 
@@ -21,7 +19,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Parsed", "Redirection", "SimpleCommand", "Word", "WordKind", "parse"]
 
-_LANGUAGE: Final = Language(tree_sitter_bash.language())
 _NOTHING: Final[Mapping[str, Word]] = MappingProxyType({})
 
 
@@ -35,7 +32,7 @@ def parse(command: str, *, known: Mapping[str, Word] = _NOTHING) -> Parsed:
     """
     try:
         source = check_source(command)
-        root = Parser(_LANGUAGE).parse(source).root_node
+        root = syntax_tree(source)
         check_tree(root, source)
     except UnclearError as error:
         return Parsed(problem=str(error))

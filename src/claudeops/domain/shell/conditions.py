@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from claudeops.domain.shell.lexical import unclear
-from claudeops.domain.shell.plan import Case, Chained, Glob, Group, Negated, Run
+from claudeops.domain.shell.plan import Case, Chained, Glob, Negated, Run, Subshell
 from claudeops.domain.shell.tree import source_text
 from claudeops.domain.shell.values import SimpleCommand, UnclearError, Word, WordKind
 
@@ -26,7 +26,7 @@ BINARY_TESTS: Final = frozenset({"=", "==", "!=", "-eq", "-ne", "-lt", "-le", "-
 
 _ARITHMETIC: Final = frozenset({"-eq", "-ne", "-lt", "-le", "-gt", "-ge"})
 _SINGLE: Final = UNARY_TESTS | BINARY_TESTS | {"[", "]", "!", "-a", "-o"}
-_FAILS: Final = Negated(Group(()))
+_FAILS: Final = Negated(Subshell(()))
 _ANYTHING: Final = Word(text="*", kind=WordKind.DYNAMIC, parts=(Glob("*"),))
 _EXPRESSIONS: Final = frozenset({"binary_expression", "unary_expression", "parenthesized_expression"})
 _OPERANDS: Final = frozenset(
@@ -93,7 +93,7 @@ class DoubleBracketReader:
             pattern = self.words.pattern(right, self.bindings)
             if any(isinstance(part, Glob) for part in pattern.parts) or not pattern.parts:
                 matches = Case(value, (((pattern,), ()), ((_ANYTHING,), (_FAILS,))))
-                return Negated(matches) if name == "!=" else matches
+                return Negated(Subshell((matches,))) if name == "!=" else matches
         other = self.words.value(right, self.bindings)
         if name in _ARITHMETIC and not (value.constant and other.constant):
             raise UnclearError("[[ … ]] with -eq, -lt and the like evaluates its values as code: use [ … ]")

@@ -94,8 +94,6 @@ def check_source(text: str) -> bytes:
 
 def check_tree(root: Node, source: bytes) -> None:
     """Raise `UnclearError` unless every token of the tree is one that bash would read the same way."""
-    if root.has_error:
-        raise UnclearError("the command cannot be parsed: write it in plain bash, one step a call")
     if not _is_blank(source[: root.start_byte]) or not _is_blank(source[root.end_byte :]):
         raise UnclearError("the command cannot be parsed to its end: write it in plain bash")
     _check(root, source, 0, indented=False)

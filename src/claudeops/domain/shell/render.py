@@ -230,7 +230,14 @@ class _Writer:
             return self._redirections(step.redirections, None)
         inner = self._step(step.step)
         compound = isinstance(step.step, Group | Subshell | Branch | Loop | ForEach | Case)
-        return self._with_redirections(inner if compound else f"{{ {inner}; }}", step.redirections, step.stdin)
+        text = inner if compound else f"{{ {inner}; }}"
+        if step.stdin is not None and not isinstance(step.step, Branch | Loop | ForEach | Case):
+            text = f"if {self.nothing()}; then {text}; fi"  # the parser knows no here-string behind a group
+        if step.stdin is not None and step.redirections:  # the parser takes only one of both behind a compound command
+            text, stdin = f"{{ {self._with_redirections(text, (), step.stdin)}; }}", None
+        else:
+            stdin = step.stdin
+        return self._with_redirections(text, step.redirections, stdin)
 
     def pipeline(self, step: Pipeline) -> str:
         return " | ".join(self._apart(partial(self._operand, each)) for each in step.steps)
@@ -243,7 +250,9 @@ class _Writer:
         return f"{left} {step.operator} {right}"
 
     def negated(self, step: Negated) -> str:
-        return f"! {self._step(step.step) if isinstance(step.step, Pipeline) else self._operand(step.step)}"
+        if isinstance(step.step, Pipeline | Run | Subshell):
+            return f"! {self._step(step.step)}"
+        return f"! ( {self._apart(partial(self._step, step.step))} )"  # the parser does not know ``! {``
 
     def subshell(self, step: Subshell) -> str:
         return f"( {self._apart(partial(self._block, step.block))} )"

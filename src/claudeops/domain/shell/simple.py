@@ -43,6 +43,7 @@ _RESERVED: Final = frozenset(
 _BACKGROUND: Final = "a command in the background is not allowed: run it in the foreground with timeout"
 _SHOWN: Final = "export, declare and local without a value would show the environment"
 _DECLARED: Final = "export, declare and local may only set values here: put the value into the command itself"
+_REDIRECTS: Final = frozenset({"file_redirect", "herestring_redirect", "heredoc_redirect"})
 _LAST_COMMAND_ONLY: Final = frozenset({"list", "pipeline", "negated_command"})
 _REFUSED: Final = {
     "unset_command": "unset is not allowed: leave the variable as it is",
@@ -188,7 +189,7 @@ class SimpleWalker(Recorder, ABC):
         body, last = node.child_by_field_name("body"), node.child_by_field_name("body")
         while last is not None and last.type in _LAST_COMMAND_ONLY:
             last = last.children[-1]
-        redirects = node.children_by_field_name("redirect")
+        redirects = [child for child in node.children if child.type in _REDIRECTS]
         if body is None or last is None or last.id == body.id:
             self._redirect(body, redirects, bindings)
         else:

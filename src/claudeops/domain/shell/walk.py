@@ -147,7 +147,8 @@ class Walker(SimpleWalker):
                 if child.type == "|&":
                     steps[-1] = Redirected(steps[-1], (_ERRORS_TOO,))
             elif child.type not in {"comment", "\n"}:
-                steps.append(one_step(self._block(partial(self._statement, child, bindings.copy()))))
+                step = one_step(self._block(partial(self._statement, child, bindings.copy())))
+                steps += step.steps if isinstance(step, Pipeline) else (step,)  # ``a | b >c | d`` is one pipeline
         self._feeds = outer
         if isinstance(steps[0], Negated):  # ``! a | b`` negates the whole pipeline
             self._steps.append(Negated(Pipeline((steps[0].step, *steps[1:]))))

@@ -13,16 +13,18 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from claudeops.domain import regex
 from claudeops.domain.shell.lexical import expansions, literal_spans, unclear
 from claudeops.domain.shell.plan import Arithmetic, Glob, Literal, ProcessSubstitution, Substitution, Variable
-from claudeops.domain.shell.values import SimpleCommand, UnclearError, Word, WordKind
+from claudeops.domain.shell.values import SimpleCommand, TooMuchError, UnclearError, Word, WordKind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from tree_sitter import Node
 
     from claudeops.domain.shell.plan import Block, Part
 
 MOST_WORDS: Final = 128  # that one brace expression may become
+MOST_EXPANDED: Final = 1 << 19  # characters of all words that a text becomes, each with `_WORD_COST` on top
+_WORD_COST: Final = 32
 
 _SAFE_VARIABLES: Final = frozenset(
     [
@@ -118,9 +120,21 @@ class WordReader:
     def __init__(self, source: bytes, substitute: Callable[[Node, Bindings], Substituted]) -> None:
         self._source = source
         self._substitute = substitute
+        self._room = MOST_EXPANDED
 
     def words(self, node: Node, bindings: Bindings) -> list[Word]:
         """Return the arguments that a word becomes: usually one; none or several by expansion."""
+        words = self._expanded(node, bindings)
+        self._take(words)
+        return words
+
+    def _take(self, words: Iterable[Word]) -> None:
+        """Count what a word becomes: a value made of itself twice, twenty times over, fills any memory."""
+        self._room -= sum(len(word.text) + _WORD_COST for word in words)
+        if self._room < 0:
+            raise TooMuchError("with its variables filled in, the command is too long: write it more plainly")
+
+    def _expanded(self, node: Node, bindings: Bindings) -> list[Word]:
         pieces = self._pieces(node, bindings)
         if any(isinstance(piece, _Hole) for piece in pieces):
             return self._with_holes(pieces, node)
@@ -221,6 +235,7 @@ class WordReader:
                 raise UnclearError(f"${name} is not set in this command: write its value out")
             parts = (Variable(name, quoted),)
             return _Hole((Word(text=f"${name}", kind=WordKind.DYNAMIC, single=quoted, parts=parts),), quoted)
+        self._take(values)
         if len(values) == 1 and values[0].constant and quoted:
             return quoted_text(values[0].text)
         values = _referred(name, values, quoted=quoted)
@@ -254,6 +269,7 @@ class WordReader:
         values = bindings.names.get(name)
         if values is None:
             raise UnclearError(f"${{{name}[@]}} is not set in this command: write its values out")
+        self._take(values)
         return values
 
     def _arithmetic(self, node: Node, bindings: Bindings) -> list[str]:

@@ -1,0 +1,131 @@
+"""Which service an action is about: its name, and where it runs.
+
+A service that runs plainly on this machine has its name alone: ``web``. What lies between the session and a service
+stands in front of it, one part for each step, so that two services that share a name never count as one::
+
+    web1/web                          on another host, by ssh; web1:2222/web at another port; a/b/web through a
+    project:media/web                 in a compose project: -p, or the directory of the compose file
+    namespace:media/web               in a namespace of the cluster
+    context:prod/namespace:media/web  in another cluster
+    container:app/worker              in a container or pod
+    user:ops/web                      a unit of a user
+    engine:prod/web                   of another container engine
+
+Hosts are compared as they are written, in lower case; whether two names mean one host, nobody here can tell.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from typing import TYPE_CHECKING, Final
+
+from claudeops.domain import regex
+from claudeops.domain.policy.rules import RefusedError
+from claudeops.domain.shell.values import Word, WordKind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from claudeops.domain.policy.paths import Place
+    from claudeops.domain.policy.rules import Arguments, Option
+
+LONGEST: Final = 255  # characters of a whole name; a column holds no more, and cuts would make two services one
+
+_Given = tuple[tuple["Option", Word | None], ...]
+_LOCAL: Final = frozenset({"localhost", "localhost.localdomain", "127.0.0.1", "[::1]"})
+_CLUSTER_TOOLS: Final = frozenset({"kubectl", "helm", "flux", "argocd", "oc"})
+_USUAL_PORTS: Final = frozenset({"", "22"})
+_POD: Final = regex.Pattern(r"(.+?)(?:-[a-z0-9]{6,10})?-(?:[a-z0-9]{5}|\d{1,3})")
+
+
+def command_parts(path: str, given: _Given, place: Place) -> tuple[str, ...]:
+    """Return where the services of a command are, beside where it runs itself. Raises `RefusedError` when in doubt."""
+    tool = path.partition(" ")[0]
+    if tool in _CLUSTER_TOOLS:
+        if any({"-A", "--all-namespaces"} & set(option.names) for option, _ in given):
+            raise RefusedError("name one namespace: an action is about one service")
+        return (
+            *_part("context", _only(given, "--context", "--kube-context")),
+            *_part("namespace", _only(given, "--namespace")),
+        )
+    if tool == "systemctl" and any("--user" in option.names for option, _ in given):
+        return (f"user:{place.user or 'self'}",)
+    if tool != "docker":
+        return _part("machine", _only(given, "--machine")) + _part("engine", _only(given, "--host"))
+    engine = _part("engine", _only(given, "--context", "--connection")) + _part("engine", _only(given, "--host"))
+    if path.startswith("docker compose "):
+        return (*engine, *_part("project", _project(given, place)))
+    return engine
+
+
+def wrapper_parts(path: str, arguments: Arguments, given: _Given, place: Place) -> tuple[str, ...]:
+    """Return where what a wrapper runs is, beside where the wrapper runs itself."""
+    options = (*given, *arguments.options)
+    named = arguments.positionals[0].text if arguments.positionals else ""
+    if path == "ssh":
+        jump = _only(options, "-J")
+        port = _only(options, "-p")
+        return (*_host(jump or "localhost", ""), *_host(named, port))
+    if path.endswith(" exec"):
+        owner = named.rpartition("/")[2]
+        pod = _POD.fullmatch(owner) if path.startswith("kubectl") else None
+        return (*command_parts(path, options, place), *_part("container", pod[1] if pod else owner))
+    return ()
+
+
+def wrapper_user(path: str, arguments: Arguments) -> str | None:
+    """Return the user that a wrapper runs its command as, or None when it stays the same."""
+    if path == "ssh":
+        user, _, host = (arguments.positionals[0].text if arguments.positionals else "").rpartition("@")
+        return user or _only(arguments.options, "-l") or (None if host in _LOCAL else "")
+    return _only(arguments.options, "--user", "-u") or "root" if path in {"sudo", "doas"} else None
+
+
+def whole_name(where: Iterable[str], service: str) -> str:
+    """Return the name that a service counts under. Raises `RefusedError` for one that nothing could hold."""
+    name = "/".join((*where, service))
+    if len(name) > LONGEST:
+        raise RefusedError(f"{name[:80]}…: no service has so long a name")
+    return name
+
+
+def plain_name(name: str) -> str:
+    """Return a service's name without where it runs."""
+    return name.rpartition("/")[2]
+
+
+def _part(kind: str, value: str) -> tuple[str, ...]:
+    return (f"{kind}:{value}",) if value else ()
+
+
+def _only(given: _Given, *names: str) -> str:
+    """Return the value of an option, or "". Of several the last one counts, or the first: nobody is to guess."""
+    values = [value for option, value in given if value is not None and set(names) & set(option.names)]
+    texts = {value.text for value in values}
+    if len(texts) > 1 or any(value.kind is not WordKind.CONSTANT for value in values):
+        raise RefusedError(f"give {names[0]} once, and write it out: it says which service is meant")
+    return texts.pop() if texts else ""
+
+
+def _host(target: str, port: str) -> tuple[str, ...]:
+    host = target.rpartition("@")[2].lower().rstrip(".")
+    if port in _USUAL_PORTS:
+        return () if host in _LOCAL else (host,)
+    return (f"{host}:{port}",)
+
+
+def _project(given: _Given, place: Place) -> str:
+    """Return the name of a compose project, as compose finds it, or "" where only the run could tell."""
+    named = _only(given, "--project-name")
+    if named:
+        return named
+    directory = _only(given, "--project-directory")
+    files = [value.text for option, value in given if value is not None and "--file" in option.names]
+    if not directory and files:
+        directory = posixpath.dirname(files[0])
+    if not directory.startswith("/"):
+        directory = posixpath.join(place.cwd, directory) if place.cwd is not None else directory
+    last = posixpath.basename(posixpath.normpath(directory)) if directory else ""
+    return "".join(
+        letter for letter in last.lower() if letter.isascii() and (letter.isalnum() or letter in "_-")
+    ).lstrip("_-")
