@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import anyio
-import anyio.to_thread
 import psutil
 
 from claudeops.domain.outcome import StopCause
 from claudeops.engine import process
+from claudeops.engine.tree import members
 from claudeops.logs import LogEvent
+from claudeops.tasks import Threads
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,11 +24,14 @@ if TYPE_CHECKING:
     from claudeops.logs import Logger
 
 LOOK_SECONDS: Final = 1.0
+_LOOK_PATIENCE_SECONDS: Final = 10.0
+"""A look that takes longer says nothing; the next one may."""
 
 HARD: Final = 1.5
 """At so many times the limit a session is killed at once: the polite way takes seconds that the machine lacks."""
 
 MIB: Final = 1024 * 1024
+_PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 _CGROUPS: Final = Path("/sys/fs/cgroup")
 _FILES: Final = (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes"))
 """Limit and use by cgroup v2, and by v1."""
@@ -35,8 +40,13 @@ _FILES: Final = (("memory.max", "memory.current"), ("memory.limit_in_bytes", "me
 async def watch(child: Child, control: Control, *, limit_mb: int, log: Logger) -> None:
     """Stop a session whose tree outgrows ``limit_mb`` (MiB), politely and then hard. Ends with its task group."""
     told = False
+    look = Threads(most=1)  # what a process uses may hang with it
     while True:
-        used = await anyio.to_thread.run_sync(used_mb, child.pid, limit_mb)
+        used = 0
+        with contextlib.suppress(TimeoutError):
+            used = await look.run(
+                lambda: used_mb(child.pid, limit_mb), seconds=_LOOK_PATIENCE_SECONDS, what="a look at the memory"
+            )
         if used > limit_mb and not told:
             told = True
             log.warning(LogEvent.MEMORY_LIMIT_EXCEEDED, used_mb=used, limit_mb=limit_mb)
@@ -52,15 +62,11 @@ def used_mb(pid: int, worth_knowing_mb: int = 0) -> int:
 
     Up to ``worth_knowing_mb`` the cheaper sum is returned, which counts shared pages for each process.
     """
-    try:
-        root = psutil.Process(pid)
-        members = [root, *root.children(recursive=True)]
-    except psutil.Error:
-        return 0
-    resident = sum(_resident(member) for member in members)
+    found = members(pid)
+    resident = sum(_resident(member) for member in found)
     if resident <= worth_knowing_mb * MIB:
         return resident // MIB
-    return sum(_proportional(member) for member in members) // MIB
+    return sum(_proportional(member) for member in found) // MIB
 
 
 def available_mb() -> int:
@@ -74,19 +80,18 @@ def fitting_slots(wanted: int, *, session_mb: int, free_mb: int) -> int:
     return max(1, min(wanted, free_mb // session_mb))
 
 
-def _resident(member: psutil.Process) -> int:
-    try:
-        return int(member.memory_info().rss)
-    except psutil.Error:
-        return 0
+def _resident(pid: int) -> int:
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        return int(Path(f"/proc/{pid}/statm").read_bytes().split()[1]) * _PAGE_BYTES
+    return 0
 
 
-def _proportional(member: psutil.Process) -> int:
+def _proportional(pid: int) -> int:
     with contextlib.suppress(OSError):
-        for line in Path(f"/proc/{member.pid}/smaps_rollup").read_text(encoding="ascii").splitlines():
+        for line in Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii").splitlines():
             if line.startswith("Pss:"):
                 return int(line.split()[1]) * 1024
-    return _resident(member)  # another user's, or gone
+    return _resident(pid)  # another user's, or gone
 
 
 def _limits() -> Iterator[tuple[int, int]]:
