@@ -87,6 +87,10 @@ class LogEvent(StrEnum):
     SESSIONS_RECONCILED = "sessions_reconciled", "running sessions of dead daemons were taken over"
     SESSION_RECOVERED = "session_recovered", "a dead daemon's session had its result in its log, which was taken up"
     SESSION_LOST = "session_lost", "a dead daemon's session has no result in its log; what follows is queued"
+    SESSION_LOG_UNDIGESTED = (
+        "session_log_undigested",
+        "our own reader failed on a session's log; the session counts as lost, the log stays where it is",
+    )
     SESSION_AMENDED = "session_amended", "the log of a lost session turned up; its report and cost are written now"
     SESSION_END_REFUSED = "session_end_refused", "the database refuses a session's end; it is written without its texts"
     # --- the schedule
