@@ -17,7 +17,7 @@ import anyio.to_thread
 from claudeops.app_cell import choose_cell, clear_leftovers, end_leftovers, groups_of_sessions, slots
 from claudeops.app_kit import SESSIONS, build_kit, escalation_rules, root_session, schedule
 from claudeops.app_meter import meter_of
-from claudeops.app_opening import migrate_database, pulse_of, take_over
+from claudeops.app_opening import answered, migrate_database, pulse_of, take_over
 from claudeops.app_self_test import admission, admit_clis
 from claudeops.app_upkeep import keep_house
 from claudeops.dispatch.local import LocalDispatcher
@@ -111,7 +111,7 @@ async def open_node(
     before anything has been started.
     """
     clock = clock or SystemClock()
-    prepare_directories(settings)
+    await answered(lambda: prepare_directories(settings), "making the state and results directories")
     owner = this_owner()
     with claim_database(settings.database_url, settings.state_dir) as check_lock:
         cell = await choose_cell(settings, log)
@@ -132,7 +132,7 @@ async def open_node(
                     meter=meter,
                     cell=cell,
                     groups=await groups_of_sessions(settings, log),
-                    approval_key=ensure_key(settings.state_dir),
+                    approval_key=await answered(lambda: ensure_key(settings.state_dir), "reading the approval key"),
                 )
                 recovery = Recovery(kit=kit)
                 await take_over(recovery, owner, settings)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import anyio.to_thread
 
@@ -15,13 +15,19 @@ from claudeops.engine.cell_probe import Surroundings, choose
 from claudeops.engine.cgroups import find, prepare
 from claudeops.engine.memory_watch import available_mb, fitting_slots
 from claudeops.engine.tree import kill_all, marked, marks_below
+from claudeops.errors import ConfigurationError
 from claudeops.logs import LogEvent
+from claudeops.tasks import Threads
 
 if TYPE_CHECKING:
     from claudeops.engine.cell import Cell
     from claudeops.engine.cgroups import Groups
     from claudeops.logs import Logger
     from claudeops.settings import Settings
+
+_LOOK_SECONDS: Final = 30.0
+_CLEAR_SECONDS: Final = 300.0
+_PROCESSES: Final = Threads(most=1)
 
 
 def surroundings(settings: Settings) -> Surroundings:
@@ -78,12 +84,26 @@ def slots(settings: Settings, log: Logger) -> int:
 
 async def end_leftovers(sessions_dir: Path, log: Logger) -> None:
     """End what a killed daemon left running: nothing of it is in use, for we hold the lock."""
-    if strays := await anyio.to_thread.run_sync(lambda: kill_all(marked(marks_below(sessions_dir)))):
+    marks = marks_below(sessions_dir)
+    try:
+        strays = await _PROCESSES.run(lambda: kill_all(marked(marks)), seconds=_LOOK_SECONDS, what="a look for strays")
+    except TimeoutError as error:  # a process that hangs when it is looked at
+        log.error(LogEvent.STRAY_PROCESSES, count=None, error=str(error))
+        return
+    if strays:
         log.warning(LogEvent.STRAY_PROCESSES, count=strays)
 
 
 async def clear_leftovers(sessions_dir: Path, log: Logger) -> None:
-    """Remove the directories that a killed daemon left behind; the ends of its sessions are written by now."""
+    """Remove the directories that a killed daemon left behind; the ends of its sessions are written by now.
+
+    Raises `ConfigurationError` when that takes minutes.
+    """
     for directory in workspace_places(sessions_dir):
-        if (error := await workspaces.remove(directory)) is not None:
+        error = await workspaces.remove(directory, seconds=_CLEAR_SECONDS)
+        if isinstance(error, TimeoutError):  # it is still at it, and would take what new sessions put there
+            raise ConfigurationError(
+                f"{directory} could not be cleared ({error.strerror}): mend its disk, or remove it."
+            )
+        if error is not None:
             log.error(LogEvent.WORKSPACE_NOT_REMOVED, path=str(directory), error=str(error))

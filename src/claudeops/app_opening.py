@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import anyio.to_thread
 
 from claudeops.engine.pulse import Pulse
 from claudeops.engine.recovery import highest_log_number
 from claudeops.engine.system import alive
+from claudeops.errors import ConfigurationError
 from claudeops.logs import LogEvent
 from claudeops.resources import packaged
 from claudeops.store.migrate import migrate
+from claudeops.tasks import Threads
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import TypeVar
+
     from claudeops.app import Node
     from claudeops.domain.model import Owner
     from claudeops.engine.recovery import Recovery
@@ -22,15 +27,32 @@ if TYPE_CHECKING:
     from claudeops.logs import Logger
     from claudeops.settings import Settings
 
+    T = TypeVar("T")
+
+_ANSWER_SECONDS: Final = 30.0
+_FILES: Final = Threads(most=4)
+
 
 async def take_over(recovery: Recovery, owner: Owner, settings: Settings) -> None:
     """End what dead daemons left running, and keep clear of the logs that are there."""
     kit = recovery.kit
-    await kit.store.skip_ids(await anyio.to_thread.run_sync(highest_log_number, settings.results_dir))
+    results = settings.results_dir
+    await kit.store.skip_ids(await answered(lambda: highest_log_number(results), f"listing {results}"))
     orphans = await kit.store.reconcile(owner, now=kit.clock.now(), alive=alive)
     if orphans:
         kit.log.warning(LogEvent.SESSIONS_RECONCILED, sessions=[session.id for session in orphans])
     await recovery.take_up(orphans)
+
+
+async def answered(work: Callable[[], T], what: str, *, seconds: float = _ANSWER_SECONDS) -> T:
+    """Return what work with files gives; raises `ConfigurationError` when their disk does not answer."""
+    try:
+        return await _FILES.run(work, seconds=seconds, what=what)
+    except TimeoutError as error:
+        raise ConfigurationError(
+            f"The disk of the daemon's own directories does not answer ({error.strerror}): "
+            "mend it, or name others in CLAUDEOPS_STATE_DIR and CLAUDEOPS_RESULTS_DIR."
+        ) from error
 
 
 async def migrate_database(settings: Settings, log: Logger) -> None:

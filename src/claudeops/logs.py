@@ -1,24 +1,31 @@
 """The daemon's own log: a closed vocabulary of events, one JSON object a line, nothing unredacted.
 
 structlog renders by orjson, or for the console on a terminal. Nothing is written before `configure`: there is no
-redactor yet.
+redactor yet. Who logs never waits for who reads: see `log_writer`.
 """
 
 from __future__ import annotations
 
+import atexit
 import logging
-import threading
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final, Literal, Protocol, Self, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, Self, TypeAlias
+
+from claudeops.log_writer import FileWriter, StreamWriter, descriptor_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, MutableMapping
 
     from structlog.typing import FilteringBoundLogger, Processor
 
+    from claudeops.log_writer import Stream
+
     EventDict: TypeAlias = MutableMapping[str, object]
+
+FLUSH_SECONDS: Final = 2.0
+"""How long the end of the process waits for who reads the log, at most."""
 
 MethodName = Literal["debug", "info", "warning", "error", "critical"]
 
@@ -64,6 +71,10 @@ class LogEvent(StrEnum):
     SIGNAL_RECEIVED = "signal_received", "a signal came; the second one cuts the drain short"
     CONFIGURATION_WARNING = "configuration_warning", "a setting has no effect, or not the expected one"
     LIBRARY_MESSAGE = "library_message", "a library logged a warning or worse"
+    LOG_LINES_LOST = (
+        "log_lines_lost",
+        "nobody took this log for a while, for its reader stood still or its disk was full: `count` lines are missing",
+    )
     # --- the database
     DATABASE_MIGRATED = "database_migrated", "the tables were brought to this version"
     DATABASE_BACKED_UP = "database_backed_up", "a copy was made before the migration"
@@ -77,6 +88,10 @@ class LogEvent(StrEnum):
     SESSIONS_RECONCILED = "sessions_reconciled", "running sessions of dead daemons were taken over"
     SESSION_RECOVERED = "session_recovered", "a dead daemon's session had its result in its log, which was taken up"
     SESSION_LOST = "session_lost", "a dead daemon's session has no result in its log; what follows is queued"
+    SESSION_LOG_UNDIGESTED = (
+        "session_log_undigested",
+        "our own reader failed on a session's log; the session counts as lost, the log stays where it is",
+    )
     SESSION_AMENDED = "session_amended", "the log of a lost session turned up; its report and cost are written now"
     SESSION_END_REFUSED = "session_end_refused", "the database refuses a session's end; it is written without its texts"
     # --- the schedule
@@ -191,6 +206,8 @@ class _Target:
     """Where every `Logger` writes: process-wide, as the stream is. ``None`` until `configure`."""
 
     current: FilteringBoundLogger | None = None
+    writer: FileWriter | StreamWriter | None = None
+    flushed_at_exit = False
 
 
 def get_logger(**fields: object) -> Logger:
@@ -198,29 +215,19 @@ def get_logger(**fields: object) -> Logger:
     return Logger(fields)
 
 
-class Stream(Protocol):
-    """Where the log goes; a text file is one."""
-
-    def write(self, text: str, /) -> object:
-        """Take text; may raise `OSError` or `ValueError`."""
-
-    def flush(self) -> object:
-        """Pass on what is buffered; may raise the same."""
-
-    def isatty(self) -> bool:
-        """Tell a terminal from a file."""
-
-
-def configure(*, level: str, fmt: str, stream: Stream, redact: Callable[[str], str]) -> None:
+def configure(
+    *, level: str, fmt: str, stream: Stream | None, redact: Callable[[str], str], line_start: str = ""
+) -> None:
     """Write events of ``level`` and above to ``stream``; may be called again, the last call counts.
 
     ``fmt`` is ``json``, ``console``, or ``auto`` (console when the stream is a terminal). ``redact`` goes over
     every text: names, values, nested ones, tracebacks. What libraries log by ``logging`` arrives as
-    `LogEvent.LIBRARY_MESSAGE`, from warning level up.
+    `LogEvent.LIBRARY_MESSAGE`, from warning level up. ``line_start`` stands before each line. ``None`` for the stream
+    is what Python has for one that was closed before it started: nothing is written.
     """
     import structlog  # noqa: PLC0415 - pulls in rich: most commands of the CLI never log
 
-    is_terminal = stream.isatty()
+    is_terminal = stream is not None and stream.isatty()
     console = fmt == "console" or (fmt == "auto" and is_terminal)
     processors: list[Processor] = [
         structlog.processors.add_log_level,
@@ -230,29 +237,51 @@ def configure(*, level: str, fmt: str, stream: Stream, redact: Callable[[str], s
         _Redaction(redact, terminal=console),
         _console_renderer(colours=is_terminal) if console else structlog.processors.JSONRenderer(_to_json),
     ]
-    _Target.current = structlog.wrap_logger(
-        _Sink(stream),
-        processors=processors,
-        wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[level.upper()]),
+
+    def bound(sink: object, least: int) -> FilteringBoundLogger:
+        threshold = structlog.make_filtering_bound_logger(least)
+        logger: FilteringBoundLogger = structlog.wrap_logger(sink, processors=processors, wrapper_class=threshold)
+        return logger
+
+    def lost(count: int) -> str:
+        return str(bound(_Rendered(), logging.DEBUG).warning(LogEvent.LOG_LINES_LOST.value, count=count))
+
+    encoding = (getattr(stream, "encoding", None) if console else None) or "utf-8"
+    before, descriptor = _Target.writer, descriptor_of(stream)
+    _Target.writer = (
+        StreamWriter(stream, line_start) if descriptor is None else FileWriter(descriptor, encoding, line_start, lost)
     )
+    _Target.current = bound(_Sink(_Target.writer), _LEVELS[level.upper()])
+    if before is not None:
+        before.close()
+    if not _Target.flushed_at_exit:
+        _Target.flushed_at_exit = True
+        atexit.register(flush)
     _listen_to_libraries()
 
 
-class _Sink:
-    """Writes whole lines; a stream that fails costs the line, never the daemon."""
+def flush(seconds: float = FLUSH_SECONDS) -> bool:
+    """Wait until what was logged is written, at most ``seconds``; tell whether it is. Done at the process's exit."""
+    return _Target.writer is None or _Target.writer.flush(seconds)
 
-    def __init__(self, stream: Stream) -> None:
-        self._stream = stream
-        self._lock = threading.Lock()
+
+class _Sink:
+    """Gives whole lines to a writer."""
+
+    def __init__(self, writer: FileWriter | StreamWriter) -> None:
+        self._writer = writer
 
     def msg(self, line: str) -> None:
-        with self._lock:
-            try:
-                self._stream.write(line + "\n")
-                self._stream.flush()
-            # OSError: a full disk, a reader that is gone. ValueError: a closed stream.
-            except (OSError, ValueError):
-                return
+        self._writer.write(line)
+
+    debug = info = warning = error = critical = msg
+
+
+class _Rendered:
+    """Gives a line back to who logs it."""
+
+    def msg(self, line: str) -> str:
+        return line
 
     debug = info = warning = error = critical = msg
 

@@ -18,11 +18,11 @@ async def test_the_real_cli_keeps_a_transcript_where_it_is_looked_for(tmp_path: 
     steps = [{"tool": {"name": "Bash", "input": {"command": "echo seen"}}}, {"report": {"summary": "all is well"}}]
     ours = str(uuid.uuid4())
     transcript = CliTranscript(tmp_path, ours)
-    assert transcript.size() == 0
+    assert await transcript.size() == 0
 
     async with serve(Script.from_mapping({"tiers": {"haiku": {"steps": steps}}})) as api:
         await run_cli(api.url, tmp_path, extra=["--session-id", ours])
 
-    grown = transcript.size()
+    grown = await transcript.size()
     assert grown > 0
-    assert CliTranscript(tmp_path, str(uuid.uuid4())).size() == 0  # another session's
+    assert await CliTranscript(tmp_path, str(uuid.uuid4())).size() == 0  # another session's

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import anyio
@@ -118,6 +119,72 @@ async def test_a_policy_that_fails_gives_no_answer_at_all(estate: Estate) -> Non
     gate = await gate_of(estate, judge)
     with pytest.raises(RuntimeError):
         await answer(gate)
+    assert gate.allowed == set()
+
+
+OTHER = GateRequest(request_id="r-1", call=replace(CALL, tool_use_id="toolu_2", input={"command": "reboot"}))
+
+
+class Slow:
+    """A store that writes no verdict before it is let go."""
+
+    def __init__(self, gate: Gate) -> None:
+        self._store = gate.store
+        self.begun = 0
+        self.let_go = anyio.Event()
+
+    async def record_call(self, *given: object, **named: object) -> Verdict:
+        self.begun += 1
+        await self.let_go.wait()
+        return await self._store.record_call(*given, **named)  # type: ignore[arg-type]  # passed through
+
+
+@pytest.mark.parametrize("second", [REQUEST, OTHER], ids=["the same call", "another call"])
+async def test_two_requests_with_one_number_are_both_answered_and_end_nothing(
+    estate: Estate, second: GateRequest
+) -> None:
+    gate, answers = await gate_of(estate), Answers()
+    store = Slow(gate)
+    gate.store = store  # type: ignore[assignment]  # the one method that is called
+    with anyio.fail_after(20):
+        async with anyio.create_task_group() as tasks:
+            for request in (REQUEST, second):
+                answering = partial(gate.answer, request, harness=ClaudeHarness(), channel=answers)  # type: ignore[arg-type]  # all it needs
+                tasks.start_soon(answering)
+            await anyio.wait_all_tasks_blocked()
+            assert store.begun == 2
+            store.let_go.set()
+
+    allowed = sorted(b'"permissionDecision":"allow"' in sent for sent in answers.sent)
+    assert allowed == ([True, True] if second is REQUEST else [False, True])
+    assert gate.allowed == {"toolu_1"}
+    rows = estate.rows("SELECT tool_use_id, verdict FROM tool_calls ORDER BY id")
+    assert [row["verdict"] for row in rows if row["tool_use_id"] == "toolu_2"] == (
+        [] if second is REQUEST else ["deny"]
+    )
+
+
+async def test_a_number_that_was_answered_stands_for_no_other_call(estate: Estate) -> None:
+    gate = await gate_of(estate)
+    assert '"permissionDecision":"allow"' in await answer(gate)
+    told = await answer(gate, OTHER)
+    assert '"permissionDecision":"deny"' in told
+    assert "another request had this one's number" in told
+
+
+async def test_what_is_withdrawn_is_withdrawn_for_every_request_of_that_number(estate: Estate) -> None:
+    gate, answers = await gate_of(estate), Answers()
+    gate.store = Slow(gate)  # type: ignore[assignment]  # the one method that is called
+    with anyio.fail_after(20):
+        async with anyio.create_task_group() as tasks:
+            for request in (REQUEST, OTHER):
+                answering = partial(gate.answer, request, harness=ClaudeHarness(), channel=answers)  # type: ignore[arg-type]  # all it needs
+                tasks.start_soon(answering)
+            await anyio.wait_all_tasks_blocked()
+            gate.withdraw("r-1")
+    gate.withdraw("r-1")  # once more, and of what nobody knows
+    gate.withdraw("r-2")
+    assert answers.sent == []
     assert gate.allowed == set()
 
 

@@ -7,14 +7,16 @@ import os
 import resource
 import signal
 import threading
+import tracemalloc
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
+import anyio
 import pytest
 
 from claudeops.engine.arrivals import Arrivals
-from claudeops.engine.logfile import SessionLog
+from claudeops.engine.logfile import MOST_WAITING_BYTES, SessionLog
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -110,29 +112,96 @@ async def test_a_full_disk_is_told_and_the_index_points_at_nothing_that_is_not_t
     assert told(path) == [NOON, None, None]
 
 
-async def test_a_disk_that_stalls_is_told_before_the_memory_is_full_and_what_was_taken_is_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+class Stalling:
+    """A disk that takes nothing until it is let go."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.goes_on = threading.Event()
+        self._write = os.writev
+        monkeypatch.setattr(os, "writev", self._stalled)
+
+    def _stalled(self, file: int, parts: tuple[bytes, ...]) -> int:
+        self.goes_on.wait(30)
+        return self._write(file, parts)
+
+
+@pytest.fixture
+def stalling(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stalling]:
+    disk = Stalling(monkeypatch)
+    yield disk
+    disk.goes_on.set()
+
+
+async def test_a_disk_that_stalls_lets_nobody_take_more_until_it_has_caught_up(
+    tmp_path: Path, stalling: Stalling
 ) -> None:
-    goes_on, write = threading.Event(), os.writev
-
-    def stalling(file: int, parts: tuple[bytes, ...]) -> int:
-        goes_on.wait(30)
-        return write(file, parts)
-
-    monkeypatch.setattr(os, "writev", stalling)
     path = tmp_path / "session-000001.ndjson"
-    line = b"x" * (32 * 1024 * 1024)
-    try:
-        async with SessionLog(path) as log:
-            taken = 0
-            while log.failed is None and taken < 20:
+    line = b"x" * (3 * 1024 * 1024)
+    async with SessionLog(path) as log:
+        taken = 0
+        with anyio.move_on_after(0.2):
+            while taken < 20:
+                await log.room()
                 log.append(line, NOON)
                 taken += 1
-            log.append(b"too late", NOON)
-            goes_on.set()
-            await log.sync()
-            assert "the disk does not keep up" in str(log.failed)
+        assert taken == 6  # 18 MiB: the last one before there was too much
+        stalling.goes_on.set()
+        with anyio.fail_after(20):
+            await log.room()
+        log.append(line, NOON)
+    assert log.failed is None
+    assert path.stat().st_size == (taken + 1) * (len(line) + 1)
+
+
+async def test_a_disk_that_takes_nothing_any_more_has_failed(tmp_path: Path, stalling: Stalling) -> None:
+    path = tmp_path / "session-000001.ndjson"
+    line = b"x" * (MOST_WAITING_BYTES + 1)
+    async with SessionLog(path, stall_seconds=0.1) as log:
+        log.append(line, NOON)
+        with anyio.fail_after(20):
+            await log.room()
+        assert "takes nothing any more" in str(log.failed)
+        log.append(b"too late", NOON)
+        with anyio.fail_after(20):
+            await log.room()  # for nobody waits for a disk that has failed
+        stalling.goes_on.set()
+    assert path.stat().st_size == len(line) + 1
+
+
+async def test_a_disk_that_moves_slowly_has_not_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each piece of a long line shows that it moves."""
+    pieces, write = threading.Semaphore(0), os.writev
+
+    def slow(file: int, parts: tuple[bytes, ...]) -> int:
+        pieces.acquire(timeout=30)
+        return write(file, parts)
+
+    monkeypatch.setattr(os, "writev", slow)
+    line = b"x" * (10 * 4 * 1024 * 1024)
+    async with SessionLog(tmp_path / "session-000001.ndjson", stall_seconds=1.0) as log:
+        log.append(line, NOON)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(log.room)
+            for _ in range(10):
+                await anyio.sleep(0.15)  # in all longer than a disk may stand still
+                pieces.release()
+        pieces.release(5)
+    assert log.failed is None
+
+
+async def test_a_flood_on_stderr_waits_for_a_disk_in_no_more_than_its_file_may_have(
+    tmp_path: Path, stalling: Stalling
+) -> None:
+    path = tmp_path / "session-000001.ndjson"
+    noise = b"y" * (1024 * 1024)
+    tracemalloc.start()
+    try:
+        async with SessionLog(path) as log:
+            for number in range(100):
+                log.append_stderr(b"%d %b" % (number, noise))
+            held, _ = tracemalloc.get_traced_memory()
+            stalling.goes_on.set()
     finally:
-        goes_on.set()
-    assert 8 <= taken <= 10  # of 32 MiB each
-    assert path.stat().st_size == taken * (len(line) + 1)
+        tracemalloc.stop()
+    assert held < 20 * 1024 * 1024
+    assert path.with_suffix(".stderr").stat().st_size == 16 * 1024 * 1024

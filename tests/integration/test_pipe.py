@@ -3,24 +3,98 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import anyio
 import psutil
 import pytest
 
+from claudeops.domain.stream import LINE_BYTES
+from claudeops.engine.replay import LogRead, read_log
 from support.estate import deliver, look, report
+from support.waiting import until
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from support.estate import Estate
 
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_line_of_64_mebibytes_is_one_line_and_its_session_a_success(estate: Estate) -> None:
-    row = await estate.finished({"line_of": 64 * 2**20}, look(), deliver(report()))
+ALMOST_ALL = LINE_BYTES - 1000  # of the longest line: the rest is for what stands around it
+
+
+async def test_a_line_of_almost_64_mebibytes_is_one_line_and_its_session_a_success(estate: Estate) -> None:
+    row = await estate.finished({"line_of": ALMOST_ALL}, look(), deliver(report()))
     assert (row["outcome"], row["malformed_lines"]) == ("success", 0)
-    assert Path(estate.log_path(1)).read_bytes().index(b"\n") > 64 * 2**20
+    assert Path(estate.log_path(1)).read_bytes().index(b"\n") > ALMOST_ALL
+
+
+async def test_a_line_that_is_longer_is_dropped_and_counted_and_its_session_goes_on(estate: Estate) -> None:
+    row = await estate.finished({"raw": "planted-secret-value "}, {"line_of": LINE_BYTES}, look(), deliver(report()))
+    assert (row["outcome"], row["decision_reason"], row["malformed_lines"]) == ("success", "healthy", 1)
+    assert "malformed stream-json line skipped: longer than a line may be (line 1)" in str(row["warnings"])
+    first, *others = Path(estate.log_path(1)).read_bytes().splitlines()
+    assert re.fullmatch(rb"\[line dropped: 671\d{5} bytes, of which 67108864 can be taken\]", first)
+    assert [json.loads(line)["type"] for line in others] == ["assistant", "control_request", "user", "result"]
+    session = await estate.store.session(1)
+    assert session is not None
+    again = await read_log(session, estate.kit)
+    assert isinstance(again, LogRead)
+    assert (again.complete, again.ending.malformed_lines) == (True, 1)
+
+
+async def test_a_result_that_is_too_long_is_no_result_and_no_success(estate: Estate) -> None:
+    long = {"result": {"structured_output": report(), "result": "x" * LINE_BYTES}}
+    estate.with_kit(repair_turn=False)
+    row = await estate.finished(look(), long, {"exit": 0})
+    assert (row["outcome"], row["decision_reason"], row["malformed_lines"]) == ("no_result", "session_failed", 1)
+
+
+async def test_stderr_without_an_end_of_line_is_dropped_and_what_follows_is_kept(estate: Estate) -> None:
+    row = await estate.finished(
+        {"stderr": "x" * 1000, "times": 3000}, {"stderr": "\nthe last words\n"}, look(), deliver(report())
+    )
+    assert row["outcome"] == "success"
+    kept = Path(estate.log_path(1)).with_suffix(".stderr").read_text(encoding="utf-8").splitlines()
+    assert kept == ["[line dropped: 3000000 bytes, of which 1048576 can be taken]", "the last words"]
+    assert str(row["stderr_tail"]).endswith("the last words\n")
+
+
+async def test_a_disk_that_stalls_pushes_back_on_the_cli_and_loses_nothing(
+    estate: Estate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    goes_on, write = threading.Event(), os.writev
+
+    def stalling(file: int, parts: tuple[bytes, ...]) -> int:
+        goes_on.wait(30)
+        return write(file, parts)
+
+    monkeypatch.setattr(os, "writev", stalling)
+    early, late = estate.root / "early", estate.root / "late"
+    flood: list[Mapping[str, object]] = [{"line_of": 2**20}] * 10
+    rows: list[dict[str, object]] = []
+
+    async def run() -> None:
+        steps = [*flood, {"touch": str(early)}, *flood * 2, {"touch": str(late)}]
+        rows.append(await estate.finished(*steps, look(), deliver(report())))
+
+    with anyio.fail_after(40):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(run)
+            await until(early.exists)
+            with anyio.move_on_after(3):  # many times what it takes to print the rest
+                await until(late.exists)
+            pushed_back = not late.exists()
+            goes_on.set()
+    assert pushed_back
+    assert (rows[0]["outcome"], late.exists()) == ("success", True)
+    assert Path(estate.log_path(1)).read_bytes().count(b"x" * 2**20) == 30
 
 
 async def test_a_grandchild_that_holds_the_stream_delays_nothing_and_does_not_survive(estate: Estate) -> None:

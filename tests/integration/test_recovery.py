@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,17 +14,22 @@ import pytest
 
 from claudeops.domain.live import EventRaised, SessionEnded
 from claudeops.domain.model import Outcome
+from claudeops.domain.stream import Frame
 from claudeops.engine.recovery import Recovery, free_log_path, highest_log_number
 from claudeops.engine.workspace import Workspace, workspace_name
 from claudeops.errors import StoreError
+from claudeops.harness.claude import ClaudeHarness
+from claudeops.harness.registry import HARNESSES
 from claudeops.store.store import open_store
 from support.estate import deliver, look, report
 from support.replays import copy_database, line_of, ran, restore_database, result_line
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from claudeops.domain.model import Ending, EscalationRules, Finished, Session
+    from claudeops.domain.stream import Malformed, StreamEvent, Transcript
+    from claudeops.harness.protocol import Reader
     from support.estate import Estate
 
 pytestmark = pytest.mark.anyio
@@ -195,6 +201,142 @@ async def test_an_end_that_the_database_refuses_for_good_does_not_keep_the_daemo
     assert (row["outcome"], row["cost_usd"], row["summary"]) == ("error", 0.01, None)
     assert "could not be written as it was" in str(row["error"])
     assert "session_end_refused" in estate.logged.getvalue()
+
+
+# --- a log that cannot be digested --------------------------------------------------------------------
+
+
+class Poisoned(ClaudeHarness):
+    """Its reader fails on a word."""
+
+    def __init__(self, failure: BaseException) -> None:
+        super().__init__()
+        self.failure = failure
+
+    def reader(self) -> Reader:
+        return FailsOnAWord(super().reader(), self.failure)
+
+
+class FailsOnAWord:
+    def __init__(self, reader: Reader, failure: BaseException) -> None:
+        self._reader = reader
+        self._failure = failure
+
+    def feed(self, item: Frame | Malformed | None) -> tuple[StreamEvent, ...]:
+        if isinstance(item, Frame) and item.body.get("says") == "poison":
+            raise self._failure
+        return self._reader.feed(item)
+
+    def close(self) -> Transcript:
+        return self._reader.close()
+
+
+POISON = {"type": "system", "subtype": "noise", "says": "poison"}
+
+
+@pytest.mark.parametrize(
+    "failure", [ZeroDivisionError("division by zero"), MemoryError(), RecursionError("too deep")], ids=str
+)
+async def test_a_log_that_our_reader_fails_on_costs_its_own_session_and_no_other(
+    estate: Estate, failure: BaseException
+) -> None:
+    await ran(estate, look(), deliver(report()))
+    await ran(estate, look(), deliver(report()))
+    await ran(estate, look(), deliver(report()))
+    path = Path(estate.log_path(2))
+    whole = path.read_bytes()
+    path.write_bytes(json.dumps(POISON).encode() + b"\n" + whole)
+    estate.with_kit(harnesses={"claude": Poisoned(failure)})
+
+    recovery = await restarted(estate)
+
+    assert [row["outcome"] for row in estate.rows("SELECT outcome FROM sessions WHERE id <= 3 ORDER BY id")] == [
+        "success",
+        "lost",
+        "success",
+    ]
+    messages = [str(row["message"]) for row in estate.rows("SELECT message FROM events WHERE session_id = 2")]
+    assert len(messages) == 2
+    assert messages[1] == (
+        f"The log {path} of session 2 cannot be digested: our reader failed on it ({type(failure).__name__}). "
+        "The session counts as lost; the file stays where it is."
+    )
+    assert estate.logged.getvalue().count('"session_log_undigested"') == 1
+    assert path.read_bytes().endswith(whole)
+
+    await recovery.look_again()  # every hour: the log is read once more, and nothing ends with it
+    await recovery.look_again()  # as it has not changed, no more
+    assert estate.logged.getvalue().count('"session_log_undigested"') == 2
+    estate.with_kit(harnesses=HARNESSES)
+    await Recovery(kit=estate.kit).look_again()  # by a version that can read it
+    assert estate.row(2)["cost_usd"] == 0.01
+
+
+@pytest.mark.parametrize("put", [Path.mkdir, os.mkfifo], ids=["a directory", "a pipe"])
+async def test_a_log_that_is_no_file_is_told_by_its_name(estate: Estate, put: Callable[[Path], None]) -> None:
+    await estate.queue()
+    path = Path((await estate.claim()).log_path or "")
+    put(path)
+
+    await restarted(estate)
+
+    assert estate.row(1)["outcome"] == "lost"
+    messages = " ".join(str(row["message"]) for row in estate.rows("SELECT message FROM events"))
+    assert f"The log {path} of session 1 cannot be read: not a regular file." in messages
+
+
+async def test_a_log_whose_disk_hangs_costs_its_own_session_its_time_and_no_more(
+    estate: Estate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await ran(estate, look(), deliver(report()))
+    await ran(estate, look(), deliver(report()))
+    let_go, opened = threading.Event(), os.open
+
+    def hanging(path: Path | str, flags: int, **named: int) -> int:
+        if str(path) == estate.log_path(1):
+            let_go.wait(30)
+        return opened(path, flags, **named)
+
+    monkeypatch.setattr(os, "open", hanging)
+    try:
+        with anyio.fail_after(20):
+            await Recovery(kit=estate.kit, read_seconds=0.3).take_up(await orphans(estate))
+    finally:
+        let_go.set()
+
+    outcomes = estate.rows("SELECT outcome FROM sessions WHERE id <= 2 ORDER BY id")
+    assert [row["outcome"] for row in outcomes] == ["lost", "success"]
+    assert "cannot be read: reading it took longer than 0.3 s" in str(estate.rows("SELECT message FROM events"))
+
+
+async def test_a_loss_that_the_database_refuses_keeps_no_other_session_from_its_end(estate: Estate) -> None:
+    class Picky:
+        """The store, with a database that takes no loss of session 1, nor anything that is amended of session 3."""
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(estate.store, name)
+
+        async def lose(self, session: Session, **given: object) -> Session:
+            if session.id == 1:
+                raise StoreError("the database was asked wrongly.")
+            return await estate.store.lose(session, **given)  # type: ignore[arg-type]  # passed through
+
+        async def amend(self, _ending: Ending) -> object:
+            raise StoreError("the database was asked wrongly.")
+
+    for number in (1, 2, 3):
+        await ran(estate, look(), deliver(report()))
+        if number != 2:
+            path = Path(estate.log_path(number))
+            path.write_bytes(path.read_bytes()[:-40])
+    estate.with_kit(store=Picky())
+
+    recovery = await restarted(estate)
+    await recovery.look_again()
+
+    rows = estate.rows("SELECT status, outcome FROM sessions WHERE id <= 3 ORDER BY id")
+    assert [row["outcome"] or row["status"] for row in rows] == ["running", "success", "lost"]
+    assert estate.logged.getvalue().count('"session_end_refused"') >= 2
 
 
 # --- the log turns up later ---------------------------------------------------------------------------

@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING
 import anyio
 import anyio.to_thread
 import pytest
+import zstandard
 
 from claudeops.domain.amendment import Refusal, Refused
-from claudeops.domain.stream import Transcript
+from claudeops.domain.stream import LINE_BYTES, Transcript
+from claudeops.engine.old_logs import packed_path
 from claudeops.engine.replay import replay
 from claudeops.harness.claude import ClaudeHarness
 from support.estate import report
@@ -218,6 +220,30 @@ async def test_result_in_one_line_of_many_megabytes_is_taken(estate: Estate) -> 
     await replayed(estate)
 
     assert estate.row(1)["cost_usd"] == 0.01
+
+
+async def test_a_packed_log_that_unpacks_to_one_line_without_an_end_is_read_in_little_memory(estate: Estate) -> None:
+    session = await lost_with_log(estate, SAID, DELIVERED)
+    path = Path(session.log_path or "")
+    whole = path.read_bytes()
+    first, rest = whole.split(b"\n", 1)
+    path.unlink()
+    with packed_path(path).open("wb") as target, zstandard.ZstdCompressor().stream_writer(target) as writer:
+        writer.write(first + b"\n")
+        for _ in range(600):
+            writer.write(b"x" * 1_000_000)
+        writer.write(b"\n" + rest)
+
+    tracemalloc.start()
+    try:
+        result = await replayed(estate)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert (result.frames, result.ending.malformed_lines) == (2, 1)
+    assert estate.row(1)["cost_usd"] == 0.01
+    assert peak < 5 * LINE_BYTES  # not the 600 MB of the line
 
 
 class Halting(ClaudeHarness):

@@ -67,6 +67,16 @@ async def test_a_denied_call_is_answered_recorded_and_no_evidence(estate: Estate
     assert (call["verdict"], call["reason"], call["is_error"]) == ("deny", "not in this test", 1)
 
 
+async def test_two_gate_requests_with_one_number_end_no_session(estate: Estate) -> None:
+    asked = {"hook_event_name": "PreToolUse", "tool_name": "Bash", "tool_input": {"command": "id"}}
+    request = {"subtype": "hook_callback", "callback_id": "gate", "input": asked, "tool_use_id": "toolu_8"}
+    frame = json.dumps({"type": "control_request", "request_id": "twice", "request": request}) + "\n"
+    row = await estate.finished({"raw": frame, "times": 2}, deliver(report()), {"await_eof": True})
+    assert row["outcome"] == "success"
+    assert "session_crashed" not in estate.logged.getvalue()
+    assert len(estate.rows("SELECT * FROM tool_calls WHERE tool_use_id = 'toolu_8'")) == 2
+
+
 async def test_a_call_that_ran_without_a_yes_ends_the_session(estate: Estate) -> None:
     step = {"tool": {"id": "toolu_9", "name": "Bash", "input": {"command": "id"}, "ungated": True}}
     row = await estate.finished(step, {"hang": True})

@@ -1,12 +1,20 @@
-"""A task group for code whose errors have a caller to read them."""
+"""A task group for code whose errors have a caller to read them, and threads for work that may hang."""
 
 from __future__ import annotations
 
+import threading
+from functools import partial
+from typing import TYPE_CHECKING
+
 import anyio
+import anyio.to_thread
 import pytest
 
 from claudeops.errors import DatabaseUnavailableError
-from claudeops.tasks import open_tasks
+from claudeops.tasks import AbandonedError, Threads, check_abandoned, open_tasks
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 pytestmark = pytest.mark.anyio
 
@@ -33,3 +41,97 @@ async def test_what_two_tasks_fail_of_is_told_of_both() -> None:
             tasks.start_soon(fail, OSError("another"))
             await both.wait()
     assert sorted(str(error) for error in caught.value.exceptions) == ["another", "one"]
+
+
+# --- threads for work that may hang -------------------------------------------------------------------
+
+
+class Hanging:
+    """Work that hangs until it is let go, as an access to a dead disk does."""
+
+    def __init__(self) -> None:
+        self.began, self.let_go, self.over = threading.Event(), threading.Event(), threading.Event()
+
+    def __call__(self) -> str:
+        self.began.set()
+        self.let_go.wait(30)
+        return "too late"
+
+    def undone(self, result: str) -> None:
+        assert result == "too late"
+        self.over.set()
+
+
+@pytest.fixture
+def hanging() -> Iterator[Hanging]:
+    work = Hanging()
+    yield work
+    work.let_go.set()
+
+
+async def test_work_gives_its_result_and_raises_its_own_error() -> None:
+    threads = Threads(most=1)
+
+    def fail() -> None:
+        raise PermissionError("not for you")
+
+    assert await threads.run(lambda: 7, seconds=20, what="counting") == 7
+    with pytest.raises(PermissionError, match="not for you"):
+        await threads.run(fail, seconds=20, what="reading")
+    assert await threads.run(threading.get_ident, seconds=20, what="looking") != threading.get_ident()
+
+
+async def test_work_that_hangs_costs_its_caller_no_more_than_its_time(hanging: Hanging) -> None:
+    threads = Threads(most=1)
+
+    with anyio.fail_after(20), pytest.raises(OSError, match=r"listing took longer than 0\.05 s"):
+        await threads.run(hanging, seconds=0.05, what="listing", undo=hanging.undone)
+
+    hanging.let_go.set()
+    assert hanging.over.wait(20)  # what came too late was undone
+
+
+async def test_a_caller_that_is_cancelled_does_not_wait_for_work_that_hangs(hanging: Hanging) -> None:
+    threads = Threads(most=1)
+
+    with anyio.fail_after(20):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(partial(threads.run, hanging, seconds=600, what="listing", undo=hanging.undone))
+            await anyio.to_thread.run_sync(hanging.began.wait)
+            tasks.cancel_scope.cancel()
+
+    hanging.let_go.set()
+    assert hanging.over.wait(20)
+
+
+async def test_a_disk_that_stays_away_takes_so_many_threads_and_no_more(hanging: Hanging) -> None:
+    threads, other = Threads(most=2), Threads(most=1)
+    before = threading.active_count()
+
+    for _ in range(4):
+        with pytest.raises(TimeoutError):
+            await threads.run(hanging, seconds=0.05, what="listing")
+    assert threading.active_count() <= before + 2
+    assert await other.run(lambda: "another disk", seconds=20, what="listing") == "another disk"
+
+    hanging.let_go.set()
+    assert await threads.run(lambda: "it is back", seconds=20, what="listing") == "it is back"
+
+
+async def test_work_that_nobody_waits_for_any_more_ends_where_it_asks() -> None:
+    threads, let_go, ended = Threads(most=1), threading.Event(), threading.Event()
+    check_abandoned()  # on a thread that was started for something else it says nothing
+
+    def walk() -> None:
+        try:
+            let_go.wait(30)
+            check_abandoned()
+        except AbandonedError:
+            ended.set()
+            raise
+
+    with pytest.raises(TimeoutError):
+        await threads.run(walk, seconds=0.05, what="walking")
+    let_go.set()
+
+    assert ended.wait(20)

@@ -97,6 +97,7 @@ def _fork(order: Mapping[str, object], *ours: int) -> int:
             os.close(descriptor)
         status = _be_a_daemon(order, output)
     finally:
+        logs.flush()
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(status)

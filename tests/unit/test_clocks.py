@@ -28,9 +28,6 @@ class World:
     def monotonic(self) -> float:
         return self.at
 
-    def size(self) -> int:
-        return self.transcript
-
 
 @pytest.fixture
 def world() -> World:
@@ -39,7 +36,7 @@ def world() -> World:
 
 @pytest.fixture
 def clocks(world: World) -> Clocks:
-    return Clocks(limits=LIMITS, monotonic=world.monotonic, transcript_size=world.size)
+    return Clocks(limits=LIMITS, monotonic=world.monotonic)
 
 
 def opened(tool_use_id: str, name: str = "Bash", *, subagent: bool = False, **given: object) -> ToolStarted:
@@ -80,9 +77,9 @@ def test_frames_do_not_move_the_wall_clock(clocks: Clocks, world: World) -> None
 
 def test_a_transcript_that_grows_is_a_sign_of_life_though_no_frame_comes(clocks: Clocks, world: World) -> None:
     clocks.frame()
-    clocks.look()
+    clocks.look(world.transcript)
     world.at, world.transcript = 1200, 4096
-    clocks.look()
+    clocks.look(world.transcript)
     assert clocks.next_due() == (1500, StopCause.STALLED)
 
 
@@ -90,7 +87,7 @@ def test_a_transcript_that_only_lies_there_is_none(clocks: Clocks, world: World)
     world.transcript = 4096
     clocks.frame()
     for world.at in (1100, 1200, 1299):
-        clocks.look()
+        clocks.look(world.transcript)
     assert clocks.next_due() == (1300, StopCause.STALLED)
 
 

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from claudeops.domain.stream import Frame, LineSplitter, Malformed, TranscriptBuilder, decode
+from claudeops.domain.stream import LINE_BYTES, Frame, LineSplitter, Malformed, TranscriptBuilder, decode, dropped_line
 
 MIB = 1024 * 1024
 
 
-def lines_of(*chunks: bytes) -> list[bytes]:
-    splitter = LineSplitter()
+def lines_of(*chunks: bytes, limit: int = LINE_BYTES) -> list[bytes]:
+    splitter = LineSplitter(limit)
     lines = [line for chunk in chunks for line in splitter.push(chunk)]
     last = splitter.flush()
     return lines if last is None else [*lines, last]
@@ -62,6 +62,7 @@ def test_chunking_changes_nothing(stream: bytes, cuts: list[int]) -> None:
     edges = [0, *sorted(cuts), len(stream)]
     chunks = [stream[start:end] for start, end in itertools.pairwise(edges)]
     assert lines_of(*chunks) == lines_of(stream)
+    assert lines_of(*chunks, limit=3) == lines_of(stream, limit=3)
 
 
 def test_pending_tells_the_size_of_the_unfinished_line() -> None:
@@ -80,16 +81,44 @@ def test_flush_gives_the_last_line_once() -> None:
     assert splitter.flush() is None
 
 
-def test_line_of_64_mib_is_read_within_a_few_times_its_size() -> None:
-    size, chunk = 64 * MIB, 1 * MIB
+@pytest.mark.parametrize("chunk", [1, 2, 5, 100])
+def test_a_line_that_is_too_long_is_dropped_with_its_size_and_the_others_come_as_they_are(chunk: int) -> None:
+    stream = b"a\n12345678\n123456789\nb\r\n123456789012\n\n1234567890"
+    lines = lines_of(*(stream[start : start + chunk] for start in range(0, len(stream), chunk)), limit=8)
+    assert lines == [b"a", b"12345678", dropped_line(9, 8), b"b", dropped_line(12, 8), b"", dropped_line(10, 8)]
+
+
+def test_what_stands_for_a_dropped_line_is_malformed_and_says_why() -> None:
+    line = dropped_line(LINE_BYTES + 1)
+    assert line == b"[line dropped: 67108865 bytes, of which 67108864 can be taken]"
+    assert decode(line) == Malformed(reason="longer than a line may be")
+
+
+def test_a_line_without_an_end_takes_no_more_memory_than_the_longest_one_that_is_read() -> None:
+    splitter, chunk = LineSplitter(4 * MIB), b"x" * MIB
+    tracemalloc.start()
+    try:
+        for _ in range(1000):
+            assert splitter.push(chunk) == []
+        (line, last) = splitter.push(b'"}\n{}\n')
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert (line, last) == (dropped_line(1000 * MIB + 2, 4 * MIB), b"{}")
+    assert peak < 6 * MIB
+
+
+def test_the_longest_line_is_read_within_a_few_times_its_size() -> None:
+    chunk = 1 * MIB
     head, tail = b'{"type":"result","subtype":"success","is_error":false,"result":"', b'","num_turns":7}\n'
+    size = LINE_BYTES - len(head) - len(tail) + 1  # the newline is not part of the line
     filling = b"x" * chunk
     splitter, builder = LineSplitter(), TranscriptBuilder()
     tracemalloc.start()
     try:
         lines = splitter.push(head)
-        for _ in range(size // chunk):
-            lines += splitter.push(filling)
+        for start in range(0, size, chunk):
+            lines += splitter.push(filling[: size - start])
         for line in lines + splitter.push(tail):
             builder.feed(decode(line))
         del line
@@ -98,7 +127,7 @@ def test_line_of_64_mib_is_read_within_a_few_times_its_size() -> None:
         tracemalloc.stop()
     transcript = builder.close()
     assert (len(transcript.result_text or ""), transcript.num_turns) == (size, 7)
-    assert peak < 2.5 * size
+    assert peak < 2.5 * LINE_BYTES
 
 
 # --- frames -------------------------------------------------------------------------------------------

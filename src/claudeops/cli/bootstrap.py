@@ -19,7 +19,7 @@ from claudeops.cli.exit_codes import Exit
 from claudeops.cli.signals import listen
 from claudeops.cli.start import start
 from claudeops.cli.tail import follow
-from claudeops.cli.telling import LAST_WORDS_SECONDS, BesideProgress, Teller, telling
+from claudeops.cli.telling import LAST_WORDS_SECONDS, Teller, beside_progress, telling
 from claudeops.domain.model import DecisionReason, Outcome, Status, Suppressed, Trigger
 from claudeops.domain.redact import Redactor
 from claudeops.engine.reaper import become_subreaper
@@ -55,7 +55,7 @@ def run_chain(*, tier: int, prompt_text: str | None, as_json: bool, live: bool |
             click.echo(_line(session))
 
     try:
-        settings, log = start(BesideProgress(sys.stderr) if live and sys.stderr.isatty() else sys.stderr, quiet=live)
+        settings, log = start(sys.stderr, quiet=live, line_start=beside_progress(sys.stderr) if live else "")
         new = root_session(settings, tier, Trigger.MANUAL, prompt_text)
         result = anyio.run(partial(_chain, settings, new, told, log, live=live))
     except ClaudeopsError as error:

@@ -161,4 +161,7 @@ def _log_to(path: Path, settings: Settings) -> Iterator[Logger]:
     """Let the daemon log to a file, redacted as always."""
     with path.open("w", encoding="utf-8") as file:
         logs.configure(level=settings.log_level, fmt="json", stream=file, redact=Redactor(settings.secrets).text)
-        yield logs.get_logger()
+        try:
+            yield logs.get_logger()
+        finally:
+            logs.flush()

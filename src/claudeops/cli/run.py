@@ -14,7 +14,7 @@ from claudeops import app
 from claudeops.cli.exit_codes import Exit, exit_for
 from claudeops.cli.signals import listen
 from claudeops.cli.start import start
-from claudeops.cli.telling import BesideProgress, telling
+from claudeops.cli.telling import beside_progress, telling
 from claudeops.engine.hub import Hub
 from claudeops.engine.reaper import become_subreaper
 from claudeops.engine.shutdown import Shutdown
@@ -32,7 +32,7 @@ def run_until_stopped(*, live: bool = False) -> Exit:
     ``live``: stdout tells what the sessions do, and of the log only what is not as it should be.
     """
     try:
-        settings, log = start(BesideProgress(sys.stdout) if live and sys.stdout.isatty() else sys.stdout, quiet=live)
+        settings, log = start(sys.stdout, quiet=live, line_start=beside_progress(sys.stdout) if live else "")
     except ClaudeopsError as error:
         return _refused(error)
     log.info(LogEvent.DAEMON_STARTING)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 from claudeops import logs
 from claudeops.app_kit import binaries, check_harnesses, check_prompts
@@ -29,11 +29,11 @@ def read_settings() -> Settings:
     return settings
 
 
-def start(stream: logs.Stream = sys.stderr, *, quiet: bool = False) -> tuple[Settings, Logger]:
+def start(stream: TextIO | None = sys.stderr, *, quiet: bool = False, line_start: str = "") -> tuple[Settings, Logger]:
     """Read the environment and set up logging to ``stream``; raises `ConfigurationError`.
 
     ``quiet``: what is as it should be is not logged, because it is told in another way; unless more than the
-    usual is asked for.
+    usual is asked for. ``line_start`` stands before each line of the log.
     """
     loaded = load_settings(os.environ, cwd=Path.cwd())
     settings = loaded.settings
@@ -46,6 +46,7 @@ def start(stream: logs.Stream = sys.stderr, *, quiet: bool = False) -> tuple[Set
         fmt=settings.log_format,
         stream=stream,
         redact=Redactor(settings.secrets).text,
+        line_start=line_start,
     )
     log = logs.get_logger()
     for warning in loaded.warnings:

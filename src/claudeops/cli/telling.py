@@ -122,23 +122,12 @@ def telling(hub: Hub, stream: TextIO, *, times: bool = False) -> Iterator[None]:
             thread.join(LAST_WORDS_SECONDS)
 
 
-class BesideProgress:
-    """A terminal's stream for others who write whole lines to it: they take the progress line's place."""
+def beside_progress(stream: TextIO) -> str:
+    """Return what others who write whole lines to a stream put before each: they take the progress line's place.
 
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-
-    def write(self, text: str) -> int:
-        """Write ``text`` from the beginning of the last line; the progress line comes back by itself."""
-        return self._stream.write(f"\r\x1b[2K{text}")
-
-    def flush(self) -> None:
-        """Pass on what is buffered."""
-        self._stream.flush()
-
-    def isatty(self) -> bool:
-        """Say what the stream says."""
-        return self._stream.isatty()
+    It comes back by itself. Where there is none, nothing.
+    """
+    return "\r\x1b[2K" if stream.isatty() else ""
 
 
 # --- printers -----------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ class Refusal(StrEnum):
     NO_LOG = "no_log"  # it was never claimed, so its row names no log
     LOG_MISSING = "log_missing"
     LOG_UNREADABLE = "log_unreadable"  # no permission, no regular file, a disk that fails
+    LOG_UNDIGESTED = "log_undigested"  # our own reader failed on what it holds
     LOG_EMPTY = "log_empty"
     LOG_UNINTELLIGIBLE = "log_unintelligible"  # it holds something, and not one frame
     UNNAMED_SESSION = "unnamed_session"  # no frame says whose it is

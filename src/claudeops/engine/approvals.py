@@ -11,12 +11,12 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 import anyio
-import anyio.to_thread
 
 from claudeops.domain.approval import ApprovalStatus, NewApproval, call_hash, proven
 from claudeops.engine.scripts import named_scripts
 from claudeops.errors import DatabaseUnavailableError
 from claudeops.logs import LogEvent
+from claudeops.tasks import Threads
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,6 +31,11 @@ if TYPE_CHECKING:
 
 LOOK_SECONDS: Final = 0.5
 """How long an answer goes unnoticed: it is written by another process."""
+
+READ_SECONDS: Final = 10.0
+"""How long reading the files that a call names may take; the agent chose them, and their disk may hang."""
+
+_READERS: Final = Threads(most=16)
 
 ASK_SECONDS: Final = 5.0
 """A question that is not written by then is a no."""
@@ -57,13 +62,15 @@ class ApprovalDesk:
     shown: Callable[[str], str]  # redacts
     waiting: Callable[[], AbstractContextManager[None]]  # the session holds no slot and its clock stands still
     log: Logger
+    read_seconds: float = READ_SECONDS
 
     async def ask(self, call: ToolCall, *, shown_input: str, reason: str) -> Approval | Refused:
         """Ask, and return the approved question with its proof checked, or why nothing came of it.
 
         Bounded by the approval timeout, by the clocks that do not depend on the wall clock, and by the caller.
         """
-        scripts = await self._scripts(call)
+        if (scripts := await self._scripts(call)) is None:
+            return Refused(reason=_UNREAD)
         bound_to = self._hash(call, scripts)
         now = self.clock.now()
         new = NewApproval(
@@ -96,7 +103,8 @@ class ApprovalDesk:
         if isinstance(said, Refused):
             log.warning(LogEvent.APPROVAL_REFUSED, reason=said.reason)
             return said
-        if self._hash(call, await self._scripts(call)) != bound_to:
+        again = await self._scripts(call)
+        if again is None or self._hash(call, again) != bound_to:
             log.warning(LogEvent.APPROVAL_REFUSED, reason=_CHANGED)
             return Refused(reason=_CHANGED)
         log.info(LogEvent.APPROVAL_GIVEN, decided_by=said.decided_by)
@@ -126,16 +134,23 @@ class ApprovalDesk:
         except DatabaseUnavailableError:
             return None  # it is looked again: the answer is not lost
 
-    async def _scripts(self, call: ToolCall) -> tuple[Script, ...]:
-        return await anyio.to_thread.run_sync(
-            lambda: named_scripts(call.input, own=self.own, workdir=self.workdir, shown=self.shown)
-        )
+    async def _scripts(self, call: ToolCall) -> tuple[Script, ...] | None:
+        """Return the scripts that a call names; ``None`` when their disk does not answer."""
+        try:
+            return await _READERS.run(
+                lambda: named_scripts(call.input, own=self.own, workdir=self.workdir, shown=self.shown),
+                seconds=self.read_seconds,
+                what="reading the files that a call names",
+            )
+        except TimeoutError:
+            return None
 
     def _hash(self, call: ToolCall, scripts: tuple[Script, ...]) -> str:
         return call_hash(session=self.session, workdir=self.workdir, call=call, scripts=scripts)
 
 
 _NOBODY: Final = "needs approval, and nobody answered in time"
+_UNREAD: Final = "needs approval, and the files that it names could not be read in time"
 _CHANGED: Final = "needs approval, and a script that it names was changed since people were asked"
 
 

@@ -11,27 +11,32 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 import anyio
-import anyio.to_thread
 import msgspec
 
 from claudeops.engine.cli_version import check_version
 from claudeops.errors import ConfigurationError
 from claudeops.logs import LogEvent
+from claudeops.tasks import Threads
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from pathlib import Path
+    from typing import TypeVar
 
     from claudeops.engine.ports import Clock
     from claudeops.engine.self_test import SelfTestResult
     from claudeops.logs import Logger
 
+    T = TypeVar("T")
     Trial = Callable[[Path], Awaitable[SelfTestResult]]
 
 FILE: Final = "cli-self-tests.json"
 """In the state directory, which no session can see."""
 
 _KEPT: Final = 32  # newest entries of the file
+_LOOK_SECONDS: Final = 10.0
+_READ_SECONDS: Final = 120.0  # of 400 MB, and of what the CLI says of itself
+_FILES: Final = Threads(most=4)
 
 
 class Passed(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,7 +86,7 @@ class CliAdmission:
             return None
         async with self._turn:
             try:
-                found = await anyio.to_thread.run_sync(_identify, binary)
+                found = await _looked(_identify, binary)
                 if self._admitted.get(binary) == found:
                     return None
                 return await self._look(binary, found, self.test)
@@ -91,9 +96,9 @@ class CliAdmission:
                 return str(error)
 
     async def _look(self, binary: Path, found: _Identity, test: Trial) -> str | None:
-        digest = await anyio.to_thread.run_sync(_digest, binary)
-        version = await anyio.to_thread.run_sync(check_version, binary)
-        known = await anyio.to_thread.run_sync(_read, self.record)
+        digest = await _looked(_digest, binary, _READ_SECONDS)
+        version = await _looked(check_version, binary, _READ_SECONDS)
+        known = await _looked(_read, self.record)
         if not any((entry.digest, entry.tester) == (digest, self.tester) for entry in known.passed):
             started = self.clock.monotonic()
             tested = await test(binary)
@@ -102,7 +107,7 @@ class CliAdmission:
             seconds = round(self.clock.monotonic() - started, 1)
             self.log.info(LogEvent.CLI_SELF_TEST_PASSED, path=str(binary), version=version, seconds=seconds)
             await self._remember(known, digest, version)
-        if await anyio.to_thread.run_sync(_identify, binary) != found:
+        if await _looked(_identify, binary) != found:
             return f"The claude CLI {binary} was replaced while it was being tested: it will be tested again."
         self._admitted[binary] = found
         return None
@@ -120,10 +125,16 @@ class CliAdmission:
     async def _remember(self, known: _Record, digest: str, version: str) -> None:
         entry = Passed(digest=digest, version=version, tester=self.tester, at=self.clock.now().isoformat())
         try:
-            await anyio.to_thread.run_sync(_write, self.record, _Record(passed=(*known.passed, entry)[-_KEPT:]))
+            record = _Record(passed=(*known.passed, entry)[-_KEPT:])
+            await _looked(lambda path: _write(path, record), self.record)
         except OSError as error:
             # It costs the next start two seconds, no more.
             self.log.warning(LogEvent.CLI_SELF_TEST_FORGOTTEN, path=str(self.record), error=str(error))
+
+
+async def _looked(look: Callable[[Path], T], path: Path, seconds: float = _LOOK_SECONDS) -> T:
+    """Return what a look at a file finds, off the event loop; raises `OSError`."""
+    return await _FILES.run(lambda: look(path), seconds=seconds, what=f"a look at {path}")
 
 
 def _identify(binary: Path) -> _Identity:

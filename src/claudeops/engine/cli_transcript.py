@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from itertools import islice
 from typing import TYPE_CHECKING, Final
+
+from claudeops.tasks import Threads
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+_LOOK_SECONDS: Final = 1.0
 _LOOKED_AT: Final = 100  # directories; the CLI makes one, a session could make as many as it likes
 
 
@@ -19,9 +23,16 @@ class CliTranscript:
         self._projects = home / ".claude" / "projects"
         self._name = f"{cli_session_id}.jsonl"
         self._found: Path | None = None
+        self._known = 0
+        self._one_look = Threads(most=1)
 
-    def size(self) -> int:
-        """Return the file's size in bytes; 0 while there is none. Never raises, never takes long."""
+    async def size(self) -> int:
+        """Return the file's size in bytes; 0 while there is none, and the last one known while its disk hangs."""
+        with suppress(TimeoutError):
+            self._known = await self._one_look.run(self._size, seconds=_LOOK_SECONDS, what="a look at the transcript")
+        return self._known
+
+    def _size(self) -> int:
         try:
             if self._found is None:
                 self._found = self._look()

@@ -13,7 +13,7 @@ from claudeops.domain.stream import TextSaid, ToolEnded, ToolStarted, TurnStarte
 from claudeops.domain.tool_time import tool_time
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Awaitable, Callable, Iterable, Iterator
 
     from claudeops.domain.stream import StreamEvent
     from claudeops.domain.tool_time import ToolTime
@@ -63,7 +63,7 @@ LOOK_SECONDS: Final = 1.0
 """Between two looks at the CLI's own transcript, while nothing else says that it lives."""
 
 
-def _no_transcript() -> int:
+async def _no_transcript() -> int:
     return 0
 
 
@@ -86,7 +86,7 @@ class Clocks:
 
     limits: Timeouts
     monotonic: Callable[[], float]
-    transcript_size: Callable[[], int] = _no_transcript  # of the CLI's own file; growing is a sign of life
+    transcript_size: Callable[[], Awaitable[int]] = _no_transcript  # of the CLI's own file; growing is a sign of life
     _started: float = field(init=False)  # this and all that follow: seconds of `_now`
     _last_sign: float | None = field(init=False, default=None)  # of life; None: no frame yet
     _size: int | None = field(init=False, default=None)  # of the transcript at the last look
@@ -170,9 +170,8 @@ class Clocks:
         deadline, cause = min(candidates)
         return deadline + self._stood_still, cause
 
-    def look(self) -> None:
-        """Look whether the CLI's own transcript has grown; the first look only takes its measure."""
-        size = self.transcript_size()
+    def look(self, size: int) -> None:
+        """Note how large the CLI's own transcript is, in bytes; the first look only takes its measure."""
         if self._size is not None and size != self._size and self._last_sign is not None:
             self._last_sign = self._now()
         self._size = size
@@ -183,7 +182,7 @@ class Clocks:
             self._changed = anyio.Event()
             due = self.next_due()
             if due is not None and due[1] is StopCause.STALLED:
-                self.look()
+                self.look(await self.transcript_size())
                 due = self.next_due()
             if due is None:
                 await self._changed.wait()

@@ -62,6 +62,7 @@ STDERR_SECONDS: Final = 1.0
 SINK_LOOK_SECONDS: Final = 1.0
 """How soon a log that cannot be written stops a session that says nothing."""
 
+STDERR_LINE_BYTES: Final = 1024 * 1024
 STDERR_TAIL_CHARACTERS: Final = 8192
 _AUTH_STATUSES: Final = (401, 403)
 
@@ -138,7 +139,8 @@ class Conversation:
                 tasks.start_soon(self._bound_reading, reading)
                 try:
                     while True:
-                        for taken in intake.push(await self.child.stdout.receive(CHUNK_BYTES)):
+                        await self.sink.room()  # else what a slow disk does not take would fill the memory
+                        for taken in await intake.take(await self.child.stdout.receive(CHUNK_BYTES)):
                             await self._take(taken, tasks)
                 except (anyio.EndOfStream, anyio.BrokenResourceError):
                     pass  # also when the child went away in the middle: what came is what there is
@@ -338,7 +340,7 @@ class Conversation:
             await self.child.aclose()
 
     async def _keep_stderr(self) -> None:
-        splitter = LineSplitter()
+        splitter = LineSplitter(STDERR_LINE_BYTES)
         try:
             async for chunk in self.child.stderr:
                 for line in splitter.push(chunk):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
@@ -32,6 +33,7 @@ RECORD_SECONDS: Final = 5.0
 UNAVAILABLE: Final = "database unavailable: a call that cannot be recorded does not run; try again later"
 NOT_ASKED: Final = "nobody put this call to a person: only what the policy wants to be asked about can be approved"
 REPORTED: Final = "the report is delivered: nothing runs after it"
+ASKED_TWICE: Final = "another request had this one's number, and the answer to it could be taken for the answer to this"
 STOPPING: Final = "this session is being stopped: nothing new runs"
 NOBODY_TO_ASK: Final = "needs approval, and nobody can be asked"
 
@@ -73,7 +75,8 @@ class Gate:
     ran: dict[str, Mapping[str, object]] = field(default_factory=dict)  # the input that each of them is to run with
     _to_ask: dict[str, tuple[ToolCall, Verdict]] = field(default_factory=dict)  # answered ``ask``, by tool_use_id
     _reports: set[str] = field(default_factory=set)  # valid reports on their way, or delivered
-    _withdrawn: dict[str, anyio.CancelScope] = field(default_factory=dict)
+    _open: list[tuple[str, anyio.CancelScope]] = field(default_factory=list)  # requests without an answer yet
+    _first: dict[str, bytes] = field(default_factory=dict)  # digests of the first request of each request_id
 
     async def answer(self, request: GateRequest, *, harness: Harness, channel: Channel) -> None:
         """Judge, record and answer one request.
@@ -82,20 +85,25 @@ class Gate:
         """
         self.asked.add(request.call.tool_use_id)
         with anyio.CancelScope() as scope:
-            self._withdrawn[request.request_id] = scope
+            self._open.append(entry := (request.request_id, scope))
             try:
-                if request.question is Question.PERMISSION:
+                if self._first.setdefault(request.request_id, digest := _digest(request)) != digest:
+                    # The CLI finds what it asked by the number alone, so a number stands for one call.
+                    now = self.clock.now()
+                    verdict = await self._record(request.call, _deny(ASKED_TWICE), requested_at=now)
+                elif request.question is Question.PERMISSION:
                     verdict = await self._permit(request.call)
                 else:
                     verdict = await self._decide(request.call)
                 await channel.send(harness.answer(request, verdict))
             finally:
-                del self._withdrawn[request.request_id]
+                self._open.remove(entry)
 
     def withdraw(self, request_id: str) -> None:
         """Forget a request that the CLI no longer waits for."""
-        if (scope := self._withdrawn.get(request_id)) is not None:
-            scope.cancel()
+        for number, scope in self._open:
+            if number == request_id:
+                scope.cancel()
 
     def ended(self, tool_use_id: str, *, is_error: bool) -> None:
         """Take the result of a call: a report that the CLI did not take was none."""
@@ -193,6 +201,10 @@ class Gate:
             )
         self.told(call, verdict)
         return verdict
+
+
+def _digest(request: GateRequest) -> bytes:
+    return hashlib.sha256(repr(request).encode("utf-8", "surrogatepass")).digest()
 
 
 def _deny(reason: str) -> Verdict:

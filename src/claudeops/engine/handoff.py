@@ -12,11 +12,10 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-import anyio.to_thread
-
 from claudeops.domain.markers import Handoff, HandoffError, parse_handoff, with_handoff
 from claudeops.domain.model import ExtractionMethod, Level, NewEvent
 from claudeops.engine.plain_file import open_plain
+from claudeops.engine.workspace import LOOK_SECONDS, SESSION_FILES
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -40,7 +39,7 @@ async def take_handoff(
 
     Never raises. A file that cannot be read is as wrong as one that says nothing valid.
     """
-    content = await anyio.to_thread.run_sync(_take, state_dir)
+    content = await _read(state_dir, remove=True)
     return _parsed(content, current_tier=current_tier, max_tier=max_tier, redactor=redactor)
 
 
@@ -52,7 +51,7 @@ async def read_handoff(
     It goes with the directories of dead sessions, once their ends are written: a daemon that dies before that must
     find it again. Never raises.
     """
-    content = await anyio.to_thread.run_sync(_look, state_dir)
+    content = await _read(state_dir, remove=False)
     return _parsed(content, current_tier=current_tier, max_tier=max_tier, redactor=redactor)
 
 
@@ -83,11 +82,16 @@ def _parsed(
     return parse_handoff(text, current_tier=current_tier, max_tier=max_tier)
 
 
-def _take(state_dir: Path) -> bytes | HandoffError | None:
-    return _look(state_dir, remove=True)
+async def _read(state_dir: Path, *, remove: bool) -> bytes | HandoffError | None:
+    try:
+        return await SESSION_FILES.run(
+            lambda: _look(state_dir, remove=remove), seconds=LOOK_SECONDS, what="reading the handoff file"
+        )
+    except TimeoutError as error:
+        return _unreadable(error)
 
 
-def _look(state_dir: Path, *, remove: bool = False) -> bytes | HandoffError | None:
+def _look(state_dir: Path, *, remove: bool) -> bytes | HandoffError | None:
     try:
         directory = os.open(state_dir, _DIRECTORY)
     except FileNotFoundError:

@@ -7,7 +7,7 @@ import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-import anyio.to_thread
+from claudeops.engine.workspace import LOOK_SECONDS, SESSION_FILES
 
 if TYPE_CHECKING:
     from claudeops.harness.protocol import Command
@@ -18,12 +18,15 @@ LAST_MESSAGE_BYTES: Final = 10 * 1024 * 1024
 
 async def prepare(command: Command) -> None:
     """Make the directories and files that ``command`` needs; raises `OSError`."""
-    await anyio.to_thread.run_sync(_prepare, command)
+    await SESSION_FILES.run(lambda: _prepare(command), seconds=LOOK_SECONDS, what="writing the CLI's files")
 
 
 async def last_message(path: str) -> str | None:
     """Return what the CLI left at ``path``; ``None`` when there is no such file, or nothing that can be read."""
-    return await anyio.to_thread.run_sync(_last_message, path)
+    try:
+        return await SESSION_FILES.run(lambda: _last_message(path), seconds=LOOK_SECONDS, what=f"reading {path}")
+    except TimeoutError:
+        return None
 
 
 def _prepare(command: Command) -> None:

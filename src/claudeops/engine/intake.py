@@ -10,6 +10,7 @@ import queue
 import threading
 from typing import TYPE_CHECKING, Final, Self
 
+import anyio.to_thread
 import msgspec
 
 from claudeops.domain.stream import LineSplitter, decode
@@ -30,6 +31,9 @@ CHUNK_BYTES: Final = 256 * 1024
 
 _WORTH_A_THREAD_BYTES: Final = 64 * 1024
 """From here on it pays to decode on one core and scan on another; ordinary sessions stay below and start no thread."""
+
+_LONG_BYTES: Final = 1024 * 1024
+"""A line from here on is taken on a thread: scanning and decoding 64 MiB would hold up every other session."""
 
 _JOIN_SECONDS: Final = 5.0
 
@@ -57,6 +61,12 @@ class Intake:
 
     def __exit__(self, *_: object) -> None:
         self._decoder.close()
+
+    async def take(self, chunk: bytes) -> list[Taken]:
+        """Do what `push` does, without holding up the event loop for a long line. One caller at a time."""
+        if self._splitter.pending + len(chunk) < _LONG_BYTES:
+            return self.push(chunk)
+        return await anyio.to_thread.run_sync(self.push, chunk)
 
     def push(self, chunk: bytes) -> list[Taken]:
         """Return the lines that ``chunk`` completes, in order. They are with the log already."""

@@ -7,8 +7,6 @@ import os
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-import anyio.to_thread
-
 from claudeops.domain.memory import select
 from claudeops.domain.prompt import Facts, Prompt, render
 from claudeops.domain.trace import TRACEPARENT, place_of
@@ -16,6 +14,7 @@ from claudeops.engine import harness_files, mcp_servers
 from claudeops.engine.cell import Inside, named_in
 from claudeops.engine.process import spawn
 from claudeops.engine.tree import SESSION_MARK, session_mark
+from claudeops.engine.workspace import LOOK_SECONDS, MAKE_SECONDS, SESSION_FILES
 from claudeops.errors import DatabaseUnavailableError
 from claudeops.harness.protocol import Spec
 from claudeops.logs import LogEvent
@@ -91,7 +90,7 @@ class Launch:
     async def _prompt(self) -> Prompt:
         return render(
             self.tier.template,
-            facts=self._facts(),
+            facts=self._facts(await _repositories(self.kit.repos_dir)),
             memories=await self._memories(),
             request=self.session.prompt_text,
             handover=self.session.context,
@@ -109,7 +108,7 @@ class Launch:
         own = session.cli_session_id or ""
         return place_of(own, root_cli_session_id=(root.cli_session_id if root is not None else None) or own)
 
-    def _facts(self) -> Facts:
+    def _facts(self, repositories: tuple[str, ...]) -> Facts:
         kit, session, tier, workspace = self.kit, self.session, self.tier, self.workspace
         return Facts(
             now=kit.clock.now(),
@@ -119,7 +118,7 @@ class Launch:
             max_tier=kit.rules.max_tier,
             dry_run=kit.rules.dry_run,
             repos_dir=str(kit.repos_dir),
-            repositories=_repositories(kit.repos_dir),
+            repositories=repositories,
             workdir=str(workspace.workdir),
             state_dir=str(workspace.state_dir),
             session_id=session.id,
@@ -167,7 +166,7 @@ class Launch:
             kit.cell.hand_over(workspace)
             return kit.cell.enclose(inside)
 
-        return await anyio.to_thread.run_sync(enclose)
+        return await SESSION_FILES.run(enclose, seconds=MAKE_SECONDS, what="looking at what a session may see")
 
     def _spec(self, prompt: Prompt, place: TracePlace, *, mark: str, descriptor: int | None) -> Spec:
         kit, session, tier, workspace = self.kit, self.session, self.tier, self.workspace
@@ -203,9 +202,12 @@ class Launch:
         )
 
 
-def _repositories(repos_dir: Path) -> tuple[str, ...]:
-    try:
+async def _repositories(repos_dir: Path) -> tuple[str, ...]:
+    def names() -> tuple[str, ...]:
         return tuple(sorted(entry.name for entry in repos_dir.iterdir() if not entry.name.startswith(".")))
+
+    try:
+        return await SESSION_FILES.run(names, seconds=LOOK_SECONDS, what=f"listing {repos_dir}")
     except OSError:
         return ()
 

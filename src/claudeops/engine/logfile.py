@@ -1,8 +1,9 @@
 """A session's files: raw redacted NDJSON, an arrival index beside it, and stderr.
 
-Writing happens on a thread of its own, so that the reader of the child's output never waits for a disk. Lines that
-arrived together are written together. Order of writes: the lines' bytes before their index entries, so that an
-index entry never points at nothing.
+Writing happens on a thread of its own, so that the reader of the child's output waits for a disk only when that falls
+far behind; then it does, and with it the CLI, whose output stays in the kernel's buffers. Lines that arrived together
+are written together. Order of writes: the lines' bytes before their index entries, so that an index entry never points
+at nothing.
 """
 
 from __future__ import annotations
@@ -16,10 +17,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Self
 
 import anyio
-import anyio.to_thread
+
+from claudeops.tasks import Threads
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from datetime import datetime
     from pathlib import Path
 
@@ -30,8 +32,15 @@ _STDERR_LIMIT_BYTES: Final = 16 * 1024 * 1024
 _UNSYNCED_BYTES: Final = 8 * 1024 * 1024
 """So much is written before the disk is asked to keep it; it bounds what the last `SessionLog.sync` waits for."""
 
-_MOST_WAITING_BYTES: Final = 256 * 1024 * 1024
-"""So much may wait for a disk that stalls; a session that prints more is worth less than the daemon's memory."""
+MOST_WAITING_BYTES: Final = 16 * 1024 * 1024
+"""So much may wait for a disk before nothing more is read of the CLI; a single line may be longer."""
+
+STALL_SECONDS: Final = 60.0
+"""A disk that takes nothing for so long, while the CLI waits for it, has failed."""
+
+_LOOK_SECONDS: Final = 0.01
+_PIECE_BYTES: Final = 4 * 1024 * 1024
+"""So much is written at once: each piece shows that the disk moves."""
 
 _NEW_FILE: Final = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 _READABLE: Final = 0o666  # what the umask leaves of it
@@ -57,9 +66,10 @@ class _Sync:
 class SessionLog:
     """Append-only files of one session; opened exclusively, never over an existing file."""
 
-    def __init__(self, path: Path) -> None:
-        """Open ``path``, ``path.index`` and ``path.stderr``; raises `OSError` (`FileExistsError` included)."""
+    def __init__(self, path: Path, *, stall_seconds: float = STALL_SECONDS) -> None:
+        """Open ``path``, ``path.index`` and ``path.stderr``; raises `OSError` (`FileExistsError` included). Blocks."""
         self.path = path
+        self._stall_seconds = stall_seconds
         self.failed: OSError | None = None  # what went wrong first; nothing is taken after it
         self._todo: queue.SimpleQueue[_Lines | _Stderr | _Sync | None] = queue.SimpleQueue()
         self._files: list[int] = []
@@ -72,9 +82,10 @@ class SessionLog:
         self._lines = 0
         self._offset = 0
         self._unsynced = 0  # bytes
-        self._stderr_bytes = 0
+        self._stderr_bytes = 0  # taken; counted by the reader alone
         self._taken = 0  # bytes of lines; counted by the reader alone
         self._written = 0  # the same, counted by the writer alone, so that neither needs a lock
+        self._waits = Threads(most=2)
         self._thread = threading.Thread(target=self._work, name=f"log-{path.stem}", daemon=True)
         self._thread.start()
 
@@ -93,25 +104,45 @@ class SessionLog:
         text = b"\n".join(lines) if joined is None else joined  # of one line that line itself, not copied
         self._taken += len(text)
         self._todo.put(_Lines(lines, text, arrived_at))
-        waiting = self._taken - self._written
-        if waiting > _MOST_WAITING_BYTES:
-            self.failed = OSError(errno.ETIMEDOUT, f"the disk does not keep up: {waiting} bytes wait for it")
 
     def append_stderr(self, content: bytes) -> None:
-        """Take redacted stderr. Never blocks, never raises."""
-        self._todo.put(_Stderr(content))
+        """Take redacted stderr, up to a bound. Never blocks, never raises."""
+        if (room := _STDERR_LIMIT_BYTES - self._stderr_bytes) > 0:
+            self._todo.put(_Stderr(content[:room]))
+            self._stderr_bytes += len(content)
+
+    async def room(self) -> None:
+        """Return once the disk has caught up with what was taken, to within `MOST_WAITING_BYTES`, or has failed.
+
+        Whoever reads the CLI asks before each read. A disk that takes nothing meanwhile fails after `STALL_SECONDS`.
+        """
+        seen, deadline = self._written, anyio.current_time() + self._stall_seconds
+        while self.failed is None and (waiting := self._taken - self._written) > MOST_WAITING_BYTES:
+            await anyio.sleep(_LOOK_SECONDS)
+            if self._written != seen:
+                seen, deadline = self._written, anyio.current_time() + self._stall_seconds
+            elif anyio.current_time() >= deadline:
+                self.failed = OSError(errno.ETIMEDOUT, f"the disk takes nothing any more: {waiting} bytes wait for it")
 
     async def sync(self) -> None:
         """Wait until everything taken so far is on disk (fsync), or failed; at most `FLUSH_SECONDS`."""
         done = threading.Event()
         self._todo.put(_Sync(done))
-        await anyio.to_thread.run_sync(done.wait, FLUSH_SECONDS)
+        await self._waited_for(lambda: done.wait(FLUSH_SECONDS))
 
     async def aclose(self) -> None:
         """Write what is left, fsync, close. Bounded by `FLUSH_SECONDS`."""
         with anyio.CancelScope(shield=True):
-            self._todo.put(None)
-            await anyio.to_thread.run_sync(self._thread.join, FLUSH_SECONDS)
+            self.close_later()
+            await self._waited_for(lambda: self._thread.join(FLUSH_SECONDS))
+
+    def close_later(self) -> None:
+        """Take no more; what was taken is written, and the files are closed. Does not wait for that."""
+        self._todo.put(None)
+
+    async def _waited_for(self, wait: Callable[[], object]) -> None:
+        with suppress(TimeoutError):
+            await self._waits.run(wait, seconds=FLUSH_SECONDS, what="writing the log")
 
     async def __aenter__(self) -> Self:
         return self
@@ -143,17 +174,19 @@ class SessionLog:
         if isinstance(item, _Lines):
             self._write_lines(item)
             return
-        room = _STDERR_LIMIT_BYTES - self._stderr_bytes
-        if room > 0:
-            _write_all(self._files[2], item.content[:room])
-            self._stderr_bytes += len(item.content)
+        _write_all(self._files[2], item.content)
 
     def _write_lines(self, item: _Lines) -> None:
         ndjson, index, _ = self._files
-        _write_all(ndjson, item.joined, b"\n")
+        rest = memoryview(item.joined)
+        while len(rest) > _PIECE_BYTES:
+            _write_all(ndjson, rest[:_PIECE_BYTES])
+            self._written += _PIECE_BYTES
+            rest = rest[_PIECE_BYTES:]
+        _write_all(ndjson, rest, b"\n")
         _write_all(index, self._entries(item))
         self._lines += len(item.contents)
-        self._written += len(item.joined)
+        self._written += len(rest)
         self._offset += len(item.joined) + 1
         self._unsynced += len(item.joined) + 1
         if self._unsynced >= _UNSYNCED_BYTES:
@@ -181,7 +214,7 @@ class SessionLog:
                 os.close(file)
 
 
-def _write_all(file: int, *parts: bytes) -> None:
+def _write_all(file: int, *parts: bytes | memoryview) -> None:
     """Write parts one behind the other; a disk that is nearly full may take less than it is given."""
     written = os.writev(file, parts)
     for part in parts:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         EscalationRules,
         Finished,
         Memory,
+        NewEvent,
         NewSession,
         Owner,
         Session,
@@ -222,13 +223,19 @@ class Store(Protocol):
         """
 
     async def lose(
-        self, session: Session, *, rules: EscalationRules, now: datetime, tool_ends: Sequence[ToolEnd] = ()
+        self,
+        session: Session,
+        *,
+        rules: EscalationRules,
+        now: datetime,
+        tool_ends: Sequence[ToolEnd] = (),
+        events: Sequence[NewEvent] = (),
     ) -> Session:
         """End a session whose daemon is gone as ``lost``, with an event, and queue what follows, in one transaction.
 
-        ``tool_ends`` are the results that its log shows. A session of the lowest tier is followed by its like
-        (``recovery``), unless it was one; a higher one by a look of the lowest tier that is told what was under way.
-        Returns the row as it is then.
+        ``tool_ends`` are the results that its log shows, ``events`` what else there is to say about it. A session of
+        the lowest tier is followed by its like (``recovery``), unless it was one; a higher one by a look of the lowest
+        tier that is told what was under way. Returns the row as it is then.
         """
 
     async def lost(self) -> Sequence[Session]:

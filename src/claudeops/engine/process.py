@@ -8,6 +8,7 @@ import socket
 import subprocess
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import anyio
@@ -15,18 +16,23 @@ from anyio.abc import UNIXSocketStream
 
 from claudeops.engine.lifeline import Lifeline
 from claudeops.engine.reaper import disown, inherited, own, reap, starting
-from claudeops.engine.tree import ProcessId, first_inside, kill_all, marked, still_there, tree_of
+from claudeops.engine.tree import ProcessId, await_end, first_inside, kill_all, marked, still_there, tree_of
 from claudeops.errors import SpawnError
+from claudeops.tasks import Threads
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+    from collections.abc import Set as AbstractSet
     from pathlib import Path
+    from typing import TypeVar
 
     from anyio.abc import ByteReceiveStream, Process
 
     from claudeops.engine.cell import Enclosed
     from claudeops.engine.channel import Channel
     from claudeops.harness.protocol import Command
+
+    T = TypeVar("T")
 
 REAP_SECONDS: Final = 2.0
 """How long the kernel gets to deliver the end of a process that was sent SIGKILL."""
@@ -37,7 +43,21 @@ GUARDIAN_SECONDS: Final = 1.0
 SETTLE_SECONDS: Final = 0.5
 """How long the kernel gets to end a namespace whose first process has gone."""
 
-_POLL_SECONDS: Final = 0.02
+LISTING_SECONDS: Final = 1.0
+"""How long a look at the processes of a session may take; what it found by then is all that is known."""
+
+_TOLD_SECONDS: Final = 0.02
+"""How long a guardian whose CLI has ended gets to tell what that left."""
+
+_AGAIN_SECONDS: Final = 0.1
+"""How long processes that were sent SIGKILL get to end before it is looked for more of them."""
+
+_LAST_WORDS_BYTES: Final = 64 * 1024
+
+_NOBODY: Final[AbstractSet[ProcessId]] = frozenset()
+
+_LOOKS: Final = Threads(most=32)
+"""Reading ``/proc`` takes as long as the machine has processes, and may hang on one that hangs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,9 +86,9 @@ class Child:
         """Whether the CLI itself has ended; what it started may still run."""
         return self.process.returncode is not None
 
-    def note_tree(self) -> None:
-        """List the tree as it is now; descent is lost once a parent dies."""
-        self.seen.update(tree_of(self.pid))
+    async def note_tree(self) -> None:
+        """List the tree as it is now; descent is lost once a parent dies. Bounded by `LISTING_SECONDS`."""
+        self.seen.update(await _looked(lambda: tree_of(self.pid), _NOBODY))
 
     async def aclose(self) -> None:
         """Close our ends."""
@@ -172,7 +192,7 @@ async def _last_words(child: Child) -> str:
     said = b""
     with anyio.move_on_after(GUARDIAN_SECONDS), suppress(anyio.EndOfStream, anyio.BrokenResourceError):
         while True:
-            said += await child.stderr.receive()
+            said = (said + await child.stderr.receive())[-_LAST_WORDS_BYTES:]
     return said.decode("utf-8", "replace").strip().rpartition("\n")[2]
 
 
@@ -184,32 +204,32 @@ async def stop(child: Child, channel: Channel, *, interrupt: bytes | None, grace
     (``interrupt`` is ``None``) SIGINT takes the place of the interrupt, and both signals go to the whole group:
     such a CLI need not reap its tools. The caller shields this.
     """
-    child.note_tree()
+    await child.note_tree()
     deadline = anyio.current_time() + grace_seconds
     if interrupt is not None:
         with anyio.move_on_after(grace_seconds * 0.5):  # a CLI that does not read its input must not eat the grace
             await channel.send(interrupt)
     else:
-        _signal_group(child, signal.SIGINT)
+        await _signal_group(child, signal.SIGINT)
     if await exited_within(child, deadline - grace_seconds * 0.5 - anyio.current_time()):
         return
-    child.note_tree()
+    await child.note_tree()
     await channel.close()
-    (_signal_group if interrupt is None else _signal)(child, signal.SIGTERM)
+    await (_signal_group if interrupt is None else _signal)(child, signal.SIGTERM)
     if await exited_within(child, deadline - grace_seconds * 0.1 - anyio.current_time()):
         return
     await kill(child)
 
 
 async def kill(child: Child) -> None:
-    """SIGKILL the whole tree at once and wait for the child's end, at most `REAP_SECONDS`."""
-    child.note_tree()
+    """SIGKILL the whole tree at once and wait for the child's end, at most `REAP_SECONDS` when it was listed."""
+    await child.note_tree()
     if child.lifeline is not None:
         # The guardian ends everything below it, also what is started meanwhile, and then as the CLI did.
         await child.lifeline.cut()
         if await exited_within(child, GUARDIAN_SECONDS):
             return
-    kill_all(child.seen | marked(child.mark))
+    kill_all(child.seen | await _looked(lambda: marked(child.mark), _NOBODY))
     await exited_within(child, REAP_SECONDS)
 
 
@@ -219,24 +239,39 @@ async def sweep(child: Child) -> int:
     Repeats until a look finds nobody: a fork that races the first look is caught by the next one. What a namespace
     held ends with it, a moment after its first process.
     """
-    told = 0 if child.lifeline is None else await child.lifeline.strays(_POLL_SECONDS)
+    told = 0 if child.lifeline is None else await child.lifeline.strays(_TOLD_SECONDS)
     killed: set[ProcessId] = set()
     settled = anyio.current_time() + (SETTLE_SECONDS if child.lifeline is None else 0.0)
     with anyio.move_on_after(REAP_SECONDS):
-        while strays := _left_of(child):
-            if anyio.current_time() >= settled:
+        while strays := await _looked(lambda: _left_of(child), _NOBODY):
+            patience = settled - anyio.current_time()
+            if patience <= 0:
                 killed |= strays
                 kill_all(strays)
-            await anyio.sleep(_POLL_SECONDS)
-            reap(inherited())
-    reap(inherited())
+                patience = _AGAIN_SECONDS
+            # Those that were found are waited for by themselves: a look for others reads all of the machine.
+            await _looked(partial(await_end, strays, patience), None, LISTING_SECONDS + patience)
     return told + len(killed)
 
 
-def _left_of(child: Child) -> set[ProcessId]:
-    """Return what still runs of an ended child: seen in its tree, marked as its own, or fallen to us as an orphan."""
-    orphans = frozenset().union(*(tree_of(pid) for pid in inherited()))
-    return {process for process in child.seen | marked(child.mark) | orphans if still_there(process)}
+def _left_of(child: Child) -> AbstractSet[ProcessId]:
+    """Return what still runs of an ended child: seen in its tree, marked as its own, or fallen to us as an orphan.
+
+    Of the orphans the dead are reaped.
+    """
+    ours = inherited()
+    orphans = frozenset().union(*(tree_of(pid) for pid in ours))
+    left = {process for process in child.seen | marked(child.mark) | orphans if still_there(process)}
+    reap(ours)
+    return left
+
+
+async def _looked(look: Callable[[], T], otherwise: T, seconds: float = LISTING_SECONDS) -> T:
+    """Return what a look at processes finds, off the event loop; ``otherwise`` when it hangs."""
+    try:
+        return await _LOOKS.run(look, seconds=seconds, what="a look at the processes of a session")
+    except TimeoutError:
+        return otherwise
 
 
 async def exited_within(child: Child, seconds: float) -> bool:
@@ -246,20 +281,23 @@ async def exited_within(child: Child, seconds: float) -> bool:
     return child.exited
 
 
-def _signal_group(child: Child, number: signal.Signals) -> None:
-    if (cli := _cli(child)) is not None:
+async def _signal_group(child: Child, number: signal.Signals) -> None:
+    if (cli := await _cli(child)) is not None:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(os.getpgid(cli), number)
 
 
-def _signal(child: Child, number: signal.Signals) -> None:
-    if (cli := _cli(child)) is not None:
+async def _signal(child: Child, number: signal.Signals) -> None:
+    if (cli := await _cli(child)) is not None:
         with suppress(ProcessLookupError, PermissionError):
             os.kill(cli, number)
 
 
-def _cli(child: Child) -> int | None:
+async def _cli(child: Child) -> int | None:
     """Return the CLI's own pid, if it still runs: what stands in front of it would not pass a signal on."""
     if child.exited:
         return None  # reaped, so its number may belong to others by now
-    return child.cli if child.cli is not None else first_inside(child.pid)
+    if child.cli is not None:
+        return child.cli
+    inside = await _looked(lambda: first_inside(child.pid), child.pid)
+    return inside if child.process.returncode is None else None  # it may have been reaped meanwhile

@@ -13,7 +13,7 @@ import ctypes
 import os
 from typing import TYPE_CHECKING, Final
 
-import psutil
+from claudeops.engine.tree import children
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,6 +28,7 @@ _started: set[int] = set()
 
 class _Starts:
     under_way = 0
+    begun = 0  # ever
 
 
 def become_subreaper() -> None:
@@ -39,6 +40,7 @@ def become_subreaper() -> None:
 @contextlib.contextmanager
 def starting() -> Iterator[None]:
     """Start a leader of a session of processes in this block, and register it by `own` before the block is left."""
+    _Starts.begun += 1
     _Starts.under_way += 1
     try:
         yield
@@ -57,19 +59,21 @@ def disown(pid: int) -> None:
 
 
 def inherited() -> frozenset[int]:
-    """Return the children of this process that it did not start, the dead ones too.
+    """Return the children of this process that it did not start, the dead ones too. From any thread.
 
-    Empty if it is no subreaper, and while something is being started: that is a child before its number is known.
+    Empty if it is no subreaper, and while something is being started: that is a child before its number is known. The
+    same holds for what was begun during the look.
     """
+    begun = _Starts.begun
     if _Starts.under_way or not _is_subreaper():
         return frozenset()
-    mine = os.getsid(0)
+    mine, pid = os.getsid(0), os.getpid()
     found: set[int] = set()
-    for child in psutil.Process().children():
+    for child in {*children(pid), *children(pid)}:  # twice: a child that ends may hide another from one look
         with contextlib.suppress(OSError):
-            if child.pid not in _started and os.getsid(child.pid) != mine:
-                found.add(child.pid)
-    return frozenset(found)
+            if child not in _started and os.getsid(child) != mine:
+                found.add(child)
+    return frozenset(found) if _Starts.begun == begun else frozenset()
 
 
 def reap(pids: AbstractSet[int]) -> None:

@@ -3,6 +3,9 @@
 A log whose result line is complete becomes the end of its session, by the same way as if the daemon had lived. Any
 other session is lost. When its complete log turns up later (a disk that was not mounted), it is looked for at every
 start and every hour, and its row is amended once: report and cost, no decision.
+
+Each session is taken up by itself: a log that cannot be read, or that our own reader fails on, costs its own session
+and no other, and no daemon its start.
 """
 
 from __future__ import annotations
@@ -13,17 +16,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import anyio
-import anyio.to_thread
 
-from claudeops.domain.amendment import Amended
+from claudeops.domain.amendment import Amended, Refusal, Refused
+from claudeops.domain.model import Level, NewEvent
 from claudeops.engine.broadcast import session_ended, session_lost
 from claudeops.engine.cell import workspace_places
 from claudeops.engine.ends import tell_end, write_end
 from claudeops.engine.handoff import read_handoff
-from claudeops.engine.replay import LogRead, read_log
+from claudeops.engine.replay import READ_SECONDS, LogRead, read_log
 from claudeops.engine.workspace import Workspace, workspace_name
 from claudeops.errors import DatabaseUnavailableError, StoreError
 from claudeops.logs import LogEvent
+from claudeops.tasks import Threads
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -35,7 +39,11 @@ if TYPE_CHECKING:
 
 LOOK_SECONDS: Final = 3600.0
 PATIENCE_SECONDS: Final = 300.0
-"""How long taking up one log may take, at most: reading 64 MiB takes some seconds, a database may be away."""
+"""How long taking up one session may take, its log and the database together; the log alone may not take so long."""
+
+_STATE_SECONDS: Final = 5.0
+_UNREADABLE: Final = frozenset({Refusal.LOG_UNREADABLE, Refusal.LOG_UNDIGESTED})
+"""What somebody should look at. That a log is missing, empty or half written is what a crash leaves."""
 
 _LOG_NAME: Final = re.compile(r"session-(\d{1,18})\.")
 
@@ -45,13 +53,20 @@ class Recovery:
     """One per daemon."""
 
     kit: Kit
+    read_seconds: float = READ_SECONDS  # for one log
     _seen: dict[int, tuple[int, int]] = field(default_factory=dict)  # size and time of the logs that were read in vain
+    _looks: Threads = field(default_factory=lambda: Threads(most=1))
 
     async def take_up(self, orphans: Iterable[Session]) -> None:
         """End every session that was taken over. Raises `DatabaseUnavailableError`; the next start goes on then."""
         for session in orphans:
             with anyio.move_on_after(PATIENCE_SECONDS) as patience:
-                await self._take_up(session)
+                try:
+                    await self._take_up(session)
+                except DatabaseUnavailableError:
+                    raise
+                except StoreError as error:  # the row stays as it is, for the next start to try again
+                    _bound(self.kit.log, session).critical(LogEvent.SESSION_END_REFUSED, error=str(error))
             if patience.cancelled_caught:
                 raise DatabaseUnavailableError(
                     f"session {session.id} of a dead daemon could not be ended within {PATIENCE_SECONDS:g} s."
@@ -69,21 +84,43 @@ class Recovery:
     async def look_again(self) -> None:
         """Amend the lost sessions whose complete log is there by now. Raises `StoreError`."""
         for session in await self.kit.store.lost():
-            state = await anyio.to_thread.run_sync(_state, session)
+            state = await self._state(session)
             if state is None or state == self._seen.get(session.id):
                 continue
             self._seen[session.id] = state
-            read = await read_log(session, self.kit)
+            read = await read_log(session, self.kit, seconds=self.read_seconds)
             if not isinstance(read, LogRead) or not read.complete:
                 continue
+            await self._amend(session, read)
+
+    async def _state(self, session: Session) -> tuple[int, int] | None:
+        """Return size (bytes) and time (nanoseconds) of a session's log; ``None``: it is not to be had now."""
+
+        def look() -> tuple[int, int]:
+            found = Path(session.log_path or "").stat()
+            return found.st_size, found.st_mtime_ns
+
+        try:
+            return await self._looks.run(look, seconds=_STATE_SECONDS, what="a look at a log")
+        except OSError:
+            return None
+
+    async def _amend(self, session: Session, read: LogRead) -> None:
+        log = _bound(self.kit.log, session)
+        try:
             amended = await self.kit.store.amend(read.ending)
-            if isinstance(amended, Amended) and amended.parts:
-                parts = sorted(part.value for part in amended.parts)
-                _bound(self.kit.log, session).info(LogEvent.SESSION_AMENDED, parts=parts, path=session.log_path)
+        except DatabaseUnavailableError:
+            raise
+        except StoreError as error:  # the others' logs are looked for all the same
+            log.error(LogEvent.SESSION_END_REFUSED, error=str(error))
+            return
+        if isinstance(amended, Amended) and amended.parts:
+            parts = sorted(part.value for part in amended.parts)
+            log.info(LogEvent.SESSION_AMENDED, parts=parts, path=session.log_path)
 
     async def _take_up(self, session: Session) -> None:
         log = _bound(self.kit.log, session)
-        read = await read_log(session, self.kit, handoff=await self._handoff(session))
+        read = await read_log(session, self.kit, handoff=await self._handoff(session), seconds=self.read_seconds)
         if isinstance(read, LogRead) and read.complete:
             finished = await write_end(read.ending, store=self.kit.store, rules=self.kit.rules, log=log)
             if finished is not None:
@@ -91,7 +128,7 @@ class Recovery:
                 tell_end(read.ending, finished, log)
                 self.kit.hub.publish(session_ended(session, read.ending, finished))
                 return
-        await self._lose(session, read if isinstance(read, LogRead) else None, log)
+        await self._lose(session, read, log)
 
     async def _handoff(self, session: Session) -> Handoff | HandoffError | None:
         """Read what a session left for the next tier: its workspace goes when its end is written."""
@@ -109,14 +146,33 @@ class Recovery:
                 return found
         return None
 
-    async def _lose(self, session: Session, read: LogRead | None, log: Logger) -> None:
+    async def _lose(self, session: Session, read: LogRead | Refused, log: Logger) -> None:
         kit = self.kit
-        ends = read.ending.tool_ends if read else ()
-        lost = await kit.store.lose(session, rules=kit.rules, now=kit.clock.now(), tool_ends=ends)
-        log.warning(LogEvent.SESSION_LOST, path=session.log_path, frames=read.frames if read else 0)
+        known = read if isinstance(read, LogRead) else None
+        lost = await kit.store.lose(
+            session,
+            rules=kit.rules,
+            now=kit.clock.now(),
+            tool_ends=known.ending.tool_ends if known else (),
+            events=() if isinstance(read, LogRead) else _told(session, read),
+        )
+        log.warning(
+            LogEvent.SESSION_LOST,
+            path=session.log_path,
+            frames=known.frames if known else 0,
+            refused=None if isinstance(read, LogRead) else read.message,
+        )
         kit.hub.publish(session_lost(lost, kit.clock.now()))
-        if read is not None:
-            await kit.store.amend(read.ending)  # how far it came; that is no report and no cost
+        if known is not None:
+            await self._amend(session, known)  # how far it came; that is no report and no cost
+
+
+def _told(session: Session, read: Refused) -> tuple[NewEvent, ...]:
+    """Return what people are told of a log that is there and cannot be read."""
+    if read.reason not in _UNREADABLE:
+        return ()
+    message = f"{read.message} The session counts as lost; the file stays where it is."
+    return (NewEvent(level=Level.WARNING, message=message, fingerprint=f"log_unread {session.id}"),)
 
 
 def highest_log_number(results_dir: Path) -> int:
@@ -139,15 +195,6 @@ def free_log_path(results_dir: Path, session_id: int) -> Path:
         if not any((results_dir / f"{name}{suffix}").exists() for suffix in (".ndjson", ".ndjson.zst", ".stderr")):
             return results_dir / f"{name}.ndjson"
     return results_dir / f"{stem}.ndjson"  # opened exclusively, so the session says that it could not be written
-
-
-def _state(session: Session) -> tuple[int, int] | None:
-    """Return size (bytes) and time (nanoseconds) of a session's log; ``None``: it is not there."""
-    try:
-        found = Path(session.log_path or "").stat()
-    except OSError:
-        return None
-    return found.st_size, found.st_mtime_ns
 
 
 def _bound(log: Logger, session: Session) -> Logger:

@@ -12,17 +12,16 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final
 
-import anyio.to_thread
-from anyio.from_thread import check_cancelled
-
 from claudeops.domain.amendment import Refusal, Refused
 from claudeops.domain.model import Status, ToolEnd
-from claudeops.domain.stream import CliWarned, Frame, ToolEnded, decode
+from claudeops.domain.stream import LINE_BYTES, CliWarned, Frame, ToolEnded, decode, dropped_line
 from claudeops.domain.stream.values import as_text
 from claudeops.engine.arrivals import Arrivals
 from claudeops.engine.cli_warnings import CliWarnings
 from claudeops.engine.ending import Gathered, conclude
 from claudeops.engine.old_logs import log_size, open_log
+from claudeops.logs import LogEvent
+from claudeops.tasks import Threads, check_abandoned
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -34,7 +33,13 @@ if TYPE_CHECKING:
     from claudeops.engine.kit import Kit
     from claudeops.harness.protocol import Harness
 
+READ_SECONDS: Final = 240.0
+"""How long reading one log may take: a GB takes half a minute. A disk that hangs takes all of it."""
+
 _SHOWN: Final = 80  # characters of a foreign id that a sentence repeats
+_LONGEST_BYTES: Final = 2 * LINE_BYTES  # a mask may be longer than what it covers
+_SKIPPED_BYTES: Final = 1024 * 1024
+_READERS: Final = Threads(most=4)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -84,10 +89,13 @@ async def replay(session_id: int, kit: Kit) -> Replayed | Refused:
     )
 
 
-async def read_log(session: Session, kit: Kit, *, handoff: Handoff | HandoffError | None = None) -> LogRead | Refused:
+async def read_log(
+    session: Session, kit: Kit, *, handoff: Handoff | HandoffError | None = None, seconds: float = READ_SECONDS
+) -> LogRead | Refused:
     """Return what the log of a session amounts to, whatever its row says about an end; writes nothing.
 
-    The log's session id must be the row's. ``handoff``: what else it left, where that is still there. Raises
+    The log's session id must be the row's. ``handoff``: what else it left, where that is still there. A log that our
+    reader fails on, or cannot read within ``seconds``, is refused like one that cannot be opened. Raises
     `DatabaseUnavailableError`.
     """
     if session.log_path is None:
@@ -101,7 +109,10 @@ async def read_log(session: Session, kit: Kit, *, handoff: Handoff | HandoffErro
     reading = _Reading(
         session=session, kit=kit, harness=harness, allowed=allowed, path=Path(session.log_path), handoff=handoff
     )
-    return await anyio.to_thread.run_sync(reading.run)
+    try:
+        return await _READERS.run(reading.run, seconds=seconds, what="reading it")
+    except TimeoutError as error:
+        return reading.refused(Refusal.LOG_UNREADABLE, f"cannot be read: {error.strerror}")
 
 
 @dataclass(kw_only=True, slots=True)
@@ -118,25 +129,32 @@ class _Reading:
     _events: list[NewEvent] = field(default_factory=list)
 
     def run(self) -> LogRead | Refused:
-        """Read the log; raises what cancelling the waiting task raises."""
+        """Read the log; ends with `AbandonedError` when nobody waits any more. Raises nothing else."""
         try:
             with open_log(self.path) as log, closing(Arrivals(self.path)) as arrivals:
                 transcript = self._read(log, arrivals)
                 return transcript if isinstance(transcript, Refused) else self._concluded(transcript, arrivals.latest)
         except FileNotFoundError:
-            return self._refused(Refusal.LOG_MISSING, "does not exist")
+            return self.refused(Refusal.LOG_MISSING, "does not exist")
         except OSError as error:
-            return self._refused(Refusal.LOG_UNREADABLE, f"cannot be read: {error.strerror or error}")
+            return self.refused(Refusal.LOG_UNREADABLE, f"cannot be read: {error.strerror or error}")
+        except Exception as error:
+            # What our code fails on, memory included, costs this session its log, and not the daemon its start.
+            kind = type(error).__name__
+            self.kit.log.critical(LogEvent.SESSION_LOG_UNDIGESTED, path=str(self.path), error=kind, exc_info=True)
+            return self.refused(Refusal.LOG_UNDIGESTED, f"cannot be digested: our reader failed on it ({kind})")
 
     def _read(self, log: BinaryIO, arrivals: Arrivals) -> Transcript | Refused:
         size = log_size(log)
         reader, warnings = self.harness.reader(), CliWarnings(self.harness.name)
         number = offset = 0
-        while (size is None or offset < size) and (line := log.readline()):
-            check_cancelled()
+        while size is None or offset < size:
+            line, length = _next_line(log)
+            if length == 0:
+                break
             number += 1
             arrived = arrivals.next(number, offset)
-            offset += len(line)
+            offset += length
             # Once more: a secret may be known by now that was none when the line was written.
             item = decode(self.kit.redactor.line(line.removesuffix(b"\n")))
             if isinstance(item, Frame) and (foreign := self._foreign(as_text(item.body.get("session_id")))):
@@ -153,11 +171,11 @@ class _Reading:
 
     def _checked(self, transcript: Transcript, size: int) -> Transcript | Refused:
         if size == 0:
-            return self._refused(Refusal.LOG_EMPTY, "is empty")
+            return self.refused(Refusal.LOG_EMPTY, "is empty")
         if not transcript.first_frame_seen:
-            return self._refused(Refusal.LOG_UNINTELLIGIBLE, "holds not one frame")
+            return self.refused(Refusal.LOG_UNINTELLIGIBLE, "holds not one frame")
         if transcript.session_id is None:
-            return self._refused(Refusal.UNNAMED_SESSION, "does not say of which session it is")
+            return self.refused(Refusal.UNNAMED_SESSION, "does not say of which session it is")
         return self._foreign(transcript.session_id) or transcript
 
     def _foreign(self, found: str | None) -> Refused | None:
@@ -165,9 +183,10 @@ class _Reading:
         known = self.session.cli_session_id
         if found is None or found == known:
             return None
-        return self._refused(Refusal.OTHER_SESSION, f"is of the CLI session {found[:_SHOWN]}, not of {known}")
+        return self.refused(Refusal.OTHER_SESSION, f"is of the CLI session {found[:_SHOWN]}, not of {known}")
 
-    def _refused(self, reason: Refusal, why: str) -> Refused:
+    def refused(self, reason: Refusal, why: str) -> Refused:
+        """Return why this log is not taken up."""
         return Refused(reason=reason, message=f"The log {self.path} of session {self.session.id} {why}.")
 
     def _concluded(self, transcript: Transcript, latest: datetime | None) -> LogRead:
@@ -191,3 +210,19 @@ class _Reading:
         ran = said_at - (session.started_at or said_at)
         ending = replace(ending, ended_at=said_at, duration_ms=max(0, ran // timedelta(milliseconds=1)))
         return LogRead(ending=ending, frames=transcript.frames, complete=transcript.result_seen)
+
+
+def _next_line(log: BinaryIO) -> tuple[bytes, int]:
+    """Return the next line, or what stands in the place of one that is too long, and its length in the log.
+
+    A packed log of some MB may unpack to a line without an end.
+    """
+    check_abandoned()
+    line = log.readline(_LONGEST_BYTES)
+    length = len(line)
+    if length < _LONGEST_BYTES or line.endswith(b"\n"):
+        return line, length
+    while not line.endswith(b"\n") and (line := log.readline(_SKIPPED_BYTES)):
+        check_abandoned()
+        length += len(line)
+    return dropped_line(length), length

@@ -8,6 +8,7 @@ answer; both times nothing may run. Every call makes a file of its own, with not
 
 from __future__ import annotations
 
+import contextlib
 import uuid
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -15,7 +16,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import anyio
-import anyio.to_thread
 
 from claudeops.domain.model import STRUCTURED_OUTPUT_TOOL, ToolCall, Verdict, VerdictKind
 from claudeops.domain.stream import Frame, LineSplitter, decode
@@ -213,7 +213,8 @@ class _Session:
 
     async def run(self, binary: Path, url: str) -> None:
         """Talk with the CLI until it has gone."""
-        with self.bench.cell.tenancy() as uid:
+        with contextlib.ExitStack() as held:
+            uid = await workspaces.enter(held, self.bench.cell.tenancy())
             workspace = await workspaces.create(self.bench.workspaces / self.model, template_home=None, uid=uid)
             self._workdir = workspace.workdir
             spec = self._spec(binary, workspace, url)
@@ -237,7 +238,9 @@ class _Session:
             self.harness.command(spec),
             cwd=workspace.workdir,
             mark=f"{marks_below(self.bench.root)}{self.model};",
-            enclosed=await anyio.to_thread.run_sync(enclose),
+            enclosed=await workspaces.SESSION_FILES.run(
+                enclose, seconds=workspaces.MAKE_SECONDS, what="looking at what a session may see"
+            ),
         )
 
     async def _talk(self, child: process.Child, spec: Spec) -> None:

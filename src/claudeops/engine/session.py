@@ -6,7 +6,7 @@ import contextlib
 import json
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import anyio
 
@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from claudeops.harness.protocol import Harness
     from claudeops.logs import Logger
 
-_REMOVE_SECONDS: Final = 30.0
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SessionRunner:
@@ -63,13 +61,14 @@ class SessionRunner:
         root = kit.cell.workspaces(kit.sessions_dir) / workspaces.workspace_name(session.id)
         try:
             tier, harness = _chosen(session, kit)
+            await _found(harness, kit)
             await _admit(harness, kit)
-            uid = held.enter_context(kit.cell.tenancy())
+            uid = await workspaces.enter(held, kit.cell.tenancy())
             workspace = await workspaces.create(root, template_home=tier.template_home, uid=uid)
             async with (
                 _group(session, kit) as group,
                 metered(kit, session, harness, control) as own,
-                SessionLog(Path(session.log_path or "")) as sink,
+                await _log_of(session) as sink,
             ):
                 runner = SessionRunner(kit=own.kit)
                 gathered = await runner._converse(
@@ -81,7 +80,7 @@ class SessionRunner:
         except (OSError, HarnessError) as error:
             return never_started(session, str(error), kit, started)
         finally:
-            with anyio.CancelScope(shield=True), anyio.move_on_after(_REMOVE_SECONDS):
+            with anyio.CancelScope(shield=True):  # bounded by itself
                 if (left := await workspaces.remove(root)) is not None:
                     log.error(LogEvent.WORKSPACE_NOT_REMOVED, path=str(root), error=str(left))
         return conclude(session, gathered, kit, started)
@@ -208,10 +207,25 @@ def _chosen(session: Session, kit: Kit) -> tuple[TierSetup, Harness]:
         raise HarnessError(f"no tier is configured to run on {session.harness}, so no such CLI was looked for")
     if tier.needs_gate and (refusal := ungated_refusal(harness, allowed=kit.allow_ungated, tier=session.tier)):
         raise HarnessError(refusal)
-    binary = kit.binaries[session.harness]
-    if not binary.exists():
-        raise HarnessError(f"{session.harness.capitalize()} CLI not found: {binary}")
     return tier, harness
+
+
+async def _found(harness: Harness, kit: Kit) -> None:
+    """Raise `HarnessError` unless the CLI is where it was, and `OSError` for a disk that does not say."""
+    binary = kit.binaries[harness.name]
+    if not await workspaces.SESSION_FILES.run(binary.exists, seconds=workspaces.LOOK_SECONDS, what=f"finding {binary}"):
+        raise HarnessError(f"{harness.name.capitalize()} CLI not found: {binary}")
+
+
+async def _log_of(session: Session) -> SessionLog:
+    """Open a session's log; raises `OSError`."""
+    path = Path(session.log_path or "")
+    return await workspaces.SESSION_FILES.run(
+        lambda: SessionLog(path),
+        seconds=workspaces.LOOK_SECONDS,
+        what=f"opening the log {path}",
+        undo=SessionLog.close_later,
+    )
 
 
 async def _admit(harness: Harness, kit: Kit) -> None:

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 import anyio
-import anyio.to_thread
 import orjson
 
 from claudeops.errors import StoreError
 from claudeops.logs import LogEvent
+from claudeops.tasks import Threads
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -33,6 +33,10 @@ STALE_SECONDS: Final = 10.0
 """The file is rewritten after this time even when nothing has changed: an old ``written_at`` is a dead daemon's."""
 
 
+WRITE_SECONDS: Final = 5.0
+"""How long a write may take. While one hangs nothing else is written: what is older must not come last."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Standing:
     """What the file says beside who wrote it."""
@@ -50,9 +54,11 @@ class StatusFile:
     path: Path
     owner: Owner
     started_at: datetime
+    write_seconds: float = WRITE_SECONDS
+    _one_at_a_time: Threads = field(default_factory=lambda: Threads(most=1))
 
     async def write(self, standing: Standing, *, at: datetime, monotonic: float) -> None:
-        """Replace the file; raises `OSError`."""
+        """Replace the file; raises `OSError`, also when its disk does not answer."""
         content = orjson.dumps(
             {
                 "ready": standing.ready,
@@ -73,7 +79,9 @@ class StatusFile:
             },
             option=orjson.OPT_APPEND_NEWLINE,
         )
-        await anyio.to_thread.run_sync(self._replace, content)
+        await self._one_at_a_time.run(
+            lambda: self._replace(content), seconds=self.write_seconds, what=f"writing {self.path}"
+        )
 
     def _replace(self, content: bytes) -> None:
         beside = self.path.with_suffix(".json.new")
@@ -81,8 +89,10 @@ class StatusFile:
         os.replace(beside, self.path)  # noqa: PTH105 - os.replace says that it is atomic
 
     async def remove(self) -> None:
-        """Remove the file: no daemon runs."""
-        await anyio.to_thread.run_sync(lambda: self.path.unlink(missing_ok=True))
+        """Remove the file: no daemon runs. Raises `OSError`."""
+        await self._one_at_a_time.run(
+            lambda: self.path.unlink(missing_ok=True), seconds=self.write_seconds, what=f"removing {self.path}"
+        )
 
 
 @dataclass(kw_only=True)

@@ -14,14 +14,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import anyio
-import anyio.to_thread
-from anyio.from_thread import check_cancelled
 
 from claudeops.domain.expiry import cutoffs
 from claudeops.domain.model import Status
 from claudeops.engine import old_logs
 from claudeops.errors import StoreError
 from claudeops.logs import LogEvent
+from claudeops.tasks import Threads, check_abandoned
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -58,7 +57,7 @@ class Upkeep:
     retention_days: int
     running: Callable[[], Collection[int]]  # ids of the sessions that run here
     log: Logger
-    _one_thread: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(1))
+    _one_thread: Threads = field(default_factory=lambda: Threads(most=1))
 
     async def run(self) -> None:
         """Keep house until cancelled."""
@@ -87,7 +86,7 @@ class Upkeep:
 
     async def _logs(self, now: datetime, done: Counter[str]) -> None:
         too_old = cutoffs(now, retention_days=self.retention_days).details
-        for name in await self._in_thread(self._names):
+        for name in await self._names():
             session = await self._owner(name)
             if session is None or session.ended_at is None:
                 continue
@@ -97,9 +96,12 @@ class Upkeep:
             elif session.ended_at < now - PACK_AFTER and not name.endswith(old_logs.PACKED):
                 await self._pack(log, done)
 
-    def _names(self) -> list[str]:
-        try:
+    async def _names(self) -> list[str]:
+        def found() -> list[str]:
             return sorted(path.name for path in self.results_dir.iterdir() if _LOG_NAME.fullmatch(path.name))
+
+        try:
+            return await self._in_thread(found)
         except OSError as error:
             self.log.error(LogEvent.UPKEEP_FAILED, path=str(self.results_dir), error=str(error))
             return []
@@ -123,7 +125,7 @@ class Upkeep:
 
     async def _pack(self, log: Path, done: Counter[str]) -> None:
         try:
-            done["bytes_saved"] += await self._in_thread(lambda: old_logs.pack(log, check_cancelled))
+            done["bytes_saved"] += await self._in_thread(lambda: old_logs.pack(log, check_abandoned))
             done["logs_packed"] += 1
         except FileNotFoundError:
             pass  # somebody removed it meanwhile
@@ -131,7 +133,8 @@ class Upkeep:
             self.log.error(LogEvent.UPKEEP_FAILED, path=str(log), error=str(error))
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
-        return await anyio.to_thread.run_sync(work, limiter=self._one_thread)
+        # A round may not take longer, nor may one piece of it.
+        return await self._one_thread.run(work, seconds=ROUND_SECONDS, what="upkeep of the logs")
 
     # --- rows -------------------------------------------------------------------------------------------
 

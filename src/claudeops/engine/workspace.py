@@ -8,11 +8,26 @@ import stat
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-import anyio.to_thread
+from claudeops.tasks import AbandonedError, Threads, check_abandoned
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from contextlib import AbstractContextManager, ExitStack
     from pathlib import Path
+    from typing import TypeVar
+
+    T = TypeVar("T")
+
+SESSION_FILES: Final = Threads(most=64)
+"""What sessions do with files at their starts and ends. A home or a repository may be on a disk that does not answer;
+that is then the end of the session, and not of the daemon."""
+
+LOOK_SECONDS: Final = 10.0
+"""How long looking at some files, or writing a few small ones, may take."""
+
+MAKE_SECONDS: Final = 60.0
+REMOVE_SECONDS: Final = 30.0
+"""How long making a workspace may take, the copy of the operator's home included, and removing one."""
 
 _USERS: Final = "session:x:1000:1000::{home}:/bin/bash\nroot:x:0:0::/:/bin/false\nnobody:x:65534:65534::/:/bin/false\n"
 _GROUP: Final = "session:x:1000:\nroot:x:0:\nnogroup:x:65534:\n"
@@ -60,10 +75,33 @@ def workspace_name(session_id: int) -> str:
 async def create(root: Path, *, template_home: Path | None, uid: int | None = None) -> Workspace:
     """Make a workspace at ``root``, its home a copy of ``template_home`` if given; raises `OSError`.
 
+    Bounded by `MAKE_SECONDS`. What is made after that, or after a cancellation, is removed again.
     It is the daemon's until `hand_over`. What an earlier run left at ``root`` (a crash before its removal) is removed
     first. The paths of the workspace have no links in them, wherever ``root`` leads.
     """
-    return await anyio.to_thread.run_sync(lambda: make(root, template_home=template_home, uid=uid))
+
+    def made() -> Workspace:
+        try:
+            return make(root, template_home=template_home, uid=uid)
+        except AbandonedError:
+            _remove(root)
+            raise
+
+    return await SESSION_FILES.run(
+        made, seconds=MAKE_SECONDS, what=f"making the workspace {root}", undo=lambda late: _remove(late.root)
+    )
+
+
+async def enter(held: ExitStack, context: AbstractContextManager[T]) -> T:
+    """Enter a context that looks at files, off the event loop; ``held`` leaves it. Raises `OSError`."""
+    value = await SESSION_FILES.run(
+        context.__enter__,
+        seconds=LOOK_SECONDS,
+        what="taking a user for the session",
+        undo=lambda _late: context.__exit__(None, None, None),
+    )
+    held.push(context)
+    return value
 
 
 def hand_over(workspace: Workspace, *, passable: Sequence[Path]) -> None:
@@ -80,9 +118,15 @@ def hand_over(workspace: Workspace, *, passable: Sequence[Path]) -> None:
                 os.chown(os.path.join(parent, name), uid, uid, follow_symlinks=False)  # noqa: PTH118 - as os.walk says it
 
 
-async def remove(root: Path) -> OSError | None:
-    """Remove a workspace; return what went wrong, if anything. A root that does not exist is removed."""
-    return await anyio.to_thread.run_sync(_remove, root)
+async def remove(root: Path, *, seconds: float = REMOVE_SECONDS) -> OSError | None:
+    """Remove a workspace; return what went wrong, if anything. A root that does not exist is removed.
+
+    What takes longer than ``seconds`` is gone on with, but waited for no longer: a `TimeoutError` is returned.
+    """
+    try:
+        return await SESSION_FILES.run(lambda: _remove(root), seconds=seconds, what=f"removing {root}")
+    except TimeoutError as error:
+        return error
 
 
 def make(root: Path, *, template_home: Path | None, uid: int | None = None) -> Workspace:
@@ -107,6 +151,7 @@ def make(root: Path, *, template_home: Path | None, uid: int | None = None) -> W
 
 def _special_files(directory: str, names: Sequence[str]) -> list[str]:
     """Return the sockets, pipes and devices among a directory's entries: an agent's socket has no copy."""
+    check_abandoned()
     modes = {name: os.lstat(os.path.join(directory, name)).st_mode for name in names}  # noqa: PTH118 - as copytree says it
     return [
         name for name, mode in modes.items() if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode) or stat.S_ISLNK(mode))

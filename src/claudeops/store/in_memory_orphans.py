@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from datetime import datetime
 
-    from claudeops.domain.model import EscalationRules, Owner, Session, ToolEnd
+    from claudeops.domain.model import EscalationRules, NewEvent, Owner, Session, ToolEnd
     from claudeops.store.in_memory_tables import PlainTables
 
 
@@ -44,7 +44,13 @@ def reconcile(
 
 
 def lose(
-    tables: PlainTables, lost: Session, *, rules: EscalationRules, tool_ends: Iterable[ToolEnd], now: datetime
+    tables: PlainTables,
+    lost: Session,
+    *,
+    rules: EscalationRules,
+    tool_ends: Iterable[ToolEnd],
+    events: Iterable[NewEvent],
+    now: datetime,
 ) -> Session:
     """End a session of which no result is known, and queue what follows."""
     row = tables.row("sessions", lost.id)
@@ -63,7 +69,8 @@ def lose(
     booked = spend.booked_calls(tables, row.id)
     tables.update("sessions", row, lost_values(event.message, booked, now=now))
     spend.settle(tables, row.id, booked.charged_usd if booked.count else None, at=now)
-    raise_event(tables, event, session_id=lost.id, at=now)
+    for told in (event, *events):
+        raise_event(tables, told, session_id=lost.id, at=now)
     seal_results(tables, lost.id)
     holds.apply(tables, when_lost(holds.standing(tables, now), lost.id, now), now=now)
     if following is not None:

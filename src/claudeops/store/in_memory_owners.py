@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
     from datetime import datetime
 
-    from claudeops.domain.model import EscalationRules, Owner, Session, ToolEnd
+    from claudeops.domain.model import EscalationRules, NewEvent, Owner, Session, ToolEnd
     from claudeops.store.in_memory_tables import PlainTables
 
 
@@ -27,11 +27,17 @@ class InMemoryOwners:
             return orphans.reconcile(self.tables, owner, now=now, alive=alive)
 
     async def lose(
-        self, session: Session, *, rules: EscalationRules, now: datetime, tool_ends: Sequence[ToolEnd] = ()
+        self,
+        session: Session,
+        *,
+        rules: EscalationRules,
+        now: datetime,
+        tool_ends: Sequence[ToolEnd] = (),
+        events: Sequence[NewEvent] = (),
     ) -> Session:
         """End a session of which no result is known, and queue what follows."""
         async with self._transaction():
-            return orphans.lose(self.tables, session, rules=rules, tool_ends=tool_ends, now=now)
+            return orphans.lose(self.tables, session, rules=rules, tool_ends=tool_ends, events=events, now=now)
 
     async def lost(self) -> Sequence[Session]:
         """Return the lost sessions whose log was not taken up as a complete one."""

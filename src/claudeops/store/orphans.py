@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection
 
-    from claudeops.domain.model import EscalationRules, Session, ToolEnd
+    from claudeops.domain.model import EscalationRules, NewEvent, Session, ToolEnd
     from claudeops.store.rows import TableRow
 
 LOOKED_FOR: Final = 500
@@ -67,6 +67,7 @@ def lose(
     *,
     rules: EscalationRules,
     tool_ends: Iterable[ToolEnd],
+    events: Iterable[NewEvent],
     now: datetime,
 ) -> Session:
     """End a session of which no result is known, and queue what follows."""
@@ -78,7 +79,8 @@ def lose(
     if not change(connection, lost, lost_values(event.message, calls, now=now)):
         raise StaleAttemptError(f"session {lost.id} is no longer running as attempt {lost.attempt}.")
     spend.settle(connection, lost.id, calls.charged_usd if calls.count else None, at=now)
-    raise_event(connection, event, session_id=lost.id, at=now)
+    for told in (event, *events):
+        raise_event(connection, told, session_id=lost.id, at=now)
     seal_results(connection, lost.id)
     holds.apply(connection, when_lost(holds.standing(connection, now), lost.id, now), now=now)
     if following is not None:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection
 
-    from claudeops.domain.model import EscalationRules, Owner, Session, ToolEnd
+    from claudeops.domain.model import EscalationRules, NewEvent, Owner, Session, ToolEnd
 
 T = TypeVar("T")
 
@@ -37,10 +37,18 @@ class SqlOwners:
         return await self._write(partial(orphans.reconcile, owner=owner, now=now, alive=alive))
 
     async def lose(
-        self, session: Session, *, rules: EscalationRules, now: datetime, tool_ends: Sequence[ToolEnd] = ()
+        self,
+        session: Session,
+        *,
+        rules: EscalationRules,
+        now: datetime,
+        tool_ends: Sequence[ToolEnd] = (),
+        events: Sequence[NewEvent] = (),
     ) -> Session:
         """End a session of which no result is known, and queue what follows."""
-        return await self._write(partial(orphans.lose, lost=session, rules=rules, tool_ends=tool_ends, now=now))
+        return await self._write(
+            partial(orphans.lose, lost=session, rules=rules, tool_ends=tool_ends, events=events, now=now)
+        )
 
     async def lost(self) -> Sequence[Session]:
         """Return the lost sessions whose log was not taken up as a complete one."""

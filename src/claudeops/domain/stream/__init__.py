@@ -4,7 +4,7 @@
 
     bytes ─ LineSplitter ─ lines ─ decode ─ frames ─ TranscriptBuilder ─ events, one by one, and a Transcript
 
-Pure and total: no line is too long, nothing that arrives raises, and what is not understood is counted.
+Pure and total: nothing that arrives raises, and what is too long or not understood is counted.
 """
 
 from __future__ import annotations
@@ -32,11 +32,12 @@ from claudeops.domain.stream.events import (
     TurnStarted,
 )
 from claudeops.domain.stream.frames import Frame, Malformed, decode
-from claudeops.domain.stream.framing import LineSplitter
+from claudeops.domain.stream.framing import LINE_BYTES, LineSplitter, dropped_line
 from claudeops.domain.stream.line_tally import RETAINED_BYTES, LineTally
 from claudeops.domain.stream.transcript import CallSeen, PermissionDenial, Transcript
 
 __all__ = [
+    "LINE_BYTES",
     "RETAINED_BYTES",
     "ApiRetried",
     "CallSeen",
@@ -66,5 +67,6 @@ __all__ = [
     "TurnStarted",
     "decode",
     "display_text",
+    "dropped_line",
     "tool_results",
 ]

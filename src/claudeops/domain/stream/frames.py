@@ -18,6 +18,7 @@ import msgspec
 import orjson
 
 from claudeops.domain import regex
+from claudeops.domain.stream.framing import is_dropped
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -85,7 +86,8 @@ def _decode_leniently(line: bytes) -> Frame | Malformed | None:
     except RecursionError:
         return Malformed(reason="nested too deeply")
     except ValueError as error:
-        return Malformed(reason=str(error))
+        # Our own words, not the line's: nothing is repeated of what a CLI printed.
+        return Malformed(reason="longer than a line may be" if is_dropped(line) else str(error))
     return _frame(value, len(line))
 
 

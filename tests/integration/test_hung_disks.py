@@ -1,0 +1,250 @@
+"""A disk that does not answer costs whoever needs it, and for a time; the event loop asks no disk at all."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from dataclasses import replace
+from datetime import timedelta
+from functools import partial
+from typing import TYPE_CHECKING
+
+import anyio
+import anyio.to_thread
+import pytest
+
+from claudeops.app_opening import answered
+from claudeops.domain.model import Outcome, ToolCall
+from claudeops.engine.approvals import ApprovalDesk, Refused
+from claudeops.engine.cli_transcript import CliTranscript
+from claudeops.engine.control import Control
+from claudeops.engine.session import SessionRunner
+from claudeops.engine.session_users import lent
+from claudeops.engine.status_file import StatusFile, StatusKeeper
+from claudeops.engine.upkeep import Upkeep
+from claudeops.engine.workspace import create, enter, remove
+from claudeops.errors import ConfigurationError
+from support.estate import STAND_IN, deliver, look, report
+from support.hung_disk import disk
+from support.waiting import until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
+    from datetime import datetime
+    from pathlib import Path
+
+    from support.estate import Estate
+
+pytestmark = pytest.mark.anyio
+
+WITHIN_SECONDS = 5.0  # in which nobody waits for a disk that hangs: the shortest bound is ten
+
+
+def with_home(estate: Estate) -> Path:
+    """Give every tier a home to copy."""
+    home = estate.root / "home"
+    (home / ".ssh").mkdir(parents=True)
+    (home / ".ssh" / "key").write_text("key", encoding="utf-8")
+    estate.with_kit(tiers={number: replace(tier, template_home=home) for number, tier in estate.kit.tiers.items()})
+    return home
+
+
+async def test_a_session_asks_no_disk_on_the_event_loop(estate: Estate) -> None:
+    with_home(estate)
+    estate.with_kit(timeouts=replace(estate.kit.timeouts, silence=2))
+    estate.script(look(), {"grow": "x" * 100, "every": 0.2, "times": 8}, deliver(report()))
+    await estate.queue()
+    session = await estate.claim()
+
+    with disk(estate.root, answers=True) as watched:
+        ending = await SessionRunner(kit=estate.kit).run(session, Control())
+
+    assert ending.outcome is Outcome.SUCCESS
+    assert watched.reached.is_set()
+    assert watched.on_the_loop == []
+
+
+def _repositories(estate: Estate) -> Path:
+    return estate.kit.repos_dir
+
+
+def _results(estate: Estate) -> Path:
+    return estate.root / "results"
+
+
+def _binary(estate: Estate) -> Path:
+    """Put the CLI on a disk of its own."""
+    directory = estate.root / "bin"
+    directory.mkdir()
+    (directory / "claude").symlink_to(STAND_IN)
+    estate.with_kit(binaries={"claude": directory / "claude"})
+    return directory
+
+
+@pytest.mark.parametrize("place", [_repositories, _results, _binary, with_home])
+async def test_a_session_whose_disk_hangs_can_be_ended(estate: Estate, place: Callable[[Estate], Path]) -> None:
+    hung = place(estate)
+    estate.script(look(), deliver(report()))
+    await estate.queue()
+    session = await estate.claim()
+
+    with disk(hung, answers=False) as one:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(SessionRunner(kit=estate.kit).run, session, Control())
+            await anyio.to_thread.run_sync(one.reached.wait, 20)
+            tasks.cancel_scope.cancel()
+            began = anyio.current_time()
+        took = anyio.current_time() - began
+        assert one.on_the_loop == []
+    assert took < WITHIN_SECONDS
+
+
+async def test_a_workspace_that_was_made_too_late_is_removed(tmp_path: Path) -> None:
+    home, root = tmp_path / "home", tmp_path / "workspace"
+    home.mkdir()
+    (home / "key").write_text("key", encoding="utf-8")
+    with disk(home, answers=False) as one:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(partial(create, root, template_home=home))
+            await anyio.to_thread.run_sync(one.reached.wait, 20)
+            tasks.cancel_scope.cancel()
+    await until(lambda: not root.exists())
+
+
+async def test_a_removal_that_takes_too_long_is_told_and_goes_on(tmp_path: Path) -> None:
+    root = tmp_path / "workspace"
+    await create(root, template_home=None)
+    with disk(root, answers=False):
+        left = await remove(root, seconds=0.1)
+        assert isinstance(left, TimeoutError)
+        assert "took longer than 0.1 s" in str(left)
+    await until(lambda: not root.exists())
+
+
+async def test_a_user_that_was_taken_too_late_is_given_back(tmp_path: Path) -> None:
+    users = tmp_path / "users"
+    first = _first(users)
+    with disk(users, answers=False) as one, contextlib.ExitStack() as held:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(enter, held, lent(users))
+            await anyio.to_thread.run_sync(one.reached.wait, 20)
+            tasks.cancel_scope.cancel()
+    await until(lambda: _first(users) == first)
+
+
+def _first(users: Path) -> int:
+    """Return the first user that is free."""
+    with lent(users) as user:
+        return user.uid
+
+
+# --- what a session asks people about -----------------------------------------------------------------
+
+
+async def test_a_call_that_names_a_file_on_a_disk_that_hangs_is_denied_in_time(estate: Estate) -> None:
+    await estate.queue()
+    desk = ApprovalDesk(
+        session=await estate.claim(),
+        store=estate.store,
+        clock=estate.kit.clock,
+        key=b"k" * 32,
+        timeout_seconds=60,
+        workdir=str(estate.root),
+        own=(str(estate.root),),
+        shown=str,
+        waiting=_nobody_waits,
+        log=estate.kit.log,
+        read_seconds=0.2,
+    )
+    call = ToolCall(tool_use_id="toolu_1", tool_name="Bash", input={"command": f"{estate.root}/away/restart.sh"})
+    with disk(estate.root / "away", answers=False), anyio.fail_after(WITHIN_SECONDS):
+        said = await desk.ask(call, shown_input="{}", reason="restarts the database")
+
+    assert isinstance(said, Refused)
+    assert "could not be read in time" in said.reason
+    assert estate.rows("SELECT * FROM approvals") == []
+
+
+def _nobody_waits() -> AbstractContextManager[None]:
+    raise AssertionError("nobody is asked")
+
+
+# --- the daemon's own files ---------------------------------------------------------------------------
+
+
+async def test_a_state_file_whose_disk_hangs_keeps_no_daemon_from_stopping_and_is_true_when_it_is_back(
+    estate: Estate,
+) -> None:
+    path = estate.root / "state" / "daemon.json"
+    file = StatusFile(path, estate.owner, estate.kit.clock.now(), write_seconds=0.2)
+    keeper = StatusKeeper(file=file, store=estate.store, clock=estate.kit.clock, running=list, log=estate.kit.log)
+    await keeper.refresh()
+    with disk(path.parent, answers=False) as one, anyio.fail_after(WITHIN_SECONDS):
+        await keeper.stop()
+        await keeper.refresh()  # while the first one still hangs: nothing older can come after it
+        with pytest.raises(TimeoutError):
+            await file.remove()
+        assert one.on_the_loop == []
+    assert estate.logged.getvalue().count('"status_not_written"') == 2
+
+    await until(
+        lambda: not path.with_suffix(".json.new").exists() and json.loads(path.read_text())["reason"] is not None
+    )
+    await keeper.refresh()
+    assert json.loads(path.read_text())["reason"] == "the daemon is shutting down"
+
+
+async def test_upkeep_of_logs_on_a_disk_that_hangs_can_be_ended(estate: Estate) -> None:
+    await estate.finished(look(), deliver(report()))
+    upkeep = Upkeep(
+        store=estate.store,
+        clock=_Later(estate),
+        results_dir=estate.root / "results",
+        retention_days=30,
+        running=list,
+        log=estate.kit.log,
+    )
+    with disk(estate.root / "results", answers=False) as one, anyio.fail_after(WITHIN_SECONDS):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(upkeep.round)
+            await anyio.to_thread.run_sync(one.reached.wait, 20)
+            tasks.cancel_scope.cancel()
+        assert one.on_the_loop == []
+
+    done = await upkeep.round()
+    assert done["logs_packed"] == 1
+
+
+class _Later:
+    """A clock some hours on."""
+
+    def __init__(self, estate: Estate) -> None:
+        self._clock = estate.kit.clock
+
+    def now(self) -> datetime:
+        return self._clock.now() + timedelta(hours=5)
+
+    def monotonic(self) -> float:
+        return self._clock.monotonic()
+
+
+async def test_a_transcript_whose_disk_hangs_is_no_sign_of_life_and_none_of_death(tmp_path: Path) -> None:
+    project = tmp_path / ".claude" / "projects" / "-work"
+    project.mkdir(parents=True)
+    (project / "s.jsonl").write_bytes(b"x" * 10)
+    transcript = CliTranscript(tmp_path, "s")
+    assert await transcript.size() == 10
+    with disk(tmp_path, answers=False) as one, anyio.fail_after(WITHIN_SECONDS):
+        assert await transcript.size() == 10
+        assert one.on_the_loop == []
+
+
+async def test_a_start_on_a_disk_that_hangs_is_refused_with_what_to_mend(tmp_path: Path) -> None:
+    with (
+        disk(tmp_path, answers=False),
+        anyio.fail_after(WITHIN_SECONDS),
+        pytest.raises(ConfigurationError, match="CLAUDEOPS_STATE_DIR") as refused,
+    ):
+        await answered(lambda: sorted(tmp_path.iterdir()), "listing the results directory", seconds=0.1)
+    assert "does not answer (listing the results directory took longer than 0.1 s)" in str(refused.value)
