@@ -68,6 +68,9 @@ class LogEvent(StrEnum):
     DATABASE_BACKED_UP = "database_backed_up", "a copy was made before the migration"
     DATABASE_UNAVAILABLE = "database_unavailable", "the database did not answer; the call is tried again"
     DATABASE_RECOVERED = "database_recovered", "the database answers again"
+    DATABASE_REFUSED = "database_refused", "the database refuses a call for good; it is tried again all the same"
+    LISTENER_FAILED = "listener_failed", "something was written, and who should hear of it failed; it stays written"
+    UNDO_GIVEN_UP = "undo_given_up", "what was written too late for its caller could not be taken back, and stands"
     STALE_ATTEMPT = (
         "stale_attempt",
         "a write came from an attempt that is no longer the current one; nothing was written",
