@@ -22,6 +22,7 @@ from claudeops.app_self_test import admission, admit_clis
 from claudeops.app_upkeep import keep_house
 from claudeops.dispatch.local import LocalDispatcher
 from claudeops.domain.model import Session, SkipReason, Status, Suppressed, Trigger
+from claudeops.domain.schedule import NEVER
 from claudeops.engine.approval_key import ensure_key
 from claudeops.engine.held_start import held
 from claudeops.engine.hub import Hub
@@ -33,18 +34,20 @@ from claudeops.engine.session import SessionRunner
 from claudeops.engine.status_file import StatusFile, StatusKeeper
 from claudeops.engine.supervisor import Supervisor
 from claudeops.engine.system import SystemClock, this_owner
-from claudeops.errors import AlreadyRunningError, DatabaseUnavailableError
+from claudeops.engine.trouble import DatabaseTrouble
+from claudeops.errors import AlreadyRunningError, StoreError
 from claudeops.logs import LogEvent
 from claudeops.settings import prepare_directories
-from claudeops.store.locks import claim_database, is_claimed
+from claudeops.store.locks import claim_database, claim_watch
 from claudeops.store.store import open_store
 from claudeops.tasks import open_tasks
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
     from datetime import datetime
 
     from claudeops.domain.model import EscalationRules, NewSession, Owner
+    from claudeops.domain.schedule import Schedule
     from claudeops.engine.kit import Kit
     from claudeops.engine.ports import Clock, Store
     from claudeops.engine.shutdown import Shutdown
@@ -149,17 +152,24 @@ async def open_node(
                     log=log,
                     slots=slots(settings, log),
                 )
-            with contextlib.suppress(DatabaseUnavailableError):
-                await store.depart(owner)
+            await _depart(store, owner, log)
         finally:
             await store.close()
+
+
+async def _depart(store: Store, owner: Owner, log: Logger) -> None:
+    """Say that this owner runs no more; who finds it on record all the same sees that its process is gone."""
+    try:
+        await store.depart(owner)
+    except StoreError as error:
+        DatabaseTrouble(log, "departure").failed(error)
 
 
 # --- the daemon ---------------------------------------------------------------------------------------
 
 
 async def run_daemon(node: Node, shutdown: Shutdown) -> None:
-    """Run until asked to stop: a chain at once, then by the schedule. Returns after an ordered shutdown."""
+    """Run by the schedule until asked to stop. Returns after an ordered shutdown."""
     supervisor = node.supervisor()
     pulse = pulse_of(node, supervisor, shutdown)
     status = StatusKeeper(
@@ -172,21 +182,12 @@ async def run_daemon(node: Node, shutdown: Shutdown) -> None:
     )
     supervisor.on_change = status.changed
     plan = schedule(node.settings)
-    scheduler = Scheduler(
-        clock=node.clock,
-        schedules=[plan],
-        fire=lambda name, due_at: _fire(node, name, due_at),
-        on_error=lambda name, due_at, error: node.log.error(
-            LogEvent.SCHEDULE_FIRE_FAILED, schedule=name, due_at=due_at.isoformat(), error=str(error)
-        ),
-    )
     manager = ServiceManager(
         address=node.settings.notify_socket, watchdog_seconds=node.settings.watchdog_seconds, log=node.log
     )
     async with anyio.create_task_group() as tasks:
-        await tasks.start(scheduler.run)
         await tasks.start(keep_house, node.settings, node.store, node.clock, supervisor, node.log)
-        tasks.start_soon(_start_chain, node, plan.name)
+        tasks.start_soon(_keep_schedule, node, plan, shutdown)
         tasks.start_soon(supervisor.run)
         tasks.start_soon(node.recovery.run)
         tasks.start_soon(pulse.run)
@@ -202,23 +203,50 @@ async def run_daemon(node: Node, shutdown: Shutdown) -> None:
         node.log.info(LogEvent.DAEMON_STOPPING)
         manager.stopping()
         await status.stop()
-        scheduler.pause()
         await _drain(supervisor, node, shutdown)
         tasks.cancel_scope.cancel()
     with contextlib.suppress(OSError):
         await status.file.remove()
 
 
-async def _start_chain(node: Node, schedule_name: str) -> None:
-    """Fire once at the start; whatever was missed while no daemon ran is caught up by this one chain."""
-    delay = 1.0
+async def _keep_schedule(node: Node, plan: Schedule, shutdown: Shutdown) -> None:
+    """Fire at the due times after the last one on record, until asked to stop; a fire under way is not cut then.
+
+    What was missed while no daemon ran is caught up by one chain; a daemon that is back before the next due time waits
+    for it. A schedule that was never fired is overdue: the first daemon of all begins with a look.
+    """
+    last = await _last_due(node, plan)
+    scheduler = Scheduler(
+        clock=node.clock,
+        schedules=[plan],
+        fire=lambda name, due_at: _fire(node, name, due_at),
+        on_error=lambda name, due_at, error: node.log.error(
+            LogEvent.SCHEDULE_FIRE_FAILED, schedule=name, due_at=due_at.isoformat(), error=str(error)
+        ),
+        last_due={plan.name: NEVER if last is None else last},
+    )
+    async with anyio.create_task_group() as tasks:
+        await tasks.start(scheduler.run)
+        node.log.info(
+            LogEvent.SCHEDULE_KEPT,
+            schedule=plan.name,
+            last_due=None if last is None else last.isoformat(),
+            next_fire=scheduler.next_fire(plan.name).isoformat(),
+        )
+        await shutdown.requested.wait()
+        scheduler.pause()
+
+
+async def _last_due(node: Node, plan: Schedule) -> datetime | None:
+    trouble = DatabaseTrouble(node.log, "schedule")
     while True:
         try:
-            return await _fire(node, schedule_name, node.clock.now())
-        except DatabaseUnavailableError as error:
-            node.log.error(LogEvent.DATABASE_UNAVAILABLE, while_doing="start", error=str(error))
-        await anyio.sleep(delay)
-        delay = min(delay * 2, 30.0)
+            last = await node.store.last_fire(plan.name)
+        except StoreError as error:
+            await anyio.sleep(trouble.failed(error))
+        else:
+            trouble.over()
+            return last
 
 
 async def _fire(node: Node, schedule_name: str, due_at: datetime) -> None:
@@ -269,6 +297,9 @@ async def run_chain(
         await shutdown.requested.wait()
         await supervisor.drain(0)
 
+    async def unasked() -> bool:
+        return not shutdown.requested.is_set()
+
     async with open_tasks() as tasks:
         tasks.start_soon(stop_when_asked)
         watchdog = await tasks.start(keep_house, node.settings, node.store, node.clock, supervisor, node.log)
@@ -276,7 +307,7 @@ async def run_chain(
             tasks.start_soon(node.kit.limits.run)
         async with open_tasks() as running:
             running.start_soon(supervisor.run)
-            sessions = await follow(node.store, root.id, told=told, served=lambda: not shutdown.requested.is_set())
+            sessions = await follow(node.store, root.id, told=told, served=unasked)
             await supervisor.drain(0)
         if watchdog is not None:
             with anyio.move_on_after(LAST_BEAT_SECONDS):
@@ -299,27 +330,32 @@ async def run_chain_beside(
     Raises `AlreadyRunningError` when that daemon goes away before the chain has ended; what is queued stays so.
     """
     store = open_store(settings.database_url)
-    try:
-        now = SystemClock().now()
-        root = await held(store, now) or await store.enqueue(new, rules=escalation_rules(settings), now=now)
-        if isinstance(root, Suppressed):
-            log.warning(LogEvent.SESSION_SUPPRESSED, reason=root.reason.value)
-            return root
-        log.info(LogEvent.SESSION_QUEUED, session_id=root.id)
-        queued(root)
-        sessions = await follow(store, root.id, told=told, served=lambda: is_claimed(settings.database_url))
-    finally:
-        await store.close()
-    if any(session.status is not Status.ENDED for session in sessions) and not is_claimed(settings.database_url):
-        raise AlreadyRunningError(
-            f"The daemon stopped before session {sessions[-1].id} had ended: "
-            "it stays queued and runs when the daemon is started again."
-        )
+    with claim_watch(settings.database_url) as look:
+
+        async def served() -> bool:
+            return await anyio.to_thread.run_sync(look)
+
+        try:
+            now = SystemClock().now()
+            root = await held(store, now) or await store.enqueue(new, rules=escalation_rules(settings), now=now)
+            if isinstance(root, Suppressed):
+                log.warning(LogEvent.SESSION_SUPPRESSED, reason=root.reason.value)
+                return root
+            log.info(LogEvent.SESSION_QUEUED, session_id=root.id)
+            queued(root)
+            sessions = await follow(store, root.id, told=told, served=served)
+        finally:
+            await store.close()
+        if any(session.status is not Status.ENDED for session in sessions) and not await served():
+            raise AlreadyRunningError(
+                f"The daemon stopped before session {sessions[-1].id} had ended: "
+                "it stays queued and runs when the daemon is started again."
+            )
     return sessions
 
 
 async def follow(
-    store: Store, root_id: int, *, told: Callable[[Session], None], served: Callable[[], bool]
+    store: Store, root_id: int, *, told: Callable[[Session], None], served: Callable[[], Awaitable[bool]]
 ) -> Sequence[Session]:
     """Watch a chain until all its sessions have ended, or nobody serves it any more; return its sessions.
 
@@ -330,7 +366,7 @@ async def follow(
     sessions: Sequence[Session] = ()
     held = 0
     while held < HELD_LOOKS:
-        being_served = served()  # before the look: what ended last is then seen
+        being_served = await served()  # before the look: what ended last is then seen
         sessions = await store.chain(root_id)
         for session in sessions:
             if session.status is Status.ENDED and session.id not in known:

@@ -82,6 +82,10 @@ class LogEvent(StrEnum):
     SESSION_AMENDED = "session_amended", "the log of a lost session turned up; its report and cost are written now"
     SESSION_END_REFUSED = "session_end_refused", "the database refuses a session's end; it is written without its texts"
     # --- the schedule
+    SCHEDULE_KEPT = (
+        "schedule_kept",
+        "the schedule is kept from here on; its next fire is counted from the last on record",
+    )
     SCHEDULE_FIRED = "schedule_fired", "a due time came and queued a chain"
     SCHEDULE_SKIPPED = "schedule_skipped", "a due time came and queued nothing"
     SCHEDULE_FIRE_FAILED = "schedule_fire_failed", "a due time came, but the database did not take its chain"

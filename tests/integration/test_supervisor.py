@@ -75,9 +75,13 @@ async def supervised(estate: Estate, **changes: object) -> AsyncIterator[Supervi
         await supervisor.drain(0)
 
 
+async def always() -> bool:
+    return True
+
+
 async def until_all_ended(estate: Estate, root_id: int) -> list[Session]:
     with anyio.fail_after(PATIENCE_SECONDS):
-        return list(await follow(estate.store, root_id, told=lambda _: None, served=lambda: True))
+        return list(await follow(estate.store, root_id, told=lambda _: None, served=always))
 
 
 async def test_an_escalation_becomes_the_next_tiers_session_with_its_context(estate: Estate) -> None:
