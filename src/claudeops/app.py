@@ -31,6 +31,7 @@ from claudeops.engine.recovery import Recovery, free_log_path
 from claudeops.engine.scheduler import Scheduler
 from claudeops.engine.service_manager import ServiceManager
 from claudeops.engine.session import SessionRunner
+from claudeops.engine.shutdown import Shutdown
 from claudeops.engine.status_file import StatusFile, StatusKeeper
 from claudeops.engine.supervisor import Supervisor
 from claudeops.engine.system import SystemClock, this_owner
@@ -50,7 +51,6 @@ if TYPE_CHECKING:
     from claudeops.domain.schedule import Schedule
     from claudeops.engine.kit import Kit
     from claudeops.engine.ports import Clock, Store
-    from claudeops.engine.shutdown import Shutdown
     from claudeops.logs import Logger
     from claudeops.settings import Settings
 
@@ -105,23 +105,32 @@ class Node:
 
 @contextlib.asynccontextmanager
 async def open_node(
-    settings: Settings, *, log: Logger, clock: Clock | None = None, hub: Hub | None = None
+    settings: Settings,
+    *,
+    log: Logger,
+    clock: Clock | None = None,
+    hub: Hub | None = None,
+    shutdown: Shutdown | None = None,
 ) -> AsyncIterator[Node]:
     """Open everything for the only daemon on this database.
 
     Who brings a ``hub`` with readers hears also of what dead daemons left: it is taken up here.
-    Raises `ConfigurationError`, `AlreadyRunningError`, `NewerDatabaseError` or `DatabaseUnavailableError`
-    before anything has been started.
+    Raises `ConfigurationError`, `AlreadyRunningError`, `NewerDatabaseError`, `DatabaseUnavailableError` or, asked to
+    stop by ``shutdown``, `StoppedError` before anything has been started. A stop that comes later finds a node that is
+    open, for whoever opened it to close.
     """
-    clock = clock or SystemClock()
+    clock, shutdown = clock or SystemClock(), shutdown or Shutdown()
+    shutdown.check()
     prepare_directories(settings)
     owner = this_owner()
     with claim_database(settings.database_url, settings.state_dir) as check_lock:
-        cell = await choose_cell(settings, log)
-        clis = admission(settings, cell=cell, clock=clock, log=log)
-        owner = replace(owner, isolation=cell.level.value)
-        await admit_clis(settings, clis)
-        await migrate_database(settings, log)
+        async with shutdown.stoppable():
+            cell = await choose_cell(settings, log)
+            clis = admission(settings, cell=cell, clock=clock, log=log)
+            owner = replace(owner, isolation=cell.level.value)
+            await admit_clis(settings, clis)
+        await migrate_database(settings, log, shutdown)
+        shutdown.check()
         hub = hub or Hub()
         store = open_store(settings.database_url, raised=hub.from_threads())
         try:
@@ -137,7 +146,7 @@ async def open_node(
                     approval_key=ensure_key(settings.state_dir),
                 )
                 recovery = Recovery(kit=kit)
-                await take_over(recovery, owner, settings)
+                await take_over(recovery, owner, settings, shutdown)
                 await clear_leftovers(settings.state_dir / SESSIONS, log)
                 yield Node(
                     settings=settings,
@@ -170,6 +179,8 @@ async def _depart(store: Store, owner: Owner, log: Logger) -> None:
 
 async def run_daemon(node: Node, shutdown: Shutdown) -> None:
     """Run by the schedule until asked to stop. Returns after an ordered shutdown."""
+    if shutdown.requested.is_set():  # while the node was opened
+        return
     supervisor = node.supervisor()
     pulse = pulse_of(node, supervisor, shutdown)
     status = StatusKeeper(
@@ -284,8 +295,9 @@ async def run_chain(
 ) -> Sequence[Session] | Suppressed:
     """Queue a chain, run it to its end and return its sessions; asked to stop, the running one is cancelled.
 
-    ``told`` hears of each session when it has ended.
+    ``told`` hears of each session when it has ended. Raises `StoppedError` where nothing was queued for that.
     """
+    shutdown.check()
     now = node.clock.now()
     root = await held(node.store, now) or await node.store.enqueue(new, rules=node.rules, now=now)
     if isinstance(root, Suppressed):

@@ -130,12 +130,16 @@ class Writer:
         finally:
             self._give_up(future, turn, undo)
 
-    async def close(self) -> None:
-        """Run what was handed in before, then end the thread; bounded, and safe to call twice."""
+    def leave(self) -> None:
+        """Take nothing more, and let the thread end by itself after what was handed in."""
         with self._closing:
             if not self._closed:
                 self._closed = True
                 self._jobs.put(_Job(priority=_LAST, number=next(self._numbers), run=None))
+
+    async def close(self) -> None:
+        """Run what was handed in before, then end the thread; bounded, and safe to call twice."""
+        self.leave()
         with anyio.CancelScope(shield=True):
             await anyio.to_thread.run_sync(self._thread.join, self._wait_seconds)
 
