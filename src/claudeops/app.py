@@ -22,6 +22,7 @@ from claudeops.app_self_test import admission, admit_clis
 from claudeops.app_upkeep import keep_house
 from claudeops.dispatch.local import LocalDispatcher
 from claudeops.domain.model import Session, SkipReason, Status, Suppressed, Trigger
+from claudeops.domain.schedule import NEVER
 from claudeops.engine.approval_key import ensure_key
 from claudeops.engine.held_start import held
 from claudeops.engine.hub import Hub
@@ -30,24 +31,26 @@ from claudeops.engine.recovery import Recovery, free_log_path
 from claudeops.engine.scheduler import Scheduler
 from claudeops.engine.service_manager import ServiceManager
 from claudeops.engine.session import SessionRunner
+from claudeops.engine.shutdown import Shutdown
 from claudeops.engine.status_file import StatusFile, StatusKeeper
 from claudeops.engine.supervisor import Supervisor
 from claudeops.engine.system import SystemClock, this_owner
-from claudeops.errors import AlreadyRunningError, DatabaseUnavailableError
+from claudeops.engine.trouble import DatabaseTrouble
+from claudeops.errors import AlreadyRunningError, StoreError
 from claudeops.logs import LogEvent
 from claudeops.settings import prepare_directories
-from claudeops.store.locks import claim_database, is_claimed
+from claudeops.store.locks import claim_database, claim_watch
 from claudeops.store.store import open_store
 from claudeops.tasks import open_tasks
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
     from datetime import datetime
 
     from claudeops.domain.model import EscalationRules, NewSession, Owner
+    from claudeops.domain.schedule import Schedule
     from claudeops.engine.kit import Kit
     from claudeops.engine.ports import Clock, Store
-    from claudeops.engine.shutdown import Shutdown
     from claudeops.logs import Logger
     from claudeops.settings import Settings
 
@@ -102,23 +105,32 @@ class Node:
 
 @contextlib.asynccontextmanager
 async def open_node(
-    settings: Settings, *, log: Logger, clock: Clock | None = None, hub: Hub | None = None
+    settings: Settings,
+    *,
+    log: Logger,
+    clock: Clock | None = None,
+    hub: Hub | None = None,
+    shutdown: Shutdown | None = None,
 ) -> AsyncIterator[Node]:
     """Open everything for the only daemon on this database.
 
     Who brings a ``hub`` with readers hears also of what dead daemons left: it is taken up here.
-    Raises `ConfigurationError`, `AlreadyRunningError`, `NewerDatabaseError` or `DatabaseUnavailableError`
-    before anything has been started.
+    Raises `ConfigurationError`, `AlreadyRunningError`, `NewerDatabaseError`, `DatabaseUnavailableError` or, asked to
+    stop by ``shutdown``, `StoppedError` before anything has been started. A stop that comes later finds a node that is
+    open, for whoever opened it to close.
     """
-    clock = clock or SystemClock()
+    clock, shutdown = clock or SystemClock(), shutdown or Shutdown()
+    shutdown.check()
     await answered(lambda: prepare_directories(settings), "making the state and results directories")
     owner = this_owner()
     with claim_database(settings.database_url, settings.state_dir) as check_lock:
-        cell = await choose_cell(settings, log)
-        clis = admission(settings, cell=cell, clock=clock, log=log)
-        owner = replace(owner, isolation=cell.level.value)
-        await admit_clis(settings, clis)
-        await migrate_database(settings, log)
+        async with shutdown.stoppable():
+            cell = await choose_cell(settings, log)
+            clis = admission(settings, cell=cell, clock=clock, log=log)
+            owner = replace(owner, isolation=cell.level.value)
+            await admit_clis(settings, clis)
+        await migrate_database(settings, log, shutdown)
+        shutdown.check()
         hub = hub or Hub()
         store = open_store(settings.database_url, raised=hub.from_threads())
         try:
@@ -135,7 +147,7 @@ async def open_node(
                     approval_key=await answered(lambda: ensure_key(settings.state_dir), "reading the approval key"),
                 )
                 recovery = Recovery(kit=kit)
-                await take_over(recovery, owner, settings)
+                await take_over(recovery, owner, settings, shutdown)
                 await clear_leftovers(settings.state_dir / SESSIONS, log)
                 yield Node(
                     settings=settings,
@@ -150,17 +162,26 @@ async def open_node(
                     log=log,
                     slots=slots(settings, log),
                 )
-            with contextlib.suppress(DatabaseUnavailableError):
-                await store.depart(owner)
+            await _depart(store, owner, log)
         finally:
             await store.close()
+
+
+async def _depart(store: Store, owner: Owner, log: Logger) -> None:
+    """Say that this owner runs no more; who finds it on record all the same sees that its process is gone."""
+    try:
+        await store.depart(owner)
+    except StoreError as error:
+        DatabaseTrouble(log, "departure").failed(error)
 
 
 # --- the daemon ---------------------------------------------------------------------------------------
 
 
 async def run_daemon(node: Node, shutdown: Shutdown) -> None:
-    """Run until asked to stop: a chain at once, then by the schedule. Returns after an ordered shutdown."""
+    """Run by the schedule until asked to stop. Returns after an ordered shutdown."""
+    if shutdown.requested.is_set():  # while the node was opened
+        return
     supervisor = node.supervisor()
     pulse = pulse_of(node, supervisor, shutdown)
     status = StatusKeeper(
@@ -173,21 +194,12 @@ async def run_daemon(node: Node, shutdown: Shutdown) -> None:
     )
     supervisor.on_change = status.changed
     plan = schedule(node.settings)
-    scheduler = Scheduler(
-        clock=node.clock,
-        schedules=[plan],
-        fire=lambda name, due_at: _fire(node, name, due_at),
-        on_error=lambda name, due_at, error: node.log.error(
-            LogEvent.SCHEDULE_FIRE_FAILED, schedule=name, due_at=due_at.isoformat(), error=str(error)
-        ),
-    )
     manager = ServiceManager(
         address=node.settings.notify_socket, watchdog_seconds=node.settings.watchdog_seconds, log=node.log
     )
     async with anyio.create_task_group() as tasks:
-        await tasks.start(scheduler.run)
         await tasks.start(keep_house, node.settings, node.kit, supervisor)
-        tasks.start_soon(_start_chain, node, plan.name)
+        tasks.start_soon(_keep_schedule, node, plan, shutdown)
         tasks.start_soon(supervisor.run)
         tasks.start_soon(node.recovery.run)
         tasks.start_soon(pulse.run)
@@ -203,23 +215,50 @@ async def run_daemon(node: Node, shutdown: Shutdown) -> None:
         node.log.info(LogEvent.DAEMON_STOPPING)
         manager.stopping()
         await status.stop()
-        scheduler.pause()
         await _drain(supervisor, node, shutdown)
         tasks.cancel_scope.cancel()
     with contextlib.suppress(OSError):
         await status.file.remove()
 
 
-async def _start_chain(node: Node, schedule_name: str) -> None:
-    """Fire once at the start; whatever was missed while no daemon ran is caught up by this one chain."""
-    delay = 1.0
+async def _keep_schedule(node: Node, plan: Schedule, shutdown: Shutdown) -> None:
+    """Fire at the due times after the last one on record, until asked to stop; a fire under way is not cut then.
+
+    What was missed while no daemon ran is caught up by one chain; a daemon that is back before the next due time waits
+    for it. A schedule that was never fired is overdue: the first daemon of all begins with a look.
+    """
+    last = await _last_due(node, plan)
+    scheduler = Scheduler(
+        clock=node.clock,
+        schedules=[plan],
+        fire=lambda name, due_at: _fire(node, name, due_at),
+        on_error=lambda name, due_at, error: node.log.error(
+            LogEvent.SCHEDULE_FIRE_FAILED, schedule=name, due_at=due_at.isoformat(), error=str(error)
+        ),
+        last_due={plan.name: NEVER if last is None else last},
+    )
+    async with anyio.create_task_group() as tasks:
+        await tasks.start(scheduler.run)
+        node.log.info(
+            LogEvent.SCHEDULE_KEPT,
+            schedule=plan.name,
+            last_due=None if last is None else last.isoformat(),
+            next_fire=scheduler.next_fire(plan.name).isoformat(),
+        )
+        await shutdown.requested.wait()
+        scheduler.pause()
+
+
+async def _last_due(node: Node, plan: Schedule) -> datetime | None:
+    trouble = DatabaseTrouble(node.log, "schedule")
     while True:
         try:
-            return await _fire(node, schedule_name, node.clock.now())
-        except DatabaseUnavailableError as error:
-            node.log.error(LogEvent.DATABASE_UNAVAILABLE, while_doing="start", error=str(error))
-        await anyio.sleep(delay)
-        delay = min(delay * 2, 30.0)
+            last = await node.store.last_fire(plan.name)
+        except StoreError as error:
+            await anyio.sleep(trouble.failed(error))
+        else:
+            trouble.over()
+            return last
 
 
 async def _fire(node: Node, schedule_name: str, due_at: datetime) -> None:
@@ -257,8 +296,9 @@ async def run_chain(
 ) -> Sequence[Session] | Suppressed:
     """Queue a chain, run it to its end and return its sessions; asked to stop, the running one is cancelled.
 
-    ``told`` hears of each session when it has ended.
+    ``told`` hears of each session when it has ended. Raises `StoppedError` where nothing was queued for that.
     """
+    shutdown.check()
     now = node.clock.now()
     root = await held(node.store, now) or await node.store.enqueue(new, rules=node.rules, now=now)
     if isinstance(root, Suppressed):
@@ -270,6 +310,9 @@ async def run_chain(
         await shutdown.requested.wait()
         await supervisor.drain(0)
 
+    async def unasked() -> bool:
+        return not shutdown.requested.is_set()
+
     async with open_tasks() as tasks:
         tasks.start_soon(stop_when_asked)
         watchdog = await tasks.start(keep_house, node.settings, node.kit, supervisor)
@@ -277,7 +320,7 @@ async def run_chain(
             tasks.start_soon(node.kit.limits.run)
         async with open_tasks() as running:
             running.start_soon(supervisor.run)
-            sessions = await follow(node.store, root.id, told=told, served=lambda: not shutdown.requested.is_set())
+            sessions = await follow(node.store, root.id, told=told, served=unasked)
             await supervisor.drain(0)
         if watchdog is not None:
             with anyio.move_on_after(LAST_BEAT_SECONDS):
@@ -300,27 +343,32 @@ async def run_chain_beside(
     Raises `AlreadyRunningError` when that daemon goes away before the chain has ended; what is queued stays so.
     """
     store = open_store(settings.database_url)
-    try:
-        now = SystemClock().now()
-        root = await held(store, now) or await store.enqueue(new, rules=escalation_rules(settings), now=now)
-        if isinstance(root, Suppressed):
-            log.warning(LogEvent.SESSION_SUPPRESSED, reason=root.reason.value)
-            return root
-        log.info(LogEvent.SESSION_QUEUED, session_id=root.id)
-        queued(root)
-        sessions = await follow(store, root.id, told=told, served=lambda: is_claimed(settings.database_url))
-    finally:
-        await store.close()
-    if any(session.status is not Status.ENDED for session in sessions) and not is_claimed(settings.database_url):
-        raise AlreadyRunningError(
-            f"The daemon stopped before session {sessions[-1].id} had ended: "
-            "it stays queued and runs when the daemon is started again."
-        )
+    with claim_watch(settings.database_url) as look:
+
+        async def served() -> bool:
+            return await anyio.to_thread.run_sync(look)
+
+        try:
+            now = SystemClock().now()
+            root = await held(store, now) or await store.enqueue(new, rules=escalation_rules(settings), now=now)
+            if isinstance(root, Suppressed):
+                log.warning(LogEvent.SESSION_SUPPRESSED, reason=root.reason.value)
+                return root
+            log.info(LogEvent.SESSION_QUEUED, session_id=root.id)
+            queued(root)
+            sessions = await follow(store, root.id, told=told, served=served)
+        finally:
+            await store.close()
+        if any(session.status is not Status.ENDED for session in sessions) and not await served():
+            raise AlreadyRunningError(
+                f"The daemon stopped before session {sessions[-1].id} had ended: "
+                "it stays queued and runs when the daemon is started again."
+            )
     return sessions
 
 
 async def follow(
-    store: Store, root_id: int, *, told: Callable[[Session], None], served: Callable[[], bool]
+    store: Store, root_id: int, *, told: Callable[[Session], None], served: Callable[[], Awaitable[bool]]
 ) -> Sequence[Session]:
     """Watch a chain until all its sessions have ended, or nobody serves it any more; return its sessions.
 
@@ -331,7 +379,7 @@ async def follow(
     sessions: Sequence[Session] = ()
     held = 0
     while held < HELD_LOOKS:
-        being_served = served()  # before the look: what ended last is then seen
+        being_served = await served()  # before the look: what ended last is then seen
         sessions = await store.chain(root_id)
         for session in sessions:
             if session.status is Status.ENDED and session.id not in known:

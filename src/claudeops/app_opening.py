@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from functools import partial
 from typing import TYPE_CHECKING, Final
-
-import anyio.to_thread
 
 from claudeops.engine.pulse import Pulse
 from claudeops.engine.recovery import highest_log_number
@@ -13,6 +13,7 @@ from claudeops.errors import ConfigurationError
 from claudeops.logs import LogEvent
 from claudeops.resources import packaged
 from claudeops.store.migrate import migrate
+from claudeops.store.worker import Writer
 from claudeops.tasks import Threads
 
 if TYPE_CHECKING:
@@ -33,15 +34,19 @@ _ANSWER_SECONDS: Final = 30.0
 _FILES: Final = Threads(most=4)
 
 
-async def take_over(recovery: Recovery, owner: Owner, settings: Settings) -> None:
-    """End what dead daemons left running, and keep clear of the logs that are there."""
+async def take_over(recovery: Recovery, owner: Owner, settings: Settings, shutdown: Shutdown) -> None:
+    """End what dead daemons left running, and keep clear of the logs that are there.
+
+    What was begun is finished, for as long as a drain may take: asked to stop, it leaves no row that is half ours.
+    """
     kit = recovery.kit
-    results = settings.results_dir
-    await kit.store.skip_ids(await answered(lambda: highest_log_number(results), f"listing {results}"))
-    orphans = await kit.store.reconcile(owner, now=kit.clock.now(), alive=alive)
-    if orphans:
-        kit.log.warning(LogEvent.SESSIONS_RECONCILED, sessions=[session.id for session in orphans])
-    await recovery.take_up(orphans)
+    async with shutdown.stoppable(patience_seconds=settings.drain_timeout_seconds):
+        results = settings.results_dir
+        await kit.store.skip_ids(await answered(lambda: highest_log_number(results), f"listing {results}"))
+        orphans = await kit.store.reconcile(owner, now=kit.clock.now(), alive=alive)
+        if orphans:
+            kit.log.warning(LogEvent.SESSIONS_RECONCILED, sessions=[session.id for session in orphans])
+        await recovery.take_up(orphans)
 
 
 async def answered(work: Callable[[], T], what: str, *, seconds: float = _ANSWER_SECONDS) -> T:
@@ -55,11 +60,19 @@ async def answered(work: Callable[[], T], what: str, *, seconds: float = _ANSWER
         ) from error
 
 
-async def migrate_database(settings: Settings, log: Logger) -> None:
-    """Bring the tables to this version; raises `NewerDatabaseError` or `DatabaseUnavailableError`."""
-    migrated = await anyio.to_thread.run_sync(
-        lambda: migrate(settings.database_url, migrations_dir=packaged("migrations"), backup_dir=settings.state_dir)
-    )
+async def migrate_database(settings: Settings, log: Logger, shutdown: Shutdown) -> None:
+    """Bring the tables to this version; raises `NewerDatabaseError`, `DatabaseUnavailableError` or `StoppedError`.
+
+    A migration is finished when a stop is requested, unless it takes longer than a drain may. It is one transaction:
+    what is cut off is rolled back by the end of the process. So the thread is one for which the process does not wait.
+    """
+    work = partial(migrate, settings.database_url, migrations_dir=packaged("migrations"), backup_dir=settings.state_dir)
+    writer = Writer(wait_seconds=math.inf)
+    try:
+        async with shutdown.stoppable(patience_seconds=settings.drain_timeout_seconds):
+            migrated = await writer.run(work)
+    finally:
+        writer.leave()
     if migrated.backup_path is not None:
         log.info(LogEvent.DATABASE_BACKED_UP, path=str(migrated.backup_path))
     if migrated.from_revision != migrated.to_revision:

@@ -15,7 +15,7 @@ import anyio
 
 from claudeops import app
 from claudeops.domain.model import Status
-from claudeops.errors import ConfigurationError, DatabaseUnavailableError
+from claudeops.errors import ConfigurationError, StoreError
 from claudeops.rehearsal.stage import KEY, set_up
 from claudeops.rehearsal.verdict import Record, shortfalls
 from claudeops.store.store import open_store
@@ -141,7 +141,7 @@ async def _until_ended(node: app.Node, shutdown: Shutdown) -> bool:
     """Wait until every session of the chain has ended; return whether somebody asked to stop before that."""
     while not shutdown.requested.is_set():
         sessions: Sequence[Session] = ()
-        with suppress(DatabaseUnavailableError):  # the daemon says so itself; the next look may work
+        with suppress(StoreError):  # the daemon says so itself; the next look may work
             sessions = await node.store.chain(ROOT_SESSION)
         if sessions and all(session.status is Status.ENDED for session in sessions):
             return False

@@ -7,6 +7,7 @@
     │   ├── MissingInputError   a file that the operator named is not there          exit 78
     │   └── NewerDatabaseError  the database was written by a newer claudeops          exit 78
     ├── AlreadyRunningError     another daemon owns this database                     exit 75
+    ├── StoppedError            somebody asked for a stop before it had begun         exit 0 (`run`), 1
     ├── HarnessError            a session's CLI cannot be driven as asked
     │   └── SpawnError          the child process could not be started
     ├── RehearsalError          a rehearsal could not be set up                       exit 70
@@ -39,6 +40,10 @@ class NewerDatabaseError(ConfigurationError):
 
 class AlreadyRunningError(ClaudeopsError):
     """Another daemon holds the lock of this database."""
+
+
+class StoppedError(ClaudeopsError):
+    """Somebody asked for a stop before that which was to be done had begun."""
 
 
 class HarnessError(ClaudeopsError):

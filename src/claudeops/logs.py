@@ -80,6 +80,9 @@ class LogEvent(StrEnum):
     DATABASE_BACKED_UP = "database_backed_up", "a copy was made before the migration"
     DATABASE_UNAVAILABLE = "database_unavailable", "the database did not answer; the call is tried again"
     DATABASE_RECOVERED = "database_recovered", "the database answers again"
+    DATABASE_REFUSED = "database_refused", "the database refuses a call for good; it is tried again all the same"
+    LISTENER_FAILED = "listener_failed", "something was written, and who should hear of it failed; it stays written"
+    UNDO_GIVEN_UP = "undo_given_up", "what was written too late for its caller could not be taken back, and stands"
     STALE_ATTEMPT = (
         "stale_attempt",
         "a write came from an attempt that is no longer the current one; nothing was written",
@@ -95,6 +98,10 @@ class LogEvent(StrEnum):
     SESSION_AMENDED = "session_amended", "the log of a lost session turned up; its report and cost are written now"
     SESSION_END_REFUSED = "session_end_refused", "the database refuses a session's end; it is written without its texts"
     # --- the schedule
+    SCHEDULE_KEPT = (
+        "schedule_kept",
+        "the schedule is kept from here on; its next fire is counted from the last on record",
+    )
     SCHEDULE_FIRED = "schedule_fired", "a due time came and queued a chain"
     SCHEDULE_SKIPPED = "schedule_skipped", "a due time came and queued nothing"
     SCHEDULE_FIRE_FAILED = "schedule_fire_failed", "a due time came, but the database did not take its chain"

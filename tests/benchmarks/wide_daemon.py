@@ -8,7 +8,7 @@ from dataclasses import replace
 import anyio
 
 from claudeops.app import open_node, run_daemon
-from claudeops.cli.signals import listen
+from claudeops.cli.signals import listening
 from claudeops.cli.start import start
 from claudeops.engine.reaper import become_subreaper
 from claudeops.engine.shutdown import Shutdown
@@ -18,10 +18,9 @@ async def _run(slots: int) -> None:
     settings, log = start(sys.stdout)
     shutdown = Shutdown()
     become_subreaper()
-    async with open_node(settings, log=log) as node, anyio.create_task_group() as tasks:
-        await tasks.start(listen, shutdown, log)
-        await run_daemon(replace(node, slots=slots), shutdown)
-        tasks.cancel_scope.cancel()
+    with listening(shutdown, log):
+        async with open_node(settings, log=log, shutdown=shutdown) as node:
+            await run_daemon(replace(node, slots=slots), shutdown)
 
 
 if __name__ == "__main__":

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import io
+import json
 from typing import TYPE_CHECKING
 
+from claudeops import logs
 from claudeops.domain.model import Level, NewEvent, ReportedEvent, ServiceStatus
 from support.store_values import RULES, after, check, ending, one_session, report, started
 
@@ -117,3 +120,26 @@ async def test_whoever_listens_hears_of_every_event_once_it_is_committed(databas
         await store.close()
 
     assert heard == [("web was slow", 1, 1), ("web was slow", 2, 1)]
+
+
+async def test_a_listener_that_fails_makes_no_failure_of_what_is_committed(database: Database) -> None:
+    logged = io.StringIO()
+
+    def fail(event: EventRaised) -> None:
+        raise RuntimeError(f"nobody can hear that {event.message}")
+
+    logs.configure(level="error", fmt="json", stream=logged, redact=str)
+    store = database.open(fail)
+    try:
+        slow = ReportedEvent(level=Level.INFO, message="web was slow", service="web")
+        late = ReportedEvent(level=Level.INFO, message="web was late", service="web")
+        end = await one_session(store, report(check("web"), events=(slow, late)))
+    finally:
+        await store.close()
+
+    assert [row["outcome"] for row in database.rows("sessions") if row["id"] == end.session_id] == ["success"]
+    told = [json.loads(line) for line in logged.getvalue().splitlines()]
+    assert [(line["event"], line["error"][-8:]) for line in told] == [
+        ("listener_failed", "was slow"),
+        ("listener_failed", "was late"),
+    ]

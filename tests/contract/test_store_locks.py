@@ -13,7 +13,7 @@ import pytest
 import sqlalchemy as sa
 
 from claudeops.errors import AlreadyRunningError, DatabaseUnavailableError
-from claudeops.store.locks import claim_database, is_claimed
+from claudeops.store.locks import claim_database, claim_watch, is_claimed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -145,6 +145,23 @@ def test_lock_file_that_cannot_be_opened_is_said_in_a_sentence(tmp_path: Path) -
         claim_database(f"sqlite:///{tmp_path}/ops.db", tmp_path / "not there"),
     ):
         pytest.fail("no such directory")
+
+
+@pytest.mark.postgres
+@pytest.mark.xdist_group("postgres")
+def test_who_asks_again_and_again_opens_one_connection(postgresql: Sql, state: Callable[[str], Path]) -> None:
+    opened = sa.text("SELECT sessions FROM pg_stat_database WHERE datname = current_database()")
+    with postgresql.connect() as counting, claim_watch(postgresql.url) as claimed:
+        counting.execute(sa.text("SELECT pg_stat_force_next_flush()"))
+        before = counting.scalar(opened)
+        counting.commit()
+        assert [claimed() for _ in range(20)] == [False] * 20
+        with claim_database(postgresql.url, state("one")):  # a connection of its own
+            assert [claimed() for _ in range(20)] == [True] * 20
+        assert not claimed()
+        counting.execute(sa.text("SELECT pg_stat_force_next_flush()"))
+        after = counting.scalar(opened)
+    assert after - before <= 2
 
 
 def drop_daemons_connection(sql: Sql) -> None:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import sqlite3
 import threading
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import anyio
 import pytest
 import sqlalchemy as sa
 
+from claudeops.domain.budget import Budgets
+from claudeops.domain.holds import Hold, HoldKind
 from claudeops.domain.model import ServiceStatus, Session, Status, Trigger, VerdictKind
 from claudeops.errors import DatabaseUnavailableError, StoreError
 from claudeops.store import queueing
@@ -40,12 +43,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from contextlib import AbstractContextManager
 
-    from claudeops.domain.model import Owner
+    from claudeops.domain.model import EscalationRules, Owner
     from claudeops.engine.ports import Store
 
 pytest_plugins = ("support.store_fixtures",)
 
 PATIENCE_SECONDS = 20
+PAID = replace(
+    RULES,
+    tiers=tuple(replace(tier, max_budget_usd=0.5) for tier in RULES.tiers),
+    budgets=Budgets(chain_usd=3, day_usd=4),
+)
 
 
 class Held:
@@ -60,8 +68,8 @@ class Held:
         assert self.let_go.wait(PATIENCE_SECONDS)
         return f"session-{session_id}"
 
-    async def claim(self, store: Store) -> Session | None:
-        taken = await store.claim(OWNER, rules=RULES, now=NOW, cli_session_id=str, log_path=self.log_path)
+    async def claim(self, store: Store, with_rules: EscalationRules = RULES) -> Session | None:
+        taken = await store.claim(OWNER, rules=with_rules, now=NOW, cli_session_id=str, log_path=self.log_path)
         return taken[0] if taken else None
 
     async def until_inside(self) -> None:
@@ -148,22 +156,62 @@ async def test_end_that_cannot_be_written_whole_is_not_written_at_all(sql: Sql) 
 
 
 async def test_cancelled_callers_transaction_is_whole(sql: Sql, held: Held) -> None:
+    def two(connection: sa.Connection) -> None:
+        queueing.add_session(connection, wanted(), now=NOW)
+        held.log_path(0)
+        queueing.add_session(connection, wanted(), now=NOW)
+
     async with opened(sql) as store:
-        session = await queued(store)
+        assert isinstance(store, SqlStore)
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(held.claim, store)
+            tasks.start_soon(store._write, two)
             await held.until_inside()
             tasks.cancel_scope.cancel()
         held.let_go.set()
         await store.close()  # waits for what was begun
 
-    (row,) = sql.rows("sessions")
-    assert (row["id"], row["status"], row["attempt"], row["log_path"]) == (
-        session.id,
-        "running",
-        1,
-        f"session-{session.id}",
-    )
+    assert len(sql.rows("sessions")) == 2
+
+
+async def test_what_a_claimer_took_who_has_gone_waits_again_and_nothing_is_reserved_for_it(
+    sql: Sql, held: Held
+) -> None:
+    async with opened(sql) as store:
+        session = await queued(store)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(held.claim, store, PAID)
+            await held.until_inside()
+            tasks.cancel_scope.cancel()
+        held.let_go.set()
+        await until(lambda: sql.rows("sessions")[0]["attempt"] == 1 and sql.rows("sessions")[0]["status"] == "queued")
+        assert sql.rows("budget_entries") == []
+        waiting = await store.session(session.id)
+        assert waiting == replace(session, attempt=1)
+
+        again = await claimed(store, with_rules=PAID)
+        assert again is not None
+        await store.finish(ending(again, report(check("web"))), rules=PAID)
+
+    assert (again.id, again.attempt) == (session.id, 2)
+    assert [row["kind"] for row in sql.rows("budget_entries")] == ["reserved", "released"]
+
+
+async def test_the_probe_that_a_claimer_took_who_has_gone_can_be_taken_again(sql: Sql, held: Held) -> None:
+    parked = Hold(kind=HoldKind.PARKED, reason="the model API is overloaded", since=NOW, until=NOW)
+    async with opened(sql) as store:
+        session = await queued(store)
+        await store.hold(parked, now=NOW)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(held.claim, store)
+            await held.until_inside()
+            tasks.cancel_scope.cancel()
+        held.let_go.set()
+        await until(lambda: sql.rows("sessions")[0]["attempt"] == 1 and sql.rows("sessions")[0]["status"] == "queued")
+
+        again = await claimed(store, at=after(minutes=1))
+
+    assert again is not None
+    assert again.id == session.id
 
 
 async def test_write_whose_caller_has_gone_before_its_turn_is_not_made(sql: Sql, held: Held) -> None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import io
+import json
 import threading
 from typing import TYPE_CHECKING
 
 import anyio
 import pytest
 
+from claudeops import logs
 from claudeops.errors import DatabaseUnavailableError, StoreError
-from claudeops.store.worker import Writer
+from claudeops.store.worker import UNDO_TRIES, Writer
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -38,6 +41,21 @@ async def writer() -> AsyncIterator[Writer]:
     writer = Writer(wait_seconds=PATIENCE_SECONDS)
     yield writer
     await writer.close()
+
+
+@pytest.fixture
+async def at_once() -> AsyncIterator[Writer]:
+    """Return one that tries an undoing with every job."""
+    writer = Writer(wait_seconds=PATIENCE_SECONDS, undo_pause_seconds=0)
+    yield writer
+    await writer.close()
+
+
+@pytest.fixture
+def logged() -> io.StringIO:
+    stream = io.StringIO()
+    logs.configure(level="info", fmt="json", stream=stream, redact=str)
+    return stream
 
 
 async def test_verdicts_overtake_what_waits_and_the_rest_keeps_its_order(writer: Writer) -> None:
@@ -153,15 +171,20 @@ async def test_closing_is_not_cut_short_by_a_cancelled_caller() -> None:
 class Undone:
     """An undoing that counts, and fails as often as the test says."""
 
-    def __init__(self, failures: int = 0) -> None:
+    def __init__(self, failures: int = 0, error: Exception | None = None) -> None:
         self.failures = failures
+        self.error = error or DatabaseUnavailableError("the database is locked.")
+        self.tries = 0
         self.count = 0
+        self.undone: list[object] = []
         self.done = threading.Event()
 
-    def __call__(self) -> None:
+    def __call__(self, result: object) -> None:
+        self.tries += 1
         if self.failures:
             self.failures -= 1
-            raise DatabaseUnavailableError("the database is locked.")
+            raise self.error
+        self.undone.append(result)
         self.count += 1
         self.done.set()
 
@@ -186,6 +209,7 @@ async def test_what_was_done_too_late_for_its_caller_is_undone(writer: Writer) -
     await undo.until_done()
 
     assert undo.count == 1
+    assert undo.undone == ["done"]  # what the job returned
 
 
 async def test_what_its_caller_was_told_is_not_undone(writer: Writer) -> None:
@@ -216,13 +240,46 @@ async def test_what_never_began_or_failed_needs_no_undoing(writer: Writer) -> No
     assert undo.count == 0
 
 
-async def test_an_undoing_waits_for_the_database(writer: Writer) -> None:
+async def test_an_undoing_waits_for_the_database(at_once: Writer) -> None:
     undo = Undone(failures=2)
-    await too_late(writer, undo)
+    await too_late(at_once, undo)
     for _ in range(2):
         assert undo.count == 0
-        await writer.run(lambda: None)
+        await at_once.run(lambda: None)
     await undo.until_done()
+
+
+async def test_between_two_tries_of_an_undoing_others_get_their_turns(writer: Writer) -> None:
+    undo = Undone(failures=2)
+    await too_late(writer, undo)
+    for _ in range(10):  # much sooner than the pause is over
+        await writer.run(lambda: None)
+
+    assert undo.tries == 1
+
+
+async def test_an_undoing_is_not_tried_for_ever(at_once: Writer, logged: io.StringIO) -> None:
+    undo = Undone(failures=1000)
+    await too_late(at_once, undo)
+    for _ in range(UNDO_TRIES + 10):
+        await at_once.run(lambda: None)
+
+    assert undo.tries == UNDO_TRIES
+    (told,) = [json.loads(line) for line in logged.getvalue().splitlines()]
+    assert (told["level"], told["event"], told["tries"]) == ("critical", "undo_given_up", UNDO_TRIES)
+    assert "locked" in told["error"]
+
+
+@pytest.mark.parametrize("error", [StoreError("the database refuses it."), KeyError("a fault of ours")])
+async def test_an_undoing_that_cannot_succeed_is_given_up_and_the_thread_lives_on(
+    at_once: Writer, logged: io.StringIO, error: Exception
+) -> None:
+    undo = Undone(failures=1000, error=error)
+    await too_late(at_once, undo)
+
+    assert [await at_once.run(lambda: 42) for _ in range(3)] == [42] * 3
+    assert undo.tries == 1
+    assert json.loads(logged.getvalue())["event"] == "undo_given_up"
 
 
 async def test_an_undoing_is_tried_once_more_at_the_end() -> None:

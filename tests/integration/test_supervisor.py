@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 import anyio
@@ -17,7 +17,8 @@ from support.estate import deliver, look, report
 from support.waiting import PATIENCE_SECONDS, until
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Sequence
+    from typing import Any
 
     from claudeops.domain.model import EscalationRules, Finished
     from claudeops.engine.control import Control
@@ -74,9 +75,13 @@ async def supervised(estate: Estate, **changes: object) -> AsyncIterator[Supervi
         await supervisor.drain(0)
 
 
+async def always() -> bool:
+    return True
+
+
 async def until_all_ended(estate: Estate, root_id: int) -> list[Session]:
     with anyio.fail_after(PATIENCE_SECONDS):
-        return list(await follow(estate.store, root_id, told=lambda _: None, served=lambda: True))
+        return list(await follow(estate.store, root_id, told=lambda _: None, served=always))
 
 
 async def test_an_escalation_becomes_the_next_tiers_session_with_its_context(estate: Estate) -> None:
@@ -227,3 +232,66 @@ async def test_a_foreground_run_leaves_other_chains_queued(estate: Estate) -> No
     async with supervised(estate, chain=mine.id):
         await until_all_ended(estate, mine.id)
     assert estate.row(other.id)["status"] == "queued"
+
+
+class HeldClaims:
+    """The store of an estate, whose claims come back when the test lets them: the row is written long before."""
+
+    def __init__(self, estate: Estate) -> None:
+        self._store = estate.store
+        self.taken = anyio.Event()
+        self.let_go = anyio.Event()
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._store, name)
+
+    async def claim(self, *args: Any, **kwargs: Any) -> Sequence[Session]:
+        claimed = await self._store.claim(*args, **kwargs)
+        if claimed:
+            self.taken.set()
+            await self.let_go.wait()
+        return claimed
+
+
+@pytest.mark.parametrize("hurried", [False, True])
+async def test_a_stop_that_meets_a_claim_leaves_no_row_running(estate: Estate, hurried: bool) -> None:
+    sessions, held = ScriptedSessions(estate), HeldClaims(estate)
+    root = await estate.queue()
+    supervisor = estate.supervisor(run_session=sessions, store=held)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(supervisor.run)
+        await held.taken.wait()
+        assert (supervisor.running, estate.row(root.id)["status"]) == ({}, "running")
+
+        async def drain() -> None:
+            await supervisor.drain(0 if hurried else PATIENCE_SECONDS)
+            tasks.cancel_scope.cancel()  # as the daemon does
+
+        tasks.start_soon(drain)
+        await anyio.wait_all_tasks_blocked()
+        held.let_go.set()
+        if not hurried:  # it is a running session like any other, and gets its time
+            await sessions.until_started(1)
+            sessions.gates[root.id].set()
+    row = estate.row(root.id)
+    assert (row["status"], row["outcome"]) == ("ended", "cancelled" if hurried else "error")
+    assert list(sessions.started) == ([] if hurried else [root.id])  # no process for what is to stop at once
+
+
+@pytest.mark.parametrize("listener", ["on_change", "on_ended", "hub"])
+async def test_who_only_listens_and_fails_ends_neither_the_session_nor_the_daemon(
+    estate: Estate, listener: str
+) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("nobody can hear that")
+
+    estate.script(look(), deliver(report()))
+    first, second = await estate.queue(), await estate.queue()
+    heard = {} if listener == "hub" else {listener: fail}
+    with estate.kit.hub.subscribe(wake=fail) if listener == "hub" else nullcontext():
+        async with supervised(estate, slots=1, **heard):
+            for root in (first, second):
+                (session,) = await until_all_ended(estate, root.id)
+                assert (session.outcome, session.decision_reason) == ("success", "healthy")
+    assert "listener_failed" in estate.logged.getvalue()
+    assert "session_crashed" not in estate.logged.getvalue()

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from claudeops.cli.main import call
+from claudeops.cli.command_line import call
 
 
 def document(capsys: pytest.CaptureFixture[str]) -> dict[str, object]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from claudeops.cli.main import call
+from claudeops.cli.command_line import call
 from claudeops.domain.policy import parse_policy, read_document
 from claudeops.domain.policy.render import render
 from support.policy_cases import DEFAULT_TEXT

@@ -16,7 +16,7 @@ from claudeops.app_kit import root_session
 from claudeops.cli import envelope
 from claudeops.cli.answers import print_document, print_failure
 from claudeops.cli.exit_codes import Exit
-from claudeops.cli.signals import listen
+from claudeops.cli.signals import listening
 from claudeops.cli.start import start
 from claudeops.cli.tail import follow
 from claudeops.cli.telling import LAST_WORDS_SECONDS, Teller, beside_progress, telling
@@ -73,30 +73,26 @@ def run_chain(*, tier: int, prompt_text: str | None, as_json: bool, live: bool |
 async def _chain(
     settings: Settings, new: NewSession, told: Callable[[Session], None], log: Logger, *, live: bool
 ) -> Sequence[Session] | Suppressed:
-    try:
-        async with app.open_node(settings, log=log) as node:
-            with telling(node.kit.hub, sys.stderr) if live else contextlib.nullcontext():
-                return await _in_foreground(node, new, told, log)
-    except AlreadyRunningError:
-        return await _beside(settings, new, told, log, live=live)
-
-
-async def _in_foreground(
-    node: app.Node, new: NewSession, told: Callable[[Session], None], log: Logger
-) -> Sequence[Session] | Suppressed:
     shutdown = Shutdown()
-    become_subreaper()
-    async with open_tasks() as tasks:
-        await tasks.start(listen, shutdown, log)
-        result = await app.run_chain(node, new, shutdown, told)
-        tasks.cancel_scope.cancel()
+    with listening(shutdown, log):
+        try:
+            async with app.open_node(settings, log=log, shutdown=shutdown) as node:
+                become_subreaper()
+                with telling(node.kit.hub, sys.stderr) if live else contextlib.nullcontext():
+                    return await app.run_chain(node, new, shutdown, told)
+        except AlreadyRunningError:
+            async with shutdown.stoppable(otherwise="stopped following; the daemon goes on with what was queued."):
+                result = await _beside(settings, new, told, log, live=live)
     return result
 
 
 async def _beside(
     settings: Settings, new: NewSession, told: Callable[[Session], None], log: Logger, *, live: bool
 ) -> Sequence[Session] | Suppressed:
-    """Have the running daemon run the chain; what it does is told from the logs that it writes."""
+    """Have the running daemon run the chain; what it does is told from the logs that it writes.
+
+    Cut off, it leaves the chain to the daemon.
+    """
     over = anyio.Event()
 
     async def tell(root: Session) -> None:

@@ -24,7 +24,7 @@ for command in (*operator_commands.COMMANDS, *policy_commands.COMMANDS):
 @claudeops.command()
 @click.option("--live", is_flag=True, help="Tell what the sessions do, a line a step, instead of logging the usual.")
 def run(*, live: bool) -> int:
-    """Run the daemon: a chain of sessions now, then by the schedule.
+    """Run the daemon: chains of sessions by the schedule; the first start ever begins with one.
 
     Configured by the environment alone. SIGTERM or SIGINT drains; a second one stops at once.
     """

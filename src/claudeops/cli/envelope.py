@@ -17,6 +17,7 @@ from claudeops.errors import (
     ConfigurationError,
     DatabaseUnavailableError,
     MissingInputError,
+    StoppedError,
 )
 
 if TYPE_CHECKING:
@@ -99,7 +100,7 @@ def _classify(error: ClaudeopsError) -> tuple[ErrorKind, bool]:
             return ErrorKind.FILESYSTEM, False
         case ConfigurationError():
             return ErrorKind.USAGE, False
-        case AlreadyRunningError() | DatabaseUnavailableError():
+        case AlreadyRunningError() | DatabaseUnavailableError() | StoppedError():
             return ErrorKind.RUNTIME, True
         case _:
             return ErrorKind.UNKNOWN, False

@@ -9,6 +9,7 @@ from claudeops.errors import (
     ClaudeopsError,
     ConfigurationError,
     DatabaseUnavailableError,
+    StoppedError,
 )
 
 
@@ -34,5 +35,7 @@ def exit_for(error: ClaudeopsError) -> Exit:
             return Exit.TRY_LATER
         case DatabaseUnavailableError():
             return Exit.UNAVAILABLE
+        case StoppedError():
+            return Exit.UNRESOLVED
         case _:
             return Exit.SOFTWARE

@@ -23,7 +23,7 @@ from claudeops.cli.answers import print_document, print_failure
 from claudeops.cli.exit_codes import Exit
 from claudeops.cli.rehearsed import Told, body_of, epilogue, headline, summary
 from claudeops.cli.scenarios import NAME
-from claudeops.cli.signals import listen
+from claudeops.cli.signals import listening
 from claudeops.domain.redact import Redactor
 from claudeops.engine.cli_version import check_version
 from claudeops.engine.reaper import become_subreaper
@@ -31,7 +31,6 @@ from claudeops.engine.shutdown import Shutdown
 from claudeops.errors import ClaudeopsError
 from claudeops.logs import LogEvent
 from claudeops.settings import load_settings
-from claudeops.tasks import open_tasks
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Sequence
@@ -97,8 +96,7 @@ async def _one(loaded: Loaded, named: Named, *, pace_seconds: float, aloud: bool
         for warning in loaded.warnings:
             log.warning(LogEvent.CONFIGURATION_WARNING, warning=warning)
         shutdown = Shutdown()
-        async with open_tasks() as tasks:
-            await tasks.start(listen, shutdown, log)
+        with listening(shutdown, log):
             result = await run_one(
                 settings,
                 named.scenario,
@@ -108,7 +106,6 @@ async def _one(loaded: Loaded, named: Named, *, pace_seconds: float, aloud: bool
                 pace_seconds=pace_seconds,
                 telling=_aloud if aloud else _silently,
             )
-            tasks.cancel_scope.cancel()
     told = Told(named=named, result=result, root=root)
     (root / RESULT).write_bytes(msgspec.json.format(msgspec.json.encode(body_of(told)), indent=2))
     return told

@@ -19,6 +19,10 @@ from cronsim import CronSim, CronSimError
 from claudeops.errors import ConfigurationError
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+NEVER: Final = _EPOCH
+"""The last due time of a schedule that was never fired: it is overdue, so its first fire comes at once."""
+
 _MICROSECOND: Final = timedelta(microseconds=1)
 _SHORTEST_SECONDS: Final = 0.001
 _LONGEST_SECONDS: Final = 366 * 24 * 3600.0

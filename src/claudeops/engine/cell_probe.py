@@ -174,6 +174,7 @@ def _try_with(
                 cwd=workspace.workdir,
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
+                process_group=0,  # Ctrl-C at the terminal is for us: a level that it ends would be passed over
                 pass_fds=(*enclosed.inherited, theirs.fileno()),
                 timeout=PROBE_SECONDS,
                 check=False,

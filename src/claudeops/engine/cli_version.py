@@ -23,7 +23,9 @@ def check_version(binary: Path) -> str:
         # An empty environment: no secret of ours, and no setting of the operator's own CLI, is of use here.
         done = subprocess.run(  # noqa: S603 - the operator's own binary, no shell
             [binary, "--version"],
+            stdin=subprocess.DEVNULL,
             capture_output=True,
+            process_group=0,  # Ctrl-C at the terminal is for us: what is asked here answers before we stop
             timeout=VERSION_SECONDS,
             check=False,
             env={"HOME": "/nonexistent"},

@@ -16,6 +16,7 @@ from anyio import TASK_STATUS_IGNORED
 
 from claudeops.domain.holds import Hold, HoldKind
 from claudeops.domain.outcome import StopCause
+from claudeops.engine.trouble import DatabaseTrouble
 from claudeops.errors import StoreError
 from claudeops.logs import LogEvent
 
@@ -70,6 +71,10 @@ class DiskFloor:
     _low: Path | None = field(init=False, default=None)  # the disk for which the hold stands, if it stands
     _ending: bool = field(init=False, default=False)  # whether it was said that sessions are ended
     _released: bool = field(init=False, default=False)  # whether an earlier daemon's hold was looked for
+    _trouble: DatabaseTrouble = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._trouble = DatabaseTrouble(self.log, "disk floor")
 
     async def run(self, *, task_status: TaskStatus[None] = TASK_STATUS_IGNORED) -> None:
         """Look again and again until cancelled; it has started once the first look is done."""
@@ -100,7 +105,9 @@ class DiskFloor:
             elif free >= self.floor_bytes * (_ENOUGH if self._low else 1) and (self._low or not self._released):
                 await self._go_on(free)
         except StoreError as error:
-            self.log.error(LogEvent.DATABASE_UNAVAILABLE, while_doing="disk floor", error=str(error))
+            self._trouble.failed(error)
+        else:
+            self._trouble.over()
 
     def _end_sessions(self, free: int, directory: Path) -> None:
         if free >= self.floor_bytes * STOP:

@@ -16,7 +16,8 @@ import anyio
 import anyio.to_thread
 
 from claudeops.domain.model import DecisionReason
-from claudeops.errors import DatabaseUnavailableError
+from claudeops.engine.trouble import DatabaseTrouble
+from claudeops.errors import StoreError
 from claudeops.logs import LogEvent
 
 if TYPE_CHECKING:
@@ -77,12 +78,18 @@ class Heartbeat:
             await self._idle.wait()
 
     async def _was_the_usual_look(self, session: Session) -> bool:
-        try:
-            root = await self.store.session(session.root_session_id)
-        except DatabaseUnavailableError as error:
-            self.log.error(LogEvent.HEARTBEAT_FAILED, chain=session.root_session_id, error=str(error))
-            return False
-        return root is not None and root.tier == self.lowest_tier and root.prompt_text is None
+        trouble, why = DatabaseTrouble(self.log, "watchdog"), ""
+        for _ in range(TRIES):
+            try:
+                root = await self.store.session(session.root_session_id)
+            except StoreError as error:
+                why = str(error)
+                await anyio.sleep(trouble.failed(error))
+            else:
+                trouble.over()
+                return root is not None and root.tier == self.lowest_tier and root.prompt_text is None
+        self.log.error(LogEvent.HEARTBEAT_FAILED, chain=session.root_session_id, error=why)
+        return False
 
     async def _beat(self, session: Session) -> None:
         wait, why = self.wait_seconds, ""

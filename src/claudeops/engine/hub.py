@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 import anyio
 
 from claudeops.domain.live import LinesLost
+from claudeops.logs import LogEvent, get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -76,9 +77,12 @@ class Hub:
         return bool(self._readers)
 
     def publish(self, fact: LiveFact) -> None:
-        """Give a fact to all readers. Never waits, never raises."""
+        """Give a fact to all readers. Never waits, never raises: what is told has happened, heard or not."""
         for reader in self._readers:
-            reader.give(fact)
+            try:
+                reader.give(fact)
+            except Exception as error:  # noqa: BLE001 - see above
+                get_logger().error(LogEvent.LISTENER_FAILED, error=f"{type(error).__name__}: {error}")
 
     def from_threads(self) -> Callable[[LiveFact], None]:
         """Return what publishes from other threads; to be called on the event loop of the sessions."""

@@ -16,6 +16,7 @@ from claudeops.domain.model import FailureKind
 from claudeops.domain.outcome.failure import kind_of_call
 from claudeops.domain.refusals import REFUSALS, Refusal
 from claudeops.domain.stream import ApiRetried, RateLimited, ToolStarted
+from claudeops.engine.trouble import DatabaseTrouble
 from claudeops.errors import StoreError
 from claudeops.logs import LogEvent
 
@@ -24,8 +25,7 @@ if TYPE_CHECKING:
     from claudeops.engine.ports import Clock, Store
     from claudeops.logs import Logger
 
-_TRIES: Final = 5
-_PAUSE_SECONDS: Final = 2.0  # between tries, when the database is away
+_TRIES: Final = 5  # over a quarter of a minute
 
 
 class Limits:
@@ -35,6 +35,7 @@ class Limits:
         self._store = store
         self._clock = clock
         self._log = log
+        self._trouble = DatabaseTrouble(log, "hold")
         self._told: deque[Refusal | int] = deque()
         self._more = anyio.Event()
 
@@ -65,9 +66,9 @@ class Limits:
                 await (self._refused(told) if isinstance(told, Refusal) else self._answered(told))
             except StoreError as error:
                 # Not for ever: the end of the session says it again.
-                self._log.error(LogEvent.DATABASE_UNAVAILABLE, while_doing="hold", error=str(error))
-                await anyio.sleep(_PAUSE_SECONDS)
+                await anyio.sleep(self._trouble.failed(error))
             else:
+                self._trouble.over()
                 return
 
     async def _refused(self, refusal: Refusal) -> None:

@@ -8,7 +8,8 @@ import anyio
 
 from claudeops.domain.orders import OrderName
 from claudeops.domain.outcome import StopCause
-from claudeops.errors import DatabaseUnavailableError
+from claudeops.engine.trouble import DatabaseTrouble
+from claudeops.errors import StoreError
 from claudeops.logs import LogEvent
 
 if TYPE_CHECKING:
@@ -22,8 +23,10 @@ LOOK_SECONDS: Final = 1.0
 
 
 async def obey(store: Store, clock: Clock, stop_all: Callable[[StopCause], int], log: Logger) -> None:
-    """Take orders and do them until cancelled. A database that is away keeps them waiting."""
+    """Take orders and do them until cancelled. A database that fails keeps them waiting."""
+    trouble = DatabaseTrouble(log, "orders")
     while True:
+        pause = LOOK_SECONDS
         try:
             for order in await store.take_orders(now=clock.now()):
                 log.warning(LogEvent.ORDER_TAKEN, order=order.name, requested_by=order.requested_by)
@@ -32,6 +35,8 @@ async def obey(store: Store, clock: Clock, stop_all: Callable[[StopCause], int],
                 else:
                     result, error = None, "this release does not know the order"
                 await store.end_order(order.id, result=result, error=error, now=clock.now())
-        except DatabaseUnavailableError as error_of_database:
-            log.error(LogEvent.DATABASE_UNAVAILABLE, while_doing="orders", error=str(error_of_database))
-        await anyio.sleep(LOOK_SECONDS)
+        except StoreError as error_of_database:
+            pause = trouble.failed(error_of_database)
+        else:
+            trouble.over()
+        await anyio.sleep(pause)

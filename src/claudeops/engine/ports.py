@@ -93,6 +93,9 @@ class Store(Protocol):
         root. A row that the rules forbid by now (dry run switched on, maximum tier lowered) ends as ``blocked`` with
         its reason and event, and the next one is tried.
 
+        What was taken when its claimer waited no longer (cancelled, or out of time) is given back: it waits again as
+        it did before, its attempt raised.
+
         While a hold stands nothing is taken, and what is queued stays so; a hold that is over by itself is
         cleared on the way. Where a probe may go (``domain.holds``), one session of the lowest tier is taken
         and noted as the probe; one is queued for it, as ``retry``, if only higher tiers wait. With ``chain``

@@ -14,6 +14,7 @@ import anyio
 import anyio.to_thread
 
 from claudeops.domain.outcome import StopCause
+from claudeops.engine.trouble import DatabaseTrouble
 from claudeops.errors import AlreadyRunningError, StoreError
 from claudeops.logs import LogEvent
 
@@ -41,6 +42,12 @@ class Pulse:
     log: Logger
     trouble: str | None = None  # why the database takes no writes, since the last beat
     _missing: frozenset[tuple[int, int]] = field(default=frozenset())
+    _beating: DatabaseTrouble = field(init=False)
+    _locking: DatabaseTrouble = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._beating = DatabaseTrouble(self.log, "heartbeat")
+        self._locking = DatabaseTrouble(self.log, "lock")
 
     async def run(self) -> None:
         """Beat until cancelled, or until the lock is somebody else's."""
@@ -54,9 +61,10 @@ class Pulse:
         try:
             ours = await self.store.keep(self.owner, now=self.clock.now())
         except StoreError as error:
-            self.log.error(LogEvent.DATABASE_UNAVAILABLE, while_doing="heartbeat", error=str(error))
+            self._beating.failed(error)
             self.trouble = str(error)
             return
+        self._beating.over()
         self.trouble = None
         missing = known - ours
         # Seen missing twice: the first time its end may just have been written.
@@ -78,7 +86,9 @@ class Pulse:
             self.lost()
             return False
         except StoreError as error:
-            self.log.error(LogEvent.DATABASE_UNAVAILABLE, while_doing="lock", error=str(error))
+            self._locking.failed(error)
+        else:
+            self._locking.over()
         return True
 
     def _known(self) -> frozenset[tuple[int, int]]:

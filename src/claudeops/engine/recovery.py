@@ -24,6 +24,7 @@ from claudeops.engine.cell import workspace_places
 from claudeops.engine.ends import tell_end, write_end
 from claudeops.engine.handoff import read_handoff
 from claudeops.engine.replay import READ_SECONDS, LogRead, read_log
+from claudeops.engine.trouble import DatabaseTrouble
 from claudeops.engine.workspace import Workspace, workspace_name
 from claudeops.errors import DatabaseUnavailableError, StoreError
 from claudeops.logs import LogEvent
@@ -74,12 +75,16 @@ class Recovery:
 
     async def run(self) -> None:
         """Look for the logs of lost sessions, now and every hour, until cancelled."""
+        trouble = DatabaseTrouble(self.kit.log, "recovery")
         while True:
+            pause = LOOK_SECONDS
             try:
                 await self.look_again()
             except StoreError as error:
-                self.kit.log.error(LogEvent.DATABASE_UNAVAILABLE, while_doing="recovery", error=str(error))
-            await anyio.sleep(LOOK_SECONDS)
+                pause = trouble.failed(error)
+            else:
+                trouble.over()
+            await anyio.sleep(pause)
 
     async def look_again(self) -> None:
         """Amend the lost sessions whose complete log is there by now. Raises `StoreError`."""

@@ -89,6 +89,11 @@ class Scheduler:
             finally:
                 await _shut_down(self._timer)
 
+    def next_fire(self, name: str) -> datetime:
+        """Return when a schedule fires next, or began to; UTC, in the past where that is overdue."""
+        schedule = self._schedules[name]
+        return fires_at(schedule, merged(schedule, self._pending[name], self._clock.now()))
+
     def pause(self) -> None:
         """Start no fire any more. A fire under way is not cut, but not tried again either."""
         self._paused = True

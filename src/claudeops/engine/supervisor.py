@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -14,11 +15,12 @@ from claudeops.domain.room import Room
 from claudeops.engine.broadcast import session_began, session_ended
 from claudeops.engine.control import Control
 from claudeops.engine.ends import tell_end, write_end
-from claudeops.errors import DatabaseUnavailableError
+from claudeops.engine.trouble import DatabaseTrouble
+from claudeops.errors import StoreError
 from claudeops.logs import LogEvent
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Iterator, Sequence
 
     from anyio.abc import TaskGroup
 
@@ -31,6 +33,9 @@ if TYPE_CHECKING:
 WAITING_FACTOR: Final = 2
 """So many times the slots is the most that is under way at once, those among them that hold no slot: who waits for
 people, and whose end is being written."""
+
+LONGEST_CLAIM_PAUSE_SECONDS: Final = 5.0
+"""Between two claims, while the database gives them trouble: a look should not come much later than it is due."""
 
 STOP_MARGIN_SECONDS: Final = 5.0
 """On top of the stop grace: the row is written and the files are closed in it."""
@@ -67,10 +72,17 @@ class Supervisor:
     running: dict[int, tuple[Session, Control]] = field(default_factory=dict)
     _written: set[int] = field(default_factory=set)  # of the running: nothing is left of them but an end to write
     _draining: bool = False
-    _ended: anyio.Event = field(default_factory=anyio.Event)  # set, and replaced, whenever a session ends
+    _hurrying: bool = False
+    _claiming: bool = False  # a claim is under way: what it takes runs by its rows, and is not in ``running`` yet
+    _claim_at: float = 0.0  # monotonic seconds; later than now while the database gives claims trouble
+    _trouble: DatabaseTrouble = field(init=False)
+    _less: anyio.Event = field(default_factory=anyio.Event)  # set, and replaced, whenever a session or a claim ends
+
+    def __post_init__(self) -> None:
+        self._trouble = DatabaseTrouble(self.log, "claim", longest_seconds=LONGEST_CLAIM_PAUSE_SECONDS)
 
     async def run(self) -> None:
-        """Claim and run until `drain`. Raises nothing for a session that fails, nor for an absent database."""
+        """Claim and run until `drain`. Raises nothing for a session that fails, nor for a database that does."""
         async with anyio.create_task_group() as tasks:
             while not self._draining:
                 await self._fill_slots(tasks)
@@ -80,7 +92,8 @@ class Supervisor:
     async def drain(self, timeout_seconds: float) -> None:
         """Claim nothing more, wait for running sessions, then stop the rest politely. Bounded.
 
-        Call `hurry` to cut the waiting short.
+        A claim that is under way is waited for too: what it takes is a running session. Call `hurry` to cut the
+        waiting short.
         """
         self._draining = True
         await self.dispatcher.announce()
@@ -93,7 +106,8 @@ class Supervisor:
             await self._until_idle()
 
     def hurry(self) -> None:
-        """Ask every running session to stop now; it ends as ``cancelled``."""
+        """Ask every running session to stop now, and those of a claim under way; they end as ``cancelled``."""
+        self._hurrying = True
         self.stop_all(StopCause.CANCELLED)
 
     def stop_all(self, cause: StopCause) -> int:
@@ -108,16 +122,29 @@ class Supervisor:
             control.hurry()
 
     async def _until_idle(self) -> None:
-        while self.running:
-            await self._ended.wait()
+        while self.running or self._claiming:
+            await self._less.wait()
+
+    def _tell_less(self) -> None:
+        less, self._less = self._less, anyio.Event()
+        less.set()
 
     async def _fill_slots(self, tasks: TaskGroup) -> None:
+        if self.clock.monotonic() < self._claim_at:
+            return
         while not self._draining and (room := self._room()).sessions > 0:
-            claimed = await self._claim(room)
-            for session in claimed:
-                control = Control()
-                self.running[session.id] = (session, control)
-                tasks.start_soon(self._carry_out, session, control)
+            self._claiming = True
+            try:
+                claimed = await self._claim(room)
+                for session in claimed:
+                    control = Control()
+                    if self._hurrying:  # since the claim began
+                        control.stop(StopCause.CANCELLED)
+                    self.running[session.id] = (session, control)
+                    tasks.start_soon(self._carry_out, session, control)
+            finally:
+                self._claiming = False
+                self._tell_less()
             if not claimed:
                 return
 
@@ -149,9 +176,10 @@ class Supervisor:
                 chain=self.chain,
                 room=room,
             )
-        except DatabaseUnavailableError as error:
-            self.log.error(LogEvent.DATABASE_UNAVAILABLE, while_doing="claim", error=str(error))
+        except StoreError as error:
+            self._claim_at = self.clock.monotonic() + self._trouble.failed(error)
             return ()
+        self._trouble.over()
         for session in claimed:
             _bound(self.log, session).info(
                 LogEvent.SESSION_CLAIMED, trigger=session.trigger.value, attempt=session.attempt
@@ -161,9 +189,10 @@ class Supervisor:
     async def _carry_out(self, session: Session, control: Control) -> None:
         log = _bound(self.log, session)
         try:
-            self.on_change()
-            if self.hub.listening:
-                self.hub.publish(session_began(session, self.redact, self.clock.now()))
+            with self._listening(log):
+                self.on_change()
+                if self.hub.listening:
+                    self.hub.publish(session_began(session, self.redact, self.clock.now()))
             ending = await self._run_guarded(session, control, log)
             # Its processes are gone: another one may start. Whoever claims is first in the writer's queue then, for
             # that is short, and a slot stands empty meanwhile.
@@ -172,35 +201,55 @@ class Supervisor:
             await anyio.lowlevel.checkpoint()
             finished = await write_end(ending, store=self.store, rules=self.rules, log=log)
             if finished is not None:
-                tell_end(ending, finished, log)
-                self.on_ended(session, finished)
-                self.hub.publish(session_ended(session, ending, finished))
+                self._tell(session, ending, finished, log)
         finally:
             del self.running[session.id]
             self._written.discard(session.id)
-            ended, self._ended = self._ended, anyio.Event()
-            ended.set()
-        self.on_change()
+            self._tell_less()
+        with self._listening(log):
+            self.on_change()
         # Also without a next tier: what is under way at all is limited too.
         await self.dispatcher.announce()
+
+    def _tell(self, session: Session, ending: Ending, finished: Finished, log: Logger) -> None:
+        """Tell of an end that is in the database by now."""
+        tell_end(ending, finished, log)
+        with self._listening(log):
+            self.on_ended(session, finished)
+        with self._listening(log):
+            self.hub.publish(session_ended(session, ending, finished))
+
+    @contextmanager
+    def _listening(self, log: Logger) -> Iterator[None]:
+        """Keep what fails in those who only hear of something from undoing it, and from ending the daemon."""
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is theirs
+            log.error(LogEvent.LISTENER_FAILED, error=f"{type(error).__name__}: {error}")
 
     async def _run_guarded(self, session: Session, control: Control, log: Logger) -> Ending:
         """Run one session; whatever goes wrong in our own code ends this session only."""
         started = self.clock.monotonic()
+        if control.cause is not None:
+            return self._without_result(session, Outcome.CANCELLED, "the daemon was stopped before it began", started)
         try:
             return await self.run_session(session, control)
         except Exception as error:
-            log.critical(LogEvent.SESSION_CRASHED, error=f"{type(error).__name__}: {error}", exc_info=True)
-            return Ending(
-                session_id=session.id,
-                attempt=session.attempt,
-                outcome=Outcome.ERROR,
-                error=f"internal error: {type(error).__name__}: {error}",
-                extraction=Extraction(method=ExtractionMethod.NONE, report=None),
-                ended_at=self.clock.now(),
-                duration_ms=round((self.clock.monotonic() - started) * 1000),
-                calls_ran=0,
-            )
+            told = f"{type(error).__name__}: {error}"
+            log.critical(LogEvent.SESSION_CRASHED, error=told, exc_info=True)
+            return self._without_result(session, Outcome.ERROR, f"internal error: {told}", started)
+
+    def _without_result(self, session: Session, outcome: Outcome, error: str, started: float) -> Ending:
+        return Ending(
+            session_id=session.id,
+            attempt=session.attempt,
+            outcome=outcome,
+            error=error,
+            extraction=Extraction(method=ExtractionMethod.NONE, report=None),
+            ended_at=self.clock.now(),
+            duration_ms=round((self.clock.monotonic() - started) * 1000),
+            calls_ran=0,
+        )
 
 
 def _bound(log: Logger, session: Session) -> Logger:

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Final
 from sqlalchemy import bindparam, func, insert, or_, select, update
 
 from claudeops.domain.model import DecisionReason, ServiceStatus
+from claudeops.logs import LogEvent, get_logger
 from claudeops.store.consequences import fingerprinted, raised
 from claudeops.store.tables import events, service_checks, sessions
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Callable, Collection, Iterator
     from datetime import datetime
 
     from sqlalchemy import Connection
@@ -53,6 +54,14 @@ def noticing(connection: Connection) -> Iterator[list[EventRaised]]:
     finally:
         if not connection.invalidated:  # one that was lost has no such place any more; to look for it is an error
             del connection.info[_NOTICED]
+
+
+def tell(event: EventRaised, listener: Callable[[EventRaised], None]) -> None:
+    """Tell of an event that is committed by now: a listener that fails cannot make a failure of that any more."""
+    try:
+        listener(event)
+    except Exception as error:  # noqa: BLE001 - see above
+        get_logger().error(LogEvent.LISTENER_FAILED, error=f"{type(error).__name__}: {error}")
 
 
 def raise_event(connection: Connection, event: NewEvent, *, session_id: int | None, at: datetime) -> None:

@@ -25,6 +25,7 @@ from claudeops.store import in_memory_spend as spend
 from claudeops.store.accounts import account_in_memory, newest_in_memory
 from claudeops.store.chain_records import to_chain_record
 from claudeops.store.consequences import conclude
+from claudeops.store.events import tell
 from claudeops.store.in_memory_amend import amend
 from claudeops.store.in_memory_approvals import InMemoryApprovals, close_of_session
 from claudeops.store.in_memory_keeping import InMemoryKeeping
@@ -314,7 +315,7 @@ class InMemoryStore(InMemoryApprovals, InMemoryKeeping, InMemoryOwners):
         with self.tables.transaction():
             yield
         for event in self.tables.noticed:
-            self._raised(event)
+            tell(event, self._raised)
 
     def _booked(self, ending: Ending) -> tuple[Ending, float | None]:
         """Return the ending with what was booked, and what budgets count for it."""

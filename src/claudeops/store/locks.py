@@ -6,6 +6,7 @@ import fcntl
 import os
 import time
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from sqlalchemy import text
@@ -66,18 +67,33 @@ def claim_database(
 
 
 def is_claimed(url: str) -> bool:
-    """Tell whether a daemon runs on this database, without being in its way.
+    """Tell whether a daemon runs on this database, without being in its way. Blocks.
 
     Raises `DatabaseUnavailableError` when that cannot be told.
+    """
+    with claim_watch(url) as claimed:
+        return claimed()
+
+
+@contextmanager
+def claim_watch(url: str) -> Iterator[Callable[[], bool]]:
+    """Give `is_claimed` for who asks again and again: on PostgreSQL all its questions share one connection.
+
+    What it gives blocks, and may be called from any thread, by one at a time.
     """
     parsed = parse_url(url)
     file = sqlite_file(parsed)
     if file is not None:
-        return _file_is_locked(_lock_file(file))
+        yield partial(_file_is_locked, _lock_file(file))
+        return
     engine = reading_engine(parsed, size=1)
-    try:
+
+    def is_held() -> bool:
         with border(parsed), engine.connect() as connection:
             return _holder(connection) is not None
+
+    try:
+        yield is_held
     finally:
         engine.dispose()
 

@@ -28,7 +28,7 @@ class SqlOwners:
             job: Callable[[Connection], T],
             *,
             urgent: bool = False,
-            undo: Callable[[Connection], None] | None = None,
+            undo: Callable[[Connection, T], None] | None = None,
         ) -> T: ...
         async def _read(self, query: Callable[[Connection], T]) -> T: ...
 

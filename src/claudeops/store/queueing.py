@@ -20,10 +20,11 @@ from claudeops.domain.model import (
     Suppressed,
     Trigger,
 )
+from claudeops.domain.refusals import when_lost
 from claudeops.errors import StaleAttemptError, StoreError
 from claudeops.store import holds, queries, spend
 from claudeops.store.events import raise_event
-from claudeops.store.rows import blocked_values, claimed_values, queued_values, to_session
+from claudeops.store.rows import UNCLAIMED, blocked_values, claimed_values, queued_values, to_session
 from claudeops.store.statements import ADD_SESSION, CHANGE_SESSION, CHANGE_SESSION_AS_SEEN
 from claudeops.store.tables import instances, schedule_fires, sessions
 
@@ -133,6 +134,18 @@ def claim(
     if taken:
         beat(connection, owner, now)
     return taken
+
+
+def give_back(connection: Connection, taken: Sequence[Session], *, now: datetime) -> None:
+    """Undo a claim of which nobody was told: what was taken was never started, and waits again as it did before.
+
+    The attempt stays raised, as after every claim. What was reserved goes without a trace, for nothing can have been
+    spent of it.
+    """
+    for session in taken:
+        if change(connection, session, UNCLAIMED):
+            spend.unreserve(connection, session.id)
+            holds.apply(connection, when_lost(holds.standing(connection, now), session.id, now), now=now)
 
 
 def _claim_one(

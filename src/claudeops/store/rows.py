@@ -22,7 +22,7 @@ from claudeops.domain.model import (
 from claudeops.store.types import clean
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from datetime import datetime
     from enum import StrEnum
     from types import SimpleNamespace
@@ -152,6 +152,18 @@ def claimed_values(
         "isolation": owner.isolation,
         "started_at": now,
     }
+
+
+UNCLAIMED: Final[Mapping[str, object]] = {
+    "status": Status.QUEUED.value,
+    "owner": None,
+    "lease_expires_at": None,
+    "cli_session_id": None,
+    "log_path": None,
+    "isolation": None,
+    "started_at": None,
+}
+"""The columns that a claim fills, as they were before; but for the attempt, by which claims are counted."""
 
 
 def taken_over_values(found: Session, owner: Owner, *, now: datetime) -> dict[str, object]:

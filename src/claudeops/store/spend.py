@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from sqlalchemy import ColumnElement, Integer, and_, bindparam, case, func, insert, not_, select, update
+from sqlalchemy import ColumnElement, Integer, and_, bindparam, case, delete, func, insert, not_, select, update
 
 from claudeops.domain import budget
 from claudeops.domain.budget import Balance, BookedCalls, BudgetScope, CallBegun, CallRefused, CallWaits, Spending
@@ -44,6 +44,9 @@ _RESERVED_BY_SESSION: Final = select(func.sum(budget_entries.c.amount_usd)).wher
     budget_entries.c.session_id == bindparam("session"), budget_entries.c.kind == "reserved"
 )
 _ENTER: Final = insert(budget_entries)
+_UNRESERVE: Final = delete(budget_entries).where(
+    budget_entries.c.session_id == bindparam("session"), budget_entries.c.kind == "reserved"
+)
 _CLOSE: Final = update(model_calls).where(model_calls.c.session_id == bindparam("session"), _IS_OPEN)
 _CALLS: Final = select(model_calls).where(model_calls.c.session_id == bindparam("session"))
 
@@ -80,6 +83,11 @@ def is_day_spent(connection: Connection, short: Short, *, rules: EscalationRules
 def reserve(connection: Connection, session_id: int, usd: float, *, at: datetime) -> None:
     """Promise a session its allowance."""
     _enter(connection, session_id, "reserved", usd, at)
+
+
+def unreserve(connection: Connection, session_id: int) -> None:
+    """Take back the promise to a session that was not started."""
+    connection.execute(_UNRESERVE, {"session": session_id})
 
 
 def settle(connection: Connection, session_id: int, spent_usd: float | None, *, at: datetime) -> None:

@@ -20,7 +20,7 @@ from claudeops.store.connections import (
     reading_engine,
     writing_engine,
 )
-from claudeops.store.events import noticing
+from claudeops.store.events import noticing, tell
 from claudeops.store.finish import finish
 from claudeops.store.keeping import SqlKeeping
 from claudeops.store.owners import SqlOwners
@@ -159,7 +159,12 @@ class SqlStore(SqlKeeping, SqlOwners):
             chain=chain,
             room=room,
         )
-        taken = await self._write(claim)
+
+        def give_back(connection: Connection, taken: Sequence[Session]) -> None:
+            queueing.give_back(connection, taken, now=now)
+
+        # Sessions of a claim that nobody was told of would be nobody's, and run by their rows until the next start.
+        taken = await self._write(claim, undo=give_back)
         self._more = bool(taken)
         return taken
 
@@ -211,8 +216,11 @@ class SqlStore(SqlKeeping, SqlOwners):
             shown_ran=shown_ran,
             approval=approval,
         )
-        late = partial(calls.deny_late, session=session, call=call, shown_input=shown_input)
-        return await self._write(record, urgent=True, undo=partial(late, requested_at=requested_at, now=now))
+
+        def take_back(connection: Connection, _verdict: Verdict) -> None:
+            calls.deny_late(connection, session, call, shown_input=shown_input, requested_at=requested_at, now=now)
+
+        return await self._write(record, urgent=True, undo=take_back)
 
     async def request_approval(self, new: NewApproval) -> Approval:
         """Write a question to people; it overtakes like a verdict, for somebody waits."""
@@ -320,17 +328,30 @@ class SqlStore(SqlKeeping, SqlOwners):
             await anyio.to_thread.run_sync(self._reading.dispose)
 
     async def _write(
-        self, job: Callable[[Connection], T], *, urgent: bool = False, undo: Callable[[Connection], None] | None = None
+        self,
+        job: Callable[[Connection], T],
+        *,
+        urgent: bool = False,
+        undo: Callable[[Connection, T], None] | None = None,
     ) -> T:
-        """Run a job as one transaction in the writer's thread; ``undo`` is another, for a job that came too late."""
-        taken_back = None if undo is None else partial(self._transaction, undo)
+        """Run a job as one transaction in the writer's thread.
+
+        ``undo`` is another transaction, which gets the job's result, for a job that came too late.
+        """
+        if undo is None:
+            return await self._writer.run(partial(self._transaction, job), urgent=urgent)
+        take_back = undo
+
+        def taken_back(result: T) -> None:
+            self._transaction(lambda connection: take_back(connection, result))
+
         return await self._writer.run(partial(self._transaction, job), urgent=urgent, undo=taken_back)
 
     def _transaction(self, job: Callable[[Connection], T]) -> T:
         with border(self._url), self._writing.begin() as connection, noticing(connection) as noticed:
             result = job(connection)
         for event in noticed:
-            self._raised(event)
+            tell(event, self._raised)
         return result
 
     async def _read(self, query: Callable[[Connection], T]) -> T:

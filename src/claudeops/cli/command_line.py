@@ -1,0 +1,87 @@
+"""The command line: parses, calls, prints; every way out has an exit status and says one sentence."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from typing import Final
+
+import click
+
+from claudeops.cli import envelope
+from claudeops.cli.answers import print_document
+from claudeops.cli.commands import claudeops
+from claudeops.cli.exit_codes import Exit
+from claudeops.cli.inside import inside_a_session
+
+_FORMAT_OPTION: Final = "--output-format"
+
+
+def call(arguments: list[str]) -> int:
+    """Run the command line and return its exit status."""
+    as_json = _wants_json(arguments)
+    if inside_a_session(os.environ):
+        # A session may run as the same user as the daemon: it must not be its own operator.
+        return _refuse("claudeops is not for use inside one of its own sessions.", arguments, as_json=as_json)
+    try:
+        if as_json and {"-h", "--help"} & set(arguments):
+            return _help_as_json(arguments)
+        status = claudeops.main(arguments, prog_name="claudeops", standalone_mode=False)
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message(), err=True)
+        return Exit.USAGE
+    except click.UsageError as error:
+        return _usage_error(error, arguments, as_json=as_json)
+    except click.Abort:
+        return Exit.UNRESOLVED
+    return int(status or 0)
+
+
+def _wants_json(arguments: list[str]) -> bool:
+    joined = [*arguments, ""]
+    return f"{_FORMAT_OPTION}=json" in arguments or any(
+        option == _FORMAT_OPTION and value == "json" for option, value in itertools.pairwise(joined)
+    )
+
+
+def _command_name(arguments: list[str]) -> str:
+    return next((argument for argument in arguments if not argument.startswith("-")), "claudeops")
+
+
+def _usage_error(error: click.UsageError, arguments: list[str], *, as_json: bool) -> int:
+    if not as_json:
+        error.show()
+        return Exit.USAGE
+    body = envelope.error_body(
+        kind=envelope.ErrorKind.USAGE,
+        operation="parse_args",
+        target=_target(error),
+        retryable=False,
+        message=error.format_message(),
+    )
+    return print_document(_command_name(arguments), body, Exit.USAGE)
+
+
+def _target(error: click.UsageError) -> str:
+    if isinstance(error, click.NoSuchOption):
+        return error.option_name
+    if isinstance(error, click.BadParameter) and error.param is not None and error.param.name is not None:
+        return error.param.name
+    return "arguments"
+
+
+def _refuse(sentence: str, arguments: list[str], *, as_json: bool) -> int:
+    if not as_json:
+        click.echo(f"claudeops: {sentence}", err=True)
+        return Exit.CONFIGURATION
+    body = envelope.error_body(
+        kind=envelope.ErrorKind.POLICY, operation="start", target="claudeops", retryable=False, message=sentence
+    )
+    return print_document(_command_name(arguments), body, Exit.CONFIGURATION)
+
+
+def _help_as_json(arguments: list[str]) -> int:
+    name = _command_name(arguments)
+    command = claudeops.commands.get(name, claudeops)
+    with click.Context(command, info_name=name) as context:
+        return print_document(_command_name(arguments), {"help": command.get_help(context)}, Exit.OK)

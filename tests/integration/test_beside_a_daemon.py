@@ -1,0 +1,98 @@
+"""A chain that is followed from beside the daemon: whoever waits for the database, the event loop does not."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+import anyio
+import anyio.to_thread
+import pytest
+import sqlalchemy as sa
+
+from claudeops import logs
+from claudeops.app import run_chain_beside
+from claudeops.app_kit import root_session
+from claudeops.domain.model import Session, Trigger
+from claudeops.settings import load_settings
+from claudeops.store.locks import claim_database
+from support.estate import STAND_IN
+from support.operating import DUMMY_KEY
+from support.waiting import PATIENCE_SECONDS
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from claudeops.settings import Settings
+    from support.stores import Sql
+
+pytestmark = pytest.mark.anyio
+pytest_plugins = ("support.store_fixtures",)
+
+SOON_SECONDS = 3.0  # less than anybody waits for a lock
+WAITING = sa.text("SELECT count(*) FROM pg_stat_get_activity(NULL) WHERE wait_event_type = 'Lock'")
+
+
+def settings_of(sql: Sql, root: Path) -> Settings:
+    (root / "repos" / "estate").mkdir(parents=True)
+    given = {
+        "CLAUDEOPS_DATABASE_URL": sql.url,
+        "CLAUDEOPS_STATE_DIR": str(root / "state"),
+        "CLAUDEOPS_RESULTS_DIR": str(root / "results"),
+        "CLAUDEOPS_REPOS_DIR": str(root / "repos"),
+        "CLAUDEOPS_CLAUDE_BIN": str(STAND_IN),
+        "ANTHROPIC_API_KEY": DUMMY_KEY,
+    }
+    return load_settings(given, cwd=root).settings
+
+
+class Stuck:
+    """In the way of everybody who asks the server whose connections there are."""
+
+    def __init__(self, sql: Sql) -> None:
+        self._sql = sql
+        self._turn = threading.Event()
+        self._somebody_waits = threading.Event()
+
+    def block(self) -> bool:
+        """Stand there until somebody waits; return whether the event loop came by while that was so."""
+        with self._sql.connect() as connection:
+            connection.execute(sa.text("LOCK TABLE pg_catalog.pg_authid IN ACCESS EXCLUSIVE MODE"))
+            while not connection.scalar(WAITING):
+                connection.execute(sa.text("SELECT pg_stat_clear_snapshot(), pg_sleep(0.02)"))
+            self._somebody_waits.set()
+            return self._turn.wait(SOON_SECONDS)
+
+    async def come_by(self) -> None:
+        """Be on the event loop again and again."""
+        while True:
+            await anyio.sleep(0.01)
+            if self._somebody_waits.is_set():
+                self._turn.set()
+
+
+@pytest.mark.postgres
+@pytest.mark.xdist_group("postgres")
+async def test_the_loop_goes_on_while_the_server_keeps_the_question_waiting_whether_a_daemon_runs(
+    postgresql: Sql, tmp_path: Path
+) -> None:
+    settings = settings_of(postgresql, tmp_path)
+    (tmp_path / "daemon").mkdir()
+    stuck, queued = Stuck(postgresql), anyio.Event()
+
+    def hear(_: Session) -> None:
+        queued.set()
+
+    async def follow() -> None:
+        new = root_session(settings, 1, Trigger.MANUAL)
+        await run_chain_beside(settings, new, lambda _: None, queued=hear, log=logs.get_logger())
+
+    with anyio.fail_after(PATIENCE_SECONDS), claim_database(postgresql.url, tmp_path / "daemon"):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(follow)
+            await queued.wait()
+            tasks.start_soon(stuck.come_by)
+            came_by = await anyio.to_thread.run_sync(stuck.block)
+            tasks.cancel_scope.cancel()
+
+    assert came_by

@@ -1,0 +1,185 @@
+"""No loop of the daemon ends because the database fails, away or damaged; each says so and goes on when it can."""
+
+from __future__ import annotations
+
+import io
+import json
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import anyio
+import anyio.lowlevel
+import pytest
+
+from claudeops import logs
+from claudeops.dispatch.local import LocalDispatcher
+from claudeops.domain.model import Decision, DecisionReason, FailureKind, Finished
+from claudeops.domain.orders import OrderName
+from claudeops.domain.refusals import Refusal
+from claudeops.engine.disk_floor import DiskFloor
+from claudeops.engine.heartbeat import Heartbeat
+from claudeops.engine.limits import Limits
+from claudeops.engine.orders import obey
+from claudeops.engine.pulse import Pulse
+from claudeops.engine.recovery import Recovery
+from claudeops.engine.trouble import FIRST_SECONDS, LONGEST_SECONDS, DatabaseTrouble
+from claudeops.engine.upkeep import Upkeep
+from claudeops.errors import DatabaseUnavailableError, StoreError
+from support.estate import Estate, deliver, look, report
+from support.waiting import until
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+    from typing import Any
+
+pytestmark = pytest.mark.anyio
+
+AWAY = DatabaseUnavailableError("the database is locked.")
+DAMAGED = StoreError("the database says: database disk image is malformed.")
+
+
+class Failing:
+    """The store of an estate, of which calls fail as often as the test says."""
+
+    def __init__(self, estate: Estate, error: StoreError) -> None:
+        self._store = estate.store
+        self._error = error
+        self.failures = 1
+        self.calls: list[str] = []
+
+    def __getattr__(self, name: str) -> Callable[..., Awaitable[object]]:
+        real = getattr(self._store, name)
+
+        async def call(*args: Any, **kwargs: Any) -> object:
+            if self.failures:
+                self.failures -= 1
+                raise self._error
+            answer = await real(*args, **kwargs)
+            self.calls.append(name)
+            return answer
+
+        return call
+
+
+async def orders(estate: Estate, store: Any) -> None:
+    await estate.store.order(OrderName.STOP_SESSIONS, by="a test", now=estate.kit.clock.now())
+    await obey(store, estate.kit.clock, lambda _: 0, estate.kit.log)
+
+
+async def recovery(estate: Estate, store: Any) -> None:
+    estate.with_kit(store=store)
+    await Recovery(kit=estate.kit).run()
+
+
+async def limits(estate: Estate, store: Any) -> None:
+    door = Limits(store=store, clock=estate.kit.clock, log=estate.kit.log)
+    door.notice(Refusal(kind=FailureKind.OVERLOADED, message="overloaded"))
+    await door.run()
+
+
+async def heartbeat(estate: Estate, store: Any) -> None:
+    beat = Heartbeat(store=store, ping=lambda: None, lowest_tier=1, log=estate.kit.log)
+    session = await estate.queue()
+    beat.ended(session, Finished(decision=Decision(reason=DecisionReason.HEALTHY)))
+    await beat.run()
+
+
+async def pulse(estate: Estate, store: Any) -> None:
+    beat = Pulse(
+        store=store,
+        owner=estate.owner,
+        clock=estate.kit.clock,
+        running={},
+        check_lock=lambda: None,
+        lost=lambda: None,
+        log=estate.kit.log,
+    )
+    while True:
+        await beat.beat()
+        await anyio.lowlevel.checkpoint()
+
+
+async def disk_floor(estate: Estate, store: Any) -> None:
+    floor = DiskFloor(
+        store=store,
+        clock=estate.kit.clock,
+        directories=[estate.root],
+        floor_bytes=1,
+        log=estate.kit.log,
+        free=lambda _: 0,
+    )
+    while True:
+        await floor.look()
+
+
+async def upkeep(estate: Estate, store: Any) -> None:
+    keeper = Upkeep(
+        store=store,
+        clock=estate.kit.clock,
+        results_dir=estate.root / "results",
+        retention_days=30,
+        running=tuple,
+        log=estate.kit.log,
+    )
+    while True:
+        await keeper.round()
+
+
+async def claims(estate: Estate, store: Any) -> None:
+    estate.script(look(), deliver(report()))
+    await estate.queue()
+    await estate.supervisor(store=store, dispatcher=LocalDispatcher(interval_seconds=0.05)).run()
+
+
+LOOPS: Mapping[Callable[[Estate, Any], Coroutine[Any, Any, None]], str] = {
+    claims: "finish",
+    orders: "end_order",
+    recovery: "lost",
+    limits: "refused",
+    heartbeat: "session",
+    pulse: "keep",
+    disk_floor: "hold",
+    upkeep: "checkpoint",
+}
+
+
+@asynccontextmanager
+async def running(
+    estate: Estate, loop: Callable[[Estate, Any], Coroutine[Any, Any, None]], store: Failing
+) -> AsyncIterator[None]:
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(loop, estate, store)
+        yield
+        tasks.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("error", [AWAY, DAMAGED], ids=["away", "damaged"])
+@pytest.mark.parametrize(("loop", "at_last"), LOOPS.items(), ids=[loop.__name__ for loop in LOOPS])
+async def test_a_loop_survives_a_database_that_fails_and_does_its_work_when_that_is_over(
+    estate: Estate, loop: Callable[[Estate, Any], Coroutine[Any, Any, None]], at_last: str, error: StoreError
+) -> None:
+    store = Failing(estate, error)
+    async with running(estate, loop, store):
+        await until(lambda: at_last in store.calls)
+    told = [json.loads(line) for line in estate.logged.getvalue().splitlines()]
+    words = {"upkeep_failed"} if loop is upkeep else {"database_unavailable", "database_refused"}
+    failures = [line for line in told if line["event"] in words]
+    assert len(failures) == 1, told
+    if loop is not upkeep:
+        assert {line["level"] for line in failures} == {"error" if error is AWAY else "critical"}
+
+
+def test_pauses_grow_to_a_bound_and_begin_anew_after_a_call_that_was_well() -> None:
+    logged = io.StringIO()
+    logs.configure(level="info", fmt="json", stream=logged, redact=str)
+    trouble = DatabaseTrouble(logs.get_logger(), "something")
+    trouble.over()
+    assert not logged.getvalue()  # there was none
+    pauses = [trouble.failed(DAMAGED) for _ in range(8)]
+    assert pauses == sorted(pauses)
+    assert (pauses[0], pauses[1], pauses[-1]) == (FIRST_SECONDS, 2 * FIRST_SECONDS, LONGEST_SECONDS)
+    trouble.over()
+    trouble.over()
+    assert trouble.failed(AWAY) == FIRST_SECONDS
+    told = [json.loads(line)["event"] for line in logged.getvalue().splitlines()]
+    assert told == ["database_refused"] * 8 + ["database_recovered", "database_unavailable"]
