@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -195,3 +196,48 @@ async def test_the_second_restart_of_a_service_is_the_last_one_for_hours(estate:
     assert ['"permissionDecision":"allow"' in text for text in told] == [True, True, False]
     assert "2 of 2 allowed within 4 h are used" in told[2]
     assert len(estate.rows("SELECT * FROM cooldown_actions")) == 2
+
+
+async def test_a_judge_that_never_ends_keeps_no_other_session_waiting(estate: Estate) -> None:
+    begun, ending = threading.Event(), threading.Event()
+
+    def judge(call: ToolCall) -> Verdict:
+        if call.input["command"] != "uptime":
+            begun.set()
+            ending.wait()
+        return ALLOW
+
+    gate = await gate_of(estate, judge)
+    hanging = replace(REQUEST, request_id="r-2", call=replace(CALL, tool_use_id="toolu_2", input={"command": "find /"}))
+    told: list[str] = []
+
+    async def ask() -> None:
+        told.append(await answer(gate, hanging))
+
+    try:
+        async with anyio.create_task_group() as tasks:
+            gate.threads.seconds = 0.3
+            tasks.start_soon(ask)
+            while not begun.is_set():
+                await anyio.lowlevel.checkpoint()
+            gate.threads.seconds = 20
+            assert '"permissionDecision":"allow"' in await answer(gate)
+    finally:
+        ending.set()
+    assert '"permissionDecision":"deny"' in told[0]
+    assert "could not be judged in time" in told[0]
+    assert gate.allowed == {"toolu_1"}
+    assert [row["verdict"] for row in estate.rows("SELECT verdict FROM tool_calls ORDER BY id")] == ["allow", "deny"]
+    assert "tool_call_not_judged" in estate.logged.getvalue()
+
+
+async def test_a_session_that_is_stopped_while_its_call_is_judged_runs_nothing(estate: Estate) -> None:
+    gate = await gate_of(estate, lambda _: ALLOW)
+
+    def judge(_: ToolCall) -> Verdict:
+        gate.stopping = lambda: True
+        return ALLOW
+
+    gate.judge = judge
+    assert "being stopped" in await answer(gate)
+    assert gate.allowed == set()

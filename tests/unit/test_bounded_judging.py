@@ -11,6 +11,7 @@ from claudeops.domain.markers import read_markers
 from claudeops.domain.model import ToolCall, VerdictKind
 from claudeops.domain.policy import explain, tier_policy
 from claudeops.domain.policy.commands import MOST_JUDGED
+from claudeops.domain.policy.never import refuse_line, refuse_text
 from claudeops.domain.prompt import template_fault
 from claudeops.domain.shell import parse
 from claudeops.domain.shell.lexical import LONGEST_COMMAND
@@ -219,3 +220,50 @@ def test_markers_of_any_text_are_read_in_work_that_grows_with_it(unit: str) -> N
 def test_a_template_of_spaces_and_signs_is_looked_through_at_once() -> None:
     assert template_fault("<" + " " * 200_000 + "@" * 100_000 + " ") is not None
     assert template_fault("<" + " " * 200_000) is None
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "psql -c select 1;\ndrop table users",
+        "kill 1\n2",
+        "mysql -e x\n\ntruncate t",
+        "kubectl delete pvc/data\nx",
+        "rm a\n /",
+    ],
+)
+def test_a_line_break_hides_nothing_that_is_never_allowed(line: str) -> None:
+    assert refuse_line(line) is not None
+
+
+@pytest.mark.parametrize(
+    "line", ["kill -0 1", "kill -l", "kill -L", "kubectl delete pod/pvc-1 x", "rm /var/x", "killer 1"]
+)
+def test_what_only_resembles_it_is_not_on_the_never_list(line: str) -> None:
+    assert refuse_line(line) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "never"),
+    [
+        ("x=$(rm -rf /)", True),
+        ("rm -rf /etc", True),
+        ("rm -rf /etc/", True),
+        ("rm -rf /etc/a", False),
+        ("rm -rf //etc/a", True),
+        ("echo a;kill 12", True),
+        ("echo a;kill -0 12", False),
+        ("skillful 12", False),
+        ("eval docker volume rm x", True),
+        ("kubectl delete pvc", True),
+        ("TRUNCATE t", True),
+    ],
+)
+def test_in_text_that_cannot_be_taken_apart_the_same_is_found(text: str, never: bool) -> None:
+    assert (refuse_text(text) is not None) is never
+
+
+def test_a_directory_between_a_name_and_what_leads_out_of_it_hides_nothing() -> None:
+    for path in ("/work/s1/link/../x", "/work/s1/link/./../x", "/work/s1/link//../x"):
+        call = ToolCall(tool_use_id="toolu_1", tool_name="Write", input={"file_path": path, "content": ""})
+        assert explain(call, tier=HIGHEST, scope=SCOPE).verdict.kind is VerdictKind.DENY

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from dataclasses import replace
 
 import pytest
@@ -278,6 +279,11 @@ def test_no_file_switches_off_what_is_never_allowed(command: str) -> None:
         ("[[commands]]\nname = 'x'\narguments = 'paht*'", 4, "'paht' is no kind of value: did you mean 'path'?"),
         ("[[commands]]\nname = 'x'\ntokens = '('", 4, "is no regular expression"),
         ("[[commands]]\nname = 'x'\noptions = '--n=re:('", 4, "is no regular expression"),
+        ("[[commands]]\nname = 'x'\nline = '(?!y)z'", 4, "no look-around: say in 'excludes'"),
+        ("[[commands]]\nname = 'x'\ntokens = '(?<=y)z'", 4, "no look-around: say in 'excludes'"),
+        ("[[commands]]\nname = 'x'\ntokens = 'a{1,2000}'", 4, "is no regular expression of google-re2"),
+        ("[[commands]]\nname = 'x'\nline = 'a'\nexcludes = '('", 5, "is no regular expression"),
+        ("[[commands]]\nname = 'x'\nexcludes = 'a'", 4, "beside 'tokens' or 'line'"),
         ("[[commands]]\nname = 'x'\nline = 'y'\narguments = 'path'", 5, "leave one out"),
         ("[[commands]]\nname = 'x'\noptions = '-a'\nrequired = '-b'", 5, "-b is not among the options"),
         ("[[commands]]\nname = 'x'\noptions = 'verbose'", 4, "'verbose' is no option"),
@@ -328,3 +334,19 @@ def test_every_line_of_the_default_is_found() -> None:
     assert [lines["commands", index] for index in range(len(commands))] == commands
     assert len(commands) > 250
     assert re.findall(r"^name = .*", DEFAULT_TEXT, flags=re.MULTILINE)
+
+
+def test_what_a_rule_excludes_is_refused_wherever_it_stands() -> None:
+    policy = extended('[[commands]]\nname = "look"\nline = "[a-z,]+( [a-z,]+)*"\nexcludes = "secret"')
+    assert kind(policy, "look a b,c", 1) is ALLOW
+    assert kind(policy, "look secret", 1) is DENY
+    assert kind(policy, "look a b,secrets c", 1) is DENY
+    policy = extended('[[commands]]\nname = "look"\ntokens = "[a-z]+"\nexcludes = "^a b"')
+    assert kind(policy, "look b a", 1) is ALLOW
+    assert kind(policy, "look a b", 1) is DENY
+
+
+def test_lines_of_strings_that_end_in_quotes_and_go_over_several_lines_are_known() -> None:
+    text = 'a = """x\\n""""\nb = """\n"y"""""\nc = 1\n' + "d = '''\n'z''''\ne = 1\n"
+    assert key_lines(text) == {("a",): 1, ("b",): 2, ("c",): 4, ("d",): 5, ("e",): 7}
+    assert tomllib.loads(text)["e"] == 1

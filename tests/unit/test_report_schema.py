@@ -123,3 +123,33 @@ def test_a_schema_that_would_fail_later_is_refused_at_once(text: str, says: str)
 def test_a_property_may_be_called_like_a_refused_keyword() -> None:
     schema = ReportSchema.load('\ufeff{"type": "object", "properties": {"format": {"type": "string"}, "$ref": {}}}')
     assert schema.errors({"format": 1}) == ("$.format: 1 is not of type 'string'",)
+
+
+def test_a_pattern_of_the_operators_takes_no_time_over_any_report() -> None:
+    text = '{"type": "object", "properties": {"a": {"pattern": "^(a+)+$"}}, "patternProperties": {"(b|b)*c": false}}'
+    schema = ReportSchema.load(text)
+    assert schema.errors({"a": "a" * 50_000}) == ()
+    assert schema.errors({"a": "a" * 50_000 + "!"})
+    assert "'aa!' does not match" in schema.errors({"a": "aa!"})[0]
+    assert schema.errors({"b" * 50_000: 1}) == ()
+    assert schema.errors({"bc": 1})
+
+
+def test_keys_beside_the_patterns_are_additional_ones() -> None:
+    text = (
+        '{"type": "object", "patternProperties": {"^x-": {"type": "string"}}, "properties": {"a": {}},'
+        ' "additionalProperties": false}'
+    )
+    schema = ReportSchema.load(text)
+    assert schema.errors({"a": 1, "x-b": "c"}) == ()
+    assert "is not of type" in schema.errors({"x-b": 1})[0]
+    assert "Additional properties are not allowed ('b' was unexpected)" in schema.errors({"a": 1, "b": 1})[0]
+    typed = ReportSchema.load(text.replace('"additionalProperties": false', '"additionalProperties": {"type": "null"}'))
+    assert typed.errors({"b": None, "x-c": "d"}) == ()
+    assert typed.errors({"b": 1})
+
+
+@pytest.mark.parametrize("keyword", ['"pattern": "(?!x)"', '"patternProperties": {"(?=x)": {}}'])
+def test_a_pattern_that_google_re2_does_not_take_is_refused_with_the_reason(keyword: str) -> None:
+    with pytest.raises(ValueError, match=r"is not a 'regex' of google-re2: invalid perl operator"):
+        ReportSchema.load(f'{{"type": "object", {keyword}}}')

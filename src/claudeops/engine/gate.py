@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import anyio
@@ -11,6 +12,7 @@ import anyio
 from claudeops.domain.model import STRUCTURED_OUTPUT_TOOL, Verdict, VerdictKind
 from claudeops.domain.repetition import Repetition
 from claudeops.engine.approvals import Refused
+from claudeops.engine.bounded_threads import BoundedThreads, NotDoneError
 from claudeops.errors import DatabaseUnavailableError, StaleAttemptError
 from claudeops.harness.protocol import Question
 from claudeops.logs import LogEvent
@@ -30,6 +32,10 @@ if TYPE_CHECKING:
 RECORD_SECONDS: Final = 5.0
 """A verdict that is not recorded by then is a deny."""
 
+JUDGE_SECONDS: Final = 10.0
+"""A call that is not judged by then is denied; the CLI waits for a minute."""
+
+NOT_JUDGED: Final = "this call could not be judged in time: write it more plainly, in smaller steps"
 UNAVAILABLE: Final = "database unavailable: a call that cannot be recorded does not run; try again later"
 NOT_ASKED: Final = "nobody put this call to a person: only what the policy wants to be asked about can be approved"
 REPORTED: Final = "the report is delivered: nothing runs after it"
@@ -58,7 +64,7 @@ class Gate:
     """
 
     session: Session
-    judge: Callable[[ToolCall], Verdict]
+    judge: Callable[[ToolCall], Verdict]  # called in a thread: it may block, on a disk that does not answer
     rules: EscalationRules
     store: Store
     clock: Clock
@@ -70,6 +76,7 @@ class Gate:
     stopping: Callable[[], bool] = _never  # whether the session was asked to stop
     repetition: Repetition = field(default_factory=Repetition)
     record_seconds: float = RECORD_SECONDS
+    threads: BoundedThreads = field(default_factory=lambda: BoundedThreads(seconds=JUDGE_SECONDS))  # for judging
     asked: set[str] = field(default_factory=set)  # tool_use_ids that the CLI asked about
     allowed: set[str] = field(default_factory=set)  # tool_use_ids that got our yes
     ran: dict[str, Mapping[str, object]] = field(default_factory=dict)  # the input that each of them is to run with
@@ -81,7 +88,8 @@ class Gate:
     async def answer(self, request: GateRequest, *, harness: Harness, channel: Channel) -> None:
         """Judge, record and answer one request.
 
-        Bounded by ``record_seconds`` and the channel's own bound; where people are asked, by the approval timeout too.
+        Bounded by ``threads.seconds``, ``record_seconds`` and the channel's own bound; where people are asked, by the
+        approval timeout too.
         """
         self.asked.add(request.call.tool_use_id)
         with anyio.CancelScope() as scope:
@@ -113,7 +121,7 @@ class Gate:
     async def _decide(self, call: ToolCall) -> Verdict:
         """Answer the hook: at once, whoever has to be asked afterwards."""
         requested_at = self.clock.now()
-        judged = self._judge(call)
+        judged = await self._judge(call)
         verdict = await self._record(call, judged, requested_at=requested_at)
         if verdict.kind is VerdictKind.ASK:
             # What is put to people is this call, with the actions that it would be; the record carries none yet.
@@ -122,12 +130,14 @@ class Gate:
             self._reports.add(call.tool_use_id)
         return verdict
 
-    def _judge(self, call: ToolCall) -> Verdict:
+    async def _judge(self, call: ToolCall) -> Verdict:
         if call.tool_name == STRUCTURED_OUTPUT_TOOL:
             return self.judge(call)
         if (closed := self._closed(call)) is not None:
             return _deny(closed)
-        verdict = self.judge(call)
+        verdict = await self._judged(call)
+        if (closed := self._closed(call)) is not None:  # by now
+            return _deny(closed)
         changes = bool(verdict.actions) or verdict.kind is VerdictKind.ASK
         if self.rules.dry_run and changes and verdict.kind is not VerdictKind.DENY:
             # The policy says so itself; this is for a policy that forgets.
@@ -135,6 +145,16 @@ class Gate:
         if verdict.kind is VerdictKind.ASK and self.desk is None:
             return _deny(f"{NOBODY_TO_ASK}: {verdict.reason}")
         return verdict
+
+    async def _judged(self, call: ToolCall) -> Verdict:
+        """Ask the policy beside the event loop: what it takes long over keeps no other session waiting."""
+        try:
+            return await self.threads.run(partial(self.judge, call))
+        except NotDoneError as error:
+            self.log.error(
+                LogEvent.TOOL_CALL_NOT_JUDGED, tool=call.tool_name, tool_use_id=call.tool_use_id, error=str(error)
+            )
+            return _deny(NOT_JUDGED)
 
     def _closed(self, call: ToolCall) -> str | None:
         """Return why a call does not run whatever the policy says of it."""

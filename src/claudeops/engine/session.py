@@ -164,6 +164,7 @@ class SessionRunner:
         return Gate(
             session=session,
             judge=lambda call: tier.judge(call, workspace),
+            threads=kit.judging,
             rules=kit.rules,
             store=kit.store,
             clock=kit.clock,
