@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -121,6 +122,20 @@ def test_of_doubled_names_what_is_judged_is_what_goes_on() -> None:
 def test_a_field_that_nobody_knows_is_not_passed_on(field: str, value: object) -> None:
     assert refused({field: value}) == f"the field {field} is not passed on: what it would cost is not known"
     assert taken({field: None}).output_tokens == 100, "is not there"
+
+
+def test_a_sentence_can_be_said_whatever_the_session_has_written() -> None:
+    for field in ("\ud800", "x" * 1_000_000, "\n\x00"):
+        body = json.dumps({**ASKED, field: 1}).encode()
+        objection = read_request(body, serves=lambda _: None, searching=False)
+        assert isinstance(objection, Objection)
+        assert len(objection.message.encode()) < 200
+
+
+def test_a_model_has_a_name_of_a_models_length() -> None:
+    objection = read({"model": f"{MODEL}[{'m' * 100}]"})
+    assert isinstance(objection, Objection)
+    assert objection.model
 
 
 @pytest.mark.parametrize(

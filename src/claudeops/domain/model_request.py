@@ -29,7 +29,7 @@ PROMPT_TOKENS: Final = 2_000  # that the API adds to a request, about its tools 
 ANY_NUMBER: Final = 1_000_000_000  # of tokens: more than any window has
 
 _DEEPEST: Final = 8  # blocks within blocks; the API has three
-_NAME_CHARACTERS: Final = 80  # of a session's own words in a sentence
+_NAME_CHARACTERS: Final = 100  # of a model's name, and of a session's own words in a sentence
 
 _FIELDS: Final = frozenset(
     (
@@ -113,7 +113,7 @@ def unknown_betas(features: str) -> list[str]:
 
 def shown(name: object) -> str:
     """Return a session's own word for a sentence."""
-    return str(name)[:_NAME_CHARACTERS]
+    return str(name)[:_NAME_CHARACTERS].encode("utf-8", "backslashreplace").decode()
 
 
 def _read(
@@ -122,6 +122,8 @@ def _read(
     document = decode(body)
     if not isinstance(document, dict) or not isinstance(model := document.get("model"), str):
         return Objection(message="the body must be a JSON object with a model")
+    if len(model) > _NAME_CHARACTERS:
+        return Objection(message=f"the name of a model has no more than {_NAME_CHARACTERS} characters", model=True)
     if (unserved := serves(model)) is not None:
         return Objection(message=unserved, model=True)
     examination = _Examination(searching=searching)
