@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 
 from claudeops.domain.redact import Redactor
 from claudeops.engine.meter import Books, serve_meter
+from claudeops.engine.meter_bodies import MeterLimits
 from claudeops.engine.meter_upstream import Upstream
+from claudeops.engine.system import raise_descriptor_limit
 from claudeops.harness.protocol import CredentialKind
 from claudeops.logs import LogEvent
 
@@ -29,6 +31,7 @@ async def meter_of(
 
     Raises `ConfigurationError` when the way to the model API cannot be prepared as the operator wants it.
     """
+    descriptors = raise_descriptor_limit()
     if not settings.meter:
         log.warning(LogEvent.METER_OFF)
         yield None
@@ -40,7 +43,7 @@ async def meter_of(
         log=log,
         redactor_with=lambda secret: Redactor((*settings.secrets, secret)),
     )
-    async with serve_meter(upstream(settings), books) as meter:
+    async with serve_meter(upstream(settings), books, MeterLimits.within(descriptors)) as meter:
         yield meter
 
 

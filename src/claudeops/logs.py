@@ -135,6 +135,7 @@ class LogEvent(StrEnum):
     METER_OFF = "meter_off", "model calls go past the daemon: they are not counted one by one, nor limited by budgets"
     MODEL_CALL_ENDED = "model_call_ended", "a model call is over and booked"
     MODEL_CALL_REFUSED = "model_call_refused", "a model call was not made, because a budget is spent"
+    MODEL_REQUEST_REFUSED = "model_request_refused", "a session asked the model API for what the meter does not pass on"
     MODEL_WITHOUT_PRICE = "model_without_price", "a model is not in the price table: what it costs is unknown"
     # --- its end
     MEMORY_LIMIT_EXCEEDED = "memory_limit_exceeded", "a session's processes outgrew their memory; it is stopped"

@@ -1,6 +1,7 @@
 """A model API that costs no time: answers every request with a stream of events, as fast or slow as it is asked to.
 
-``python fast_api.py`` prints its port; the path of a request says ``?events=…&pause=…`` (seconds between events).
+``python fast_api.py`` prints its port; a request's ``x-stainless-timeout`` says ``events=…&pause=…`` (seconds between
+events).
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ async def _answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) ->
             lines = head.decode("latin-1").split("\r\n")
             length = next(int(line[15:]) for line in lines if line.lower().startswith("content-length:"))
             await reader.readexactly(length)
-            asked = parse_qs(lines[0].split()[1].partition("?")[2])
+            asked = parse_qs(
+                next(line[20:].strip() for line in lines if line.lower().startswith("x-stainless-timeout:"))
+            )
             await _stream(writer, int(asked["events"][0]), float(asked["pause"][0]))
     except (asyncio.IncompleteReadError, ConnectionError):
         writer.close()

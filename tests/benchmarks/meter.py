@@ -36,13 +36,15 @@ class _Client:
         parts = urlsplit(url)
         self._socket = socket.create_connection((parts.hostname or "", parts.port or 0))
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        body = {"model": "claude-haiku-5-5", "max_tokens": 1000, "stream": True, "messages": ["x" * _PROMPT_BYTES]}
+        prompt = [{"role": "user", "content": "x" * _PROMPT_BYTES}]
+        body = {"model": "claude-haiku-5-5", "max_tokens": 1000, "stream": True, "messages": prompt}
         self._body = json.dumps(body).encode()
         self._head = f"host: x\r\nx-api-key: {token}\r\ncontent-length: {len(self._body)}\r\n\r\n"
 
     def ask(self, events: int, pause: float) -> tuple[float, float]:
         """Return the seconds until the first byte of the answer, and until its last."""
-        line = f"POST /v1/messages?events={events}&pause={pause} HTTP/1.1\r\n"
+        # In a header that the meter passes on; it is the CLI's, for other things.
+        line = f"POST /v1/messages HTTP/1.1\r\nx-stainless-timeout: events={events}&pause={pause}\r\n"
         started = time.perf_counter()
         self._socket.sendall((line + self._head).encode() + self._body)
         tail = self._socket.recv(65536)

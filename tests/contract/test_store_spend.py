@@ -116,6 +116,25 @@ async def test_a_call_that_is_over_is_not_changed_any_more(store: Store, databas
     assert database.rows("model_calls") == before
 
 
+async def test_what_is_owed_is_written_before_budgets_are_looked_at(store: Store, database: Database) -> None:
+    session = await running(store)
+    first = await begun(store, session, 0.4)
+    assert isinstance(await asked(store, session, 0.4), CallWaits)
+
+    owed = (state(first, 0.05),)
+    answer = await store.begin_model_call(
+        session, model="claude-haiku-5-5", worst_usd=0.4, rules=RULES, now=NOW, owed=owed
+    )
+
+    assert isinstance(answer, CallBegun)
+    assert [row["charged_usd"] for row in database.rows("model_calls")] == [0.05, 0.4]
+    await store.book_model_call(state(answer.id, 0.46))
+    refused = await store.begin_model_call(
+        session, model="claude-haiku-5-5", worst_usd=0.4, rules=RULES, now=NOW, owed=owed
+    )
+    assert isinstance(refused, CallRefused)
+
+
 async def test_only_the_current_attempt_of_a_running_session_makes_calls(store: Store, database: Database) -> None:
     session = await running(store)
     with pytest.raises(StaleAttemptError):

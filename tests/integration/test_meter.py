@@ -80,10 +80,10 @@ async def test_the_request_arrives_with_the_operators_key_and_its_own_query(sqli
 async def test_an_oauth_token_goes_out_as_one_with_the_feature_that_it_needs(sqlite: Sql) -> None:
     upstream = Upstream(credential=CredentialKind.OAUTH_TOKEN, secret=KEY)
     async with bench(sqlite, SAYS, upstream=upstream) as the, the.account() as account:
-        headers = {"authorization": f"Bearer {account.token}", "anthropic-beta": "one-2025-01-01"}
+        headers = {"authorization": f"Bearer {account.token}", "anthropic-beta": "effort-2025-11-24"}
         answer = await ask(f"{the.meter.url}/v1/messages", body=ASKED, headers=headers)
         assert answer.status == 200, "the API has taken the token"
-        assert the.api.requests[0].headers["anthropic-beta"] == "oauth-2025-04-20,one-2025-01-01"
+        assert the.api.requests[0].headers["anthropic-beta"] == "oauth-2025-04-20,effort-2025-11-24"
         assert "x-api-key" not in the.api.requests[0].headers
 
 
@@ -164,8 +164,8 @@ async def test_a_call_beyond_the_budget_is_refused_and_its_session_told(sqlite: 
 
 
 async def test_four_sessions_pass_a_budget_for_two_by_one_request_at_most(sqlite: Sql) -> None:
-    one = 0.5  # dollars: what a request costs
-    used = {"input_tokens": 0, "output_tokens": 100_000, "cache_read_input_tokens": 0, "cache_creation_input_tokens": 0}
+    one = 0.25  # dollars: what a request costs
+    used = {"input_tokens": 0, "output_tokens": 50_000, "cache_read_input_tokens": 0, "cache_creation_input_tokens": 0}
     budget = 4 * one  # two sessions of two requests
     rules = paid(tier=2 * one, chain=budget, day=budget)
     async with bench(sqlite, {**SAYS, "usage": used, "times": 40}, with_rules=rules) as the:
@@ -176,7 +176,7 @@ async def test_four_sessions_pass_a_budget_for_two_by_one_request_at_most(sqlite
 
         async def spend(session: Session) -> None:
             async with the.meter.account(session, over_budget=lambda: the.stopped.append(session.id)) as account:
-                while (await the.ask(account, max_tokens=100_000)).status == 200:
+                while (await the.ask(account, max_tokens=50_000)).status == 200:
                     pass
 
         async with anyio.create_task_group() as tasks:
@@ -212,7 +212,7 @@ async def test_an_end_that_the_database_does_not_take_is_kept(sqlite: Sql) -> No
         async with the.account() as account:
             the.away.add("book")
             assert (await the.ask(account)).is_whole
-        [left] = account.unbooked
+            [left] = account.unbooked
         assert (left.id, left.http_status) == (the.calls[0]["id"], 200)
         assert left.ended_at is not None
         assert left.usage is not None
@@ -303,9 +303,16 @@ async def test_an_api_that_is_not_there_is_told_and_costs_nothing(sqlite: Sql) -
         assert the.calls[0]["charged_usd"] == 0
 
 
+async def test_an_alias_stands_for_no_model_without_a_price(sqlite: Sql) -> None:
+    async with bench(sqlite, SAYS) as the, the.account() as account:
+        answer = await the.ask(account, model="claude-haiku-9")
+        assert (answer.status, the.api.requests, the.calls) == (404, [], [])
+        assert "has no price here: name it in CLAUDEOPS_TIER1_MODEL" in str(answer.json["error"])
+
+
 async def test_a_model_without_a_price_has_no_cost_and_counts_as_the_dearest(sqlite: Sql) -> None:
     unknown = {**SAYS, "usage": {"input_tokens": 0, "output_tokens": 1000}}
-    async with bench(sqlite, unknown) as the, the.account() as account:
+    async with bench(sqlite, unknown) as the, the.account(model="claude-haiku-9") as account:
         assert (await the.ask(account, model="claude-haiku-9")).status == 200
         [call] = the.calls
         assert call["cost_usd"] is None

@@ -155,7 +155,9 @@ class TreeMaker:
         return dynamic(Substitution(self._substitution().block, quoted=False))
 
     def _redirected(self, depth: int) -> Step:
-        outputs = (Redirection(operator=">", target=Word(text="/dev/null"), descriptor=self._random.choice(["", "2"])),)
+        outputs: tuple[Redirection, ...] = (
+            Redirection(operator=">", target=Word(text="/dev/null"), descriptor=self._random.choice(["", "2"])),
+        )
         stdin = Word(text=self._random.choice(NASTY)) if self._random.random() < 0.5 else None
         outputs = outputs if stdin is None else ()
         kinds = [self._branch, self._loop, self._for_each, self._case]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import anyio
@@ -21,14 +22,18 @@ from claudeops.logs import get_logger
 from claudeops.rehearsal.messages_api import MessagesApi, serve
 from claudeops.rehearsal.script import Script
 from support.loopback_http import Answer, ask
-from support.store_values import claimed, queued, rules
+from support.store_values import claimed, queued, rules, wanted
 from support.stores import Sql, opened
+from support.waiting import until
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+
+    from anyio.abc import SocketStream
 
     from claudeops.domain.model import EscalationRules, Session
     from claudeops.engine.meter_account import Account
+    from claudeops.engine.meter_bodies import MeterLimits
     from claudeops.engine.ports import Store
 
 MODEL = "claude-haiku-4-5"
@@ -64,8 +69,8 @@ class Bench:
     rules: EscalationRules
     stopped: list[int] = field(default_factory=list)  # sessions that were told that their money is spent
 
-    async def session(self) -> Session:
-        await queued(self.store, at=SystemClock().now())
+    async def session(self, model: str = "haiku") -> Session:
+        await queued(self.store, replace(wanted(1), model=model), at=SystemClock().now())
         session = await claimed(self.store, at=SystemClock().now(), with_rules=self.rules)
         assert session is not None
         return session
@@ -77,13 +82,13 @@ class Bench:
             yield session
 
     @asynccontextmanager
-    async def account(self) -> AsyncIterator[Account]:
-        session = await self.session()
+    async def account(self, *, model: str = "haiku", searches: bool = False) -> AsyncIterator[Account]:
+        session = await self.session(model)
         limits = Limits(store=self.store, clock=SystemClock(), log=get_logger())
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(limits.run)
             async with self.meter.account(
-                session, over_budget=lambda: self.stopped.append(session.id), limits=limits
+                session, over_budget=lambda: self.stopped.append(session.id), limits=limits, searches=searches
             ) as account:
                 yield account
             tasks.cancel_scope.cancel()
@@ -97,16 +102,49 @@ class Bench:
         return self.database.rows("flags")
 
     async def ask(self, account: Account, path: str = "/v1/messages?beta=true", **changes: object) -> Answer:
-        return await ask(f"{self.meter.url}{path}", body={**ASKED, **changes}, headers={"x-api-key": account.token})
+        return await self.ask_raw(account, msgspec.json.encode({**ASKED, **changes}), path)
+
+    async def ask_raw(
+        self, account: Account, raw: bytes, path: str = "/v1/messages?beta=true", **headers: str
+    ) -> Answer:
+        """Ask with a body as it is, and with headers whose names have no hyphens."""
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        return await ask(f"{self.meter.url}{path}", raw=raw, headers={"x-api-key": account.token, **named})
+
+    @asynccontextmanager
+    async def meanwhile(
+        self, asking: Callable[..., Coroutine[object, object, Answer]], *said: object, **changes: object
+    ) -> AsyncIterator[None]:
+        """Ask something that is not answered, for the length of the block; it is on record by then, and ended after."""
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(partial(asking, *said, **changes))
+            await until(lambda: len(self.api.requests) == 1)
+            yield
+            tasks.cancel_scope.cancel()
+        await until(lambda: self.calls[-1]["ended_at"] is not None)
+
+    @asynccontextmanager
+    async def connected(self, first: bytes = b"") -> AsyncIterator[SocketStream]:
+        """Connect to the meter by hand, and send something."""
+        async with await anyio.connect_tcp("127.0.0.1", int(self.meter.url.rpartition(":")[2])) as stream:
+            if first:
+                await stream.send(first)
+            yield stream
 
     @asynccontextmanager
     async def begun(self, account: Account) -> AsyncIterator[bytes]:
         """Ask, and keep the connection once the answer has begun; gives what came first."""
         body = msgspec.json.encode(ASKED)
-        head = f"POST /v1/messages HTTP/1.1\r\nhost: x\r\nx-api-key: {account.token}\r\ncontent-length: {len(body)}"
-        async with await anyio.connect_tcp("127.0.0.1", int(self.meter.url.rpartition(":")[2])) as stream:
-            await stream.send(f"{head}\r\n\r\n".encode() + body)
+        async with self.connected(self.head(account, len(body)) + body) as stream:
             yield await stream.receive()
+
+    @staticmethod
+    def head(account: Account | None, length: int) -> bytes:
+        """Return the head of a request with a body of some length, on a connection that is kept."""
+        token = "" if account is None else account.token
+        return (
+            f"POST /v1/messages HTTP/1.1\r\nhost: x\r\nx-api-key: {token}\r\ncontent-length: {length}\r\n\r\n".encode()
+        )
 
 
 @dataclass
@@ -151,6 +189,7 @@ async def bench(
     *steps: Mapping[str, object],
     with_rules: EscalationRules | None = None,
     upstream: Upstream | None = None,
+    limits: MeterLimits | None = None,
 ) -> AsyncIterator[Bench]:
     """Open a store, a scripted API and a meter between them; ``upstream`` gets the API's address where it has none."""
     with_rules = with_rules or paid()
@@ -167,5 +206,5 @@ async def bench(
         )
         way = upstream or Upstream(secret=KEY)
         way = way if way.base_url else replace(way, base_url=api.url)
-        async with serve_meter(way, books) as meter:
+        async with serve_meter(way, books, limits) as meter:
             yield Bench(database=database, store=failing, away=away, slow=slow, api=api, meter=meter, rules=with_rules)

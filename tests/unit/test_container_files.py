@@ -19,6 +19,7 @@ from claudeops.cli.doctor.machine import NEEDED, USEFUL
 from claudeops.cli.exit_codes import Exit
 from claudeops.engine import session_users
 from claudeops.engine.cell import USER_HOMES
+from claudeops.engine.system import MOST_DESCRIPTORS
 from claudeops.settings.names import FILE_SUFFIX, KNOWN
 from support.settings_world import make_world
 
@@ -222,6 +223,11 @@ def test_what_bubblewrap_needs_is_given_and_nothing_more() -> None:
 
     assert given == {"systempaths=unconfined", "seccomp=unconfined", "apparmor=unconfined"}
     assert SERVICE["environment"]["CLAUDEOPS_ISOLATION"] == "bubblewrap"
+
+
+def test_the_daemon_may_open_as_many_files_as_it_wants() -> None:
+    assert SERVICE["ulimits"]["nofile"] == MOST_DESCRIPTORS
+    assert unit()["LimitNOFILE"] == [str(MOST_DESCRIPTORS)]
 
 
 # --- systemd --------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -45,11 +46,39 @@ def test_unknown_is_none_and_never_nothing() -> None:
 
 @pytest.mark.parametrize("model", PRICES)
 def test_no_call_costs_more_than_its_worst(model: str) -> None:
-    # A token of the prompt is a byte at least, and the API gives no more output than was asked for.
-    dearest = TokenUsage(cache_write_tokens=200_000, cache_write_1h_tokens=200_000, output_tokens=32_000, us_only=True)
+    # The API gives no more output than was asked for, and reads its whole window once more for each search.
     price = PRICES[model]
-    assert (price.cost(dearest) or 0) <= price.worst(prompt_bytes=200_000, max_output_tokens=32_000) + 1e-9
+    for tokens in (50_000, 200_000, price.window):
+        dearest = TokenUsage(
+            cache_write_tokens=tokens, cache_write_1h_tokens=tokens, output_tokens=price.most_output, us_only=True
+        )
+        worst = price.worst(prompt_tokens=tokens, output_tokens=price.most_output)
+        assert (price.cost(dearest) or 0) <= worst + 1e-9
+        searched = replace(dearest, cache_write_tokens=4 * tokens, cache_write_1h_tokens=4 * tokens, web_searches=3)
+        worst = price.worst(prompt_tokens=tokens, output_tokens=price.most_output, searches=3)
+        assert (price.cost(searched) or 0) <= worst + 1e-9
     assert prices.DEAREST.rates.output >= price.rates.output
+    assert prices.DEAREST.window >= price.window
+
+
+def test_a_prompt_counts_with_no_more_than_the_window_takes() -> None:
+    price = PRICES["claude-haiku-4-5"]
+    window = price.worst(prompt_tokens=price.window, output_tokens=1)
+    assert price.worst(prompt_tokens=30_000_000, output_tokens=1) == window
+
+
+def test_a_short_prompt_is_not_counted_as_a_long_one() -> None:
+    short = PRICES["claude-haiku-5-5"].worst(prompt_tokens=100_000, output_tokens=1_000_000)
+    assert short == pytest.approx((0.1 * 2 * 0.1 + 0.5) * 1.1)
+
+
+def test_long_prompts_of_sonnet_4_cost_twice_as_much() -> None:
+    assert cost("claude-sonnet-4-5-20250929", input_tokens=200_000) == pytest.approx(0.6)
+    assert cost("claude-sonnet-4-5[1m]", input_tokens=300_000, output_tokens=MILLION) == pytest.approx(1.8 + 22.5)
+
+
+def test_what_was_searched_is_charged_also_where_the_rest_has_no_price() -> None:
+    assert prices.DEAREST.charge(TokenUsage(web_searches=100, fast=True)) == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize(

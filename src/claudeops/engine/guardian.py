@@ -136,8 +136,11 @@ def _let_go_of_streams(*kept: int) -> None:
 
 def _wait(child: int, lifeline: int, woken: int) -> int:
     """Return the CLI's wait status; it is killed when the lifeline closes."""
+    poll = select.poll()  # knows descriptors above 1023, which ``select`` does not; the daemon may have given us one
+    poll.register(lifeline, select.POLLIN)
+    poll.register(woken, select.POLLIN)
     while True:
-        readable, _, _ = select.select([lifeline, woken], [], [])
+        readable = [descriptor for descriptor, _ in poll.poll()]
         if woken in readable:
             os.read(woken, 4096)
         ended = _reap(child)

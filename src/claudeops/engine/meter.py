@@ -17,8 +17,11 @@ import anyio
 from claudeops.domain.outcome import StopCause
 from claudeops.engine.kit import ModelAccess
 from claudeops.engine.meter_account import Account, Announcements
+from claudeops.engine.meter_bodies import Bodies, MeterLimits
 from claudeops.engine.meter_call import COUNT_TOKENS, MESSAGES, MeteredCall, Refusal, answer
-from claudeops.loopback import listen
+from claudeops.engine.meter_ledger import Ledger
+from claudeops.loopback import Crowd, listen
+from claudeops.tasks import open_tasks
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
@@ -40,6 +43,10 @@ _HOST: Final = "127.0.0.1"
 _TOKEN_PREFIX: Final = "sk-ant-meter-"  # noqa: S105 - in the shape of a key, which every sink blots out
 _TOKEN_BYTES: Final = 32
 
+_HERE: Final = [(b"content-length", b"0"), (b"connection", b"close")]
+_SEARCH_TOOL: Final = "WebSearch"  # the CLI's, which has the API search
+
+_TOO_MANY: Final = Refusal(status=500, type="api_error", message="this session asks for too much at once")
 _UNKNOWN_PATH: Final = Refusal(status=404, type="not_found_error", message="no such endpoint")
 _UNKNOWN_TOKEN: Final = Refusal(
     status=401, type="authentication_error", message="this token belongs to no running session"
@@ -60,8 +67,11 @@ class Books:
 class Meter:
     """A running meter; made by `serve_meter`."""
 
-    def __init__(self, upstream: Upstream, api: ModelApi, books: Books) -> None:
+    def __init__(self, upstream: Upstream, api: ModelApi, books: Books, limits: MeterLimits) -> None:
         self.url = ""  # set once connections are taken
+        self.crowd = Crowd(limits.connections)
+        self.bodies = Bodies(limits)
+        self.ledger = Ledger(books.store, books.log)
         self._upstream = upstream
         self._api = api
         self._books = books
@@ -70,12 +80,17 @@ class Meter:
 
     @asynccontextmanager
     async def account(
-        self, session: Session, *, over_budget: Callable[[], None], limits: Limits | None = None
+        self,
+        session: Session,
+        *,
+        over_budget: Callable[[], None],
+        limits: Limits | None = None,
+        searches: bool = False,
     ) -> AsyncIterator[Account]:
         """Serve a session for the length of the block; its calls are ended and booked when it is left.
 
         ``over_budget`` is called for every call that is refused for want of money; ``limits`` is told what the API's
-        answers mean for all sessions.
+        answers mean for all sessions; ``searches`` lets its requests have the API search the web.
         """
         books = self._books
         token = _TOKEN_PREFIX + secrets.token_urlsafe(_TOKEN_BYTES)
@@ -85,6 +100,8 @@ class Meter:
             redactor=books.redactor_with(token),
             limits=limits,
             store=books.store,
+            ledger=self.ledger,
+            searches=searches,
             rules=books.rules,
             clock=books.clock,
             log=books.log.bind(session_id=session.id, chain=session.root_session_id, tier=session.tier),
@@ -97,6 +114,7 @@ class Meter:
         finally:
             del self._accounts[account.token]
             await account.close()
+            self.crowd.dismiss(account.token)
 
     def kit_for(self, account: Account, kit: Kit) -> Kit:
         """Return what a session is run with: the meter for its model API, its token for a credential and a secret.
@@ -110,16 +128,19 @@ class Meter:
         """Answer one request, as an ASGI application."""
         method, path = scope["method"], scope["path"]
         if (method, path) == ("HEAD", "/"):  # the CLI looks whether anybody is there
-            await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})
+            await send({"type": "http.response.start", "status": 200, "headers": _HERE})
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         elif method != "POST" or path not in {MESSAGES, COUNT_TOKENS}:
-            await answer(send, _UNKNOWN_PATH)
+            await answer(send, _UNKNOWN_PATH, last=True)
         elif (account := self._accounts.get(_token(scope))) is None:
-            await answer(send, _UNKNOWN_TOKEN)
+            await answer(send, _UNKNOWN_TOKEN, last=True)
+        elif not self.crowd.name(scope, account.token):
+            await answer(send, _TOO_MANY, last=True)
         else:
             call = MeteredCall(
                 account=account,
                 api=self._api,
+                bodies=self.bodies,
                 scope=scope,
                 receive=receive,
                 send=send,
@@ -128,15 +149,17 @@ class Meter:
 
 
 @asynccontextmanager
-async def serve_meter(upstream: Upstream, books: Books) -> AsyncIterator[Meter]:
+async def serve_meter(upstream: Upstream, books: Books, limits: MeterLimits | None = None) -> AsyncIterator[Meter]:
     """Run a meter for the length of the block; what is open at its end is dropped within a few seconds.
 
     Raises `ConfigurationError` when the way to the model API cannot be prepared as the operator wants it.
     """
-    async with upstream.connections() as api:
-        meter = Meter(upstream, api, books)
-        async with listen(meter, host=_HOST, port=0, closing=anyio.Event()) as meter.url:
+    async with upstream.connections() as api, open_tasks() as tasks:
+        meter = Meter(upstream, api, books, limits or MeterLimits())
+        async with listen(meter, host=_HOST, port=0, closing=anyio.Event(), crowd=meter.crowd) as meter.url:
+            tasks.start_soon(meter.ledger.run)
             yield meter
+        tasks.cancel_scope.cancel()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -149,7 +172,7 @@ class Metered:
     @property
     def unbooked(self) -> tuple[CallState, ...]:
         """Return the calls whose end the database did not take; complete once the account is closed."""
-        return tuple(self.account.unbooked) if self.account else ()
+        return self.account.unbooked if self.account else ()
 
     @property
     def refusal(self) -> str | None:
@@ -167,7 +190,8 @@ async def metered(kit: Kit, session: Session, harness: Harness, control: Control
     def stop() -> None:
         control.stop(StopCause.BUDGET_EXCEEDED)
 
-    async with kit.meter.account(session, over_budget=stop, limits=kit.limits) as account:
+    searches = _SEARCH_TOOL in kit.tiers[session.tier].tools
+    async with kit.meter.account(session, over_budget=stop, limits=kit.limits, searches=searches) as account:
         yield Metered(kit=kit.meter.kit_for(account, kit), account=account)
 
 

@@ -11,7 +11,7 @@ import anyio
 from claudeops.domain import prices
 from claudeops.domain.api_answers import refusal
 from claudeops.domain.budget import CallRefused, CallState, CallWaits
-from claudeops.errors import DatabaseUnavailableError
+from claudeops.domain.model_request import shown
 from claudeops.logs import LogEvent
 
 if TYPE_CHECKING:
@@ -23,11 +23,9 @@ if TYPE_CHECKING:
     from claudeops.domain.redact import Redactor
     from claudeops.domain.tokens import TokenUsage
     from claudeops.engine.limits import Limits
+    from claudeops.engine.meter_ledger import Ledger
     from claudeops.engine.ports import Clock, Store
     from claudeops.logs import Logger
-
-BOOK_SECONDS: Final = 5.0
-"""A state that is not written by then is kept for the end of the session."""
 
 _LOOK_AGAIN_SECONDS: Final = 1.0
 """How often a call that waits asks again; another node's calls are not announced here."""
@@ -41,8 +39,9 @@ class Asked:
     """A model call that wants to start."""
 
     model: str
-    body_bytes: int
-    max_output_tokens: int
+    prompt_tokens: int  # at most
+    output_tokens: int
+    searches: int = 0
 
     @property
     def price(self) -> Price | None:
@@ -53,7 +52,7 @@ class Asked:
     def worst_usd(self) -> float:
         """The most that it can cost; a model without a price counts with the dearest one's."""
         price = self.price or prices.DEAREST
-        return price.worst(prompt_bytes=self.body_bytes, max_output_tokens=self.max_output_tokens)
+        return price.worst(prompt_tokens=self.prompt_tokens, output_tokens=self.output_tokens, searches=self.searches)
 
     def cost(self, usage: TokenUsage) -> float | None:
         """Return what it cost; ``None`` where the table does not say."""
@@ -62,10 +61,7 @@ class Asked:
     def charge(self, usage: TokenUsage) -> float:
         """Return what budgets count for it."""
         cost = self.cost(usage)
-        if cost is not None:
-            return cost
-        rates = prices.DEAREST.rates
-        return rates.of(usage)
+        return prices.DEAREST.charge(usage) if cost is None else cost
 
 
 class Announcements:
@@ -92,6 +88,7 @@ class Account:
     session: Session
     token: str = field(repr=False)
     store: Store
+    ledger: Ledger
     rules: EscalationRules
     clock: Clock
     log: Logger
@@ -99,16 +96,32 @@ class Account:
     ended: Announcements
     redactor: Redactor  # the daemon's, which knows the token too
     limits: Limits | None = None  # where it is told that the API refuses us, or serves us again
-    unbooked: list[CallState] = field(default_factory=list)  # final states that the database did not take
+    searches: bool = False  # may its requests have the API search the web?
     refusal: str | None = None  # the sentence that refused a call for want of money
     closed: bool = False
     _unanswered: bool = True  # since the start, or since the last refusal
     _told_prices: set[str] = field(default_factory=set)
     _calls: set[anyio.CancelScope] = field(default_factory=set)
+    _made: set[int] = field(default_factory=set)  # ids of its calls that are over
 
-    def serves(self, model: str) -> bool:
-        """Tell whether this session may use a model: the one of its tier, and no other."""
-        return prices.is_model_of(model, self.session.model)
+    @property
+    def unbooked(self) -> tuple[CallState, ...]:
+        """Return the ends of its calls that the database has not taken so far."""
+        return self.ledger.owed_of(self._made)
+
+    def unserved(self, model: str) -> str | None:
+        """Return why this session may not use a model: it has the one of its tier, and no other.
+
+        An alias leaves the choice to the CLI, so it stands for models with a price alone. Who names a model without
+        one has chosen it.
+        """
+        configured = self.session.model
+        if not prices.is_model_of(model, configured):
+            return f"model {shown(model)} is not the one of this session"
+        if prices.is_alias(configured) and prices.price_of(model) is None:
+            setting = f"CLAUDEOPS_TIER{self.session.tier}_MODEL"
+            return f"model {shown(model)} has no price here: name it in {setting} to use it all the same"
+        return None
 
     @contextmanager
     def call(self) -> Iterator[anyio.CancelScope]:
@@ -133,13 +146,16 @@ class Account:
             # Shielded: a row that was written for a caller who has left meanwhile must still be ended by him. The
             # store bounds the wait.
             with anyio.CancelScope(shield=True):
+                owed = self.ledger.owed
                 answer = await self.store.begin_model_call(
                     self.session,
                     model=asked.model,
                     worst_usd=asked.worst_usd,
                     rules=self.rules,
                     now=self.clock.now(),
+                    owed=owed,
                 )
+                self.ledger.settled(owed)
             if isinstance(answer, CallWaits):
                 await self.ended.next()
                 continue
@@ -150,6 +166,10 @@ class Account:
                 return answer
             self._warn_of_price(asked)
             return answer.id
+
+    def tell_refused(self, reason: str) -> None:
+        """Log that a request was not passed on."""
+        self.log.warning(LogEvent.MODEL_REQUEST_REFUSED, reason=reason)
 
     def heed(self, answer: ApiAnswer) -> None:
         """Pass on what an answer says about all sessions. Raises nothing, waits for nobody."""
@@ -165,14 +185,12 @@ class Account:
 
     async def note(self, state: CallState) -> None:
         """Write how a call stands; what cannot be written of an open one is written at its end."""
-        await self._book(state)
+        await self.ledger.note(state)
 
     async def end(self, state: CallState) -> None:
-        """Write how a call ended, whoever is cancelled; bounded. What the database does not take is kept."""
-        state = replace(state, ended_at=self.clock.now())
-        with anyio.CancelScope(shield=True):
-            if not await self._book(state):
-                self.unbooked.append(state)
+        """Write how a call ended, whoever is cancelled; bounded. What the database does not take is owed."""
+        self._made.add(state.id)
+        await self.ledger.end(replace(state, ended_at=self.clock.now()))
         self.log.info(
             LogEvent.MODEL_CALL_ENDED,
             call=state.id,
@@ -189,15 +207,6 @@ class Account:
                 scope.cancel()
             while self._calls:
                 await self.ended.next()
-
-    async def _book(self, state: CallState) -> bool:
-        try:
-            with anyio.fail_after(BOOK_SECONDS):
-                await self.store.book_model_call(state)
-        except (DatabaseUnavailableError, TimeoutError) as error:
-            self.log.error(LogEvent.DATABASE_UNAVAILABLE, while_doing="book", error=str(error))
-            return False
-        return True
 
     def _warn_of_price(self, asked: Asked) -> None:
         if asked.price is None and asked.model not in self._told_prices:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import anyio
@@ -11,10 +12,12 @@ import msgspec
 
 from claudeops.domain.api_answers import ApiAnswer
 from claudeops.domain.budget import CallRefused, CallState
+from claudeops.domain.model_request import Objection, read_request, shown, unknown_betas
 from claudeops.domain.usage import UsageReader
 from claudeops.engine.meter_account import Asked
+from claudeops.engine.meter_bodies import BodyRefusedError, Outgoing
 from claudeops.engine.meter_upstream import BROKEN, NEVER_SENT, answer_headers
-from claudeops.errors import DatabaseUnavailableError, StaleAttemptError
+from claudeops.errors import StaleAttemptError, StoreError
 from claudeops.loopback import disconnected, drop
 
 if TYPE_CHECKING:
@@ -25,27 +28,21 @@ if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
     from claudeops.engine.meter_account import Account
+    from claudeops.engine.meter_bodies import Bodies, Place
     from claudeops.engine.meter_upstream import ModelApi
 
 MESSAGES: Final = "/v1/messages"
 COUNT_TOKENS: Final = "/v1/messages/count_tokens"  # free of charge, so it is passed on and not booked
 
-MAX_BODY_BYTES: Final = 32 * 1024 * 1024
-"""The API's own limit for a request: https://docs.anthropic.com/en/api/errors."""
+_QUERIES: Final = (b"", b"beta=true")
 
 PAYMENT_REQUIRED: Final = 402
 """Refuses a call over the budget. Seen with CLI 2.1.329: it asks once and ends; a 400 is asked for three times, a 403
 is taken for bad credentials, a 429 is repeated."""
 
 _ERROR_STATUS: Final = 400
+_TOO_SLOW: Final = 408
 _STREAM: Final = "text/event-stream"
-
-
-class _Head(msgspec.Struct):
-    """What of a request is looked at."""
-
-    model: str
-    max_tokens: int = 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -63,6 +60,7 @@ class MeteredCall:
 
     account: Account
     api: ModelApi
+    bodies: Bodies
     scope: Scope
     receive: Receive
     send: Send
@@ -75,61 +73,77 @@ class MeteredCall:
         """Answer the request, until the answer is out, the child leaves or the account is closed."""
         try:
             with self.account.call():
-                body = await self._body()
-                if body is not None:
-                    await self._serve(body)
+                async with self.bodies.place(self.account.token, self.scope) as place:
+                    await self._serve(place)
+        except BodyRefusedError as refused:
+            await self._refuse(Refusal(status=refused.status, type=refused.kind, message=str(refused)))
         finally:
             if not self._whole:
                 with anyio.CancelScope(shield=True):  # bounded by `drop`
                     await drop(self.scope, self.receive, unsent=self._broken)
 
-    async def _body(self) -> bytes | None:
-        """Return the whole body; ``None`` when there is nobody left to answer, or it has been."""
-        body = bytearray()
-        while True:
-            message = await self.receive()
-            if message["type"] != "http.request":
-                return None
-            body += message.get("body", b"")
-            if len(body) > MAX_BODY_BYTES:
-                await self._refuse(Refusal(status=413, type="request_too_large", message="the request is too large"))
-                return None
-            if not message.get("more_body", False):
-                return bytes(body)
-
-    async def _serve(self, body: bytes) -> None:
-        try:
-            head = msgspec.json.decode(body, type=_Head)
-        except (msgspec.DecodeError, RecursionError):
-            wrong = "the body must be JSON with a model"
-            return await self._refuse(Refusal(status=400, type="invalid_request_error", message=wrong))
-        if not self.account.serves(head.model):
-            other = f"model {head.model[:100]} is not the one of this session"
-            return await self._refuse(Refusal(status=404, type="not_found_error", message=other))
+    async def _serve(self, place: Place) -> None:
+        body = await self.bodies.read(self.receive)
+        if body is None:
+            return
         async with anyio.create_task_group() as self._tasks:
             self._tasks.start_soon(self._watch_child)
-            asked = Asked(model=head.model, body_bytes=len(body), max_output_tokens=head.max_tokens)
-            await self._pass_on(asked, body)
+            understood = await self._understood(body)
+            del body  # nobody holds it any longer than it takes to send it
+            if isinstance(understood, Refusal):
+                self.account.tell_refused(understood.message)
+                await self._refuse(understood)
+            else:
+                asked, ours = understood
+                outgoing = Outgoing(ours, place)
+                del understood, ours
+                await self._pass_on(asked, outgoing)
             self._tasks.cancel_scope.cancel()
-        return None
+
+    async def _understood(self, body: bytes) -> tuple[Asked, bytes] | Refusal:
+        """Return what is asked and how it is passed on, or why it is not."""
+        if self.scope["query_string"] not in _QUERIES:
+            return _bad("only the query beta=true is passed on")
+        betas = [value.decode("latin-1") for name, value in self.scope["headers"] if name == b"anthropic-beta"]
+        if unknown := unknown_betas(",".join(betas)):
+            # In the API's own words: the CLI then asks without them.
+            names = ", ".join(f"`{shown(name)}`" for name in unknown)
+            return _bad(f"Unexpected value(s) {names} for the `anthropic-beta` header.")
+        read = partial(
+            read_request,
+            serves=self.account.unserved,
+            searching=self.account.searches,
+            counting=self.scope["path"] == COUNT_TOKENS,
+        )
+        request = await self.bodies.understood(body, read)
+        if isinstance(request, Objection):
+            missing = Refusal(status=404, type="not_found_error", message=request.message)
+            return missing if request.model else _bad(request.message)
+        asked = Asked(
+            model=request.model,
+            prompt_tokens=request.prompt_tokens,
+            output_tokens=request.output_tokens,
+            searches=request.searches,
+        )
+        return asked, request.body
 
     async def _watch_child(self) -> None:
         await disconnected(self.receive)
         self._tasks.cancel_scope.cancel()
 
-    async def _pass_on(self, asked: Asked, body: bytes) -> None:
+    async def _pass_on(self, asked: Asked, body: Outgoing) -> None:
         if self.scope["path"] == COUNT_TOKENS:
             return await self._exchange(_Unbooked(), body)
         try:
             begun = await self.account.begin(asked)
-        except DatabaseUnavailableError:
-            away = "the daemon's database is away, and a call that cannot be booked is not made"
-            # Not 503, which would be taken for an API that is overloaded.
-            return await self._refuse(Refusal(status=500, type="api_error", message=away))
         except StaleAttemptError:
             over = "the session of this token is over"
             # Not 401, which would be taken for credentials that are refused.
             return await self._refuse(Refusal(status=410, type="api_error", message=over))
+        except StoreError:
+            away = "the daemon's database is away, and a call that cannot be booked is not made"
+            # Not 503, which would be taken for an API that is overloaded.
+            return await self._refuse(Refusal(status=500, type="api_error", message=away))
         if isinstance(begun, CallRefused):
             return await self._refuse(
                 Refusal(status=PAYMENT_REQUIRED, type="billing_error", message=f"claudeops: {begun.message}")
@@ -143,8 +157,8 @@ class MeteredCall:
 
     # --- the exchange with the API ----------------------------------------------------------------------
 
-    async def _exchange(self, booking: _Booking | _Unbooked, body: bytes) -> None:
-        query = self.scope["query_string"].decode("latin-1")
+    async def _exchange(self, booking: _Booking | _Unbooked, body: Outgoing) -> None:
+        query = self.scope["query_string"].decode()
         path = f"{self.scope['path']}?{query}" if query else self.scope["path"]
         request = self.api.request(path, self.scope["headers"], body)
         await anyio.lowlevel.checkpoint_if_cancelled()
@@ -190,14 +204,23 @@ class MeteredCall:
         self._whole = True
 
 
-async def answer(send: Send, refusal: Refusal) -> None:
-    """Send an answer of our own; it asks for no repetition where that would not help."""
+async def answer(send: Send, refusal: Refusal, *, last: bool = False) -> None:
+    """Send an answer of our own; it asks for no repetition where that would not help.
+
+    ``last``: the connection is closed behind it.
+    """
     body = msgspec.json.encode({"type": "error", "error": {"type": refusal.type, "message": refusal.message}})
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-    if refusal.status < 500:  # noqa: PLR2004 - what is wrong now is wrong a second later, other than with 5xx
+    if refusal.status < 500 and refusal.status != _TOO_SLOW:  # noqa: PLR2004 - wrong now is wrong a second later
         headers.append((b"x-should-retry", b"false"))
+    if last:
+        headers.append((b"connection", b"close"))
     await send({"type": "http.response.start", "status": refusal.status, "headers": headers})
     await send({"type": "http.response.body", "body": body, "more_body": False})
+
+
+def _bad(message: str) -> Refusal:
+    return Refusal(status=400, type="invalid_request_error", message=message)
 
 
 class _Unbooked:
@@ -298,7 +321,9 @@ class _Booking:
         if self.whole or (reader is not None and reader.error is not None):
             return self.asked.charge(usage)
         # Of what was still on its way, or never reached us, nobody will ever know.
-        return self.asked.charge(replace(usage, output_tokens=max(usage.output_tokens, self.asked.max_output_tokens)))
+        output = max(usage.output_tokens, self.asked.output_tokens)
+        charge = self.asked.charge(replace(usage, output_tokens=output))
+        return max(charge, self.asked.worst_usd) if self.asked.searches else charge
 
     def _state(self, *, charged: float) -> CallState:
         reader = self._reader

@@ -16,6 +16,8 @@ from claudeops.harness.protocol import CredentialKind
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from claudeops.engine.meter_bodies import Outgoing
+
 PUBLIC_URL: Final = "https://api.anthropic.com"
 
 SILENCE_SECONDS: Final = 600.0
@@ -47,8 +49,15 @@ _HOP_BY_HOP: Final = frozenset(
         b"upgrade",
     )
 )
-_OURS: Final = frozenset((b"host", b"content-length", b"accept-encoding", b"authorization", b"x-api-key", b"cookie"))
-"""What a request to the API gets from us alone."""
+_PASSED: Final = frozenset(
+    (
+        *(b"accept", b"user-agent", b"x-app", b"anthropic-version", b"anthropic-beta"),
+        *(b"anthropic-dangerous-direct-browser-access", b"traceparent", b"tracestate"),
+    )
+)
+"""What of a child's headers goes to the API; the rest is ours. Others may change what is asked, and its price."""
+
+_PASSED_TOO: Final = (b"x-stainless-", b"x-claude-code-")
 
 _NOT_FOR_CHILDREN: Final = _HOP_BY_HOP | {b"set-cookie"}
 
@@ -107,9 +116,9 @@ class Upstream:
 
     def headers(self, headers: Iterable[tuple[bytes, bytes]]) -> RawHeaders:
         """Return a child's headers as they go to the API, with our credential in the place of its own."""
-        kept = [(name, value) for name, value in headers if name not in _HOP_BY_HOP and name not in _OURS]
+        kept = [(name, value) for name, value in headers if name in _PASSED or name.startswith(_PASSED_TOO)]
         # Usage is read out of what passes by, so it must not be compressed.
-        kept.append((b"accept-encoding", b"identity"))
+        kept += [(b"content-type", b"application/json"), (b"accept-encoding", b"identity")]
         if self.secret is None:
             return kept
         if self.credential is CredentialKind.OAUTH_TOKEN:
@@ -142,13 +151,13 @@ class ModelApi:
         """Close the connections."""
         await self._pool.aclose()
 
-    def request(self, path: str, headers: Iterable[tuple[bytes, bytes]], body: bytes) -> httpcore2.Request:
-        """Return a child's request as it goes to the API: same path, query and body, our credential."""
+    def request(self, path: str, headers: Iterable[tuple[bytes, bytes]], body: Outgoing) -> httpcore2.Request:
+        """Return a child's request as it goes to the API: with our path, our credential and our words."""
         url, target = self._url, self._path + path.encode()
         return httpcore2.Request(
             b"POST",
             httpcore2.URL(scheme=url.scheme, host=url.host, port=url.port, target=target),
-            headers=[*self._host, *self._upstream.headers(headers), (b"content-length", str(len(body)).encode())],
+            headers=[*self._host, *self._upstream.headers(headers), (b"content-length", str(body.length).encode())],
             content=body,
             extensions={"timeout": _TIMEOUTS},
         )

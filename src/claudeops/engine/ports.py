@@ -159,12 +159,21 @@ class Store(Protocol):
         """Write a person's answer; ``False``, and nothing written, when the question does not wait any more."""
 
     async def begin_model_call(
-        self, session: Session, *, model: str, worst_usd: float, rules: EscalationRules, now: datetime
+        self,
+        session: Session,
+        *,
+        model: str,
+        worst_usd: float,
+        rules: EscalationRules,
+        now: datetime,
+        owed: Sequence[CallState] = (),
     ) -> CallBegun | CallWaits | CallRefused:
         """Put a model call on record before it starts, unless a budget forbids it.
 
         ``worst_usd`` is the most that it can cost; budgets count it for as long as the call is open. Calls that begin
-        at the same time are asked one after the other, so they cannot spend the same money.
+        at the same time are asked one after the other, so they cannot spend the same money. ``owed`` are ends of
+        calls, which are written before budgets are looked at. A call that was put on record after its caller had
+        stopped waiting is ended again, and cost nothing.
         """
 
     async def book_model_call(self, state: CallState) -> None:

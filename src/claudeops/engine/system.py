@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import time
 import uuid
 from datetime import UTC, datetime
@@ -14,6 +15,9 @@ import psutil
 from claudeops.domain.model import Owner
 
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
+MOST_DESCRIPTORS: Final = 65_536
+"""Sessions inherit the limit, and there are programs that walk through all of it: with a billion, for minutes."""
+
 _SAME_START_SECONDS: Final = 1.0  # clock ticks, and a database's rounding
 
 
@@ -27,6 +31,19 @@ class SystemClock:
     def monotonic(self) -> float:
         """Return seconds that never go back."""
         return time.monotonic()
+
+
+def raise_descriptor_limit() -> int:
+    """Let this process open as many files and connections as it may, within reason; return how many that are.
+
+    The usual 1024 are for programs that know no better than ``select``.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = MOST_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MOST_DESCRIPTORS)
+    if soft == resource.RLIM_INFINITY or soft >= most:
+        return MOST_DESCRIPTORS if soft == resource.RLIM_INFINITY else soft
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    return most
 
 
 def this_owner() -> Owner:

@@ -183,11 +183,20 @@ class InMemoryStore(InMemoryApprovals, InMemoryKeeping, InMemoryOwners):
             )
 
     async def begin_model_call(
-        self, session: Session, *, model: str, worst_usd: float, rules: EscalationRules, now: datetime
+        self,
+        session: Session,
+        *,
+        model: str,
+        worst_usd: float,
+        rules: EscalationRules,
+        now: datetime,
+        owed: Sequence[CallState] = (),
     ) -> CallBegun | CallWaits | CallRefused:
         """Put a model call on record before it starts."""
         async with self._transaction():
             self._running(session.id, session.attempt)
+            for state in owed:
+                spend.book_call(self.tables, state)
             return spend.begin_call(self.tables, session, model=model, worst_usd=worst_usd, rules=rules, now=now)
 
     async def book_model_call(self, state: CallState) -> None:

@@ -16,7 +16,7 @@ from claudeops.store.tables import budget_entries, model_calls, sessions
 from claudeops.store.types import UtcDateTime, known_usd
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
     from datetime import datetime
 
     from sqlalchemy import Connection
@@ -49,6 +49,9 @@ _UNRESERVE: Final = delete(budget_entries).where(
 )
 _CLOSE: Final = update(model_calls).where(model_calls.c.session_id == bindparam("session"), _IS_OPEN)
 _CALLS: Final = select(model_calls).where(model_calls.c.session_id == bindparam("session"))
+
+NEVER_MADE: Final = "never made"
+"""The error of a call that was put on record when its caller had stopped waiting for that."""
 
 NOT_SEEN_TO_END: Final = "not seen to end"
 """The error of a call that is open when its session ends."""
@@ -173,9 +176,18 @@ _BOOK = update(model_calls).where(model_calls.c.id == bindparam("call"), _IS_OPE
 
 
 def begin_call(
-    connection: Connection, session: Session, *, model: str, worst_usd: float, rules: EscalationRules, now: datetime
+    connection: Connection,
+    session: Session,
+    *,
+    model: str,
+    worst_usd: float,
+    rules: EscalationRules,
+    now: datetime,
+    owed: Sequence[CallState] = (),
 ) -> CallBegun | CallWaits | CallRefused:
-    """Put a model call on record before it starts, unless a budget forbids it."""
+    """Put a model call on record before it starts, unless a budget forbids it; the ends that are owed come first."""
+    for state in owed:
+        book_call(connection, state)
     timezone = rules.budgets.timezone if rules.budgets else "UTC"
     asked = {"caller": session.id, "attempt": session.attempt, "root": session.root_session_id}
     standing = connection.execute(_STANDING, {**asked, "since": budget.last_midnight(now, timezone)}).one()
@@ -194,6 +206,12 @@ def begin_call(
 def book_call(connection: Connection, state: CallState) -> None:
     """Write what is known of a call; one that is over is not changed any more."""
     connection.execute(_BOOK, {"call": state.id, **call_values(state)})
+
+
+def withdraw_call(connection: Connection, call_id: int, *, at: datetime) -> None:
+    """End a call that was put on record too late, so that it was never made."""
+    values = {"ended_at": at, "error": NEVER_MADE, "charged_usd": 0.0}
+    connection.execute(_BOOK, {"call": call_id, **values})
 
 
 def close_calls(connection: Connection, session_id: int, *, at: datetime, error: str) -> None:

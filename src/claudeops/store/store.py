@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import anyio
 
+from claudeops.domain.budget import CallBegun
 from claudeops.domain.room import ONE
 from claudeops.errors import DatabaseUnavailableError
 from claudeops.store import accounts, approvals, calls, holds, orders, queries, queueing, spend
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from claudeops.domain.account import Account
     from claudeops.domain.amendment import Amended, Refused
     from claudeops.domain.approval import Answer, Approval, NewApproval
-    from claudeops.domain.budget import CallBegun, CallRefused, CallState, CallWaits
+    from claudeops.domain.budget import CallRefused, CallState, CallWaits
     from claudeops.domain.chain_record import ChainRecord
     from claudeops.domain.holds import Hold, HoldKind
     from claudeops.domain.live import EventRaised
@@ -243,11 +244,27 @@ class SqlStore(SqlKeeping, SqlOwners):
         return await self._write(partial(approvals.give_answer, approval_id=approval_id, said=said))
 
     async def begin_model_call(
-        self, session: Session, *, model: str, worst_usd: float, rules: EscalationRules, now: datetime
+        self,
+        session: Session,
+        *,
+        model: str,
+        worst_usd: float,
+        rules: EscalationRules,
+        now: datetime,
+        owed: Sequence[CallState] = (),
     ) -> CallBegun | CallWaits | CallRefused:
         """Put a model call on record before it starts, ahead of other writes."""
-        begin = partial(spend.begin_call, session=session, model=model, worst_usd=worst_usd, rules=rules, now=now)
-        return await self._write(begin, urgent=True)
+
+        def begin(connection: Connection) -> CallBegun | CallWaits | CallRefused:
+            return spend.begin_call(
+                connection, session, model=model, worst_usd=worst_usd, rules=rules, now=now, owed=owed
+            )
+
+        def withdraw(connection: Connection, answer: CallBegun | CallWaits | CallRefused) -> None:
+            if isinstance(answer, CallBegun):
+                spend.withdraw_call(connection, answer.id, at=self._now())
+
+        return await self._write(begin, urgent=True, undo=withdraw)
 
     async def book_model_call(self, state: CallState) -> None:
         """Write what is known of a model call, ahead of other writes."""
