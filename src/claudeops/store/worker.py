@@ -109,6 +109,11 @@ class Writer:
         finally:
             self._give_up(future, turn, undo)
 
+    def is_awaited(self) -> bool:
+        """Tell whether something urgent waits for its turn; asked by a job that can be done in parts."""
+        with self._jobs.mutex:
+            return bool(self._jobs.queue) and self._jobs.queue[0].priority == _URGENT  # a heap: the first comes next
+
     async def close(self) -> None:
         """Run what was handed in before, then end the thread; bounded, and safe to call twice."""
         with self._closing:
