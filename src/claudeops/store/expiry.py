@@ -139,8 +139,7 @@ def _pieces(
 ) -> Iterator[_Piece]:
     """Do a piece whenever the next one is asked for."""
     if aged is Aged.CHAINS:
-        for (root,) in found:
-            yield from _chain(connection, root, cutoffs, now)
+        yield from _chains(connection, found, cutoffs, now)
         return
     table = _TABLES[aged]
     for first in range(0, len(found), PIECE_ROWS):
@@ -155,14 +154,16 @@ def _pieces(
         yield _Piece(written=count, done=count)
 
 
-def _chain(connection: Connection, root: object, cutoffs: Cutoffs, now: datetime) -> Iterator[_Piece]:
-    """Take a chain apart, what hangs on its sessions first; each time it is looked at anew whether it is over."""
-    if connection.execute(old(Aged.CHAINS, cutoffs).where(sessions.c.id == root)).first() is None:
+def _chains(connection: Connection, found: Sequence[Key], cutoffs: Cutoffs, now: datetime) -> Iterator[_Piece]:
+    """Take a few chains apart, what hangs on their sessions first."""
+    of_found = sessions.c.root_session_id.in_([root for (root,) in found])
+    still = select(old(Aged.CHAINS, cutoffs).where(of_found).subquery().c.id)
+    whole = select(sessions.c.id).where(sessions.c.root_session_id.in_(still)).order_by(sessions.c.id)
+    ids = connection.execute(whole).scalars().all()
+    if not ids:
         return
-    ids = connection.execute(select(sessions.c.id).where(sessions.c.root_session_id == root)).scalars().all()
     for session_id in ids:
-        buried = bury(connection, [session_id], reason=RETENTION, at=now)
-        yield _Piece(written=buried)
+        yield _Piece(written=bury(connection, [session_id], reason=RETENTION, at=now))
     for column in references(sessions):
         if column.table is not sessions:
             yield from _let_go(connection, column, ids)
