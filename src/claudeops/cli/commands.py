@@ -83,7 +83,12 @@ def bootstrap(tier: int, prompt_text: str | None, output_format: str, live: bool
 
 @claudeops.command()
 @click.argument("session_id", metavar="[SESSION]", type=click.IntRange(min=1), required=False)
-@click.option("-f", "--follow", is_flag=True, help="Wait for what is yet to come, to the end of the chain.")
+@click.option(
+    "-f",
+    "--follow/--no-follow",
+    default=None,
+    help="Wait for what is yet to come, or tell what is there and end.  [default: wait, unless SESSION is given]",
+)
 @click.option(
     "--output-format",
     type=click.Choice(["text", "stream-json", "json"]),
@@ -91,10 +96,12 @@ def bootstrap(tier: int, prompt_text: str | None, output_format: str, live: bool
     show_default=True,
     help="What to print: lines for people, a JSON object a line, or one document.",
 )
-def tail(session_id: int | None, follow: bool, output_format: str) -> int:  # noqa: FBT001 - click's
-    """Tell what a session does or did, from its log, and then those that follow from it.
+def tail(session_id: int | None, follow: bool | None, output_format: str) -> int:  # noqa: FBT001 - click's
+    """Tell what sessions do or did, a line a step.
 
-    Without SESSION: the one that runs, else the newest. Exit status: 0, or 1 when there is no such session.
+    Without SESSION: every chain that runs, from its beginning (else the newest one), and whatever starts later, until
+    Ctrl-C. With SESSION: that one and those that follow from it in its chain. It is read from the logs, so a daemon
+    that hangs can be watched too. Exit status: 0, or 1 when there is no such session.
     """
     from claudeops.cli.tail import tail
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from datetime import datetime
 
-    from claudeops.domain.account import Account
+    from claudeops.domain.account import Account, Place
     from claudeops.domain.amendment import Amended, Refused
     from claudeops.domain.approval import Answer, Approval, NewApproval
     from claudeops.domain.budget import CallBegun, CallRefused, CallState, CallWaits
@@ -249,6 +249,9 @@ class Store(Protocol):
 
     async def newest(self) -> Session | None:
         """Return the running session that was queued last, else the newest of all; ``None``: there is none."""
+
+    async def under_way(self, after: int) -> Sequence[Place]:
+        """Return the sessions that have not ended, and all with a higher id than ``after``, oldest first."""
 
     async def account(self, session_id: int) -> Account:
         """Return what is on record about a session beside its row."""
