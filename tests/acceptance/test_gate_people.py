@@ -150,6 +150,8 @@ async def test_pause_lets_running_sessions_end_and_starts_no_new_one_until_resum
             await again.until_logged("daemon_ready")
             status = json.loads((tmp_path / "state" / "daemon.json").read_text())
             assert [hold["kind"] for hold in status["holds"]] == ["paused"]
+            health = await node.run("health")
+            assert (health.code, "starts no session: paused by " in health.stdout) == (0, True), health
             assert node.rows("SELECT * FROM sessions WHERE status = 'running'") == []
             resumed = await node.run("resume", "--output-format", "json")
             assert (resumed.code, resumed.document["handled"]) == (0, True)

@@ -55,6 +55,8 @@ def doctor(output_format: str) -> int:
 def health(output_format: str) -> int:
     """Say whether the daemon of this state directory lives; for a container's HEALTHCHECK.
 
+    A daemon that is paused, or held by something else, lives, and says why it starts nothing.
+
     Asks the daemon's status file and its process, never the database: a daemon whose database is away lives.
     Exit status: 0 it lives, 1 it does not.
     """
