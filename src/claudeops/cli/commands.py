@@ -5,13 +5,32 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import ClassVar
 
 import click
 
 from claudeops.cli import operator_commands, policy_commands
+from claudeops.cli.whole_help import WholeHelp
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+class _Commands(WholeHelp):
+    headings: ClassVar = {
+        "Watch": ("run", "bootstrap", "tail", "health"),
+        "Act": ("list-approvals", "approve", "deny", "pause", "resume"),
+        "Look": ("audit", "policy", "show-tool"),
+        "Set up": ("doctor", "rehearse", "backup"),
+    }
+
+
+@click.group(
+    cls=_Commands,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog=(
+        "Settings are environment variables. The state of the daemon (its database too, unless CLAUDEOPS_DATABASE_URL "
+        "names one) is looked for in CLAUDEOPS_STATE_DIR, else in /state, else in .claudeops/state of the working "
+        "directory."
+    ),
+)
 @click.version_option(package_name="claudeops")
 def claudeops() -> None:
     """Keep watch over infrastructure with tiered, gated claude sessions."""
