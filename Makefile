@@ -35,7 +35,7 @@ SESSIONS ?= 1000
 TRIALS ?= 100
 SEED ?= 0
 
-.PHONY: help run excerpt setup test lint types imports check card soak kill-matrix format lock image wheel clean
+.PHONY: help run shell excerpt setup test lint types imports check card soak kill-matrix format lock image wheel clean
 
 help:  ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*  ## /\1\t/p' Makefile | while IFS="$$(printf '\t')" read -r name text; do \
@@ -48,6 +48,10 @@ run: $(PROJECT)  ## Start the daemon; without credentials a rehearsal, which nee
 	echo "No credentials are set (ANTHROPIC_API_KEY, CLAUDE_CODE_OAUTH_TOKEN or ANTHROPIC_BASE_URL): this is a" \
 		"rehearsal, the real CLI on a scripted model. It costs nothing; Ctrl-C ends it."; \
 	exec $(BIN)/claudeops rehearse --pace $(PACE) $(SCENARIOS)
+
+shell: $(PROJECT)  ## Open a shell in which `claudeops` is found (elsewhere it is .venv/bin/claudeops)
+	@echo "In this shell claudeops is $(CURDIR)/$(BIN)/claudeops; 'exit' leaves it." >&2; \
+	PATH="$(CURDIR)/$(BIN):$$PATH" "$${SHELL:-/bin/sh}" || true
 
 excerpt:  ## Record docs/excerpts/make-run.txt again: `make run` in a fresh clone
 	@python3 docs/excerpts/record.py

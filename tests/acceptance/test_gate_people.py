@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
 from contextlib import asynccontextmanager, closing
 from typing import TYPE_CHECKING, Final
@@ -54,14 +55,27 @@ async def test_an_approved_call_runs_and_says_who_approved_it(tmp_path: Path) ->
         assert "\\u202e" in listed.stdout
         assert "\u202e" not in listed.stdout
         assert any("approval 1 is needed" in str(message) for _, message in node.events())
+        waiting = await node.run("tail", "--no-follow")
         done = await node.run("approve", "1")
         assert (done.code, done.stdout.splitlines()[0].partition(" by ")[0]) == (0, "approval 1: approved"), done.stderr
+        assert "pending" not in done.stdout
+        assert re.search(r"^approval 1 · approved · ", done.stdout, re.MULTILINE)
     (asked, ran) = calls(node)
     assert asked[0] == "ask"
     assert ran[0] == "allow"
     assert str(ran[1]).startswith("approved by ")
     assert any(result.text == "42" for seen in node.api.traffic.main("opus") for result in seen.tool_results)
     assert [row["status"] for row in node.rows("SELECT status FROM approvals")] == ["used"]
+    assert labels(waiting.stdout)[-2:] == ["asks", "warning"]
+    told = await node.run("tail", "1")
+    after_the_question = labels(told.stdout)[labels(told.stdout).index("asks") :]
+    assert after_the_question[:4] == ["asks", "warning", "allowed", "answer"]
+    assert [line[:8] for line in told.stdout.splitlines()] == sorted(line[:8] for line in told.stdout.splitlines())
+
+
+def labels(told: str) -> list[str]:
+    """Return what kinds of steps `claudeops tail` told."""
+    return [line.split()[3] for line in told.splitlines()]
 
 
 async def test_a_denied_call_does_not_run_and_its_session_goes_on(tmp_path: Path) -> None:
@@ -136,6 +150,8 @@ async def test_pause_lets_running_sessions_end_and_starts_no_new_one_until_resum
             await again.until_logged("daemon_ready")
             status = json.loads((tmp_path / "state" / "daemon.json").read_text())
             assert [hold["kind"] for hold in status["holds"]] == ["paused"]
+            health = await node.run("health")
+            assert (health.code, "starts no session: paused by " in health.stdout) == (0, True), health
             assert node.rows("SELECT * FROM sessions WHERE status = 'running'") == []
             resumed = await node.run("resume", "--output-format", "json")
             assert (resumed.code, resumed.document["handled"]) == (0, True)

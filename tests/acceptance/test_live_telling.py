@@ -91,15 +91,17 @@ async def test_tail_tells_the_story_afterwards_in_every_form(tmp_path: Path) -> 
         text = await someone.run("tail", "1")
         stream = await someone.run("tail", "1", "--output-format", "stream-json")
         whole = await someone.run("tail", "1", "--output-format", "json")
-        newest = await someone.run("tail", "--follow")
+        second = await someone.run("tail", "2")
+        newest = await someone.run("tail", "--no-follow")
         unknown = await someone.run("tail", "7", "--output-format=json")
 
     in_order(re.sub(r"^\d\d:\d\d:\d\d ", "", text.stdout, flags=re.MULTILINE))
     facts = [json.loads(line) for line in stream.stdout.splitlines()]
     assert [fact["kind"] for fact in facts].count("session_ended") == 2
     assert (whole.document["session_id"], whole.document["lines"]) == (1, facts)
-    assert "tier 2  starts" in newest.stdout
-    assert "tier 1  starts" not in newest.stdout
+    assert "tier 2  starts" in second.stdout
+    assert "tier 1  starts" not in second.stdout
+    assert newest.stdout == text.stdout
     assert (unknown.code, unknown.document["found"]) == (1, False)
     assert unknown.document["error"] == {
         "kind": "session_not_found",

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from claudeops.domain.model import Level, ReportedEvent, ToolCall, Verdict, VerdictKind
+from claudeops.domain.account import Judged, Place
+from claudeops.domain.model import Level, ReportedEvent, Status, ToolCall, Verdict, VerdictKind
 from support.store_values import NOW, RULES, after, check, one_session, queued, report, started
 
 if TYPE_CHECKING:
@@ -56,9 +57,41 @@ async def test_an_account_has_the_verdicts_and_the_events_of_its_session_alone(s
     first, second = await store.account(session.id), await store.account(2)
 
     assert first.verdicts == {
-        "a": Verdict(kind=VerdictKind.ALLOW, reason="because of a"),
-        "b": Verdict(kind=VerdictKind.DENY, reason="because of b"),
+        "a": (Judged(verdict=Verdict(kind=VerdictKind.ALLOW, reason="because of a"), at=NOW),),
+        "b": (Judged(verdict=Verdict(kind=VerdictKind.DENY, reason="because of b"), at=NOW),),
     }
     assert first.events == ()
     assert not second.verdicts
     assert [(event.message, event.session_id) for event in second.events] == [("db is slow", 2)]
+
+
+async def test_a_call_that_was_put_to_people_has_both_answers_in_their_order(store: Store) -> None:
+    session = await started(store)
+    said = [(VerdictKind.ASK, NOW), (VerdictKind.ALLOW, after(minutes=5))]
+    for kind, at in said:
+        await store.record_call(
+            session,
+            ToolCall(tool_use_id="a", tool_name="Bash", input={}),
+            Verdict(kind=kind, reason="x"),
+            shown_input="{}",
+            rules=RULES,
+            requested_at=at,
+            now=at,
+        )
+
+    account = await store.account(session.id)
+
+    assert [(judged.verdict.kind, judged.at) for judged in account.verdicts["a"]] == said
+
+
+async def test_under_way_is_what_has_not_ended_and_whatever_came_later(store: Store) -> None:
+    await one_session(store, report(check("web")))
+    await started(store, at=after(hours=1))
+    await queued(store, at=after(hours=2))
+    later = [
+        Place(session_id=2, chain=2, status=Status.RUNNING),
+        Place(session_id=3, chain=3, status=Status.QUEUED),
+    ]
+
+    assert list(await store.under_way(3)) == later
+    assert list(await store.under_way(0)) == [Place(session_id=1, chain=1, status=Status.ENDED), *later]

@@ -8,7 +8,7 @@ import anyio
 import pytest
 import sqlalchemy as sa
 
-from claudeops.errors import ConfigurationError, DatabaseUnavailableError, NewerDatabaseError
+from claudeops.errors import ConfigurationError, DatabaseUnavailableError, MissingInputError, NewerDatabaseError
 from claudeops.store.connections import border, parse_url, shown
 from claudeops.store.store import open_store
 from claudeops.store.tables import HEAD
@@ -50,7 +50,7 @@ async def test_address_that_cannot_be_is_refused_without_repeating_a_password(ur
 async def test_database_that_was_never_set_up_is_not_made_by_opening_it(tmp_path: object) -> None:
     file = f"{tmp_path}/none.db"
 
-    with pytest.raises(ConfigurationError, match="has not been set up: start `claudeops run` once"):
+    with pytest.raises(MissingInputError, match=r"no database .*none\.db: set CLAUDEOPS_STATE_DIR"):
         open_store(f"sqlite:///{file}")
 
     assert not await anyio.Path(file).exists()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +13,8 @@ import msgspec
 import pytest
 
 from claudeops.cli.tail import Tail
+from claudeops.cli.tail_chains import Chains, begun
+from claudeops.domain.approval import ApprovalStatus, answer
 from claudeops.domain.live import (
     AssistantSaid,
     CallEnded,
@@ -29,13 +32,16 @@ from support.estate import deliver, look, report
 from support.waiting import until
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import AsyncIterator, Mapping, Sequence
 
     from claudeops.domain.model import ToolCall
     from support.estate import Estate
 
+TOOLS = ("Bash", "Read", "Write")
 SOMETIME = datetime(2000, 1, 1, tzinfo=UTC)
 SAID = {"type": "assistant", "message": {"role": "assistant", "content": [{"type": "text", "text": "I look."}]}}
+INIT = {"type": "system", "subtype": "init", "cwd": "{{cwd}}", "permissionMode": "dontAsk", "tools": [*TOOLS]}
+KEY = b"k" * 32
 FAULT = {"level": "critical", "service": "web", "message": "web is down"}
 
 
@@ -66,6 +72,21 @@ async def tailed(estate: Estate, session_id: int = 1, *, follow: bool = False, h
     return heard
 
 
+@asynccontextmanager
+async def following(estate: Estate) -> AsyncIterator[tuple[Heard, list[int]]]:
+    """Follow whatever there is beside the block; give what was heard, and how much of it whenever nothing ran."""
+    heard, idle = Heard(), list[int]()
+    tail = Tail(store=estate.store, sink=heard, redact=estate.kit.redactor.text, follow=True)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(Chains(tail=tail, idle=lambda: idle.append(len(heard.facts))).run)
+        yield heard, idle
+        tasks.cancel_scope.cancel()
+
+
+def write(path: str, tool_use_id: str) -> dict[str, object]:
+    return {"tool": {"id": tool_use_id, "name": "Write", "input": {"file_path": path, "content": "x"}}}
+
+
 async def run_chain(estate: Estate, *steps: Mapping[str, object], sessions: int = 1) -> list[LiveFact]:
     """Run a chain of so many sessions and return what was told of it live."""
     estate.script(*steps)
@@ -87,13 +108,17 @@ def timeless(facts: Sequence[LiveFact]) -> list[LiveFact]:
 
 
 async def test_the_log_tells_what_was_told_live(estate: Estate) -> None:
+    estate.with_kit(tiers={number: replace(tier, tools=TOOLS) for number, tier in estate.kit.tiers.items()})
     estate.with_judge(no_reboots)
     reads: dict[str, object] = {"tool": {"id": "toolu_3", "name": "Read", "input": {"file_path": "/etc/hosts"}}}
     steps: list[dict[str, object]] = [
+        {"frame": INIT},
         {"frame": SAID},
         look(),
         look("toolu_2", "reboot"),
         reads,
+        write("/no/such/file.py", "toolu_4"),
+        write("{{cwd}}/mine.py", "toolu_5"),
         deliver(report(needed=True, events=[FAULT])),
     ]
 
@@ -103,6 +128,8 @@ async def test_the_log_tells_what_was_told_live(estate: Estate) -> None:
     assert [type(fact).__name__ for fact in timeless(heard.facts)] == [type(fact).__name__ for fact in timeless(live)]
     assert timeless(heard.facts) == timeless(live)
     assert [fact.tier for fact in heard.of(SessionBegan)] == [1, 2, 3]  # type: ignore[union-attr]
+    lines = [fact.line for fact in heard.of(CallJudged)]  # type: ignore[union-attr]
+    assert lines[3:5] == ["Writing /no/such/file.py...", "Writing mine.py..."]
     assert "web is down" in {fact.message for fact in heard.of(EventRaised)}  # type: ignore[union-attr]
 
 
@@ -234,3 +261,149 @@ async def test_a_secret_that_became_known_later_is_not_told(estate: Estate) -> N
     await Tail(store=estate.store, sink=heard, redact=redact, follow=False).run(session)
 
     assert "later-known" not in repr(heard.facts)
+
+
+# --- a wait for a person --------------------------------------------------------------------------------
+
+
+def asks_first(call: ToolCall, _workspace: object) -> Verdict:
+    kind = VerdictKind.ASK if "restart" in str(call.input) else VerdictKind.ALLOW
+    return Verdict(kind=kind, reason="restarts the database")
+
+
+async def test_a_wait_for_a_person_is_told_while_it_lasts_and_stands_where_its_time_is(estate: Estate) -> None:
+    estate.with_kit(approval_key=KEY, approval_seconds=30)
+    estate.with_judge(asks_first)
+    estate.script({"frame": SAID}, look(command="restart db"), look("toolu_2"), deliver(report()))
+    await estate.queue()
+    supervisor, heard = estate.supervisor(), Heard()
+    async with anyio.create_task_group() as tasks:
+
+        async def follow() -> None:
+            await tailed(estate, follow=True, heard=heard)
+
+        tasks.start_soon(supervisor.run)
+        tasks.start_soon(follow)
+        await until(lambda: bool(heard.of(EventRaised)))
+        assert [type(fact) for fact in heard.facts] == [SessionBegan, AssistantSaid, CallJudged, EventRaised]
+        assert heard.facts[2].verdict is VerdictKind.ASK  # type: ignore[union-attr]
+        (asked,) = await estate.store.approvals()
+        said = answer(KEY, asked, status=ApprovalStatus.APPROVED, decided_by="ada", at=estate.kit.clock.now())
+        assert await estate.store.answer_approval(asked.id, said)
+        await until(lambda: bool(heard.of(SessionEnded)))
+        await supervisor.drain(20)
+    afterwards = await tailed(estate)
+
+    for told in (heard, afterwards):
+        steps = [(fact.tool_use_id, fact.verdict) for fact in told.of(CallJudged)]  # type: ignore[union-attr]
+        assert steps == [
+            ("toolu_1", VerdictKind.ASK),
+            ("toolu_1", VerdictKind.ALLOW),
+            ("toolu_2", VerdictKind.ALLOW),
+        ]
+    assert [fact.at for fact in afterwards.facts] == sorted(fact.at for fact in afterwards.facts)
+    assert timeless(afterwards.facts) == timeless(heard.facts)
+    kinds = [type(fact) for fact in afterwards.facts]
+    assert kinds[2:6] == [CallJudged, EventRaised, CallJudged, CallEnded]
+
+
+async def test_no_time_puts_what_was_said_of_a_call_before_the_call_or_behind_its_result(estate: Estate) -> None:
+    await run_chain(estate, look(), {"frame": SAID}, deliver(report()))
+    with estate.connect() as connection:  # as after a clock that was set
+        columns = "session_id, tool_use_id, tool_name, input, reason, requested_at, previous_hash, hash"
+        for verdict, moment in (("deny", "2000-01-01 00:00:00.000000"), ("ask", "2100-01-01 00:00:00.000000")):
+            connection.exec_driver_sql(
+                f"INSERT INTO tool_calls ({columns}, verdict, decided_at)"  # noqa: S608 - our own words
+                f" SELECT {columns}, '{verdict}', '{moment}' FROM tool_calls WHERE id = 1"
+            )
+
+    heard = await tailed(estate)
+
+    kinds = [type(fact) for fact in heard.facts]
+    assert kinds[:5] == [SessionBegan, CallJudged, CallJudged, CallJudged, CallEnded]
+    verdicts = [fact.verdict.value for fact in heard.of(CallJudged)]  # type: ignore[union-attr]
+    assert verdicts == ["allow", "deny", "ask"]
+
+
+async def test_without_its_index_a_log_is_told_in_its_order(estate: Estate) -> None:
+    await run_chain(estate, look(), {"frame": SAID}, deliver(report(events=[FAULT])))
+    whole = await tailed(estate)
+    Path(estate.log_path(1)).with_suffix(".index").unlink()
+
+    assert timeless((await tailed(estate)).facts) == timeless(whole.facts)
+
+
+# --- every chain ----------------------------------------------------------------------------------------
+
+
+async def test_without_a_name_all_chains_that_run_are_told_and_those_that_start_later(estate: Estate) -> None:
+    gate = estate.root / "go"
+    estate.script({"frame": SAID}, {"await": str(gate)}, deliver(report()))
+    for _ in range(2):
+        await estate.queue()
+    supervisor = estate.supervisor()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(supervisor.run)
+        await until(lambda: len(estate.rows("SELECT 1 FROM sessions WHERE status = 'running'")) == 2)
+        async with following(estate) as (heard, idle):
+            await until(lambda: len(heard.of(AssistantSaid)) == 2)
+            gate.touch()
+            await until(lambda: bool(idle))
+            await estate.queue()
+            await estate.dispatcher.announce()
+            await until(lambda: len(heard.of(SessionEnded)) == 3)
+            await until(lambda: len(idle) == 2)
+        await supervisor.drain(20)
+
+    assert {fact.session_id for fact in heard.of(SessionEnded)} == {1, 2, 3}  # type: ignore[union-attr]
+    assert len(heard.of(SessionBegan)) == 3  # each of them once
+
+
+async def test_where_nothing_runs_the_newest_chain_is_told_whole_and_then_what_starts(estate: Estate) -> None:
+    await run_chain(estate, look(), deliver(report()))
+    await run_chain(estate, look(), deliver(report(needed=True)), sessions=4)
+    async with following(estate) as (heard, idle):
+        await until(lambda: bool(idle))
+        assert [fact.session_id for fact in heard.of(SessionBegan)] == [2, 3, 4]  # type: ignore[union-attr]
+        await run_chain(estate, look(), deliver(report()), sessions=5)  # may be over before anybody looks
+        await until(lambda: len(heard.of(SessionEnded)) == 4)
+
+    tail = Tail(store=estate.store, sink=Heard(), redact=str, follow=False)
+    assert [session.id for session in await begun(tail)] == [5]
+
+
+async def test_before_the_first_session_it_is_waited_for(estate: Estate) -> None:
+    async with following(estate) as (heard, idle):
+        await until(lambda: bool(idle))
+        await run_chain(estate, look(), deliver(report()))
+        await until(lambda: bool(heard.of(SessionEnded)))
+    assert idle[0] == 0
+
+
+async def test_what_waits_in_the_queue_while_others_come_and_go_is_not_forgotten(estate: Estate) -> None:
+    await estate.queue(tier=2)
+    await estate.queue()
+    async with following(estate) as (heard, _):
+        estate.script(look(), deliver(report()))
+        supervisor = estate.supervisor(slots=1)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(supervisor.run)
+            await until(lambda: len(heard.of(SessionEnded)) == 2)
+            await supervisor.drain(20)
+
+    assert {fact.session_id for fact in heard.of(SessionBegan)} == {1, 2}  # type: ignore[union-attr]
+
+
+async def test_what_was_over_before_is_not_told_because_something_older_still_waits(estate: Estate) -> None:
+    await estate.queue(tier=2)
+    for number in (2, 3):
+        await estate.finished(look(f"toolu_{number}"), deliver(report()))
+    async with following(estate) as (heard, idle):
+        await until(lambda: bool(idle))
+        supervisor = estate.supervisor()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(supervisor.run)
+            await until(lambda: len(heard.of(SessionEnded)) == 2)
+            await supervisor.drain(20)
+
+    assert [fact.session_id for fact in heard.of(SessionBegan)] == [3, 1]  # type: ignore[union-attr]

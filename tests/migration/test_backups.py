@@ -195,7 +195,7 @@ def test_backup_of_a_damaged_database_is_refused_and_leaves_nothing(sqlite: Sql,
 
 
 def test_backup_of_nothing_is_refused_and_makes_no_database(tmp_path: Path) -> None:
-    with pytest.raises(MissingInputError, match="nothing to back up"):
+    with pytest.raises(MissingInputError, match=r"no database .*none\.db: set CLAUDEOPS_STATE_DIR"):
         back_up_to(parse_url(f"sqlite:///{tmp_path}/none.db"), tmp_path / "copy.db")
 
     assert list(tmp_path.iterdir()) == []

@@ -2,8 +2,8 @@
 """A CLI that speaks the control protocol and misbehaves on command.
 
 It reads its steps from the JSON file named by ``STAND_IN_STEPS`` (a list; or an object of lists, one for each
-``CLAUDEOPS_TIER``; ``{{session_id}}`` in it is replaced), takes ``initialize`` and the user message from
-stdin like the real one, and then does one step after the other:
+``CLAUDEOPS_TIER``; ``{{session_id}}`` and ``{{cwd}}`` in it are replaced), takes ``initialize`` and the user message
+from stdin like the real one, and then does one step after the other:
 
 ``{"frame": {...}}``          print a frame (``session_id`` is filled in)
 ``{"raw": "...", "times": n}`` print text as it is, n times
@@ -253,6 +253,7 @@ def main() -> None:
         return
     threading.Thread(target=listen, daemon=True).start()
     text = Path(os.environ["STAND_IN_STEPS"]).read_text(encoding="utf-8").replace("{{session_id}}", SESSION_ID)
+    text = text.replace("{{cwd}}", str(Path.cwd()))
     steps = json.loads(text)
     for step in steps if isinstance(steps, list) else steps[os.environ["CLAUDEOPS_TIER"]]:
         if not step.get("before_opening"):

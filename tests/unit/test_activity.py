@@ -57,10 +57,13 @@ def test_summary(name: object, given: object, summary: str | None) -> None:
         (ROOT, "/srv/ops/../../etc/passwd", "/srv/ops/../../etc/passwd"),
         (ROOT, "/etc/passwd", "/etc/passwd"),
         (ROOT, "../x", "../x"),
-        ("/", "/etc/passwd", "etc/passwd"),
+        ("/", "/etc/passwd", "/etc/passwd"),
+        ("//", "/etc/passwd", "/etc/passwd"),
+        (None, "/etc/passwd", "/etc/passwd"),
+        (None, "src/a.py", "src/a.py"),
     ],
 )
-def test_path_is_relative_only_where_it_is_inside(root: str, path: str, shown: str) -> None:
+def test_path_is_relative_only_where_it_is_inside(root: str | None, path: str, shown: str) -> None:
     assert tool_summary("Edit", {"file_path": path}, replace(VIEW, root=root)) == f"Editing {shown}..."
 
 

@@ -7,6 +7,8 @@ import json
 import pytest
 
 from claudeops.cli.command_line import call
+from claudeops.cli.commands import claudeops
+from claudeops.cli.whole_help import OTHERS, WholeHelp, sentence
 
 
 def document(capsys: pytest.CaptureFixture[str]) -> dict[str, object]:
@@ -51,6 +53,37 @@ def test_help_in_json_mode_is_json_and_needs_neither_key_nor_database(capsys: py
     told = document(capsys)
     assert told["command"] == "bootstrap"
     assert "--tier" in str(told["help"])
+
+
+def groups() -> list[WholeHelp]:
+    found = [claudeops, *claudeops.commands.values()]
+    return [group for group in found if isinstance(group, WholeHelp)]
+
+
+def test_help_says_a_whole_sentence_of_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    for group in groups():
+        path = [] if group is claudeops else [str(group.name)]
+        assert call([*path, "--help"]) == 0
+        told = " ".join(capsys.readouterr().out.split())
+        assert "..." not in told.replace("[ARGS]...", "")
+        for name, command in group.commands.items():
+            assert sentence(command).endswith("."), name
+            assert f"{name} {sentence(command)}" in told
+
+
+def test_every_command_stands_under_a_heading_that_says_what_it_is_for(capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(["--help"]) == 0
+    told = capsys.readouterr().out
+    assert [line for line in ("Watch:", "Act:", "Look:", "Set up:") if line not in told] == []
+    assert f"{OTHERS}:" not in told
+    assert isinstance(claudeops, WholeHelp)
+    named = [name for names in claudeops.headings.values() for name in names]
+    assert sorted(named) == sorted(claudeops.commands)
+
+
+def test_help_says_where_the_state_is_looked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(["--help"]) == 0
+    assert "CLAUDEOPS_STATE_DIR, else in /state, else in .claudeops/state" in " ".join(capsys.readouterr().out.split())
 
 
 def test_no_command_at_all_shows_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:

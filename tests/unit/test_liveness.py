@@ -43,6 +43,28 @@ def test_a_daemon_whose_database_is_away_lives(tmp_path: Path) -> None:
     assert "the database is locked" in found.says
 
 
+def test_a_daemon_that_starts_nothing_says_why(tmp_path: Path) -> None:
+    paused = {"kind": "paused", "reason": "paused by ada: the cluster moves", "since": "2026-03-01T12:00:00Z"}
+    parked = {"kind": "parked", "reason": "the rate limit is reached.", "until": "2026-03-01T13:00:00Z"}
+    file = written(tmp_path, holds=[{**paused, "until": None}, parked])
+
+    found = look(file, alive=lambda _: True, monotonic=1005.0)
+
+    assert found.lives
+    assert found.says == (
+        "The daemon (pid 4711) is ready, but starts no session: paused by ada: the cluster moves; the rate limit is"
+        " reached (until 2026-03-01 13:00:00 UTC); 1 session runs."
+    )
+    assert found.status is not None
+    assert [hold.kind for hold in found.status.holds or ()] == ["paused", "parked"]
+
+
+@pytest.mark.parametrize("holds", [None, []])
+def test_without_a_hold_a_ready_daemon_is_just_ready(tmp_path: Path, holds: list[object] | None) -> None:
+    found = look(written(tmp_path, holds=holds), alive=lambda _: True, monotonic=1005.0)
+    assert found.says == "The daemon (pid 4711) is ready; 1 session runs."
+
+
 def test_a_file_without_its_process_is_a_dead_daemon(tmp_path: Path) -> None:
     found = look(written(tmp_path), alive=lambda _: False, monotonic=1005.0)
     assert (found.lives, "4711" in found.says) == (False, True)
@@ -64,6 +86,7 @@ def test_a_damaged_file_is_no_life(content: str, tmp_path: Path) -> None:
 def test_no_file_is_no_daemon(tmp_path: Path) -> None:
     found = look(tmp_path / "daemon.json", alive=lambda _: True, monotonic=0.0)
     assert (found.lives, str(tmp_path) in found.says) == (False, True)
+    assert "CLAUDEOPS_STATE_DIR" in found.says
 
 
 def test_what_cannot_be_read_is_said(tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
 import sys
 import tomllib
 from importlib.metadata import packages_distributions
@@ -87,3 +89,65 @@ def test_domain_is_forbidden_every_library_that_is_not_for_parsing() -> None:
             assert not importable & forbidden, f"the domain may use {name}"
         else:
             assert importable & forbidden, f"{name} is missing from the domain's import contract"
+
+
+# --- what lies at the root --------------------------------------------------------------------------------
+
+READABLE_BYTES = 1_000_000  # the locks have 150 000
+
+
+def strangers(root: Path) -> list[str]:
+    """Return the files at a repository's root that nobody reads: built, packed, downloaded, or left by a program.
+
+    What git ignores does not count, and neither do directories.
+    """
+    listed = subprocess.run(
+        [
+            "git",
+            "-c",
+            "safe.directory=*",
+            "-C",
+            str(root),
+            "ls-files",
+            "-z",
+            "--cached",
+            "--others",
+            "--exclude-standard",
+        ],
+        capture_output=True,
+        check=True,
+    ).stdout.decode()
+    names = {name for name in listed.split("\0") if name and "/" not in name}
+    return sorted(name for name in names if (root / name).is_file() and not _is_text(root / name))
+
+
+def _is_text(file: Path) -> bool:
+    content = file.read_bytes()
+    if len(content) > READABLE_BYTES or b"\0" in content:
+        return False
+    try:
+        content.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def test_no_binary_lies_at_the_root() -> None:
+    if not (ROOT / ".git").exists() or shutil.which("git") is None:
+        pytest.skip("this is no clone, or git is not here: nobody knows which files belong to it")
+
+    assert strangers(ROOT) == [], "a build left something at the root: remove it, and do not commit it"
+
+
+def test_a_binary_at_the_root_would_be_noticed(tmp_path: Path) -> None:
+    subprocess.run(["git", "init", "--quiet", str(tmp_path)], check=True)
+    (tmp_path / ".gitignore").write_text("*.pyc\n", encoding="utf-8")
+    (tmp_path / "README.md").write_text("größe\n", encoding="utf-8")
+    (tmp_path / "left.pyc").write_bytes(b"\0")
+    (tmp_path / "claudeops-0.1.0-py3-none-any.whl").write_bytes(b"PK\3\4\0")
+    (tmp_path / "photo.jpg").write_bytes(b"\xff\xd8\xff")
+    (tmp_path / "dump.sql").write_text("x" * (READABLE_BYTES + 1), encoding="utf-8")
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "data.bin").write_bytes(b"\0")
+
+    assert strangers(tmp_path) == ["claudeops-0.1.0-py3-none-any.whl", "dump.sql", "photo.jpg"]

@@ -36,3 +36,19 @@ def test_every_promise_names_tests_that_exist() -> None:
 
     assert all(named), "a promise without a test"
     assert not [path for paths in named for path in paths if not (ROOT / path).exists()]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_whoever_is_told_to_call_claudeops_is_told_where_it_is(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    fenced = "\n".join(re.findall(r"^```[a-z]*\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL))
+    called = re.search(r"^(\$ )?claudeops [a-z]", fenced, flags=re.MULTILINE)
+
+    assert called is None or "call-claudeops.md" in text or page.name == "call-claudeops.md"
+
+
+def test_the_readme_says_where_the_command_and_its_state_are() -> None:
+    commands = README.partition("## Two commands")[2].partition("\n## ")[0]
+
+    for said in ("`.venv/bin/claudeops`", "`make shell`", "`CLAUDEOPS_STATE_DIR`", "`.claudeops/state`"):
+        assert said in commands

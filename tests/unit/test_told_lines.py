@@ -25,8 +25,16 @@ from claudeops.domain.model import DecisionReason, Level, Outcome, Trigger, Verd
 AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
 
-def began(reason: str | None = None) -> SessionBegan:
-    return SessionBegan(at=AT, session_id=7, chain=7, tier=2, model="sonnet", trigger=Trigger.ESCALATION, reason=reason)
+def began(reason: str | None = None, session_id: int = 7) -> SessionBegan:
+    return SessionBegan(
+        at=AT,
+        session_id=session_id,
+        chain=session_id,
+        tier=2,
+        model="sonnet",
+        trigger=Trigger.ESCALATION,
+        reason=reason,
+    )
 
 
 def judged(
@@ -205,3 +213,21 @@ def test_what_goes_on_is_known_between_the_lines() -> None:
         seen.append(lines.doing)
 
     assert seen == ["tier 2 starts", "tier 2 · Running: curl web", "tier 2 · thinking", ""]
+
+
+def test_a_wait_for_a_person_is_told_while_it_lasts() -> None:
+    lines = Lines()
+    asks = judged("a", "Running: python3 -c x...", VerdictKind.ASK, "inline code")
+
+    assert [(line.label, line.body) for line in lines.of(asks)] == [("asks", "Running: python3 -c x")]
+    assert lines.doing == "tier 2 · waits for a person's yes: Running: python3 -c x"
+
+
+def test_of_sessions_side_by_side_each_line_says_whose_it_is() -> None:
+    of_other = AssistantSaid(at=AT, session_id=9, chain=9, tier=2, text="me too")
+    event = EventRaised(at=AT, level=Level.INFO, message="x", session_id=9)
+    end = over(session_id=9, summary=None)
+
+    lines = plain(began(), began(session_id=9), of_other, event, end, judged("a", "Running: x..."))
+
+    assert [line.split("  ")[0] for line in lines] == ["tier 2", *["tier 2 #9"] * 5, "tier 2"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -40,8 +41,9 @@ async def _give(approval_id: int, status: ApprovalStatus, settings: Settings, st
     said = approvals.answer(key, asked, status=status, decided_by=operators_name(), at=now())
     if await store.answer_approval(approval_id, said):
         body: dict[str, object] = {"approval_id": approval_id, "handled": True, "status": status.value}
+        answered = replace(asked, status=status, decided_by=said.decided_by, decided_at=said.decided_at)
         return Answered(
-            text=f"approval {approval_id}: {status.value} by {said.decided_by}\n{_told(asked)}",
+            text=f"approval {approval_id}: {status.value} by {said.decided_by}\n{_told(answered)}",
             body={**body, "session_id": asked.session_id, "decided_by": said.decided_by},
         )
     latest = await store.approval(approval_id) or asked

@@ -5,13 +5,32 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import ClassVar
 
 import click
 
 from claudeops.cli import operator_commands, policy_commands
+from claudeops.cli.whole_help import WholeHelp
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+class _Commands(WholeHelp):
+    headings: ClassVar = {
+        "Watch": ("run", "bootstrap", "tail", "health"),
+        "Act": ("list-approvals", "approve", "deny", "pause", "resume"),
+        "Look": ("audit", "policy", "show-tool"),
+        "Set up": ("doctor", "rehearse", "backup"),
+    }
+
+
+@click.group(
+    cls=_Commands,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog=(
+        "Settings are environment variables. The state of the daemon (its database too, unless CLAUDEOPS_DATABASE_URL "
+        "names one) is looked for in CLAUDEOPS_STATE_DIR, else in /state, else in .claudeops/state of the working "
+        "directory."
+    ),
+)
 @click.version_option(package_name="claudeops")
 def claudeops() -> None:
     """Keep watch over infrastructure with tiered, gated claude sessions."""
@@ -55,6 +74,8 @@ def doctor(output_format: str) -> int:
 def health(output_format: str) -> int:
     """Say whether the daemon of this state directory lives; for a container's HEALTHCHECK.
 
+    A daemon that is paused, or held by something else, lives, and says why it starts nothing.
+
     Asks the daemon's status file and its process, never the database: a daemon whose database is away lives.
     Exit status: 0 it lives, 1 it does not.
     """
@@ -83,7 +104,12 @@ def bootstrap(tier: int, prompt_text: str | None, output_format: str, live: bool
 
 @claudeops.command()
 @click.argument("session_id", metavar="[SESSION]", type=click.IntRange(min=1), required=False)
-@click.option("-f", "--follow", is_flag=True, help="Wait for what is yet to come, to the end of the chain.")
+@click.option(
+    "-f",
+    "--follow/--no-follow",
+    default=None,
+    help="Wait for what is yet to come, or tell what is there and end.  [default: wait, unless SESSION is given]",
+)
 @click.option(
     "--output-format",
     type=click.Choice(["text", "stream-json", "json"]),
@@ -91,10 +117,12 @@ def bootstrap(tier: int, prompt_text: str | None, output_format: str, live: bool
     show_default=True,
     help="What to print: lines for people, a JSON object a line, or one document.",
 )
-def tail(session_id: int | None, follow: bool, output_format: str) -> int:  # noqa: FBT001 - click's
-    """Tell what a session does or did, from its log, and then those that follow from it.
+def tail(session_id: int | None, follow: bool | None, output_format: str) -> int:  # noqa: FBT001 - click's
+    """Tell what sessions do or did, a line a step.
 
-    Without SESSION: the one that runs, else the newest. Exit status: 0, or 1 when there is no such session.
+    Without SESSION: every chain that runs, from its beginning (else the newest one), and whatever starts later, until
+    Ctrl-C. With SESSION: that one and those that follow from it in its chain. It is read from the logs, so a daemon
+    that hangs can be watched too. Exit status: 0, or 1 when there is no such session.
     """
     from claudeops.cli.tail import tail
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
+import msgspec
 
 from claudeops.cli import envelope
 from claudeops.cli.answers import print_document
@@ -53,6 +54,7 @@ def _body(found: Liveness, file: Path | None) -> dict[str, object]:
 
 def _daemon(status: Status | None) -> dict[str, object]:
     if status is None:
-        return {"ready": False, "pid": None, "running": []}
+        return {"ready": False, "pid": None, "running": [], "holds": None}
     running = [{"session_id": session.session_id, "tier": session.tier} for session in status.running]
-    return {"ready": status.ready, "pid": status.pid, "running": running}
+    holds = None if status.holds is None else [msgspec.to_builtins(hold) for hold in status.holds]
+    return {"ready": status.ready, "pid": status.pid, "running": running, "holds": holds}

@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-from collections import deque
-from dataclasses import dataclass
+from collections import Counter, deque
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final, Self
 
 from claudeops.domain.activity import Viewpoint
+from claudeops.domain.live import CallJudged, CallStarted
 from claudeops.domain.model import STRUCTURED_OUTPUT_TOOL, ToolCall
-from claudeops.domain.stream import LineSplitter, ResultSeen, ToolEnded, ToolStarted, decode
+from claudeops.domain.stream import LineSplitter, ResultSeen, SessionStarted, ToolEnded, ToolStarted, decode
 from claudeops.engine.arrivals import Arrivals
 from claudeops.engine.broadcast import COMMAND_CHARACTERS, Broadcast
 from claudeops.engine.hub import Hub
 from claudeops.engine.old_logs import open_log
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from datetime import datetime
 
+    from claudeops.domain.account import Judged
     from claudeops.domain.activity import Redact
     from claudeops.domain.live import LiveFact
-    from claudeops.domain.model import Session, Verdict
+    from claudeops.domain.model import Session
     from claudeops.domain.stream import StreamEvent, Transcript
     from claudeops.harness.protocol import Harness
 
@@ -58,8 +60,10 @@ class LogFollower:
         self._line, self._offset = 0, 0
         self._untold: deque[_Seen] = deque()
         self._looks = 0  # since the first of them waits for its verdict
+        self._open: dict[str, ToolStarted] = {}  # calls that were told and have no result yet
+        self._verdicts_told: Counter[str] = Counter()  # by call
         self._hub = Hub()
-        view = Viewpoint(root="/", redact=redact, command_chars=COMMAND_CHARACTERS)
+        view = Viewpoint(root=None, redact=redact, command_chars=COMMAND_CHARACTERS)
         self._broadcast = Broadcast(session=session, view=view, asks=False, hub=self._hub)
 
     def __enter__(self) -> Self:
@@ -76,16 +80,30 @@ class LogFollower:
             self._read(line)
         return len(chunk) == CHUNK_BYTES
 
-    def facts(self, verdicts: Mapping[str, Verdict], *, ended: bool = False) -> list[LiveFact]:
-        """Return what can be told by now; once the session has ``ended``, all of it."""
+    def facts(self, verdicts: Mapping[str, Sequence[Judged]], *, ended: bool = False) -> list[LiveFact]:
+        """Return what can be told by now, in order of time; once the session has ``ended``, all of it.
+
+        A call is told with its first verdict. A further one, given by people perhaps much later, stands where its
+        time is.
+        """
         if ended and (rest := self._splitter.flush()) is not None:
             self._read(rest)
         self._looks += 1
-        with self._hub.subscribe(kept=max(1, len(self._untold))) as told:
+        facts: list[LiveFact] = []
+        with self._hub.subscribe() as told:
             while self._untold and (ended or self._may_be_told(self._untold[0], verdicts)):
-                self._tell(self._untold.popleft(), verdicts)
+                seen = self._untold.popleft()
+                if isinstance(seen.fact, ToolEnded):  # what was said of it was said before
+                    self._tell_further(seen.fact.tool_use_id, verdicts)
+                    in_order(facts, iter(told.take, None))
+                    self._open.pop(seen.fact.tool_use_id, None)
+                self._tell(seen, verdicts)
+                facts.extend(iter(told.take, None))
                 self._looks = 0
-            return list(iter(told.take, None))
+            for tool_use_id in self._open:
+                self._tell_further(tool_use_id, verdicts)
+            in_order(facts, iter(told.take, None))
+        return facts
 
     def _read(self, line: bytes) -> None:
         self._line += 1
@@ -96,7 +114,7 @@ class LogFollower:
             transcript = self._reader.close() if isinstance(fact, ResultSeen) else None
             self._untold.append(_Seen(fact=fact, at=at, transcript=transcript))
 
-    def _may_be_told(self, seen: _Seen, verdicts: Mapping[str, Verdict]) -> bool:
+    def _may_be_told(self, seen: _Seen, verdicts: Mapping[str, Sequence[Judged]]) -> bool:
         fact = seen.fact
         if not self._asks or not isinstance(fact, ToolStarted) or fact.name == STRUCTURED_OUTPUT_TOOL:
             return True
@@ -105,13 +123,42 @@ class LogFollower:
     def _ended(self, tool_use_id: str) -> bool:
         return any(isinstance(seen.fact, ToolEnded) and seen.fact.tool_use_id == tool_use_id for seen in self._untold)
 
-    def _tell(self, seen: _Seen, verdicts: Mapping[str, Verdict]) -> None:
+    def _tell(self, seen: _Seen, verdicts: Mapping[str, Sequence[Judged]]) -> None:
         fact = seen.fact
-        verdict = verdicts.get(fact.tool_use_id) if isinstance(fact, ToolStarted) else None
-        if isinstance(fact, ToolStarted) and verdict is not None:
-            call = ToolCall(tool_use_id=fact.tool_use_id, tool_name=fact.name, input=fact.input or {})
-            self._broadcast.judged(call, verdict, seen.at)
-        elif seen.transcript is not None:
+        if isinstance(fact, SessionStarted):
+            self._broadcast.view = replace(self._broadcast.view, root=fact.cwd)
+        if isinstance(fact, ToolStarted):
+            self._open[fact.tool_use_id] = fact
+            if given := verdicts.get(fact.tool_use_id):
+                self._judged(fact, given[0], seen.at)
+                return
+        if seen.transcript is not None:
             self._broadcast.result(seen.transcript, seen.at)
         else:
             self._broadcast.note(fact, seen.at)
+
+    def _tell_further(self, tool_use_id: str, verdicts: Mapping[str, Sequence[Judged]]) -> None:
+        """Tell the verdicts on an open call that were not told yet."""
+        call = self._open.get(tool_use_id)
+        for judged in verdicts.get(tool_use_id, ())[self._verdicts_told[tool_use_id] :]:
+            if call is not None:
+                self._judged(call, judged, judged.at)
+
+    def _judged(self, call: ToolStarted, judged: Judged, at: datetime) -> None:
+        self._verdicts_told[call.tool_use_id] += 1
+        named = ToolCall(tool_use_id=call.tool_use_id, tool_name=call.name, input=call.input or {})
+        self._broadcast.judged(named, judged.verdict, at)
+
+
+def in_order(facts: list[LiveFact], late: Iterable[LiveFact]) -> None:
+    """Put further facts where their time is among those that are in order; never before the call they speak of."""
+    for fact in late:
+        place = len(facts)
+        while place and facts[place - 1].at > fact.at and not _same_call(facts[place - 1], fact):
+            place -= 1
+        facts.insert(place, fact)
+
+
+def _same_call(one: LiveFact, other: LiveFact) -> bool:
+    calls = CallStarted | CallJudged
+    return isinstance(one, calls) and isinstance(other, calls) and one.tool_use_id == other.tool_use_id

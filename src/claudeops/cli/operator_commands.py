@@ -9,6 +9,8 @@ from typing import Final
 
 import click
 
+from claudeops.cli.whole_help import WholeHelp
+
 _OUTPUT_FORMAT: Final = click.option(
     "--output-format", type=click.Choice(["text", "json"]), default="text", show_default=True, help="What to print."
 )
@@ -18,9 +20,11 @@ _OUTPUT_FORMAT: Final = click.option(
 @click.argument("approval_id", type=click.IntRange(min=1), metavar="ID")
 @_OUTPUT_FORMAT
 def approve(approval_id: int, output_format: str) -> int:
-    """Let a tool call run that waits for a person; `list-approvals` shows what it would do.
+    """Let a tool call run that waits for a person.
 
-    The answer counts for that one call. Exit status: 0 given, 1 it takes no answer any more, 78 configuration.
+    What it would do is shown by `list-approvals`. The answer counts for that one call.
+
+    Exit status: 0 given, 1 it takes no answer any more, 78 configuration.
     """
     from claudeops.cli.approvals import give
     from claudeops.domain.approval import ApprovalStatus
@@ -69,7 +73,7 @@ def resume(output_format: str) -> int:
     return resume_sessions(as_json=output_format == "json")
 
 
-@click.group()
+@click.group(cls=WholeHelp)
 def audit() -> None:
     """Look at the record of tool calls."""
 

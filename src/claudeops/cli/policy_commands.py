@@ -9,6 +9,8 @@ from typing import Final
 
 import click
 
+from claudeops.cli.whole_help import WholeHelp
+
 _FORMAT: Final = click.option(
     "--output-format", type=click.Choice(["text", "json"]), default="text", show_default=True, help="What to print."
 )
@@ -20,7 +22,7 @@ _FILE: Final = click.option(
 )
 
 
-@click.group()
+@click.group(cls=WholeHelp)
 def policy() -> None:
     """Look at the rules for tool calls; nothing is run."""
 

@@ -1,6 +1,7 @@
-"""``claudeops tail``: what a session does or did, told from its log file; then the next tier's, to the chain's end.
+"""``claudeops tail``: what sessions do or did, told from their log files; a chain is told to its end.
 
-The daemon is not asked, so a daemon that hangs can be watched too.
+Of a named session: it and those that follow from it. Else of all chains that run, and of those that start later. The
+daemon is not asked, so a daemon that hangs can be watched too.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+from collections import Counter
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -19,8 +21,9 @@ import msgspec
 
 from claudeops.cli.answers import print_document, print_failure
 from claudeops.cli.exit_codes import Exit
-from claudeops.cli.log_follower import LogFollower
+from claudeops.cli.log_follower import LogFollower, in_order
 from claudeops.cli.start import read_settings
+from claudeops.cli.tail_chains import Chains, begun
 from claudeops.cli.telling import Teller
 from claudeops.domain.account import Account
 from claudeops.domain.live import EventRaised, SessionEnded
@@ -55,9 +58,13 @@ class Sink(Protocol):
         """Take facts; with none, a moment has passed."""
 
 
-def tail(*, session_id: int | None, follow: bool, output_format: str) -> int:
-    """Tell one session and those that follow from it; return the exit status."""
+def tail(*, session_id: int | None, follow: bool | None, output_format: str) -> int:
+    """Tell one session and those that follow from it, or every chain that runs; return the exit status.
+
+    ``follow``: wait for what is yet to come; ``None``: where that is not one session, and not one document.
+    """
     as_json = output_format == "json"
+    follow = (session_id is None and not as_json) if follow is None else follow
     sink: Sink
     match output_format:
         case "text":
@@ -80,21 +87,37 @@ def tail(*, session_id: int | None, follow: bool, output_format: str) -> int:
         if sink.broken:
             _forget_stdout()
     if found is None:
-        return _not_found(session_id, as_json=as_json)
+        return Exit.OK if follow and session_id is None else _not_found(session_id, as_json=as_json)
     return _document(found, sink.facts) if isinstance(sink, Collected) else Exit.OK
 
 
 async def _tail(
     database_url: str, session_id: int | None, sink: Sink, *, follow: bool, redact: Redact
 ) -> Session | None:
+    """Return the session that was told first; ``None``: there was none."""
     store = open_store(database_url)
     try:
-        session = await (store.newest() if session_id is None else store.session(session_id))
-        if session is not None:
-            await Tail(store=store, sink=sink, redact=redact, follow=follow).run(session)
+        tail = Tail(store=store, sink=sink, redact=redact, follow=follow)
+        if session_id is None and follow:
+            await Chains(tail=tail, idle=_say_that_nothing_runs).run()
+            return None
+        first = await (begun(tail) if session_id is None else _named(store, session_id))
+        for session in first:
+            await tail.run(session)
     finally:
         await store.close()
-    return session
+    return first[0] if first else None
+
+
+async def _named(store: Store, session_id: int) -> list[Session]:
+    session = await store.session(session_id)
+    return [] if session is None else [session]
+
+
+def _say_that_nothing_runs() -> None:
+    """Tell whoever sits there why nothing more comes; files and pipes get the sessions alone."""
+    if sys.stdout.isatty():
+        click.echo("claudeops: nothing runs; what starts next is told here. Ctrl-C ends this.", err=True)
 
 
 async def follow(database_url: str, session: Session, sink: Sink, *, redact: Redact) -> None:
@@ -116,15 +139,19 @@ class Tail:
     redact: Redact
     follow: bool  # wait for what is yet to come; else tell what is there
 
-    async def run(self, session: Session) -> None:
+    async def run(self, session: Session) -> int:
         """Tell a session and the later ones of its chain; following, until all of them have ended.
 
+        Returns the id of the last one that was told.
         Raises `DatabaseUnavailableError` where the database is away at the beginning; later on it is waited for.
         """
         current: Session | None = session
+        told = session.id
         while current is not None and not self.sink.broken:
             ended = await self._session(current)
-            current = await self._after(current.root_session_id, ended.id) if ended.status is Status.ENDED else None
+            told = ended.id
+            current = await self._after(current.root_session_id, told) if ended.status is Status.ENDED else None
+        return told
 
     async def _after(self, root: int, session_id: int) -> Session | None:
         return next((later for later in await self._chain(root) if later.id > session_id), None)
@@ -139,10 +166,9 @@ class Tail:
         with self._follower(session) as follower:
             session = await self._told(session, follower)
         if session.status is Status.ENDED:
-            account = await self._account(session.id)
             chain = await self._chain(session.root_session_id)
             following = next((later for later in chain if later.parent_session_id == session.id), None)
-            self.sink.tell([*account.events, *_ended(session, following)])
+            self.sink.tell(_ended(session, following))
         return session
 
     async def _started(self, session: Session) -> Session:
@@ -161,22 +187,26 @@ class Tail:
         return session
 
     async def _told(self, session: Session, follower: LogFollower | None) -> Session:
+        events: Counter[tuple[Level, str | None, str]] = Counter()  # told so far; the same again is another one
         while not self.sink.broken:
             session = await self._again(session)  # before the look: what an ended session wrote is then there
-            if follower is not None:
-                while follower.look():
-                    pass
-                account = await self._account(session.id)
-                last = session.status is Status.ENDED or not self.follow
-                self.sink.tell(follower.facts(account.verdicts, ended=last))
-            if session.status is Status.ENDED or not self.follow:
+            last = session.status is Status.ENDED or not self.follow
+            while follower is not None and follower.look():
+                pass
+            account = await self._account(session.id)
+            facts = [] if follower is None else follower.facts(account.verdicts, ended=last)
+            in_order(facts, _untold(account.events, events))
+            self.sink.tell(facts)
+            if last:
                 break
             await self._moment()
         return session
 
     def _follower(self, session: Session) -> contextlib.AbstractContextManager[LogFollower | None]:
         try:
-            return LogFollower(session, HARNESSES[session.harness], redact=self.redact, now=lambda: datetime.now(UTC))
+            # Of an ended session whose index is lost, no line came later than its end.
+            now = _wall_clock if session.ended_at is None else partial(_then, session.ended_at)
+            return LogFollower(session, HARNESSES[session.harness], redact=self.redact, now=now)
         except OSError as error:
             message = f"the log {session.log_path} cannot be read: {error.strerror or error}"
             at = session.started_at or session.created_at
@@ -207,6 +237,27 @@ class Tail:
                 if not self.follow:
                     raise
             await self._moment()
+
+
+def _wall_clock() -> datetime:
+    return datetime.now(UTC)
+
+
+def _then(moment: datetime) -> datetime:
+    return moment
+
+
+def _untold(events: Sequence[EventRaised], told: Counter[tuple[Level, str | None, str]]) -> list[EventRaised]:
+    """Return the events that were not told yet, and note that they are now."""
+    seen: Counter[tuple[Level, str | None, str]] = Counter()
+    new = []
+    for event in events:
+        key = (event.level, event.service, event.message)
+        seen[key] += 1
+        if seen[key] > told[key]:
+            told[key] += 1
+            new.append(event)
+    return new
 
 
 def _ended(session: Session, following: Session | None) -> list[LiveFact]:

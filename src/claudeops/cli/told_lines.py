@@ -70,10 +70,11 @@ MEANINGS: Final[dict[DecisionReason, str]] = {
     DecisionReason.PAUSED: "paused: nothing is started",
 }
 
+_ASKS: Final = "asks"
 _VERDICTS: Final = {
     VerdictKind.ALLOW: ("allowed", Tone.GOOD),
     VerdictKind.DENY: ("denied", Tone.BAD),
-    VerdictKind.ASK: ("asks", Tone.WARN),
+    VerdictKind.ASK: (_ASKS, Tone.WARN),
 }
 _LEVELS: Final = {Level.INFO: Tone.PLAIN, Level.WARNING: Tone.WARN, Level.CRITICAL: Tone.BAD}
 
@@ -86,6 +87,7 @@ class Lines:
     _tiers: dict[int, int] = field(default_factory=dict)
     _denied: set[str] = field(default_factory=set)
     _last_call: str = ""
+    _running: set[int] = field(default_factory=set)  # sessions that began and have not ended
 
     def of(self, fact: LiveFact) -> tuple[Line, ...]:  # noqa: PLR0911 - one case a fact
         """Return the lines of one fact, in order; none for what another fact says better."""
@@ -99,7 +101,8 @@ class Lines:
             case CallEnded():
                 return self._call_ended(fact)
             case AssistantSaid():
-                return (Line(at=fact.at, tag=_tier(fact.tier), label="says", body=escaped(fact.text)),)
+                tag = self._tag(fact.session_id, fact.tier)
+                return (Line(at=fact.at, tag=tag, label="says", body=escaped(fact.text)),)
             case ResultCame():
                 self._now(f"{_tier(fact.tier)} has finished, its report is taken up")
                 return ()  # the end says what it cost
@@ -112,13 +115,18 @@ class Lines:
             case _:
                 assert_never(fact)
 
+    def _tag(self, session_id: int, tier: int) -> str:
+        """Return who does it; and which session that is, where several run side by side."""
+        return f"{_tier(tier)} #{session_id}" if self._running - {session_id} else _tier(tier)
+
     def _began(self, fact: SessionBegan) -> tuple[Line, ...]:
         self._tiers[fact.session_id] = fact.tier
+        self._running.add(fact.session_id)
         self._now(f"{_tier(fact.tier)} starts")
         body = f"session {fact.session_id} · {escaped(fact.model)} · {fact.trigger}"
         line = Line(
             at=fact.at,
-            tag=_tier(fact.tier),
+            tag=self._tag(fact.session_id, fact.tier),
             label="starts",
             body=body,
             detail=escaped(fact.reason or ""),
@@ -129,10 +137,11 @@ class Lines:
     def _call(self, fact: CallStarted | CallJudged, label: str, tone: Tone, reason: str = "") -> tuple[Line, ...]:
         self._last_call = fact.tool_use_id
         doing = _doing(fact.line)
-        self._now(f"{_tier(fact.tier)} · {doing}")
+        waits = "waits for a person's yes: " if label == _ASKS else ""
+        self._now(f"{_tier(fact.tier)} · {waits}{doing}")
         line = Line(
             at=fact.at,
-            tag=_tier(fact.tier),
+            tag=self._tag(fact.session_id, fact.tier),
             label=label,
             body=doing,
             detail=escaped(reason),
@@ -157,7 +166,7 @@ class Lines:
         more = f"… {fact.characters} characters" if fact.characters > len(fact.text) + 1 else ""
         line = Line(
             at=fact.at,
-            tag=_tier(fact.tier),
+            tag=self._tag(fact.session_id, fact.tier),
             label="error" if fact.is_error else "answer",
             body=escaped(of + (fact.text or "no output")),
             detail=more,
@@ -167,10 +176,11 @@ class Lines:
         return (line,)
 
     def _event(self, fact: EventRaised) -> Line:
-        tier = None if fact.session_id is None else self._tiers.get(fact.session_id)
+        session_id = fact.session_id
+        tier = None if session_id is None else self._tiers.get(session_id)
         return Line(
             at=fact.at,
-            tag=DAEMON if tier is None else _tier(tier),
+            tag=DAEMON if session_id is None or tier is None else self._tag(session_id, tier),
             label=fact.level.value,
             body=escaped(fact.message if fact.service is None else f"{fact.service}: {fact.message}"),
             tone=_LEVELS[fact.level],
@@ -178,7 +188,8 @@ class Lines:
 
     def _ended(self, fact: SessionEnded) -> tuple[Line, ...]:
         self._now("")
-        tag, well = _tier(fact.tier), fact.outcome is Outcome.SUCCESS
+        tag, well = self._tag(fact.session_id, fact.tier), fact.outcome is Outcome.SUCCESS
+        self._running.discard(fact.session_id)
         finds = escaped(fact.summary or "")
         ended = " · ".join(_figures(fact))
         going_on = fact.decision in {DecisionReason.HEALTHY, DecisionReason.ESCALATED}

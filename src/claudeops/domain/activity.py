@@ -45,7 +45,7 @@ def _anything(_: str) -> bool:
 class Viewpoint:
     """From where a call is described."""
 
-    root: str  # the session's working directory, absolute
+    root: str | None  # the session's working directory, absolute; None: not known
     redact: Redact
     exists: Callable[[str], bool] = _anything  # is this path on disk? for whoever sees the disk
     command_chars: int = _COMMAND_CHARS  # so much of a command is shown
@@ -55,9 +55,13 @@ class Viewpoint:
         return self.redact(text).translate(_ONE_LINE)[:limit]
 
     def path(self, path: str) -> str:
-        """Return a path as shown: relative if it is absolute, under the root and on disk."""
-        root, normal = posixpath.normpath(self.root), posixpath.normpath(path)
-        inside = posixpath.isabs(path) and (normal == root or normal.startswith(root.rstrip("/") + "/"))
+        """Return a path as shown: relative if it is absolute, under the root and on disk.
+
+        Below ``/`` is every path there is, so that root shortens none: without its slash it would be another one.
+        """
+        root, normal = posixpath.normpath(self.root or "/"), posixpath.normpath(path)
+        below = root.rstrip("/") + "/"
+        inside = below != "/" and posixpath.isabs(path) and (normal == root or normal.startswith(below))
         return self.shown(posixpath.relpath(normal, root) if inside and self.exists(path) else path)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
+from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -28,17 +29,22 @@ def cutoffs(now: datetime, *, retention_days: int) -> Cutoffs:
     )
 
 
+class Aged(StrEnum):
+    """What there is of old rows, in the order in which it goes: what need not be let go of one by one goes first.
+
+    Values: what their removal is called in the daemon's log.
+    """
+
+    EVENTS = "events_removed"  # open ones stay
+    CHECKS = "checks_removed"  # of services; the latest of each service stays
+    FIRES = "fires_removed"  # of schedules; the latest of each schedule stays
+    CHAINS = "sessions_removed"  # with everything that hung on them; a tombstone stays of the tool calls
+    TEXTS = "sessions_shortened"  # sessions that lose their long texts
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Expired:
-    """What one round of it removed."""
+    """What one step did."""
 
-    sessions: int = 0  # rows, each with everything that hung on it; a tombstone stays of its tool calls
-    shortened: int = 0  # session rows that lost their long texts
-    checks: int = 0  # of services; the latest of each service stays
-    events: int = 0
-    fires: int = 0  # of schedules; the latest of each schedule stays
-
-    @property
-    def any(self) -> bool:
-        """Whether there was anything; if so there may be more."""
-        return any((self.sessions, self.shortened, self.checks, self.events, self.fires))
+    done: int = 0  # rows of the kind that was asked for; of chains: their sessions
+    more: bool = False  # something was written, so there may be more of it

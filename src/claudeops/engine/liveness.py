@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime  # noqa: TC003 - msgspec looks it up when it decodes
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -25,6 +26,14 @@ class RunningSession(msgspec.Struct, frozen=True, kw_only=True):
     tier: int
 
 
+class Held(msgspec.Struct, frozen=True, kw_only=True):
+    """A reason why no session is started."""
+
+    kind: str  # a `claudeops.domain.holds.HoldKind`, perhaps a later version's
+    reason: str
+    until: datetime | None = None  # UTC; None: until it is released
+
+
 class Status(msgspec.Struct, frozen=True, kw_only=True):
     """What of the status file is needed here."""
 
@@ -36,6 +45,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     written_monotonic: float  # seconds
     reason: str | None = None  # why not ready
     running: tuple[RunningSession, ...] = ()
+    holds: tuple[Held, ...] | None = None  # None: its database did not say
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -52,7 +62,11 @@ def look(file: Path, *, alive: Callable[[Owner], bool], monotonic: float) -> Liv
     try:
         status = msgspec.json.decode(file.read_bytes(), type=Status)
     except FileNotFoundError:
-        return Liveness(lives=False, says=f"No daemon runs here, or it has only begun to start: there is no {file}.")
+        says = (
+            f"No daemon runs here, or it has only begun to start: there is no {file}. "
+            "Where one runs with another state directory, set CLAUDEOPS_STATE_DIR to that."
+        )
+        return Liveness(lives=False, says=says)
     except OSError as error:
         return Liveness(lives=False, says=f"{file} cannot be read ({error.strerror}): ask as the daemon's user.")
     except msgspec.DecodeError:
@@ -75,7 +89,15 @@ def look(file: Path, *, alive: Callable[[Owner], bool], monotonic: float) -> Liv
 def _words(status: Status) -> str:
     count = len(status.running)
     sessions = "1 session runs" if count == 1 else f"{count} sessions run"
-    if status.ready:
+    if status.ready and not status.holds:
         return f"The daemon (pid {status.pid}) is ready; {sessions}."
+    if status.ready:
+        why = "; ".join(map(_hold, status.holds or ()))
+        return f"The daemon (pid {status.pid}) is ready, but starts no session: {why}; {sessions}."
     reason = status.reason or "it does not say why"
     return f"The daemon (pid {status.pid}) lives and is not ready: {reason}; {sessions}."
+
+
+def _hold(hold: Held) -> str:
+    until = "" if hold.until is None else f" (until {hold.until:%Y-%m-%d %H:%M:%S} UTC)"
+    return f"{hold.reason.rstrip('.')}{until}"

@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from datetime import datetime
 
-    from claudeops.domain.account import Account
+    from claudeops.domain.account import Account, Place
     from claudeops.domain.amendment import Amended, Refused
     from claudeops.domain.approval import Answer, Approval, NewApproval
     from claudeops.domain.budget import CallBegun, CallRefused, CallState, CallWaits
     from claudeops.domain.chain_record import ChainRecord
-    from claudeops.domain.expiry import Cutoffs, Expired
+    from claudeops.domain.expiry import Aged, Cutoffs, Expired
     from claudeops.domain.holds import Hold, HoldKind
     from claudeops.domain.model import (
         Ending,
@@ -271,6 +271,9 @@ class Store(Protocol):
     async def newest(self) -> Session | None:
         """Return the running session that was queued last, else the newest of all; ``None``: there is none."""
 
+    async def under_way(self, after: int) -> Sequence[Place]:
+        """Return the sessions that have not ended, and all with a higher id than ``after``, oldest first."""
+
     async def account(self, session_id: int) -> Account:
         """Return what is on record about a session beside its row."""
 
@@ -286,13 +289,13 @@ class Store(Protocol):
     async def queued(self) -> int:
         """Return the number of queued sessions that are not ended."""
 
-    async def expire(self, cutoffs: Cutoffs, *, now: datetime, chains: int) -> Expired:
-        """Remove what is older than ``cutoffs``: at most ``chains`` whole chains, and a part of the rest.
+    async def expire(self, aged: Aged, cutoffs: Cutoffs, *, now: datetime, rows: int) -> Expired:
+        """Remove what is older than ``cutoffs`` of a kind, in one short transaction that gives way to verdicts.
 
-        A chain goes with everything that hangs on it once all its sessions ended before ``cutoffs.audit``; of its
-        tool calls tombstones stay. Sessions that ended before ``cutoffs.details`` lose their long texts. The latest
-        check of a service, the latest fire of a schedule and open events always stay. To be called again for as
-        long as it finds something.
+        About ``rows`` rows are written, or fewer; to be called again for as long as there is more. A chain goes with
+        everything that hangs on it once all its sessions ended before ``cutoffs.audit``, over several calls where it
+        is long; of its tool calls tombstones stay. Sessions that ended before ``cutoffs.details`` lose their long
+        texts. The latest check of a service, the latest fire of a schedule and open events always stay.
         """
 
     async def checkpoint(self) -> bool:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import anyio
 
-from claudeops.domain.expiry import cutoffs
+from claudeops.domain.expiry import Aged, cutoffs
 from claudeops.domain.model import Status
 from claudeops.engine import old_logs
 from claudeops.errors import StoreError
@@ -39,11 +39,13 @@ EVERY_SECONDS: Final = 3600.0
 ROUND_SECONDS: Final = 900.0
 """So long a round may take; the next one goes on where it was cut off."""
 
+ROWS_SECONDS: Final = 600.0
+"""So long of it rows are removed, a short transaction after the other."""
+
 PACK_AFTER: Final = timedelta(hours=1)
 """After its end a log stays plain for so long: people look at young ones, and a late amendment reads them."""
 
-_CHAINS: Final = 20  # in one transaction
-_ROUNDS: Final = 200  # of such transactions
+_ROWS: Final = 500  # in one transaction
 _LOG_NAME: Final = re.compile(r"session-(\d{6,18})(\.\d+)?\.ndjson(\.zst)?")
 
 
@@ -78,6 +80,7 @@ class Upkeep:
                 done["checkpoints_missed"] += 1
         except StoreError as error:
             self.log.error(LogEvent.UPKEEP_FAILED, error=str(error))
+        done = Counter({what: count for what, count in done.items() if count})
         if done:
             self.log.info(LogEvent.UPKEEP_DONE, **done)
         return done
@@ -140,17 +143,13 @@ class Upkeep:
 
     async def _rows(self, now: datetime, done: Counter[str]) -> None:
         old = cutoffs(now, retention_days=self.retention_days)
-        for _ in range(_ROUNDS):
-            expired = await self.store.expire(old, now=now, chains=_CHAINS)
-            if not expired.any:
-                return
-            done.update(
-                sessions_removed=expired.sessions,
-                sessions_shortened=expired.shortened,
-                checks_removed=expired.checks,
-                events_removed=expired.events,
-                fires_removed=expired.fires,
-            )
+        enough = self.clock.monotonic() + ROWS_SECONDS
+        for aged in Aged:
+            more = True
+            while more and self.clock.monotonic() < enough:
+                expired = await self.store.expire(aged, old, now=now, rows=_ROWS)
+                done[aged.value] += expired.done
+                more = expired.more
 
 
 def log_id(name: str) -> int | None:

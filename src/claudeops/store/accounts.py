@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from sqlalchemy import case, or_, select
 
-from claudeops.domain.account import Account
+from claudeops.domain.account import Account, Judged, Place
 from claudeops.domain.live import EventRaised
 from claudeops.domain.model import Level, Status, Verdict, VerdictKind
 from claudeops.store.rows import to_session
@@ -42,6 +43,24 @@ def newest(connection: Connection) -> Session | None:
     return None if row is None else to_session(row)
 
 
+def under_way(connection: Connection, after: int) -> tuple[Place, ...]:
+    """Return the sessions that have not ended, and all with a higher id than ``after``, oldest first."""
+    found = connection.execute(
+        select(sessions.c.id, sessions.c.root_session_id, sessions.c.status)
+        # Both by an index: asked for again and again.
+        .where(or_(sessions.c.status.in_((Status.QUEUED.value, Status.RUNNING.value)), sessions.c.id > after))
+        .order_by(sessions.c.id)
+    )
+    return tuple(map(_place, found))
+
+
+def under_way_in_memory(tables: PlainTables, after: int) -> tuple[Place, ...]:
+    """Do what `under_way` does."""
+    return tuple(
+        _place(row) for row in tables.rows("sessions", lambda row: row.status != Status.ENDED.value or row.id > after)
+    )
+
+
 def account_in_memory(tables: PlainTables, session_id: int) -> Account:
     """Do what `account` does, on the tables of the store without a database."""
     calls = tables.rows("tool_calls", lambda row: row.session_id == session_id)
@@ -57,9 +76,17 @@ def newest_in_memory(tables: PlainTables) -> Session | None:
     return to_session(max(found, key=lambda row: row.id)) if found else None
 
 
+def _place(row: TableRow) -> Place:
+    return Place(session_id=row.id, chain=row.root_session_id, status=Status(row.status))
+
+
 def _account(session_id: int, calls: Iterable[TableRow], raised: Iterable[TableRow]) -> Account:
+    verdicts: defaultdict[str, list[Judged]] = defaultdict(list)
+    for row in calls:
+        verdict = Verdict(kind=VerdictKind(row.verdict), reason=row.reason)
+        verdicts[row.tool_use_id].append(Judged(verdict=verdict, at=row.decided_at))
     return Account(
-        verdicts={row.tool_use_id: Verdict(kind=VerdictKind(row.verdict), reason=row.reason) for row in calls},
+        verdicts={tool_use_id: tuple(given) for tool_use_id, given in verdicts.items()},
         events=tuple(
             EventRaised(
                 # Counted up by a later session, its last sight is not this one's.

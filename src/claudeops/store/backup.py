@@ -8,8 +8,8 @@ import time
 from contextlib import ExitStack, closing
 from typing import TYPE_CHECKING, Final
 
-from claudeops.errors import ConfigurationError, MissingInputError, StoreError
-from claudeops.store.connections import shown, sqlite_file
+from claudeops.errors import ConfigurationError, StoreError
+from claudeops.store.connections import missing, shown, sqlite_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -53,7 +53,7 @@ def back_up_to(url: URL, target: Path) -> int:
             f"the database {shown(url)} is PostgreSQL's, which is backed up by its own program: use pg_dump."
         )
     if not file.exists():
-        raise MissingInputError(f"there is no database {file} yet: there is nothing to back up.")
+        raise missing(url)
     try:
         _copy_whole(file, target, check=_refuse_unsound)
         return target.stat().st_size

@@ -12,7 +12,7 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
-from claudeops.errors import ConfigurationError, DatabaseUnavailableError, StoreError
+from claudeops.errors import ConfigurationError, DatabaseUnavailableError, MissingInputError, StoreError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -45,6 +45,12 @@ again, and so does one on a disk that was away."""
 # SQLSTATE classes: connection, rollback (deadlock), resources (disk full), not in this state (lock timeout),
 # operator (shutdown, statement timeout), system; and a server that has become read-only.
 _POSTGRESQL_UNAVAILABLE: Final = ("08", "40", "53", "55", "57", "58", "25006")
+
+
+_ELSEWHERE: Final = (
+    "set CLAUDEOPS_STATE_DIR (or CLAUDEOPS_DATABASE_URL) as the daemon has it, or call this where the daemon was"
+    " started; a new installation begins with `claudeops run`"
+)
 
 
 def parse_url(url: str) -> URL:
@@ -81,11 +87,22 @@ def shown(url: URL) -> str:
     return str(sqlite_file(url) or url.set(drivername="postgresql", query={}).render_as_string(hide_password=True))
 
 
+def missing(url: URL) -> MissingInputError:
+    """Return the error that there is nothing of ours where a database should be.
+
+    Mostly the installation is there, and only looked for in the wrong place.
+    """
+    file = sqlite_file(url)
+    if file is not None and not file.exists():
+        return MissingInputError(f"there is no database {file}: {_ELSEWHERE}.")
+    return MissingInputError(f"the database {shown(url)} is empty: {_ELSEWHERE}.")
+
+
 def writing_engine(url: URL, *, busy_seconds: float = BUSY_SECONDS) -> Engine:
     """Return an engine with one connection whose transactions write, one at a time."""
     engine = _engine(url, size=1, busy_seconds=busy_seconds)
     if url.get_backend_name() == "sqlite":
-        event.listen(engine, "connect", _sqlite_session(synchronous="FULL"))
+        event.listen(engine, "connect", _sqlite_session(journal_mode="WAL", synchronous="FULL"))
         event.listen(engine, "begin", _begin_immediate)
     else:
         event.listen(engine, "begin", _wait_for_turn)
@@ -93,7 +110,10 @@ def writing_engine(url: URL, *, busy_seconds: float = BUSY_SECONDS) -> Engine:
 
 
 def reading_engine(url: URL, *, size: int, busy_seconds: float = BUSY_SECONDS) -> Engine:
-    """Return an engine whose connections only read, each transaction from one snapshot."""
+    """Return an engine whose connections only read, each transaction from one snapshot.
+
+    Whose file that is may not be known yet, so nothing of it is changed, its journal's mode neither.
+    """
     engine = _engine(url, size=size, busy_seconds=busy_seconds)
     if url.get_backend_name() == "sqlite":
         event.listen(engine, "connect", _sqlite_session(query_only="ON"))
@@ -110,7 +130,7 @@ def migrating_engine(url: URL, *, busy_seconds: float = BUSY_SECONDS) -> Engine:
     """
     engine = _engine(url, size=1, busy_seconds=busy_seconds, statement_seconds=0)
     if url.get_backend_name() == "sqlite":
-        event.listen(engine, "connect", _sqlite_session(synchronous="FULL", foreign_keys="OFF"))
+        event.listen(engine, "connect", _sqlite_session(journal_mode="WAL", synchronous="FULL", foreign_keys="OFF"))
         event.listen(engine, "begin", _begin_immediate)
     else:
         event.listen(engine, "begin", _wait_for_turn)
@@ -201,7 +221,7 @@ def _sqlite_session(**pragmas: str) -> Callable[[DBAPIConnection, ConnectionPool
         # The driver must not begin or commit by itself: it would defer the lock to the first write.
         connection.isolation_level = None
         cursor = connection.cursor()
-        for name, value in {"journal_mode": "WAL", "foreign_keys": "ON", **pragmas}.items():
+        for name, value in {"foreign_keys": "ON", **pragmas}.items():
             cursor.execute(f"PRAGMA {name} = {value}")
         cursor.close()
 

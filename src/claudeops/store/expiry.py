@@ -1,38 +1,89 @@
-"""Rows that are too old: removed a handful of chains at a time, so that no writer waits long behind it."""
+"""Rows that are too old: a reader looks for them, the writer removes them in steps, each a short transaction.
+
+A step is made of pieces, each a few statements on few rows. Once it has done enough, or somebody waits for the writer,
+it does no further piece and commits; the next step goes on from there. A chain may take several of them, and each
+leaves a record that can be verified: a session's tool calls go in the transaction that writes their tombstone, and the
+sessions' own rows go last, all of a chain in one.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from sqlalchemy import and_, case, delete, func, or_, select, tuple_, update
+from sqlalchemy import Select, and_, delete, false, or_, select, update
 
-from claudeops.domain.expiry import Expired
+from claudeops.domain.expiry import Aged, Expired
 from claudeops.domain.model import Status
 from claudeops.store.tables import events, metadata, schedule_fires, service_checks, sessions
 from claudeops.store.tombstones import RETENTION, bury
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from datetime import datetime
 
     from sqlalchemy import Column, ColumnElement, Connection, Table
 
     from claudeops.domain.expiry import Cutoffs
 
+    Key = tuple[object, ...]
+    """A row's primary key; of chains the one of their first session."""
+
 LONG_TEXTS: Final = ("prompt_text", "context", "response", "last_assistant_text", "stderr_tail")
 """Columns of a session that go before its row does; what it concluded stays."""
 
+STEP_SECONDS: Final = 0.05
+"""So long a step goes on. What it overshoots is a piece and the commit."""
 
-def expire(connection: Connection, *, cutoffs: Cutoffs, now: datetime, chains: int) -> Expired:
-    """Remove what is too old, at most ``chains`` whole chains and ten times as many rows of the rest."""
-    rows = chains * 10
-    return Expired(
-        sessions=_remove_chains(connection, cutoffs.audit, now=now, chains=chains),
-        shortened=_shorten(connection, cutoffs.details, rows),
-        checks=_remove(connection, service_checks, _old_checks(cutoffs.details), rows),
-        events=_remove(connection, events, events.c.resolved_at < cutoffs.details, rows),
-        fires=_remove_fires(connection, cutoffs.audit, rows),
-    )
+PIECE_ROWS: Final = 100
+_ROWS_OF_A_CHAIN: Final = 20  # about
+
+_TABLES: Final = {
+    Aged.CHAINS: sessions,
+    Aged.TEXTS: sessions,
+    Aged.CHECKS: service_checks,
+    Aged.EVENTS: events,
+    Aged.FIRES: schedule_fires,
+}
+
+
+@dataclass(slots=True)
+class Step:
+    """How long one step may go on; made when its transaction begins."""
+
+    rows: int
+    awaited: Callable[[], bool]  # somebody who must not wait waits for the writer
+    until: float = field(default_factory=lambda: monotonic() + STEP_SECONDS)
+
+    def is_over(self, written: int) -> bool:
+        """Tell whether it has done enough."""
+        return written >= self.rows or self.awaited() or monotonic() >= self.until
+
+
+class _Piece(NamedTuple):
+    written: int  # rows, of whatever table
+    done: int = 0  # rows of the kind that was asked for
+
+
+def look(connection: Connection, aged: Aged, cutoffs: Cutoffs, limit: int) -> list[Key]:
+    """Return what is too old of a kind, at most ``limit`` keys, fewer where each means many rows; for a reader."""
+    most = max(1, limit // _ROWS_OF_A_CHAIN) if aged is Aged.CHAINS else limit
+    return [tuple(row) for row in connection.execute(old(aged, cutoffs).limit(most))]
+
+
+def remove(
+    connection: Connection, aged: Aged, found: Sequence[Key], *, cutoffs: Cutoffs, now: datetime, step: Step
+) -> Expired:
+    """Remove what was found as far as the step goes, a little in any case. What is young by now stays."""
+    written = done = 0
+    for piece in _pieces(connection, aged, found, cutoffs, now):
+        written += piece.written
+        done += piece.done
+        # Not before something was written: under a stream of verdicts each step would end where it began.
+        if written and step.is_over(written):
+            break
+    return Expired(done=done, more=written > 0)
 
 
 def references(table: Table) -> Iterator[Column[object]]:
@@ -43,67 +94,111 @@ def references(table: Table) -> Iterator[Column[object]]:
                 yield column
 
 
-def _remove_chains(connection: Connection, before: datetime, *, now: datetime, chains: int) -> int:
-    unended = func.sum(case((sessions.c.status == Status.ENDED.value, 0), else_=1))
-    over = (
-        select(sessions.c.root_session_id)
-        .group_by(sessions.c.root_session_id)
-        .having(and_(unended == 0, func.max(sessions.c.ended_at) < before))
-        .order_by(sessions.c.root_session_id)
-        .limit(chains)
-    )
-    roots = connection.execute(over).scalars().all()
-    ids = connection.execute(select(sessions.c.id).where(sessions.c.root_session_id.in_(roots))).scalars().all()
-    if not ids:
-        return 0
-    bury(connection, ids, reason=RETENTION, at=now)
-    return _delete(connection, sessions, ids)
+# --- looking ----------------------------------------------------------------------------------------------
 
 
-def _shorten(connection: Connection, before: datetime, limit: int) -> int:
-    long = [sessions.c[name] for name in LONG_TEXTS]
-    found = (
-        select(sessions.c.id)
-        .where(sessions.c.ended_at < before, or_(*(column.is_not(None) for column in long)))
-        .order_by(sessions.c.id)
-        .limit(limit)
-    )
-    ids = connection.execute(found).scalars().all()
-    emptied = dict.fromkeys(LONG_TEXTS)
-    return connection.execute(update(sessions).where(sessions.c.id.in_(ids)).values(emptied)).rowcount if ids else 0
+def old(aged: Aged, cutoffs: Cutoffs) -> Select[Key]:
+    """Return the query for the keys of what is too old, in the order in which it goes."""
+    match aged:
+        case Aged.CHAINS:
+            later = sessions.alias("later")
+            in_the_way = select(later.c.id).where(
+                later.c.root_session_id == sessions.c.id,
+                or_(later.c.status != Status.ENDED.value, later.c.ended_at >= cutoffs.audit),
+            )
+            is_root = sessions.c.root_session_id == sessions.c.id
+            over = and_(sessions.c.ended_at < cutoffs.audit, is_root, ~in_the_way.exists())
+            return select(sessions.c.id).where(over).order_by(sessions.c.ended_at)
+        case Aged.TEXTS:
+            long = or_(*(sessions.c[name].is_not(None) for name in LONG_TEXTS))
+            # Youngest first: beyond them come all those that have lost their texts already.
+            query = select(sessions.c.id).where(sessions.c.ended_at < cutoffs.details, long)
+            return query.order_by(sessions.c.ended_at.desc())
+        case Aged.CHECKS:
+            # The latest check of a service says how it stands, however long ago that was.
+            later = service_checks.alias("later")
+            checks = service_checks.c
+            newer = select(later.c.id).where(later.c.service == checks.service, later.c.id > checks.id)
+            query = select(checks.id).where(checks.checked_at < cutoffs.details, newer.exists())
+            return query.order_by(checks.checked_at)
+        case Aged.EVENTS:
+            return select(events.c.id).where(events.c.resolved_at < cutoffs.details).order_by(events.c.resolved_at)
+        case Aged.FIRES:
+            later = schedule_fires.alias("later")
+            fires = schedule_fires.c
+            newer = select(later.c.due_at).where(later.c.schedule == fires.schedule, later.c.due_at > fires.due_at)
+            query = select(fires.schedule, fires.due_at).where(fires.due_at < cutoffs.audit, newer.exists())
+            return query.order_by(fires.schedule, fires.due_at)
 
 
-def _old_checks(before: datetime) -> ColumnElement[bool]:
-    # The latest check of a service says how it stands, however long ago that was.
-    latest = select(func.max(service_checks.c.id)).group_by(service_checks.c.service)
-    return and_(service_checks.c.checked_at < before, service_checks.c.id.not_in(latest))
+# --- removing ---------------------------------------------------------------------------------------------
 
 
-def _remove_fires(connection: Connection, before: datetime, limit: int) -> int:
-    fires = schedule_fires.c
-    latest = select(fires.schedule, func.max(fires.due_at)).group_by(fires.schedule)
-    named = tuple_(fires.schedule, fires.due_at)
-    old = connection.execute(
-        select(fires.schedule, fires.due_at).where(fires.due_at < before, named.not_in(latest)).limit(limit)
-    ).all()
-    for row in old:
-        connection.execute(delete(schedule_fires).where(fires.schedule == row.schedule, fires.due_at == row.due_at))
-    return len(old)
-
-
-def _remove(connection: Connection, table: Table, old: ColumnElement[bool], limit: int) -> int:
-    ids = connection.execute(select(table.c.id).where(old).order_by(table.c.id).limit(limit)).scalars().all()
-    return _delete(connection, table, ids) if ids else 0
-
-
-def _delete(connection: Connection, table: Table, ids: Sequence[int]) -> int:
-    """Delete rows; what must name one of them goes with it, what may name one forgets it."""
-    for column in references(table):
-        if column.table is table:
-            continue  # a chain goes as a whole, in one statement
-        named = column.in_(ids)
-        if column.nullable:
-            connection.execute(update(column.table).where(named).values({column.name: None}))
+def _pieces(
+    connection: Connection, aged: Aged, found: Sequence[Key], cutoffs: Cutoffs, now: datetime
+) -> Iterator[_Piece]:
+    """Do a piece whenever the next one is asked for."""
+    if aged is Aged.CHAINS:
+        yield from _chains(connection, found, cutoffs, now)
+        return
+    table = _TABLES[aged]
+    for first in range(0, len(found), PIECE_ROWS):
+        wanted = among(table, found[first : first + PIECE_ROWS])
+        # Asked once more, for since the reader looked somebody may have written.
+        keys = [tuple(row) for row in connection.execute(old(aged, cutoffs).where(wanted))]
+        if aged is Aged.TEXTS:
+            emptied = update(sessions).where(among(table, keys)).values(dict.fromkeys(LONG_TEXTS))
+            count = connection.execute(emptied).rowcount
         else:
-            connection.execute(delete(column.table).where(named))
-    return connection.execute(delete(table).where(table.c.id.in_(ids))).rowcount
+            count = _delete(connection, table, keys)
+        yield _Piece(written=count, done=count)
+
+
+def _chains(connection: Connection, found: Sequence[Key], cutoffs: Cutoffs, now: datetime) -> Iterator[_Piece]:
+    """Take a few chains apart, what hangs on their sessions first."""
+    of_found = sessions.c.root_session_id.in_([root for (root,) in found])
+    still = select(old(Aged.CHAINS, cutoffs).where(of_found).subquery().c.id)
+    whole = select(sessions.c.id).where(sessions.c.root_session_id.in_(still)).order_by(sessions.c.id)
+    ids = connection.execute(whole).scalars().all()
+    if not ids:
+        return
+    for session_id in ids:
+        yield _Piece(written=bury(connection, [session_id], reason=RETENTION, at=now))
+    for column in references(sessions):
+        if column.table is not sessions:
+            yield from _let_go(connection, column, ids)
+    count = connection.execute(delete(sessions).where(sessions.c.id.in_(ids))).rowcount
+    yield _Piece(written=count, done=count)
+
+
+def _let_go(connection: Connection, column: Column[object], ids: Sequence[int]) -> Iterator[_Piece]:
+    """Have a column name none of some rows any more, a piece at a time."""
+    table = column.table
+    some = select(*table.primary_key).where(column.in_(ids)).limit(PIECE_ROWS)
+    # By their keys: neither database bounds what a condition updates or deletes.
+    while keys := [tuple(row) for row in connection.execute(some)]:
+        yield _Piece(written=_unname(connection, column, among(table, keys)))
+
+
+def _delete(connection: Connection, table: Table, keys: Sequence[Key]) -> int:
+    """Delete few rows; what must name one of them goes with it, what may name one forgets it."""
+    if "id" in table.c:
+        for column in references(table):
+            _unname(connection, column, column.in_([number for (number,) in keys]))
+    return connection.execute(delete(table).where(among(table, keys))).rowcount
+
+
+def _unname(connection: Connection, column: Column[object], named: ColumnElement[bool]) -> int:
+    table = column.table
+    if column.nullable:
+        return connection.execute(update(table).where(named).values({column.name: None})).rowcount
+    return connection.execute(delete(table).where(named)).rowcount
+
+
+def among(table: Table, keys: Sequence[Key]) -> ColumnElement[bool]:
+    """Return the condition of being one of some rows, in words for which both databases take the primary key."""
+    columns = list(table.primary_key)
+    if len(columns) == 1:
+        return columns[0].in_([value for (value,) in keys])
+    # Of pairs SQLite would read the whole table.
+    return or_(false(), *(and_(*(column == value for column, value in zip(columns, key, strict=True))) for key in keys))

@@ -22,7 +22,7 @@ from claudeops.store import in_memory_calls, orders
 from claudeops.store import in_memory_holds as holds
 from claudeops.store import in_memory_queueing as queueing
 from claudeops.store import in_memory_spend as spend
-from claudeops.store.accounts import account_in_memory, newest_in_memory
+from claudeops.store.accounts import account_in_memory, newest_in_memory, under_way_in_memory
 from claudeops.store.chain_records import to_chain_record
 from claudeops.store.consequences import conclude
 from claudeops.store.events import tell
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
     from types import SimpleNamespace
 
-    from claudeops.domain.account import Account
+    from claudeops.domain.account import Account, Place
     from claudeops.domain.amendment import Amended, Refused
     from claudeops.domain.approval import Approval
     from claudeops.domain.budget import CallBegun, CallRefused, CallState, CallWaits
@@ -280,6 +280,11 @@ class InMemoryStore(InMemoryApprovals, InMemoryKeeping, InMemoryOwners):
         """Return the running session that was queued last, else the newest."""
         async with self._transaction():
             return newest_in_memory(self.tables)
+
+    async def under_way(self, after: int) -> Sequence[Place]:
+        """Return the sessions that have not ended, and later ones."""
+        async with self._transaction():
+            return under_way_in_memory(self.tables, after)
 
     async def account(self, session_id: int) -> Account:
         """Return a session's verdicts and events."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from claudeops.domain.expiry import Expired
+from claudeops.domain.expiry import Aged
 from claudeops.domain.model import Status
 from claudeops.store.expiry import LONG_TEXTS, references
 from claudeops.store.tables import metadata
@@ -19,21 +19,24 @@ if TYPE_CHECKING:
     from claudeops.store.in_memory_tables import PlainTables
 
 
-def expire(tables: PlainTables, *, cutoffs: Cutoffs, now: datetime, chains: int) -> Expired:
-    """Remove what is too old."""
-    rows = chains * 10
-    return Expired(
-        sessions=_remove_chains(tables, cutoffs.audit, now=now, chains=chains),
-        shortened=_shorten(tables, cutoffs.details, rows),
-        checks=_remove_checks(tables, cutoffs.details, rows),
-        events=_remove_events(tables, cutoffs.details, rows),
-        fires=_remove_fires(tables, cutoffs.audit, rows),
-    )
+def expire(tables: PlainTables, aged: Aged, *, cutoffs: Cutoffs, now: datetime, rows: int) -> int:
+    """Remove what is too old of a kind; a chain is never cut in two, as nobody waits here."""
+    match aged:
+        case Aged.CHAINS:
+            return _remove_chains(tables, cutoffs.audit, now=now, rows=rows)
+        case Aged.TEXTS:
+            return _shorten(tables, cutoffs.details, rows)
+        case Aged.CHECKS:
+            return _remove_checks(tables, cutoffs.details, rows)
+        case Aged.EVENTS:
+            return _remove_events(tables, cutoffs.details, rows)
+        case Aged.FIRES:
+            return _remove_fires(tables, cutoffs.audit, rows)
 
 
-def _remove_chains(tables: PlainTables, before: datetime, *, now: datetime, chains: int) -> int:
+def _remove_chains(tables: PlainTables, before: datetime, *, now: datetime, rows: int) -> int:
     open_ones = {row.root_session_id for row in tables.rows("sessions") if not _ended_before(row, before)}
-    roots = sorted({row.root_session_id for row in tables.rows("sessions")} - open_ones)[:chains]
+    roots = sorted({row.root_session_id for row in tables.rows("sessions")} - open_ones)[:rows]
     ids = [row.id for row in tables.rows("sessions", lambda row: row.root_session_id in roots)]
     bury_in_memory(tables, ids, reason=RETENTION, at=now)
     return _delete(tables, "sessions", ids)

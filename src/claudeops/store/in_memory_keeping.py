@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from claudeops.domain.expiry import Expired
 from claudeops.store.in_memory_expiry import expire
 
 if TYPE_CHECKING:
@@ -11,7 +12,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
     from datetime import datetime
 
-    from claudeops.domain.expiry import Cutoffs, Expired
+    from claudeops.domain.expiry import Aged, Cutoffs
     from claudeops.store.in_memory_tables import PlainTables
 
 
@@ -21,10 +22,11 @@ class InMemoryKeeping:
     tables: PlainTables
     _transaction: Callable[[], AbstractAsyncContextManager[None]]
 
-    async def expire(self, cutoffs: Cutoffs, *, now: datetime, chains: int) -> Expired:
-        """Remove what is too old."""
+    async def expire(self, aged: Aged, cutoffs: Cutoffs, *, now: datetime, rows: int) -> Expired:
+        """Remove what is too old of a kind."""
         async with self._transaction():
-            return expire(self.tables, cutoffs=cutoffs, now=now, chains=chains)
+            done = expire(self.tables, aged, cutoffs=cutoffs, now=now, rows=rows)
+            return Expired(done=done, more=done > 0)
 
     async def checkpoint(self) -> bool:
         """Do nothing: there is no log."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
+from claudeops.domain.expiry import Expired
 from claudeops.errors import DatabaseUnavailableError
 from claudeops.store.connections import border, make_room
-from claudeops.store.expiry import expire
+from claudeops.store.expiry import Step, look, remove
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,10 +18,12 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
     from sqlalchemy.engine import URL, Engine
 
-    from claudeops.domain.expiry import Cutoffs, Expired
+    from claudeops.domain.expiry import Aged, Cutoffs
     from claudeops.store.worker import Writer
 
 T = TypeVar("T")
+
+_CUT_MILLISECONDS: Final = 100  # for readers to get out of the way of the log's cut
 
 
 class SqlKeeping:
@@ -40,9 +43,17 @@ class SqlKeeping:
         ) -> T: ...
         async def _read(self, query: Callable[[Connection], T]) -> T: ...
 
-    async def expire(self, cutoffs: Cutoffs, *, now: datetime, chains: int) -> Expired:
-        """Remove what is too old."""
-        return await self._write(partial(expire, cutoffs=cutoffs, now=now, chains=chains))
+    async def expire(self, aged: Aged, cutoffs: Cutoffs, *, now: datetime, rows: int) -> Expired:
+        """Remove what is too old of a kind: what a reader found, in one short transaction."""
+        found = await self._read(partial(look, aged=aged, cutoffs=cutoffs, limit=rows))
+        if not found:
+            return Expired()
+
+        def step(connection: Connection) -> Expired:
+            within = Step(rows=rows, awaited=self._writer.is_awaited)
+            return remove(connection, aged, found, cutoffs=cutoffs, now=now, step=within)
+
+        return await self._write(step)
 
     async def make_room(self) -> None:
         """Do what makes the first writes as quick as later ones; where that cannot be now, they are slower."""
@@ -53,6 +64,7 @@ class SqlKeeping:
         """Write SQLite's log back into the database and cut it to its usual length."""
         if self._url.get_backend_name() != "sqlite":
             return True
+        await self._read(_copy_log)  # most of the work, while others write
         if not await self._writer.run(self._cut_log):
             return False
         await self.make_room()
@@ -67,7 +79,19 @@ class SqlKeeping:
         with border(self._url):
             connection = self._writing.raw_connection()
             try:
-                busy, _, _ = connection.cursor().execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+                cursor = connection.cursor()
+                (usual,) = cursor.execute("PRAGMA busy_timeout").fetchone()
+                # Whoever reads may read for long, and verdicts wait behind this.
+                cursor.execute(f"PRAGMA busy_timeout = {_CUT_MILLISECONDS}")
+                try:
+                    busy, _, _ = cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+                finally:
+                    cursor.execute(f"PRAGMA busy_timeout = {usual}")
             finally:
                 connection.close()
         return not busy
+
+
+def _copy_log(connection: Connection) -> None:
+    """Write as much of SQLite's log back as nobody is in the way of."""
+    connection.connection.cursor().execute("PRAGMA wal_checkpoint(PASSIVE)")  # not inside of a transaction either

@@ -42,7 +42,7 @@ def probe(url: str, backup_dir: Path, *, busy_seconds: float = PATIENCE_SECONDS)
     if revision is not None:
         refuse_newer(parsed, revision, backup_dir=backup_dir)
     file = sqlite_file(parsed)
-    if file is not None and not file.exists():
+    if file is not None and revision is None:
         _require_directory(file)
         return Probed(revision=None, head=HEAD)
     engine = writing_engine(parsed, busy_seconds=busy_seconds)
@@ -60,7 +60,9 @@ def probe(url: str, backup_dir: Path, *, busy_seconds: float = PATIENCE_SECONDS)
 
 
 def _require_directory(file: Path) -> None:
-    """Raise `StoreError` unless the file's directory, or the nearest one above it, takes new files."""
+    """Raise `StoreError` unless the empty file can be written, and its directory, or one above it, takes new files."""
+    if file.exists() and not os.access(file, os.R_OK | os.W_OK):
+        raise StoreError(f"the database {file} is not user {os.geteuid()}'s to write: change its owner.")
     there = next(path for path in file.parents if path.exists())
     if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
         raise StoreError(

@@ -11,7 +11,7 @@ from sqlalchemy import inspect, text
 
 from claudeops.errors import ConfigurationError, NewerDatabaseError
 from claudeops.store.backup import newest_backup
-from claudeops.store.connections import BUSY_SECONDS, border, reading_engine, shown, sqlite_file
+from claudeops.store.connections import BUSY_SECONDS, border, missing, reading_engine, shown, sqlite_file
 from claudeops.store.tables import HEAD, metadata
 
 if TYPE_CHECKING:
@@ -26,7 +26,8 @@ _SET_UP = "start `claudeops run` once, which sets it up"
 def current_revision(url: URL, *, busy_seconds: float = BUSY_SECONDS) -> str | None:
     """Return the revision of a database; ``None`` for an empty or a missing one.
 
-    Raises `ConfigurationError` when it holds tables of our names that no migration of ours has made.
+    Raises `ConfigurationError` when it holds tables that no migration of ours has made: any in a SQLite file, those of
+    our names elsewhere. Nothing of it is changed.
     """
     file = sqlite_file(url)
     if file is not None and not file.exists():
@@ -56,12 +57,15 @@ def refuse_newer(url: URL, revision: str, *, backup_dir: Path | None = None) -> 
 
 
 def require_head(url: URL, *, busy_seconds: float = BUSY_SECONDS) -> None:
-    """Raise `ConfigurationError` unless the database has exactly the tables that this code expects."""
+    """Raise `ConfigurationError` unless the database has exactly the tables that this code expects.
+
+    `MissingInputError` where there is none.
+    """
     revision = current_revision(url, busy_seconds=busy_seconds)
     if revision == HEAD:
         return
     if revision is None:
-        raise ConfigurationError(f"the database {shown(url)} has not been set up: {_SET_UP}.")
+        raise missing(url)
     refuse_newer(url, revision)
     raise ConfigurationError(
         f"the database {shown(url)} is at revision {revision}, and this claudeops needs {HEAD}: {_SET_UP}."
@@ -72,9 +76,10 @@ def _revision(connection: Connection, url: URL) -> str | None:
     names = set(inspect(connection).get_table_names())
     if "alembic_version" in names:
         return connection.execute(text("SELECT version_num FROM alembic_version")).scalar_one_or_none()
-    if taken := sorted(names & set(metadata.tables)):
+    # A server's database may have room for several; a file has one owner.
+    if taken := sorted(names if connection.dialect.name == "sqlite" else names & set(metadata.tables)):
         raise ConfigurationError(
-            f"the database {shown(url)} holds somebody else's tables ({', '.join(taken)}): "
+            f"the database {shown(url)} holds somebody else's tables ({', '.join(taken[:5])}): "
             "give claudeops a database of its own in CLAUDEOPS_DATABASE_URL."
         )
     return None

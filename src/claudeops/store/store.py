@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
     from sqlalchemy.engine import URL
 
-    from claudeops.domain.account import Account
+    from claudeops.domain.account import Account, Place
     from claudeops.domain.amendment import Amended, Refused
     from claudeops.domain.approval import Answer, Approval, NewApproval
     from claudeops.domain.budget import CallRefused, CallState, CallWaits
@@ -315,6 +315,10 @@ class SqlStore(SqlKeeping, SqlOwners):
     async def newest(self) -> Session | None:
         """Return the running session that was queued last, else the newest."""
         return await self._read(accounts.newest)
+
+    async def under_way(self, after: int) -> Sequence[Place]:
+        """Return the sessions that have not ended, and later ones."""
+        return await self._read(partial(accounts.under_way, after=after))
 
     async def account(self, session_id: int) -> Account:
         """Return a session's verdicts and events."""

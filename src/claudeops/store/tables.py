@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy.schema import SchemaItem
 
-HEAD: Final = "0008"
+HEAD: Final = "0007"
 """The newest migration's revision; compared before alembic is imported at all."""
 
 metadata = MetaData(
@@ -132,6 +132,8 @@ sessions = _table(
     CheckConstraint("(status = 'ended') = (outcome IS NOT NULL)", name="ended_has_outcome"),
     Index(None, "status", "not_before"),
     Index(None, "root_session_id"),
+    Index(None, "parent_session_id"),
+    Index(None, "ended_at"),
 )
 
 events = _table(
@@ -156,7 +158,9 @@ events = _table(
         postgresql_where=text("resolved_at IS NULL"),
     ),
     Index(None, "service", "resolved_at"),
+    Index(None, "resolved_at"),
     Index(None, "session_id"),
+    Index(None, "last_session_id"),
 )
 
 memories = _table(
@@ -173,6 +177,7 @@ memories = _table(
     CheckConstraint("confidence >= 0 AND confidence <= 1", name="confidence"),
     Index(None, "category", "service"),
     Index(None, "active", "updated_at"),
+    Index(None, "session_id"),
 )
 
 service_checks = _table(
@@ -187,6 +192,7 @@ service_checks = _table(
     _one_of("source", CheckSource),
     Index(None, "service", "id"),
     Index(None, "session_id"),
+    Index(None, "checked_at"),
 )
 
 tool_calls = _table(
@@ -313,6 +319,7 @@ outbox = _table(
     Column("delivered_at", UtcDateTime),
     Column("error", CleanText),
     Index(None, "delivered_at", "not_before"),
+    Index(None, "event_id"),
 )
 
 commands = _table(

@@ -130,6 +130,11 @@ class Writer:
         finally:
             self._give_up(future, turn, undo)
 
+    def is_awaited(self) -> bool:
+        """Tell whether something urgent waits for its turn; asked by a job that can be done in parts."""
+        with self._jobs.mutex:
+            return bool(self._jobs.queue) and self._jobs.queue[0].priority == _URGENT  # a heap: the first comes next
+
     def leave(self) -> None:
         """Take nothing more, and let the thread end by itself after what was handed in."""
         with self._closing:

@@ -29,6 +29,7 @@ class SessionStarted(msgspec.Struct, frozen=True, kw_only=True):
     cli_version: str | None
     tools: tuple[str, ...]
     mcp_servers: tuple[McpServer, ...]
+    cwd: str | None = None  # the CLI's working directory
 
 
 class TextSaid(msgspec.Struct, frozen=True, kw_only=True):

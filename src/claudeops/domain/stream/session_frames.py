@@ -37,6 +37,7 @@ def session_started(body: Mapping[str, object], session_id: str | None) -> Sessi
         cli_version=as_text(body.get("claude_code_version")),
         tools=as_texts(body.get("tools")),
         mcp_servers=tuple(map(_mcp_server, as_list(body.get("mcp_servers")))),
+        cwd=as_text(body.get("cwd")),
     )
 
 

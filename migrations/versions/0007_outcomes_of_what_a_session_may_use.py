@@ -3,8 +3,8 @@
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0008"
-down_revision = "0004"
+revision = "0007"
+down_revision = "0006"
 
 NAME = "ck_sessions_outcome"
 BEFORE = (
