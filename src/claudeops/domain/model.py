@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from claudeops.domain.budget import Budgets, CallState
+    from claudeops.domain.looks import Look
 
 STRUCTURED_OUTPUT_TOOL: Final = "StructuredOutput"
 """The tool through which the CLI delivers the report (``--json-schema``)."""
@@ -339,6 +340,7 @@ class Verdict:
     kind: VerdictKind
     reason: str
     actions: tuple[Action, ...] = ()
+    look: Look | None = field(default=None, compare=False)  # what it looks at: no part of the answer
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -390,7 +392,8 @@ class Ending:
     extraction: Extraction
     ended_at: datetime
     duration_ms: int
-    calls_ran: int  # allowed by the gate (where the harness has one), and a result came; evidence behind *healthy*
+    calls_ran: int  # allowed by the gate (where the harness has one), and a result came
+    looks: tuple[Look, ...] = ()  # those of them that looked at something and did not fail: evidence behind *healthy*
     exit_code: int | None = None  # negative: a signal; None: never started
     error_category: ErrorCategory | None = None
     failure_kind: FailureKind | None = None

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from claudeops.domain.policy import paths, urls
 from claudeops.domain.policy.argument_kinds import Setting
+from claudeops.domain.policy.look import look_of, look_within
 from claudeops.domain.policy.never import refuse_line
 from claudeops.domain.policy.reach import matches
 from claudeops.domain.policy.rule_match import Match, match, prints_names
@@ -19,6 +20,7 @@ from claudeops.domain.shell.values import WordKind
 from claudeops.domain.shell.variables import refuse_value, refuse_variable
 
 if TYPE_CHECKING:
+    from claudeops.domain.looks import Look
     from claudeops.domain.model import Action
     from claudeops.domain.policy.paths import Place
     from claudeops.domain.policy.rule_book import Found, RuleBook
@@ -41,6 +43,7 @@ class Finding:
     actions: list[Action] = field(default_factory=list)
     writes: list[str] = field(default_factory=list)  # files of the session's own that it changes
     lines: list[str] = field(default_factory=list)  # every command line judged, wrapped ones too
+    looks: list[Look] = field(default_factory=list)  # what it looks at, as far as its status tells
 
     def add(self, other: Finding) -> None:
         """Take over what another command was found to be; the first denial and the first doubt stand."""
@@ -49,6 +52,7 @@ class Finding:
         self.actions += other.actions
         self.writes += other.writes
         self.lines += other.lines
+        self.looks += other.looks
 
 
 class CommandJudge:
@@ -110,6 +114,8 @@ class CommandJudge:
                     raise
         if fits is not None:
             self._effects(fits, command, place, finding)
+            look = look_of(found, fits, command, place)
+            finding.looks += [] if look is None else [look]
         else:
             self._inside(found, command, place, depth, finding)
 
@@ -141,8 +147,11 @@ class CommandJudge:
             inside = replace(inside, tame=False)
         setting = Setting(place=place, names_only=self._names_only(place))
         unfolded = unfold(found, wrapper, command, setting)
+        within = Finding()
         for inner in unfolded.commands:
-            finding.add(self.judge(inner, inside, depth + 1))
+            within.add(self.judge(inner, inside, depth + 1))
+        within.looks[:] = look_within(found, wrapper, command, place, within.looks)
+        finding.add(within)
         _refuse(unfolded.refusal)
         if unfolded.problem:
             raise UnclearCommandError(unfolded.problem)

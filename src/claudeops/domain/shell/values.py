@@ -26,6 +26,14 @@ class WordKind(StrEnum):
     DYNAMIC = "dynamic"  # known only when it runs
 
 
+class Says(StrEnum):
+    """What the status 0 of a text says of one of its commands."""
+
+    NOTHING = "nothing"  # it may have failed, or never have run
+    RAN = "ran"  # it ran; whether it failed is lost
+    WORKED = "worked"
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Word:
     """One argument, after quote removal.
@@ -69,6 +77,7 @@ class SimpleCommand:
     feeds: tuple[SimpleCommand, ...] = ()  # the commands before it in its pipeline
     piped: bool = False  # reads what another command prints
     repeated: bool = False  # in a loop whose number of rounds is not known
+    says: Says = Says.NOTHING  # of it, the status 0 of the whole text
 
     @property
     def name(self) -> str:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     from tree_sitter import Node
 
+    from claudeops.domain.shell.deciding import Deciding
+
 DEEPEST_CALL: Final = 4  # functions that call functions
 
 _SEPARATORS: Final = frozenset({*";\n{}()`!", "comment", "$(", "do", "done", "<(", ">(", "else"})
@@ -36,8 +38,8 @@ class Walker(SimpleWalker):
     holds may be worse.
     """
 
-    def __init__(self, source: bytes) -> None:
-        super().__init__(source)
+    def __init__(self, source: bytes, deciding: Deciding) -> None:
+        super().__init__(source, deciding)
         self._statements: dict[str, Callable[[Node, Bindings], None]] = {
             "command": self._command,
             "list": self._list,
