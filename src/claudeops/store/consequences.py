@@ -163,9 +163,9 @@ def lost_event(lost: Session, following: NewSession | None) -> NewEvent:
 
 
 def settle(reservations: Iterable[Reservation], ends: Iterable[ToolEnd]) -> Iterable[Settlement]:
-    """Say of every reserved action whether it succeeded."""
+    """Say of every reserved action whether it succeeded; of what was denied after all that is known already."""
     failed = {clip(end.tool_use_id): end.is_error for end in ends}
-    for reservation in reservations:
+    for reservation in (each for each in reservations if not each.denied):
         is_error = failed.get(reservation.tool_use_id)
         if is_error is None:
             yield Settlement(id=reservation.id, success=False, error=NO_RESULT_SEEN)

@@ -152,11 +152,13 @@ def look_of_tool(call: ToolCall, place: Place) -> Look | None:
 
 
 def look_of_named(named: NamedTool, given: Mapping[str, object]) -> Look | None:
-    """Return what a call of an MCP server's tool looks at, or None: it changes something."""
+    """Return what a call of an MCP server's tool looks at, or None: it changes something.
+
+    Which key of its input names a service only the server knows, so every value that is one's whole name does.
+    """
     if named.action or named.changes:
         return None
-    service = given.get(named.service) if named.service else None
-    return Look(names=frozenset({service})) if isinstance(service, str) else AROUND
+    return Look(names=frozenset(value for value in given.values() if isinstance(value, str)))
 
 
 def _never(_word: Word) -> bool:
