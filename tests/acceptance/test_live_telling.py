@@ -29,7 +29,7 @@ pytestmark = pytest.mark.timeout(180)  # several processes one after the other, 
 HOSTILE = {"level": "critical", "service": "web", "message": "web is \u202edown\x1b[2J"}
 TIERS = {
     "haiku": [look("echo looked"), look("docker restart web"), conclude(needed=True, status="down", events=[HOSTILE])],
-    "sonnet": [look("sleep 1"), conclude()],
+    "sonnet": [look("sleep 1"), look(), conclude()],
 }
 STORY = [
     r"tier 1  starts    session 1 · haiku · manual",

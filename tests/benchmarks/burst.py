@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 import anyio
 
 from benchmarks.table import Setup, Table, shown, verdict
+from claudeops.domain.looks import Look
 from claudeops.domain.model import (
     Ending,
     Escalation,
@@ -119,6 +120,7 @@ class _Work:
             ended_at=self._estate.kit.clock.now(),
             duration_ms=round(WORK_SECONDS * 1000),
             calls_ran=1,
+            looks=(Look(),),
         )
 
     def ended(self, _session: Session, _finished: Finished) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from claudeops.domain.amendment import Part
+from claudeops.domain.looks import Look
 from claudeops.domain.model import (
     Extraction,
     ExtractionMethod,
@@ -194,7 +195,8 @@ async def test_amended_session_equals_a_finished_one_but_for_its_end(store: Stor
             memories=(TIMING, replace(TIMING, service=service)),
         )
         end = ToolEnd(tool_use_id=f"toolu_{session.id}", ended_at=after(minutes=1), is_error=False)
-        return read(session, said, tool_ends=(end,), response="I looked.", warnings=("slow",))
+        look = Look(names=frozenset({service}), results_before=1)
+        return read(session, said, tool_ends=(end,), looks=(look,), response="I looked.", warnings=("slow",))
 
     await store.finish(log_of(first), rules=RULES)
     await gone(store, at=after(hours=1))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from claudeops.domain.looks import Look
 from claudeops.domain.model import (
     DecisionReason,
     Escalation,
@@ -14,6 +15,7 @@ from claudeops.domain.model import (
     Level,
     Outcome,
     ServiceStatus,
+    ToolEnd,
     Verdict,
     VerdictKind,
 )
@@ -203,11 +205,16 @@ async def test_chain_that_began_to_look_before_the_action_is_no_witness(store: S
 
 
 async def held_back(store: Store, said: Report, tier: int = 3) -> DecisionReason:
-    """Let a chain of one session use the limit up, ask once more in vain, and end with a report."""
+    """Let a chain of one session use the limit up, ask once more in vain, look, and end with a report."""
     session = await started(store, wanted(tier))
     for number in range(3):
         await restarted(store, session, "web", f"toolu_{number}")
-    return (await store.finish(ending(session, said), rules=RULES)).decision.reason
+    ends = tuple(
+        ToolEnd(tool_use_id=f"toolu_{number}", ended_at=after(minutes=1), is_error=number == 2) for number in range(3)
+    )
+    look = Look(names=frozenset({"web"}), results_before=3)
+    end = ending(session, said, tool_ends=ends, looks=(look,))
+    return (await store.finish(end, rules=RULES)).decision.reason
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from claudeops.domain.amendment import Part, Refusal, Refused
+from claudeops.domain.looks import Look
 from claudeops.domain.model import Action, Outcome, Verdict, VerdictKind
 from claudeops.domain.redact import Redactor
 from claudeops.engine.control import Control
@@ -53,7 +54,9 @@ SETTLED = {"outcome", "decision_reason", "error", "ended_at", "duration_ms", "ex
 SETTLED |= {"attempt", "owner", "lease_expires_at"}
 
 
-def restarting(_call: ToolCall, _workspace: object) -> Verdict:
+def restarting(call: ToolCall, _workspace: object) -> Verdict:
+    if call.input["command"] == "systemctl is-active web":
+        return Verdict(kind=VerdictKind.ALLOW, reason="only looks", look=Look(names=frozenset({"web"})))
     return Verdict(kind=VerdictKind.ALLOW, reason="granted", actions=(Action(kind="restart", service="web"),))
 
 
@@ -102,7 +105,8 @@ async def test_replay_onto_a_restored_database_makes_the_tables_what_they_were(e
     await estate.finished(look("toolu_0"), deliver(FULL))  # something to reinforce and to count up
     estate.with_judge(restarting)
     warned = {"frame": {"type": "warning", "subtype": "model_mismatch", "message": "asked for sonnet, got opus"}}
-    steps = (look("toolu_1"), look("toolu_2"), BROKEN_LINE, warned, {"frame": SAID}, deliver(FULL))
+    seen = look("toolu_3", "systemctl is-active web")
+    steps = (look("toolu_1"), look("toolu_2"), seen, BROKEN_LINE, warned, {"frame": SAID}, deliver(FULL))
     ending = await ran(estate, *steps, tier=2, request="web is down")
     backup = copy_database(estate, estate.root / "backup.db")
     await estate.store.finish(ending, rules=estate.kit.rules)
@@ -115,7 +119,7 @@ async def test_replay_onto_a_restored_database_makes_the_tables_what_they_were(e
 
     assert without_the_end(tables(estate)) == without_the_end(original)
     row = estate.row(2)
-    assert (row["outcome"], row["decision_reason"], row["calls_ran"]) == ("lost", "session_failed", 2)
+    assert (row["outcome"], row["decision_reason"], row["calls_ran"]) == ("lost", "session_failed", 3)
     assert [memory["confidence"] for memory in tables(estate)["memories"]] == [0.8]
     assert [action["success"] for action in tables(estate)["cooldown_actions"]] == [1, 1]
 
@@ -321,7 +325,8 @@ async def test_log_of_a_running_session_can_be_read_and_is_not_written(estate: E
     refused = await replay(1, estate.kit)
 
     assert isinstance(read, LogRead)
-    assert (read.ending.extraction, read.ending.calls_ran) == (ending.extraction, ending.calls_ran)
+    assert (read.ending.extraction, read.ending.looks) == (ending.extraction, ending.looks)
+    assert read.ending.calls_ran == ending.calls_ran
     assert isinstance(refused, Refused)
     assert refused.reason is Refusal.NOT_ENDED
     assert tables(estate) == before

@@ -122,6 +122,10 @@ class World:
     def _escalates(self, tier: int) -> bool:
         return tier < self.plan.tiers
 
+    def _status(self, tier: int) -> str:
+        """Return what a report says of the service: nobody looks at it after the change, so not that it is well."""
+        return "down" if self._escalates(tier) else "degraded"
+
     def _usage(self, tier: int) -> dict[str, int]:
         return {
             "input_tokens": 10 * self.plan.usage + tier,
@@ -138,7 +142,7 @@ class World:
         if self.plan.cli is Cli.STAND_IN:
             return [{"text": "I think.", "usage": self._usage(tier), "times": 1000}]
         looks = [{**look(command), "usage": self._usage(tier)} for command in self._commands(tier)]
-        ending = conclude(needed=self._escalates(tier), status="down" if self._escalates(tier) else "healthy")
+        ending = conclude(needed=self._escalates(tier), status=self._status(tier))
         return [*looks, {**ending, "usage": self._usage(tier)}]
 
     def _steps(self, tier: int) -> Sequence[Mapping[str, object]]:
@@ -150,7 +154,7 @@ class World:
             steps.append({"tool": {"id": f"toolu_{number}", "name": "Bash", "input": {"command": command}}})
         document = conclude(
             needed=self._escalates(tier),
-            status="down" if self._escalates(tier) else "healthy",
+            status=self._status(tier),
             summary="report of {{session_id}}",
             events=[{"level": "info", "service": "web", "message": "seen by {{session_id}}"}],
         )["report"]

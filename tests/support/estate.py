@@ -16,6 +16,7 @@ import sqlalchemy as sa
 from claudeops import logs
 from claudeops.dispatch.local import LocalDispatcher
 from claudeops.domain.holds import HoldKind
+from claudeops.domain.looks import Look
 from claudeops.domain.model import (
     ActionLimit,
     EscalationRules,
@@ -76,8 +77,8 @@ def deliver(document: dict[str, object]) -> dict[str, object]:
 
 
 def allow(call: ToolCall, _workspace: object) -> Verdict:
-    """Allow everything."""
-    return Verdict(kind=VerdictKind.ALLOW, reason=f"{call.tool_name} is allowed in this test")
+    """Allow everything, as a look around."""
+    return Verdict(kind=VerdictKind.ALLOW, reason=f"{call.tool_name} is allowed in this test", look=Look())
 
 
 @dataclass

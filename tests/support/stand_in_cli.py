@@ -9,7 +9,8 @@ from stdin like the real one, and then does one step after the other:
 ``{"raw": "...", "times": n}`` print text as it is, n times
 ``{"line_of": n}``            print one assistant frame of n bytes of text
 ``{"tool": {"id", "name", "input", "output", "ungated", "fails", "left_open"}}``  ask the gate, run nothing, print call
-                              and result; ``permission_input`` is what it asks for after an ``ask``
+                              and result; ``permission_input`` is what it asks for after an ``ask``, ``within`` the
+                              call of the subagent that makes it
 ``{"result": {...}}``         print a result frame (defaults: success, one turn, a cost)
 ``{"await_user": true}``      wait for one more user message (a repair turn)
 ``{"await": path}``           wait until that file is there
@@ -97,10 +98,12 @@ def result(overrides: dict[str, Any]) -> dict[str, Any]:
 def ask_tool(tool: dict[str, Any]) -> None:
     tool_id, name, given = tool["id"], tool.get("name", "Bash"), tool.get("input", {})
     use = {"type": "tool_use", "id": tool_id, "name": name, "input": given}
-    emit({"type": "assistant", "message": {"role": "assistant", "content": [use]}})
+    within = {"parent_tool_use_id": tool["within"]} if "within" in tool else {}
+    emit({"type": "assistant", "message": {"role": "assistant", "content": [use]}, **within})
     allowed = True
     if not tool.get("ungated"):
         asked = {"hook_event_name": "PreToolUse", "tool_name": name, "tool_input": given, "tool_use_id": tool_id}
+        asked |= {"agent_id": tool["within"]} if within else {}
         request = {"subtype": "hook_callback", "callback_id": "gate", "input": asked, "tool_use_id": tool_id}
         emit({"type": "control_request", "request_id": f"q-{tool_id}", "request": request})
         answer = receive("control_response")["response"]["response"]["hookSpecificOutput"]
@@ -112,7 +115,7 @@ def ask_tool(tool: dict[str, Any]) -> None:
     output = tool.get("output", "ok") if allowed else tool.get("refusal", "denied")
     is_error = bool(tool.get("fails")) or not allowed
     block = {"type": "tool_result", "tool_use_id": tool_id, "content": output, "is_error": is_error}
-    emit({"type": "user", "message": {"role": "user", "content": [block]}})
+    emit({"type": "user", "message": {"role": "user", "content": [block]}, **within})
 
 
 def may_run(tool_id: str, name: str, given: dict[str, Any]) -> bool:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
+from claudeops.domain.evidence import Names, Proof
+from claudeops.domain.looks import Look
 from claudeops.domain.model import (
     Action,
     ActionLimit,
@@ -39,6 +41,8 @@ TIERS: Final = (
     TierChoice(number=2, model="sonnet", action_kinds=("restart",)),
     TierChoice(number=3, model="opus", harness="codex", action_kinds=("restart", "redeployment")),
 )
+PROVEN: Final = Proof(looked=True, names=Names({}))
+"""Nothing is wanting."""
 LIMITS: Final = {
     "restart": ActionLimit(count=2, window_seconds=4 * 3600),
     "redeployment": ActionLimit(count=1, window_seconds=24 * 3600),
@@ -105,6 +109,7 @@ def ending(session: Session, said: Report | None = None, **changes: object) -> E
         "ended_at": (session.started_at or NOW) + timedelta(minutes=1),
         "duration_ms": 60_000,
         "calls_ran": 3,
+        "looks": (Look(),) if changes.get("calls_ran", 3) else (),
         **changes,
     }
     return Ending(**values)  # type: ignore[arg-type]

@@ -27,6 +27,7 @@ from claudeops.domain.model import (
 )
 from support.store_values import (
     NOW,
+    PROVEN,
     TIERS,
     after,
     alarm,
@@ -60,7 +61,7 @@ def decided(
 ) -> Decision:
     session = running(tier)
     end = ending(session, said, outcome=outcome, calls_ran=calls_ran)
-    return escalation.decide(session=session, ending=end, rules=by or rules(), ledger=ledger, now=NOW)
+    return escalation.decide(session=session, ending=end, rules=by or rules(), ledger=ledger, now=NOW, proof=PROVEN)
 
 
 def asking(*, needed: bool = True, **changes: object) -> Report:
@@ -77,8 +78,10 @@ def test_a_failed_look_is_tried_once_more_with_what_it_was_asked_and_a_failed_re
     end = ending(running(), None, outcome=Outcome.NO_RESULT)
     asked = running(prompt_text="look at web", harness="codex", model="mini")
 
-    first = escalation.decide(session=asked, ending=end, rules=rules(), ledger=(), now=NOW)
-    second = escalation.decide(session=running(trigger=Trigger.RETRY), ending=end, rules=rules(), ledger=(), now=NOW)
+    first = escalation.decide(session=asked, ending=end, rules=rules(), ledger=(), now=NOW, proof=PROVEN)
+    second = escalation.decide(
+        session=running(trigger=Trigger.RETRY), ending=end, rules=rules(), ledger=(), now=NOW, proof=PROVEN
+    )
 
     assert first.next == replace(AGAIN, prompt_text="look at web", harness="codex", model="mini")
     assert second.next is None
@@ -115,7 +118,7 @@ def test_the_breakers_event_is_the_only_critical_one(kind: FailureKind) -> None:
     for tier, trigger in ((1, Trigger.RETRY), (3, Trigger.ESCALATION)):
         session = running(tier, trigger=trigger)
         end = ending(session, None, outcome=Outcome.ERROR, failure_kind=kind)
-        decision = escalation.decide(session=session, ending=end, rules=rules(), ledger=(), now=NOW)
+        decision = escalation.decide(session=session, ending=end, rules=rules(), ledger=(), now=NOW, proof=PROVEN)
         assert [event.level for event in decision.events] == [Level.WARNING]
 
 

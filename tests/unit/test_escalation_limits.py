@@ -18,7 +18,7 @@ from claudeops.domain.model import (
     PastAction,
     Suppressed,
 )
-from support.store_values import LIMITS, NOW, after, alarm, ending, restart, rules, running
+from support.store_values import LIMITS, NOW, PROVEN, after, alarm, ending, restart, rules, running
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -64,7 +64,7 @@ def test_suppressed_start_and_stopped_escalation_are_two_conditions() -> None:
     event = escalation.suppression_event(suppressed, tier=1, services=("web",))
     session = running(1)
     stopped = escalation.decide(
-        session=session, ending=ending(session, alarm()), rules=rules(dry_run=True), ledger=(), now=NOW
+        session=session, ending=ending(session, alarm()), rules=rules(dry_run=True), ledger=(), now=NOW, proof=PROVEN
     ).events[0]
 
     assert event.level is Level.WARNING
@@ -117,7 +117,7 @@ def test_session_that_was_stopped_for_a_pause_says_so_and_is_not_tried_again() -
     session = running(1)
     stopped = ending(session, outcome=Outcome.CANCELLED, stopped_for=DecisionReason.PAUSED)
 
-    decision = escalation.decide(session=session, ending=stopped, rules=rules(), ledger=(), now=NOW)
+    decision = escalation.decide(session=session, ending=stopped, rules=rules(), ledger=(), now=NOW, proof=PROVEN)
 
     assert (decision.reason, decision.next) == (DecisionReason.PAUSED, None)
     assert [event.level for event in decision.events] == [Level.WARNING]
@@ -127,6 +127,6 @@ def test_wish_of_a_session_that_was_stopped_for_a_pause_is_queued() -> None:
     session = running(1)
     stopped = ending(session, alarm(), outcome=Outcome.CANCELLED, stopped_for=DecisionReason.PAUSED)
 
-    decision = escalation.decide(session=session, ending=stopped, rules=rules(), ledger=(), now=NOW)
+    decision = escalation.decide(session=session, ending=stopped, rules=rules(), ledger=(), now=NOW, proof=PROVEN)
 
     assert decision.reason is DecisionReason.ESCALATED

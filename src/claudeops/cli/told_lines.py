@@ -65,7 +65,7 @@ MEANINGS: Final[dict[DecisionReason, str]] = {
     DecisionReason.COOLDOWN: "would hand over, but what may be done was done too often lately",
     DecisionReason.BUDGET: "no money is left for going on",
     DecisionReason.NO_REPORT: "left no valid report: somebody has to look",
-    DecisionReason.NO_EVIDENCE: "says that all is well, but nothing shows that it looked",
+    DecisionReason.NO_EVIDENCE: "says that all is well, but nothing shows it",
     DecisionReason.SESSION_FAILED: "the session failed, so nothing is known",
     DecisionReason.PAUSED: "paused: nothing is started",
 }

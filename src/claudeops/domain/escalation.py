@@ -9,8 +9,9 @@ What is settled here:
 - A wish to escalate counts however the process ended: a non-zero exit or a timeout does not discard a
   valid report. The limits are asked in the order maximum tier, dry run, cooldown, budget; the first that
   forbids gives the reason.
-- *Healthy* needs evidence: a call that ran, a service that was checked, and nobody reported down or
-  unreachable. A report that calls a service down and asks for nobody contradicts itself.
+- *Healthy* needs evidence: a look that came back, a service that was checked, nobody reported down or
+  unreachable, and for what was acted upon a look afterwards (`claudeops.domain.evidence`). A report that calls a
+  service down and asks for nobody contradicts itself.
 - A failed session of the lowest tier is tried once more, unless it would fail the same way again (a limit of
   its own, our own stop). A tier that can change things is never repeated.
 - Weights: ``max_tier``, ``no_report``, ``session_failed``, ``cooldown`` and ``budget`` are critical, because something
@@ -30,6 +31,7 @@ from typing import TYPE_CHECKING, Final
 
 from claudeops.domain import budget, regex
 from claudeops.domain.cooldown import used_up
+from claudeops.domain.evidence import BROKEN
 from claudeops.domain.model import (
     LOWEST_TIER,
     Decision,
@@ -52,6 +54,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
+    from claudeops.domain.evidence import Proof
     from claudeops.domain.model import Ending, EscalationRules, PastAction, Report, Session
 
 NO_REASON_GIVEN: Final = "the report asks for the next tier and gives no reason"
@@ -63,7 +66,6 @@ _LEVELS: Final = {
     DecisionReason.BUDGET: Level.CRITICAL,
 }
 _BREAKING: Final = frozenset({FailureKind.AUTH, FailureKind.BILLING})
-_BROKEN: Final = frozenset({ServiceStatus.DOWN, ServiceStatus.UNREACHABLE})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -153,13 +155,14 @@ def decide(
     rules: EscalationRules,
     ledger: Sequence[PastAction],
     now: datetime,
+    proof: Proof,
     held_services: Sequence[str] = (),
     chain_usd: float = 0.0,
 ) -> Decision:
     """Return what the daemon does next; every reason but ``healthy`` and ``escalated`` brings one event.
 
-    ``held_services`` are those whose cooldown refused an action to this chain; ``chain_usd`` is what the chain has
-    spent, this session included, in US dollars.
+    ``proof`` says how far the report is to be believed; ``held_services`` are those whose cooldown refused an action
+    to this chain; ``chain_usd`` is what the chain has spent, this session included, in US dollars.
     """
     report = ending.extraction.report
     if ending.stopped_for is not None and (report is None or not report.escalation.needed):
@@ -179,7 +182,7 @@ def decide(
         )
     if ending.outcome is not Outcome.SUCCESS:
         return _failed(session, ending, now)
-    return _held_back(session, report, held_services) or _stood_down(session, report, ending)
+    return _held_back(session, report, held_services) or _stood_down(session, report, ending, proof)
 
 
 def _without_report(session: Session, ending: Ending, now: datetime) -> Decision:
@@ -266,20 +269,23 @@ def _handed_over(session: Session, report: Report, following: TierChoice, reason
     )
 
 
-def _stood_down(session: Session, report: Report, ending: Ending) -> Decision:
+def _stood_down(session: Session, report: Report, ending: Ending, proof: Proof) -> Decision:
     """Believe a report that needs nobody, if something stands behind it."""
-    broken = tuple(check.service for check in report.services_checked if check.status in _BROKEN)
+    broken = tuple(check.service for check in report.services_checked if check.status in BROKEN)
     lacks = []
     if ending.calls_ran < 1:
         lacks.append("no tool call ran")
+    elif not proof.looked:
+        lacks.append("no call looked at anything and came back without an error")
     if not report.services_checked:
         lacks.append("no service was checked")
     if broken:
         lacks.append(f"{named(broken)} is reported down or unreachable and yet nobody is asked for")
+    lacks += proof.lacks
     if not lacks:
         return Decision(reason=DecisionReason.HEALTHY)
     message = f"the tier {session.tier} report is no proof of health: {'; '.join(lacks)}."
-    return _stop(DecisionReason.NO_EVIDENCE, message, tier=session.tier, services=broken)
+    return _stop(DecisionReason.NO_EVIDENCE, message, tier=session.tier, services=distinct((*broken, *proof.services)))
 
 
 # --- services, sentences, events --------------------------------------------------------------------------

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from claudeops.domain.budget import Budgets, CallState
+    from claudeops.domain.looks import Look
 
 STRUCTURED_OUTPUT_TOOL: Final = "StructuredOutput"
 """The tool through which the CLI delivers the report (``--json-schema``)."""
@@ -343,6 +344,7 @@ class Verdict:
     reason: str
     actions: tuple[Action, ...] = ()
     ran: Mapping[str, object] | None = None  # the input that runs in the place of the one given; None: that one
+    look: Look | None = field(default=None, compare=False)  # what it looks at: no part of the answer
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -394,7 +396,8 @@ class Ending:
     extraction: Extraction
     ended_at: datetime
     duration_ms: int
-    calls_ran: int  # allowed by the gate (where the harness has one), and a result came; evidence behind *healthy*
+    calls_ran: int  # allowed by the gate (where the harness has one), and a result came
+    looks: tuple[Look, ...] = ()  # those of them that looked at something and did not fail: evidence behind *healthy*
     exit_code: int | None = None  # negative: a signal; None: never started
     error_category: ErrorCategory | None = None
     failure_kind: FailureKind | None = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from claudeops.domain.budget import from_stream
@@ -16,16 +16,21 @@ from claudeops.domain.model import (
     Level,
     NewEvent,
     Outcome,
+    ToolCall,
     ToolEnd,
+    VerdictKind,
 )
 from claudeops.domain.outcome import Exit, StopCause, judge
 from claudeops.domain.report.extraction import extract
 from claudeops.engine.handoff import heed_handoff
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from claudeops.domain.budget import CallState
+    from claudeops.domain.looks import Look
     from claudeops.domain.markers import Handoff, HandoffError
-    from claudeops.domain.model import Session
+    from claudeops.domain.model import Session, Verdict
     from claudeops.domain.outcome import Judgement
     from claudeops.domain.stream import Transcript
     from claudeops.engine.kit import Kit
@@ -51,6 +56,39 @@ class Gathered:
     stop_detail: str | None = None  # what exactly it was stopped for
     refusals: tuple[CliRefusal, ...] = ()
     handoff: Handoff | HandoffError | None = None  # what the session left for the next tier, if it was looked for
+    looks: tuple[Look, ...] = ()
+
+    @property
+    def ran(self) -> frozenset[str]:
+        """The ids of calls that ran; delivering the report is none.
+
+        With a gate: allowed by us, and a result came. Without one there is only the CLI's word for it: a result came
+        in the transcript, and it does not say that its own rules refused the call.
+        """
+        ran = {end.tool_use_id for end in self.tool_ends}
+        if self.harness.capabilities.gate:
+            ran &= self.allowed
+        else:
+            ran -= {denial.tool_use_id for denial in self.transcript.permission_denials}
+        calls = self.transcript.tool_calls.items()
+        return frozenset(ran - {key for key, call in calls if call.name == STRUCTURED_OUTPUT_TOOL})
+
+
+def looked(gathered: Gathered, judge: Callable[[ToolCall], Verdict]) -> Gathered:
+    """Return the same with what its calls looked at, as far as they ran and did not fail.
+
+    Judged once more, by what the log has of them: so it is the same whether the session is read while it runs or from
+    its log. ``judge`` may ask the file system, so this is for a thread of its own.
+    """
+    looks = []
+    for key in gathered.ran:
+        call = gathered.transcript.tool_calls.get(key)
+        if call is None or call.is_error or not call.ended:
+            continue
+        verdict = judge(ToolCall(tool_use_id=key, tool_name=call.name, input=call.input or {}))
+        if verdict.look is not None and verdict.kind is not VerdictKind.DENY and not verdict.actions:
+            looks.append(replace(verdict.look, results_before=call.results_before))
+    return replace(gathered, looks=tuple(sorted(looks, key=lambda look: look.results_before)))
 
 
 def never_started(session: Session, why: str, kit: Kit, started: float) -> Ending:
@@ -81,7 +119,8 @@ def conclude(session: Session, gathered: Gathered, kit: Kit, started: float) -> 
         extraction=extraction,
         ended_at=kit.clock.now(),
         duration_ms=_since(started, kit),
-        calls_ran=_calls_ran(gathered),
+        calls_ran=len(gathered.ran),
+        looks=gathered.looks,
         exit_code=gathered.exit_code,
         error_category=judgement.category,
         failure_kind=judgement.failure_kind,
@@ -136,21 +175,6 @@ def _judged(gathered: Gathered, kit: Kit, *, has_report: bool) -> Judgement:
         has_report=has_report,
         background_tasks_disabled=kit.background_tasks_off,
     )
-
-
-def _calls_ran(gathered: Gathered) -> int:
-    """Count the calls that ran, which is the evidence behind *healthy*: delivering the report is no look at anything.
-
-    With a gate: allowed by us, and a result came. Without one there is only the CLI's word for it: a result came in
-    the transcript, and it does not say that its own rules refused the call.
-    """
-    transcript = gathered.transcript
-    ran = {end.tool_use_id for end in gathered.tool_ends}
-    if gathered.harness.capabilities.gate:
-        ran &= gathered.allowed
-    else:
-        ran -= {denial.tool_use_id for denial in transcript.permission_denials}
-    return len(ran - {key for key, call in transcript.tool_calls.items() if call.name == STRUCTURED_OUTPUT_TOOL})
 
 
 def _degradations(extraction: Extraction) -> tuple[NewEvent, ...]:

@@ -18,8 +18,9 @@ from claudeops.domain.stream import LINE_BYTES, CliWarned, Frame, ToolEnded, dec
 from claudeops.domain.stream.values import as_text
 from claudeops.engine.arrivals import Arrivals
 from claudeops.engine.cli_warnings import CliWarnings
-from claudeops.engine.ending import Gathered, conclude
+from claudeops.engine.ending import Gathered, conclude, looked
 from claudeops.engine.old_logs import log_size, open_log
+from claudeops.engine.workspace import Workspace, workspace_name
 from claudeops.logs import LogEvent
 from claudeops.tasks import Threads, check_abandoned
 
@@ -206,6 +207,9 @@ class _Reading:
             stderr_tail="",
             handoff=self.handoff,
         )
+        if (tier := kit.tiers.get(session.tier)) is not None:  # else nobody can tell what its calls were
+            root = kit.cell.workspaces(kit.sessions_dir) / workspace_name(session.id)
+            gathered = looked(gathered, lambda call: tier.judge(call, Workspace(root)))
         ending = conclude(session, gathered, kit, kit.clock.monotonic())
         ran = said_at - (session.started_at or said_at)
         ending = replace(ending, ended_at=said_at, duration_ms=max(0, ran // timedelta(milliseconds=1)))

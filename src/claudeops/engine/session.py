@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import anyio
+import anyio.to_thread
 
 from claudeops.domain.activity import Viewpoint
 from claudeops.engine import harness_files
@@ -20,7 +21,7 @@ from claudeops.engine.channel import Channel
 from claudeops.engine.cli_transcript import CliTranscript
 from claudeops.engine.control import Clocks, Control, waiting_for_people
 from claudeops.engine.conversation import Conversation
-from claudeops.engine.ending import Gathered, conclude, never_started
+from claudeops.engine.ending import Gathered, conclude, looked, never_started
 from claudeops.engine.gate import Gate
 from claudeops.engine.handoff import take_handoff
 from claudeops.engine.launch import Launch
@@ -136,7 +137,7 @@ class SessionRunner:
         if (path := launched.command.last_message) is not None:
             left = await harness_files.last_message(path)
             transcript = harness.with_last_message(transcript, kit.redactor.text(left or ""))
-        return Gathered(
+        gathered = Gathered(
             harness=harness,
             transcript=transcript,
             exit_code=exit_code,
@@ -148,6 +149,7 @@ class SessionRunner:
             stderr_tail=conversation.stderr_tail,
             handoff=await self._handoff(session, workspace),
         )
+        return await anyio.to_thread.run_sync(looked, gathered, lambda call: tier.judge(call, workspace))
 
     def _gate(
         self,

@@ -52,6 +52,8 @@ def _on_record(connection: Connection, session: Session, ending: Ending) -> OnRe
         memories=queries.known_memories(connection, categories),
         spend_settled=connection.execute(settled.limit(1)).first() is not None,
         unseen_ends=queries.unseen_ends(connection, session.id),
+        reservations=queries.reservations(connection, session.id),
+        before=queries.background(connection, session, {}),
     )
 
 

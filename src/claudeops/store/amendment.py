@@ -19,7 +19,14 @@ from claudeops.domain.amendment import Part, Refusal, Refused
 from claudeops.domain.memory import ChangeKind
 from claudeops.domain.model import ExtractionMethod, Outcome, ServiceStatus, Status
 from claudeops.errors import StaleAttemptError
-from claudeops.store.consequences import NO_RESULT_SEEN, recordable_checks, reported_memories, settle, stated_events
+from claudeops.store.consequences import (
+    NO_RESULT_SEEN,
+    recordable_checks,
+    reported_memories,
+    settle,
+    stated_events,
+    weighed,
+)
 from claudeops.store.rows import report_summary, told_values
 from claudeops.store.types import clip, known_usd
 
@@ -27,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from datetime import datetime
 
+    from claudeops.domain.evidence import Background
     from claudeops.domain.memory import KnownMemory, MemoryChange
     from claudeops.domain.model import Ending, NewEvent, ServiceCheck, Session
     from claudeops.store.consequences import Reservation, Settlement
@@ -45,6 +53,8 @@ class OnRecord:
     memories: Sequence[KnownMemory]  # those of the reported categories, given up or not
     spend_settled: bool
     unseen_ends: Sequence[Reservation]  # actions that were settled as never seen to end
+    reservations: Sequence[Reservation]  # every action of this session
+    before: Background  # what earlier sessions of its chain left
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -102,7 +112,8 @@ def amendment(ending: Ending, known: OnRecord) -> Amendment:
     cost = known_usd(ending.cost_usd) is not None and session.cost_usd is None
     if not (report or cost or session.extraction_method is None):
         return Amendment(at=at, parts=frozenset(ends), values={}, settlements=settlements)
-    checks, unproven = recordable_checks(ending) if report else ((), ())
+    proof = weighed(ending, known.reservations, known.before, other_names={})
+    checks, unproven = recordable_checks(ending, proof) if report else ((), ())
     parts = {Part.FACTS, *({Part.REPORT} if report else ()), *({Part.COST} if cost else ()), *ends}
     return Amendment(
         at=at,

@@ -2,7 +2,7 @@
 
 Pure. What is settled here, beside the decision (``domain.escalation``) and memories (``domain.memory``):
 
-- A ``healthy`` that no tool call stands behind is not recorded as a check; the session's warnings say so.
+- A ``healthy`` that no look stands behind is not recorded as a check; the session's warnings say so.
   A report has one check a service: the worst it says.
 - A condition that is reported again counts up, even by a report that calls the service healthy. The other
   open events of a healthy service are resolved; a ``healthy`` decision resolves those that name no service.
@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from claudeops.domain import escalation, memory
+from claudeops.domain.evidence import NOTHING_BEFORE, Deed, Names, Proof, weigh
 from claudeops.domain.live import EventRaised
 from claudeops.domain.model import (
     DecisionReason,
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from datetime import datetime
 
+    from claudeops.domain.evidence import Background
     from claudeops.domain.memory import KnownMemory, MemoryChange
     from claudeops.domain.model import (
         Decision,
@@ -67,7 +69,9 @@ class Reservation:
 
     id: int
     tool_use_id: str
+    kind: str
     service: str
+    denied: bool = False  # the yes came too late to be heard
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -98,6 +102,7 @@ class Facts:
     reservations: Sequence[Reservation]  # every action of this session
     standings: Mapping[str, Standing]  # by service, for the services that the report calls healthy
     chain_started_at: datetime | None  # when the first session of the chain was started
+    before: Background = NOTHING_BEFORE  # what earlier sessions of the chain left
     held_services: tuple[str, ...] = ()  # whose limit refused an action to a session of this chain
     chain_usd: float = 0.0  # what the chain has spent, this session included
 
@@ -119,17 +124,19 @@ class Consequences:
 
 def conclude(ending: Ending, facts: Facts, *, rules: EscalationRules) -> Consequences:
     """Return what follows from ``ending``."""
+    proof = weighed(ending, facts.reservations, facts.before, other_names=rules.other_names)
     decision = escalation.decide(
         session=facts.session,
         ending=ending,
         rules=rules,
         ledger=facts.ledger,
         now=ending.ended_at,
+        proof=proof,
         held_services=facts.held_services,
         chain_usd=facts.chain_usd,
     )
     report = ending.extraction.report
-    checks, unproven = recordable_checks(ending)
+    checks, unproven = recordable_checks(ending, proof)
     well = tuple(check.service for check in checks if check.status is ServiceStatus.HEALTHY)
     return Consequences(
         decision=decision,
@@ -156,9 +163,9 @@ def lost_event(lost: Session, following: NewSession | None) -> NewEvent:
 
 
 def settle(reservations: Iterable[Reservation], ends: Iterable[ToolEnd]) -> Iterable[Settlement]:
-    """Say of every reserved action whether it succeeded."""
+    """Say of every reserved action whether it succeeded; of what was denied after all that is known already."""
     failed = {clip(end.tool_use_id): end.is_error for end in ends}
-    for reservation in reservations:
+    for reservation in (each for each in reservations if not each.denied):
         is_error = failed.get(reservation.tool_use_id)
         if is_error is None:
             yield Settlement(id=reservation.id, success=False, error=NO_RESULT_SEEN)
@@ -197,7 +204,29 @@ def reported_memories(report: Report | None) -> tuple[ReportedMemory, ...]:
     )
 
 
-def recordable_checks(ending: Ending) -> tuple[tuple[ServiceCheck, ...], tuple[str, ...]]:
+def weighed(
+    ending: Ending, reservations: Iterable[Reservation], before: Background, *, other_names: Mapping[str, str]
+) -> Proof:
+    """Return how far a session's report is to be believed, by what it looked at and what it did."""
+    names = Names(other_names, clip)
+    report = ending.extraction.report
+    if report is None:
+        return Proof(looked=bool(ending.looks), names=names)
+    return weigh(
+        report,
+        looks=ending.looks,
+        ends=[replace(end, tool_use_id=clip(end.tool_use_id)) for end in ending.tool_ends],
+        deeds=[
+            Deed(kind=reserved.kind, service=reserved.service, tool_use_id=reserved.tool_use_id)
+            for reserved in reservations
+            if not reserved.denied
+        ],
+        before=before,
+        names=names,
+    )
+
+
+def recordable_checks(ending: Ending, proof: Proof) -> tuple[tuple[ServiceCheck, ...], tuple[str, ...]]:
     """Return the checks to record, and a warning about those that nothing stands behind."""
     report = ending.extraction.report
     worst: dict[str, ServiceCheck] = {}
@@ -205,13 +234,16 @@ def recordable_checks(ending: Ending) -> tuple[tuple[ServiceCheck, ...], tuple[s
         name = clip(check.service)
         if name not in worst or _severity(check) < _severity(worst[name]):
             worst[name] = replace(check, service=name)
-    if ending.calls_ran > 0:
-        return tuple(worst.values()), ()
-    unwell = tuple(check for check in worst.values() if check.status is not ServiceStatus.HEALTHY)
-    unproven = len(worst) - len(unwell)
+    proven = ending.calls_ran > 0 and proof.looked
+    kept = tuple(
+        check
+        for check in worst.values()
+        if check.status is not ServiceStatus.HEALTHY or (proven and not proof.doubts(check.service))
+    )
+    unproven = len(worst) - len(kept)
     if not unproven:
-        return unwell, ()
-    return unwell, (f"unproven-health: {unproven} healthy checks were not recorded, because no tool call ran",)
+        return kept, ()
+    return kept, (f"unproven-health: {unproven} healthy checks were not recorded, because no look stands behind them",)
 
 
 def stated_events(ending: Ending, decided: Iterable[NewEvent] = ()) -> tuple[NewEvent, ...]:

@@ -163,6 +163,7 @@ def _facts(
         reservations=queries.reservations(connection, session.id),
         standings=standings,
         chain_started_at=queries.chain_started_at(connection, session.root_session_id),
+        before=queries.background(connection, session, rules.other_names),
         held_services=queries.held_services(connection, session.root_session_id),
         chain_usd=spend.chain_spent(connection, session.root_session_id) + (spent or 0.0),
     )

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 from claudeops.domain.amendment import Amended, Part, Refused
 from claudeops.domain.model import DecisionReason, ServiceStatus
 from claudeops.store.amendment import OnRecord, amendable, amendment
-from claudeops.store.consequences import NO_RESULT_SEEN, Reservation, fingerprinted, raised
+from claudeops.store.consequences import NO_RESULT_SEEN, fingerprinted, raised
 from claudeops.store.in_memory_calls import seal_results
 from claudeops.store.in_memory_writes import (
+    background,
     book,
     end_calls,
     open_event,
@@ -19,6 +20,7 @@ from claudeops.store.in_memory_writes import (
     settle,
 )
 from claudeops.store.rows import to_known_memory, to_session, to_warnings
+from claudeops.store.witnesses import to_reservation
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -61,15 +63,16 @@ def _on_record(tables: PlainTables, session: Session) -> OnRecord:
     unseen = tables.rows(
         "cooldown_actions", lambda action: action.session_id == row.id and action.error == NO_RESULT_SEEN
     )
+    own = tables.rows("cooldown_actions", lambda action: action.session_id == row.id)
     settled = tables.rows("budget_entries", lambda entry: entry.session_id == row.id and entry.kind == "settled")
     return OnRecord(
         session=session,
         warnings=to_warnings(row.warnings),
         memories=tuple(map(to_known_memory, tables.rows("memories"))),
         spend_settled=bool(settled),
-        unseen_ends=tuple(
-            Reservation(id=action.id, tool_use_id=action.tool_use_id, service=action.service) for action in unseen
-        ),
+        unseen_ends=tuple(map(to_reservation, unseen)),
+        reservations=tuple(map(to_reservation, own)),
+        before=background(tables, session, {}),
     )
 
 

@@ -10,13 +10,14 @@ from claudeops.domain.refusals import when_lost, when_started
 from claudeops.errors import StaleAttemptError
 from claudeops.store import in_memory_holds as holds
 from claudeops.store import in_memory_spend as spend
-from claudeops.store.consequences import Reservation, lost_event, settle
+from claudeops.store.consequences import lost_event, settle
 from claudeops.store.in_memory_approvals import deny_all
 from claudeops.store.in_memory_calls import seal_results
 from claudeops.store.in_memory_queueing import in_status
 from claudeops.store.in_memory_writes import add_session, end_calls, raise_event
 from claudeops.store.orphans import LOOKED_FOR, to_call, to_owner
 from claudeops.store.rows import LEASE, lost_values, taken_over_values, to_session
+from claudeops.store.witnesses import to_reservation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -59,7 +60,7 @@ def lose(
     ends = tuple(tool_ends)
     end_calls(tables, lost.id, ends)
     own = tables.rows("cooldown_actions", lambda action: action.session_id == lost.id and action.success is None)
-    reserved = [Reservation(id=one.id, tool_use_id=one.tool_use_id, service=one.service) for one in own]
+    reserved = [to_reservation(one) for one in own]
     for settled in settle(reserved, ends):
         tables.change("cooldown_actions", settled.id, {"success": settled.success, "error": settled.error})
     calls = tables.rows("tool_calls", lambda call: call.session_id == lost.id)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from claudeops.domain import memory
@@ -11,7 +12,6 @@ from claudeops.errors import StoreError
 from claudeops.store.consequences import (
     NO_WITNESSES,
     Facts,
-    Reservation,
     Standing,
     fingerprinted,
     healthy_services,
@@ -19,11 +19,13 @@ from claudeops.store.consequences import (
 )
 from claudeops.store.rows import queued_values, to_known_memory, to_past_action, to_session
 from claudeops.store.types import clip, known_usd
+from claudeops.store.witnesses import to_background, to_reservation
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Collection, Iterable, Mapping
     from datetime import datetime
 
+    from claudeops.domain.evidence import Background
     from claudeops.domain.memory import MemoryChange
     from claudeops.domain.model import (
         Ending,
@@ -62,11 +64,26 @@ def facts(tables: PlainTables, session: Session, ending: Ending, rules: Escalati
         session=session,
         ledger=ledger(tables, rules, ending.ended_at),
         memories=tuple(map(to_known_memory, tables.rows("memories"))),
-        reservations=tuple(Reservation(id=row.id, tool_use_id=row.tool_use_id, service=row.service) for row in own),
+        reservations=tuple(map(to_reservation, own)),
         standings={name: standing for name, standing in standings.items() if standing is not None},
         chain_started_at=tables.rows("sessions", lambda row: row.id == session.root_session_id)[0].started_at,
+        before=background(tables, session, rules.other_names),
         held_services=_held_services(tables, session.root_session_id),
         chain_usd=chain_usd,
+    )
+
+
+def background(tables: PlainTables, session: Session, other_names: Mapping[str, str]) -> Background:
+    """Return what the earlier sessions of a chain have left before ``session``."""
+    root = session.root_session_id
+    earlier = tables.rows("sessions", lambda row: row.root_session_id == root and row.id < session.id)
+    named, by_session = {row.id for row in earlier}, attrgetter("session_id")
+    return to_background(
+        session,
+        earlier=earlier,
+        checks=sorted(tables.rows("service_checks", lambda row: row.session_id in named), key=by_session),
+        actions=sorted(tables.rows("cooldown_actions", lambda row: row.session_id in named), key=by_session),
+        other_names=other_names,
     )
 
 

@@ -12,7 +12,7 @@ from claudeops.domain import memory
 from claudeops.domain.model import CheckSource, ServiceStatus, Status, VerdictKind
 from claudeops.store import grants
 from claudeops.store.audit import TOO_LATE
-from claudeops.store.consequences import NO_RESULT_SEEN, NO_WITNESSES, Reservation, Standing
+from claudeops.store.consequences import NO_RESULT_SEEN, NO_WITNESSES, Standing
 from claudeops.store.rows import to_known_memory, to_past_action, to_session
 from claudeops.store.tables import (
     cooldown_actions,
@@ -22,15 +22,18 @@ from claudeops.store.tables import (
     sessions,
     tool_calls,
 )
+from claudeops.store.witnesses import to_background, to_reservation
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from datetime import datetime
 
     from sqlalchemy import ColumnElement, Connection, Select
 
+    from claudeops.domain.evidence import Background
     from claudeops.domain.memory import KnownMemory
     from claudeops.domain.model import EscalationRules, Memory, PastAction, Session
+    from claudeops.store.consequences import Reservation
 
 
 # Statements that every claim and every end of a session needs are put together once: building and compiling one takes
@@ -52,6 +55,20 @@ _HELD_SERVICES: Final = (
     .order_by(tool_calls.c.held_service)
 )
 _ACTIONS: Final = select(cooldown_actions).where(cooldown_actions.c.session_id == bindparam("session"))
+_BEFORE: Final = and_(sessions.c.root_session_id == bindparam("root"), sessions.c.id < bindparam("session"))
+_EARLIER: Final = select(sessions.c.context, sessions.c.prompt_text).where(_BEFORE).order_by(sessions.c.id)
+_EARLIER_CHECKS: Final = (
+    select(service_checks)
+    .join(sessions, sessions.c.id == service_checks.c.session_id)
+    .where(_BEFORE)
+    .order_by(service_checks.c.session_id, service_checks.c.id)
+)
+_EARLIER_ACTIONS: Final = (
+    select(cooldown_actions)
+    .join(sessions, sessions.c.id == cooldown_actions.c.session_id)
+    .where(_BEFORE)
+    .order_by(cooldown_actions.c.session_id, cooldown_actions.c.id)
+)
 _ROOT: Final = sessions.alias("root")
 _LAST_CHECK: Final = (
     select(service_checks.c.status, service_checks.c.checked_at, service_checks.c.session_id, _ROOT.c.started_at)
@@ -217,8 +234,7 @@ def chain_started_at(connection: Connection, root_session_id: int) -> datetime |
 
 def reservations(connection: Connection, session_id: int) -> tuple[Reservation, ...]:
     """Return a session's actions."""
-    rows = connection.execute(_ACTIONS, {"session": session_id})
-    return tuple(Reservation(id=row.id, tool_use_id=row.tool_use_id, service=row.service) for row in rows)
+    return tuple(map(to_reservation, connection.execute(_ACTIONS, {"session": session_id})))
 
 
 def unseen_ends(connection: Connection, session_id: int) -> tuple[Reservation, ...]:
@@ -226,8 +242,20 @@ def unseen_ends(connection: Connection, session_id: int) -> tuple[Reservation, .
     query = select(cooldown_actions).where(
         cooldown_actions.c.session_id == session_id, cooldown_actions.c.error == NO_RESULT_SEEN
     )
-    rows = connection.execute(query)
-    return tuple(Reservation(id=row.id, tool_use_id=row.tool_use_id, service=row.service) for row in rows)
+    return tuple(map(to_reservation, connection.execute(query)))
+
+
+def background(connection: Connection, session: Session, other_names: Mapping[str, str]) -> Background:
+    """Return what the earlier sessions of a chain have left before this one."""
+    of_chain = {"root": session.root_session_id, "session": session.id}
+    follows = session.id != session.root_session_id  # most sessions are the first of their chains, and ask nothing
+    return to_background(
+        session,
+        earlier=connection.execute(_EARLIER, of_chain).all() if follows else (),
+        checks=connection.execute(_EARLIER_CHECKS, of_chain) if follows else (),
+        actions=connection.execute(_EARLIER_ACTIONS, of_chain) if follows else (),
+        other_names=other_names,
+    )
 
 
 def unhealthy_services(connection: Connection) -> tuple[str, ...]:

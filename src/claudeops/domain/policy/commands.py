@@ -11,6 +11,7 @@ from claudeops.domain.policy import paths, urls
 from claudeops.domain.policy.argument_kinds import Setting
 from claudeops.domain.policy.flow import refuse_feeding, refuse_sending
 from claudeops.domain.policy.identity import plain_name, whole_name, wrapper_parts, wrapper_user
+from claudeops.domain.policy.look import look_of, look_within
 from claudeops.domain.policy.never import refuse_line
 from claudeops.domain.policy.reach import matches
 from claudeops.domain.policy.rule_match import Match, match, prints_names
@@ -21,6 +22,7 @@ from claudeops.domain.shell.values import UnclearError, Word, WordKind
 from claudeops.domain.shell.variables import refuse_value, refuse_variable
 
 if TYPE_CHECKING:
+    from claudeops.domain.looks import Look
     from claudeops.domain.model import Action
     from claudeops.domain.policy.paths import Place
     from claudeops.domain.policy.reach import Reach
@@ -47,6 +49,7 @@ class Finding:
     writes: list[str] = field(default_factory=list)  # files of the session's own that it changes
     lines: list[str] = field(default_factory=list)  # every command line judged, wrapped ones too
     runs: Runs | None = None  # the command as it runs, where nothing is in doubt
+    looks: list[Look] = field(default_factory=list)  # what it looks at, as far as its status tells
 
     def add(self, other: Finding) -> None:
         """Take over what another command was found to be, but for how it runs; the first denial and doubt stand."""
@@ -55,6 +58,7 @@ class Finding:
         self.actions += other.actions
         self.writes += other.writes
         self.lines += other.lines
+        self.looks += other.looks
 
 
 class CommandJudge:
@@ -123,6 +127,8 @@ class CommandJudge:
         if fits is not None:
             self._effects(fits, command, place, finding)
             finding.runs = replace(command, argv=(program, *command.argv[1:]))
+            look = look_of(found, fits, command, place)
+            finding.looks += [] if look is None else [look]
         else:
             self._inside(found, replace(command, argv=(program, *command.argv[1:])), place, depth, finding)
 
@@ -154,10 +160,13 @@ class CommandJudge:
         unfolded = unfold(found, wrapper, command, setting)
         inside = _placed(found, wrapper, setting, inside)
         runs: list[Runs] = []
+        within = Finding()
         for inner in unfolded.parsed.commands:
             judged = self.judge(inner, inside, depth + 1)
-            finding.add(judged)
+            within.add(judged)
             runs += [judged.runs] if judged.runs is not None else []
+        within.looks[:] = look_within(found, wrapper, command, place, within.looks)
+        finding.add(within)
         _refuse(unfolded.parsed.refusal)
         if unfolded.parsed.problem:
             raise UnclearCommandError(unfolded.parsed.problem)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from claudeops.domain.looks import taken_together
 from claudeops.domain.model import STRUCTURED_OUTPUT_TOOL, ToolCall, Verdict, VerdictKind
 from claudeops.domain.policy.commands import CommandJudge, Finding
 from claudeops.domain.policy.never import refuse_text
@@ -106,9 +107,12 @@ def _verdict(finding: Finding, call: ToolCall, tier: TierPolicy, scope: Scope) -
     approvals = tier.rules.approvals
     wanted = approvals.wanted_for(finding.lines, finding.actions) or approvals.wanted_for_tool(call.tool_name)
     actions = tuple(finding.actions)
+    # What acts is no look, whatever else stands in the same call.
+    look = None if actions else taken_together(finding.looks)
     if wanted is not None:
-        return Verdict(kind=VerdictKind.ASK, reason=f"{wanted} needs a person's yes", actions=actions)
-    return Verdict(kind=VerdictKind.ALLOW, reason=", ".join(effects) or "only looks", actions=actions)
+        return Verdict(kind=VerdictKind.ASK, reason=f"{wanted} needs a person's yes", actions=actions, look=look)
+    reason = ", ".join(effects) or "only looks"
+    return Verdict(kind=VerdictKind.ALLOW, reason=reason, actions=actions, look=look)
 
 
 def _unclear(finding: Finding, call: ToolCall, tier: TierPolicy, scope: Scope) -> Verdict:

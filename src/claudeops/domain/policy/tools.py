@@ -10,6 +10,7 @@ from claudeops.domain.model import Action
 from claudeops.domain.policy import paths, urls
 from claudeops.domain.policy.commands import Finding, refuse_action
 from claudeops.domain.policy.identity import plain_name
+from claudeops.domain.policy.look import look_of_named, look_of_tool
 from claudeops.domain.policy.never import refuse_service
 from claudeops.domain.shell.values import Word, WordKind
 
@@ -30,7 +31,10 @@ _TYPES: Final = regex.Pattern(r"[a-z0-9]+")
 
 def judge_tool(call: ToolCall, place: Place) -> Finding:
     """Return what a call of a built-in tool is; ``lines`` holds what the operator's patterns are compared with."""
-    return _JUDGES.get(call.tool_name, _file)(call, place)
+    finding = _JUDGES.get(call.tool_name, _file)(call, place)
+    look = look_of_tool(call, place)
+    finding.looks += [] if look is None else [look]
+    return finding
 
 
 def judge_named(call: ToolCall, tier: TierPolicy, place: Place) -> Finding:
@@ -42,7 +46,8 @@ def judge_named(call: ToolCall, tier: TierPolicy, place: Place) -> Finding:
     if named.tier > tier.level:
         return Finding(denial=f"{name} needs tier {named.tier}: at tier {tier.number} say in the report why")
     if not named.action:
-        return Finding(writes=[f"call {name}"] if named.changes else [])
+        look = look_of_named(named, call.input)
+        return Finding(writes=[f"call {name}"] if named.changes else [], looks=[] if look is None else [look])
     return _action(named, call.input, tier, place)
 
 

@@ -9,15 +9,16 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
+from claudeops.domain.shell.deciding import deciding, unless_it_leaves
 from claudeops.domain.shell.lexical import check_source, check_tree
 from claudeops.domain.shell.syntax import syntax_tree
-from claudeops.domain.shell.values import Parsed, Redirection, SimpleCommand, UnclearError, Word, WordKind
+from claudeops.domain.shell.values import Parsed, Redirection, Says, SimpleCommand, UnclearError, Word, WordKind
 from claudeops.domain.shell.walk import Walker
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["Parsed", "Redirection", "SimpleCommand", "Word", "WordKind", "parse"]
+__all__ = ["Parsed", "Redirection", "Says", "SimpleCommand", "Word", "WordKind", "parse"]
 
 _NOTHING: Final[Mapping[str, Word]] = MappingProxyType({})
 
@@ -36,10 +37,10 @@ def parse(command: str, *, known: Mapping[str, Word] = _NOTHING) -> Parsed:
         check_tree(root, source)
     except UnclearError as error:
         return Parsed(problem=str(error))
-    walker = Walker(source)
+    walker = Walker(source, deciding(root))
     walker.program(root, known)
     return Parsed(
-        commands=tuple(walker.commands),
+        commands=unless_it_leaves(walker.commands),
         problem=walker.problem,
         refusal=walker.refusal,
         defines=walker.defines,

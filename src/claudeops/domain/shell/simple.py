@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from tree_sitter import Node
 
+    from claudeops.domain.shell.deciding import Deciding
     from claudeops.domain.shell.plan import Block, Step
     from claudeops.domain.shell.words import Substituted
 
@@ -55,9 +56,10 @@ _REFUSED: Final = {
 class SimpleWalker(Recorder, ABC):
     """Reads simple commands; what they stand in is the business of `claudeops.domain.shell.walk.Walker`."""
 
-    def __init__(self, source: bytes) -> None:
+    def __init__(self, source: bytes, deciding: Deciding) -> None:
         super().__init__()
         self._source = source
+        self._deciding = deciding
         self._words = WordReader(source, self._substituted)
         self._redirections = RedirectionReader(source, self._words)
         self._functions: dict[str, Node] = {}
@@ -130,6 +132,7 @@ class SimpleWalker(Recorder, ABC):
             redirections=(*own.files, *outside.files),
             stdin=outside.stdin or own.stdin,
             cwd=bindings.cwd,
+            says=self._deciding.of(node),
         )
         if self._functions and command.name in {"time", "command", "eval"}:
             raise UnclearError(f"{command.name} beside functions is not clear: write their commands out")

@@ -30,6 +30,14 @@ class WordKind(StrEnum):
     DYNAMIC = "dynamic"  # known only when it runs
 
 
+class Says(StrEnum):
+    """What the status 0 of a text says of one of its commands."""
+
+    NOTHING = "nothing"  # it may have failed, or never have run
+    RAN = "ran"  # it ran; whether it failed is lost
+    WORKED = "worked"
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Word:
     """One argument, after quote removal.
@@ -79,6 +87,7 @@ class SimpleCommand:
     piped: bool = False  # reads what another command prints
     repeated: bool = False  # in a loop whose number of rounds is not known
     number: int = -1  # its place among the commands of its text
+    says: Says = Says.NOTHING  # of it, the status 0 of the whole text
 
     @property
     def name(self) -> str:

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
     from tree_sitter import Node
 
+    from claudeops.domain.shell.deciding import Deciding
     from claudeops.domain.shell.plan import Block, Step
 
 DEEPEST_CALL: Final = 4  # functions that call functions
@@ -56,8 +57,8 @@ class Walker(SimpleWalker):
     holds may be worse.
     """
 
-    def __init__(self, source: bytes) -> None:
-        super().__init__(source)
+    def __init__(self, source: bytes, deciding: Deciding) -> None:
+        super().__init__(source, deciding)
         self._statements: dict[str, Callable[[Node, Bindings], None]] = {
             "command": self._command,
             "list": self._list,

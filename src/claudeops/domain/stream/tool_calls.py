@@ -30,6 +30,7 @@ class CallTally:
     structured: list[Mapping[str, object]] = field(default_factory=list)
     launches: int = 0
     asked: bool = False
+    results: int = 0  # of calls that have ended
 
     def watch(self, use: ToolUse) -> None:
         """Note what clauditor's heuristics ask for, by block and not by id; only ``True`` is a launch."""
@@ -48,6 +49,7 @@ class CallTally:
             name=use.name or UNKNOWN_TOOL,
             input=use.input if keep_input else {},
             from_subagent=from_subagent,
+            results_before=self.results if known is None else known.results_before,
         )
         if known is not None:  # its result, or a nameless frame, came first
             self.calls[key] = msgspec.structs.replace(seen, ended=known.ended, is_error=known.is_error)
@@ -67,6 +69,7 @@ class CallTally:
             known = CallSeen(tool_use_id=result.tool_use_id, name=UNKNOWN_TOOL, input={}, from_subagent=from_subagent)
         ended = msgspec.structs.replace(known, ended=True, is_error=result.is_error)
         self.calls[result.tool_use_id] = ended
+        self.results += 1
         return ended
 
     def onto(self, transcript: Transcript) -> Transcript:

@@ -25,6 +25,7 @@ class CallSeen(msgspec.Struct, frozen=True, kw_only=True):
     from_subagent: bool = False
     ended: bool = False  # a result came; says nothing about whether it ran
     is_error: bool = False
+    results_before: int = 0  # how many calls had ended when this one first appeared
 
 
 class PermissionDenial(msgspec.Struct, frozen=True, kw_only=True):

@@ -86,4 +86,9 @@ async def _changed(estate: Estate, verb: str, units: Sequence[str]) -> Answer:
             await running.stop()
         elif verb != "start" or not running.is_running:
             await running.restart()
+        if verb != "stop" and not running.is_running:
+            return failed(
+                f"Job for {running.name}.service failed because the control process exited with error code.",
+                f'See "systemctl status {running.name}.service" and "journalctl -xeu {running.name}.service".',
+            )
     return Answer()

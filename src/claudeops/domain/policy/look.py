@@ -1,0 +1,283 @@
+"""What a call that the policy allows looks at, if it looks at anything.
+
+What is settled here:
+
+- A look names somebody by what it asks, never by what it prints: ``curl -w 'shop %{http_code}' http://photos/`` asks
+  the photos. Only commands that show the state, the log or the answer of something that runs name it; whatever else
+  looks at the machine is a look around.
+- What only prints, computes or waits, and what reads the operator's repositories or the session's own files, looks at
+  nothing.
+- A command that asks several is a look at none of them where its status speaks for one of them only.
+- Where a pipe or ``;`` loses the status, known is that a command ran, not that it worked: that is a look around.
+- In a container or on another host ``localhost`` is somebody else's.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from claudeops.domain.looks import Address, Look, address_of
+from claudeops.domain.policy.argument_kinds import Setting, service_of
+from claudeops.domain.policy.rules import Arguments, RefusedError, assign_kinds, read_arguments
+from claudeops.domain.policy.wrappers import EVAL, FIND, XARGS
+from claudeops.domain.shell.values import Says, Word
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from claudeops.domain.model import ToolCall
+    from claudeops.domain.policy.paths import Place
+    from claudeops.domain.policy.rule_book import Found
+    from claudeops.domain.policy.rule_match import Match
+    from claudeops.domain.policy.rules import CommandRule, Wrapper
+    from claudeops.domain.policy.values import NamedTool
+    from claudeops.domain.shell.values import SimpleCommand
+
+AROUND: Final = Look()
+"""A look at the machine, or at something that nobody can name."""
+
+_FILE_KINDS: Final = frozenset({"path", "listing", "archive", "directory", "own", "repo", "project", "manifest"})
+_FILE_TOOLS: Final = {"Read": "file_path", "Grep": "path", "Glob": "path", "LS": "path"}
+
+_LOOKS_AT_NOTHING: Final = frozenset(
+    {"pwd", "cd", "sleep", "read", "set", "type", "which", "whereis", "command", "wait", "jobs", "times", "umask"}
+    | {"seq", "bc", "numfmt", "cal", "date", "tee", "break", "continue", "locale", "getconf", "ulimit", "tty"}
+    | {"tr", "awk", "gawk", "mawk", "nawk", "sed", "jq", "yq", "openssl", "git", "pip", "pip3", "java", "promtool"}
+    | {"crontab"}
+)
+"""Programs that, without a name and a file, look at nothing that runs."""
+
+_AS_COMMANDS: Final = frozenset({"docker version", "docker context show", "docker compose version", "kubectl version"})
+_CLIENTS_OWN: Final = (
+    "kubectl explain",
+    "kubectl api-",
+    "kubectl config",
+    "kubectl auth",
+    "helm version",
+    "docker buildx",
+)
+
+_NAMED_BY_ARGUMENTS: Final = frozenset(
+    f"{program} {each}"
+    for program, subcommands in {
+        "systemctl": "status|is-active|show|list-units",
+        "docker": "logs|inspect|stats|top|port",
+        "docker container": "logs|inspect|stats|top|port",
+        "docker service": "logs|inspect|ps",
+        "docker stack": "ps|services",
+        "docker compose": "ps|logs|top|stats|port",
+        "kubectl": "get|describe|logs|top|wait",
+        "kubectl rollout": "status",
+        "helm": "status",
+        "argocd app": "get",
+    }.items()
+    for each in subcommands.split("|")
+) | frozenset({"service", "rc-service", "supervisorctl", "ping", "ping6", "pm2", "virsh", "monit"})
+_ONE_AT_A_TIME: Final = frozenset({"systemctl status", "systemctl is-active"})
+"""Their status is 0 when any of several is up."""
+
+_KINDS_OF_NAMES: Final = {  # as what a program's actions would name the same thing
+    "systemctl": ("unit",),
+    "journalctl": ("unit",),
+    "service": ("unit",),
+    "rc-service": ("unit",),
+    "kubectl": ("workload", "pod"),
+    "helm": ("release",),
+}
+
+_NAMED_BY_OPTIONS: Final = {
+    "journalctl": frozenset({"--unit", "--user-unit"}),
+    "kubectl events": frozenset({"--for"}),
+    "docker ps": frozenset({"--filter"}),
+    "docker container ls": frozenset({"--filter"}),
+    "docker container list": frozenset({"--filter"}),
+    "docker container ps": frozenset({"--filter"}),
+    "docker compose ps": frozenset({"--filter"}),
+    "kubectl get": frozenset({"--selector"}),
+    "kubectl describe": frozenset({"--selector"}),
+    "kubectl logs": frozenset({"--selector"}),
+    "kubectl top": frozenset({"--selector"}),
+}
+_TYPE_FIRST: Final = frozenset({"kubectl get", "kubectl describe", "kubectl top"})
+_FETCHERS: Final = frozenset({"curl", "wget"})
+_KNOCKERS: Final = {  # options of host and port, and the port that is meant without one
+    "pg_isready": ("-h", "-p", 5432),
+    "redis-cli": ("-h", "-p", 6379),
+    "mysqladmin": ("-h", "-P", 3306),
+    "mariadb-admin": ("-h", "-P", 3306),
+}
+_NO_ANSWERS: Final = frozenset({"systemctl is-failed"})  # succeeds when what it is asked about has failed
+
+
+def look_of(found: Found, fits: Match, command: SimpleCommand, place: Place) -> Look | None:
+    """Return what a command that fits a rule looks at, or None."""
+    if command.says is Says.NOTHING or command.repeated or fits.actions or fits.rule.writes or fits.rule.inert:
+        return None
+    try:
+        arguments = _arguments(found, fits.rule)
+        look = _look(found, fits.rule, arguments, place)
+    except RefusedError:  # it fits the rule, and this reading of it does not
+        return None
+    return AROUND if look is not None and command.says is Says.RAN else look
+
+
+def look_within(
+    found: Found, wrapper: Wrapper, command: SimpleCommand, place: Place, looks: Iterable[Look]
+) -> tuple[Look, ...]:
+    """Return what the commands in a wrapper look at, where its own status speaks for theirs."""
+    inner = tuple(looks)
+    if command.says is Says.NOTHING or found.path in {XARGS, FIND, EVAL}:
+        return ()
+    if wrapper.elsewhere:
+        inner = tuple(
+            replace(look, addresses=frozenset(each for each in look.addresses if not each.is_here)) for look in inner
+        )
+    if wrapper.elsewhere and not wrapper.text:  # into a container, which has to run for that
+        own = read_arguments(found.arguments, f"{wrapper.options} {found.shared}", harmless=_never, mixed=False)
+        into = Look(names=frozenset(_known_as(found.path, own.positionals[0].text, place)))
+        inner = (into, *(replace(look, names=frozenset()) for look in inner))
+    return (AROUND,) if inner and command.says is Says.RAN else inner
+
+
+def look_of_tool(call: ToolCall, place: Place) -> Look | None:
+    """Return what a call of a built-in tool other than Bash looks at, or None."""
+    if call.tool_name == "WebFetch":
+        address = address_of(str(call.input.get("url", "")))
+        return AROUND if address is None else Look(addresses=frozenset({address}))
+    key = _FILE_TOOLS.get(call.tool_name)
+    path = None if key is None else call.input.get(key)
+    return AROUND if isinstance(path, str) and _is_foreign(path, place) else None
+
+
+def look_of_named(named: NamedTool, given: Mapping[str, object]) -> Look | None:
+    """Return what a call of an MCP server's tool looks at, or None: it changes something.
+
+    Which key of its input names a service only the server knows, so every value that is one's whole name does.
+    """
+    if named.action or named.changes:
+        return None
+    return Look(names=frozenset(value for value in given.values() if isinstance(value, str)))
+
+
+def _never(_word: Word) -> bool:
+    return False
+
+
+def _arguments(found: Found, rule: CommandRule) -> Arguments:
+    if rule.tokens or rule.line is not None:
+        return Arguments((), tuple(word for word in found.arguments if not word.text.startswith("-")))
+    read = read_arguments(
+        found.arguments,
+        f"{rule.options} {found.shared}",
+        harmless=_never,
+        mixed=not rule.ordered,
+        long_options=rule.long_options,
+    )
+    return replace(read, options=(*found.given, *read.options))
+
+
+def _look(found: Found, rule: CommandRule, arguments: Arguments, place: Place) -> Look | None:
+    path = found.path
+    if path in _NO_ANSWERS or (path == "kubectl wait" and "--for=delete" in _spelled(arguments)):
+        return None
+    if path in _FETCHERS:
+        return _fetched(arguments)
+    if (knocked := _knocked(path, arguments)) is not None:
+        return Look(addresses=frozenset({knocked}))
+    names = frozenset(name for text in _named(found, arguments) for name in _known_as(path, text, place))
+    if names:
+        return Look(names=names)
+    files = [word for kind, word in _kinds(rule, arguments) if kind in _FILE_KINDS]
+    if files:
+        return AROUND if any(_is_foreign(word.text, place) for word in files) else None
+    return None if _asks_nobody(path, rule) else AROUND
+
+
+def _asks_nobody(path: str, rule: CommandRule) -> bool:
+    """Tell whether a command without a name and without a file looks at nothing of the world outside."""
+    if path in {"openssl s_client", "df"}:
+        return False
+    reads_files = any(kind.rstrip("?*+") in _FILE_KINDS for kind in rule.arguments.split())
+    program = path.partition(" ")[0]
+    return reads_files or program in _LOOKS_AT_NOTHING or path in _AS_COMMANDS or path.startswith(_CLIENTS_OWN)
+
+
+def _fetched(arguments: Arguments) -> Look:
+    given = [(option.names, word.text) for option, word in arguments.options if word is not None]
+    urls = [text for names, text in given if "--url" in names] + [word.text for word in arguments.positionals]
+    # One server may answer for many: with a header of its own it is not told by the address who is asked.
+    named = any("--header" in names and text.lower().startswith("host") for names, text in given)
+    address = address_of(urls[0]) if len(urls) == 1 and not named else None
+    return AROUND if address is None else Look(addresses=frozenset({address}))
+
+
+def _knocked(path: str, arguments: Arguments) -> Address | None:
+    """Return whom a command asks that is given a host and a port, or None."""
+    words = [word.text for word in arguments.positionals]
+    values = {name: word.text for option, word in arguments.options if word is not None for name in option.names}
+    if path in {"nc", "ncat", "netcat"}:
+        host, port = (words[0], words[1]) if len(words) == 2 else ("", "")  # noqa: PLR2004 - HOST PORT, and no range
+    elif path == "openssl s_client":
+        host, _, port = values.get("-connect", "").rpartition(":")
+    elif path in _KNOCKERS:
+        of_host, of_port, usual = _KNOCKERS[path]
+        host, port = values.get(of_host, ""), values.get(of_port, str(usual))
+    else:
+        return None
+    return address_of(f"{host}:{port}") if host and port.isascii() and port.isdigit() else None
+
+
+def _named(found: Found, arguments: Arguments) -> list[str]:
+    """Return what a command names, as it is written."""
+    path = found.path
+    words = [word.text for word in arguments.positionals if word.constant] if path in _NAMED_BY_ARGUMENTS else []
+    if path in _TYPE_FIRST and words and "/" not in words[0]:
+        words = words[1:]
+    if path in _ONE_AT_A_TIME and len(arguments.positionals) != 1:
+        words = []
+    wanted = _NAMED_BY_OPTIONS.get(path, frozenset())
+    for option, word in arguments.options:
+        if word is not None and word.constant and wanted & set(option.names):
+            words.append(_filtered(option.names, word.text))
+    return [text for text in words if text]
+
+
+def _known_as(path: str, text: str, place: Place) -> set[str]:
+    """Return the names by which the actions of the same program would know something."""
+    setting = Setting(place=place, names_only=_never)
+    kinds = _KINDS_OF_NAMES.get(path.partition(" ")[0], ("container",))
+    return {name for kind in kinds if (name := service_of(kind, Word(text=text), setting))}
+
+
+def _filtered(names: tuple[str, ...], text: str) -> str:
+    """Return the name in ``name=^shop$`` of a filter or ``app=shop`` of a selector, or ""."""
+    if "--filter" in names:
+        key, _, value = text.partition("=")
+        return value.strip("^/$") if key == "name" else ""
+    return text.rpartition("=")[2] if "--selector" in names else text
+
+
+def _spelled(arguments: Arguments) -> set[str]:
+    """Return the options that have a value, each as ``--name=value``."""
+    given = ((option, word) for option, word in arguments.options if word is not None)
+    return {f"{option.names[-1]}={word.text}" for option, word in given}
+
+
+def _kinds(rule: CommandRule, arguments: Arguments) -> list[tuple[str, Word]]:
+    if rule.tokens or rule.line is not None:
+        return []
+    return assign_kinds(rule.arguments, arguments.positionals, harmless=_never)
+
+
+def _is_foreign(path: str, place: Place) -> bool:
+    """Whether a file is neither of the operator's repositories nor of the session itself."""
+    if not place.local:
+        return bool(path)
+    if not path.startswith("/"):  # below a directory of the session's own, or one that nobody knows
+        return False
+    plain = posixpath.normpath(path)
+    scope = place.scope
+    own = (scope.repos_dir, scope.workdir, scope.tmpdir, scope.home, "/dev")
+    return not any(plain == root or plain.startswith(f"{root.rstrip('/')}/") for root in own)

@@ -1,0 +1,90 @@
+"""Which commands of a text its exit status speaks for.
+
+A call of the Bash tool tells whether it failed by one number, the exit status of its text. That number says that a
+command worked only where its failure could not have been hidden. Behind ``;``, in a pipe and in a loop over what is
+known, every command runs, and the status is that of the last one. Of what stands beside ``||``, behind ``!``, in a
+branch or in any other loop, nothing is known; nor of any command of a text that may leave before its end by ``exit``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from claudeops.domain.shell.values import Says
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from tree_sitter import Node
+
+    from claudeops.domain.shell.values import SimpleCommand
+
+_NO_STATEMENTS: Final = frozenset({"comment", "function_definition"})
+_PLAIN: Final = frozenset({"file_redirect", "herestring_redirect"})
+_LEAVING: Final = frozenset({"exit", "return", "logout", "break", "continue"})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Deciding:
+    """What is said of the simple commands of a tree, by the byte at which each begins."""
+
+    said: dict[int, Says]
+
+    def of(self, node: Node) -> Says:
+        """Return what the text's status 0 says of a simple command."""
+        return self.said.get(node.start_byte, Says.NOTHING)
+
+
+def deciding(root: Node) -> Deciding:
+    """Return what the status 0 of a text says of its commands."""
+    return Deciding(said={node.start_byte: says for node, says in _spoken_for(root, Says.WORKED)})
+
+
+def unless_it_leaves(commands: Iterable[SimpleCommand]) -> tuple[SimpleCommand, ...]:
+    """Return the commands of a text; nothing is said of them where one may leave before the others.
+
+    Asked of the words as they turned out, for ``exit`` has many spellings.
+    """
+    found = tuple(commands)
+    if not any(_LEAVING & set(word.text.split()) for command in found for word in command.argv):
+        return found
+    return tuple(replace(command, says=Says.NOTHING) for command in found)
+
+
+def _spoken_for(node: Node, says: Says) -> Iterator[tuple[Node, Says]]:
+    match node.type:
+        case "command":
+            yield node, says
+        case "program" | "subshell" | "compound_statement" | "pipeline" | "do_group":
+            yield from _of_sequence(node, says)
+        case "for_statement":  # a loop over what is known is unrolled, so each of its rounds is seen
+            body = node.child_by_field_name("body")
+            yield from () if body is None else _of_sequence(body, Says.RAN)
+        case "list":
+            yield from _of_list(node, says)
+        case "redirected_statement":
+            # What follows a here-document on its line hangs below it in the tree: of such a text nothing is said.
+            body = node.child_by_field_name("body")
+            if body is not None and all(child.type in _PLAIN for child in node.children_by_field_name("redirect")):
+                yield from _spoken_for(body, says)
+        case _:
+            return
+
+
+def _of_sequence(node: Node, says: Says) -> Iterator[tuple[Node, Says]]:
+    """Yield what stands one behind the other, by lines, ``;`` or pipes: the status is that of the last."""
+    parts = [child for child in node.named_children if child.type not in _NO_STATEMENTS]
+    if any(child.type in {"&", "(("} for child in node.children):
+        return
+    for number, part in enumerate(parts, 1):
+        yield from _spoken_for(part, says if number == len(parts) else Says.RAN)
+
+
+def _of_list(node: Node, says: Says) -> Iterator[tuple[Node, Says]]:
+    sides = [child for child in node.children if child.type not in {"comment", "\n"}]
+    if [side.type for side in sides[1:-1]] != ["&&"]:
+        return
+    yield from _spoken_for(sides[0], says)
+    if says is Says.WORKED:  # else the left side may have failed, and this never have run
+        yield from _spoken_for(sides[-1], says)
