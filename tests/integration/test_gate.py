@@ -216,11 +216,11 @@ async def test_a_judge_that_never_ends_keeps_no_other_session_waiting(estate: Es
 
     try:
         async with anyio.create_task_group() as tasks:
-            gate.threads.seconds = 0.3
+            gate.judge_seconds = 0.3
             tasks.start_soon(ask)
             while not begun.is_set():
                 await anyio.lowlevel.checkpoint()
-            gate.threads.seconds = 20
+            gate.judge_seconds = 20
             assert '"permissionDecision":"allow"' in await answer(gate)
     finally:
         ending.set()

@@ -12,10 +12,10 @@ import anyio
 from claudeops.domain.model import STRUCTURED_OUTPUT_TOOL, Verdict, VerdictKind
 from claudeops.domain.repetition import Repetition
 from claudeops.engine.approvals import Refused
-from claudeops.engine.bounded_threads import BoundedThreads, NotDoneError
 from claudeops.errors import DatabaseUnavailableError, StaleAttemptError
 from claudeops.harness.protocol import Question
 from claudeops.logs import LogEvent
+from claudeops.tasks import Threads
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -34,6 +34,9 @@ RECORD_SECONDS: Final = 5.0
 
 JUDGE_SECONDS: Final = 10.0
 """A call that is not judged by then is denied; the CLI waits for a minute."""
+
+MOST_JUDGED: Final = 8
+"""Calls that are judged at once in a daemon, those among them that nobody waits for any more."""
 
 NOT_JUDGED: Final = "this call could not be judged in time: write it more plainly, in smaller steps"
 UNAVAILABLE: Final = "database unavailable: a call that cannot be recorded does not run; try again later"
@@ -76,7 +79,8 @@ class Gate:
     stopping: Callable[[], bool] = _never  # whether the session was asked to stop
     repetition: Repetition = field(default_factory=Repetition)
     record_seconds: float = RECORD_SECONDS
-    threads: BoundedThreads = field(default_factory=lambda: BoundedThreads(seconds=JUDGE_SECONDS))  # for judging
+    threads: Threads = field(default_factory=lambda: Threads(most=MOST_JUDGED))  # for judging
+    judge_seconds: float = JUDGE_SECONDS
     asked: set[str] = field(default_factory=set)  # tool_use_ids that the CLI asked about
     allowed: set[str] = field(default_factory=set)  # tool_use_ids that got our yes
     ran: dict[str, Mapping[str, object]] = field(default_factory=dict)  # the input that each of them is to run with
@@ -149,8 +153,8 @@ class Gate:
     async def _judged(self, call: ToolCall) -> Verdict:
         """Ask the policy beside the event loop: what it takes long over keeps no other session waiting."""
         try:
-            return await self.threads.run(partial(self.judge, call))
-        except NotDoneError as error:
+            return await self.threads.run(partial(self.judge, call), seconds=self.judge_seconds, what="judging a call")
+        except (TimeoutError, RuntimeError) as error:  # the latter: the machine has no thread left
             self.log.error(
                 LogEvent.TOOL_CALL_NOT_JUDGED, tool=call.tool_name, tool_use_id=call.tool_use_id, error=str(error)
             )

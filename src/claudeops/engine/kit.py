@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from claudeops.engine.bounded_threads import BoundedThreads
 from claudeops.engine.bounds import Bounds
 from claudeops.engine.cell import PlainCell
-from claudeops.engine.gate import JUDGE_SECONDS
+from claudeops.engine.gate import MOST_JUDGED
+from claudeops.tasks import Threads
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -96,6 +96,6 @@ class Kit:
     approval_seconds: float = 900.0  # how long people are waited for
     allow_ungated: tuple[str, ...] = ()  # harnesses without a gate that may run all the same
     cli_refusal: Callable[[Path], Awaitable[str | None]] = any_cli  # why a CLI with a gate may not be used
-    judging: BoundedThreads = field(default_factory=lambda: BoundedThreads(seconds=JUDGE_SECONDS))  # of all sessions
+    judging: Threads = field(default_factory=lambda: Threads(most=MOST_JUDGED))  # of all sessions
     limits: Limits | None = None  # told what the model API refuses
     background_tasks_off: bool = False  # the operator says that no CLI leaves tasks in the background
