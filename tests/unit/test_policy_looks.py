@@ -95,6 +95,7 @@ def test_a_command_that_asks_an_address_looks_at_that(command: str, address: tup
         "systemctl --failed",
         "cat /var/log/syslog",
         "ssh web1 uptime",
+        'docker exec "$(docker ps -q -f name=shop)" df -h',
         "systemctl is-active shop photos",  # succeeds when one of them is active
         "curl -sf http://shop/ http://photos/",  # its status is that of the last one
         "curl -sf -H 'Host: shop' http://127.0.0.1/",

@@ -167,7 +167,7 @@ def test_a_relative_path_starts_at_the_working_directory(tmp_path: Path) -> None
     assert find("mine.toml", cwd=tmp_path).name == "mine"
 
 
-def test_at_least_the_eight_promised_scenarios_are_shipped() -> None:
+def test_at_least_the_promised_scenarios_are_shipped() -> None:
     assert {
         "healthy-estate",
         "service-down",
@@ -177,6 +177,7 @@ def test_at_least_the_eight_promised_scenarios_are_shipped() -> None:
         "certificate-expiring",
         "hostile-log",
         "no-report",
+        "the-liar",
     } <= set(shipped())
 
 

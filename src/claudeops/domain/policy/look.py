@@ -135,9 +135,7 @@ def look_within(
             replace(look, addresses=frozenset(each for each in look.addresses if not each.is_here)) for look in inner
         )
     if wrapper.elsewhere and not wrapper.text:  # into a container, which has to run for that
-        own = read_arguments(found.arguments, f"{wrapper.options} {found.shared}", harmless=_never, mixed=False)
-        into = Look(names=frozenset(_known_as(found.path, own.positionals[0].text, place)))
-        inner = (into, *(replace(look, names=frozenset()) for look in inner))
+        inner = (_container(found, wrapper, place), *(replace(look, names=frozenset()) for look in inner))
     return (AROUND,) if inner and command.says is Says.RAN else inner
 
 
@@ -161,6 +159,15 @@ def look_of_named(named: NamedTool, given: Mapping[str, object]) -> Look | None:
     return Look(names=frozenset(value for value in given.values() if isinstance(value, str)))
 
 
+def _container(found: Found, wrapper: Wrapper, place: Place) -> Look:
+    try:
+        own = read_arguments(found.arguments, f"{wrapper.options} {found.shared}", harmless=_never, mixed=False)
+    except RefusedError:  # its name is not known before it runs
+        return AROUND
+    names = (name for word in own.positionals[:1] for name in _known_as(found.path, word.text, place))
+    return Look(names=frozenset(names))
+
+
 def _never(_word: Word) -> bool:
     return False
 
@@ -180,7 +187,7 @@ def _arguments(found: Found, rule: CommandRule) -> Arguments:
 
 def _look(found: Found, rule: CommandRule, arguments: Arguments, place: Place) -> Look | None:
     path = found.path
-    if path in _NO_ANSWERS or (path == "kubectl wait" and "--for=delete" in _spelled(arguments)):
+    if path in _NO_ANSWERS or (path == "kubectl wait" and _waits_for_its_end(arguments)):
         return None
     if path in _FETCHERS:
         return _fetched(arguments)
@@ -259,10 +266,9 @@ def _filtered(names: tuple[str, ...], text: str) -> str:
     return text.rpartition("=")[2] if "--selector" in names else text
 
 
-def _spelled(arguments: Arguments) -> set[str]:
-    """Return the options that have a value, each as ``--name=value``."""
+def _waits_for_its_end(arguments: Arguments) -> bool:
     given = ((option, word) for option, word in arguments.options if word is not None)
-    return {f"{option.names[-1]}={word.text}" for option, word in given}
+    return any("--for" in option.names and word.text.startswith("delete") for option, word in given)
 
 
 def _kinds(rule: CommandRule, arguments: Arguments) -> list[tuple[str, Word]]:
