@@ -92,7 +92,7 @@ class Gate:
     async def answer(self, request: GateRequest, *, harness: Harness, channel: Channel) -> None:
         """Judge, record and answer one request.
 
-        Bounded by ``threads.seconds``, ``record_seconds`` and the channel's own bound; where people are asked, by the
+        Bounded by ``judge_seconds``, ``record_seconds`` and the channel's own bound; where people are asked, by the
         approval timeout too.
         """
         self.asked.add(request.call.tool_use_id)
@@ -154,7 +154,7 @@ class Gate:
         """Ask the policy beside the event loop: what it takes long over keeps no other session waiting."""
         try:
             return await self.threads.run(partial(self.judge, call), seconds=self.judge_seconds, what="judging a call")
-        except (TimeoutError, RuntimeError) as error:  # the latter: the machine has no thread left
+        except TimeoutError as error:
             self.log.error(
                 LogEvent.TOOL_CALL_NOT_JUDGED, tool=call.tool_name, tool_use_id=call.tool_use_id, error=str(error)
             )
