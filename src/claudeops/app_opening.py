@@ -29,10 +29,12 @@ if TYPE_CHECKING:
 async def take_over(recovery: Recovery, owner: Owner, settings: Settings, shutdown: Shutdown) -> None:
     """End what dead daemons left running, and keep clear of the logs that are there.
 
-    What was begun is finished, for as long as a drain may take: asked to stop, it leaves no row that is half ours.
+    What was begun is finished, for as long as a stop may take: asked for one, it leaves no row that is half ours.
     """
     kit = recovery.kit
-    async with shutdown.stoppable(patience_seconds=settings.drain_timeout_seconds):
+    async with shutdown.stoppable(
+        patience_seconds=settings.drain_timeout_seconds, grace_seconds=settings.stop_grace_seconds
+    ):
         await kit.store.skip_ids(await anyio.to_thread.run_sync(highest_log_number, settings.results_dir))
         orphans = await kit.store.reconcile(owner, now=kit.clock.now(), alive=alive)
         if orphans:
