@@ -180,12 +180,14 @@ async def _depart(store: Store, owner: Owner, log: Logger) -> None:
 
 async def run_daemon(node: Node, shutdown: Shutdown) -> None:
     """Run by the schedule until asked to stop. Returns after an ordered shutdown."""
+    file = StatusFile(node.settings.state_dir / "daemon.json", node.owner, node.clock.now())
     if shutdown.requested.is_set():  # while the node was opened
+        await _remove(file)  # a daemon that died may have left one
         return
     supervisor = node.supervisor()
     pulse = pulse_of(node, supervisor, shutdown)
     status = StatusKeeper(
-        file=StatusFile(node.settings.state_dir / "daemon.json", node.owner, node.clock.now()),
+        file=file,
         store=node.store,
         clock=node.clock,
         running=lambda: [session for session, _ in supervisor.running.values()],
@@ -217,8 +219,12 @@ async def run_daemon(node: Node, shutdown: Shutdown) -> None:
         await status.stop()
         await _drain(supervisor, node, shutdown)
         tasks.cancel_scope.cancel()
+    await _remove(file)
+
+
+async def _remove(file: StatusFile) -> None:
     with contextlib.suppress(OSError):
-        await status.file.remove()
+        await file.remove()
 
 
 async def _keep_schedule(node: Node, plan: Schedule, shutdown: Shutdown) -> None:

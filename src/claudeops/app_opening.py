@@ -37,10 +37,12 @@ _FILES: Final = Threads(most=4)
 async def take_over(recovery: Recovery, owner: Owner, settings: Settings, shutdown: Shutdown) -> None:
     """End what dead daemons left running, and keep clear of the logs that are there.
 
-    What was begun is finished, for as long as a drain may take: asked to stop, it leaves no row that is half ours.
+    What was begun is finished, for as long as a stop may take: asked for one, it leaves no row that is half ours.
     """
     kit = recovery.kit
-    async with shutdown.stoppable(patience_seconds=settings.drain_timeout_seconds):
+    async with shutdown.stoppable(
+        patience_seconds=settings.drain_timeout_seconds, grace_seconds=settings.stop_grace_seconds
+    ):
         results = settings.results_dir
         await kit.store.skip_ids(await answered(lambda: highest_log_number(results), f"listing {results}"))
         orphans = await kit.store.reconcile(owner, now=kit.clock.now(), alive=alive)

@@ -21,7 +21,7 @@ from support.estate import deliver, look, report
 from support.operating import COMMAND, conclude, operator
 from support.operating import look as ask
 from support.stand_in_daemon import StandInNode, stand_in_node, told
-from support.waiting import PATIENCE_SECONDS, until
+from support.waiting import PATIENCE_SECONDS, hears, until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -36,15 +36,6 @@ POLITE: Final = (signal.SIGTERM, signal.SIGINT)
 FIRST: Final = "first moment"
 MOMENTS: Final = (FIRST, "isolation_chosen", "daemon_ready")
 STUCK_SECONDS: Final = 30.0  # less than a migration waits for its turn, or a drain for anything
-
-
-def hears(pid: int) -> bool:
-    """Tell whether a process handles SIGTERM: before that it has done nothing but start its interpreter."""
-    with suppress(OSError, StopIteration):
-        lines = Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines()
-        caught = int(next(line for line in lines if line.startswith("SigCgt:")).split()[1], 16)
-        return bool(caught >> (signal.SIGTERM - 1) & 1)
-    return False
 
 
 async def until_moment(daemon: Daemon, moment: str) -> None:

@@ -1,7 +1,8 @@
 """``make kill-matrix``: many trials, their figures, and the seeds of those that failed.
 
-``TRIALS`` trials are run from ``SEED`` on, after those that failed once (``tests/data/kill-matrix.jsonl``). A run of a
-hundred trials or more adds its figures to ``docs/reference/kill-matrix.md``.
+``TRIALS`` trials are run from ``SEED`` on, after those that failed once (``tests/data/kill-matrix.jsonl``) and, where
+they are a hundred or more, those in which daemons are asked to stop (the seeds below 0). A run of a hundred trials or
+more adds its figures to ``docs/reference/kill-matrix.md``.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import anyio
 
 from kill_matrix.figures import Figures, add_to
 from kill_matrix.matrix import Matrix, keep, known_plans
-from kill_matrix.plan import plan_of
+from kill_matrix.plan import POLITE_ROUND, POLITE_ROUNDS, plan_of, polite_plan_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,6 +42,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     logging.getLogger("asyncio").setLevel(logging.ERROR)
     if chosen.trials > 1:
         plans = [*known_plans(), *plans]
+    if chosen.trials >= ENOUGH_TRIALS:
+        plans = [*map(polite_plan_of, range(POLITE_ROUND * POLITE_ROUNDS)), *plans]
     with tempfile.TemporaryDirectory(prefix="kill-matrix-", dir=chosen.directory) as directory:
         began = time.monotonic()
         matrix = Matrix(directory=Path(directory), at_once=chosen.at_once, tell=_told)

@@ -44,7 +44,7 @@ class Figures:
             trials=len(verdicts),
             real=sum(verdict.plan.cli is Cli.REAL for verdict in verdicts),
             reached=frozenset(strike.label for strike in strikes if strike.label is not None),
-            victims=Counter(strike.victims.value for strike in strikes),
+            victims=Counter(strike.who for strike in strikes),
             timed=sum(strike.label is None for strike in strikes),
             outcomes=sum((verdict.outcomes for verdict in verdicts), Counter()),
             faults={

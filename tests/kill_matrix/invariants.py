@@ -80,7 +80,7 @@ def _result(records: Records, row: Row, *, hidden: bool) -> Iterator[str]:
     complete = log is not None and bool(log.results)
     if complete and row["outcome"] == "lost" and not hidden:  # what turns up later is amended: a report, no outcome
         yield f"lost: the log of session {row['id']} holds a complete result line"
-    if complete and row["summary"] is None:
+    if log is not None and log.reports and row["summary"] is None:
         yield f"lost: the report of session {row['id']} is in its log and not in its row"
     if not complete and row["outcome"] == "success":
         yield f"session {row['id']} is a success without a result line"
@@ -89,7 +89,7 @@ def _result(records: Records, row: Row, *, hidden: bool) -> Iterator[str]:
 def _once(records: Records, row: Row) -> Iterator[str]:
     """See to it that what a report says is there once, and nothing of a session that gave none."""
     log = records.logs.get(row["id"])
-    reported = bool(log is not None and log.results)
+    reported = bool(log is not None and log.reports)
     name = str(row["cli_session_id"])
     events = [event for event in records.rows("events") if name in str(event["message"])]
     counted = sum(int(str(event["count"])) for event in events)
@@ -122,6 +122,8 @@ def _expected_children(row: Row) -> list[tuple[object, object]] | None:
         return [] if given_up else [("recovery", 1)]
     if row["decision_reason"] == "escalated":
         return [("escalation", tier + 1)]
+    if row["outcome"] == "cancelled":  # it was a stop of ours
+        return []
     if row["decision_reason"] == "session_failed" and tier == 1 and row["trigger"] != "retry":
         return [("retry", 1)]
     return []
@@ -158,6 +160,8 @@ def _fires(records: Records) -> Iterator[str]:
         yield f"twice: due times queued {fired}, and there are the chains {chains}"
     if any(fire["skipped_reason"] is None for fire in skipped):
         yield "lost: a due time queued nothing, and does not say why"
+    if records.world.plan.soon and len(records.rows("schedule_fires")) > 1:
+        yield f"twice: daemons that came within the interval fired {len(records.rows('schedule_fires'))} times"
     asked = sum(row["trigger"] == "api" for row in records.sessions)
     if asked != records.world.plan.queued:
         yield f"lost: {records.world.plan.queued} chains were asked for, and there are {asked}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import signal
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, Self
@@ -28,6 +29,7 @@ _WITH_SESSION: Final = tuple(point for point in POINTS if point.place.phase is P
 _AGAIN: Final = tuple(point for point in POINTS if point.place.phase in {Phase.RESTART, Phase.SESSION, Phase.END})
 _MIGRATING: Final = frozenset(point.label for point in POINTS if "migration" in point.place.label)
 _HIDING: Final = 0.05
+_SOON: Final = 0.3
 _COMPLETE: Final = (
     "after result on disk",
     "before child cleaned up",
@@ -52,11 +54,31 @@ class Cli(StrEnum):
     REAL = "real"
 
 
+class Blow(StrEnum):
+    """By what a daemon is struck; everybody else gets SIGKILL."""
+
+    KILL = "SIGKILL"
+    TERM = "SIGTERM"
+    INT = "SIGINT"
+    TWICE = "SIGTERM and SIGINT"
+
+    @property
+    def is_polite(self) -> bool:
+        """Whether it is a request, after which a daemon ends by itself, with status 0."""
+        return self is not Blow.KILL
+
+    @property
+    def signals(self) -> Sequence[signal.Signals]:
+        """What is sent."""
+        return [signal.Signals[name] for name in self.value.split(" and ")]
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Strike:
-    """One SIGKILL, or several at once."""
+    """One signal, or several at once."""
 
     victims: Victims
+    blow: Blow = Blow.KILL
     label: str | None = None  # of the point; None: after a time
     visit: int = 1  # so many times a daemon comes to the point before it is struck there
     after_seconds: float = 0.0  # since the start of that daemon
@@ -66,7 +88,8 @@ class Strike:
         """Return what `document` made of it."""
         if not isinstance(document, dict):
             return None
-        return cls(**{**document, "victims": Victims(document["victims"])})
+        blow = Blow(document.get("blow", Blow.KILL))
+        return cls(**{**document, "victims": Victims(document["victims"]), "blow": blow})
 
     def document(self) -> dict[str, object]:
         """Return it in the form in which another process gets it."""
@@ -85,7 +108,12 @@ class Strike:
 
     def __str__(self) -> str:
         when = f"after {self.after_seconds:.3f} s" if self.label is None else f"{self.label} (visit {self.visit})"
-        return f"{self.victims} {when}"
+        return f"{self.who} {when}"
+
+    @property
+    def who(self) -> str:
+        """Return who is struck, and by what where that is no SIGKILL."""
+        return f"{self.victims} by {self.blow}" if self.blow.is_polite else self.victims.value
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -101,6 +129,8 @@ class Plan:
     from_empty: bool  # the first daemon makes the database
     queued: int = 0  # chains that wait before the first daemon starts
     hides: bool = False  # the logs that the first daemon wrote are not there while the second one runs
+    soon: bool = False  # a daemon follows within the interval; else each comes when a due time was missed
+    drain: int = 60  # seconds
     strikes: tuple[Strike, ...]  # one for each daemon; the last daemon is not struck
 
     @classmethod
@@ -122,7 +152,12 @@ class Plan:
 
 
 def plan_of(seed: int, *, real_cli: bool | None = None) -> Plan:
-    """Return the trial of a seed. ``real_cli``: which CLI, where that is not left to the seed."""
+    """Return the trial of a seed. ``real_cli``: which CLI, where that is not left to the seed.
+
+    Below 0 they are those of `polite_plan_of`.
+    """
+    if seed < 0:
+        return polite_plan_of(-1 - seed)
     dice = random.Random(seed)  # noqa: S311 - dice that fall the same way every time
     real = dice.random() < 0.04  # drawn in any case: the rest of a seed's plan is the same with either CLI
     cli = Cli.REAL if (real if real_cli is None else real_cli) else Cli.STAND_IN
@@ -144,7 +179,71 @@ def plan_of(seed: int, *, real_cli: bool | None = None) -> Plan:
         queued=0 if from_empty else queued,
         strikes=strikes,
         hides=hides,
+        soon=not hides and dice.random() < _SOON,
     )
+
+
+# --- polite ones ------------------------------------------------------------------------------------------
+
+
+def polite_plan_of(number: int) -> Plan:
+    """Return one of the trials in which daemons are asked to stop, at every point, by every polite blow.
+
+    One round after the other, `POLITE_ROUND` trials each: SIGTERM, SIGINT, both at once.
+    """
+    which, place = divmod(number, POLITE_ROUND)
+    blow = (Blow.TERM, Blow.INT, Blow.TWICE)[which]
+    points = _POLITE_COURSES[place]
+    dice = random.Random(number)  # noqa: S311 - as above
+    strikes: list[Strike] = []
+    for point in points:
+        if point is None:
+            after = round(dice.uniform(0.0, _LONGEST_SECONDS), 3)
+            strikes.append(Strike(victims=Victims.DAEMON, blow=blow, after_seconds=after))
+            continue
+        if point.place.phase is Phase.RESTART:
+            strikes.append(Strike(victims=Victims.DAEMON, label=_killed_before(point)))
+        strikes.append(Strike(victims=Victims.DAEMON, blow=blow, label=point.label))
+    return Plan(
+        seed=-1 - number,
+        cli=Cli.STAND_IN,
+        isolation=dice.choice(("none", "none", "bubblewrap")),
+        tiers=3,  # a daemon may go on with the second one, and has to come by what inserts a next one
+        looks=1,
+        usage=dice.randrange(1, 1000),
+        from_empty=points[0] is not None and points[0].label in _MIGRATING,
+        strikes=tuple(strikes),
+        drain=dice.choice((0, 60)),
+    )
+
+
+def _killed_before(point: Point) -> str:
+    """Return where a daemon is killed, so that the next one comes by a point of its recovery."""
+    return "after result on disk" if "recovered end" in point.label else "after gate's answer"
+
+
+def _polite_courses() -> Iterator[Sequence[Point | None]]:
+    """Yield the points of one round, some for each trial: a daemon for each of them, one after the other.
+
+    ``None``: after a time.
+    """
+    migrating = [point for point in POINTS if point.label in _MIGRATING]
+    # What follows a loss is inserted by the first daemon that takes over: a second loss is given up.
+    restarting = sorted(
+        (point for point in POINTS if point.place.phase is Phase.RESTART),
+        key=lambda point: "recovery inserted" not in point.label,
+    )
+    others = [point for point in POINTS if point not in migrating and point not in restarting]
+    for number, point in enumerate(migrating):  # only the first daemon has something to migrate
+        yield (point, *others[number * 2 : number * 2 + 2])
+    yield from _in_pieces(others[2 * len(migrating) :], 3)
+    half = (len(restarting) + 1) // 2
+    yield from (restarting[first::half] for first in range(half))
+    yield from [(None,) * 3] * 2
+
+
+def _in_pieces(points: Sequence[Point], size: int) -> Iterator[Sequence[Point]]:
+    return (points[first : first + size] for first in range(0, len(points), size))
 
 
 def _strikes(seed: int, dice: random.Random, *, longest: float) -> Iterator[Strike]:
@@ -180,6 +279,11 @@ def _at(point: Point, dice: random.Random) -> Strike:
 
 def _after(dice: random.Random, longest: float) -> Strike:
     return Strike(victims=_victims(dice), after_seconds=round(dice.uniform(0.0, longest), 3))
+
+
+_POLITE_COURSES: Final = tuple(_polite_courses())
+POLITE_ROUND: Final = len(_POLITE_COURSES)
+POLITE_ROUNDS: Final = 3
 
 
 def _victims(dice: random.Random) -> Victims:

@@ -82,7 +82,10 @@ _BEFORE: Final = (Moment.BEFORE,)
 # (after the store's method).
 PLACES: Final[tuple[Place, ...]] = (
     # --- the start
+    Place("settings read", "claudeops.cli.run:start", Phase.START, _AFTER),
     Place("directories made", "claudeops.app:prepare_directories", Phase.START, _AFTER),
+    Place("cell chosen", "claudeops.app:choose_cell", Phase.START),
+    Place("CLIs admitted", "claudeops.app:admit_clis", Phase.START),
     Place("migration", "claudeops.app:migrate_database", Phase.START),
     Place("migration's statements", f"{_STORE}.migrate:_check_references", Phase.START),
     Place("leftovers cleared", "claudeops.app:clear_leftovers", Phase.START),
@@ -90,6 +93,7 @@ PLACES: Final[tuple[Place, ...]] = (
     Place("reconcile", f"{_STORE}.owners:SqlOwners.reconcile", Phase.START),
     Place("reconcile's statements", f"{_STORE}.orphans:reconcile", Phase.START, _AFTER),
     # --- due, queued, claimed
+    Place("last fire looked up", f"{_STORE}.store:SqlStore.last_fire", Phase.START),
     Place("fire", f"{_STORE}.store:SqlStore.fire", Phase.START),
     Place("fire's statements", f"{_STORE}.queueing:fire", Phase.START, _AFTER),
     Place("wake", "claudeops.dispatch.local:LocalDispatcher.announce", Phase.START),
@@ -228,4 +232,5 @@ def _deal(strike: Strike, directory: Path) -> None:
     for pid in strike.hits(session_processes(os.getpid())):
         os.kill(pid, signal.SIGKILL)
     if strike.hits_daemon:
-        os.kill(os.getpid(), signal.SIGKILL)
+        for number in strike.blow.signals:
+            os.kill(os.getpid(), number)

@@ -35,6 +35,11 @@ class SessionLog:
         return [line for line in self.lines if line.get("type") == "result"]
 
     @property
+    def reports(self) -> Sequence[Mapping[str, object]]:
+        """The result lines that hold a report: a session that was interrupted says what it cost, and no more."""
+        return [line for line in self.results if "structured_output" in line]
+
+    @property
     def sessions(self) -> set[object]:
         """The CLI sessions that it names."""
         return {line["session_id"] for line in self.lines if "session_id" in line}

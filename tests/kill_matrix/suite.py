@@ -5,15 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from kill_matrix.matrix import Matrix
-from kill_matrix.plan import plan_of
+from kill_matrix.plan import plan_of, polite_plan_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
+    from kill_matrix.matrix import Verdict
     from kill_matrix.plan import Plan
 
 AT_ONCE: Final = 3
+PASSED_BY: Final = 4
+"""So many points may be missed in half a round: whether a daemon comes by some of them is a matter of speed."""
+
 WITH_REAL_CLI: Final = frozenset({12, 62})
 
 
@@ -22,9 +26,23 @@ async def run_seeds(directory: Path, seeds: Iterable[int]) -> None:
     await run_plans(directory, [plan_of(seed, real_cli=seed in WITH_REAL_CLI) for seed in seeds])
 
 
-async def run_plans(directory: Path, plans: Sequence[Plan]) -> None:
-    """Run trials; fails as `run_seeds`."""
+async def run_politely(directory: Path, numbers: Iterable[int]) -> None:
+    """Run some trials of the first round of the polite ones; fails as `run_seeds`, and where most was passed by."""
+    verdicts = await run_plans(directory, [polite_plan_of(number) for number in numbers])
+    dealt = {strike for verdict in verdicts for strike in verdict.struck}
+    missed = [
+        str(strike)
+        for verdict in verdicts
+        for strike in verdict.plan.strikes
+        if strike.label is not None and strike not in dealt
+    ]
+    assert len(missed) <= PASSED_BY, f"nobody came by: {missed}"
+
+
+async def run_plans(directory: Path, plans: Sequence[Plan]) -> Sequence[Verdict]:
+    """Run trials and return their verdicts; fails as `run_seeds`."""
     verdicts = await Matrix(directory=directory, at_once=AT_ONCE).run(plans)
     told = [f"{verdict.plan}: {fault}" for verdict in verdicts for fault in verdict.faults]
     assert len(verdicts) == len(plans)
     assert not told, "\n".join(told)
+    return verdicts

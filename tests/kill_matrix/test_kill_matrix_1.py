@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kill_matrix.matrix import known_plans
-from kill_matrix.suite import run_plans, run_seeds
+from kill_matrix.plan import POLITE_ROUND
+from kill_matrix.suite import run_plans, run_politely, run_seeds
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,3 +26,8 @@ async def test_what_failed_once_does_not_fail_again(tmp_path: Path) -> None:
 @pytest.mark.parametrize("first", [0, 25])
 async def test_nothing_is_lost_nothing_is_done_twice_nothing_is_left(tmp_path: Path, first: int) -> None:
     await run_seeds(tmp_path, range(first, first + 25))
+
+
+@pytest.mark.timeout(600)
+async def test_a_daemon_that_is_asked_to_stop_at_any_point_leaves_nothing(tmp_path: Path) -> None:
+    await run_politely(tmp_path, range(POLITE_ROUND // 2))

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kill_matrix.suite import run_seeds
+from kill_matrix.plan import POLITE_ROUND
+from kill_matrix.suite import run_politely, run_seeds
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,3 +20,8 @@ if TYPE_CHECKING:
 @pytest.mark.parametrize("first", [50, 75])
 async def test_nothing_is_lost_nothing_is_done_twice_nothing_is_left(tmp_path: Path, first: int) -> None:
     await run_seeds(tmp_path, range(first, first + 25))
+
+
+@pytest.mark.timeout(600)
+async def test_a_daemon_that_is_asked_to_stop_at_any_point_leaves_nothing(tmp_path: Path) -> None:
+    await run_politely(tmp_path, range(POLITE_ROUND // 2, POLITE_ROUND))

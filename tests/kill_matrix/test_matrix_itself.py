@@ -16,8 +16,9 @@ from kill_matrix.command import REFERENCE
 from kill_matrix.figures import Figures, add_to
 from kill_matrix.forks import zygote
 from kill_matrix.invariants import check
+from kill_matrix.left import left_behind
 from kill_matrix.matrix import Verdict, keep, known_plans
-from kill_matrix.plan import Cli, Plan, Strike, plan_of
+from kill_matrix.plan import POLITE_ROUND, POLITE_ROUNDS, Blow, Cli, Plan, Strike, plan_of, polite_plan_of
 from kill_matrix.points import PLACES, POINTS, find
 from kill_matrix.records import Records
 from kill_matrix.tokens import Sums, check_tokens
@@ -38,13 +39,22 @@ def test_every_place_is_a_call_that_exists(place: Place) -> None:
     assert callable(getattr(owner, name))
 
 
-def test_a_hundred_and_fifty_seeds_in_a_row_strike_at_every_point() -> None:
-    labels = {strike.label for seed in range(150) for strike in plan_of(seed).strikes}
+def test_three_hundred_seeds_in_a_row_strike_at_every_point() -> None:
+    labels = {strike.label for seed in range(300) for strike in plan_of(seed).strikes}
     assert labels >= {point.label for point in POINTS}
 
 
+@pytest.mark.parametrize("which", range(POLITE_ROUNDS))
+def test_every_polite_blow_strikes_at_every_point(which: int) -> None:
+    plans = [polite_plan_of(which * POLITE_ROUND + number) for number in range(POLITE_ROUND)]
+    strikes = [strike for plan in plans for strike in plan.strikes if strike.blow.is_polite]
+    assert {strike.label for strike in strikes} == {point.label for point in POINTS} | {None}
+    assert len({strike.blow for strike in strikes}) == 1
+    assert plans == [plan_of(plan.seed) for plan in plans], "below zero"
+
+
 def test_a_seed_is_the_same_trial_every_time_and_a_plan_can_be_kept() -> None:
-    for seed in range(200):
+    for seed in range(-POLITE_ROUND * POLITE_ROUNDS, 200):
         plan = plan_of(seed)
         assert plan == plan_of(seed)
         assert Plan.from_document(json.loads(json.dumps(plan.document()))) == plan
@@ -67,6 +77,44 @@ async def test_a_daemon_is_struck_at_the_visit_that_was_planned_and_nowhere_else
         ("lost", "scheduled"),
         ("success", "recovery"),
     ]
+
+
+@pytest.mark.timeout(240)
+async def test_a_daemon_that_is_asked_to_stop_is_struck_where_it_was_planned_and_ends_by_itself(tmp_path: Path) -> None:
+    strike = Strike(victims=Victims.DAEMON, blow=Blow.TERM, label="after model call opened")
+    course, records, _ = await _trial(tmp_path, strike)
+    assert (course.struck, course.stops, course.faults) == ([strike], [0, 0], [])
+    assert records.sessions[0]["outcome"] == "success", "it had the time for that"
+
+
+LEFT = {
+    "left: session 1 runs by its row": "UPDATE sessions SET status = 'running', outcome = NULL WHERE id = 1",
+    "left: money is reserved for session 1": "DELETE FROM budget_entries WHERE kind = 'released' AND session_id = 1",
+    "left: a model call of session 1 is open": "UPDATE model_calls SET ended_at = NULL WHERE id = 1",
+    "left: an action of session 2 is not settled": "UPDATE cooldown_actions SET success = NULL",
+    "left: the daemon node is on record": "INSERT INTO instances (owner, pid, process_started_at, boot_id, heartbeat)"
+    " VALUES ('node', 1, 1.0, 'boot', '2026-01-01 00:00:00.000000')",
+}
+
+
+@pytest.mark.timeout(240)
+async def test_what_a_daemon_leaves_that_stopped_in_good_order_is_seen(tmp_path: Path) -> None:
+    _, records, _ = await _trial(tmp_path)
+    world, nothing = records.world, frozenset[tuple[int, int]]()
+    assert list(left_behind(world, 4711, nothing)) == []
+    whole = world.database.read_bytes()
+    for sentence, damage in LEFT.items():
+        with closing(sqlite3.connect(world.database)) as connection:
+            connection.execute(damage)
+            connection.commit()
+        found = list(left_behind(world, 4711, nothing))
+        assert any(fault.startswith(sentence) for fault in found), f"{damage}: {found}"
+        world.database.write_bytes(whole)
+    (world.root / "state" / "daemon.json").write_text('{"pid": 4711}', encoding="utf-8")
+    (world.sessions / "session-1").mkdir(parents=True)
+    told = [fault.partition(",")[0] for fault in left_behind(world, 4711, nothing)]
+    assert told == ["left: daemon.json", "left: the workspace session-1"]
+    assert len(list(left_behind(world, 4712, nothing))) == 1, "that of a daemon that was killed before"
 
 
 DAMAGE = {

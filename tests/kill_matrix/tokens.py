@@ -89,7 +89,8 @@ def _unbooked(records: Records) -> Iterator[str]:
         return
     for session in records.sessions:
         log = records.logs.get(session["id"])
-        printed = [] if log is None else [line for line in log.lines if line.get("type") in {"assistant", "result"}]
+        said = () if log is None else (line for line in log.lines if line.get("type") == "assistant")
+        printed = [*said, *(() if log is None else log.reports)]
         for row in records.of_session("model_calls", session["id"])[: len(printed)]:
             if row["error"] is not None:
                 yield f"tokens: the CLI has seen the end of call {row['id']}, and its row says {row['error']!r}"

@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, Final
 import anyio
 
 from claudeops.rehearsal.messages_api import serve
+from kill_matrix.left import left_behind, running
 from kill_matrix.points import STRUCK
 from kill_matrix.records import Records
 from kill_matrix.victims import session_processes
 from kill_matrix.world import World
 from support.operating import DUMMY_KEY
+from support.waiting import hears, until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -80,7 +82,9 @@ class _Run:
     strike: Strike | None
 
     async def run(self) -> None:
-        fires = self._count(_FIRES) or 0
+        if not self.world.plan.soon:
+            self.world.miss_a_due_time()
+        fires, before = self._count(_FIRES) or 0, running(self.world)
         self.course.daemons += 1
         daemon = await self.zygote.fork(
             environment=self.world.environment(self.api_url),
@@ -95,9 +99,18 @@ class _Run:
             tasks.cancel_scope.cancel()
         await self._stop(daemon)
         self._note()
+        if daemon.status == 0:
+            self.course.faults += left_behind(self.world, daemon.pid, before)
 
     async def _deal(self, daemon: Daemon, strike: Strike) -> None:
         await anyio.sleep(strike.after_seconds)
+        if strike.blow.is_polite:
+            await until(lambda: daemon.status is not None or hears(daemon.pid))
+            for number in strike.blow.signals:
+                daemon.signal(number)
+            if daemon.status is None:
+                self.course.struck.append(strike)
+            return
         hit = list(strike.hits(session_processes(daemon.pid)))
         if strike.hits_daemon:
             hit.append(daemon.pid)
@@ -119,9 +132,15 @@ class _Run:
                 await daemon.ended.wait()
 
     def _is_settled(self, fires: int) -> bool:
-        if (self._count(_FIRES) or 0) <= fires or self._count(_UNFINISHED) != 0:
+        if self._count(_UNFINISHED) != 0 or not self._has_looked(fires):
             return False
         return not self.world.plan.hides or self.strike is not None or self._is_amended()
+
+    def _has_looked(self, fires: int) -> bool:
+        """Tell whether the schedule has got what it is due: a fire, or none where a daemon is back soon."""
+        if self.world.plan.soon and fires:
+            return '"schedule_kept"' in self.world.output(self.course.daemons).read_text(encoding="utf-8")
+        return (self._count(_FIRES) or 0) > fires
 
     def _is_amended(self) -> bool:
         """Tell whether the sessions whose logs are there again have their reports."""

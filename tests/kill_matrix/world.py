@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import sqlite3
+from contextlib import closing, suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -23,6 +25,7 @@ STAND_IN: Final = Path(__file__).parents[1] / "support" / "stand_in_cli.py"
 MODELS: Final[Mapping[int, str]] = {1: "claude-haiku-4-5", 2: "claude-sonnet-4-5", 3: "claude-opus-4-5"}
 FAMILIES: Final[Mapping[int, str]] = {1: "haiku", 2: "sonnet", 3: "opus"}
 MAX_TOKENS: Final = 2000
+_AWAY: Final = timedelta(days=3)  # longer than the interval
 _CHANGE: Final = "docker restart web"
 _PROMPT: Final = "go on " * 3000
 """More bytes than `World._usage` ever says that it has tokens: no token is less than a byte."""
@@ -81,6 +84,7 @@ class World:
             "CLAUDEOPS_DAILY_BUDGET_USD": "1000",
             "CLAUDEOPS_CHAIN_BUDGET_USD": "300",
             "CLAUDEOPS_STOP_GRACE": "4",
+            "CLAUDEOPS_DRAIN_TIMEOUT": str(self.plan.drain),
         }
         if self.plan.cli is Cli.STAND_IN:
             told["CLAUDEOPS_CLAUDE_BIN"] = str(STAND_IN)
@@ -98,8 +102,19 @@ class World:
             (source / name).rename(target / name)
         return names
 
+    def miss_a_due_time(self) -> None:
+        """Let the time pass in which a due time comes and goes without a daemon: what was fired was fired earlier."""
+        with suppress(sqlite3.OperationalError), closing(sqlite3.connect(self.database, timeout=5)) as connection:
+            fires = connection.execute("SELECT rowid, due_at FROM schedule_fires ORDER BY due_at").fetchall()
+            for row, due_at in fires:  # oldest first: no two of them are the same at any moment
+                earlier = datetime.fromisoformat(due_at) - _AWAY
+                connection.execute(
+                    "UPDATE schedule_fires SET due_at = ? WHERE rowid = ?", (f"{earlier:%Y-%m-%d %H:%M:%S.%f}", row)
+                )
+            connection.commit()
+
     async def queue(self) -> None:
-        """Queue chains beside the one that every daemon begins with, as an operator does."""
+        """Queue chains beside those of the schedule, as an operator does."""
         if not self.plan.queued:
             return
         choices = tuple(TierChoice(number=tier, model=family) for tier, family in FAMILIES.items())

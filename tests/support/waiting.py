@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import anyio
@@ -11,6 +14,15 @@ if TYPE_CHECKING:
 
 PATIENCE_SECONDS = 40
 LOOK_SECONDS = 0.03  # between looks
+
+
+def hears(pid: int) -> bool:
+    """Tell whether a process handles SIGTERM: before that it has done nothing but start its interpreter."""
+    with suppress(OSError, StopIteration):
+        lines = Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines()
+        caught = int(next(line for line in lines if line.startswith("SigCgt:")).split()[1], 16)
+        return bool(caught >> (signal.SIGTERM - 1) & 1)
+    return False
 
 
 async def until(condition: Callable[[], bool], seconds: float = PATIENCE_SECONDS) -> None:

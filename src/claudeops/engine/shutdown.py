@@ -34,10 +34,13 @@ class Shutdown:
             raise StoppedError(BEFORE_ANYTHING)
 
     @asynccontextmanager
-    async def stoppable(self, *, patience_seconds: float = 0, otherwise: str = BEFORE_ANYTHING) -> AsyncIterator[None]:
+    async def stoppable(
+        self, *, patience_seconds: float = 0, grace_seconds: float = 0, otherwise: str = BEFORE_ANYTHING
+    ) -> AsyncIterator[None]:
         """Cut the block off when a stop is requested, or so much later, or when a second request comes.
 
-        Raises `StoppedError` with the sentence ``otherwise`` where it was cut off.
+        What is short and better finished gets ``grace_seconds`` on top, even when it has to hurry. Raises
+        `StoppedError` with the sentence ``otherwise`` where it was cut off.
         """
         was_cut_off = False
         async with open_tasks() as tasks:
@@ -47,6 +50,7 @@ class Shutdown:
                 await self.requested.wait()
                 with anyio.move_on_after(patience_seconds):
                     await self.hurried.wait()
+                await anyio.sleep(grace_seconds)
                 was_cut_off = True
                 tasks.cancel_scope.cancel()
 
