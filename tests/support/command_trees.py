@@ -70,22 +70,24 @@ class TreeMaker:
     def _step(self, depth: int) -> Step:
         if depth == 0 or self._random.random() < 0.3:
             return self._run()
-        known = list(self._set)  # what a branch, loop or subshell sets is not certain afterwards
-        step = self._random.choice(
+        return self._random.choice(
             (
                 *(self._pipeline, self._chained, self._negated, self._subshell, self._group, self._branch, self._loop),
                 *(self._for_each, self._redirected, self._assign, self._assign, self._case),
             )
         )(depth - 1)
-        if not isinstance(step, Run):
-            self._set = known
-        return step
 
     def _block(self, depth: int) -> Block:
-        return tuple(self._step(depth) for _ in range(self._random.randint(1, 2)))
+        """Make statements whose variables nothing behind them uses: they may not have run, or in another shell."""
+        known = list(self._set)
+        steps = tuple(self._step(depth) for _ in range(self._random.randint(1, 2)))
+        self._set = known
+        return steps
 
     def _operand(self, depth: int) -> Step:
+        known = list(self._set)
         step = self._step(depth)
+        self._set = known
         return Group((step,)) if isinstance(step, Pipeline | Chained | Negated) else step
 
     def _run(self, _depth: int = 0) -> Run:
@@ -148,8 +150,11 @@ class TreeMaker:
     def _for_each(self, depth: int) -> Step:
         name = self._random.choice(NAMES)
         values = replace(self._substitution_word(), single=False)
+        known = list(self._set)
         self._set.append(name)
-        return ForEach(name, (values,), self._block(depth))
+        body = self._block(depth)
+        self._set = known
+        return ForEach(name, (values,), body)
 
     def _substitution_word(self) -> Word:
         return dynamic(Substitution(self._substitution().block, quoted=False))
@@ -158,8 +163,10 @@ class TreeMaker:
         outputs = (Redirection(operator=">", target=Word(text="/dev/null"), descriptor=self._random.choice(["", "2"])),)
         stdin = Word(text=self._random.choice(NASTY)) if self._random.random() < 0.5 else None
         outputs = outputs if stdin is None else ()
-        kinds = [self._branch, self._loop, self._for_each, self._case]
-        inner = self._random.choice(kinds if stdin is not None else [*kinds, self._subshell, self._group])(depth)
+        kinds = [self._branch, self._loop]
+        if stdin is None:
+            kinds += [self._for_each, self._case, self._subshell, self._group]
+        inner = self._random.choice(kinds)(depth)
         return Redirected(inner, outputs, stdin)
 
     def _case(self, depth: int) -> Step:
