@@ -34,8 +34,11 @@ SESSIONS ?= 1000
 # Of the kill matrix: how many, and the first one's number, of which all of it is drawn.
 TRIALS ?= 100
 SEED ?= 0
+# Executed by bash under strace, of trees drawn from SEED.
+COMMANDS ?= 100000
 
-.PHONY: help run shell excerpt setup test lint types imports check card soak kill-matrix format lock image wheel clean
+.PHONY: help run shell excerpt setup test lint types imports check card soak kill-matrix what-runs format lock image \
+	wheel clean
 
 help:  ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*  ## /\1\t/p' Makefile | while IFS="$$(printf '\t')" read -r name text; do \
@@ -81,6 +84,9 @@ soak: $(PROJECT)  ## Run many sessions in a row and see what grows (SESSIONS=100
 
 kill-matrix: $(PROJECT)  ## Kill daemons and CLIs at every point and look what is left (TRIALS=1000, SEED=17, ARGS=--help)
 	@PYTHONPATH=tests $(BIN)/python -m kill_matrix.command --trials $(TRIALS) --seed $(SEED) $(ARGS)
+
+what-runs: $(PROJECT)  ## Compare what bash executes with what was judged, under strace (COMMANDS=100000, SEED=17)
+	@PYTHONPATH=tests $(BIN)/python -m support.executed --commands $(COMMANDS) --seed $(SEED)
 
 format: $(PACKAGES)  ## Format the code and mend what can be mended safely
 	@$(BIN)/ruff check --fix

@@ -88,6 +88,9 @@ async def test_untouched_trail_has_no_fault(sql: Sql, trail: Finished) -> None:
             id="another time",
         ),
         pytest.param(
+            "UPDATE tool_calls SET ran = '{}' WHERE id = 1", [(FaultKind.CHANGED, 1, 1)], id="as if something else ran"
+        ),
+        pytest.param(
             "UPDATE tool_calls SET is_error = NOT is_error WHERE id = 4", [(FaultKind.CHANGED, 2, None)], id="a result"
         ),
         pytest.param("DELETE FROM tool_calls WHERE id = 1", [(FaultKind.MISSING, 1, None)], id="the first row gone"),

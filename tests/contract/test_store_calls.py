@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
 pytest_plugins = ("support.store_fixtures",)
 
+ALLOW = Verdict(kind=VerdictKind.ALLOW, reason="only looks")
 DENY = Verdict(kind=VerdictKind.DENY, reason="not for this tier")
 
 
@@ -63,6 +64,7 @@ async def test_call_is_written_with_its_verdict(store: Store, database: Database
         "agent_id": "agent-1",
         "tool_name": "Bash",
         "input": '{"command":"ls"}',
+        "ran": None,
         "verdict": "deny",
         "reason": "not for this tier",
         "requested_at": NOW,
@@ -83,8 +85,31 @@ def hash_of(row: dict[str, object]) -> str:
     times = [row["requested_at"], row["decided_at"]]
     assert all(isinstance(time, datetime) for time in times)
     moments = [time.isoformat(timespec="microseconds") for time in times if isinstance(time, datetime)]
-    content = json.dumps([*(row[name] for name in HASHED), *moments], ensure_ascii=False, separators=(",", ":"))
+    ran = [] if row["ran"] is None else [row["ran"]]
+    content = json.dumps([*(row[name] for name in HASHED), *ran, *moments], ensure_ascii=False, separators=(",", ":"))
     return sha256(content.encode()).hexdigest()
+
+
+async def test_what_was_asked_and_what_ran_are_both_kept(store: Store, database: Database) -> None:
+    session = await started(store)
+    verdicts = (ALLOW, Verdict(kind=VerdictKind.ASK, reason="restarts the database"), DENY)
+    for number, verdict in enumerate(verdicts):
+        await store.record_call(
+            session,
+            call(f"toolu_{number}"),
+            verdict,
+            shown_input='{"command":"ls"}',
+            shown_ran='{"command":"/usr/bin/ls"}\x00',
+            rules=RULES,
+            requested_at=after(minutes=number),
+            now=after(minutes=number),
+        )
+
+    rows = database.rows("tool_calls")
+    assert [row["input"] for row in rows] == ['{"command":"ls"}'] * 3
+    assert [row["ran"] for row in rows[:2]] == ['{"command":"/usr/bin/ls"}\ufffd'] * 2
+    assert rows[2]["ran"] is None  # nothing ran
+    assert [row["hash"] for row in rows] == [hash_of({**row, **_utc(row)}) for row in rows]
 
 
 async def test_calls_of_a_session_form_a_chain_that_anybody_can_compute_again(store: Store, database: Database) -> None:

@@ -143,6 +143,20 @@ async def test_a_persons_yes_lets_the_very_call_run_and_is_recorded(estate: Esta
     assert talk.gate.allowed == {"toolu_1"}
 
 
+async def test_people_are_shown_what_runs_and_their_yes_is_for_that(estate: Estate) -> None:
+    written = replace(ASK, ran={"command": "/usr/bin/sh mend.sh"})
+    async with talking(estate, lambda _: written) as talk:
+        assert "updatedInput" not in str(await talk.hook())
+        told = await talk.permitted(ApprovalStatus.APPROVED)
+    assert told == {"behavior": "allow", "updatedInput": {"command": "/usr/bin/sh mend.sh"}}
+    assert [row["input"] for row in estate.rows("SELECT input FROM approvals")] == [
+        '{"command": "/usr/bin/sh mend.sh"}'
+    ]
+    allowed = estate.rows("SELECT input, ran FROM tool_calls WHERE verdict = 'allow'")
+    assert allowed == [{"input": '{"command": "sh mend.sh"}', "ran": '{"command": "/usr/bin/sh mend.sh"}'}]
+    assert talk.gate.ran == {"toolu_1": {"command": "/usr/bin/sh mend.sh"}}
+
+
 async def test_a_yes_that_comes_when_the_session_is_being_stopped_runs_nothing(estate: Estate) -> None:
     async with talking(estate) as talk:
         await talk.hook()

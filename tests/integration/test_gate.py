@@ -66,6 +66,24 @@ async def test_a_yes_is_recorded_before_it_is_given(estate: Estate) -> None:
     assert [row["verdict"] for row in estate.rows("SELECT verdict FROM tool_calls")] == ["allow"]
 
 
+WRITTEN = replace(ALLOW, ran={"command": "/usr/bin/uptime"})
+
+
+async def test_what_was_judged_runs_in_the_place_of_what_was_asked_and_both_are_kept(estate: Estate) -> None:
+    gate = await gate_of(estate, lambda _: WRITTEN)
+    assert '"updatedInput":{"command":"/usr/bin/uptime"}' in await answer(gate)
+    assert gate.ran == {"toolu_1": {"command": "/usr/bin/uptime"}}
+    (row,) = estate.rows("SELECT input, ran FROM tool_calls")
+    assert row == {"input": "{'command': 'uptime'}", "ran": "{'command': '/usr/bin/uptime'}"}
+
+
+async def test_a_denied_call_is_given_nothing_to_run(estate: Estate) -> None:
+    gate = await gate_of(estate, lambda _: replace(WRITTEN, kind=VerdictKind.DENY))
+    assert "updatedInput" not in await answer(gate)
+    assert gate.ran == {}
+    assert estate.rows("SELECT ran FROM tool_calls") == [{"ran": None}]
+
+
 async def test_a_no_is_no_yes_of_any_kind(estate: Estate) -> None:
     gate = await gate_of(estate, lambda _: Verdict(kind=VerdictKind.DENY, reason="not at this tier"))
     told = await answer(gate)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -44,6 +45,27 @@ async def test_a_call_that_the_gate_was_never_asked_about_ends_the_session(
     row = await estate.finished(step, {"hang": True})
     assert (row["outcome"], row["decision_reason"]) == ("ungated_call", "session_failed")
     assert any(said in str(message) for message in criticals(estate))
+
+
+WRITTEN = Verdict(kind=VerdictKind.ALLOW, reason="only looks", ran={"command": "/usr/bin/uptime"})
+
+
+@pytest.mark.parametrize("verdict", [WRITTEN, replace(WRITTEN, ran=None)], ids=["written anew", "as it was"])
+async def test_a_call_that_ran_with_another_command_than_the_yes_was_for_ends_the_session(
+    estate: Estate, verdict: Verdict
+) -> None:
+    estate.with_judge(lambda _call, _workspace: verdict)
+    row = await estate.finished(tool(ran={"command": "uptime; id"}), {"hang": True})
+    assert (row["outcome"], row["decision_reason"]) == ("ungated_call", "session_failed")
+    said = "a tool call ran with another command than the gate's yes was for (toolu_1)"
+    assert any(said in str(message) for message in criticals(estate))
+
+
+async def test_a_call_that_ran_as_the_yes_was_for_is_no_fault(estate: Estate) -> None:
+    estate.with_judge(lambda _call, _workspace: WRITTEN)
+    row = await estate.finished(tool(ran={"command": "/usr/bin/uptime"}), deliver(report()))
+    assert row["outcome"] == "success"
+    assert criticals(estate) == []
 
 
 async def test_a_result_line_while_an_allowed_call_is_open_is_not_believed(estate: Estate) -> None:

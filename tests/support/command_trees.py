@@ -33,6 +33,8 @@ from claudeops.domain.shell.plan import (
 from claudeops.domain.shell.values import Redirection, SimpleCommand, Word, WordKind
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from claudeops.domain.shell.plan import Block, Step
 
 NASTY = (
@@ -55,12 +57,17 @@ class Programs:
 
 
 class TreeMaker:
-    """Makes trees in the form in which the reader would give them back."""
+    """Makes trees in the form in which the reader would give them back.
 
-    def __init__(self, seed: int, programs: Programs) -> None:
+    ``unrolled``: loops over known values as well, and here-strings for anything: the reader gives those back otherwise.
+    """
+
+    def __init__(self, seed: int, programs: Programs, *, unrolled: bool = False) -> None:
+        self._unrolled = unrolled
         self._random = random.Random(seed)  # noqa: S311 - repeatable is what it is to be
         self._programs = programs
         self._set: list[str] = []
+        self._piped = 0  # what prints into a pipe whose reader has gone fails, or does not
 
     def block(self) -> Block:
         """Return a new tree."""
@@ -70,26 +77,31 @@ class TreeMaker:
     def _step(self, depth: int) -> Step:
         if depth == 0 or self._random.random() < 0.3:
             return self._run()
-        known = list(self._set)  # what a branch, loop or subshell sets is not certain afterwards
-        step = self._random.choice(
+        make: Callable[[int], Step] = self._random.choice(
             (
                 *(self._pipeline, self._chained, self._negated, self._subshell, self._group, self._branch, self._loop),
                 *(self._for_each, self._redirected, self._assign, self._assign, self._case),
+                *((self._rounds,) if self._unrolled else ()),
             )
-        )(depth - 1)
-        if not isinstance(step, Run):
-            self._set = known
-        return step
+        )
+        return make(depth - 1)
 
     def _block(self, depth: int) -> Block:
-        return tuple(self._step(depth) for _ in range(self._random.randint(1, 2)))
+        """Make statements whose variables nothing behind them uses: they may not have run, or in another shell."""
+        known = list(self._set)
+        steps = tuple(self._step(depth) for _ in range(self._random.randint(1, 2)))
+        self._set = known
+        return steps
 
     def _operand(self, depth: int) -> Step:
+        known = list(self._set)
         step = self._step(depth)
+        self._set = known
         return Group((step,)) if isinstance(step, Pipeline | Chained | Negated) else step
 
     def _run(self, _depth: int = 0) -> Run:
-        name = self._random.choice([self._programs.ok, self._programs.no, self._programs.say])
+        names = [self._programs.ok, self._programs.no, *([] if self._piped else [self._programs.say])]
+        name = self._random.choice(names)
         words = [self._word() for _ in range(self._random.randint(0, 3))]
         return Run(SimpleCommand(argv=(Word(text=name), *words)))
 
@@ -112,7 +124,10 @@ class TreeMaker:
         return Run(SimpleCommand(argv=(), assignments=((name, value),)))
 
     def _pipeline(self, depth: int) -> Step:
-        return Pipeline(tuple(self._operand(depth) for _ in range(2)))
+        self._piped += 1
+        left = self._operand(depth)
+        self._piped -= 1
+        return Pipeline((left, self._operand(depth)))
 
     def _chained(self, depth: int) -> Step:
         left = self._operand(depth)
@@ -148,20 +163,35 @@ class TreeMaker:
     def _for_each(self, depth: int) -> Step:
         name = self._random.choice(NAMES)
         values = replace(self._substitution_word(), single=False)
+        known = list(self._set)
         self._set.append(name)
-        return ForEach(name, (values,), self._block(depth))
+        body = self._block(depth)
+        self._set = known
+        return ForEach(name, (values,), body)
+
+    def _rounds(self, depth: int) -> Step:
+        """Make a loop over known values, some of whose rounds are left or which is left in them."""
+        return Rounds(tuple(self._round(depth) for _ in range(self._random.randint(1, 3))))
+
+    def _round(self, depth: int) -> Block:
+        value = Word(text=self._random.choice(VALUES))
+        steps = (Run(SimpleCommand(argv=(), assignments=(("each", value),))), *self._block(depth))
+        if self._random.random() < 0.6:
+            leave = Run(SimpleCommand(argv=(Word(text=self._random.choice(["break", "continue"])),)))
+            steps = (*steps, Chained(self._run(), self._random.choice(["&&", "||"]), leave), *self._block(depth))
+        return steps
 
     def _substitution_word(self) -> Word:
         return dynamic(Substitution(self._substitution().block, quoted=False))
 
     def _redirected(self, depth: int) -> Step:
-        outputs: tuple[Redirection, ...] = (
-            Redirection(operator=">", target=Word(text="/dev/null"), descriptor=self._random.choice(["", "2"])),
-        )
+        output = (Redirection(operator=">", target=Word(text="/dev/null"), descriptor=self._random.choice(["", "2"])),)
         stdin = Word(text=self._random.choice(NASTY)) if self._random.random() < 0.5 else None
-        outputs = outputs if stdin is None else ()
-        kinds = [self._branch, self._loop, self._for_each, self._case]
-        inner = self._random.choice(kinds if stdin is not None else [*kinds, self._subshell, self._group])(depth)
+        outputs = output if stdin is None else ()
+        kinds = [self._branch, self._loop]
+        if stdin is None or self._unrolled:
+            kinds += [self._for_each, self._case, self._subshell, self._group]
+        inner = self._random.choice(kinds)(depth)
         return Redirected(inner, outputs, stdin)
 
     def _case(self, depth: int) -> Step:
@@ -178,7 +208,7 @@ def dynamic(*parts: Literal | Variable | Substitution) -> Word:
 
 
 class _LeftError(Exception):
-    """``break``."""
+    """``break`` or ``continue``: ``str()`` is which."""
 
 
 @dataclass(kw_only=True)
@@ -197,7 +227,7 @@ class Shell:
             printed += more
         return status, printed
 
-    def step(self, step: Step) -> tuple[int, str]:  # noqa: C901, PLR0911 - one case a kind of step
+    def step(self, step: Step) -> tuple[int, str]:  # noqa: C901, PLR0911, PLR0912 - one case a kind of step
         """Run one statement."""
         match step:
             case Run(command):
@@ -228,6 +258,8 @@ class Shell:
                 return status, printed + more
             case Loop():
                 return self._loop(step)
+            case Rounds(blocks):
+                return self._rounds(blocks)
             case ForEach(name, (values,), body):
                 return self._for_each(name, values, body)
             case Case(subject, ((patterns, block),)):
@@ -246,8 +278,8 @@ class Shell:
             ((name, value),) = command.assignments
             self.variables[name] = self._text(value)
             return 0, ""
-        if command.name == "break":
-            raise _LeftError
+        if command.name in {"break", "continue"}:
+            raise _LeftError(command.name)
         argv = tuple(self._text(word) for word in command.argv)
         self.executed.append(argv)
         printed = " ".join(argv[1:]) + "\n" if argv[0] == self.programs.say else ""
@@ -263,6 +295,18 @@ class Shell:
                 more = self._printed_since(before)
             return 0, printed + more
         return 0, printed
+
+    def _rounds(self, blocks: tuple[Block, ...]) -> tuple[int, str]:
+        status, printed, before = 0, "", len(self.executed)
+        for block in blocks:
+            try:
+                status, more = self.block(block)
+                printed += more
+            except _LeftError as left:
+                status, printed = 0, self._printed_since(before)
+                if str(left) == "break":
+                    break
+        return status, printed
 
     def _printed_since(self, start: int) -> str:
         """Return what a round printed that was left; only substitutions read it, and none holds a loop."""

@@ -8,8 +8,8 @@ from stdin like the real one, and then does one step after the other:
 ``{"frame": {...}}``          print a frame (``session_id`` is filled in)
 ``{"raw": "...", "times": n}`` print text as it is, n times
 ``{"line_of": n}``            print one assistant frame of n bytes of text
-``{"tool": {"id", "name", "input", "output", "ungated", "fails", "left_open"}}``  ask the gate, run nothing, print call
-                              and result; ``permission_input`` is what it asks for after an ``ask``, ``within`` the
+``{"tool": {"id", "name", "input", "output", "ungated", "fails", "left_open", "ran"}}``  ask the gate, run nothing, print
+                              call and result; ``permission_input`` is what it asks for after an ``ask``, ``within`` the
                               call of the subagent that makes it
 ``{"result": {...}}``         print a result frame (defaults: success, one turn, a cost)
 ``{"await_user": true}``      wait for one more user message (a repair turn)
@@ -112,6 +112,11 @@ def ask_tool(tool: dict[str, Any]) -> None:
             allowed = may_run(tool_id, name, tool.get("permission_input", given))
     if tool.get("left_open"):
         return
+    if "ran" in tool:  # what the hook after the call is told
+        told = {"hook_event_name": "PostToolUse", "tool_name": name, "tool_input": tool["ran"], "tool_use_id": tool_id}
+        request = {"subtype": "hook_callback", "callback_id": "ran", "input": told, "tool_use_id": tool_id}
+        emit({"type": "control_request", "request_id": f"r-{tool_id}", "request": request})
+        receive("control_response")
     output = tool.get("output", "ok") if allowed else tool.get("refusal", "denied")
     is_error = bool(tool.get("fails")) or not allowed
     block = {"type": "tool_result", "tool_use_id": tool_id, "content": output, "is_error": is_error}

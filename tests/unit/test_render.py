@@ -12,7 +12,7 @@ from claudeops.domain.shell.values import UnclearError
 from support.command_trees import Programs, TreeMaker, bare
 from support.policy_cases import judged, rows
 
-TREES = 3_000
+TREES = 1_000
 
 
 def ran(command: str, tier: int = 1) -> str:

@@ -37,10 +37,12 @@ def refuse_sending(path: str, command: SimpleCommand) -> str | None:
     if path not in _SENDERS_BY_PATH and path.partition(" ")[0] not in _SENDERS:
         return None
     for word in command.argv[1:]:
-        if not _written_out(word):
-            raise UnclearCommandError(
-                f"{path} may send only what is written out: write the value of {word.text[:60]!r}"
-            )
+        if _written_out(word):
+            continue
+        reason = f"{path} may send only what is written out: write the value of {word.text[:60]!r}"
+        if word.kind is WordKind.PATTERN:  # it lists files, and nobody need be asked whether it may
+            return reason
+        raise UnclearCommandError(reason)
     return _refuse_input(path, command)
 
 

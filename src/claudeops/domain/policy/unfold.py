@@ -77,6 +77,8 @@ def unfold(found: Found, wrapper: Wrapper, command: SimpleCommand, setting: Sett
         alone = "1" in {values.get("-n"), values.get("-L")}
         rest = _with_input(rest or (Word(text="echo"),), mark, command, alone=alone)
         command = replace(command, repeated=True, piped=False, feeds=(), stdin=None)  # xargs gives it no input
+    else:
+        command = _fed(command)
     if not rest:
         raise RefusedError(f"{found.path} without a command is not allowed")
     parsed = Parsed(commands=(replace(command, argv=rest, assignments=(), redirections=()),))
@@ -201,19 +203,28 @@ def _eval(command: SimpleCommand, words: tuple[Word, ...]) -> Parsed:
 
 
 def _parsed(text: str, command: SimpleCommand) -> Parsed:
-    parsed = parse(text)
+    parsed, command = parse(text), _fed(command)
     moves = any(word.text == "cd" for inner in parsed.commands for word in inner.argv)
     inside = tuple(
         replace(
             inner,
             stdin=inner.stdin or command.stdin,
             piped=inner.piped or command.piped,
+            feeds=(*command.feeds, *inner.feeds),
             repeated=inner.repeated or command.repeated,
             cwd=inner.cwd or (None if moves else command.cwd),
         )
         for inner in parsed.commands
     )
     return replace(parsed, commands=inside)
+
+
+def _fed(command: SimpleCommand) -> SimpleCommand:
+    """Return a wrapper with its redirected input among what feeds it: what it runs reads that as well."""
+    inputs = tuple(each for each in command.redirections if each.operator in {"<", "<&"})
+    if not inputs:
+        return command
+    return replace(command, feeds=(SimpleCommand(argv=(), redirections=inputs),), piped=True)
 
 
 def _without_assignments(words: tuple[Word, ...]) -> tuple[Word, ...]:
@@ -266,7 +277,7 @@ def _find(command: SimpleCommand, words: tuple[Word, ...], setting: Setting) -> 
         raise RefusedError(f"find -exec: more than {_MOST_EXECUTED} commands and directories: split the call")
     inner = [
         replace(
-            command,
+            _fed(command),
             argv=tuple(_found(text, pattern) for text in argv),
             assignments=(),
             redirections=(),

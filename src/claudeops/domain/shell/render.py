@@ -231,8 +231,8 @@ class _Writer:
         inner = self._step(step.step)
         compound = isinstance(step.step, Group | Subshell | Branch | Loop | ForEach | Case)
         text = inner if compound else f"{{ {inner}; }}"
-        if step.stdin is not None and not isinstance(step.step, Branch | Loop | ForEach | Case):
-            text = f"if {self.nothing()}; then {text}; fi"  # the parser knows no here-string behind a group
+        if step.stdin is not None and not isinstance(step.step, Branch | Loop):
+            text = f"if {self.nothing()}; then {text}; fi"  # the parser knows no here-string behind the others
         if step.stdin is not None and step.redirections:  # the parser takes only one of both behind a compound command
             text, stdin = f"{{ {self._with_redirections(text, (), step.stdin)}; }}", None
         else:
