@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from support.cli import binary
+from support.levels import strongest
 from support.operating import conclude, look, operator
 from support.waiting import until
 
@@ -39,7 +40,7 @@ async def test_a_chain_runs_at_the_start_and_then_by_the_interval(tmp_path: Path
         await node.until(ENDED, lambda rows: len(rows) >= 2)
         status = json.loads((tmp_path / "state" / "daemon.json").read_text())
         assert (status["ready"], status["pid"]) == (True, daemon.process.pid)
-        assert status["isolation"] == node.sessions()[0]["isolation"] == "bubblewrap"
+        assert status["isolation"] == node.sessions()[0]["isolation"] == strongest()
         assert await daemon.stop() == 0
     fires = node.rows("SELECT * FROM schedule_fires ORDER BY due_at")
     assert fires[0]["session_id"] == 1

@@ -16,8 +16,9 @@ from claudeops.engine.cell import Level
 from claudeops.engine.control import Control
 from claudeops.engine.session import SessionRunner
 from claudeops.engine.tree import marked, marks_below
-from support.caged import PATH, caged, forget_workspaces, working_cell
+from support.caged import caged, forget_workspaces, working_cell
 from support.estate import ONE_SHOT, open_estate
+from support.levels import PATH
 from support.waiting import until
 
 pytestmark = pytest.mark.anyio

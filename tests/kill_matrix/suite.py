@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from claudeops.engine.cell import Level
 from kill_matrix.matrix import Matrix
 from kill_matrix.plan import plan_of, polite_plan_of
+from support.levels import unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -40,9 +43,17 @@ async def run_politely(directory: Path, numbers: Iterable[int]) -> None:
 
 
 async def run_plans(directory: Path, plans: Sequence[Plan]) -> Sequence[Verdict]:
-    """Run trials and return their verdicts; fails as `run_seeds`."""
-    verdicts = await Matrix(directory=directory, at_once=AT_ONCE).run(plans)
+    """Run trials and return their verdicts; fails as `run_seeds`.
+
+    Where bubblewrap does not work they run without isolation.
+    """
+    possible = [replace(plan, isolation=_possible(plan.isolation)) for plan in plans]
+    verdicts = await Matrix(directory=directory, at_once=AT_ONCE).run(possible)
     told = [f"{verdict.plan}: {fault}" for verdict in verdicts for fault in verdict.faults]
     assert len(verdicts) == len(plans)
     assert not told, "\n".join(told)
     return verdicts
+
+
+def _possible(isolation: str) -> str:
+    return isolation if unavailable(Level(isolation)) is None else Level.NONE.value

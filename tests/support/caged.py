@@ -29,6 +29,7 @@ from claudeops.rehearsal.messages_api import serve
 from claudeops.rehearsal.script import Script
 from support import cli
 from support.estate import open_estate
+from support.levels import PATH, needs
 from support.operating import conclude, look
 
 if TYPE_CHECKING:
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
     from claudeops.rehearsal.messages_api import MessagesApi
     from support.estate import Estate
 
-PATH: Final = "/usr/local/bin:/usr/bin:/bin"
 KEY: Final = "sk-ant-the-real-key-of-the-daemon"
 
 
@@ -71,7 +71,8 @@ class Caged:
 
 
 def working_cell(level: Level, binary: Path, *, repos: Path, hidden: tuple[Path, ...]) -> Cell:
-    """Return a cell of a level; fails with its own sentence where it does not work."""
+    """Return a cell of a level; skips where there is none here, fails where it does not work with that CLI."""
+    needs(level)
     found = attempt(level, Surroundings(path=PATH, binaries=(binary,), repos_dir=repos, hidden=hidden))
     assert not isinstance(found, str), found
     return found

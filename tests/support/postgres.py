@@ -107,7 +107,7 @@ def _binaries() -> Path:
     versions = Path("/usr/lib/postgresql").glob("*/bin")
     candidates += sorted(versions, key=lambda path: path.parent.name.zfill(3), reverse=True)
     for candidate in candidates:
-        if all((candidate / name).exists() for name in _NEEDED):
+        if all(os.access(candidate / name, os.X_OK) for name in _NEEDED):
             return candidate
     raise RuntimeError(
         "These tests need PostgreSQL's server programs (initdb, pg_ctl): install the Debian package 'postgresql'."

@@ -1,0 +1,40 @@
+"""Which levels of isolation this machine offers: asked once per test process, of the product's own probe.
+
+A test does not expect a level by its name; it asks here, or skips with the sentence that an operator would read.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from claudeops.engine.cell import Level
+from claudeops.engine.cell_probe import Surroundings, choose, probe
+from support import cli
+
+PATH: Final = "/usr/local/bin:/usr/bin:/bin"
+_ONLY_ROOT: Final = "only root can give sessions another user"
+
+
+@functools.cache
+def unavailable(level: Level) -> str | None:
+    """Return why sessions cannot have a level on this machine, whatever CLI they run; None where they can."""
+    if level is Level.USER and os.geteuid() != 0:
+        return _ONLY_ROOT
+    return probe(level.value, Surroundings(path=PATH))
+
+
+def needs(level: Level) -> None:
+    """Skip a test with the sentence of the probe where a level does not work."""
+    if (why := unavailable(level)) is not None:
+        pytest.skip(why)
+
+
+@functools.cache
+def strongest(binary: Path | None = None) -> Level:
+    """Return the level that a daemon takes by itself for a CLI, without one the bundled one."""
+    return choose("auto", Surroundings(path=PATH, binaries=(binary or Path(cli.binary()),))).cell.level
