@@ -14,8 +14,8 @@ PACKAGES := $(VENV)/packages-installed
 PROJECT := $(VENV)/project-installed
 
 # Test processes at a time. A session's CLI takes about 200 MB, so a big machine does not get one for each core. A file
-# stays in one process, so its costly fixtures are made once; files go out in the order of their names, which is also
-# the slow ones first. (Groups are no choice: pytest 9.2 does not let pytest-xdist 3.8 mark them.)
+# stays in one process, so its costly fixtures are made once; files go out in the order that tests/conftest.py gives
+# them, the slow ones first. What fails is shown at once, and Ctrl-C leaves nothing behind. (Groups are no choice: pytest 9.2 does not let pytest-xdist 3.8 mark them.)
 JOBS ?= auto
 # What pytest is asked for besides, for instance: make test ARGS='tests/unit -k shell'
 ARGS ?=
@@ -61,8 +61,9 @@ excerpt:  ## Record docs/excerpts/make-run.txt again: `make run` in a fresh clon
 
 setup: $(PROJECT)  ## Make .venv with everything in it (the targets below do it by themselves)
 
-test: $(PROJECT)  ## Run every test (ARGS='tests/unit -k shell' runs some)
-	@$(BIN)/python -m pytest -n $(JOBS) --maxprocesses 4 --dist loadfile --no-loadscope-reorder $(ARGS)
+test: $(PROJECT)  ## Run every test (ARGS='tests/unit -k shell' runs some, ARGS=-x ends at the first red one)
+	@exec $(BIN)/python tests/support/whole_run.py -n $(JOBS) --maxprocesses 4 --dist loadfile \
+		--no-loadscope-reorder $(ARGS)
 
 lint: $(PACKAGES)  ## Look for mistakes and unformatted code
 	@$(BIN)/ruff check

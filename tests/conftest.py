@@ -17,6 +17,8 @@ import hypothesis
 import psutil
 import pytest
 
+from support.seen_at_once import SeenAtOnce
+
 if TYPE_CHECKING:
     from collections.abc import Generator
     from pathlib import Path
@@ -33,6 +35,7 @@ time.tzset()
 hypothesis.settings.register_profile("claudeops", derandomize=True, deadline=None)
 hypothesis.settings.load_profile("claudeops")
 
+_SLOWEST_FIRST = ("kill_matrix", "acceptance", "conformance", "integration", "migration", "contract", "unit")
 _LEFTOVER_GRACE_SECONDS = 2.0  # for what is ending already when its test returns
 
 _EVERYBODY_MAY_PASS = 0o011  # and still list nothing
@@ -123,13 +126,26 @@ def pytest_report_header() -> list[str]:
     return [f"{refusal} Without them they are skipped." if refusal else "PostgreSQL's server programs are here."]
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Show failures at once, where the reports of all processes come together."""
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(SeenAtOnce(config), "seen-at-once")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip what needs a PostgreSQL that is not there."""
+    """Bring the slow files to the front, and skip what needs a PostgreSQL that is not there."""
+    items.sort(key=lambda item: _slowness(item.nodeid))  # keeps the order within a folder
     concerned = [item for item in items if item.get_closest_marker("postgres")]
     refusal = _refusal_of_postgresql() if concerned else None
     if refusal:
         for item in concerned:
             item.add_marker(pytest.mark.skip(reason=refusal))
+
+
+def _slowness(nodeid: str) -> int:
+    """Return the place of a test's folder: a slow file that begins last keeps everybody waiting at the end."""
+    folder = nodeid.removeprefix("tests/").partition("/")[0]
+    return _SLOWEST_FIRST.index(folder) if folder in _SLOWEST_FIRST else len(_SLOWEST_FIRST)
 
 
 def _refusal_of_postgresql() -> str | None:
