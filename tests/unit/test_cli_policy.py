@@ -50,8 +50,10 @@ def test_the_document_holds_verdict_reason_parts_and_actions(capsys: pytest.Capt
             "parts": ["docker ps", "docker restart web"],
             "actions": [{"kind": "restart", "service": "web"}],
             "writes": [],
+            "runs": told["verdicts"][0]["runs"],
         }
     ]
+    assert "docker 'restart' 'web'" in told["verdicts"][0]["runs"].replace("'docker'", "docker")
 
 
 def test_another_tools_call_is_judged_by_its_input(capsys: pytest.CaptureFixture[str]) -> None:
