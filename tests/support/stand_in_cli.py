@@ -8,7 +8,8 @@ stdin like the real one, and then does one step after the other:
 ``{"frame": {...}}``          print a frame (``session_id`` is filled in)
 ``{"raw": "...", "times": n}`` print text as it is, n times
 ``{"line_of": n}``            print one assistant frame of n bytes of text
-``{"tool": {"id", "name", "input", "output", "ungated", "fails", "left_open", "ran"}}``  ask the gate, run nothing, print call
+``{"tool": {"id", "name", "input", "output", "ungated", "fails", "left_open", "ran"}}``
+                              ask the gate, run nothing, print call
                               and result; ``permission_input`` is what it asks for after an ``ask``
 ``{"result": {...}}``         print a result frame (defaults: success, one turn, a cost)
 ``{"await_user": true}``      wait for one more user message (a repair turn)
