@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from typing import TYPE_CHECKING
 
 import pytest
@@ -41,6 +42,7 @@ def test_a_command_is_taken_apart_and_told_for_every_tier(capsys: pytest.Capture
 
 def test_the_document_holds_verdict_reason_parts_and_actions(capsys: pytest.CaptureFixture[str]) -> None:
     told = document(capsys, "policy", "test", "--tier", "3", "docker ps; docker restart web")
+    docker = shutil.which("docker") or "/usr/bin/env -- 'docker'"
     assert (told["command"], told["exit_code"]) == ("policy test", 0)
     assert told["verdicts"] == [
         {
@@ -50,6 +52,7 @@ def test_the_document_holds_verdict_reason_parts_and_actions(capsys: pytest.Capt
             "parts": ["docker ps", "docker restart web"],
             "actions": [{"kind": "restart", "service": "web"}],
             "writes": [],
+            "runs": f"{docker} 'ps'\n{docker} 'restart' 'web'",
         }
     ]
 

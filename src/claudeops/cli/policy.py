@@ -138,6 +138,7 @@ def _body(tier: int, found: Judgement) -> dict[str, object]:
         "parts": list(found.parts),
         "actions": [{"kind": action.kind, "service": action.service} for action in found.verdict.actions],
         "writes": list(found.writes),
+        "runs": found.runs,
     }
 
 
@@ -146,4 +147,5 @@ def _text(tier: int, found: Judgement) -> str:
     lines += [f"  part    {part}" for part in found.parts]
     lines += [f"  action  {action.kind} of {action.service}" for action in found.verdict.actions]
     lines += [f"  writes  {what}" for what in found.writes]
+    lines += [f"  runs    {found.runs}"] if found.runs else []
     return "\n".join(line.replace("\n", "\\n") for line in lines)

@@ -205,10 +205,11 @@ def _eval(command: SimpleCommand, words: tuple[Word, ...]) -> Parsed:
 def _parsed(text: str, command: SimpleCommand) -> Parsed:
     parsed, command = parse(text), _fed(command)
     moves = any(word.text == "cd" for inner in parsed.commands for word in inner.argv)
+    inherited = None if command.stdin is None else replace(command.stdin, implied=True)
     inside = tuple(
         replace(
             inner,
-            stdin=inner.stdin or command.stdin,
+            stdin=inner.stdin or inherited,
             piped=inner.piped or command.piped,
             feeds=(*command.feeds, *inner.feeds),
             repeated=inner.repeated or command.repeated,

@@ -173,6 +173,7 @@ class _Writer:
     def _with_redirections(
         self, text: str, redirections: tuple[Redirection, ...], stdin: Word | None, *, program: bool = False
     ) -> str:
+        stdin = None if stdin is None or stdin.implied else stdin
         if stdin is None or self.bash:
             return _around(text, self._redirections(redirections, stdin))
         if not program or not stdin.constant:

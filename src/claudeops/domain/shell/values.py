@@ -54,7 +54,7 @@ class Word:
     parts: tuple[Part, ...] = ()  # how to write it down again where ``text`` does not say so; () = it cannot be
     written: str | None = None  # what stands in its place: the mark of ``xargs -I``, the ``{}`` of find
     document: bool = False  # a here-document's text, whose last line ends with a newline like all the others
-    implied: bool = False  # it is written nowhere: xargs adds it
+    implied: bool = False  # it is written nowhere: xargs adds it, or a shell inherits it as its input
 
     @property
     def constant(self) -> bool:
