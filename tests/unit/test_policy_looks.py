@@ -120,7 +120,7 @@ def test_what_names_nobody_for_certain_is_a_look_around(command: str) -> None:
         "date",
         "sleep 1",
         "cat /repos/estate/CLAUDE-OPS.md",
-        "grep -rn shop /repos --include='*.yml'",
+        "grep -rn shop /repos --include='*.md'",
         "git -C /repos/shop log -n 3",
         "cat /work/s1/notes",
         "echo shop | grep shop",

@@ -78,7 +78,9 @@ class Watch:
     def told(self, fact: CallRan) -> str | None:
         """Take with which input a call has run; return why the CLI is not to be trusted any more, or ``None``."""
         wanted = self.gate.ran.get(fact.tool_use_id, {})
-        others = sorted(name for name, value in wanted.items() if fact.input.get(name) != value)
+        # What runs a command may be given nothing beside what was judged; other tools' inputs the CLI may complete.
+        added = {name for name, value in fact.input.items() if value and "command" in wanted} - set(wanted)
+        others = sorted({*added, *(name for name, value in wanted.items() if fact.input.get(name) != value)})
         if not others:
             return None
         return f"a tool call ran with another {others[0]} than the gate's yes was for ({fact.tool_use_id})"
