@@ -132,7 +132,8 @@ class _Run:
                 await daemon.ended.wait()
 
     def _is_settled(self, fires: int) -> bool:
-        if self._count(_UNFINISHED) != 0 or not self._has_looked(fires):
+        # In this order: what is fired is queued in the same moment.
+        if not self._has_looked(fires) or self._count(_UNFINISHED) != 0:
             return False
         return not self.world.plan.hides or self.strike is not None or self._is_amended()
 

@@ -45,7 +45,9 @@ for command in (*operator_commands.COMMANDS, *policy_commands.COMMANDS):
 def run(*, live: bool) -> int:
     """Run the daemon: chains of sessions by the schedule; the first start ever begins with one.
 
-    Configured by the environment alone. SIGTERM or SIGINT drains; a second one stops at once.
+    Configured by the environment alone. SIGTERM or SIGINT drains, whenever it comes; a second one stops at once.
+    Exit status: 0 stopped because it was asked to, 69 the database cannot be reached, 75 another daemon is in the way,
+    78 something is wrong with the configuration.
     """
     from claudeops.cli.run import run_until_stopped
 
@@ -95,7 +97,7 @@ def bootstrap(tier: int, prompt_text: str | None, output_format: str, live: bool
     """Run one whole chain in the foreground: a session, and the ones that it leads to.
 
     Beside a running daemon the chain is queued there and followed. Exit status: 0 healthy or resolved,
-    1 unresolved or a session failed, 75 try later, 78 configuration.
+    1 unresolved, stopped, or a session failed, 75 try later, 78 configuration.
     """
     from claudeops.cli.bootstrap import run_chain
 
