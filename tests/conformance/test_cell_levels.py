@@ -66,7 +66,9 @@ def sleeping(number: int) -> set[int]:
     return {
         process.pid
         for process in psutil.process_iter(["cmdline", "status"])
-        if (process.info["cmdline"] or [])[:1] == ["sleep"] and process.info["cmdline"][1].startswith(f"{number}.")
+        if (arguments := process.info["cmdline"])
+        and Path(arguments[0]).name == "sleep"
+        and arguments[1].startswith(f"{number}.")
     }
 
 

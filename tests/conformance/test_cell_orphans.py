@@ -34,7 +34,7 @@ def sleepers() -> AbstractSet[int]:
     found = set()
     for process in psutil.process_iter(["cmdline", "status"]):
         arguments = process.info["cmdline"] or []
-        if arguments[:1] == ["sleep"] and arguments[1].startswith(f"{NUMBER}."):
+        if arguments and Path(arguments[0]).name == "sleep" and arguments[1].startswith(f"{NUMBER}."):
             found.add(process.pid)
     return found
 

@@ -106,8 +106,8 @@ def told_to_processes() -> Mapping[int, tuple[str, str]]:
 
 def sleeper(seconds: str) -> int | None:
     """Return the process that a tool of the session is."""
-    wanted = f"sleep\0{seconds}\0"
-    return next((pid for pid, (arguments, _) in told_to_processes().items() if arguments == wanted), None)
+    wanted = f"sleep\0{seconds}\0"  # by its path
+    return next((pid for pid, (arguments, _) in told_to_processes().items() if arguments.endswith(f"/{wanted}")), None)
 
 
 async def test_what_was_entrusted_to_the_daemon_is_found_nowhere_at_any_level(

@@ -53,9 +53,8 @@ def test_a_guardian_sees_its_lifeline_whatever_its_number() -> None:
             "-I",
             "-S",
             str(Path(guardian.__file__)),
-            "-1",
-            "-1",
-            "-1",
+            *["-1"] * 5,  # no user, group, lock nor limits
+            "",  # no control groups
             str(HIGH),
             "/bin/sleep",
             "60",
