@@ -66,12 +66,19 @@ def _wait(tests: subprocess.Popen[bytes], asked: _Asked) -> None:
     """Return when pytest has ended, or has had its time to."""
     give_up = None
     while tests.poll() is None:
+        _take_orphans(tests.pid)
         if asked.times and give_up is None:
             os.killpg(tests.pid, signal.SIGINT)
             give_up = time.monotonic() + GRACE_SECONDS
         if asked.times > 1 or (give_up is not None and time.monotonic() > give_up):
             return
         time.sleep(_LOOK_SECONDS)
+
+
+def _take_orphans(own: int) -> None:
+    """Ask for what has ended of the processes that came here when their parents went: tests look who is gone."""
+    while (ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) is not None and ended.si_pid != own:
+        os.waitpid(ended.si_pid, os.WNOHANG)
 
 
 def _status(tests: subprocess.Popen[bytes]) -> int:
