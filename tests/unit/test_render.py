@@ -52,6 +52,8 @@ def test_a_tree_that_is_written_down_reads_as_the_same_tree() -> None:
         ("docker exec web sh -c 'ls / | head -1'", "/usr/bin/docker 'exec' 'web' 'sh' '-c' '/usr/bin/env -- '\\''ls'\\'' '\\''/'\\'' | /usr/bin/env -- '\\''head'\\'' '\\''-1'\\'''"),
         ("docker ps -q | xargs docker inspect --format '{{.Name}}'", "/usr/bin/docker 'ps' '-q' | /usr/bin/xargs '/usr/bin/docker' 'inspect' '--format' '{{.Name}}'"),
         ("find /var/log -name '*.log' -exec ls -l {} \\;", "/usr/bin/find '/var/log' '-name' '*.log' '-exec' '/usr/bin/ls' '-l' '{}' ';'"),
+        ("find /var/log -name -exec -exec ls -l {} \\;", "/usr/bin/find '/var/log' '-name' '-exec' '-exec' '/usr/bin/ls' '-l' '{}' ';'"),
+        ("find /var/log -exec ls {} \\; -exec df {} +", "/usr/bin/find '/var/log' '-exec' '/usr/bin/ls' '{}' ';' '-exec' '/usr/bin/df' '{}' '+'"),
         ("timeout 5 df -h", "/usr/bin/timeout '5' '/usr/bin/df' '-h'"),
         ("eval 'df -h; free'", "{ /usr/bin/df '-h'\n/usr/bin/free\n}"),
         ("cat <<'E'\na 'b' $c\nE", "/usr/bin/cat <<<'a '\\''b'\\'' $c'"),

@@ -51,6 +51,14 @@ class Unfolded:
     """Takes the inner commands as they run, in their order; raises `UnclearError` or `RefusedError`."""
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Executed:
+    """A command behind ``-exec``."""
+
+    at: int  # where it begins among the words of find
+    words: tuple[str, ...]
+
+
 def unfold(found: Found, wrapper: Wrapper, command: SimpleCommand, setting: Setting) -> Unfolded:
     """Return the commands that a wrapper runs. Raises `RefusedError` when it may not be used like this."""
     outer = command
@@ -270,7 +278,7 @@ def _find(command: SimpleCommand, words: tuple[Word, ...], setting: Setting) -> 
         reason = check("listing", Word(text=root), setting)
         if reason:
             raise RefusedError(f"find: {reason}")
-    names, executed = _expression(texts[start:], setting)
+    names, executed = _expression(texts[start:], setting, words=len(command.argv))
     if executed and follows:
         raise RefusedError("find -L with -exec is not allowed: it could follow a link to anywhere")
     patterns = [f"{root.rstrip('/')}/{ANY_DEPTH}/{name}" for root in roots for name in names]
@@ -279,13 +287,13 @@ def _find(command: SimpleCommand, words: tuple[Word, ...], setting: Setting) -> 
     inner = [
         replace(
             _fed(command),
-            argv=tuple(_found(text, pattern) for text in argv),
+            argv=tuple(_found(text, pattern) for text in run.words),
             assignments=(),
             redirections=(),
             repeated=True,
             cwd=None,
         )
-        for argv in executed
+        for run in executed
         for pattern in patterns
     ]
     return Unfolded(
@@ -294,19 +302,17 @@ def _find(command: SimpleCommand, words: tuple[Word, ...], setting: Setting) -> 
     )
 
 
-def _finding(command: SimpleCommand, executed: list[list[str]], inner: Sequence[Runs], *, names: int) -> Runs:
+def _finding(command: SimpleCommand, executed: list[_Executed], inner: Sequence[Runs], *, names: int) -> Runs:
     """Put the programs behind ``-exec`` in their places; for each, the patterns of what is found make no difference."""
     argv: list[Word] = []
-    rest = list(command.argv)
-    for number, given in enumerate(executed):
-        while rest[0].text not in _EXECUTES:
-            argv.append(rest.pop(0))
+    done = 0
+    for number, run in enumerate(executed):
         program = _program_of("find", inner[number * names])
         if any("{}" in word.text for word in program if word.written is None):
             raise UnclearCommandError("find -exec: {} must stand alone")
-        argv += [rest[0], *program]
-        rest = rest[1 + len(given) :]
-    return replace(command, argv=(*argv, *rest))
+        argv += [*command.argv[done : run.at], *program]
+        done = run.at + len(run.words)
+    return replace(command, argv=(*argv, *command.argv[done:]))
 
 
 def _found(text: str, pattern: str) -> Word:
@@ -317,8 +323,11 @@ def _found(text: str, pattern: str) -> Word:
     return Word(text=text)
 
 
-def _expression(texts: list[str], setting: Setting) -> tuple[list[str], list[list[str]]]:
-    """Return the file names that can be found, as patterns, and the commands that are run on them."""
+def _expression(texts: list[str], setting: Setting, *, words: int) -> tuple[list[str], list[_Executed]]:
+    """Return the file names that can be found, as patterns, and the commands that are run on them.
+
+    ``words``: of the whole command, which the expression ends.
+    """
     names, executed, rest = ["*"], [], list(texts)
     plain = not {"-o", "-or", "!", "-not", ",", "("} & set(texts)
     while rest:
@@ -328,7 +337,7 @@ def _expression(texts: list[str], setting: Setting) -> tuple[list[str], list[lis
             end = next(ends, 0)
             if not end:
                 raise RefusedError("find -exec needs a command and a closing \\;")
-            executed.append(rest[:end])
+            executed.append(_Executed(at=words - len(rest), words=tuple(rest[:end])))
             rest = rest[end + 1 :]
             continue
         option = option_table(FIND_EXPRESSION).get(token)

@@ -276,7 +276,7 @@ class _Writer:
     def rounds(self, step: Rounds) -> str:
         """Write the rounds out; where one may be left, each is a loop of one round within a loop of one round."""
         if not any(_leaves(block) for block in step.blocks):
-            return f"{{ {'; '.join(self._block(block) for block in step.blocks) or ':'}; }}"
+            return f"{{ {'; '.join(self._block(block) for block in step.blocks) or self.nothing()}; }}"
         rounds = []
         for block in step.blocks:
             if isinstance(block[0], ForEach) and not block[0].alone:
