@@ -11,7 +11,7 @@ import random
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from claudeops.domain.shell.plan import (
+from claudeops.domain.shell.values import (
     Array,
     Branch,
     Case,
@@ -24,18 +24,21 @@ from claudeops.domain.shell.plan import (
     Negated,
     Pipeline,
     Redirected,
+    Redirection,
     Rounds,
     Run,
+    SimpleCommand,
     Subshell,
     Substitution,
     Variable,
+    Word,
+    WordKind,
 )
-from claudeops.domain.shell.values import Redirection, SimpleCommand, Word, WordKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from claudeops.domain.shell.plan import Block, Step
+    from claudeops.domain.shell.values import Block, Step
 
 NASTY = (
     *("", " ", "a b", "it's", "''", '"', "\\", "\\'", "$x", "${x}", "$(id)", "`id`", "!", "!!", "~", "~/a", "*", "?", "[a]"),

@@ -21,7 +21,7 @@ from claudeops.domain.shell.render import quoted, render
 from support.command_trees import Programs, Shell, TreeMaker
 
 if TYPE_CHECKING:
-    from claudeops.domain.shell.plan import Block
+    from claudeops.domain.shell.values import Block
 
 BATCH: Final = 100  # trees in one script
 _LONGEST_RUN_SECONDS: Final = 300.0

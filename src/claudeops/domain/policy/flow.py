@@ -21,7 +21,7 @@ _SENDERS: Final = frozenset(
     | {"ping", "ping6", "traceroute", "traceroute6", "tracepath", "mtr"}
     | {"psql", "mysql", "mariadb", "redis-cli", "mongosh", "aws", "gcloud", "az"}
 )
-_SENDERS_BY_PATH: Final = frozenset({"openssl s_client", "openssl s_time", "getent hosts", "getent ahosts"})
+_SENDERS_BY_PATH: Final = frozenset({"openssl s_client"})
 _PRINTERS: Final = frozenset({"echo", "printf", "true", "false", ":", "sleep", "yes", "seq"})
 """Commands whose output is what they are given."""
 

@@ -9,16 +9,26 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from claudeops.domain.shell.lexical import unclear
-from claudeops.domain.shell.plan import Case, Chained, Glob, Negated, Run, Subshell
 from claudeops.domain.shell.tree import source_text
-from claudeops.domain.shell.values import SimpleCommand, UnclearError, Word, WordKind
+from claudeops.domain.shell.values import (
+    Case,
+    Chained,
+    Glob,
+    Negated,
+    Run,
+    SimpleCommand,
+    Subshell,
+    UnclearError,
+    Word,
+    WordKind,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from tree_sitter import Node
 
-    from claudeops.domain.shell.plan import Step
+    from claudeops.domain.shell.values import Step
     from claudeops.domain.shell.words import Bindings, WordReader
 
 UNARY_TESTS: Final = frozenset(f"-{letter}" for letter in "nzefdrwxsLhbcpSugkOGNt")

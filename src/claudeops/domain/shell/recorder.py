@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from claudeops.domain.shell.plan import Run
-from claudeops.domain.shell.values import ForbiddenError, SimpleCommand, TooMuchError, UnclearError
+from claudeops.domain.shell.values import ForbiddenError, Run, SimpleCommand, TooMuchError, UnclearError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from claudeops.domain.shell.plan import Block, Step
+    from claudeops.domain.shell.values import Block, Step
 
 MOST_COMMANDS: Final = 256  # of one text, loops unrolled
 

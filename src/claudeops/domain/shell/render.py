@@ -18,7 +18,7 @@ from msgspec.structs import astuple
 from claudeops.domain import regex
 from claudeops.domain.shell import parse
 from claudeops.domain.shell.lexical import LONGEST_COMMAND
-from claudeops.domain.shell.plan import (
+from claudeops.domain.shell.values import (
     Arithmetic,
     Array,
     Block,
@@ -41,9 +41,10 @@ from claudeops.domain.shell.plan import (
     Step,
     Subshell,
     Substitution,
+    UnclearError,
     Variable,
+    Word,
 )
-from claudeops.domain.shell.values import UnclearError, Word
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

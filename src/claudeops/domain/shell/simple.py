@@ -10,19 +10,24 @@ from typing import TYPE_CHECKING, Final
 from claudeops.domain import regex
 from claudeops.domain.shell.conditions import DoubleBracketReader, read_test
 from claudeops.domain.shell.lexical import unclear
-from claudeops.domain.shell.plan import Array, Chained, Export, Pipeline, Run, one_step
-from claudeops.domain.shell.plan import Redirected as RedirectedStep
 from claudeops.domain.shell.recorder import Recorder
 from claudeops.domain.shell.redirections import Redirected, RedirectionReader
 from claudeops.domain.shell.tree import WORKING_DIRECTORY, source_text
 from claudeops.domain.shell.values import (
+    Array,
+    Chained,
+    Export,
     ForbiddenError,
+    Pipeline,
+    Run,
     SimpleCommand,
     TooMuchError,
     UnclearError,
     Word,
     WordKind,
+    one_step,
 )
+from claudeops.domain.shell.values import Redirected as RedirectedStep
 from claudeops.domain.shell.variables import EXPORTABLE
 from claudeops.domain.shell.words import Bindings, WordReader
 
@@ -32,7 +37,7 @@ if TYPE_CHECKING:
     from tree_sitter import Node
 
     from claudeops.domain.shell.deciding import Deciding
-    from claudeops.domain.shell.plan import Block, Step
+    from claudeops.domain.shell.values import Block, Step
     from claudeops.domain.shell.words import Substituted
 
 _UNKNOWN: Final = (Word(text="", kind=WordKind.DYNAMIC),)

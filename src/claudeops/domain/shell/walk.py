@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Final
 
 from claudeops.domain import regex
 from claudeops.domain.shell.lexical import unclear
-from claudeops.domain.shell.plan import (
+from claudeops.domain.shell.simple import SimpleWalker
+from claudeops.domain.shell.tree import WORKING_DIRECTORY, assigned_names, loop_values
+from claudeops.domain.shell.values import (
     Branch,
     Case,
     Chained,
@@ -23,15 +25,18 @@ from claudeops.domain.shell.plan import (
     Negated,
     Pipeline,
     Redirected,
+    Redirection,
     Rounds,
     Run,
+    SimpleCommand,
     Subshell,
+    TooMuchError,
+    UnclearError,
     Variable,
+    Word,
+    WordKind,
     one_step,
 )
-from claudeops.domain.shell.simple import SimpleWalker
-from claudeops.domain.shell.tree import WORKING_DIRECTORY, assigned_names, loop_values
-from claudeops.domain.shell.values import Redirection, SimpleCommand, TooMuchError, UnclearError, Word, WordKind
 from claudeops.domain.shell.words import Bindings, Substituted
 
 if TYPE_CHECKING:
@@ -40,7 +45,7 @@ if TYPE_CHECKING:
     from tree_sitter import Node
 
     from claudeops.domain.shell.deciding import Deciding
-    from claudeops.domain.shell.plan import Block, Step
+    from claudeops.domain.shell.values import Block, Step
 
 DEEPEST_CALL: Final = 4  # functions that call functions
 

@@ -12,15 +12,26 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from claudeops.domain import regex
 from claudeops.domain.shell.lexical import expansions, literal_spans, unclear
-from claudeops.domain.shell.plan import Arithmetic, Glob, Literal, ProcessSubstitution, Substitution, Variable
-from claudeops.domain.shell.values import SimpleCommand, TooMuchError, UnclearError, Word, WordKind
+from claudeops.domain.shell.values import (
+    Arithmetic,
+    Glob,
+    Literal,
+    ProcessSubstitution,
+    SimpleCommand,
+    Substitution,
+    TooMuchError,
+    UnclearError,
+    Variable,
+    Word,
+    WordKind,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from tree_sitter import Node
 
-    from claudeops.domain.shell.plan import Block, Part
+    from claudeops.domain.shell.values import Block, Part
 
 MOST_WORDS: Final = 128  # that one brace expression may become
 MOST_EXPANDED: Final = 1 << 19  # characters of all words that a text becomes, each with `_WORD_COST` on top
