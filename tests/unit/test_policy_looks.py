@@ -45,10 +45,10 @@ def seen(verdict: Verdict) -> tuple[frozenset[str], frozenset[tuple[str, int, st
         ("docker inspect --format '{{.State.Status}}' shop photos", {"shop", "photos"}),
         ("docker logs --tail 5 shop", {"shop"}),
         ("docker ps --filter name=^/shop$", {"shop"}),
-        ("docker compose -f /repos/a/compose.yml ps shop", {"shop"}),
+        ("docker compose -f /repos/a/compose.yml ps shop", {"project:a/shop"}),
         ("docker exec shop df -h /data", {"shop"}),
         ("docker exec shop true", {"shop"}),
-        ("kubectl get deployment shop -n web", {"shop"}),
+        ("kubectl get deployment shop -n web", {"namespace:web/shop"}),
         ("kubectl get deployment/shop", {"shop"}),
         ("kubectl logs shop-7d9f8b6c5d-abcde --tail=3", {"shop", "shop-7d9f8b6c5d-abcde"}),
         ("kubectl get pods -l app=shop", {"shop"}),
@@ -58,7 +58,7 @@ def seen(verdict: Verdict) -> tuple[frozenset[str], frozenset[tuple[str, int, st
         ("systemctl status shop --no-pager", {"shop"}),
         ("journalctl -u shop -n 5 --no-pager", {"shop"}),
         ("sudo systemctl is-active shop", {"shop"}),
-        ("ssh web1 systemctl is-active shop", {"shop"}),
+        ("ssh web1 systemctl is-active shop", {"web1/shop"}),
         ("timeout 5 bash -c 'docker logs --tail 1 shop'", {"shop"}),
         ("sleep 5 && docker logs --tail 1 shop", {"shop"}),
         ("docker ps -a; docker logs --tail 1 shop", {"shop"}),
@@ -214,3 +214,24 @@ def test_a_status_speaks_for_what_could_not_have_failed_unseen(text: str, worked
         return [command.line for command in commands if command.argv and command.says is says]
 
     assert (those(Says.WORKED), those(Says.RAN)) == (worked.split(), ran.split())
+
+
+@pytest.mark.parametrize(
+    ("action", "look"),
+    [
+        ("docker restart shop", "docker inspect --format '{{.State.Status}}' shop"),
+        ("ssh web1 docker restart shop", "ssh web1 docker logs --tail 3 shop"),
+        ("ssh web1 sudo systemctl restart shop", "ssh web1 systemctl is-active shop"),
+        ("kubectl -n web rollout restart deployment/shop", "kubectl get deployment shop --namespace=web"),
+        ("docker compose -f /repos/a/compose.yml restart shop", "docker compose -f /repos/a/compose.yml ps shop"),
+    ],
+)
+def test_a_look_is_at_what_the_action_was_on_there_and_nowhere_else(action: str, look: str) -> None:
+    """What counts the action and what counts the look must call the service the same, host and project included."""
+    (acted,) = judged(action, 3).actions
+    seen = judged(look, 3).look
+    assert seen is not None
+    assert acted.service in seen.names
+    elsewhere = judged(f"ssh other {look}", 3).look
+    assert elsewhere is not None
+    assert acted.service not in elsewhere.names

@@ -9,7 +9,8 @@ What is settled here:
   nothing.
 - A command that asks several is a look at none of them where its status speaks for one of them only.
 - Where a pipe or ``;`` loses the status, known is that a command ran, not that it worked: that is a look around.
-- In a container or on another host ``localhost`` is somebody else's.
+- In a container or on another host ``localhost`` is somebody else's, and so is every name: a look's names say where it
+  was, as the names of actions do (`claudeops.domain.policy.identity`).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING, Final
 
 from claudeops.domain.looks import Address, Look, address_of
 from claudeops.domain.policy.argument_kinds import Setting, service_of
+from claudeops.domain.policy.identity import command_parts, whole_name
 from claudeops.domain.policy.rules import Arguments, RefusedError, assign_kinds, read_arguments
 from claudeops.domain.policy.wrappers import EVAL, FIND, XARGS
 from claudeops.domain.shell.values import Says, Word
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
     from claudeops.domain.policy.paths import Place
     from claudeops.domain.policy.rule_book import Found
     from claudeops.domain.policy.rule_match import Match
-    from claudeops.domain.policy.rules import CommandRule, Wrapper
+    from claudeops.domain.policy.rules import CommandRule, Option, Wrapper
     from claudeops.domain.policy.values import NamedTool
     from claudeops.domain.shell.values import SimpleCommand
 
@@ -164,8 +166,8 @@ def _container(found: Found, wrapper: Wrapper, place: Place) -> Look:
         own = read_arguments(found.arguments, f"{wrapper.options} {found.shared}", harmless=_never, mixed=False)
     except RefusedError:  # its name is not known before it runs
         return AROUND
-    names = (name for word in own.positionals[:1] for name in _known_as(found.path, word.text, place))
-    return Look(names=frozenset(names))
+    names = [name for word in own.positionals[:1] for name in _known_as(found.path, word.text, place)]
+    return _at(names, found.path, (*found.given, *own.options), place)
 
 
 def _never(_word: Word) -> bool:
@@ -193,13 +195,22 @@ def _look(found: Found, rule: CommandRule, arguments: Arguments, place: Place) -
         return _fetched(arguments)
     if (knocked := _knocked(path, arguments)) is not None:
         return Look(addresses=frozenset({knocked}))
-    names = frozenset(name for text in _named(found, arguments) for name in _known_as(path, text, place))
+    names = [name for text in _named(found, arguments) for name in _known_as(path, text, place)]
     if names:
-        return Look(names=names)
+        return _at(names, path, arguments.options, place)
     files = [word for kind, word in _kinds(rule, arguments) if kind in _FILE_KINDS]
     if files:
         return AROUND if any(_is_foreign(word.text, place) for word in files) else None
     return None if _asks_nobody(path, rule) else AROUND
+
+
+def _at(names: Iterable[str], path: str, given: tuple[tuple[Option, Word | None], ...], place: Place) -> Look:
+    """Return a look at what has these names there: on another host or in another project it is something else."""
+    try:
+        where = (*place.where, *command_parts(path, given, place))
+        return Look(names=frozenset(whole_name(where, name) for name in names))
+    except RefusedError:  # which one it is remains in doubt
+        return AROUND
 
 
 def _asks_nobody(path: str, rule: CommandRule) -> bool:
