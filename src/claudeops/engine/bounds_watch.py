@@ -7,6 +7,7 @@ nothing about it.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import anyio
@@ -20,6 +21,7 @@ from claudeops.engine.disk_use import DiskUse, Premises
 from claudeops.engine.memory_watch import used_mb
 from claudeops.engine.tally import Tally, tally
 from claudeops.logs import LogEvent
+from claudeops.tasks import Threads
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -39,6 +41,9 @@ _PACE: Final = 4
 """A look that takes long comes less often: so many times what the last one took is waited, at least."""
 
 _LAST_LOOK_SECONDS: Final = 5.0
+_PATIENCE_SECONDS: Final = 300.0
+"""For one look: far more than any number of files within the bound takes, so that none is outlasted."""
+
 _NOBODY: Final = Tally(pids=(), tasks=0, resident_bytes=0)
 
 
@@ -74,7 +79,7 @@ class BoundsWatch:
     log: Logger
     events: list[NewEvent] = field(default_factory=list)  # of bounds that were reached, and of whoever adds to them
     # One thread for a session whose files do not answer, not one more at each look.
-    _one_thread: anyio.CapacityLimiter = field(init=False, default_factory=lambda: anyio.CapacityLimiter(1))
+    _threads: Threads = field(init=False, default_factory=lambda: Threads(most=1))
 
     async def run(self, pid: int) -> None:
         """Look again and again at what is below a process. Ends with its task group."""
@@ -89,7 +94,12 @@ class BoundsWatch:
             await self._look(None)
 
     async def _look(self, pid: int | None) -> None:
-        seen = await anyio.to_thread.run_sync(self._see, pid, abandon_on_cancel=True, limiter=self._one_thread)
+        try:
+            seen = await self._threads.run(
+                partial(self._see, pid), seconds=_PATIENCE_SECONDS, what="a look at a session"
+            )
+        except TimeoutError:
+            return  # that look says nothing; the next one may
         for reached in self._reached(seen):
             if self.control.cause is None:
                 self._tell(reached, seen)

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import anyio
-import anyio.to_thread
 from anyio import TASK_STATUS_IGNORED
 
 from claudeops.domain.holds import Hold, HoldKind
@@ -19,6 +19,7 @@ from claudeops.domain.outcome import StopCause
 from claudeops.engine.trouble import DatabaseTrouble
 from claudeops.errors import StoreError
 from claudeops.logs import LogEvent
+from claudeops.tasks import Threads
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -66,8 +67,8 @@ class DiskFloor:
     stop_all: Callable[[StopCause], int] = _nobody_runs  # politely; returns how many run
     kill_all: Callable[[], None] = _nothing
     free: Callable[[Path], int] = free_bytes
-    # A disk that never answers keeps one thread, not one more at each look.
-    _one_thread: anyio.CapacityLimiter = field(init=False, default_factory=lambda: anyio.CapacityLimiter(1))
+    # A disk that never answers keeps one thread, not one more at each look, and no other disk from being looked at.
+    _threads: dict[Path, Threads] = field(init=False)
     _low: Path | None = field(init=False, default=None)  # the disk for which the hold stands, if it stands
     _ending: bool = field(init=False, default=False)  # whether it was said that sessions are ended
     _released: bool = field(init=False, default=False)  # whether an earlier daemon's hold was looked for
@@ -75,6 +76,7 @@ class DiskFloor:
 
     def __post_init__(self) -> None:
         self._trouble = DatabaseTrouble(self.log, "disk floor")
+        self._threads = {directory: Threads(most=1) for directory in self.directories}
 
     async def run(self, *, task_status: TaskStatus[None] = TASK_STATUS_IGNORED) -> None:
         """Look again and again until cancelled; it has started once the first look is done."""
@@ -88,12 +90,9 @@ class DiskFloor:
         """Look once. While the database is away the hold waits for it: without it nothing starts anyway."""
         found: list[tuple[int, Path]] = []
         for directory in self.directories:
-            with anyio.move_on_after(_ANSWER_SECONDS):
-                free = await anyio.to_thread.run_sync(
-                    self._measure, directory, abandon_on_cancel=True, limiter=self._one_thread
-                )
-                if free is not None:
-                    found.append((free, directory))
+            free = await self._answer(directory)
+            if free is not None:
+                found.append((free, directory))
         if not found or not self.floor_bytes:
             return
         free, directory = min(found)
@@ -109,6 +108,18 @@ class DiskFloor:
         else:
             self._trouble.over()
 
+    async def _answer(self, directory: Path) -> int | None:
+        """Return what is free there, or None where the disk says nothing."""
+        try:
+            return await self._threads[directory].run(
+                partial(self.free, directory), seconds=_ANSWER_SECONDS, what=f"asking what is free at {directory}"
+            )
+        except TimeoutError:
+            return None  # it is asked again at the next look
+        except OSError as error:
+            self.log.error(LogEvent.UPKEEP_FAILED, path=str(directory), error=str(error))
+            return None
+
     def _end_sessions(self, free: int, directory: Path) -> None:
         if free >= self.floor_bytes * STOP:
             self._ending = False
@@ -119,13 +130,6 @@ class DiskFloor:
             self.log.critical(LogEvent.DISK_NEARLY_FULL, path=str(directory), free_mb=free // _MIB, running=running)
         if free < self.floor_bytes * KILL:
             self.kill_all()
-
-    def _measure(self, directory: Path) -> int | None:
-        try:
-            return self.free(directory)
-        except OSError as error:
-            self.log.error(LogEvent.UPKEEP_FAILED, path=str(directory), error=str(error))
-            return None
 
     async def _stop(self, free: int, directory: Path) -> None:
         reason = (
