@@ -15,6 +15,7 @@ from claudeops.domain.model import ExtractionMethod, Outcome, Verdict, VerdictKi
 from claudeops.domain.outcome import StopCause
 from claudeops.engine.control import Control
 from claudeops.engine.session import SessionRunner
+from claudeops.store.audit import TOO_LATE
 from support.estate import deliver, look, report
 from support.waiting import until
 
@@ -74,7 +75,10 @@ async def test_two_gate_requests_with_one_number_end_no_session(estate: Estate) 
     row = await estate.finished({"raw": frame, "times": 2}, deliver(report()), {"await_eof": True})
     assert row["outcome"] == "success"
     assert "session_crashed" not in estate.logged.getvalue()
-    assert len(estate.rows("SELECT * FROM tool_calls WHERE tool_use_id = 'toolu_8'")) == 2
+    rows = estate.rows("SELECT verdict, reason FROM tool_calls WHERE tool_use_id = 'toolu_8'")
+    # The report comes on their heels: a yes that nobody waited for any more is taken back by a further row.
+    told = [row["verdict"] for row in rows if row["reason"] != TOO_LATE]
+    assert told in (["allow"], ["allow", "allow"])
 
 
 async def test_a_call_that_ran_without_a_yes_ends_the_session(estate: Estate) -> None:
