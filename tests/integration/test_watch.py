@@ -61,6 +61,13 @@ async def test_a_call_that_ran_with_another_command_than_the_yes_was_for_ends_th
     assert any(said in str(message) for message in criticals(estate))
 
 
+async def test_a_command_that_ran_with_more_than_was_judged_ends_the_session(estate: Estate) -> None:
+    estate.with_judge(lambda _call, _workspace: WRITTEN)
+    row = await estate.finished(tool(ran={"command": "/usr/bin/uptime", "run_in_background": True}), {"hang": True})
+    assert row["outcome"] == "ungated_call"
+    assert any("with another run_in_background" in str(message) for message in criticals(estate))
+
+
 async def test_a_call_that_ran_as_the_yes_was_for_is_no_fault(estate: Estate) -> None:
     estate.with_judge(lambda _call, _workspace: WRITTEN)
     row = await estate.finished(tool(ran={"command": "/usr/bin/uptime"}), deliver(report()))

@@ -8,7 +8,7 @@ import pytest
 from claudeops.domain.model import VerdictKind
 from claudeops.domain.shell import parse
 from claudeops.domain.shell.render import render
-from claudeops.domain.shell.values import UnclearError
+from claudeops.domain.shell.values import Glob, Run, SimpleCommand, UnclearError, Word, WordKind
 from support.command_trees import Programs, TreeMaker, bare
 from support.policy_cases import judged, rows
 
@@ -54,6 +54,7 @@ def test_a_tree_that_is_written_down_reads_as_the_same_tree() -> None:
         ("find /var/log -name '*.log' -exec ls -l {} \\;", "/usr/bin/find '/var/log' '-name' '*.log' '-exec' '/usr/bin/ls' '-l' '{}' ';'"),
         ("find /var/log -name -exec -exec ls -l {} \\;", "/usr/bin/find '/var/log' '-name' '-exec' '-exec' '/usr/bin/ls' '-l' '{}' ';'"),
         ("find /var/log -exec ls {} \\; -exec df {} +", "/usr/bin/find '/var/log' '-exec' '/usr/bin/ls' '{}' ';' '-exec' '/usr/bin/df' '{}' '+'"),
+        ("bash -c 'cat; df' <<'E'\nx\nE", "/usr/bin/bash '-c' '/usr/bin/cat\n/usr/bin/df' <<<'x'"),
         ("timeout 5 df -h", "/usr/bin/timeout '5' '/usr/bin/df' '-h'"),
         ("eval 'df -h; free'", "{ /usr/bin/df '-h'\n/usr/bin/free\n}"),
         ("cat <<'E'\na 'b' $c\nE", "/usr/bin/cat <<<'a '\\''b'\\'' $c'"),
@@ -102,3 +103,11 @@ def test_a_mark_of_xargs_never_stands_in_a_path_that_was_put_in() -> None:
 def test_a_denied_call_has_nothing_to_run() -> None:
     assert judged("rm -rf /", 3).ran is None
     assert judged("ls $UNKNOWN", 1).ran is None
+
+
+def test_a_text_that_reads_as_more_than_the_tree_held_does_not_run() -> None:
+    """The second net: what the writer should ever let through is seen when its text is read back."""
+    smuggled = Word(text="x", kind=WordKind.DYNAMIC, parts=(Glob("* ; id"),))
+    tree = (Run(SimpleCommand(argv=(Word(text="/usr/bin/ls"), smuggled))),)
+    with pytest.raises(UnclearError, match="reads differently"):
+        render(tree, {}, bash=True)
