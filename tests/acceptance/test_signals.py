@@ -137,11 +137,12 @@ async def test_a_signal_while_a_new_cli_is_tried_leaves_nothing_of_the_trial(tmp
 
 
 def named_by(text: str) -> list[int]:
-    """Return the processes that name something in their arguments."""
+    """Return the processes that name something in their arguments or in what they were started with."""
     found = []
     for pid in psutil.pids():
-        with suppress(OSError):
-            if text.encode() in Path(f"/proc/{pid}/cmdline").read_bytes():
+        with suppress(OSError):  # gone, or not ours to look at
+            told = (Path(f"/proc/{pid}/{name}").read_bytes() for name in ("cmdline", "environ"))
+            if any(text.encode() in each for each in told):
                 found.append(pid)
     return found
 
