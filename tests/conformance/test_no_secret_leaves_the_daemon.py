@@ -29,7 +29,7 @@ from support.waiting import until
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from support.stores import Sql
+    from support.stores import Database
 
 pytest_plugins = ("support.store_fixtures",)
 pytestmark = [pytest.mark.anyio, *POSTGRES]
@@ -54,7 +54,7 @@ class Planted:
     def __iter__(self) -> Iterator[str]:
         yield from vars(self).values()
 
-    def settings(self, root: Path, database: Sql, *, server: Path) -> dict[str, str]:
+    def settings(self, root: Path, database: Database, *, server: Path) -> dict[str, str]:
         """Write the files and return the variables that an operator would set."""
         home = root / "tier3"
         (home / ".ssh").mkdir(parents=True)
@@ -111,7 +111,7 @@ def sleeper(seconds: str) -> int | None:
 
 
 async def test_what_was_entrusted_to_the_daemon_is_found_nowhere_at_any_level(
-    tmp_path: Path, level: Level, everybodys_cli: Path, mcp_server: Path, postgresql: Sql
+    tmp_path: Path, level: Level, everybodys_cli: Path, mcp_server: Path, postgresql: Database
 ) -> None:
     planted, since = Planted(), time.time() - 1
     shared = Path("/tmp")  # noqa: S108 - looked at, because everybody may write there

@@ -43,7 +43,7 @@ LOST = "the tier 1 session {} was lost: its daemon ended before it did, once mor
 if TYPE_CHECKING:
     from claudeops.domain.model import Ending, Report, Session
     from claudeops.engine.ports import Store
-    from support.stores import Database, Sql
+    from support.stores import Database
 
 pytest_plugins = ("support.store_fixtures",)
 
@@ -286,16 +286,16 @@ async def test_health_that_nothing_stands_behind_is_not_recorded_late_either(sto
     assert "unproven-health" in str(database.rows("sessions")[0]["warnings"])
 
 
-async def test_spend_that_was_settled_without_a_cost_in_the_row_is_not_settled_again(sql: Sql) -> None:
-    async with opened(sql) as store:
+async def test_spend_that_was_settled_without_a_cost_in_the_row_is_not_settled_again(database: Database) -> None:
+    async with opened(database) as store:
         session = await lost(store)
         await amended(store, read(session))
-        sql.execute("UPDATE sessions SET cost_usd = NULL")
+        database.execute("UPDATE sessions SET cost_usd = NULL")
 
         await amended(store, read(session))
 
-    assert sql.rows("sessions")[0]["cost_usd"] == 0.25
-    assert len(sql.rows("budget_entries")) == 1
+    assert database.rows("sessions")[0]["cost_usd"] == 0.25
+    assert len(database.rows("budget_entries")) == 1
 
 
 # --- tool calls -------------------------------------------------------------------------------------------

@@ -9,8 +9,7 @@ import pytest
 import sqlalchemy as sa
 
 from claudeops.domain.model import CliRefusal, ToolEnd, Verdict, VerdictKind
-from claudeops.store.store import SqlStore
-from claudeops.store.tombstones import DELETED, RETENTION, bury, bury_in_memory
+from claudeops.store.tombstones import DELETED, RETENTION, bury
 from claudeops.store.verify import FaultKind, Logged
 from support.store_values import (
     NOW,
@@ -26,7 +25,7 @@ from support.store_values import (
     started,
     wanted,
 )
-from support.stores import Memory, Sql, opened
+from support.stores import Database, opened
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
     from claudeops.domain.model import Finished
     from claudeops.engine.ports import Store
     from claudeops.store.verify import Fault
-    from support.stores import Database
 
 pytest_plugins = ("support.store_fixtures",)
 
@@ -53,23 +51,24 @@ async def session_with_calls(store: Store, calls: int = 3) -> Finished:
     return await store.finish(ending(session, report(check("web")), tool_ends=ends), rules=RULES)
 
 
-async def faults(sql: Sql, logged: dict[int, Logged] | None = None) -> list[tuple[FaultKind, int | None, int | None]]:
-    async with opened(sql) as store:
-        assert isinstance(store, SqlStore)
+async def faults(
+    database: Database, logged: dict[int, Logged] | None = None
+) -> list[tuple[FaultKind, int | None, int | None]]:
+    async with opened(database) as store:
         found: Iterable[Fault] = (await store.verify_audit(logged=logged)).faults
     return [(fault.kind, fault.session_id, fault.call_id) for fault in found]
 
 
 @pytest.fixture
-async def trail(sql: Sql) -> Finished:
+async def trail(database: Database) -> Finished:
     """Return the end of the second of two sessions with three calls each."""
-    async with opened(sql) as store:
+    async with opened(database) as store:
         await session_with_calls(store)
         return await session_with_calls(store)
 
 
-async def test_untouched_trail_has_no_fault(sql: Sql, trail: Finished) -> None:
-    assert await faults(sql, {2: Logged(audit_head=trail.audit_head, audit_results=trail.audit_results)}) == []
+async def test_untouched_trail_has_no_fault(database: Database, trail: Finished) -> None:
+    assert await faults(database, {2: Logged(audit_head=trail.audit_head, audit_results=trail.audit_results)}) == []
 
 
 @pytest.mark.usefixtures("trail")
@@ -109,23 +108,23 @@ async def test_untouched_trail_has_no_fault(sql: Sql, trail: Finished) -> None:
     ],
 )
 async def test_what_was_done_to_a_row_is_found_and_named(
-    sql: Sql, statement: str, expected: list[tuple[FaultKind, int, int | None]]
+    database: Database, statement: str, expected: list[tuple[FaultKind, int, int | None]]
 ) -> None:
-    sql.execute(statement)
+    database.execute(statement)
 
-    assert await faults(sql) == expected
+    assert await faults(database) == expected
 
 
-async def test_trail_made_anew_with_its_head_is_found_out_by_the_log(sql: Sql, trail: Finished) -> None:
-    sql.execute("DELETE FROM tool_calls WHERE session_id = 2")
-    sql.execute("UPDATE sessions SET audit_head = '', audit_results = NULL WHERE id = 2")
+async def test_trail_made_anew_with_its_head_is_found_out_by_the_log(database: Database, trail: Finished) -> None:
+    database.execute("DELETE FROM tool_calls WHERE session_id = 2")
+    database.execute("UPDATE sessions SET audit_head = '', audit_results = NULL WHERE id = 2")
 
-    assert await faults(sql) == []
+    assert await faults(database) == []
     logged = {2: Logged(audit_head=trail.audit_head, audit_results=trail.audit_results)}
-    assert await faults(sql, logged) == [(FaultKind.CHANGED, 2, None)]
+    assert await faults(database, logged) == [(FaultKind.CHANGED, 2, None)]
 
 
-async def test_session_that_went_without_a_trace_is_missing(sqlite: Sql) -> None:
+async def test_session_that_went_without_a_trace_is_missing(sqlite: Database) -> None:
     async with opened(sqlite) as store:
         await session_with_calls(store)
         last = await session_with_calls(store)
@@ -139,36 +138,36 @@ async def test_session_that_went_without_a_trace_is_missing(sqlite: Sql) -> None
     assert (FaultKind.MISSING, 2, None) in await faults(sqlite, logged)
 
 
-def buried(sql: Sql, *session_ids: int, reason: str = RETENTION) -> int:
-    with sql.connect() as connection:
+def buried(database: Database, *session_ids: int, reason: str = RETENTION) -> int:
+    with database.connect() as connection:
         count = bury(connection, session_ids, reason=reason, at=NOW)
         connection.commit()
         return count
 
 
-async def test_calls_that_retention_removed_are_no_fault(sql: Sql, trail: Finished) -> None:
-    assert buried(sql, 2, 1) == 2
-    assert buried(sql, 1, 2, 3) == 0
+async def test_calls_that_retention_removed_are_no_fault(database: Database, trail: Finished) -> None:
+    assert buried(database, 2, 1) == 2
+    assert buried(database, 1, 2, 3) == 0
 
-    assert sql.rows("tool_calls") == []
-    assert [(row["session_id"], row["calls"], row["reason"]) for row in sql.rows("audit_tombstones")] == [
+    assert database.rows("tool_calls") == []
+    assert [(row["session_id"], row["calls"], row["reason"]) for row in database.rows("audit_tombstones")] == [
         (1, 3, "retention"),
         (2, 3, "retention"),
     ]
-    assert await faults(sql, {2: Logged(audit_head=trail.audit_head, audit_results=trail.audit_results)}) == []
+    assert await faults(database, {2: Logged(audit_head=trail.audit_head, audit_results=trail.audit_results)}) == []
 
 
 @pytest.mark.usefixtures("trail")
-async def test_session_that_was_deleted_in_good_order_is_no_fault(sql: Sql) -> None:
-    buried(sql, 2, reason=DELETED)
+async def test_session_that_was_deleted_in_good_order_is_no_fault(database: Database) -> None:
+    buried(database, 2, reason=DELETED)
     for statement in (
         "DELETE FROM service_checks WHERE session_id = 2",
         "UPDATE events SET session_id = NULL, last_session_id = NULL",
         "DELETE FROM sessions WHERE parent_session_id = 2 OR id = 2",
     ):
-        sql.execute(statement)
+        database.execute(statement)
 
-    assert await faults(sql) == []
+    assert await faults(database) == []
 
 
 @pytest.mark.usefixtures("trail")
@@ -191,23 +190,19 @@ async def test_session_that_was_deleted_in_good_order_is_no_fault(sql: Sql) -> N
     ],
 )
 async def test_tombstones_are_no_way_to_hide_something(
-    sql: Sql, statement: str, expected: list[tuple[FaultKind, int, int | None]]
+    database: Database, statement: str, expected: list[tuple[FaultKind, int, int | None]]
 ) -> None:
-    buried(sql, 1, 2)
+    buried(database, 1, 2)
 
-    sql.execute(statement)
+    database.execute(statement)
 
-    assert await faults(sql) == expected
+    assert await faults(database) == expected
 
 
-async def test_stores_bury_alike(store: Store, database: Database) -> None:
+async def test_tombstones_are_a_chain_of_their_own(store: Store, database: Database) -> None:
     await session_with_calls(store)
     await session_with_calls(store)
-    if isinstance(database, Memory):
-        assert bury_in_memory(database.open().tables, [1, 2, 9], reason=RETENTION, at=NOW) == 2
-    else:
-        assert isinstance(database, Sql)
-        assert buried(database, 1, 2, 9) == 2
+    assert buried(database, 1, 2, 9) == 2
 
     first, second = database.rows("audit_tombstones")
     assert (first["previous_hash"], second["previous_hash"]) == ("", first["hash"])
@@ -235,7 +230,7 @@ async def test_call_that_the_cli_refused_itself_joins_the_trail(store: Store, da
     assert row["audit_results"] == finished.audit_results is not None
 
 
-async def test_lost_session_is_sealed_as_it_was_left(sqlite: Sql) -> None:
+async def test_lost_session_is_sealed_as_it_was_left(sqlite: Database) -> None:
     async with opened(sqlite) as store:
         session = await started(store, wanted(1))
         await recorded(store, session, "toolu_1", allow())

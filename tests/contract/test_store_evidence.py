@@ -37,7 +37,7 @@ from support.store_values import (
     started,
     wanted,
 )
-from support.stores import Sql, opened
+from support.stores import Database, opened
 
 if TYPE_CHECKING:
     from claudeops.domain.model import Decision, Ending, Report, Session
@@ -165,19 +165,19 @@ async def test_a_look_after_what_a_lost_session_did_must_look_at_that(store: Sto
     assert "healthy" in {row["status"] for row in database.rows("service_checks")}
 
 
-async def test_an_action_that_was_denied_after_all_needs_no_look(sql: Sql) -> None:
+async def test_an_action_that_was_denied_after_all_needs_no_look(database: Database) -> None:
     """The yes was written, and nobody heard it: whoever had asked was gone by then."""
-    async with opened(sql) as store:
+    async with opened(database) as store:
         for said, goes in ((report(check("db")), DecisionReason.HEALTHY), (goes_on(), DecisionReason.ESCALATED)):
             session = await acting(store)
-            with sql.connect() as connection:
+            with database.connect() as connection:
                 deny_late(connection, session, call(), shown_input="{}", requested_at=NOW, now=after(minutes=1))
                 connection.commit()
 
             assert (await ended(store, session, said, at("db"), tool_ends=(end(failed=True),))).reason is goes
         third = await following(store)
         assert (await ended(store, third, report(check("db")), at("db"))).reason is DecisionReason.HEALTHY
-    assert {row["error"] for row in sql.rows("cooldown_actions")} == {TOO_LATE}
+    assert {row["error"] for row in database.rows("cooldown_actions")} == {TOO_LATE}
 
 
 async def test_another_chains_actions_are_not_this_ones(store: Store) -> None:

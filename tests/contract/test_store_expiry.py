@@ -24,11 +24,10 @@ from support.store_values import (
     started,
     wanted,
 )
-from support.stores import Sql
+from support.stores import Database
 
 if TYPE_CHECKING:
     from claudeops.engine.ports import Store
-    from support.stores import Database
 
 pytest_plugins = ("support.store_fixtures",)
 
@@ -173,21 +172,21 @@ async def test_no_id_is_used_again_after_its_row_has_gone(store: Store) -> None:
     assert (await queued(store, at=LATER)).id == 2
 
 
-async def test_what_expired_leaves_no_fault_in_the_audit_trail(sql: Sql) -> None:
-    store = sql.open()
+async def test_what_expired_leaves_no_fault_in_the_audit_trail(database: Database) -> None:
+    store = database.open()
     try:
         await acting_session(store)
         await acting_session(store, at=after(days=99))
         await expired(store)
-        verified = await store.verify_audit()  # type: ignore[attr-defined]  # of the databases alone
+        verified = await store.verify_audit()
     finally:
         await store.close()
 
     assert verified.faults == ()
 
 
-async def test_a_reader_in_the_way_of_that_holds_nobody_up_for_long(sqlite: Sql) -> None:
-    patient = Sql(sqlite.url, busy_seconds=600)  # longer than any caller waits
+async def test_a_reader_in_the_way_of_that_holds_nobody_up_for_long(sqlite: Database) -> None:
+    patient = Database(sqlite.url, busy_seconds=600)  # longer than any caller waits
     store = patient.open()
     try:
         await one_session(store, report(check("web")))

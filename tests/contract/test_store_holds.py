@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from claudeops.domain.model import Session
     from claudeops.engine.ports import Store
-    from support.stores import Database, Sql
+    from support.stores import Database
 
 pytest_plugins = ("support.store_fixtures",)
 
@@ -153,18 +153,18 @@ async def test_a_hold_leaves_one_event_however_often_it_is_set_until_it_is_relea
     assert database.rows("flags") == []
 
 
-async def test_other_flags_are_no_holds(sql: Sql) -> None:
-    async with opened(sql) as store:
-        sql.execute("INSERT INTO flags (name, value, updated_at) VALUES ('colour', 'blue', '2026-03-01 00:00:00')")
+async def test_other_flags_are_no_holds(database: Database) -> None:
+    async with opened(database) as store:
+        database.execute("INSERT INTO flags (name, value, updated_at) VALUES ('colour', 'blue', '2026-03-01 00:00:00')")
         await queued(store)
 
         assert await store.holds(NOW) == ()
         assert await claimed(store) is not None
 
 
-async def test_a_hold_that_somebody_wrote_by_hand_holds_all_the_same(sql: Sql) -> None:
-    async with opened(sql) as store:
-        sql.execute("INSERT INTO flags (name, value, updated_at) VALUES ('paused', 'yes!', '2026-03-01 00:00:00')")
+async def test_a_hold_that_somebody_wrote_by_hand_holds_all_the_same(database: Database) -> None:
+    async with opened(database) as store:
+        database.execute("INSERT INTO flags (name, value, updated_at) VALUES ('paused', 'yes!', '2026-03-01 00:00:00')")
         await queued(store)
 
         assert await claimed(store) is None

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from support.stores import Sql
+    from support.stores import Database
 
 pytest_plugins = ("support.store_fixtures",)
 
@@ -42,18 +42,20 @@ def state(tmp_path: Path) -> Callable[[str], Path]:
     return make
 
 
-def test_second_daemon_on_one_database_is_refused_with_the_firsts_pid(sql: Sql, state: Callable[[str], Path]) -> None:
-    with claim_database(sql.url, state("one")):
-        assert is_claimed(sql.url)
-        with pytest.raises(AlreadyRunningError, match=f"pid {os.getpid()}"), claim_database(sql.url, state("two")):
+def test_second_daemon_on_one_database_is_refused_with_the_firsts_pid(
+    database: Database, state: Callable[[str], Path]
+) -> None:
+    with claim_database(database.url, state("one")):
+        assert is_claimed(database.url)
+        with pytest.raises(AlreadyRunningError, match=f"pid {os.getpid()}"), claim_database(database.url, state("two")):
             pytest.fail("two daemons on one database")
 
-    assert not is_claimed(sql.url)
-    with claim_database(sql.url, state("two")):
-        assert is_claimed(sql.url)
+    assert not is_claimed(database.url)
+    with claim_database(database.url, state("two")):
+        assert is_claimed(database.url)
 
 
-def test_refusal_names_the_lock_and_the_remedy(sqlite: Sql, state: Callable[[str], Path]) -> None:
+def test_refusal_names_the_lock_and_the_remedy(sqlite: Database, state: Callable[[str], Path]) -> None:
     with (
         claim_database(sqlite.url, state("one")),
         pytest.raises(AlreadyRunningError) as caught,
@@ -65,7 +67,9 @@ def test_refusal_names_the_lock_and_the_remedy(sqlite: Sql, state: Callable[[str
     assert "CLAUDEOPS_DATABASE_URL" in str(caught.value)
 
 
-def test_file_reached_by_two_names_is_one_database(sqlite: Sql, tmp_path: Path, state: Callable[[str], Path]) -> None:
+def test_file_reached_by_two_names_is_one_database(
+    sqlite: Database, tmp_path: Path, state: Callable[[str], Path]
+) -> None:
     (tmp_path / "elsewhere").mkdir()
     link = tmp_path / "elsewhere" / "ops.db"
     link.symlink_to(sqlite.file)
@@ -85,7 +89,7 @@ def test_two_daemons_cannot_share_a_state_directory(tmp_path: Path, state: Calla
         pytest.fail("two daemons in one state directory")
 
 
-def test_refused_daemon_lets_go_of_what_it_had_already_taken(sqlite: Sql, state: Callable[[str], Path]) -> None:
+def test_refused_daemon_lets_go_of_what_it_had_already_taken(sqlite: Database, state: Callable[[str], Path]) -> None:
     with claim_database(sqlite.url, state("one")):
         with pytest.raises(AlreadyRunningError), claim_database(sqlite.url, state("two")):
             pytest.fail("two daemons on one database")
@@ -93,36 +97,36 @@ def test_refused_daemon_lets_go_of_what_it_had_already_taken(sqlite: Sql, state:
             pass
 
 
-def test_lock_of_a_killed_daemon_is_free(sql: Sql, state: Callable[[str], Path]) -> None:
+def test_lock_of_a_killed_daemon_is_free(database: Database, state: Callable[[str], Path]) -> None:
     with subprocess.Popen(
-        [sys.executable, "-c", HOLD, sql.url, str(state("one"))], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        [sys.executable, "-c", HOLD, database.url, str(state("one"))], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as holder:
         assert holder.stdout is not None
         assert holder.stdout.readline() == b"held\n"
-        with pytest.raises(AlreadyRunningError, match=f"pid {holder.pid}"), claim_database(sql.url, state("two")):
+        with pytest.raises(AlreadyRunningError, match=f"pid {holder.pid}"), claim_database(database.url, state("two")):
             pytest.fail("two daemons on one database")
         holder.kill()
 
-    if sql.url.startswith("postgresql"):
-        _wait_for_the_server_to_notice(sql)
-    with claim_database(sql.url, state("one")):
-        assert is_claimed(sql.url)
+    if database.url.startswith("postgresql"):
+        _wait_for_the_server_to_notice(database)
+    with claim_database(database.url, state("one")):
+        assert is_claimed(database.url)
 
 
-def _wait_for_the_server_to_notice(sql: Sql) -> None:
+def _wait_for_the_server_to_notice(database: Database) -> None:
     """Wait on the lock itself: the server ends a connection a moment after its client is gone."""
-    with sql.connect() as connection:
+    with database.connect() as connection:
         connection.exec_driver_sql("SET lock_timeout = '20s'")
         connection.execute(sa.text("SELECT pg_advisory_lock(:key)"), {"key": 0x636C6F64})
 
 
-def test_asking_does_not_take_the_lock_file_into_being(sqlite: Sql) -> None:
+def test_asking_does_not_take_the_lock_file_into_being(sqlite: Database) -> None:
     assert not is_claimed(sqlite.url)
     assert not is_claimed(sqlite.url + ".other")
     assert [path.name for path in sqlite.file.parent.iterdir()] == [sqlite.file.name]
 
 
-def test_daemon_that_starts_while_somebody_asks_is_not_refused(sqlite: Sql, state: Callable[[str], Path]) -> None:
+def test_daemon_that_starts_while_somebody_asks_is_not_refused(sqlite: Database, state: Callable[[str], Path]) -> None:
     lock = sqlite.file.with_name(sqlite.file.name + ".lock")
     asking = os.open(lock, os.O_RDONLY | os.O_CREAT)
     fcntl.flock(asking, fcntl.LOCK_SH)
@@ -149,7 +153,7 @@ def test_lock_file_that_cannot_be_opened_is_said_in_a_sentence(tmp_path: Path) -
 
 @pytest.mark.postgres
 @pytest.mark.xdist_group("postgres")
-def test_who_asks_again_and_again_opens_one_connection(postgresql: Sql, state: Callable[[str], Path]) -> None:
+def test_who_asks_again_and_again_opens_one_connection(postgresql: Database, state: Callable[[str], Path]) -> None:
     opened = sa.text("SELECT sessions FROM pg_stat_database WHERE datname = current_database()")
     with postgresql.connect() as counting, claim_watch(postgresql.url) as claimed:
         counting.execute(sa.text("SELECT pg_stat_force_next_flush()"))
@@ -167,9 +171,9 @@ def test_who_asks_again_and_again_opens_one_connection(postgresql: Sql, state: C
     assert after - before <= 2
 
 
-def drop_daemons_connection(sql: Sql) -> None:
+def drop_daemons_connection(database: Database) -> None:
     """End the connection that holds the lock, as a server that is restarted does."""
-    with sql.connect() as connection:
+    with database.connect() as connection:
         named = "application_name LIKE 'claudeops daemon%'"
         connection.execute(sa.text(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {named}"))  # noqa: S608 - our own text
         connection.commit()
@@ -181,7 +185,7 @@ def until_unclaimed(url: str) -> None:
         time.sleep(0.01)
 
 
-def test_a_file_lock_needs_no_looking_after(sqlite: Sql, state: Callable[[str], Path]) -> None:
+def test_a_file_lock_needs_no_looking_after(sqlite: Database, state: Callable[[str], Path]) -> None:
     with claim_database(sqlite.url, state("one")) as check:
         check()
         assert is_claimed(sqlite.url)
@@ -189,7 +193,7 @@ def test_a_file_lock_needs_no_looking_after(sqlite: Sql, state: Callable[[str], 
 
 @pytest.mark.postgres
 @pytest.mark.xdist_group("postgres")
-def test_a_lock_whose_connection_was_dropped_is_taken_again(postgresql: Sql, state: Callable[[str], Path]) -> None:
+def test_a_lock_whose_connection_was_dropped_is_taken_again(postgresql: Database, state: Callable[[str], Path]) -> None:
     with claim_database(postgresql.url, state("one")) as check:
         check()
         drop_daemons_connection(postgresql)
@@ -201,7 +205,7 @@ def test_a_lock_whose_connection_was_dropped_is_taken_again(postgresql: Sql, sta
 
 @pytest.mark.postgres
 @pytest.mark.xdist_group("postgres")
-def test_a_lock_that_another_daemon_took_meanwhile_is_told(postgresql: Sql, state: Callable[[str], Path]) -> None:
+def test_a_lock_that_another_daemon_took_meanwhile_is_told(postgresql: Database, state: Callable[[str], Path]) -> None:
     with claim_database(postgresql.url, state("one")) as check:
         drop_daemons_connection(postgresql)
         until_unclaimed(postgresql.url)

@@ -14,7 +14,7 @@ from claudeops.store.store import open_store
 from claudeops.store.tables import HEAD
 
 if TYPE_CHECKING:
-    from support.stores import Sql
+    from support.stores import Database
 
 pytest_plugins = ("support.store_fixtures",)
 
@@ -60,13 +60,15 @@ async def test_database_that_was_never_set_up_is_not_made_by_opening_it(tmp_path
     ("revision", "error"),
     [pytest.param("9999", NewerDatabaseError, id="newer"), pytest.param("0000", ConfigurationError, id="older")],
 )
-async def test_database_of_another_revision_is_not_opened(sql: Sql, revision: str, error: type[Exception]) -> None:
-    sql.execute("UPDATE alembic_version SET version_num = :revision", revision=revision)
+async def test_database_of_another_revision_is_not_opened(
+    database: Database, revision: str, error: type[Exception]
+) -> None:
+    database.execute("UPDATE alembic_version SET version_num = :revision", revision=revision)
     try:
         with pytest.raises(error, match=revision):
-            sql.open()
+            database.open()
     finally:
-        sql.execute("UPDATE alembic_version SET version_num = :revision", revision=HEAD)
+        database.execute("UPDATE alembic_version SET version_num = :revision", revision=HEAD)
 
 
 async def test_unreachable_server_is_unavailable() -> None:

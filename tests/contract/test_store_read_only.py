@@ -13,7 +13,7 @@ import pytest
 
 from claudeops.errors import DatabaseUnavailableError
 from support.store_values import queued
-from support.stores import Sql, opened
+from support.stores import Database, opened
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,18 +46,18 @@ def make_writable(directory: Path) -> None:
 
 
 @pytest.fixture
-def read_only(migrated_sqlite: Path) -> Iterator[Sql]:
+def read_only(migrated_sqlite: Path) -> Iterator[Database]:
     """Give a database that nobody may write, in a directory where everybody may."""
     with tempfile.TemporaryDirectory() as name:
         Path(name).chmod(0o777)
         file = Path(name) / "claudeops.db"
         shutil.copyfile(migrated_sqlite, file)
         file.chmod(0o444)
-        yield Sql(f"sqlite:///{file}")
+        yield Database(f"sqlite:///{file}")
 
 
 async def test_database_that_may_only_be_read_is_unavailable_for_writing_until_it_may_be_written(
-    read_only: Sql,
+    read_only: Database,
 ) -> None:
     with bound_by_permissions():
         async with opened(read_only) as store:

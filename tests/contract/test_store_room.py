@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from claudeops.store.store import SqlStore
 from support.store_values import claimed, queued
 from support.stores import opened
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from support.stores import Sql
+    from support.stores import Database
 
 pytest_plugins = ("support.store_fixtures",)
 pytestmark = pytest.mark.anyio
@@ -25,18 +24,17 @@ PAGE = 4096 + 24  # bytes in the log
 USUAL = 1000 * PAGE  # then SQLite begins anew
 
 
-def log_of(sqlite: Sql) -> Path:
+def log_of(sqlite: Database) -> Path:
     return sqlite.file.with_name(f"{sqlite.file.name}-wal")
 
 
-def tables_of(sqlite: Sql) -> list[object]:
+def tables_of(sqlite: Database) -> list[object]:
     with closing(sqlite3.connect(sqlite.file)) as connection:
         return connection.execute("SELECT name FROM sqlite_master ORDER BY name").fetchall()
 
 
-async def test_the_log_has_its_usual_length_before_the_first_write(sqlite: Sql) -> None:
+async def test_the_log_has_its_usual_length_before_the_first_write(sqlite: Database) -> None:
     async with opened(sqlite) as store:
-        assert isinstance(store, SqlStore)
         before = tables_of(sqlite)
         await store.make_room()
         grown = log_of(sqlite).stat().st_size
@@ -49,7 +47,7 @@ async def test_the_log_has_its_usual_length_before_the_first_write(sqlite: Sql) 
         assert sqlite.rows("sessions") != []
 
 
-async def test_a_log_that_grew_longer_is_cut_to_that_length(sqlite: Sql) -> None:
+async def test_a_log_that_grew_longer_is_cut_to_that_length(sqlite: Database) -> None:
     async with opened(sqlite) as store:
         await queued(store)
         with closing(sqlite3.connect(sqlite.file)) as other, other:
@@ -63,9 +61,8 @@ async def test_a_log_that_grew_longer_is_cut_to_that_length(sqlite: Sql) -> None
         assert len(sqlite.rows("sessions")) == 1
 
 
-async def test_room_is_no_reason_to_fail(sqlite: Sql) -> None:
+async def test_room_is_no_reason_to_fail(sqlite: Database) -> None:
     async with opened(replace(sqlite, busy_seconds=0.1)) as store:
-        assert isinstance(store, SqlStore)
         with closing(sqlite3.connect(sqlite.file)) as other:
             other.execute("BEGIN IMMEDIATE")
             await store.make_room()
@@ -73,9 +70,8 @@ async def test_room_is_no_reason_to_fail(sqlite: Sql) -> None:
         assert len(sqlite.rows("sessions")) == 1
 
 
-async def test_every_database_takes_the_call(sql: Sql) -> None:
-    async with opened(sql) as store:
-        assert isinstance(store, SqlStore)
+async def test_every_database_takes_the_call(database: Database) -> None:
+    async with opened(database) as store:
         await store.make_room()
         await queued(store)
-        assert len(sql.rows("sessions")) == 1
+        assert len(database.rows("sessions")) == 1

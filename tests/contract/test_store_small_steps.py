@@ -15,14 +15,14 @@ import sqlalchemy as sa
 
 from claudeops.domain.expiry import Aged, Expired, cutoffs
 from claudeops.store.expiry import PIECE_ROWS, Step, among, look, old, references, remove
-from claudeops.store.store import SqlStore
 from claudeops.store.tables import metadata
 from support.store_values import NOW, RULES, after, alarm, allow, check, claimed, ending, recorded, report, started
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from support.stores import Sql
+    from claudeops.store.store import SqlStore
+    from support.stores import Database
 
 pytest_plugins = ("support.store_fixtures",)
 
@@ -32,9 +32,8 @@ PATIENCE_SECONDS = 20
 
 
 @pytest.fixture
-async def store(sql: Sql) -> AsyncIterator[SqlStore]:
-    store = sql.open()
-    assert isinstance(store, SqlStore)
+async def store(database: Database) -> AsyncIterator[SqlStore]:
+    store = database.open()
     yield store
     await store.close()
 
@@ -74,11 +73,11 @@ class Transactions:
             assert self.go_on.wait(PATIENCE_SECONDS)
 
 
-def add_events(sql: Sql, count: int, session_id: int | None = None) -> None:
+def add_events(database: Database, count: int, session_id: int | None = None) -> None:
     """Write events that are over for long."""
     row = {"level": "warning", "message": "x", "count": 1, "session_id": session_id, "last_session_id": session_id}
     moments = dict.fromkeys(("created_at", "first_seen", "last_seen", "resolved_at"), NOW)
-    with sql.connect() as connection:
+    with database.connect() as connection:
         rows = [{**row, **moments, "fingerprint": str(number)} for number in range(count)]
         connection.execute(sa.insert(metadata.tables["events"]), rows)
         connection.commit()
@@ -107,9 +106,9 @@ async def steps(store: SqlStore, aged: Aged, *, rows: int = 500) -> list[Expired
 # --- indexes ----------------------------------------------------------------------------------------------
 
 
-def plan(sql: Sql, query: sa.sql.ClauseElement) -> list[str]:
+def plan(database: Database, query: sa.sql.ClauseElement) -> list[str]:
     """Return the lines with which SQLite says how it would answer."""
-    with sql.connect() as connection:
+    with database.connect() as connection:
         text = query.compile(connection, compile_kwargs={"literal_binds": True})
         return [row[3] for row in connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {text}")]
 
@@ -123,7 +122,7 @@ def plan(sql: Sql, query: sa.sql.ClauseElement) -> list[str]:
         (Aged.TEXTS, "ix_sessions_ended_at"),
     ],
 )
-def test_what_is_old_is_found_without_reading_what_is_not(sqlite: Sql, aged: Aged, index: str) -> None:
+def test_what_is_old_is_found_without_reading_what_is_not(sqlite: Database, aged: Aged, index: str) -> None:
     found = plan(sqlite, old(aged, OLD).limit(500))
 
     assert any(index in line for line in found), found
@@ -131,7 +130,7 @@ def test_what_is_old_is_found_without_reading_what_is_not(sqlite: Sql, aged: Age
 
 
 @pytest.mark.parametrize("name", sorted(metadata.tables))
-def test_who_names_a_row_that_goes_is_found_without_reading_the_whole_table(sqlite: Sql, name: str) -> None:
+def test_who_names_a_row_that_goes_is_found_without_reading_the_whole_table(sqlite: Database, name: str) -> None:
     table = metadata.tables[name]
     for column in references(table) if "id" in table.c else ():
         found = plan(sqlite, sa.select(column).where(column.in_([1, 2])))
@@ -140,7 +139,7 @@ def test_who_names_a_row_that_goes_is_found_without_reading_the_whole_table(sqli
 
 
 @pytest.mark.parametrize("aged", Aged)
-def test_a_row_is_removed_by_its_key(sqlite: Sql, aged: Aged) -> None:
+def test_a_row_is_removed_by_its_key(sqlite: Database, aged: Aged) -> None:
     table = metadata.tables["schedule_fires" if aged is Aged.FIRES else "events"]
     key = ("interval", NOW) if aged is Aged.FIRES else (1,)
 
@@ -152,9 +151,9 @@ def test_a_row_is_removed_by_its_key(sqlite: Sql, aged: Aged) -> None:
 # --- steps ------------------------------------------------------------------------------------------------
 
 
-async def test_no_transaction_is_large(store: SqlStore, sql: Sql) -> None:
+async def test_no_transaction_is_large(store: SqlStore, database: Database) -> None:
     first, _ = await chain(store, calls=3)
-    add_events(sql, 3 * PIECE_ROWS, session_id=first)
+    add_events(database, 3 * PIECE_ROWS, session_id=first)
     transactions = Transactions().of(store)
 
     done = await steps(store, Aged.CHAINS, rows=PIECE_ROWS)
@@ -166,9 +165,11 @@ async def test_no_transaction_is_large(store: SqlStore, sql: Sql) -> None:
     assert len(sizes) > 3
 
 
-async def test_a_verdict_overtakes_between_two_steps_which_end_for_its_sake(store: SqlStore, sql: Sql) -> None:
+async def test_a_verdict_overtakes_between_two_steps_which_end_for_its_sake(
+    store: SqlStore, database: Database
+) -> None:
     session = await started(store)
-    add_events(sql, 5 * PIECE_ROWS)
+    add_events(database, 5 * PIECE_ROWS)
     transactions = Transactions(stop_in="events").of(store)
 
     async with anyio.create_task_group() as tasks:
@@ -184,7 +185,7 @@ async def test_a_verdict_overtakes_between_two_steps_which_end_for_its_sake(stor
     assert sum(rows["events"] for rows in rest) == 4 * PIECE_ROWS
 
 
-async def test_verdicts_without_end_do_not_keep_a_step_from_going_on(store: SqlStore, sql: Sql) -> None:
+async def test_verdicts_without_end_do_not_keep_a_step_from_going_on(store: SqlStore, database: Database) -> None:
     await chain(store)
     written = 0
     for _ in range(50):
@@ -196,12 +197,12 @@ async def test_verdicts_without_end_do_not_keep_a_step_from_going_on(store: SqlS
         if not done.more:
             break
 
-    assert sql.rows("sessions") == []
+    assert database.rows("sessions") == []
     assert written > 2
 
 
-async def test_a_step_whose_time_is_over_ends(store: SqlStore, sql: Sql) -> None:
-    add_events(sql, 3 * PIECE_ROWS)
+async def test_a_step_whose_time_is_over_ends(store: SqlStore, database: Database) -> None:
+    add_events(database, 3 * PIECE_ROWS)
 
     with store._writing.begin() as connection:
         found = look(connection, Aged.EVENTS, OLD, 500)
@@ -211,9 +212,9 @@ async def test_a_step_whose_time_is_over_ends(store: SqlStore, sql: Sql) -> None
     assert done == Expired(done=PIECE_ROWS, more=True)
 
 
-async def test_after_every_step_the_record_can_be_verified(store: SqlStore, sql: Sql) -> None:
+async def test_after_every_step_the_record_can_be_verified(store: SqlStore, database: Database) -> None:
     first, _ = await chain(store, calls=3)
-    add_events(sql, PIECE_ROWS, session_id=first)
+    add_events(database, PIECE_ROWS, session_id=first)
     more, rounds = True, 0
     while more:
         more = (await store.expire(Aged.CHAINS, OLD, now=LATER, rows=1)).more
@@ -221,18 +222,18 @@ async def test_after_every_step_the_record_can_be_verified(store: SqlStore, sql:
         assert (await store.verify_audit()).faults == ()
 
     assert rounds > 3
-    assert sql.rows("sessions") == []
-    assert [(row["session_id"], row["calls"]) for row in sql.rows("audit_tombstones")] == [(1, 3), (2, 0)]
+    assert database.rows("sessions") == []
+    assert [(row["session_id"], row["calls"]) for row in database.rows("audit_tombstones")] == [(1, 3), (2, 0)]
 
 
-async def test_what_came_alive_since_it_was_looked_for_stays(store: SqlStore, sql: Sql) -> None:
+async def test_what_came_alive_since_it_was_looked_for_stays(store: SqlStore, database: Database) -> None:
     await chain(store, calls=1)
-    add_events(sql, 1)
+    add_events(database, 1)
     found = {}
     with store._reading.connect() as connection:
         found = {aged: look(connection, aged, OLD, 500) for aged in (Aged.CHAINS, Aged.EVENTS)}
-    sql.execute("UPDATE sessions SET ended_at = '2026-06-08 00:00:00' WHERE id = 2")
-    sql.execute("UPDATE events SET resolved_at = NULL")
+    database.execute("UPDATE sessions SET ended_at = '2026-06-08 00:00:00' WHERE id = 2")
+    database.execute("UPDATE events SET resolved_at = NULL")
 
     with store._writing.begin() as connection:
         for aged, keys in found.items():
@@ -240,5 +241,5 @@ async def test_what_came_alive_since_it_was_looked_for_stays(store: SqlStore, sq
             step = Step(rows=500, awaited=lambda: False)
             assert remove(connection, aged, keys, cutoffs=OLD, now=LATER, step=step) == Expired()
 
-    assert len(sql.rows("sessions")) == 2
-    assert len(sql.rows("tool_calls")) == 1
+    assert len(database.rows("sessions")) == 2
+    assert len(database.rows("tool_calls")) == 1

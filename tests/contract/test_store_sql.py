@@ -16,7 +16,6 @@ from claudeops.domain.holds import Hold, HoldKind
 from claudeops.domain.model import ServiceStatus, Session, Status, Trigger, VerdictKind
 from claudeops.errors import DatabaseUnavailableError, StoreError
 from claudeops.store import queueing
-from claudeops.store.store import SqlStore
 from support.store_values import (
     NOW,
     OTHER_OWNER,
@@ -36,7 +35,7 @@ from support.store_values import (
     started,
     wanted,
 )
-from support.stores import Sql, opened
+from support.stores import Database, opened
 from support.waiting import until
 
 if TYPE_CHECKING:
@@ -83,14 +82,14 @@ def held() -> Iterator[Held]:
     held.let_go.set()
 
 
-async def test_two_claimers_on_one_database_have_one_winner(sql: Sql) -> None:
-    async with opened(sql) as store:
+async def test_two_claimers_on_one_database_have_one_winner(database: Database) -> None:
+    async with opened(database) as store:
         wanted_ids = {(await queued(store)).id for _ in range(12)}
     barrier = threading.Barrier(2)
     claims: dict[str, list[int]] = {}
 
     async def work(owner: Owner) -> None:
-        async with opened(sql) as own:
+        async with opened(database) as own:
             barrier.wait(PATIENCE_SECONDS)
             while (session := await claimed(own, owner=owner)) is not None:
                 claims.setdefault(owner.name, []).append(session.id)
@@ -103,26 +102,26 @@ async def test_two_claimers_on_one_database_have_one_winner(sql: Sql) -> None:
 
     taken = [session_id for ids in claims.values() for session_id in ids]
     assert sorted(taken) == sorted(wanted_ids)
-    assert {row["attempt"] for row in sql.rows("sessions")} == {1}
+    assert {row["attempt"] for row in database.rows("sessions")} == {1}
 
 
-async def test_row_that_somebody_else_has_taken_since_is_not_changed(sql: Sql) -> None:
-    async with opened(sql) as store:
+async def test_row_that_somebody_else_has_taken_since_is_not_changed(database: Database) -> None:
+    async with opened(database) as store:
         seen = await queued(store)
         taken = await claimed(store)
-        with sql.connect() as connection:
+        with database.connect() as connection:
             assert not queueing.change(connection, seen, {"owner": "too late"})
             assert queueing.change(connection, taken or seen, {"owner": "in time"})
 
 
-async def test_two_nodes_cannot_spend_the_same_last_restart(sql: Sql) -> None:
-    async with opened(sql) as store:
+async def test_two_nodes_cannot_spend_the_same_last_restart(database: Database) -> None:
+    async with opened(database) as store:
         session = await started(store, wanted(2))
     barrier = threading.Barrier(2)
     answers: list[VerdictKind] = []
 
     async def work(node: int) -> None:
-        async with opened(sql) as own:
+        async with opened(database) as own:
             barrier.wait(PATIENCE_SECONDS)
             for number in range(3):
                 verdict = await recorded(own, session, f"toolu_{node}_{number}", allow(restart()))
@@ -135,34 +134,33 @@ async def test_two_nodes_cannot_spend_the_same_last_restart(sql: Sql) -> None:
         await anyio.to_thread.run_sync(thread.join)
 
     assert sorted(answers) == [VerdictKind.ALLOW] * 2 + [VerdictKind.DENY] * 4
-    rows = sql.rows("tool_calls")
+    rows = database.rows("tool_calls")
     assert [row["previous_hash"] for row in rows] == ["", *[row["hash"] for row in rows[:-1]]]
 
 
-async def test_end_that_cannot_be_written_whole_is_not_written_at_all(sql: Sql) -> None:
-    async with opened(sql) as store:
+async def test_end_that_cannot_be_written_whole_is_not_written_at_all(database: Database) -> None:
+    async with opened(database) as store:
         session = await started(store)
         await recorded(store, session, "toolu_1", allow(restart()))
         # The follower that the end would queue is there already: the last statement of the transaction fails.
         await queued(store, wanted(2, trigger=Trigger.ESCALATION, parent_session_id=session.id))
-        before = {table: sql.rows(table) for table in ("sessions", "events", "service_checks", "cooldown_actions")}
+        before = {table: database.rows(table) for table in ("sessions", "events", "service_checks", "cooldown_actions")}
 
         with pytest.raises(StoreError):
             await store.finish(ending(session, alarm(), cost_usd=1.0), rules=RULES)
 
-        assert {table: sql.rows(table) for table in before} == before
-        assert sql.rows("budget_entries") == []
+        assert {table: database.rows(table) for table in before} == before
+        assert database.rows("budget_entries") == []
         assert await store.session(session.id) == session
 
 
-async def test_cancelled_callers_transaction_is_whole(sql: Sql, held: Held) -> None:
+async def test_cancelled_callers_transaction_is_whole(database: Database, held: Held) -> None:
     def two(connection: sa.Connection) -> None:
         queueing.add_session(connection, wanted(), now=NOW)
         held.log_path(0)
         queueing.add_session(connection, wanted(), now=NOW)
 
-    async with opened(sql) as store:
-        assert isinstance(store, SqlStore)
+    async with opened(database) as store:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(store._write, two)
             await held.until_inside()
@@ -170,21 +168,23 @@ async def test_cancelled_callers_transaction_is_whole(sql: Sql, held: Held) -> N
         held.let_go.set()
         await store.close()  # waits for what was begun
 
-    assert len(sql.rows("sessions")) == 2
+    assert len(database.rows("sessions")) == 2
 
 
 async def test_what_a_claimer_took_who_has_gone_waits_again_and_nothing_is_reserved_for_it(
-    sql: Sql, held: Held
+    database: Database, held: Held
 ) -> None:
-    async with opened(sql) as store:
+    async with opened(database) as store:
         session = await queued(store)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(held.claim, store, PAID)
             await held.until_inside()
             tasks.cancel_scope.cancel()
         held.let_go.set()
-        await until(lambda: sql.rows("sessions")[0]["attempt"] == 1 and sql.rows("sessions")[0]["status"] == "queued")
-        assert sql.rows("budget_entries") == []
+        await until(
+            lambda: database.rows("sessions")[0]["attempt"] == 1 and database.rows("sessions")[0]["status"] == "queued"
+        )
+        assert database.rows("budget_entries") == []
         waiting = await store.session(session.id)
         assert waiting == replace(session, attempt=1)
 
@@ -193,12 +193,12 @@ async def test_what_a_claimer_took_who_has_gone_waits_again_and_nothing_is_reser
         await store.finish(ending(again, report(check("web"))), rules=PAID)
 
     assert (again.id, again.attempt) == (session.id, 2)
-    assert [row["kind"] for row in sql.rows("budget_entries")] == ["reserved", "released"]
+    assert [row["kind"] for row in database.rows("budget_entries")] == ["reserved", "released"]
 
 
-async def test_the_probe_that_a_claimer_took_who_has_gone_can_be_taken_again(sql: Sql, held: Held) -> None:
+async def test_the_probe_that_a_claimer_took_who_has_gone_can_be_taken_again(database: Database, held: Held) -> None:
     parked = Hold(kind=HoldKind.PARKED, reason="the model API is overloaded", since=NOW, until=NOW)
-    async with opened(sql) as store:
+    async with opened(database) as store:
         session = await queued(store)
         await store.hold(parked, now=NOW)
         async with anyio.create_task_group() as tasks:
@@ -206,7 +206,9 @@ async def test_the_probe_that_a_claimer_took_who_has_gone_can_be_taken_again(sql
             await held.until_inside()
             tasks.cancel_scope.cancel()
         held.let_go.set()
-        await until(lambda: sql.rows("sessions")[0]["attempt"] == 1 and sql.rows("sessions")[0]["status"] == "queued")
+        await until(
+            lambda: database.rows("sessions")[0]["attempt"] == 1 and database.rows("sessions")[0]["status"] == "queued"
+        )
 
         again = await claimed(store, at=after(minutes=1))
 
@@ -214,8 +216,8 @@ async def test_the_probe_that_a_claimer_took_who_has_gone_can_be_taken_again(sql
     assert again.id == session.id
 
 
-async def test_write_whose_caller_has_gone_before_its_turn_is_not_made(sql: Sql, held: Held) -> None:
-    async with opened(sql) as store:
+async def test_write_whose_caller_has_gone_before_its_turn_is_not_made(database: Database, held: Held) -> None:
+    async with opened(database) as store:
         await queued(store)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(held.claim, store)
@@ -224,11 +226,11 @@ async def test_write_whose_caller_has_gone_before_its_turn_is_not_made(sql: Sql,
                 await queued(store)
             held.let_go.set()
 
-    assert len(sql.rows("sessions")) == 1
+    assert len(database.rows("sessions")) == 1
 
 
-async def test_reads_do_not_wait_behind_the_writer(sql: Sql, held: Held) -> None:
-    async with opened(sql) as store:
+async def test_reads_do_not_wait_behind_the_writer(database: Database, held: Held) -> None:
+    async with opened(database) as store:
         session = await queued(store)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(held.claim, store)
@@ -241,8 +243,8 @@ async def test_reads_do_not_wait_behind_the_writer(sql: Sql, held: Held) -> None
     assert seen.status is Status.QUEUED
 
 
-async def test_closing_writes_what_was_handed_in(sql: Sql, held: Held) -> None:
-    async with opened(sql) as store:
+async def test_closing_writes_what_was_handed_in(database: Database, held: Held) -> None:
+    async with opened(database) as store:
         await queued(store)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(held.claim, store)
@@ -253,34 +255,34 @@ async def test_closing_writes_what_was_handed_in(sql: Sql, held: Held) -> None:
             await anyio.wait_all_tasks_blocked()
             held.let_go.set()
 
-    assert [row["status"] for row in sql.rows("sessions")] == ["running", "queued"]
+    assert [row["status"] for row in database.rows("sessions")] == ["running", "queued"]
 
 
-def locking(sql: Sql) -> AbstractContextManager[sa.Connection]:
+def locking(database: Database) -> AbstractContextManager[sa.Connection]:
     """Hold what every writer needs, from another connection."""
-    connection = sql.connect()
-    if sql.url.startswith("sqlite"):
+    connection = database.connect()
+    if database.url.startswith("sqlite"):
         connection.exec_driver_sql("BEGIN EXCLUSIVE")
     else:
         connection.exec_driver_sql("LOCK TABLE sessions")
     return connection
 
 
-async def test_locked_database_is_unavailable_and_a_later_call_works(sql: Sql) -> None:
-    impatient = Sql(sql.url, busy_seconds=0.1)
+async def test_locked_database_is_unavailable_and_a_later_call_works(database: Database) -> None:
+    impatient = Database(database.url, busy_seconds=0.1)
     async with opened(impatient) as store:
-        with locking(sql), pytest.raises(DatabaseUnavailableError, match="the same call may work later"):
+        with locking(database), pytest.raises(DatabaseUnavailableError, match="the same call may work later"):
             await queued(store)
 
         session = await queued(store)
 
-    assert [row["id"] for row in sql.rows("sessions")][-1] == session.id
-    assert len(sql.rows("sessions")) == 1
+    assert [row["id"] for row in database.rows("sessions")][-1] == session.id
+    assert len(database.rows("sessions")) == 1
 
 
 @pytest.mark.postgres
 @pytest.mark.xdist_group("postgres")
-async def test_connections_that_the_server_dropped_are_made_again(postgresql: Sql) -> None:
+async def test_connections_that_the_server_dropped_are_made_again(postgresql: Database) -> None:
     async with opened(postgresql) as store:
         await queued(store)
         await store.queued()
@@ -294,9 +296,8 @@ async def test_connections_that_the_server_dropped_are_made_again(postgresql: Sq
         assert await store.queued() == 2
 
 
-async def test_full_disk_is_unavailable_and_writes_nothing(sqlite: Sql) -> None:
+async def test_full_disk_is_unavailable_and_writes_nothing(sqlite: Database) -> None:
     async with opened(sqlite) as store:
-        assert isinstance(store, SqlStore)
         with store._writing.connect() as connection:
             pages = connection.exec_driver_sql("PRAGMA page_count").scalar_one()
             connection.exec_driver_sql(f"PRAGMA max_page_count = {pages}")
@@ -306,9 +307,8 @@ async def test_full_disk_is_unavailable_and_writes_nothing(sqlite: Sql) -> None:
         assert sqlite.rows("sessions") == []
 
 
-async def test_database_keeps_what_was_committed_and_checks_references(sqlite: Sql) -> None:
+async def test_database_keeps_what_was_committed_and_checks_references(sqlite: Database) -> None:
     async with opened(sqlite) as store:
-        assert isinstance(store, SqlStore)
         with store._writing.connect() as connection:
             pragmas = {
                 name: connection.exec_driver_sql(f"PRAGMA {name}").scalar_one()
@@ -318,14 +318,13 @@ async def test_database_keeps_what_was_committed_and_checks_references(sqlite: S
     assert pragmas == {"journal_mode": "wal", "synchronous": 2, "foreign_keys": 1, "busy_timeout": 5000}
 
 
-async def test_readers_cannot_write(sql: Sql) -> None:
-    async with opened(sql) as store:
-        assert isinstance(store, SqlStore)
+async def test_readers_cannot_write(database: Database) -> None:
+    async with opened(database) as store:
         with pytest.raises(sa.exc.DBAPIError), store._reading.connect() as connection:
             connection.exec_driver_sql("DELETE FROM sessions")
 
 
-async def test_times_are_sortable_utc_text_in_sqlite(sqlite: Sql) -> None:
+async def test_times_are_sortable_utc_text_in_sqlite(sqlite: Database) -> None:
     async with opened(sqlite) as store:
         await queued(store, at=after(minutes=1))
 
@@ -334,27 +333,27 @@ async def test_times_are_sortable_utc_text_in_sqlite(sqlite: Sql) -> None:
     assert written == "2026-03-01 12:01:00.000000"
 
 
-async def test_naive_time_is_refused(sql: Sql) -> None:
-    async with opened(sql) as store:
+async def test_naive_time_is_refused(database: Database) -> None:
+    async with opened(database) as store:
         with pytest.raises(StoreError):
             await store.fire("default", NOW.replace(tzinfo=None), wanted(), rules=RULES, now=NOW)
 
         assert await store.queued() == 0
 
 
-async def test_ids_of_deleted_sessions_are_not_used_again(sql: Sql) -> None:
-    async with opened(sql) as store:
+async def test_ids_of_deleted_sessions_are_not_used_again(database: Database) -> None:
+    async with opened(database) as store:
         first = await queued(store)
-        sql.execute("DELETE FROM sessions")
+        database.execute("DELETE FROM sessions")
         second = await queued(store)
 
     assert second.id > first.id
 
 
-async def test_handover_that_cannot_be_read_is_handed_over_as_text(sql: Sql) -> None:
-    async with opened(sql) as store:
+async def test_handover_that_cannot_be_read_is_handed_over_as_text(database: Database) -> None:
+    async with opened(database) as store:
         session = await queued(store, wanted(2))
-        sql.execute("UPDATE sessions SET context = '{half'")
+        database.execute("UPDATE sessions SET context = '{half'")
         claim = await claimed(store)
 
     assert claim is not None
@@ -363,7 +362,7 @@ async def test_handover_that_cannot_be_read_is_handed_over_as_text(sql: Sql) -> 
     assert claim.context.findings == "{half"
 
 
-async def test_healthy_estate_leaves_a_database_that_answers_without_claudeops(sqlite: Sql) -> None:
+async def test_healthy_estate_leaves_a_database_that_answers_without_claudeops(sqlite: Database) -> None:
     async with opened(sqlite) as store:
         session = await started(store)
         await store.finish(ending(session, report(check("web"))), rules=RULES)
@@ -373,7 +372,7 @@ async def test_healthy_estate_leaves_a_database_that_answers_without_claudeops(s
     assert tuple(row) == ("ended", "success", "healthy")
 
 
-async def test_a_verdict_that_was_committed_too_late_does_not_stay_an_allow(sqlite: Sql) -> None:
+async def test_a_verdict_that_was_committed_too_late_does_not_stay_an_allow(sqlite: Database) -> None:
     async with opened(sqlite) as store:
         await one_session(store, report(check("web", ServiceStatus.DOWN)))
         session = await started(store, wanted(2, prompt_text="web is down"))

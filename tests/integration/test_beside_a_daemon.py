@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from claudeops.settings import Settings
-    from support.stores import Sql
+    from support.stores import Database
 
 pytestmark = pytest.mark.anyio
 pytest_plugins = ("support.store_fixtures",)
@@ -33,10 +33,10 @@ SOON_SECONDS = 3.0  # less than anybody waits for a lock
 WAITING = sa.text("SELECT count(*) FROM pg_stat_get_activity(NULL) WHERE wait_event_type = 'Lock'")
 
 
-def settings_of(sql: Sql, root: Path) -> Settings:
+def settings_of(database: Database, root: Path) -> Settings:
     (root / "repos" / "estate").mkdir(parents=True)
     given = {
-        "CLAUDEOPS_DATABASE_URL": sql.url,
+        "CLAUDEOPS_DATABASE_URL": database.url,
         "CLAUDEOPS_STATE_DIR": str(root / "state"),
         "CLAUDEOPS_RESULTS_DIR": str(root / "results"),
         "CLAUDEOPS_REPOS_DIR": str(root / "repos"),
@@ -49,14 +49,14 @@ def settings_of(sql: Sql, root: Path) -> Settings:
 class Stuck:
     """In the way of everybody who asks the server whose connections there are."""
 
-    def __init__(self, sql: Sql) -> None:
-        self._sql = sql
+    def __init__(self, database: Database) -> None:
+        self._database = database
         self._turn = threading.Event()
         self._somebody_waits = threading.Event()
 
     def block(self) -> bool:
         """Stand there until somebody waits; return whether the event loop came by while that was so."""
-        with self._sql.connect() as connection:
+        with self._database.connect() as connection:
             connection.execute(sa.text("LOCK TABLE pg_catalog.pg_authid IN ACCESS EXCLUSIVE MODE"))
             while not connection.scalar(WAITING):
                 connection.execute(sa.text("SELECT pg_stat_clear_snapshot(), pg_sleep(0.02)"))
@@ -74,7 +74,7 @@ class Stuck:
 @pytest.mark.postgres
 @pytest.mark.xdist_group("postgres")
 async def test_the_loop_goes_on_while_the_server_keeps_the_question_waiting_whether_a_daemon_runs(
-    postgresql: Sql, tmp_path: Path
+    postgresql: Database, tmp_path: Path
 ) -> None:
     settings = settings_of(postgresql, tmp_path)
     (tmp_path / "daemon").mkdir()

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from claudeops.domain.model import Session
     from support.metering import Bench
-    from support.stores import Sql
+    from support.stores import Database
 
 pytest_plugins = ("support.store_fixtures",)
 pytestmark = pytest.mark.anyio
@@ -49,7 +49,7 @@ def summary(the: Bench) -> list[tuple[object, object, bool]]:
 
 
 @pytest.mark.parametrize("streamed", [True, False])
-async def test_an_answer_passes_byte_for_byte(sqlite: Sql, *, streamed: bool) -> None:
+async def test_an_answer_passes_byte_for_byte(sqlite: Database, *, streamed: bool) -> None:
     async with serve(script(SAYS)) as direct:
         expected = await ask(f"{direct.url}/v1/messages?beta=true", body={**ASKED, "stream": streamed})
     async with bench(sqlite, SAYS) as the, the.account() as account:
@@ -61,7 +61,7 @@ async def test_an_answer_passes_byte_for_byte(sqlite: Sql, *, streamed: bool) ->
         assert same_tokens(the)
 
 
-async def test_the_first_words_come_before_the_answer_has_ended(sqlite: Sql) -> None:
+async def test_the_first_words_come_before_the_answer_has_ended(sqlite: Database) -> None:
     async with bench(sqlite, SILENT_IN_THE_MIDDLE) as the, the.account() as account, the.begun(account) as first:
         assert first.startswith(b"HTTP/1.1 200")
         await until(lambda: the.calls[0]["input_tokens"] is not None)
@@ -69,7 +69,7 @@ async def test_the_first_words_come_before_the_answer_has_ended(sqlite: Sql) -> 
         assert summary(the) == [(200, None, False)]
 
 
-async def test_the_request_arrives_with_the_operators_key_and_its_own_query(sqlite: Sql) -> None:
+async def test_the_request_arrives_with_the_operators_key_and_its_own_query(sqlite: Database) -> None:
     async with bench(sqlite, SAYS) as the, the.account() as account:
         await the.ask(account, metadata={"user_id": "somebody"})
         [seen] = the.api.requests
@@ -77,7 +77,7 @@ async def test_the_request_arrives_with_the_operators_key_and_its_own_query(sqli
         assert the.api.traffic.mentioning(account.token) == []
 
 
-async def test_an_oauth_token_goes_out_as_one_with_the_feature_that_it_needs(sqlite: Sql) -> None:
+async def test_an_oauth_token_goes_out_as_one_with_the_feature_that_it_needs(sqlite: Database) -> None:
     upstream = Upstream(credential=CredentialKind.OAUTH_TOKEN, secret=KEY)
     async with bench(sqlite, SAYS, upstream=upstream) as the, the.account() as account:
         headers = {"authorization": f"Bearer {account.token}", "anthropic-beta": "effort-2025-11-24"}
@@ -87,14 +87,14 @@ async def test_an_oauth_token_goes_out_as_one_with_the_feature_that_it_needs(sql
         assert "x-api-key" not in the.api.requests[0].headers
 
 
-async def test_counting_tokens_passes_and_costs_nothing(sqlite: Sql) -> None:
+async def test_counting_tokens_passes_and_costs_nothing(sqlite: Database) -> None:
     async with bench(sqlite, SAYS) as the, the.account() as account:
         answer = await the.ask(account, "/v1/messages/count_tokens", stream=False)
         assert answer.json["input_tokens"]
         assert the.calls == []
 
 
-async def test_somebody_is_there(sqlite: Sql) -> None:
+async def test_somebody_is_there(sqlite: Database) -> None:
     async with bench(sqlite, SAYS) as the:
         assert (await ask(f"{the.meter.url}/", method="HEAD")).status == 200
         assert the.api.requests == []
@@ -114,7 +114,7 @@ async def test_somebody_is_there(sqlite: Sql) -> None:
         ("GET", "/"),
     ],
 )
-async def test_no_other_path_leads_anywhere(sqlite: Sql, method: str, path: str) -> None:
+async def test_no_other_path_leads_anywhere(sqlite: Database, method: str, path: str) -> None:
     async with bench(sqlite, SAYS) as the, the.account() as account:
         headers = {"x-api-key": account.token}
         assert (await ask(f"{the.meter.url}{path}", method=method, body=ASKED, headers=headers)).status == 404
@@ -122,14 +122,14 @@ async def test_no_other_path_leads_anywhere(sqlite: Sql, method: str, path: str)
 
 
 @pytest.mark.parametrize("token", ["", "sk-ant-meter-guessed", KEY])
-async def test_only_a_running_sessions_token_opens_it(sqlite: Sql, token: str) -> None:
+async def test_only_a_running_sessions_token_opens_it(sqlite: Database, token: str) -> None:
     async with bench(sqlite, SAYS) as the, the.account():
         answer = await ask(f"{the.meter.url}/v1/messages", body=ASKED, headers={"x-api-key": token})
         assert (answer.status, answer.headers["x-should-retry"]) == (401, "false")
         assert the.api.requests == []
 
 
-async def test_a_token_dies_with_its_session(sqlite: Sql) -> None:
+async def test_a_token_dies_with_its_session(sqlite: Database) -> None:
     async with bench(sqlite, SAYS) as the:
         async with the.account() as account:
             assert (await the.ask(account)).status == 200
@@ -137,7 +137,7 @@ async def test_a_token_dies_with_its_session(sqlite: Sql) -> None:
         assert len(the.calls) == len(the.api.requests) == 1
 
 
-async def test_another_model_than_the_tiers_is_refused(sqlite: Sql) -> None:
+async def test_another_model_than_the_tiers_is_refused(sqlite: Database) -> None:
     async with bench(sqlite, SAYS) as the, the.account() as account:
         answer = await the.ask(account, model="claude-opus-5-5")
         assert (answer.status, the.api.requests, the.calls) == (404, [], [])
@@ -145,13 +145,13 @@ async def test_another_model_than_the_tiers_is_refused(sqlite: Sql) -> None:
 
 
 @pytest.mark.parametrize("raw", [b"", b"{", b"[]", b'{"model": 7}', b'{"stream": true}'])
-async def test_what_names_no_model_is_refused(sqlite: Sql, raw: bytes) -> None:
+async def test_what_names_no_model_is_refused(sqlite: Database, raw: bytes) -> None:
     async with bench(sqlite, SAYS) as the, the.account() as account:
         answer = await ask(f"{the.meter.url}/v1/messages", raw=raw, headers={"x-api-key": account.token})
         assert (answer.status, the.api.requests, the.calls) == (400, [], [])
 
 
-async def test_a_call_beyond_the_budget_is_refused_and_its_session_told(sqlite: Sql) -> None:
+async def test_a_call_beyond_the_budget_is_refused_and_its_session_told(sqlite: Database) -> None:
     dear = {**SAYS, "usage": {"output_tokens": 100_000}}  # half a dollar
     async with bench(sqlite, dear, with_rules=paid(tier=0.5)) as the, the.account() as account:
         assert (await the.ask(account)).status == 200
@@ -163,7 +163,7 @@ async def test_a_call_beyond_the_budget_is_refused_and_its_session_told(sqlite: 
         assert (len(the.calls), len(the.api.requests)) == (1, 1)
 
 
-async def test_four_sessions_pass_a_budget_for_two_by_one_request_at_most(sqlite: Sql) -> None:
+async def test_four_sessions_pass_a_budget_for_two_by_one_request_at_most(sqlite: Database) -> None:
     one = 0.25  # dollars: what a request costs
     used = {"input_tokens": 0, "output_tokens": 50_000, "cache_read_input_tokens": 0, "cache_creation_input_tokens": 0}
     budget = 4 * one  # two sessions of two requests
@@ -193,7 +193,7 @@ async def test_four_sessions_pass_a_budget_for_two_by_one_request_at_most(sqlite
         assert same_tokens(the)
 
 
-async def test_without_its_database_the_meter_makes_no_call(sqlite: Sql) -> None:
+async def test_without_its_database_the_meter_makes_no_call(sqlite: Database) -> None:
     async with bench(sqlite, SAYS) as the, the.account() as account:
         the.away.add("begin")
         answer = await the.ask(account)
@@ -207,7 +207,7 @@ async def test_without_its_database_the_meter_makes_no_call(sqlite: Sql) -> None
 # --- what is booked ---------------------------------------------------------------------------------------
 
 
-async def test_an_end_that_the_database_does_not_take_is_kept(sqlite: Sql) -> None:
+async def test_an_end_that_the_database_does_not_take_is_kept(sqlite: Database) -> None:
     async with bench(sqlite, SAYS) as the:
         async with the.account() as account:
             the.away.add("book")
@@ -219,7 +219,7 @@ async def test_an_end_that_the_database_does_not_take_is_kept(sqlite: Sql) -> No
         assert left.usage.input_tokens == the.api.traffic.tokens().input_tokens
 
 
-async def test_a_client_that_leaves_ends_the_request_and_what_was_said_is_booked(sqlite: Sql) -> None:
+async def test_a_client_that_leaves_ends_the_request_and_what_was_said_is_booked(sqlite: Database) -> None:
     async with bench(sqlite, SILENT_IN_THE_MIDDLE) as the, the.account() as account:
         async with the.begun(account):
             await until(lambda: the.calls[0]["input_tokens"] is not None)
@@ -233,7 +233,7 @@ async def test_a_client_that_leaves_ends_the_request_and_what_was_said_is_booked
 
 @pytest.mark.parametrize("step", [{"hang": True}, {"text": "well", "hang": True}, {**SAYS, "cut": True}])
 async def test_a_call_that_is_cut_off_counts_with_all_the_output_that_it_was_allowed(
-    sqlite: Sql, step: Mapping[str, object]
+    sqlite: Database, step: Mapping[str, object]
 ) -> None:
     # What the API had sent and nobody had read yet is served all the same.
     async with bench(sqlite, step) as the, the.account() as account:
@@ -247,7 +247,7 @@ async def test_a_call_that_is_cut_off_counts_with_all_the_output_that_it_was_all
         assert float(str(call["charged_usd"])) >= allowed > float(str(call["cost_usd"] or 0))
 
 
-async def test_a_call_that_is_given_up_while_it_is_recorded_was_not_made_and_costs_nothing(sqlite: Sql) -> None:
+async def test_a_call_that_is_given_up_while_it_is_recorded_was_not_made_and_costs_nothing(sqlite: Database) -> None:
     async with bench(sqlite, SAYS) as the, the.account() as account, anyio.create_task_group() as tasks:
         the.slow.begins = anyio.Event()
         tasks.start_soon(the.ask, account)
@@ -261,7 +261,7 @@ async def test_a_call_that_is_given_up_while_it_is_recorded_was_not_made_and_cos
         assert the.api.requests == []
 
 
-async def test_a_session_that_ends_ends_its_calls(sqlite: Sql) -> None:
+async def test_a_session_that_ends_ends_its_calls(sqlite: Database) -> None:
     async with bench(sqlite, SILENT_IN_THE_MIDDLE) as the:
         async with the.account() as account, the.begun(account):
             await until(lambda: the.calls[0]["input_tokens"] is not None)
@@ -272,7 +272,7 @@ async def test_a_session_that_ends_ends_its_calls(sqlite: Sql) -> None:
         assert same_tokens(the)
 
 
-async def test_an_answer_that_breaks_off_breaks_off_for_the_client_too(sqlite: Sql) -> None:
+async def test_an_answer_that_breaks_off_breaks_off_for_the_client_too(sqlite: Database) -> None:
     async with bench(sqlite, {**SAYS, "cut": True}) as the, the.account() as account:
         answer = await the.ask(account)
         assert (answer.status, answer.is_whole) == (200, False)
@@ -283,7 +283,7 @@ async def test_an_answer_that_breaks_off_breaks_off_for_the_client_too(sqlite: S
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 413, 429, 500, 529])
-async def test_an_error_passes_with_its_headers_and_costs_nothing(sqlite: Sql, status: int) -> None:
+async def test_an_error_passes_with_its_headers_and_costs_nothing(sqlite: Database, status: int) -> None:
     error = {"error": {"status": status, "message": "no", "headers": {"retry-after": "7"}}}
     async with bench(sqlite, error) as the, the.account() as account:
         answer = await the.ask(account)
@@ -293,7 +293,7 @@ async def test_an_error_passes_with_its_headers_and_costs_nothing(sqlite: Sql, s
         assert call["error"] == answer.json["error"]["type"]  # type: ignore[index]
 
 
-async def test_an_api_that_is_not_there_is_told_and_costs_nothing(sqlite: Sql) -> None:
+async def test_an_api_that_is_not_there_is_told_and_costs_nothing(sqlite: Database) -> None:
     nobody = Upstream(base_url="http://127.0.0.1:1", secret=KEY)
     async with bench(sqlite, SAYS, upstream=nobody) as the, the.account() as account:
         answer = await the.ask(account)
@@ -303,14 +303,14 @@ async def test_an_api_that_is_not_there_is_told_and_costs_nothing(sqlite: Sql) -
         assert the.calls[0]["charged_usd"] == 0
 
 
-async def test_an_alias_stands_for_no_model_without_a_price(sqlite: Sql) -> None:
+async def test_an_alias_stands_for_no_model_without_a_price(sqlite: Database) -> None:
     async with bench(sqlite, SAYS) as the, the.account() as account:
         answer = await the.ask(account, model="claude-haiku-9")
         assert (answer.status, the.api.requests, the.calls) == (404, [], [])
         assert "has no price here: name it in CLAUDEOPS_TIER1_MODEL" in str(answer.json["error"])
 
 
-async def test_a_model_without_a_price_has_no_cost_and_counts_as_the_dearest(sqlite: Sql) -> None:
+async def test_a_model_without_a_price_has_no_cost_and_counts_as_the_dearest(sqlite: Database) -> None:
     unknown = {**SAYS, "usage": {"input_tokens": 0, "output_tokens": 1000}}
     async with bench(sqlite, unknown) as the, the.account(model="claude-haiku-9") as account:
         assert (await the.ask(account, model="claude-haiku-9")).status == 200
@@ -319,7 +319,7 @@ async def test_a_model_without_a_price_has_no_cost_and_counts_as_the_dearest(sql
         assert float(str(call["charged_usd"])) >= 1000 * 75 / 1e6
 
 
-async def test_the_token_is_blotted_out_wherever_the_session_shows_it(sqlite: Sql) -> None:
+async def test_the_token_is_blotted_out_wherever_the_session_shows_it(sqlite: Database) -> None:
     async with bench(sqlite, SAYS) as the, the.account() as account:
         redactor = the.meter._books.redactor_with(account.token)
         assert account.token not in repr(account)
@@ -335,7 +335,9 @@ async def test_the_token_is_blotted_out_wherever_the_session_shows_it(sqlite: Sq
     ("status", "kind"),
     [(429, HoldKind.PARKED), (529, HoldKind.PARKED), (401, HoldKind.BREAKER), (402, HoldKind.BREAKER)],
 )
-async def test_a_refusal_of_the_api_holds_all_sessions_back_at_once(sqlite: Sql, status: int, kind: HoldKind) -> None:
+async def test_a_refusal_of_the_api_holds_all_sessions_back_at_once(
+    sqlite: Database, status: int, kind: HoldKind
+) -> None:
     refused = {"error": {"status": status, "message": f"not with {KEY}", "headers": {"retry-after": "600"}}}
     async with bench(sqlite, refused) as the, the.account() as account:
         await the.ask(account)
@@ -344,7 +346,7 @@ async def test_a_refusal_of_the_api_holds_all_sessions_back_at_once(sqlite: Sql,
         assert KEY not in str(the.holds[0]["reason"])
 
 
-async def test_a_served_probe_lets_the_others_go_on(sqlite: Sql) -> None:
+async def test_a_served_probe_lets_the_others_go_on(sqlite: Database) -> None:
     busy = {"error": {"status": 529, "message": "Overloaded"}}
     async with bench(sqlite, busy, SAYS) as the, the.account() as account:
         await the.ask(account)
@@ -353,7 +355,7 @@ async def test_a_served_probe_lets_the_others_go_on(sqlite: Sql) -> None:
         await until(lambda: not the.holds)
 
 
-async def test_refusals_of_our_own_hold_nobody_back(sqlite: Sql) -> None:
+async def test_refusals_of_our_own_hold_nobody_back(sqlite: Database) -> None:
     dear = {**SAYS, "usage": {"output_tokens": 100_000}}
     async with bench(sqlite, dear) as the, the.account() as account:
         await the.ask(account)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from anyio.abc import SocketStream
 
     from support.metering import Bench
-    from support.stores import Sql
+    from support.stores import Database
 
 pytest_plugins = ("support.store_fixtures",)
 pytestmark = pytest.mark.anyio
@@ -84,7 +84,9 @@ async def drip(stream: SocketStream) -> bytes:
 
 
 @pytest.mark.parametrize("first", [b"", b"POST /v1/messages HTTP/1.1\r\nhost: x\r\n"])
-async def test_strangers_who_send_no_request_push_each_other_out_and_nobody_else(sqlite: Sql, first: bytes) -> None:
+async def test_strangers_who_send_no_request_push_each_other_out_and_nobody_else(
+    sqlite: Database, first: bytes
+) -> None:
     async with bench(sqlite, SAYS, limits=SLOW) as the, the.account() as account, many(the, 100, first) as strangers:
         assert (await the.ask(account)).status == 200
         assert len(the.meter.crowd) <= PATIENT.nameless + 1
@@ -92,14 +94,14 @@ async def test_strangers_who_send_no_request_push_each_other_out_and_nobody_else
 
 
 @pytest.mark.parametrize("first", [b"", b"POST /v1/messages HTTP/1.1\r\nhost: x\r\nx: "])
-async def test_a_head_that_does_not_come_is_not_waited_for(sqlite: Sql, first: bytes) -> None:
+async def test_a_head_that_does_not_come_is_not_waited_for(sqlite: Database, first: bytes) -> None:
     limits = replace(SLOW, connections=replace(PATIENT, head_seconds=QUICK))
     async with bench(sqlite, SAYS, limits=limits) as the, the.connected(first) as stream:
         assert await told(stream) == b""
         assert len(the.meter.crowd) == 0
 
 
-async def test_a_head_that_comes_byte_by_byte_is_not_waited_for(sqlite: Sql) -> None:
+async def test_a_head_that_comes_byte_by_byte_is_not_waited_for(sqlite: Database) -> None:
     limits = replace(SLOW, connections=replace(PATIENT, head_seconds=QUICK))
     async with (
         bench(sqlite, SAYS, limits=limits) as the,
@@ -108,7 +110,7 @@ async def test_a_head_that_comes_byte_by_byte_is_not_waited_for(sqlite: Sql) -> 
         assert await drip(stream) == b""
 
 
-async def test_the_head_of_a_later_request_is_not_waited_for_either(sqlite: Sql) -> None:
+async def test_the_head_of_a_later_request_is_not_waited_for_either(sqlite: Database) -> None:
     limits = replace(SLOW, connections=replace(PATIENT, head_seconds=QUICK))
     body = msgspec.json.encode(ASKED)
     async with (
@@ -124,7 +126,7 @@ async def test_the_head_of_a_later_request_is_not_waited_for_either(sqlite: Sql)
 
 
 @pytest.mark.parametrize("request_line", ["HEAD / HTTP/1.1", "GET /x HTTP/1.1", "POST /v1/messages HTTP/1.1"])
-async def test_who_shows_no_token_is_answered_once(sqlite: Sql, request_line: str) -> None:
+async def test_who_shows_no_token_is_answered_once(sqlite: Database, request_line: str) -> None:
     async with bench(sqlite, SAYS, limits=SLOW) as the:
         half = f"{request_line}\r\nhost: x\r\ncontent-length: 30000000\r\n\r\n{{".encode()
         async with the.connected(half) as stream:
@@ -134,7 +136,7 @@ async def test_who_shows_no_token_is_answered_once(sqlite: Sql, request_line: st
         await until(lambda: len(the.meter.crowd) == 0)
 
 
-async def test_connections_of_a_session_that_are_idle_make_room_for_its_next_one(sqlite: Sql) -> None:
+async def test_connections_of_a_session_that_are_idle_make_room_for_its_next_one(sqlite: Database) -> None:
     body = msgspec.json.encode(ASKED)
     async with bench(sqlite, SAYS, limits=SLOW) as the, the.account() as account, AsyncExitStack() as stack:
         idle = []
@@ -147,7 +149,7 @@ async def test_connections_of_a_session_that_are_idle_make_room_for_its_next_one
         assert await told(idle[0]) == b""
 
 
-async def test_a_session_has_so_many_calls_at_once_and_others_are_served_all_the_same(sqlite: Sql) -> None:
+async def test_a_session_has_so_many_calls_at_once_and_others_are_served_all_the_same(sqlite: Database) -> None:
     async with (
         bench(sqlite, HANGS, limits=SLOW) as the,
         the.account() as greedy,
@@ -164,7 +166,7 @@ async def test_a_session_has_so_many_calls_at_once_and_others_are_served_all_the
         tasks.cancel_scope.cancel()
 
 
-async def test_where_all_are_busy_a_stranger_has_to_go(sqlite: Sql) -> None:
+async def test_where_all_are_busy_a_stranger_has_to_go(sqlite: Database) -> None:
     limits = replace(SLOW, connections=replace(PATIENT, in_all=3))
     async with (
         bench(sqlite, HANGS, limits=limits) as the,
@@ -180,7 +182,7 @@ async def test_where_all_are_busy_a_stranger_has_to_go(sqlite: Sql) -> None:
         tasks.cancel_scope.cancel()
 
 
-async def test_connections_of_a_session_end_with_it(sqlite: Sql) -> None:
+async def test_connections_of_a_session_end_with_it(sqlite: Database) -> None:
     body = msgspec.json.encode(ASKED)
     async with bench(sqlite, SAYS, limits=SLOW) as the:
         async with the.account() as account, the.connected(the.head(account, len(body)) + body) as stream:
@@ -194,7 +196,7 @@ async def test_connections_of_a_session_end_with_it(sqlite: Sql) -> None:
 # --- bodies -----------------------------------------------------------------------------------------------
 
 
-async def test_sixty_half_sent_bodies_take_the_room_of_two(sqlite: Sql) -> None:
+async def test_sixty_half_sent_bodies_take_the_room_of_two(sqlite: Database) -> None:
     connections = replace(PATIENT, of_one=100)
     limits = replace(SLOW, connections=connections, held_bytes=4 * MEGABYTE, held_bytes_of_one=2 * MEGABYTE)
     async with (
@@ -213,7 +215,7 @@ async def test_sixty_half_sent_bodies_take_the_room_of_two(sqlite: Sql) -> None:
         tasks.cancel_scope.cancel()
 
 
-async def test_a_body_that_stops_coming_gives_its_room_to_the_next(sqlite: Sql) -> None:
+async def test_a_body_that_stops_coming_gives_its_room_to_the_next(sqlite: Database) -> None:
     limits = replace(SLOW, held_bytes_of_one=MEGABYTE, quiet_seconds=QUICK)
     async with (
         bench(sqlite, SAYS, limits=limits) as the,
@@ -225,7 +227,7 @@ async def test_a_body_that_stops_coming_gives_its_room_to_the_next(sqlite: Sql) 
         assert (await half.receive()).startswith(b"HTTP/1.1 408")
 
 
-async def test_a_body_that_comes_byte_by_byte_is_not_waited_for(sqlite: Sql) -> None:
+async def test_a_body_that_comes_byte_by_byte_is_not_waited_for(sqlite: Database) -> None:
     limits = replace(SLOW, connections=replace(PATIENT, rest_seconds=QUICK), body_seconds=QUICK)
     async with (
         bench(sqlite, SAYS, limits=limits) as the,
@@ -236,7 +238,7 @@ async def test_a_body_that_comes_byte_by_byte_is_not_waited_for(sqlite: Sql) -> 
         assert (the.meter.bodies.held_bytes, the.calls) == (0, [])
 
 
-async def test_where_there_is_no_room_in_time_the_call_is_to_be_made_again(sqlite: Sql) -> None:
+async def test_where_there_is_no_room_in_time_the_call_is_to_be_made_again(sqlite: Database) -> None:
     limits = replace(SLOW, held_bytes_of_one=MEGABYTE, room_seconds=QUICK)
     async with (
         bench(sqlite, SAYS, limits=limits) as the,
@@ -248,7 +250,7 @@ async def test_where_there_is_no_room_in_time_the_call_is_to_be_made_again(sqlit
         assert (answer.status, "x-should-retry" in answer.headers) == (500, False)
 
 
-async def test_a_body_that_is_out_is_held_no_longer(sqlite: Sql) -> None:
+async def test_a_body_that_is_out_is_held_no_longer(sqlite: Database) -> None:
     async with (
         bench(sqlite, HANGS, limits=SLOW) as the,
         the.account() as account,
@@ -258,7 +260,7 @@ async def test_a_body_that_is_out_is_held_no_longer(sqlite: Sql) -> None:
         assert the.calls[0]["ended_at"] is None
 
 
-async def test_a_body_whose_sender_has_gone_is_held_no_longer(sqlite: Sql) -> None:
+async def test_a_body_whose_sender_has_gone_is_held_no_longer(sqlite: Database) -> None:
     async with bench(sqlite, SAYS, limits=SLOW) as the, the.account() as account:
         async with the.connected(the.head(account, MEGABYTE) + b"{"):
             await until(lambda: the.meter.bodies.held_bytes == MEGABYTE)

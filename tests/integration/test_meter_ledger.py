@@ -19,7 +19,7 @@ from support.waiting import PATIENCE_SECONDS, until
 
 if TYPE_CHECKING:
     from support.metering import Bench
-    from support.stores import Sql
+    from support.stores import Database
 
 pytest_plugins = ("support.store_fixtures",)
 pytestmark = pytest.mark.anyio
@@ -33,7 +33,7 @@ def over(the: Bench) -> list[bool]:
     return [call["ended_at"] is not None for call in the.calls]
 
 
-async def test_a_session_does_not_wait_for_the_money_of_a_call_that_is_over(sqlite: Sql) -> None:
+async def test_a_session_does_not_wait_for_the_money_of_a_call_that_is_over(sqlite: Database) -> None:
     async with bench(sqlite, SAYS, with_rules=RULES) as the, the.account() as account:
         the.away.add("book")
         assert (await the.ask(account, max_tokens=MOST)).is_whole
@@ -44,7 +44,7 @@ async def test_a_session_does_not_wait_for_the_money_of_a_call_that_is_over(sqli
         assert len(account.unbooked) == 1
 
 
-async def test_a_session_does_not_wait_for_the_money_of_another_ones_call_that_is_over(sqlite: Sql) -> None:
+async def test_a_session_does_not_wait_for_the_money_of_another_ones_call_that_is_over(sqlite: Database) -> None:
     async with (
         bench(sqlite, SAYS, with_rules=paid(tier=0.25, day=0.5)) as the,
         the.account() as one,
@@ -57,7 +57,7 @@ async def test_a_session_does_not_wait_for_the_money_of_another_ones_call_that_i
         assert one.unbooked == ()
 
 
-async def test_what_is_owed_is_booked_when_the_database_is_back(sqlite: Sql) -> None:
+async def test_what_is_owed_is_booked_when_the_database_is_back(sqlite: Database) -> None:
     async with bench(sqlite, SAYS, with_rules=RULES) as the, the.account() as account:
         the.away.add("book")
         assert (await the.ask(account, max_tokens=MOST)).is_whole
@@ -69,7 +69,7 @@ async def test_what_is_owed_is_booked_when_the_database_is_back(sqlite: Sql) -> 
         await until(lambda: account.unbooked == ())
 
 
-async def test_what_is_owed_of_a_session_that_has_ended_is_booked_once(sqlite: Sql) -> None:
+async def test_what_is_owed_of_a_session_that_has_ended_is_booked_once(sqlite: Database) -> None:
     async with bench(sqlite, SAYS, with_rules=RULES) as the:
         the.away.add("book")
         async with the.account() as account:
@@ -82,7 +82,7 @@ async def test_what_is_owed_of_a_session_that_has_ended_is_booked_once(sqlite: S
         assert over(the) == [True]
 
 
-async def test_a_call_that_is_on_record_too_late_is_not_reserved_for_ever(sqlite: Sql) -> None:
+async def test_a_call_that_is_on_record_too_late_is_not_reserved_for_ever(sqlite: Database) -> None:
     now = SystemClock().now()
     async with opened(sqlite) as patient:
         await queued(patient, at=now)

@@ -17,7 +17,7 @@ from support.metering import ASKED, MODEL, bench, paid
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from support.stores import Sql
+    from support.stores import Database
 
 pytest_plugins = ("support.store_fixtures",)
 pytestmark = pytest.mark.anyio
@@ -32,7 +32,7 @@ def asked(*blocks: Mapping[str, object]) -> list[dict[str, object]]:
     return [{"role": "user", "content": list(blocks)}]
 
 
-async def test_no_request_lowers_what_is_reserved_for_others(sqlite: Sql) -> None:
+async def test_no_request_lowers_what_is_reserved_for_others(sqlite: Database) -> None:
     async with bench(sqlite, SAYS, with_rules=paid(tier=0.5)) as the, the.account() as account:
         for tokens in (-100_000_000, 0, 10**30, 64_001, "100", None):
             answer = await the.ask(account, max_tokens=tokens)
@@ -41,7 +41,7 @@ async def test_no_request_lowers_what_is_reserved_for_others(sqlite: Sql) -> Non
         assert (the.api.requests, the.calls) == ([], [])
 
 
-async def test_the_api_sees_the_names_that_were_judged_and_sees_them_once(sqlite: Sql) -> None:
+async def test_the_api_sees_the_names_that_were_judged_and_sees_them_once(sqlite: Database) -> None:
     cheap = b'"max_tokens": 1, "max_tokens": 60000, "metadata": {"user_id": "a", "user_id": "b"}'
     body = b'{"model": "claude-opus-5-5", "model": "%s", "messages": [], %s}' % (MODEL.encode(), cheap)
     async with bench(sqlite, SAYS) as the, the.account() as account:
@@ -58,14 +58,14 @@ async def test_the_api_sees_the_names_that_were_judged_and_sees_them_once(sqlite
         assert (seen.body["model"], seen.body["max_tokens"], seen.body["metadata"]) == (MODEL, 60_000, {"user_id": "b"})
 
 
-async def test_what_is_judged_is_what_is_reserved(sqlite: Sql) -> None:
+async def test_what_is_judged_is_what_is_reserved(sqlite: Database) -> None:
     body = b'{"model":"%s","messages":[],"max_tokens":60000,"max_tokens":5}' % MODEL.encode()
     async with bench(sqlite, HANGS) as the, the.account() as account, the.meanwhile(the.ask_raw, account, body):
         [call] = the.calls
         assert float(str(call["charged_usd"])) < 60_000 * 5 / 1e6
 
 
-async def test_long_numbers_and_odd_texts_arrive_as_they_were_sent(sqlite: Sql) -> None:
+async def test_long_numbers_and_odd_texts_arrive_as_they_were_sent(sqlite: Database) -> None:
     odd = {
         "user_id": "é😀 \u0000 \u2028 \\ / \x7f",
         "n": [123456789012345678901234567890, -0.0, 1e22, 0.1, 2**64, None],
@@ -94,7 +94,7 @@ async def test_long_numbers_and_odd_texts_arrive_as_they_were_sent(sqlite: Sql) 
 )
 @pytest.mark.parametrize("path", ["/v1/messages?beta=true", "/v1/messages/count_tokens"])
 async def test_what_the_api_would_fetch_run_or_remember_is_refused_in_a_sentence(
-    sqlite: Sql, path: str, changes: Mapping[str, object], sentence: str
+    sqlite: Database, path: str, changes: Mapping[str, object], sentence: str
 ) -> None:
     async with bench(sqlite, SAYS) as the, the.account() as account:
         answer = await the.ask(account, path, **changes)
@@ -102,7 +102,7 @@ async def test_what_the_api_would_fetch_run_or_remember_is_refused_in_a_sentence
         assert sentence in str(answer.json["error"])
 
 
-async def test_a_search_is_paid_for_as_if_it_read_the_whole_window_each_time(sqlite: Sql) -> None:
+async def test_a_search_is_paid_for_as_if_it_read_the_whole_window_each_time(sqlite: Database) -> None:
     price = prices.PRICES[MODEL]
     whole = 9 * price.window * price.rates.cache_write_1h / 1e6
     async with bench(sqlite, HANGS) as the, the.account(searches=True) as account:
@@ -112,7 +112,7 @@ async def test_a_search_is_paid_for_as_if_it_read_the_whole_window_each_time(sql
         assert float(str(the.calls[0]["charged_usd"])) >= whole
 
 
-async def test_a_document_is_paid_for_as_if_it_filled_the_window(sqlite: Sql) -> None:
+async def test_a_document_is_paid_for_as_if_it_filled_the_window(sqlite: Database) -> None:
     price = prices.PRICES[MODEL]
     whole = price.window * price.rates.cache_write_1h / 1e6
     async with (
@@ -129,7 +129,7 @@ def test_searches_of_a_model_without_a_price_are_charged() -> None:
     assert asked_for.charge(TokenUsage(web_searches=8)) == pytest.approx(0.08)
 
 
-async def test_features_that_nobody_knows_are_refused_in_the_apis_own_words(sqlite: Sql) -> None:
+async def test_features_that_nobody_knows_are_refused_in_the_apis_own_words(sqlite: Database) -> None:
     async with bench(sqlite, SAYS) as the, the.account() as account:
         body = msgspec.json.encode(ASKED)
         answer = await the.ask_raw(account, body, anthropic_beta="effort-2025-11-24,fast-mode-2026-02-01")
@@ -139,7 +139,7 @@ async def test_features_that_nobody_knows_are_refused_in_the_apis_own_words(sqli
         )
 
 
-async def test_only_headers_that_are_known_go_on(sqlite: Sql) -> None:
+async def test_only_headers_that_are_known_go_on(sqlite: Database) -> None:
     async with bench(sqlite, SAYS) as the, the.account() as account:
         odd = {"x_portkey_config": "dear", "anthropic_workspace_id": "other", "content_encoding": "gzip", "cookie": "x"}
         known = {"x_stainless_lang": "js", "anthropic_version": "2023-06-01", "x_claude_code_session_id": "s"}
@@ -151,13 +151,13 @@ async def test_only_headers_that_are_known_go_on(sqlite: Sql) -> None:
 
 
 @pytest.mark.parametrize("query", ["service_tier=priority", "beta=true&x=1", "beta=%74rue"])
-async def test_no_other_query_goes_on(sqlite: Sql, query: str) -> None:
+async def test_no_other_query_goes_on(sqlite: Database, query: str) -> None:
     async with bench(sqlite, SAYS) as the, the.account() as account:
         assert (await the.ask(account, f"/v1/messages?{query}")).status == 400
         assert the.api.requests == []
 
 
-async def test_the_longest_body_goes_on_and_a_longer_one_does_not(sqlite: Sql) -> None:
+async def test_the_longest_body_goes_on_and_a_longer_one_does_not(sqlite: Database) -> None:
     async with bench(sqlite, SAYS) as the, the.account() as account:
         empty = len(msgspec.json.encode({**ASKED, "messages": asked({"type": "text", "text": ""})}))
         text = "x" * (MAX_BODY_BYTES - empty)

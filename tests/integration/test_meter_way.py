@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from anyio.abc import SocketStream
 
-    from support.stores import Sql
+    from support.stores import Database
 
 pytest_plugins = ("support.store_fixtures",)
 pytestmark = pytest.mark.anyio
@@ -64,7 +64,7 @@ async def host() -> AsyncIterator[Host]:
         tasks.cancel_scope.cancel()
 
 
-async def test_a_call_takes_the_operators_proxy_and_shows_it_the_password(sqlite: Sql) -> None:
+async def test_a_call_takes_the_operators_proxy_and_shows_it_the_password(sqlite: Database) -> None:
     async with host() as proxy:
         network = {"http_proxy": f"http://alice:open%20sesame@127.0.0.1:{proxy.port}"}
         way = Upstream(base_url="http://gateway.example:8080/anthropic", secret=KEY, network=network)
@@ -78,7 +78,7 @@ async def test_a_call_takes_the_operators_proxy_and_shows_it_the_password(sqlite
         assert [(call["input_tokens"], call["output_tokens"]) for call in the.calls] == [(5, 7)]
 
 
-async def test_a_proxy_that_refuses_the_way_is_told_and_costs_nothing(sqlite: Sql) -> None:
+async def test_a_proxy_that_refuses_the_way_is_told_and_costs_nothing(sqlite: Database) -> None:
     async with host() as proxy:
         network = {"https_proxy": f"http://alice:open%20sesame@127.0.0.1:{proxy.port}"}
         way = Upstream(base_url="https://gateway.example", secret=KEY, network=network)
@@ -91,7 +91,7 @@ async def test_a_proxy_that_refuses_the_way_is_told_and_costs_nothing(sqlite: Sq
         assert [(call["error"], call["charged_usd"]) for call in the.calls] == [("ProxyError", 0)]
 
 
-async def test_a_password_in_the_address_of_a_gateway_is_shown_to_it(sqlite: Sql) -> None:
+async def test_a_password_in_the_address_of_a_gateway_is_shown_to_it(sqlite: Database) -> None:
     async with host() as gateway:
         way = Upstream(base_url=f"http://alice:open%20sesame@127.0.0.1:{gateway.port}", secret=KEY)
         async with bench(sqlite, SAYS, upstream=way) as the, the.account() as account:

@@ -13,14 +13,18 @@ from claudeops.domain.outcome import StopCause
 from claudeops.engine.control import Control
 from claudeops.engine.pulse import Pulse
 from claudeops.errors import AlreadyRunningError, DatabaseUnavailableError
-from claudeops.store.in_memory import InMemoryStore
-from support.store_values import NOW, OTHER_OWNER, OWNER, RULES, after, check, ending, report, started
+from support.store_values import NOW, OTHER_OWNER, OWNER, RULES, after, check, ending, report, running, started
+from support.stores import opened
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
     from datetime import datetime
 
     from claudeops.domain.model import Owner, Session
+    from claudeops.engine.ports import Store
+    from support.stores import Database
 
+pytest_plugins = ("support.store_fixtures",)
 pytestmark = pytest.mark.anyio
 
 
@@ -32,13 +36,11 @@ class StandingClock:
         return 0.0
 
 
-class SometimesAway(InMemoryStore):
-    away = False
+class AwayStore:
+    """The store of a database that cannot be asked."""
 
     async def keep(self, owner: Owner, *, now: datetime) -> frozenset[tuple[int, int]]:
-        if self.away:
-            raise DatabaseUnavailableError("the database is locked.")
-        return await super().keep(owner, now=now)
+        raise DatabaseUnavailableError(f"the database is locked for {owner.name} at {now}.")
 
 
 def held() -> None:
@@ -50,8 +52,9 @@ def taken() -> None:
 
 
 @pytest.fixture
-def store() -> SometimesAway:
-    return SometimesAway(now=lambda: NOW)
+async def store(sqlite: Database) -> AsyncIterator[Store]:
+    async with opened(sqlite) as store:
+        yield store
 
 
 @pytest.fixture
@@ -61,7 +64,7 @@ def logged() -> io.StringIO:
     return stream
 
 
-def pulse(store: SometimesAway, running: dict[int, tuple[Session, Control]], **changes: object) -> Pulse:
+def pulse(store: Store | AwayStore, running: dict[int, tuple[Session, Control]], **changes: object) -> Pulse:
     given: dict[str, object] = {
         "store": store,
         "owner": OWNER,
@@ -75,11 +78,11 @@ def pulse(store: SometimesAway, running: dict[int, tuple[Session, Control]], **c
     return Pulse(**given)  # type: ignore[arg-type]  # a test names its fields
 
 
-async def test_a_session_that_somebody_else_took_over_is_stopped(store: SometimesAway, logged: io.StringIO) -> None:
-    running = {session.id: (session, Control()) for session in (await started(store), await started(store))}
-    beating = pulse(store, running)
+async def test_a_session_that_somebody_else_took_over_is_stopped(store: Store, logged: io.StringIO) -> None:
+    own = {session.id: (session, Control()) for session in (await started(store), await started(store))}
+    beating = pulse(store, own)
     await beating.beat()
-    assert {control.cause for _, control in running.values()} == {None}
+    assert {control.cause for _, control in own.values()} == {None}
     taken_over = await store.reconcile(OTHER_OWNER, now=after(hours=1), alive=lambda _: False)
     assert len(taken_over) == 2
 
@@ -87,43 +90,41 @@ async def test_a_session_that_somebody_else_took_over_is_stopped(store: Sometime
     await beating.beat()
     await beating.beat()
 
-    assert {control.cause for _, control in running.values()} == {StopCause.CANCELLED}
+    assert {control.cause for _, control in own.values()} == {StopCause.CANCELLED}
     assert logged.getvalue().count('"stale_attempt"') == 2
 
 
 async def test_a_session_whose_end_was_just_written_is_not_taken_for_a_stale_one(
-    store: SometimesAway, logged: io.StringIO
+    store: Store, logged: io.StringIO
 ) -> None:
     session = await started(store)
-    running = {session.id: (session, Control())}
-    beating = pulse(store, running)
+    own = {session.id: (session, Control())}
+    beating = pulse(store, own)
     await store.finish(ending(session, report(check("web"))), rules=RULES)
 
     await beating.beat()
-    del running[session.id]
+    del own[session.id]
     await beating.beat()
 
     assert "stale_attempt" not in logged.getvalue()
 
 
-async def test_an_absent_database_stops_nothing(store: SometimesAway, logged: io.StringIO) -> None:
-    session = await started(store)
-    running = {session.id: (session, Control())}
-    beating = pulse(store, running)
-    store.away = True
+async def test_an_absent_database_stops_nothing(logged: io.StringIO) -> None:
+    control = Control()
+    beating = pulse(AwayStore(), {7: (running(), control)})
 
     for _ in range(3):
         await beating.beat()
 
-    assert running[session.id][1].cause is None
+    assert control.cause is None
     assert logged.getvalue().count('"database_unavailable"') == 3
 
 
-async def test_a_lock_that_is_somebody_elses_ends_the_daemon(store: SometimesAway, logged: io.StringIO) -> None:
+async def test_a_lock_that_is_somebody_elses_ends_the_daemon(logged: io.StringIO) -> None:
     told = anyio.Event()
 
     with anyio.fail_after(20):
-        await pulse(store, {}, check_lock=taken, lost=told.set).run()
+        await pulse(AwayStore(), {}, check_lock=taken, lost=told.set).run()
 
     assert told.is_set()
     assert '"lock_lost"' in logged.getvalue()

@@ -14,7 +14,7 @@ from claudeops.domain.model import EscalationRules, NewSession, TierChoice, Trig
 from claudeops.rehearsal.script import Script
 from kill_matrix.plan import Cli
 from support.operating import DUMMY_KEY, conclude, look
-from support.stores import Sql, opened
+from support.stores import Database, opened
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -119,7 +119,7 @@ class World:
             return
         choices = tuple(TierChoice(number=tier, model=family) for tier, family in FAMILIES.items())
         rules = EscalationRules(max_tier=3, dry_run=False, tiers=choices)
-        async with opened(Sql(f"sqlite:///{self.database}")) as store:
+        async with opened(Database(f"sqlite:///{self.database}")) as store:
             for _ in range(self.plan.queued):
                 new = NewSession(tier=1, trigger=Trigger.API, model=FAMILIES[1])
                 await store.enqueue(new, rules=rules, now=datetime.now(UTC))

@@ -17,7 +17,7 @@ from claudeops.store.connections import parse_url
 from claudeops.store.migrate import Migrated, migrate
 from claudeops.store.tables import HEAD
 from support.store_values import NOW, RULES, check, ending, queued, report, started
-from support.stores import MIGRATIONS, Sql, opened
+from support.stores import MIGRATIONS, Database, opened
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,15 +27,15 @@ pytest_plugins = ("support.store_fixtures",)
 
 
 @pytest.fixture
-def up(tmp_path: Path) -> Callable[[Sql], Migrated]:
-    def up(database: Sql) -> Migrated:
+def up(tmp_path: Path) -> Callable[[Database], Migrated]:
+    def up(database: Database) -> Migrated:
         return migrate(database.url, migrations_dir=MIGRATIONS, backup_dir=tmp_path / "backups", now=NOW)
 
     return up
 
 
 @pytest.fixture
-def older(tmp_path: Path) -> tuple[Sql, Path]:
+def older(tmp_path: Path) -> tuple[Database, Path]:
     """Return a database of a step before the first, and migrations that begin with that step."""
     migrations = tmp_path / "migrations"
     shutil.copytree(MIGRATIONS, migrations)
@@ -49,10 +49,10 @@ def older(tmp_path: Path) -> tuple[Sql, Path]:
             "INSERT INTO alembic_version VALUES ('0000');"
             "CREATE TABLE notes (text TEXT); INSERT INTO notes VALUES ('kept');"
         )
-    return Sql(f"sqlite:///{file}"), migrations
+    return Database(f"sqlite:///{file}"), migrations
 
 
-async def test_old_database_is_backed_up_and_then_opens(older: tuple[Sql, Path], tmp_path: Path) -> None:
+async def test_old_database_is_backed_up_and_then_opens(older: tuple[Database, Path], tmp_path: Path) -> None:
     database, migrations = older
 
     done = migrate(database.url, migrations_dir=migrations, backup_dir=tmp_path / "backups", now=NOW)
@@ -72,7 +72,7 @@ async def test_old_database_is_backed_up_and_then_opens(older: tuple[Sql, Path],
         await store.finish(ending(session, report(check("web"))), rules=RULES)
 
 
-def test_migration_that_fails_leaves_the_database_as_it_was(older: tuple[Sql, Path], tmp_path: Path) -> None:
+def test_migration_that_fails_leaves_the_database_as_it_was(older: tuple[Database, Path], tmp_path: Path) -> None:
     database, migrations = older
     database.execute("CREATE TABLE instances (owner TEXT)")  # in the way of the last table
 
@@ -84,7 +84,7 @@ def test_migration_that_fails_leaves_the_database_as_it_was(older: tuple[Sql, Pa
         assert connection.exec_driver_sql("SELECT version_num FROM alembic_version").scalar_one() == "0000"
 
 
-def test_rows_that_would_refer_to_nothing_stop_a_migration(older: tuple[Sql, Path], tmp_path: Path) -> None:
+def test_rows_that_would_refer_to_nothing_stop_a_migration(older: tuple[Database, Path], tmp_path: Path) -> None:
     database, migrations = older
     database.execute("CREATE TABLE parts (whole INTEGER REFERENCES wholes (id))")
     database.execute("CREATE TABLE wholes (id INTEGER PRIMARY KEY)")
@@ -97,18 +97,18 @@ def test_rows_that_would_refer_to_nothing_stop_a_migration(older: tuple[Sql, Pat
         assert not sa.inspect(connection).has_table("sessions")
 
 
-async def test_backup_of_a_database_in_use_is_whole(sqlite: Sql, tmp_path: Path) -> None:
+async def test_backup_of_a_database_in_use_is_whole(sqlite: Database, tmp_path: Path) -> None:
     async with opened(sqlite) as store:
         await queued(store)
         backup = back_up(sqlite.file, tmp_path / "backups", revision=HEAD, now=NOW)
         await queued(store)
 
-    async with opened(Sql(f"sqlite:///{backup}")) as copy:
+    async with opened(Database(f"sqlite:///{backup}")) as copy:
         assert await copy.queued() == 1
     assert backup.stat().st_mode & 0o077 == 0
 
 
-def test_backup_never_takes_an_existing_files_place(sqlite: Sql, tmp_path: Path) -> None:
+def test_backup_never_takes_an_existing_files_place(sqlite: Database, tmp_path: Path) -> None:
     first = back_up(sqlite.file, tmp_path, revision=HEAD, now=NOW)
     before = first.read_bytes()
 
@@ -130,7 +130,7 @@ def test_failed_backup_leaves_nothing_that_looks_like_one(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("place", ["backups", "."], ids=["in the backup directory", "beside the file"])
 def test_newer_database_is_refused_with_the_newest_backups_name(
-    sqlite: Sql, tmp_path: Path, up: Callable[[Sql], Migrated], place: str
+    sqlite: Database, tmp_path: Path, up: Callable[[Database], Migrated], place: str
 ) -> None:
     for day in (1, 20, 3):
         back_up(sqlite.file, tmp_path / place, revision=HEAD, now=datetime(2026, 2, day, tzinfo=UTC))
@@ -144,7 +144,7 @@ def test_newer_database_is_refused_with_the_newest_backups_name(
     assert f"claudeops.db.backup-{HEAD}-20260220T000000.000000Z" in str(caught.value)
 
 
-def test_newer_database_without_a_backup_says_so(sqlite: Sql, up: Callable[[Sql], Migrated]) -> None:
+def test_newer_database_without_a_backup_says_so(sqlite: Database, up: Callable[[Database], Migrated]) -> None:
     sqlite.execute("UPDATE alembic_version SET version_num = '9999'")
 
     with pytest.raises(NewerDatabaseError, match="there is no backup beside it"):
@@ -154,7 +154,9 @@ def test_newer_database_without_a_backup_says_so(sqlite: Sql, up: Callable[[Sql]
 # --- what an operator asks for ------------------------------------------------------------------------------
 
 
-async def test_backup_of_a_database_in_use_holds_what_was_committed_and_is_private(sqlite: Sql, tmp_path: Path) -> None:
+async def test_backup_of_a_database_in_use_holds_what_was_committed_and_is_private(
+    sqlite: Database, tmp_path: Path
+) -> None:
     async with opened(sqlite) as store:
         session = await started(store)
         target = tmp_path / "copy.db"
@@ -164,12 +166,12 @@ async def test_backup_of_a_database_in_use_holds_what_was_committed_and_is_priva
         await store.finish(ending(session, report(check("web"))), rules=RULES)
     assert size == target.stat().st_size
     assert target.stat().st_mode & 0o777 == 0o600
-    assert [row["status"] for row in Sql(f"sqlite:///{target}").rows("sessions")] == ["running"]
+    assert [row["status"] for row in Database(f"sqlite:///{target}").rows("sessions")] == ["running"]
     assert not [path for path in tmp_path.iterdir() if path.name.startswith("copy.db.")]
 
 
 @pytest.mark.parametrize("what", ["copy.db", "copy.db.partial"])
-def test_backup_takes_no_files_place(sqlite: Sql, tmp_path: Path, what: str) -> None:
+def test_backup_takes_no_files_place(sqlite: Database, tmp_path: Path, what: str) -> None:
     (tmp_path / what).write_text("somebody's")
 
     with pytest.raises(ConfigurationError, match=rf"{what} exists"):
@@ -178,7 +180,7 @@ def test_backup_takes_no_files_place(sqlite: Sql, tmp_path: Path, what: str) -> 
     assert (tmp_path / what).read_text() == "somebody's"
 
 
-def test_backup_of_a_damaged_database_is_refused_and_leaves_nothing(sqlite: Sql, tmp_path: Path) -> None:
+def test_backup_of_a_damaged_database_is_refused_and_leaves_nothing(sqlite: Database, tmp_path: Path) -> None:
     with closing(sqlite3.connect(sqlite.file)) as connection:
         (page,) = connection.execute(
             "SELECT rootpage FROM sqlite_schema WHERE name = 'ix_sessions_root_session_id'"

@@ -25,7 +25,7 @@ from claudeops.store.connections import parse_url
 from claudeops.store.migrate import Migrated, migrate, run
 from claudeops.store.tables import HEAD, metadata
 from support.store_values import NOW
-from support.stores import MIGRATIONS, POSTGRES, Sql
+from support.stores import MIGRATIONS, POSTGRES, Database
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,27 +39,27 @@ pytest_plugins = ("support.store_fixtures",)
 
 
 @pytest.fixture(params=[pytest.param("sqlite"), pytest.param("postgresql", marks=POSTGRES)])
-def empty(request: pytest.FixtureRequest, tmp_path: Path) -> Sql:
+def empty(request: pytest.FixtureRequest, tmp_path: Path) -> Database:
     """Return the address of a database without a table."""
     if request.param == "sqlite":
-        return Sql(f"sqlite:///{tmp_path}/claudeops.db")
+        return Database(f"sqlite:///{tmp_path}/claudeops.db")
     server: Server = request.getfixturevalue("postgres")
-    return Sql(server.url(server.create()))
+    return Database(server.url(server.create()))
 
 
 @pytest.fixture
-def up(tmp_path: Path) -> Callable[[Sql], Migrated]:
-    def up(database: Sql) -> Migrated:
+def up(tmp_path: Path) -> Callable[[Database], Migrated]:
+    def up(database: Database) -> Migrated:
         return migrate(database.url, migrations_dir=MIGRATIONS, backup_dir=tmp_path / "backups", now=NOW)
 
     return up
 
 
-def downgrade(database: Sql, revision: str) -> None:
+def downgrade(database: Database, revision: str) -> None:
     run(parse_url(database.url), MIGRATIONS, lambda config: command.downgrade(config, revision))
 
 
-def differences(database: Sql) -> list[object]:
+def differences(database: Database) -> list[object]:
     with database.connect() as connection:
         return list(compare_metadata(MigrationContext.configure(connection), metadata))
 
@@ -84,7 +84,9 @@ def _in_words(index: ReflectedIndex) -> str:
     return f"{index['name']} {index['column_names']} {index['unique']} {options}"
 
 
-def test_migrated_tables_are_the_mapped_ones(empty: Sql, up: Callable[[Sql], Migrated], tmp_path: Path) -> None:
+def test_migrated_tables_are_the_mapped_ones(
+    empty: Database, up: Callable[[Database], Migrated], tmp_path: Path
+) -> None:
     done = up(empty)
 
     assert done == Migrated(from_revision=None, to_revision=HEAD, backup_path=None)
@@ -92,7 +94,7 @@ def test_migrated_tables_are_the_mapped_ones(empty: Sql, up: Callable[[Sql], Mig
     assert not (tmp_path / "backups").exists()
 
 
-def test_checks_and_keys_are_the_mapped_ones(empty: Sql, up: Callable[[Sql], Migrated]) -> None:
+def test_checks_and_keys_are_the_mapped_ones(empty: Database, up: Callable[[Database], Migrated]) -> None:
     with empty.connect() as connection:
         metadata.create_all(connection)
         mapped = constraints(connection)
@@ -105,8 +107,8 @@ def test_checks_and_keys_are_the_mapped_ones(empty: Sql, up: Callable[[Sql], Mig
         assert constraints(connection) == mapped
 
 
-def test_ids_of_every_table_are_never_used_twice(tmp_path: Path, up: Callable[[Sql], Migrated]) -> None:
-    database = Sql(f"sqlite:///{tmp_path}/claudeops.db")
+def test_ids_of_every_table_are_never_used_twice(tmp_path: Path, up: Callable[[Database], Migrated]) -> None:
+    database = Database(f"sqlite:///{tmp_path}/claudeops.db")
     up(database)
 
     with database.connect() as connection:
@@ -116,7 +118,7 @@ def test_ids_of_every_table_are_never_used_twice(tmp_path: Path, up: Callable[[S
     assert made == {name for name, table in metadata.tables.items() if "id" in table.columns}
 
 
-def test_down_to_nothing_and_up_again(empty: Sql, up: Callable[[Sql], Migrated]) -> None:
+def test_down_to_nothing_and_up_again(empty: Database, up: Callable[[Database], Migrated]) -> None:
     up(empty)
 
     downgrade(empty, "base")
@@ -130,7 +132,7 @@ def test_down_to_nothing_and_up_again(empty: Sql, up: Callable[[Sql], Migrated])
 
 
 def test_outcomes_of_the_bounds_are_taken_and_become_errors_on_the_way_back(
-    empty: Sql, up: Callable[[Sql], Migrated]
+    empty: Database, up: Callable[[Database], Migrated]
 ) -> None:
     with empty.connect() as another:  # which has read the tables before
         run(parse_url(empty.url), MIGRATIONS, lambda config: command.upgrade(config, "0004"))
@@ -196,7 +198,7 @@ def test_revisions_are_counted_up_so_that_older_and_newer_can_be_told_apart() ->
     assert all(re.fullmatch(r"\d{4}", revision) for revision in revisions)
 
 
-def test_alembic_is_not_imported_when_there_is_nothing_to_do(sqlite: Sql, tmp_path: Path) -> None:
+def test_alembic_is_not_imported_when_there_is_nothing_to_do(sqlite: Database, tmp_path: Path) -> None:
     program = (
         "import sys, pathlib\n"
         "from claudeops.store.migrate import migrate\n"
@@ -216,14 +218,14 @@ def test_alembic_is_not_imported_when_there_is_nothing_to_do(sqlite: Sql, tmp_pa
     assert told.stdout.split() == ["True", "False"]
 
 
-def test_revision_that_nobody_knows_is_said_in_a_sentence(sqlite: Sql, up: Callable[[Sql], Migrated]) -> None:
+def test_revision_that_nobody_knows_is_said_in_a_sentence(sqlite: Database, up: Callable[[Database], Migrated]) -> None:
     sqlite.execute("UPDATE alembic_version SET version_num = '0000'")
 
     with pytest.raises(StoreError, match="cannot be migrated: Can't locate revision identified by '0000'"):
         up(sqlite)
 
 
-def test_somebody_elses_database_is_left_alone(empty: Sql, up: Callable[[Sql], Migrated]) -> None:
+def test_somebody_elses_database_is_left_alone(empty: Database, up: Callable[[Database], Migrated]) -> None:
     with empty.connect() as connection:
         connection.exec_driver_sql("CREATE TABLE sessions (id INTEGER PRIMARY KEY)")
         connection.commit()
@@ -232,18 +234,18 @@ def test_somebody_elses_database_is_left_alone(empty: Sql, up: Callable[[Sql], M
         up(empty)
 
 
-def test_missing_migrations_are_named(empty: Sql, tmp_path: Path) -> None:
+def test_missing_migrations_are_named(empty: Database, tmp_path: Path) -> None:
     with pytest.raises(MissingInputError, match="holds no migrations"):
         migrate(empty.url, migrations_dir=tmp_path, backup_dir=tmp_path)
 
 
-def test_directory_that_is_not_there_is_said_in_a_sentence(tmp_path: Path, up: Callable[[Sql], Migrated]) -> None:
+def test_directory_that_is_not_there_is_said_in_a_sentence(tmp_path: Path, up: Callable[[Database], Migrated]) -> None:
     with pytest.raises(DatabaseUnavailableError, match="cannot be opened: No such file or directory"):
-        up(Sql(f"sqlite:///{tmp_path}/nowhere/claudeops.db"))
+        up(Database(f"sqlite:///{tmp_path}/nowhere/claudeops.db"))
 
 
-def test_new_database_is_its_owners_alone(tmp_path: Path, up: Callable[[Sql], Migrated]) -> None:
-    database = Sql(f"sqlite:///{tmp_path}/claudeops.db")
+def test_new_database_is_its_owners_alone(tmp_path: Path, up: Callable[[Database], Migrated]) -> None:
+    database = Database(f"sqlite:///{tmp_path}/claudeops.db")
 
     up(database)
 

@@ -17,7 +17,7 @@ from alembic.script import ScriptDirectory
 
 from claudeops.store.connections import parse_url
 from claudeops.store.migrate import run
-from support.stores import MIGRATIONS, POSTGRES, Sql
+from support.stores import MIGRATIONS, POSTGRES, Database
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -53,19 +53,19 @@ REVISIONS = [script.revision for script in reversed(list(ScriptDirectory.from_co
 
 
 @pytest.fixture(params=[pytest.param("sqlite"), pytest.param("postgresql", marks=POSTGRES)])
-def empty(request: pytest.FixtureRequest, tmp_path: Path) -> Sql:
+def empty(request: pytest.FixtureRequest, tmp_path: Path) -> Database:
     """Return the address of a database without a table."""
     if request.param == "sqlite":
-        return Sql(f"sqlite:///{tmp_path}/claudeops.db")
+        return Database(f"sqlite:///{tmp_path}/claudeops.db")
     server: Server = request.getfixturevalue("postgres")
-    return Sql(server.url(server.create()))
+    return Database(server.url(server.create()))
 
 
-def upgrade(database: Sql, revision: str) -> None:
+def upgrade(database: Database, revision: str) -> None:
     run(parse_url(database.url), MIGRATIONS, lambda config: command.upgrade(config, revision))
 
 
-def as_they_are(database: Sql) -> list[sa.Table]:
+def as_they_are(database: Database) -> list[sa.Table]:
     """Return the tables of a database as it has them now, those that others name first."""
     known = sa.MetaData()
     with database.connect() as connection:
@@ -95,7 +95,7 @@ def _value(column: sa.Column[object], number: int) -> object:
             return f"{column.name} {number}"
 
 
-def write_and_read(database: Sql, tables: list[sa.Table], number: int) -> None:
+def write_and_read(database: Database, tables: list[sa.Table], number: int) -> None:
     """Do in every table what a daemon does that knows these tables."""
     with database.connect() as connection:
         for table in tables:
@@ -116,7 +116,7 @@ def _key(table: sa.Table, number: int) -> sa.ColumnElement[bool]:
 
 
 @pytest.mark.parametrize("previous", REVISIONS[:-1])
-def test_what_a_release_wrote_and_read_works_on_every_later_schema(empty: Sql, previous: str) -> None:
+def test_what_a_release_wrote_and_read_works_on_every_later_schema(empty: Database, previous: str) -> None:
     upgrade(empty, previous)
     tables = as_they_are(empty)
     write_and_read(empty, tables, 1)  # else the test would say nothing
@@ -136,7 +136,7 @@ def test_what_a_release_wrote_and_read_works_on_every_later_schema(empty: Sql, p
 )
 @pytest.mark.postgres
 def test_a_migration_that_did_harm_would_be_noticed(postgres: Server, harm: str) -> None:
-    database = Sql(postgres.url(postgres.create()))
+    database = Database(postgres.url(postgres.create()))
     upgrade(database, "head")
     tables = as_they_are(database)
     write_and_read(database, tables, 1)

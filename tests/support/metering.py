@@ -23,7 +23,7 @@ from claudeops.rehearsal.messages_api import MessagesApi, serve
 from claudeops.rehearsal.script import Script
 from support.loopback_http import Answer, ask
 from support.store_values import claimed, queued, rules, wanted
-from support.stores import Sql, opened
+from support.stores import Database, opened
 from support.waiting import until
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def script(*steps: Mapping[str, object]) -> Script:
 class Bench:
     """Everything around one session's calls."""
 
-    database: Sql
+    database: Database
     store: Store
     slow: Slowness
     away: set[str]  # what the database does not take at the moment: ``begin``, ``book``
@@ -185,7 +185,7 @@ class FailingStore:
 
 @asynccontextmanager
 async def bench(
-    database: Sql,
+    database: Database,
     *steps: Mapping[str, object],
     with_rules: EscalationRules | None = None,
     upstream: Upstream | None = None,

@@ -12,7 +12,7 @@ import pytest
 from claudeops.store.migrate import migrate
 from claudeops.store.tables import metadata
 from support.postgres import Server, running_server
-from support.stores import MIGRATIONS, POSTGRES, Database, Memory, Sql, opened
+from support.stores import MIGRATIONS, POSTGRES, Database, opened
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -47,40 +47,29 @@ def migrated_sqlite(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def sqlite(migrated_sqlite: Path, tmp_path: Path) -> Sql:
+def sqlite(migrated_sqlite: Path, tmp_path: Path) -> Database:
     file = tmp_path / "claudeops.db"
     shutil.copyfile(migrated_sqlite, file)
-    return Sql(f"sqlite:///{file}")
+    return Database(f"sqlite:///{file}")
 
 
 @pytest.fixture
-def postgresql(postgres: Server, migrated_postgres: str) -> Sql:
+def postgresql(postgres: Server, migrated_postgres: str) -> Database:
     """Return the one database, emptied: making another takes ten times as long."""
     with postgres.connect(migrated_postgres) as connection:
         connection.execute(f"TRUNCATE {', '.join(metadata.tables)} RESTART IDENTITY")
-    return Sql(postgres.url(migrated_postgres))
+    return Database(postgres.url(migrated_postgres))
 
 
 @pytest.fixture(params=[pytest.param("sqlite"), pytest.param("postgresql", marks=POSTGRES)])
-def sql(request: pytest.FixtureRequest) -> Sql:
-    """Return each kind of database in turn."""
-    return _sql(request)
-
-
-@pytest.fixture(params=[pytest.param("in_memory"), pytest.param("sqlite"), pytest.param("postgresql", marks=POSTGRES)])
 def database(request: pytest.FixtureRequest) -> Database:
-    """Return everything that the port is promised over, in turn."""
-    return Memory() if request.param == "in_memory" else _sql(request)
+    """Return each kind of database in turn; only the one that the parameter names is made."""
+    made = request.getfixturevalue(request.param)
+    assert isinstance(made, Database)
+    return made
 
 
 @pytest.fixture
 async def store(database: Database) -> AsyncIterator[Store]:
     async with opened(database) as store:
         yield store
-
-
-def _sql(request: pytest.FixtureRequest) -> Sql:
-    """Return the database of the kind that the parameter names; only that one is made."""
-    made = request.getfixturevalue(request.param)
-    assert isinstance(made, Sql)
-    return made

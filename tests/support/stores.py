@@ -1,17 +1,16 @@
-"""Every store behind the engine's port, each over a database of its own, and a look at its rows."""
+"""Databases for the store, and a look at their rows."""
 
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 import pytest
 import sqlalchemy as sa
 
 from claudeops.store.connections import parse_url
-from claudeops.store.in_memory import InMemoryStore
 from claudeops.store.store import open_store
 from claudeops.store.tables import metadata
 from support.store_values import NOW
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
     from claudeops.domain.live import EventRaised
-    from claudeops.engine.ports import Store
+    from claudeops.store.store import SqlStore
 
 MIGRATIONS: Final = Path(__file__).parents[2] / "migrations"
 POSTGRES: Final = (pytest.mark.postgres, pytest.mark.xdist_group("postgres"))
@@ -32,45 +31,19 @@ def nobody(_: EventRaised) -> None:
     """Hear of an event and do nothing."""
 
 
-class Database(Protocol):
-    """Where a store keeps its rows."""
-
-    def open(self, raised: Callable[[EventRaised], None] = ...) -> Store:
-        """Return a store over this database; the same one for one that lives in memory."""
-
-    def rows(self, table: str) -> list[Row]:
-        """Return a table's rows in the order of their ids."""
-
-
-class Memory:
-    """Nowhere."""
-
-    def __init__(self) -> None:
-        self._raised: Callable[[EventRaised], None] = nobody
-        self._store = InMemoryStore(now=lambda: NOW, raised=self._tell)
-
-    def open(self, raised: Callable[[EventRaised], None] = nobody) -> InMemoryStore:
-        self._raised = raised
-        return self._store
-
-    def _tell(self, event: EventRaised) -> None:
-        self._raised(event)
-
-    def rows(self, table: str) -> list[Row]:
-        return [dict(vars(row)) for row in self._store.tables.rows(table)]
-
-
 @dataclass(frozen=True)
-class Sql:
+class Database:
     """A migrated database at ``url``."""
 
     url: str
     busy_seconds: float = 5.0
 
-    def open(self, raised: Callable[[EventRaised], None] = nobody) -> Store:
+    def open(self, raised: Callable[[EventRaised], None] = nobody) -> SqlStore:
+        """Return a store over this database."""
         return open_store(self.url, busy_seconds=self.busy_seconds, now=lambda: NOW, raised=raised)
 
     def rows(self, table: str) -> list[Row]:
+        """Return a table's rows in the order of their ids."""
         query = sa.select(metadata.tables[table])
         if "id" in query.selected_columns:
             query = query.order_by(sa.text("id"))
@@ -94,7 +67,7 @@ class Sql:
 
 
 @asynccontextmanager
-async def opened(database: Database) -> AsyncIterator[Store]:
+async def opened(database: Database) -> AsyncIterator[SqlStore]:
     """Open a store for the length of a block."""
     store = database.open()
     try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, cast
 
 import pytest
 
@@ -14,13 +14,13 @@ from claudeops.engine.system import SystemClock
 from claudeops.engine.workspace import Workspace
 from claudeops.harness.protocol import CredentialKind
 from claudeops.logs import get_logger
-from claudeops.store.in_memory import InMemoryStore
 from support.settings_world import make_world
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from claudeops.engine.kit import Kit
+    from claudeops.engine.ports import Store
     from claudeops.settings import Settings
     from support.settings_world import World
 
@@ -30,9 +30,13 @@ def world(tmp_path: Path) -> World:
     return make_world(tmp_path)
 
 
+NO_STORE: Final = cast("Store", object())
+"""Nobody asks it anything here."""
+
+
 def kit_of(settings: Settings) -> Kit:
     rules = escalation_rules(settings)
-    return build_kit(settings, store=InMemoryStore(), rules=rules, clock=SystemClock(), hub=Hub(), log=get_logger())
+    return build_kit(settings, store=NO_STORE, rules=rules, clock=SystemClock(), hub=Hub(), log=get_logger())
 
 
 @pytest.mark.parametrize("tier", [1, 2, 3])

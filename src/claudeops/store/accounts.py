@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from claudeops.domain.model import Session
-    from claudeops.store.in_memory_tables import PlainTables
     from claudeops.store.rows import TableRow
 
 
@@ -52,28 +51,6 @@ def under_way(connection: Connection, after: int) -> tuple[Place, ...]:
         .order_by(sessions.c.id)
     )
     return tuple(map(_place, found))
-
-
-def under_way_in_memory(tables: PlainTables, after: int) -> tuple[Place, ...]:
-    """Do what `under_way` does."""
-    return tuple(
-        _place(row) for row in tables.rows("sessions", lambda row: row.status != Status.ENDED.value or row.id > after)
-    )
-
-
-def account_in_memory(tables: PlainTables, session_id: int) -> Account:
-    """Do what `account` does, on the tables of the store without a database."""
-    calls = tables.rows("tool_calls", lambda row: row.session_id == session_id)
-    raised = tables.rows("events", lambda row: session_id in {row.session_id, row.last_session_id})
-    return _account(session_id, calls, raised)
-
-
-def newest_in_memory(tables: PlainTables) -> Session | None:
-    """Do what `newest` does."""
-    rows = tables.rows("sessions")
-    running = [row for row in rows if row.status == Status.RUNNING.value]
-    found = running or rows
-    return to_session(max(found, key=lambda row: row.id)) if found else None
 
 
 def _place(row: TableRow) -> Place:

@@ -1,4 +1,4 @@
-"""What a session's log adds to a row that has ended, as values: every store asks here and writes the answer.
+"""What a session's log adds to a row that has ended, as values: the store asks here and writes the answer.
 
 Pure. What is settled here:
 
@@ -39,7 +39,9 @@ if TYPE_CHECKING:
     from claudeops.domain.model import Ending, NewEvent, ServiceCheck, Session
     from claudeops.store.consequences import Reservation, Settlement
 
-UNHEARD_WISH: Final = "the report asks for the next tier; it was found after the session had ended, so nothing followed"
+_UNHEARD_WISH: Final = (
+    "the report asks for the next tier; it was found after the session had ended, so nothing followed"
+)
 
 _NO_REPORT: Final = frozenset({None, ExtractionMethod.NONE})
 
@@ -135,7 +137,7 @@ def _values(
     session = known.session
     warnings = [*ending.extraction.warnings, *ending.warnings, *unproven]
     if report and ending.extraction.report is not None and ending.extraction.report.escalation.needed:
-        warnings.append(UNHEARD_WISH)
+        warnings.append(_UNHEARD_WISH)
     if session.outcome is not Outcome.LOST or session.extraction_method not in _NO_REPORT:
         warnings = [*known.warnings, *(warning for warning in warnings if warning not in known.warnings)]
     values = {name: value for name, value in told_values(ending, warnings=warnings).items() if value is not None}

@@ -22,16 +22,16 @@ if TYPE_CHECKING:
     from claudeops.domain.approval import Answer, NewApproval
     from claudeops.store.rows import TableRow
 
-OPEN: Final = (ApprovalStatus.PENDING.value, ApprovalStatus.APPROVED.value)
+_OPEN: Final = (ApprovalStatus.PENDING.value, ApprovalStatus.APPROVED.value)
 """An approved one that was not used yet is open too: nothing but its own call may close it."""
 
-_ALL_OPEN: Final = select(approvals.c.id).where(approvals.c.status.in_(OPEN))
+_ALL_OPEN: Final = select(approvals.c.id).where(approvals.c.status.in_(_OPEN))
 _OPEN_OF_SESSION: Final = _ALL_OPEN.where(approvals.c.session_id == bindparam("session"))
 
-BY_RESTART: Final = "restart of the daemon"
+_BY_RESTART: Final = "restart of the daemon"
 
 
-def to_approval(row: TableRow) -> Approval:
+def _to_approval(row: TableRow) -> Approval:
     """Return an ``approvals`` row as a value."""
     return Approval(
         id=row.id,
@@ -54,7 +54,7 @@ def to_approval(row: TableRow) -> Approval:
     )
 
 
-def asked_values(new: NewApproval) -> dict[str, object]:
+def _asked_values(new: NewApproval) -> dict[str, object]:
     """Return the columns of a new question."""
     return {
         "session_id": new.session.id,
@@ -73,7 +73,7 @@ def asked_values(new: NewApproval) -> dict[str, object]:
     }
 
 
-def asked_event(approval_id: int, new: NewApproval) -> NewEvent:
+def _asked_event(approval_id: int, new: NewApproval) -> NewEvent:
     """Return the event that tells people of a question."""
     return NewEvent(
         level=Level.WARNING,
@@ -81,28 +81,28 @@ def asked_event(approval_id: int, new: NewApproval) -> NewEvent:
             f"approval {approval_id} is needed until {new.expires_at:%H:%M:%S} UTC ({new.reason}): see "
             f"`claudeops list-approvals`, then `claudeops approve {approval_id}` or `claudeops deny {approval_id}`."
         ),
-        fingerprint=event_name(approval_id),
+        fingerprint=_event_name(approval_id),
     )
 
 
-def event_name(approval_id: int) -> str:
+def _event_name(approval_id: int) -> str:
     """Return the fingerprint of a question's event."""
     return f"approval:{approval_id}"
 
 
 def request(connection: Connection, new: NewApproval) -> Approval:
     """Write a question and the event that tells of it."""
-    key = connection.execute(insert(approvals).values(asked_values(new))).inserted_primary_key
+    key = connection.execute(insert(approvals).values(_asked_values(new))).inserted_primary_key
     if key is None:
         raise StoreError("the database gave a new approval no id.")
-    raise_event(connection, asked_event(key.id, new), session_id=new.session.id, at=new.requested_at)
+    raise_event(connection, _asked_event(key.id, new), session_id=new.session.id, at=new.requested_at)
     return _existing(connection, key.id)
 
 
 def find(connection: Connection, approval_id: int) -> Approval | None:
     """Return one row."""
     row = connection.execute(select(approvals).where(approvals.c.id == approval_id)).one_or_none()
-    return None if row is None else to_approval(row)
+    return None if row is None else _to_approval(row)
 
 
 def listed(connection: Connection, *, everything: bool, limit: int) -> tuple[Approval, ...]:
@@ -110,7 +110,7 @@ def listed(connection: Connection, *, everything: bool, limit: int) -> tuple[App
     query = select(approvals).order_by(approvals.c.id.desc()).limit(limit)
     if not everything:
         query = query.where(approvals.c.status == ApprovalStatus.PENDING.value)
-    return tuple(to_approval(row) for row in reversed(connection.execute(query).all()))
+    return tuple(_to_approval(row) for row in reversed(connection.execute(query).all()))
 
 
 def give_answer(connection: Connection, approval_id: int, said: Answer) -> bool:
@@ -165,7 +165,7 @@ def close_of_session(connection: Connection, session_id: int, *, at: datetime) -
 def deny_all(connection: Connection, *, at: datetime) -> None:
     """Deny every question that is open: a daemon that has just started asked none of them."""
     found = connection.execute(_ALL_OPEN).scalars().all()
-    _close_all(connection, found, status=ApprovalStatus.DENIED, by=BY_RESTART, at=at)
+    _close_all(connection, found, status=ApprovalStatus.DENIED, by=_BY_RESTART, at=at)
 
 
 def _close_all(
@@ -180,7 +180,7 @@ def _close_all(
 
 
 def _tell_it_is_over(connection: Connection, approval_ids: Sequence[int], *, at: datetime) -> None:
-    names = [event_name(approval_id) for approval_id in approval_ids]
+    names = [_event_name(approval_id) for approval_id in approval_ids]
     connection.execute(
         update(events).where(events.c.fingerprint.in_(names), events.c.resolved_at.is_(None)).values(resolved_at=at)
     )

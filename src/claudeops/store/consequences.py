@@ -1,4 +1,4 @@
-"""What a session's end changes, as values: every store gathers the facts, asks here, and writes the answer.
+"""What a session's end changes, as values: the store gathers the facts, asks here, and writes the answer.
 
 Pure. What is settled here, beside the decision (``domain.escalation``) and memories (``domain.memory``):
 
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     )
 
 NO_RESULT_SEEN: Final = "no result seen"
-ENDED_WITH_AN_ERROR: Final = "the call ended with an error"
+_ENDED_WITH_AN_ERROR: Final = "the call ended with an error"
 
 NO_WITNESSES: Final = frozenset({Outcome.ERROR, Outcome.LOST})
 """Outcomes of sessions whose healthy checks clear no cooldown counter."""
@@ -170,7 +170,7 @@ def settle(reservations: Iterable[Reservation], ends: Iterable[ToolEnd]) -> Iter
         if is_error is None:
             yield Settlement(id=reservation.id, success=False, error=NO_RESULT_SEEN)
         else:
-            yield Settlement(id=reservation.id, success=not is_error, error=ENDED_WITH_AN_ERROR if is_error else None)
+            yield Settlement(id=reservation.id, success=not is_error, error=_ENDED_WITH_AN_ERROR if is_error else None)
 
 
 def fingerprinted(event: NewEvent) -> NewEvent:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     Key = tuple[object, ...]
     """A row's primary key; of chains the one of their first session."""
 
-LONG_TEXTS: Final = ("prompt_text", "context", "response", "last_assistant_text", "stderr_tail")
+_LONG_TEXTS: Final = ("prompt_text", "context", "response", "last_assistant_text", "stderr_tail")
 """Columns of a session that go before its row does; what it concluded stays."""
 
 STEP_SECONDS: Final = 0.05
@@ -110,7 +110,7 @@ def old(aged: Aged, cutoffs: Cutoffs) -> Select[Key]:
             over = and_(sessions.c.ended_at < cutoffs.audit, is_root, ~in_the_way.exists())
             return select(sessions.c.id).where(over).order_by(sessions.c.ended_at)
         case Aged.TEXTS:
-            long = or_(*(sessions.c[name].is_not(None) for name in LONG_TEXTS))
+            long = or_(*(sessions.c[name].is_not(None) for name in _LONG_TEXTS))
             # Youngest first: beyond them come all those that have lost their texts already.
             query = select(sessions.c.id).where(sessions.c.ended_at < cutoffs.details, long)
             return query.order_by(sessions.c.ended_at.desc())
@@ -147,7 +147,7 @@ def _pieces(
         # Asked once more, for since the reader looked somebody may have written.
         keys = [tuple(row) for row in connection.execute(old(aged, cutoffs).where(wanted))]
         if aged is Aged.TEXTS:
-            emptied = update(sessions).where(among(table, keys)).values(dict.fromkeys(LONG_TEXTS))
+            emptied = update(sessions).where(among(table, keys)).values(dict.fromkeys(_LONG_TEXTS))
             count = connection.execute(emptied).rowcount
         else:
             count = _delete(connection, table, keys)

@@ -36,7 +36,7 @@ class _Kept(msgspec.Struct, omit_defaults=True):
     probe: int | None = None
 
 
-def hold_values(hold: Hold, *, now: datetime) -> dict[str, object]:
+def _hold_values(hold: Hold, *, now: datetime) -> dict[str, object]:
     """Return the columns of a hold."""
     kept = _Kept(since=hold.since, failures=hold.failures, probe=hold.probe)
     return {
@@ -49,7 +49,7 @@ def hold_values(hold: Hold, *, now: datetime) -> dict[str, object]:
     }
 
 
-def to_hold(row: TableRow) -> Hold:
+def _to_hold(row: TableRow) -> Hold:
     """Return a row as a hold; one whose value cannot be read holds all the same."""
     try:
         kept = msgspec.json.decode(row.value, type=_Kept)
@@ -70,20 +70,15 @@ def _longest_first(holds: Iterable[Hold]) -> tuple[Hold, ...]:
     return tuple(sorted(holds, key=lambda hold: (hold.since, hold.kind)))
 
 
-def is_hold(row: TableRow) -> bool:
-    """Tell a hold from other flags."""
-    return row.name in _KINDS
-
-
 def standing(connection: Connection, now: datetime) -> tuple[Hold, ...]:
     """Return the holds that are not over, the longest standing first."""
-    holds = map(to_hold, connection.execute(_STANDING))
+    holds = map(_to_hold, connection.execute(_STANDING))
     return _longest_first(hold for hold in holds if not has_lapsed(hold, now))
 
 
 def standing_now(connection: Connection, now: datetime) -> tuple[Hold, ...]:
     """Return the holds that are not over; release what is over by itself."""
-    found = [to_hold(row) for row in connection.execute(_STANDING)]
+    found = [_to_hold(row) for row in connection.execute(_STANDING)]
     for hold in found:
         if has_lapsed(hold, now):
             release(connection, hold.kind, now=now)
@@ -92,9 +87,9 @@ def standing_now(connection: Connection, now: datetime) -> tuple[Hold, ...]:
 
 def set_hold(connection: Connection, hold: Hold, *, now: datetime) -> None:
     """Write a hold in the place of one of its kind; its event is raised if none of its kind stood."""
-    clear_lapsed(connection, now)
+    _clear_lapsed(connection, now)
     stood = connection.execute(delete(flags).where(flags.c.name == hold.kind.value)).rowcount
-    connection.execute(insert(flags).values(hold_values(hold, now=now)))
+    connection.execute(insert(flags).values(_hold_values(hold, now=now)))
     if not stood:
         raise_event(connection, opened(hold), session_id=None, at=now)
 
@@ -128,9 +123,9 @@ def answered(connection: Connection, session_id: int, now: datetime) -> tuple[Ho
     return tuple(changes)
 
 
-def clear_lapsed(connection: Connection, now: datetime) -> None:
+def _clear_lapsed(connection: Connection, now: datetime) -> None:
     """Release what is over by itself."""
     rows = connection.execute(_LAPSED, {"now": now}).all()
-    for hold in map(to_hold, rows):
+    for hold in map(_to_hold, rows):
         if has_lapsed(hold, now):
             release(connection, hold.kind, now=now)

@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from claudeops.domain.orders import OrderName
-    from claudeops.store.in_memory_tables import PlainTables
     from claudeops.store.rows import TableRow
 
 
 def give(connection: Connection, name: OrderName, *, by: str, now: datetime) -> None:
     """Write what is asked for."""
-    connection.execute(insert(commands).values(order_values(name, by, now)))
+    order = {"name": name.value, "arguments": "{}", "requested_by": by, "requested_at": now}
+    connection.execute(insert(commands).values(order))
 
 
 def waiting(connection: Connection) -> bool:
@@ -35,7 +35,7 @@ def take(connection: Connection, *, now: datetime) -> tuple[Order, ...]:
     if rows:
         taken = update(commands).where(commands.c.id.in_([row.id for row in rows])).values(taken_at=now)
         connection.execute(taken)
-    return tuple(map(to_order, rows))
+    return tuple(map(_to_order, rows))
 
 
 def end(connection: Connection, order_id: int, *, result: str | None, error: str | None, now: datetime) -> None:
@@ -44,19 +44,6 @@ def end(connection: Connection, order_id: int, *, result: str | None, error: str
     connection.execute(update(commands).where(commands.c.id == order_id).values(done))
 
 
-def order_values(name: OrderName, by: str, now: datetime) -> dict[str, object]:
-    """Return the columns of a new order."""
-    return {"name": name.value, "arguments": "{}", "requested_by": by, "requested_at": now}
-
-
-def to_order(row: TableRow) -> Order:
+def _to_order(row: TableRow) -> Order:
     """Return a row as a value."""
     return Order(id=row.id, name=row.name, requested_by=row.requested_by, requested_at=row.requested_at)
-
-
-def take_in_memory(tables: PlainTables, now: datetime) -> tuple[Order, ...]:
-    """Do what `take` does, to the tables of the store without a database."""
-    rows = tables.rows("commands", lambda row: row.taken_at is None)
-    for row in rows:
-        tables.update("commands", row, {"taken_at": now})
-    return tuple(map(to_order, rows))

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from claudeops.domain.model import EscalationRules, NewEvent, Session, ToolEnd
     from claudeops.store.rows import TableRow
 
-LOOKED_FOR: Final = 500
+_LOOKED_FOR: Final = 500
 """Of so many lost sessions, the newest, a log is looked for again."""
 
 
@@ -35,7 +35,7 @@ def reconcile(
     connection: Connection, owner: Owner, *, now: datetime, alive: Callable[[Owner], bool]
 ) -> tuple[Session, ...]:
     """Register ``owner``, forget dead ones, and take over what those left running."""
-    known = [to_owner(row) for row in connection.execute(select(instances))]
+    known = [_to_owner(row) for row in connection.execute(select(instances))]
     living = {owner.name} | {other.name for other in known if other.name != owner.name and alive(other)}
     connection.execute(delete(instances).where(instances.c.owner.not_in(living - {owner.name})))
     connection.execute(
@@ -97,7 +97,7 @@ def lost(connection: Connection) -> tuple[Session, ...]:
         column.num_turns.is_(None),
         column.log_path.is_not(None),
     )
-    rows = connection.execute(query.order_by(column.id.desc()).limit(LOOKED_FOR))
+    rows = connection.execute(query.order_by(column.id.desc()).limit(_LOOKED_FOR))
     return tuple(to_session(row) for row in rows)
 
 
@@ -128,12 +128,12 @@ def _skip_in_sqlite(connection: Connection, highest: int) -> None:
         connection.execute(text("UPDATE sqlite_sequence SET seq = :id WHERE name = 'sessions'"), {"id": highest})
 
 
-def to_owner(row: TableRow) -> Owner:
+def _to_owner(row: TableRow) -> Owner:
     """Return an ``instances`` row as a value."""
     return Owner(name=row.owner, pid=row.pid, process_started_at=row.process_started_at, boot_id=row.boot_id)
 
 
-def to_call(row: TableRow) -> CallOnRecord:
+def _to_call(row: TableRow) -> CallOnRecord:
     """Return a ``tool_calls`` row as the next session is told of it."""
     return CallOnRecord(
         tool_name=row.tool_name,
@@ -165,4 +165,4 @@ def _end_calls(connection: Connection, orphan: Session, tool_ends: Iterable[Tool
 
 def _calls(connection: Connection, orphan: Session) -> list[CallOnRecord]:
     query = select(tool_calls).where(tool_calls.c.session_id == orphan.id).order_by(tool_calls.c.id)
-    return [to_call(row) for row in connection.execute(query)]
+    return [_to_call(row) for row in connection.execute(query)]

@@ -1,4 +1,4 @@
-"""The part of the store over a database that knows who runs what, and what the dead have left."""
+"""The part of the store that knows who runs what, and what the dead have left."""
 
 from __future__ import annotations
 

@@ -229,11 +229,11 @@ def _prepare_probe(
         return True
     if chain is not None or not queries.anything_due(connection, now, chain=None, tiers=None):
         return False
-    add_session(connection, probe_session(rules), now=now)
+    add_session(connection, _probe_session(rules), now=now)
     return True
 
 
-def probe_session(rules: EscalationRules) -> NewSession:
+def _probe_session(rules: EscalationRules) -> NewSession:
     """Return the session that tries whether the model API serves us again, where none of its tier waits."""
     lowest = rules.lowest
     return NewSession(tier=lowest.number, trigger=Trigger.RETRY, model=lowest.model, harness=lowest.harness)

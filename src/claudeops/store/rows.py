@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from claudeops.domain.model import Ending, NewSession, Owner, Suppressed
 
     Member = TypeVar("Member", bound=StrEnum)
-    TableRow: TypeAlias = Row[*tuple[Any, ...]] | SimpleNamespace  # of a whole table, from SQL or from memory
+    TableRow: TypeAlias = Row[*tuple[Any, ...]] | SimpleNamespace  # a row as read, or as it is about to be written
 
 LEASE: Final = timedelta(hours=1)
 """How long a claim is good for without news. For people and other tools to read: what frees a session is
@@ -108,12 +108,12 @@ def to_handover(text: str | None) -> Handover | None:
         return Handover(reason=_UNREADABLE, findings=text)
 
 
-def handover_text(handover: Handover | None) -> str | None:
+def _handover_text(handover: Handover | None) -> str | None:
     """Return a handover as JSON."""
-    return None if handover is None else json_text(msgspec.to_builtins(handover))
+    return None if handover is None else _json_text(msgspec.to_builtins(handover))
 
 
-def json_text(value: object) -> str:
+def _json_text(value: object) -> str:
     """Return plain values as JSON text that every database takes."""
     return msgspec.json.encode(_cleaned(value)).decode()
 
@@ -129,7 +129,7 @@ def queued_values(new: NewSession, *, root_session_id: int | None, now: datetime
         "model": new.model,
         "trigger": new.trigger.value,
         "prompt_text": new.prompt_text,
-        "context": handover_text(new.context),
+        "context": _handover_text(new.context),
         "status": Status.QUEUED.value,
         "created_at": now,
         "not_before": new.not_before,
@@ -237,7 +237,7 @@ def told_values(ending: Ending, *, warnings: Sequence[str]) -> dict[str, object]
         "api_retries": ending.api_retries,
         "unknown_frames": ending.unknown_frames,
         "last_assistant_text": ending.last_assistant_text,
-        "warnings": json_text(list(warnings)),
+        "warnings": _json_text(list(warnings)),
     }
 
 

@@ -50,7 +50,7 @@ _UNRESERVE: Final = delete(budget_entries).where(
 _CLOSE: Final = update(model_calls).where(model_calls.c.session_id == bindparam("session"), _IS_OPEN)
 _CALLS: Final = select(model_calls).where(model_calls.c.session_id == bindparam("session"))
 
-NEVER_MADE: Final = "never made"
+_NEVER_MADE: Final = "never made"
 """The error of a call that was put on record when its caller had stopped waiting for that."""
 
 NOT_SEEN_TO_END: Final = "not seen to end"
@@ -69,7 +69,7 @@ def allow(connection: Connection, found: Session, *, rules: EscalationRules, now
     spending = Spending(
         chain_usd=chain_spent(connection, found.root_session_id),
         chain_reserved_usd=float(connection.execute(_RESERVED_BY_CHAIN, chain).scalar_one()),
-        day_usd=day_spent(connection, rules.budgets, now),
+        day_usd=_day_spent(connection, rules.budgets, now),
         day_reserved_usd=float(connection.execute(_RESERVED).scalar_one()),
     )
     return budget.allowance(tier_usd, rules.budgets, spending)
@@ -107,7 +107,7 @@ def chain_spent(connection: Connection, root_session_id: int) -> float:
     return float(connection.execute(_SPENT_BY_CHAIN, {"chain": root_session_id}).scalar_one())
 
 
-def day_spent(connection: Connection, budgets: Budgets, now: datetime) -> float:
+def _day_spent(connection: Connection, budgets: Budgets, now: datetime) -> float:
     """Return what was settled since midnight."""
     since = budget.last_midnight(now, budgets.timezone)
     return float(connection.execute(_SPENT_SINCE, {"since": since}).scalar_one())
@@ -210,7 +210,7 @@ def book_call(connection: Connection, state: CallState) -> None:
 
 def withdraw_call(connection: Connection, call_id: int, *, at: datetime) -> None:
     """End a call that was put on record too late, so that it was never made."""
-    values = {"ended_at": at, "error": NEVER_MADE, "charged_usd": 0.0}
+    values = {"ended_at": at, "error": _NEVER_MADE, "charged_usd": 0.0}
     connection.execute(_BOOK, {"call": call_id, **values})
 
 

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection
 
-    from claudeops.store.in_memory_tables import PlainTables
-
 RETENTION: Final = "retention"
 DELETED: Final = "deleted"
 
@@ -52,7 +50,7 @@ def bury(connection: Connection, session_ids: Iterable[int], *, reason: str, at:
         calls = connection.execute(
             select(func.count()).select_from(tool_calls).where(tool_calls.c.session_id == session_id)
         ).scalar_one()
-        values = tombstone(
+        values = _tombstone(
             head or "",
             session_id=session_id,
             calls=calls,
@@ -68,32 +66,7 @@ def bury(connection: Connection, session_ids: Iterable[int], *, reason: str, at:
     return buried
 
 
-def bury_in_memory(tables: PlainTables, session_ids: Iterable[int], *, reason: str, at: datetime) -> int:
-    """Do what `bury` does, to the tables of the store without a database."""
-    stones = tables.rows("audit_tombstones")
-    head = stones[-1].hash if stones else ""
-    buried = 0
-    for session_id in sorted(set(session_ids) - {stone.session_id for stone in stones}):
-        row = tables.row("sessions", session_id)
-        if row is None:
-            continue
-        values = tombstone(
-            head,
-            session_id=session_id,
-            calls=sum(1 for call in tables.rows("tool_calls") if call.session_id == session_id),
-            audit_head=row.audit_head,
-            audit_results=row.audit_results,
-            reason=reason,
-            at=at,
-        )
-        head = tables.insert("audit_tombstones", values).hash
-        gone = session_id
-        tables.delete("tool_calls", lambda call, gone=gone: call.session_id == gone)  # type: ignore[misc]
-        buried += 1
-    return buried
-
-
-def tombstone(
+def _tombstone(
     previous_hash: str,
     *,
     session_id: int,

@@ -1,4 +1,4 @@
-"""What the tables hold that bears on whether a report is believed, as values: both stores read their rows here."""
+"""What the tables hold that bears on whether a report is believed, as values."""
 
 from __future__ import annotations
 
