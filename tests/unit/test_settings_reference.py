@@ -12,9 +12,11 @@ import pytest
 
 from claudeops.settings import Settings, TierSettings
 from claudeops.settings.environ import INHERITED
-from claudeops.settings.names import DOCUMENTED, KNOWN, Kind, Variable
+from claudeops.settings.names import GENERAL, KNOWN, PER_TIER, WITHOUT_EFFECT, Kind, Variable
 
 ROOT = Path(__file__).parents[2]
+# One entry a row of the reference, in its order.
+DOCUMENTED = (*GENERAL, *PER_TIER)
 REFERENCE = ROOT / "docs" / "reference" / "settings.md"
 
 # Where the field of a setting is not called like its variable.
@@ -26,11 +28,10 @@ FIELDS = {
     "CLAUDEOPS_SCHEMA_PATH": "schema_text",
     "CLAUDEOPS_POLICY_PATH": "policy",
     "CLAUDEOPS_MEMORY_BUDGET": "memory_budget_tokens",
-    "BROWSER_CRED_{SERVICE}_{KIND}": None,  # no field: only their values are secrets
 }
 
 
-def field_of(variable: Variable) -> str | None:
+def field_of(variable: Variable) -> str:
     """Return the field that holds a variable's value."""
     if variable.name in FIELDS:
         return FIELDS[variable.name]
@@ -61,6 +62,12 @@ def test_every_variable_that_sessions_inherit_is_told() -> None:
     assert [name for name in (*INHERITED, "LC_*") if f"`{name}`" not in text] == []
 
 
+def test_every_name_without_effect_is_told() -> None:
+    text = REFERENCE.read_text(encoding="utf-8")
+
+    assert [name for name in WITHOUT_EFFECT if f"`{name}`" not in text] == []
+
+
 def test_every_variable_has_its_field_and_every_field_its_variable() -> None:
     fields = {field.name for cls in (Settings, TierSettings) for field in dataclasses.fields(cls)}
     # What is not the operator's to set: worked out from other settings or from the surroundings.
@@ -79,7 +86,7 @@ def test_every_variable_has_its_field_and_every_field_its_variable() -> None:
     }
     derived |= {"notify_socket", "watchdog_seconds"}  # the service manager's
 
-    assert {field for variable in DOCUMENTED if (field := field_of(variable))} == fields - derived
+    assert {field_of(variable) for variable in DOCUMENTED} == fields - derived
 
 
 @pytest.mark.parametrize("variable", DOCUMENTED, ids=lambda variable: variable.name)

@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from claudeops.errors import ConfigurationError
-from claudeops.settings.names import BROWSER_CREDENTIAL_PREFIX, FILE_SUFFIX, KNOWN, prompt_variable
+from claudeops.settings.names import BROWSER_CREDENTIAL_PREFIX, FILE_SUFFIX, KNOWN, WITHOUT_EFFECT, prompt_variable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -62,7 +62,7 @@ def without_services(environ: Mapping[str, str]) -> dict[str, str]:
 def check_names(environ: Mapping[str, str]) -> tuple[str, ...]:
     """Refuse unknown ``CLAUDEOPS_*`` names; return a warning for each known one that has no effect."""
     given = sorted(name for name, value in environ.items() if value.strip())
-    unknown = [name for name in sorted(environ) if name.startswith(_PREFIX) and _base(name) not in KNOWN]
+    unknown = [name for name in sorted(environ) if name.startswith(_PREFIX) and not _is_known(name)]
     if unknown:
         told = ", ".join(f"{name}{_hint(name)}" for name in unknown)
         verb = "is no setting" if len(unknown) == 1 else "are no settings"
@@ -71,8 +71,11 @@ def check_names(environ: Mapping[str, str]) -> tuple[str, ...]:
         if environ.get(name, "").strip():
             raise ConfigurationError(f"{name} is set, which {why}: unset it.")
     unused = [name for name in given if _base(name) in KNOWN and not KNOWN[_base(name)].used]
-    unused += [name for name in given if name.startswith(BROWSER_CREDENTIAL_PREFIX)]
-    return tuple(f"{name} is set, but nothing uses it yet: it has no effect." for name in unused)
+    reasons = {name: _why_without_effect(name) for name in given}
+    return (
+        *(f"{name} is set, but nothing uses it yet: it has no effect." for name in unused),
+        *(f"{name} is set, but has no effect: {reason}; unset it." for name, reason in reasons.items() if reason),
+    )
 
 
 def child_path(environ: Mapping[str, str]) -> str:
@@ -141,6 +144,16 @@ def _base(name: str) -> str:
     """Return the variable that a ``_FILE`` name belongs to, else the name itself."""
     base = name.removesuffix(FILE_SUFFIX)
     return base if base in KNOWN and KNOWN[base].secret else name
+
+
+def _is_known(name: str) -> bool:
+    return _base(name) in KNOWN or name in WITHOUT_EFFECT
+
+
+def _why_without_effect(name: str) -> str | None:
+    if name.startswith(BROWSER_CREDENTIAL_PREFIX):
+        return WITHOUT_EFFECT["CLAUDEOPS_BROWSER_ALLOWED_ORIGINS"]
+    return WITHOUT_EFFECT.get(name)
 
 
 def _hint(name: str) -> str:

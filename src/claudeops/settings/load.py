@@ -149,12 +149,10 @@ def load_settings(environ: Mapping[str, str], *, cwd: Path, root: Path = _ROOT) 
         dispatcher=reader.choice("CLAUDEOPS_DISPATCHER"),
         heartbeat_url=read_http_url(reader, "CLAUDEOPS_HEARTBEAT_URL"),
         dashboard_port=reader.whole("CLAUDEOPS_DASHBOARD_PORT"),
-        summary_model=reader.model("CLAUDEOPS_SUMMARY_MODEL"),
         webhook_model=reader.model("CLAUDEOPS_WEBHOOK_MODEL"),
         webhook_system_prompt=reader.prose("CLAUDEOPS_WEBHOOK_SYSTEM_PROMPT"),
         chat_api_key=reader.token("CLAUDEOPS_CHAT_API_KEY"),
         apprise_urls=_notice_urls(reader),
-        browser_allowed_origins=reader.names("CLAUDEOPS_BROWSER_ALLOWED_ORIGINS"),
         secrets=secrets,
         private_files=reader.private_files(),
     )

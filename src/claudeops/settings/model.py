@@ -115,12 +115,10 @@ class Settings:
     dispatcher: str
     heartbeat_url: str | None = field(repr=False)
     dashboard_port: int
-    summary_model: str | None
     webhook_model: str | None
     webhook_system_prompt: str | None = field(repr=False)
     chat_api_key: str | None = field(repr=False)
     apprise_urls: tuple[str, ...] = field(repr=False)
-    browser_allowed_origins: tuple[str, ...]
     # --- for the redactor
     secrets: tuple[str, ...] = field(repr=False)  # longest first, 6 characters or more each
     # --- for the cell

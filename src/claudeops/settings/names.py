@@ -227,12 +227,10 @@ GENERAL: Final[tuple[Variable, ...]] = (
     # --- known, nothing uses them yet
     _choice("CLAUDEOPS_DISPATCHER", "local procrastinate", "who gives queued sessions to a node", used=False),
     _count("CLAUDEOPS_DASHBOARD_PORT", "8080", 1, 65_535, "TCP port of the dashboard", used=False),
-    _plan("CLAUDEOPS_SUMMARY_MODEL", Kind.MODEL, "model that writes summaries"),
     _plan("CLAUDEOPS_WEBHOOK_MODEL", Kind.MODEL, "model that reads alerts"),
     _plan("CLAUDEOPS_WEBHOOK_SYSTEM_PROMPT", Kind.TEXT, "system prompt of that model"),
     _secret("CLAUDEOPS_CHAT_API_KEY", "key that chat clients must send", used=False),
     _secret("CLAUDEOPS_APPRISE_URLS", "where notices go; separated by commas or spaces", used=False),
-    _plan("CLAUDEOPS_BROWSER_ALLOWED_ORIGINS", Kind.NAMES, "origins that a browser session may visit"),
 )
 
 PER_TIER: Final[tuple[Variable, ...]] = (
@@ -263,16 +261,16 @@ PER_TIER: Final[tuple[Variable, ...]] = (
     _given("CLAUDEOPS_TIER{n}_HOME", Kind.DIRECTORY, "copied into each session's home: ssh keys, kubeconfig"),
 )
 
-BROWSER_CREDENTIALS: Final = Variable(
-    name="BROWSER_CRED_{SERVICE}_{KIND}",
-    kind=Kind.TEXT,
-    meaning="log-in for a browser session; KIND is USER, PASS, TOKEN or API_KEY",
-    used=False,
+WITHOUT_EFFECT: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "CLAUDEOPS_SUMMARY_MODEL": "every session writes its summary itself",
+        "CLAUDEOPS_BROWSER_ALLOWED_ORIGINS": "claudeops gives sessions no browser",
+    }
 )
-BROWSER_CREDENTIAL_PREFIX: Final = "BROWSER_CRED_"
+"""Names that installations still set, and why nothing reads them. They are no error, so that an upgrade is none."""
 
-DOCUMENTED: Final[tuple[Variable, ...]] = (*GENERAL, *PER_TIER, BROWSER_CREDENTIALS)
-"""One entry a row of ``docs/reference/settings.md``, in its order."""
+BROWSER_CREDENTIAL_PREFIX: Final = "BROWSER_CRED_"
+"""What log-ins for a browser are called. No browser uses one, but the values stay secret."""
 
 
 def _of_tier(variable: Variable, tier: int) -> Variable:
