@@ -15,9 +15,9 @@ import pytest
 
 from claudeops.errors import ConfigurationError, MissingInputError
 from claudeops.rehearsal.messages_api import MessagesApi, load, main, serve
-from claudeops.rehearsal.recorded import REDACTED, Kind
+from claudeops.rehearsal.recorded import REDACTED, Kind, Recorded
 from claudeops.rehearsal.script import Script, Usage
-from claudeops.rehearsal.traffic import Ending, Traffic, read_journal
+from claudeops.rehearsal.traffic import Ending, Problem, Served, Traffic
 from support.loopback_http import Answer, ask
 
 if TYPE_CHECKING:
@@ -31,6 +31,15 @@ pytestmark = [pytest.mark.anyio, pytest.mark.timeout(20)]
 HANGING = {"hang": True}
 SILENT_IN_THE_MIDDLE = {"hang": True, "text": "well"}
 SLOW = {"delay_seconds": 3600, "text": "at last"}
+
+
+def read_journal(path: Path) -> Traffic:
+    """Read back what another process served so far; a line that is still being written is left out."""
+    traffic = Traffic()
+    for line in path.read_bytes().splitlines(keepends=True):
+        if line.endswith(b"\n"):
+            traffic.add(msgspec.json.decode(line, type=Recorded | Served | Problem))
+    return traffic
 
 
 def script(*steps: dict[str, Any], repeat_last: bool = False) -> Script:

@@ -29,6 +29,7 @@ from support.store_values import (
     check,
     ending,
     gone,
+    how_many_wait,
     one_session,
     recorded,
     report,
@@ -173,7 +174,7 @@ async def test_what_a_late_report_wishes_is_told_and_not_done(store: Store, data
 
     await amended(store, read(session, alarm()))
 
-    assert (await store.queued(), len(database.rows("sessions"))) == (0, 1)
+    assert (await how_many_wait(store), len(database.rows("sessions"))) == (0, 1)
     (row,) = database.rows("sessions")
     assert (row["outcome"], row["decision_reason"]) == ("lost", "session_failed")
     assert "the report asks for the next tier" in str(row["warnings"])

@@ -9,7 +9,7 @@ import pytest
 import sqlalchemy as sa
 
 from claudeops.domain.model import CliRefusal, ToolEnd, Verdict, VerdictKind
-from claudeops.store.tombstones import DELETED, RETENTION, bury
+from claudeops.store.tombstones import RETENTION, bury
 from claudeops.store.verify import FaultKind, Logged
 from support.store_values import (
     NOW,
@@ -159,7 +159,7 @@ async def test_calls_that_retention_removed_are_no_fault(database: Database, tra
 
 @pytest.mark.usefixtures("trail")
 async def test_session_that_was_deleted_in_good_order_is_no_fault(database: Database) -> None:
-    buried(database, 2, reason=DELETED)
+    buried(database, 2, reason="deleted")
     for statement in (
         "DELETE FROM service_checks WHERE session_id = 2",
         "UPDATE events SET session_id = NULL, last_session_id = NULL",

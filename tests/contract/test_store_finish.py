@@ -35,6 +35,7 @@ from support.store_values import (
     claimed,
     ending,
     extraction,
+    how_many_wait,
     one_session,
     queued,
     recorded,
@@ -294,7 +295,7 @@ async def test_dry_run_says_what_it_would_have_done(store: Store, database: Data
     finished = await store.finish(ending(session, alarm()), rules=rules(dry_run=True))
 
     assert finished.decision.reason is DecisionReason.DRY_RUN
-    assert (await store.queued(), len(database.rows("sessions"))) == (0, 1)
+    assert (await how_many_wait(store), len(database.rows("sessions"))) == (0, 1)
     (event,) = database.rows("events")
     assert event["message"] == "dry run: would escalate to tier 2: web answers 502"
 

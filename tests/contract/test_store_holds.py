@@ -21,6 +21,7 @@ from support.store_values import (
     check,
     claimed,
     ending,
+    how_many_wait,
     queued,
     report,
     started,
@@ -64,7 +65,7 @@ async def test_nothing_is_claimed_under_any_hold_and_what_waits_goes_on_waiting(
 
     assert await claimed(store, at=after(days=300)) is None
     assert await claimed(store, at=after(days=300), owner=OTHER_OWNER) is None
-    assert await store.queued() == len(sessions)
+    assert await how_many_wait(store) == len(sessions)
 
     assert await store.release(kind, now=after(days=300))
     assert await claimed(store, at=after(days=300)) is not None
@@ -210,7 +211,7 @@ async def test_no_probe_is_made_up_for_an_empty_queue_nor_for_one_chain_nor_with
 
     assert await taken(store, at=after(minutes=11), chain=waiting.id) is None
     assert await taken(store, at=after(minutes=11), room=Room(sessions=0)) is None
-    assert await store.queued() == 1
+    assert await how_many_wait(store) == 1
 
 
 async def test_no_probe_goes_while_another_hold_stands(store: Store) -> None:

@@ -31,6 +31,7 @@ from support.store_values import (
     check,
     claimed,
     ending,
+    how_many_wait,
     queued,
     recorded,
     report,
@@ -75,7 +76,7 @@ async def test_queued_session_is_its_own_root_and_reads_back_as_it_was_wanted(st
         created_at=NOW,
     )
     assert await store.session(session.id) == session
-    assert await store.queued() == 1
+    assert await how_many_wait(store) == 1
 
 
 async def test_session_that_is_not_there_is_none(store: Store) -> None:
@@ -188,7 +189,7 @@ async def test_claim_marks_the_row_before_anything_is_spawned(store: Store, data
     )
     (row,) = database.rows("sessions")
     assert (row["owner"], row["lease_expires_at"]) == (OWNER.name, after(minutes=65))
-    assert await store.queued() == 0
+    assert await how_many_wait(store) == 0
     assert await claimed(store) is None
 
 

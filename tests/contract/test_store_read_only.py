@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from claudeops.errors import DatabaseUnavailableError
-from support.store_values import queued
+from support.store_values import how_many_wait, queued
 from support.stores import Database, opened
 
 if TYPE_CHECKING:
@@ -67,4 +67,4 @@ async def test_database_that_may_only_be_read_is_unavailable_for_writing_until_i
 
             make_writable(read_only.file.parent)
             session = await queued(store)
-            assert await store.queued() == session.id == 1
+            assert await how_many_wait(store) == session.id == 1

@@ -13,7 +13,7 @@ from claudeops.domain.holds import HoldKind
 from claudeops.domain.model import DecisionReason, Level, Outcome, Status, TierChoice
 from claudeops.domain.tokens import TokenUsage
 from claudeops.errors import StaleAttemptError
-from support.store_values import NOW, after, alarm, claimed, ending, gone, queued, rules, wanted
+from support.store_values import NOW, after, alarm, claimed, ending, gone, how_many_wait, queued, rules, wanted
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -276,7 +276,7 @@ async def test_a_spent_day_parks_the_queue_until_midnight_with_one_critical_even
     assert (hold.kind, hold.until) == (HoldKind.BUDGET, after(hours=12))
     told = [row for row in database.rows("events") if row["fingerprint"] == "hold:budget"]
     assert [(row["level"], row["count"], row["resolved_at"]) for row in told] == [(Level.CRITICAL.value, 1, None)]
-    assert await store.queued() == 2
+    assert await how_many_wait(store) == 2
 
     taken = await claimed(store, at=after(hours=12), with_rules=tight)
     assert taken is not None

@@ -27,6 +27,7 @@ from support.store_values import (
     check,
     claimed,
     ending,
+    how_many_wait,
     one_session,
     queued,
     recorded,
@@ -285,7 +286,7 @@ async def test_locked_database_is_unavailable_and_a_later_call_works(database: D
 async def test_connections_that_the_server_dropped_are_made_again(postgresql: Database) -> None:
     async with opened(postgresql) as store:
         await queued(store)
-        await store.queued()
+        await how_many_wait(store)
         with postgresql.connect() as connection:
             connection.execute(
                 sa.text("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()")
@@ -293,7 +294,7 @@ async def test_connections_that_the_server_dropped_are_made_again(postgresql: Da
 
         await queued(store)
 
-        assert await store.queued() == 2
+        assert await how_many_wait(store) == 2
 
 
 async def test_full_disk_is_unavailable_and_writes_nothing(sqlite: Database) -> None:
@@ -338,7 +339,7 @@ async def test_naive_time_is_refused(database: Database) -> None:
         with pytest.raises(StoreError):
             await store.fire("default", NOW.replace(tzinfo=None), wanted(), rules=RULES, now=NOW)
 
-        assert await store.queued() == 0
+        assert await how_many_wait(store) == 0
 
 
 async def test_ids_of_deleted_sessions_are_not_used_again(database: Database) -> None:

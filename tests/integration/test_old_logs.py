@@ -8,8 +8,8 @@ import pytest
 
 from claudeops.engine import old_logs
 from claudeops.engine.old_logs import open_log, pack, packed_path, remove
-from claudeops.engine.replay import Replayed, replay
 from support.estate import deliver, look, report
+from support.replays import Replayed, replay
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -15,7 +15,7 @@ from claudeops.domain.looks import Look
 from claudeops.domain.model import Action, Outcome, Verdict, VerdictKind
 from claudeops.domain.redact import Redactor
 from claudeops.engine.control import Control
-from claudeops.engine.replay import LogRead, read_log, replay
+from claudeops.engine.replay import LogRead, read_log
 from claudeops.engine.session import SessionRunner
 from claudeops.errors import StaleAttemptError
 from support.estate import deliver, look, report
@@ -27,6 +27,7 @@ from support.replays import (
     lose,
     lost_with_log,
     ran,
+    replay,
     replayed,
     restore_database,
     result_line,

@@ -18,10 +18,9 @@ import zstandard
 from claudeops.domain.amendment import Refusal, Refused
 from claudeops.domain.stream import LINE_BYTES, Transcript
 from claudeops.engine.old_logs import packed_path
-from claudeops.engine.replay import replay
 from claudeops.harness.claude import ClaudeHarness
 from support.estate import report
-from support.replays import line_of, lose, lost_with_log, replayed, result_line, tables
+from support.replays import line_of, lose, lost_with_log, replay, replayed, result_line, tables
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,25 +36,13 @@ DELIVERED = result_line(report())
 OTHER = "5e0b1bd8-0000-4000-8000-00000000dead"
 
 
-async def refused(estate: Estate, session_id: int = 1) -> Refused:
+async def refused(estate: Estate) -> Refused:
     before = tables(estate)
     with anyio.fail_after(20):
-        result = await replay(session_id, estate.kit)
+        result = await replay(1, estate.kit)
     assert isinstance(result, Refused), result
     assert tables(estate) == before
     return result
-
-
-async def test_session_that_does_not_exist_is_refused(estate: Estate) -> None:
-    assert await refused(estate, 7) == Refused(reason=Refusal.UNKNOWN_SESSION, message="Session 7 does not exist.")
-
-
-async def test_session_that_has_not_ended_is_refused(estate: Estate) -> None:
-    await estate.queue()
-    assert (await refused(estate)).message == "Session 1 is queued: wait until it has ended."
-    await estate.claim()
-    result = await refused(estate)
-    assert (result.reason, result.message) == (Refusal.NOT_ENDED, "Session 1 is running: wait until it has ended.")
 
 
 async def test_session_that_was_never_started_is_refused(estate: Estate) -> None:

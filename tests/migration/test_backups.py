@@ -16,7 +16,7 @@ from claudeops.store.backup import back_up, back_up_to
 from claudeops.store.connections import parse_url
 from claudeops.store.migrate import Migrated, migrate
 from claudeops.store.tables import HEAD
-from support.store_values import NOW, RULES, check, ending, queued, report, started
+from support.store_values import NOW, RULES, check, ending, how_many_wait, queued, report, started
 from support.stores import MIGRATIONS, Database, opened
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ async def test_backup_of_a_database_in_use_is_whole(sqlite: Database, tmp_path: 
         await queued(store)
 
     async with opened(Database(f"sqlite:///{backup}")) as copy:
-        assert await copy.queued() == 1
+        assert await how_many_wait(copy) == 1
     assert backup.stat().st_mode & 0o077 == 0
 
 

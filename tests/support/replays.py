@@ -6,13 +6,14 @@ import json
 import sqlite3
 import time
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from claudeops.domain.amendment import Refused
 from claudeops.engine.control import Control
-from claudeops.engine.replay import Replayed, replay
+from claudeops.engine.replay import read_log
 from claudeops.engine.session import SessionRunner
 from claudeops.store.connections import parse_url
 from claudeops.store.tables import metadata
@@ -20,7 +21,9 @@ from claudeops.store.tables import metadata
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from claudeops.domain.amendment import Part
     from claudeops.domain.model import Ending, Session
+    from claudeops.engine.kit import Kit
     from support.estate import Estate
 
     Tables = dict[str, list[dict[str, object]]]
@@ -109,6 +112,36 @@ def result_line(document: Mapping[str, object], **overrides: object) -> dict[str
         "structured_output": document,
         **overrides,
     }
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Replayed:
+    """A log that the database holds everything of by now."""
+
+    session: Session  # as it stands now
+    path: str
+    frames: int
+    parts: frozenset[Part]  # what was missing and is written now
+    ending: Ending  # as read from the log; its outcome is not the row's
+
+
+async def replay(session_id: int, kit: Kit) -> Replayed | Refused:
+    """Read a session's log again, as recovery does, and write what the database lacks; what is refused is returned."""
+    session = await kit.store.session(session_id)
+    assert session is not None
+    read = await read_log(session, kit)
+    if isinstance(read, Refused):
+        return read
+    amended = await kit.store.amend(read.ending)
+    if isinstance(amended, Refused):
+        return amended
+    return Replayed(
+        session=amended.session,
+        path=session.log_path or "",
+        frames=read.frames,
+        parts=amended.parts,
+        ending=read.ending,
+    )
 
 
 async def replayed(estate: Estate, session_id: int = 1) -> Replayed:

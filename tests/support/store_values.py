@@ -156,6 +156,11 @@ async def queued(store: Store, new: NewSession | None = None, *, at: datetime = 
     return session
 
 
+async def how_many_wait(store: Store) -> int:
+    """Return the number of sessions that are queued."""
+    return sum(place.status is Status.QUEUED for place in await store.under_way(0))
+
+
 async def claimed(
     store: Store, *, at: datetime = NOW, owner: Owner = OWNER, with_rules: EscalationRules = RULES
 ) -> Session | None:

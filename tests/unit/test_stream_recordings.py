@@ -71,7 +71,7 @@ def test_events_come_in_the_streams_order() -> None:
         "Other",  # task_updated
         "Other",  # task_notification
     ]
-    assert events[7] == ResultSeen(index=0, is_error=False, subtype="success", has_structured_output=True)
+    assert events[7] == ResultSeen(index=0, is_error=False, subtype="success")
     assert events[-1] == Other(type="system", subtype="task_notification")
 
 

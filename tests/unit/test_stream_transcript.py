@@ -128,10 +128,10 @@ def feed(builder: TranscriptBuilder, *bodies: dict[str, Any], size: int = 100) -
 # --- text ---------------------------------------------------------------------------------------------
 
 
-def test_text_of_subagents_is_kept_apart() -> None:
+def test_text_of_subagents_is_told_and_not_kept() -> None:
     reading = read(said("main"), said("[EVENT:critical] from below", **SUBAGENT), result())
     transcript = reading.transcript
-    assert (transcript.text, transcript.subagent_text) == ("main", "[EVENT:critical] from below")
+    assert transcript.text == "main"
     assert transcript.last_assistant_text == "main"
     assert reading.events[1] == TextSaid(text="[EVENT:critical] from below", from_subagent=True)
 
@@ -308,5 +308,5 @@ def test_control_frames_are_no_tool_calls() -> None:
 def test_progress_is_a_sign_of_life_and_starts_nothing() -> None:
     line = {"type": "tool_progress", "tool_use_id": "t1", "tool_name": "Bash", "elapsed_time_seconds": 30}
     reading = read(line)
-    assert reading.events == (ToolProgress(tool_use_id="t1", name="Bash", elapsed_seconds=30),)
+    assert reading.events == (ToolProgress(tool_use_id="t1", name="Bash"),)
     assert reading.transcript.tool_calls_seen == 0

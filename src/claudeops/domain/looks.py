@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import re2
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
 _PORTS: Final = {"http": 80, "https": 443}
 _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
@@ -57,11 +57,6 @@ def taken_together(looks: Iterable[Look]) -> Look | None:
     for look in looks:
         taken = look if taken is None else taken.joined(look)
     return taken
-
-
-def mapped(look: Look, rename: Callable[[str], str]) -> Look:
-    """Return the look with its names as somebody else has them."""
-    return replace(look, names=frozenset(map(rename, look.names)))
 
 
 def address_of(url: str) -> Address | None:

@@ -286,9 +286,6 @@ class Store(Protocol):
     async def last_fire(self, schedule: str) -> datetime | None:
         """Return the latest recorded due time of a schedule."""
 
-    async def queued(self) -> int:
-        """Return the number of queued sessions that are not ended."""
-
     async def expire(self, aged: Aged, cutoffs: Cutoffs, *, now: datetime, rows: int) -> Expired:
         """Remove what is older than ``cutoffs`` of a kind, in one short transaction that gives way to verdicts.
 

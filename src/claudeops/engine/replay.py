@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final
 
 from claudeops.domain.amendment import Refusal, Refused
-from claudeops.domain.model import Status, ToolEnd
+from claudeops.domain.model import ToolEnd
 from claudeops.domain.stream import LINE_BYTES, CliWarned, Frame, ToolEnded, decode, dropped_line
 from claudeops.domain.stream.values import as_text
 from claudeops.engine.arrivals import Arrivals
@@ -27,7 +27,6 @@ from claudeops.tasks import Threads, check_abandoned
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from claudeops.domain.amendment import Part
     from claudeops.domain.markers import Handoff, HandoffError
     from claudeops.domain.model import Ending, NewEvent, Session
     from claudeops.domain.stream import StreamEvent, Transcript
@@ -50,44 +49,6 @@ class LogRead:
     ending: Ending  # ``ended_at``: when its last line arrived, as far as that is known
     frames: int
     complete: bool  # its result line is there
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Replayed:
-    """A log that the database holds everything of by now."""
-
-    session: Session  # as it stands now
-    path: str
-    frames: int
-    parts: frozenset[Part]  # what was missing and is written now
-    ending: Ending  # as read from the log; its outcome is not the row's
-
-
-async def replay(session_id: int, kit: Kit) -> Replayed | Refused:
-    """Rebuild what an ended session wrote to the database from its log; twice is the same as once.
-
-    What `Store.amend` promises holds: nothing is decided again. Raises `DatabaseUnavailableError`; the wait is
-    bounded by the store, and for the log by the size that it has at the beginning.
-    """
-    session = await kit.store.session(session_id)
-    if session is None:
-        return Refused(reason=Refusal.UNKNOWN_SESSION, message=f"Session {session_id} does not exist.")
-    if session.status is not Status.ENDED:
-        message = f"Session {session_id} is {session.status.value}: wait until it has ended."
-        return Refused(reason=Refusal.NOT_ENDED, message=message)
-    read = await read_log(session, kit)
-    if isinstance(read, Refused):
-        return read
-    amended = await kit.store.amend(read.ending)
-    if isinstance(amended, Refused):
-        return amended
-    return Replayed(
-        session=amended.session,
-        path=session.log_path or "",
-        frames=read.frames,
-        parts=amended.parts,
-        ending=read.ending,
-    )
 
 
 async def read_log(

@@ -29,11 +29,7 @@ class CalibanHarness(BaseHarness):
         interrupts=False,
         repairs=False,
         own_session_id=False,
-        system_prompt=False,
         key_by_descriptor=False,
-        limits_turns=True,
-        limits_spending=True,
-        tells_cost=True,
         metered=False,
     )
 

@@ -76,11 +76,7 @@ class ClaudeHarness(BaseHarness):
         interrupts=True,
         repairs=True,
         own_session_id=True,
-        system_prompt=True,
         key_by_descriptor=True,
-        limits_turns=True,
-        limits_spending=True,
-        tells_cost=True,
         metered=True,
     )
 

@@ -38,11 +38,7 @@ class CodexHarness(BaseHarness):
         interrupts=False,
         repairs=False,
         own_session_id=False,
-        system_prompt=False,
         key_by_descriptor=False,
-        limits_turns=False,
-        limits_spending=False,
-        tells_cost=False,
         metered=False,
     )
     stderr_is_noted: ClassVar[bool] = True

@@ -195,7 +195,6 @@ class CodexReader:
             index=turns.ended - 1,
             is_error=is_error,
             subtype=frame.type,
-            has_structured_output=not is_error and bool(turns.reports),
         )
 
     def _error(self, frame: Frame) -> Events:

@@ -40,11 +40,7 @@ class Capabilities:
     interrupts: bool  # a message ends its turn with a result line; else it is stopped by SIGINT
     repairs: bool  # asked once more, in the same process, for a missing report
     own_session_id: bool  # takes the session id that we chose; else it chooses one and says it
-    system_prompt: bool  # takes system text apart from the task
     key_by_descriptor: bool  # reads the daemon's credential from a descriptor, so that no tool inherits it
-    limits_turns: bool  # ends by itself at the tier's number of turns
-    limits_spending: bool  # ends by itself at the tier's budget
-    tells_cost: bool  # says what it cost
     metered: bool  # its model calls can be sent through the daemon, which counts and limits them
 
 

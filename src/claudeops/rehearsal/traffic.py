@@ -115,14 +115,5 @@ class Journal:
         os.write(self._file, msgspec.json.encode(entry) + b"\n")
 
 
-def read_journal(path: Path) -> Traffic:
-    """Read back what another process served so far; a line that is still being written is left out."""
-    traffic = Traffic()
-    for line in path.read_bytes().splitlines(keepends=True):
-        if line.endswith(b"\n"):
-            traffic.add(msgspec.json.decode(line, type=Recorded | Served | Problem))
-    return traffic
-
-
 def _is_of(entry: Recorded | Served, tier: str | None, session: str | None) -> bool:
     return tier in (None, entry.tier) and session in (None, entry.session)

@@ -115,12 +115,6 @@ def chain(connection: Connection, root_session_id: int) -> tuple[Session, ...]:
     return tuple(to_session(row) for row in connection.execute(query))
 
 
-def queued(connection: Connection) -> int:
-    """Return the number of sessions that wait."""
-    query = select(func.count()).select_from(sessions).where(sessions.c.status == Status.QUEUED.value)
-    return connection.execute(query).scalar_one()
-
-
 @cache
 def due(*, of_chain: bool, of_tiers: bool) -> ColumnElement[bool]:
     """Return the condition of a session that may be claimed: ``now``, of a ``chain``, of some ``tiers``."""

@@ -336,10 +336,6 @@ class SqlStore(SqlKeeping, SqlOwners):
         """Return the latest recorded due time of a schedule."""
         return await self._read(partial(queries.last_fire, schedule=schedule))
 
-    async def queued(self) -> int:
-        """Return the number of sessions that wait."""
-        return await self._read(queries.queued)
-
     async def close(self) -> None:
         """Write what was handed in, then let go of the database; bounded, and safe to call twice."""
         await self._writer.close()

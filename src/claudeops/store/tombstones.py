@@ -22,14 +22,13 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
 RETENTION: Final = "retention"
-DELETED: Final = "deleted"
 
 
 def bury(connection: Connection, session_ids: Iterable[int], *, reason: str, at: datetime) -> int:
     """Remove the tool calls of some ended sessions and leave a tombstone for each; return how many were buried.
 
-    ``reason`` is `RETENTION` or `DELETED`. A session that was buried before is left as it is. The sessions' own rows
-    are the caller's: they may stay, or go in the same transaction.
+    ``reason`` is one word, such as `RETENTION`. A session that was buried before is left as it is. The sessions' own
+    rows are the caller's: they may stay, or go in the same transaction.
     """
     wanted = sorted(set(session_ids))
     known = set(

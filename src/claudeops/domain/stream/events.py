@@ -68,7 +68,6 @@ class ToolProgress(msgspec.Struct, frozen=True, kw_only=True):
 
     tool_use_id: str
     name: str
-    elapsed_seconds: int | None
 
 
 class ToolDenied(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,7 +88,6 @@ class ResultSeen(msgspec.Struct, frozen=True, kw_only=True):
     index: int  # from 0, in order of arrival
     is_error: bool  # of this line alone
     subtype: str
-    has_structured_output: bool
 
 
 class ApiRetried(msgspec.Struct, frozen=True, kw_only=True):
@@ -97,7 +95,6 @@ class ApiRetried(msgspec.Struct, frozen=True, kw_only=True):
 
     attempt: int | None  # from 1
     max_retries: int | None
-    delay_ms: int | None
     status: int | None  # HTTP status; None: no response
     error: str | None  # ``rate_limit``, ``overloaded``, ``authentication_failed`` …
 

@@ -72,7 +72,6 @@ class ResultTally:
             index=self.count - 1,
             is_error=is_error,
             subtype=subtype or "",
-            has_structured_output=isinstance(structured, dict),
         )
 
     def deny(self, denial: Mapping[str, object]) -> PermissionDenial:

@@ -1,4 +1,4 @@
-"""What the agents said, the main agent's text and its subagents' kept apart."""
+"""What the agents said, the main agent's text; of subagents nothing is kept."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ class TextTally:
     """Accumulates text."""
 
     blocks: list[str] = field(default_factory=list)
-    subagent_blocks: list[str] = field(default_factory=list)
     deltas: list[str] = field(default_factory=list)
     message_seen: bool = False  # deltas count only where no message ever comes
     last: str | None = None  # blocks of the last message that had text
@@ -24,7 +23,6 @@ class TextTally:
     def message(self, texts: list[str], *, from_subagent: bool) -> None:
         """Take the text blocks of one message."""
         if from_subagent:
-            self.subagent_blocks += texts
             return
         self.message_seen = True
         self.blocks += texts
@@ -42,5 +40,4 @@ class TextTally:
             text="\n".join(parts),
             display_text=display_text(parts) or "",
             last_assistant_text=self.last if self.message_seen else streamed or None,
-            subagent_text="\n".join(self.subagent_blocks),
         )

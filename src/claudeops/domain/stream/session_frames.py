@@ -54,7 +54,6 @@ def api_retried(body: Mapping[str, object]) -> ApiRetried:
     return ApiRetried(
         attempt=as_int(body.get("attempt")),
         max_retries=as_int(body.get("max_retries")),
-        delay_ms=as_int(body.get("retry_delay_ms")),
         status=as_int(body.get("error_status")),
         error=as_text(body.get("error")) or as_text(body.get("error_category")),
     )
@@ -88,7 +87,6 @@ def tool_progress(body: Mapping[str, object]) -> ToolProgress:
     return ToolProgress(
         tool_use_id=as_text(body.get("tool_use_id")) or "",
         name=as_text(body.get("tool_name")) or "unknown",
-        elapsed_seconds=as_int(body.get("elapsed_time_seconds")),
     )
 
 

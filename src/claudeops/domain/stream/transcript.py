@@ -40,7 +40,7 @@ class PermissionDenial(msgspec.Struct, frozen=True, kw_only=True):
 class Transcript:
     """A stream so far, or whole. ``None`` is what the stream did not say.
 
-    Text of subagents stands in ``subagent_text`` alone; a result line counts whoever caused it.
+    Text of subagents is no part of it; a result line counts whoever caused it.
     """
 
     # --- the session
@@ -58,7 +58,6 @@ class Transcript:
     display_text: str = ""  # the same for people: stripped, blank blocks dropped
     last_assistant_text: str | None = None  # the last message that had text
     result_text: str | None = None  # of the last result line; JSON text where a structured output came
-    subagent_text: str = ""
 
     # --- result lines
     results: int = 0
