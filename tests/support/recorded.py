@@ -277,7 +277,7 @@ GOLDEN = [
             "lines": 6,
             "session_id": "ef0d8253-ccdb-4813-89f3-b95521bd6c36",
             "api_retries": 5,
-            "last_retry": ApiRetried(attempt=5, max_retries=10, status=401, error="authentication_failed"),
+            "last_retry": ApiRetried(attempt=5, status=401, error="authentication_failed"),
             "text": "",
             "cost_usd": None,
             "result_seen": False,

@@ -13,7 +13,7 @@ from support.streams import read, result, said
 
 def test_retry_stands_until_something_follows() -> None:
     line = {"type": "system", "subtype": "api_retry", "attempt": 1, "error_status": 529, "error_category": "overloaded"}
-    retry = ApiRetried(attempt=1, max_retries=None, status=529, error="overloaded")
+    retry = ApiRetried(attempt=1, status=529, error="overloaded")
     reading = read(line)
     assert reading.events == (retry,)
     assert reading.transcript.last_retry == retry

@@ -106,9 +106,8 @@ class Groups:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Hierarchy:
-    """Where a tree of groups is seen, and where in it this process is."""
+    """Where in a tree of groups this process is."""
 
-    top: Path  # where it is mounted
     own: Path  # the directory of our own group
     unified: bool  # version 2
 
@@ -214,7 +213,7 @@ def _hierarchies(machine: Path) -> list[Hierarchy]:
         if inside is None or not Path(inside).is_relative_to(root):
             continue
         top = machine / place.lstrip("/")
-        hierarchy = Hierarchy(top=top, own=top / Path(inside).relative_to(root), unified=unified)
+        hierarchy = Hierarchy(own=top / Path(inside).relative_to(root), unified=unified)
         if not unified or "pids" in _words(top / "cgroup.controllers"):
             found.append(hierarchy)
     return sorted(found, key=lambda hierarchy: not hierarchy.unified)

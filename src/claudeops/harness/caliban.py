@@ -26,7 +26,6 @@ class CalibanHarness(BaseHarness):
     capabilities: Final = Capabilities(
         gate=False,
         talks=False,
-        interrupts=False,
         repairs=False,
         own_session_id=False,
         key_by_descriptor=False,

@@ -73,7 +73,6 @@ class ClaudeHarness(BaseHarness):
     capabilities: Final = Capabilities(
         gate=True,
         talks=True,
-        interrupts=True,
         repairs=True,
         own_session_id=True,
         key_by_descriptor=True,

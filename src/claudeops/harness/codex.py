@@ -35,7 +35,6 @@ class CodexHarness(BaseHarness):
     capabilities: Final = Capabilities(
         gate=False,
         talks=False,
-        interrupts=False,
         repairs=False,
         own_session_id=False,
         key_by_descriptor=False,

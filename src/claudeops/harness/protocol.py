@@ -37,7 +37,6 @@ class Capabilities:
 
     gate: bool  # every tool call is answered before it runs
     talks: bool  # reads its stdin while it runs; else its input ends with the opening
-    interrupts: bool  # a message ends its turn with a result line; else it is stopped by SIGINT
     repairs: bool  # asked once more, in the same process, for a missing report
     own_session_id: bool  # takes the session id that we chose; else it chooses one and says it
     key_by_descriptor: bool  # reads the daemon's credential from a descriptor, so that no tool inherits it

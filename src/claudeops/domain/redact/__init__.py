@@ -57,10 +57,10 @@ class Redactor:
     Raises `ValueError` when the secrets are too long together to be looked for.
     """
 
-    __slots__ = ("_ignored", "_known", "_triggers")
+    __slots__ = ("_known", "_triggers")
 
     def __init__(self, secrets: Iterable[str]) -> None:
-        wanted, self._ignored = _sorted_out(secrets)
+        wanted = _sorted_out(secrets)
         size = sum(len(secret) for secret in wanted)
         if size > _MOST_CHARACTERS:
             raise ValueError(
@@ -73,11 +73,6 @@ class Redactor:
         self._triggers = [
             _compiled(b"|".join(part)) for part in ([shapes, *known[:1]], *([more] for more in known[1:]))
         ]
-
-    @property
-    def ignored(self) -> tuple[int, ...]:
-        """Lengths in characters of the secrets that are not looked for: too short, or part of the mask."""
-        return self._ignored
 
     def line(self, raw: bytes) -> bytes:
         """Return a whole line of any kind without its secrets; the same object when it holds none.
@@ -167,20 +162,19 @@ class Redactor:
         return spans
 
 
-def _sorted_out(secrets: Iterable[str]) -> tuple[list[str], tuple[int, ...]]:
-    """Return what is looked for, longest first, and the lengths of what is not."""
+def _sorted_out(secrets: Iterable[str]) -> list[str]:
+    """Return what is looked for, longest first: nothing too short, and nothing that is part of the mask."""
     wanted: set[str] = set()
-    ignored: set[str] = set()
     values = list(secrets)
     unix = [value.replace("\r\n", "\n") for value in values]  # base64 tells line ends apart, people do not
     for value in (*values, *unix):
         secret = value.strip()
         barrier = secret in MASK or MASK in secret
-        (ignored if len(secret) < SHORTEST or barrier else wanted).add(secret)
+        if len(secret) >= SHORTEST and not barrier:
+            wanted.add(secret)
         if "\n" in secret:  # a key file is also shown in parts: its long lines count by themselves
             wanted.update(line for line in secret.split("\n") if _LONG_LINE.fullmatch(line))
-    ignored.discard("")
-    return sorted(wanted, key=lambda secret: (-len(secret), secret)), tuple(sorted(map(len, ignored)))
+    return sorted(wanted, key=lambda secret: (-len(secret), secret))
 
 
 def _expressions(secrets: Iterable[str]) -> list[bytes]:

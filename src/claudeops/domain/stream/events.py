@@ -94,7 +94,6 @@ class ApiRetried(msgspec.Struct, frozen=True, kw_only=True):
     """The CLI is about to repeat a model call that failed."""
 
     attempt: int | None  # from 1
-    max_retries: int | None
     status: int | None  # HTTP status; None: no response
     error: str | None  # ``rate_limit``, ``overloaded``, ``authentication_failed`` …
 

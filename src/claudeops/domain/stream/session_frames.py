@@ -53,7 +53,6 @@ def api_retried(body: Mapping[str, object]) -> ApiRetried:
     """Read an api_retry line; caliban's label stands under ``error_category``."""
     return ApiRetried(
         attempt=as_int(body.get("attempt")),
-        max_retries=as_int(body.get("max_retries")),
         status=as_int(body.get("error_status")),
         error=as_text(body.get("error")) or as_text(body.get("error_category")),
     )
