@@ -11,17 +11,14 @@ import re
 import sys
 import threading
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Generator
+from pathlib import Path
 
 import hypothesis
 import psutil
 import pytest
 
 from support.seen_at_once import SeenAtOnce
-
-if TYPE_CHECKING:
-    from collections.abc import Generator
-    from pathlib import Path
 
 # Before anything reads them: the developer's own settings and credentials have no place in a test. The time zone is
 # one that no machine here is in, 45 minutes off the hour, so that local time taken for UTC shows.

@@ -12,11 +12,9 @@ import select
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, Protocol
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from typing import Final, Protocol
 
 MOST_WAITING_BYTES: Final = 4 * 1024 * 1024
 """So much waits for a reader that stands still; of a busy daemon at level ``info`` that is an hour."""

@@ -8,21 +8,16 @@ from __future__ import annotations
 
 import atexit
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from collections.abc import Set as AbstractSet
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final, Literal, Self, TypeAlias
+from typing import Final, Literal, Self, TypeAlias
 
-from claudeops.log_writer import FileWriter, StreamWriter, descriptor_of
+from structlog.typing import FilteringBoundLogger, Processor
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, MutableMapping
+from claudeops.log_writer import FileWriter, Stream, StreamWriter, descriptor_of
 
-    from structlog.typing import FilteringBoundLogger, Processor
-
-    from claudeops.log_writer import Stream
-
-    EventDict: TypeAlias = MutableMapping[str, object]
+EventDict: TypeAlias = MutableMapping[str, object]
 
 FLUSH_SECONDS: Final = 2.0
 """How long the end of the process waits for who reads the log, at most."""

@@ -9,30 +9,26 @@ may connect to loopback, so where that matters a `Crowd` bounds both.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import ipaddress
 import logging
 import socket
+from collections.abc import AsyncIterator, Hashable, Iterable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, cast
+from typing import Final, cast
 
 import anyio
 import h11
 import uvicorn
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from starlette.types import ASGIApp, Receive, Scope
+from uvicorn.config import Config
+from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
+from uvicorn.server import ServerState
 
 from claudeops.errors import ConfigurationError
 from claudeops.tasks import open_tasks
-
-if TYPE_CHECKING:
-    import asyncio
-    from collections.abc import AsyncIterator, Hashable, Iterable, Iterator
-
-    from starlette.types import ASGIApp, Receive, Scope
-    from uvicorn.config import Config
-    from uvicorn.protocols.http.h11_impl import RequestResponseCycle
-    from uvicorn.server import ServerState
 
 _TRANSPORT: Final = "transport"
 """In the scope's ``state``: the `asyncio.Transport` of the request's connection, to close it in mid-answer."""

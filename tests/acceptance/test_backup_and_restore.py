@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import anyio
 import pytest
 
-from support.operating import conclude, look, operator
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from support.operating import Operator
+from support.operating import Operator, conclude, look, operator
 
 pytestmark = pytest.mark.timeout(180)  # several daemons one after the other
 

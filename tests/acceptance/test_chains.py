@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
-from support.operating import DUMMY_KEY, conclude, look, operator, say
+from support.operating import DUMMY_KEY, Operator, conclude, look, operator, say
 from support.waiting import until
-
-if TYPE_CHECKING:
-    from support.operating import Operator
 
 pytestmark = pytest.mark.anyio
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import signal
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
@@ -12,10 +13,6 @@ from support.cli import binary
 from support.levels import strongest
 from support.operating import conclude, look, operator
 from support.waiting import until
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
 
 pytestmark = pytest.mark.anyio
 

@@ -8,21 +8,17 @@ from __future__ import annotations
 import json
 import resource
 import sqlite3
-from contextlib import closing, contextmanager
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, closing, contextmanager
+from pathlib import Path
+from typing import Final
 
 import pytest
 
 from support.estate import deliver, look, report
+from support.operating import Daemon, Operator
 from support.stand_in_daemon import stand_in_node, told
 from support.waiting import until
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from contextlib import AbstractContextManager
-    from pathlib import Path
-
-    from support.operating import Daemon, Operator
 
 pytestmark = pytest.mark.anyio
 

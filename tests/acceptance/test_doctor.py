@@ -7,25 +7,21 @@ import os
 import shutil
 import threading
 import time
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import anyio
 import pytest
 
-from claudeops.engine import session_users
-from claudeops.engine.cell import USER_HOMES
-from claudeops.rehearsal.messages_api import serve
-from claudeops.rehearsal.script import Script
-from support.operating import COMMAND, DUMMY_KEY, conclude, look, operator
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator, Sequence
-
-    from support.operating import Operator
+from claudeops.engine.cell import cell
+from claudeops.engine.cell.cell import USER_HOMES
+from claudeops.scripted_api.script import Script
+from claudeops.scripted_api.server import serve
+from support.operating import COMMAND, DUMMY_KEY, Operator, conclude, look, operator
 
 pytestmark = [pytest.mark.anyio, pytest.mark.skipif(shutil.which("bwrap") is None, reason="needs bubblewrap")]
 
@@ -186,7 +182,7 @@ async def test_users_of_sessions_that_ssh_would_look_for_in_vain(tmp_path: Path)
     async with patient(tmp_path) as node:
         found = await examine(node, CLAUDEOPS_ISOLATION="user")
     # On a machine where somebody has listed them there is nothing to say.
-    missing = session_users.unlisted(USER_HOMES)
+    missing = cell.unlisted(USER_HOMES)
     assert (f"Of 64 such users {missing} are on no list" in found.checks["isolation"]["message"]) is (missing > 0)
     assert ("systemd-sysusers" in found.checks["isolation"]["remedy"]) is (missing > 0)
 

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 import pytest
 
 from support.estate import deliver, look, report
 from support.stand_in_daemon import stand_in_node, told
 from support.waiting import until
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = pytest.mark.anyio
 

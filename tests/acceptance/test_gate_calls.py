@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 import pytest
 
-from support.operating import conclude, look, operator
+from support.operating import Operator, conclude, look, operator
 from support.waiting import until
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from support.operating import Operator
 
 pytestmark = pytest.mark.anyio
 

@@ -5,20 +5,16 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 import anyio
 import pytest
 
-from support.operating import conclude, look, operator
+from support.operating import Operator, conclude, look, operator
 from support.waiting import until
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
-    from support.operating import Operator
 
 pytestmark = pytest.mark.anyio
 

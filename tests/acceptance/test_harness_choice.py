@@ -5,17 +5,12 @@ from __future__ import annotations
 import json
 import posixpath
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from support.estate import ONE_SHOT, report
-from support.operating import conclude, operator
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from support.operating import Operator
+from support.operating import Operator, conclude, operator
 
 pytestmark = pytest.mark.anyio
 

@@ -10,19 +10,14 @@ import re
 import signal
 import struct
 import termios
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import anyio
 import anyio.to_thread
 import pytest
 
-from support.operating import COMMAND, conclude, look, operator
+from support.operating import COMMAND, Operator, conclude, look, operator
 from support.waiting import PATIENCE_SECONDS
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from support.operating import Operator
 
 pytestmark = pytest.mark.timeout(180)  # several processes one after the other, each of them slow on a busy machine
 

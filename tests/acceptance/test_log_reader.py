@@ -7,16 +7,13 @@ import json
 import os
 import signal
 import subprocess
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import anyio
 import pytest
 
 from support.estate import deliver, look, report
 from support.stand_in_daemon import stand_in_node
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = pytest.mark.anyio
 

@@ -12,17 +12,14 @@ import subprocess
 import sysconfig
 import venv
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import anyio
 import pytest
+from anyio.abc import Process
 
 from support.operating import conclude, look, operator
 from support.rehearsals import environment, processes_about
 from support.waiting import until
-
-if TYPE_CHECKING:
-    from anyio.abc import Process
 
 ROOT = Path(__file__).parents[2]
 LONGEST_SECONDS = 150

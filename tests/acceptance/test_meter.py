@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import os
 import signal
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import anyio
 import pytest
 
-from claudeops.rehearsal.messages_api import serve
-from claudeops.rehearsal.script import Script
+from claudeops.scripted_api.script import Script
+from claudeops.scripted_api.server import serve
 from support.booked import Tokens
-from support.operating import DUMMY_KEY, conclude, look, operator
+from support.operating import DUMMY_KEY, Operator, conclude, look, operator
 from support.vertex import vertex
 from support.waiting import PATIENCE_SECONDS
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from support.operating import Operator
 
 pytestmark = pytest.mark.anyio
 

@@ -6,23 +6,20 @@ import base64
 import resource
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import anyio
 import msgspec
 import psutil
 import pytest
 
-from claudeops.domain.model_request import ModelRequest, read_request, unknown_betas
+from claudeops.domain.spending.model_request import ModelRequest, read_request, unknown_betas
+from claudeops.scripted_api.requests import Recorded
 from support.operating import conclude, look, operator, say
 from support.waiting import LOOK_SECONDS, until
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from claudeops.rehearsal.recorded import Recorded
 
 pytestmark = pytest.mark.anyio
 

@@ -7,18 +7,14 @@ import signal
 import sqlite3
 import subprocess
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import anyio
 import pytest
 
 from claudeops.rehearsal.scenario_file import SHIPPED, shipped
-from support.operating import COMMAND
+from support.operating import COMMAND, Completed
 from support.rehearsals import LONGEST_SECONDS, Rehearser, environment, processes_about
 from support.waiting import until
-
-if TYPE_CHECKING:
-    from support.operating import Completed
 
 ROOT = Path(__file__).parents[2]
 

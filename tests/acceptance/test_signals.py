@@ -8,27 +8,22 @@ import signal
 import sqlite3
 import subprocess
 import sys
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import anyio
 import psutil
 import pytest
+from anyio.abc import Process
 
 from support.cli import binary
 from support.estate import deliver, look, report
-from support.operating import COMMAND, conclude, operator
+from support.operating import COMMAND, Daemon, Operator, conclude, operator
 from support.operating import look as ask
 from support.stand_in_daemon import StandInNode, stand_in_node, told
 from support.waiting import PATIENCE_SECONDS, hears, until
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from anyio.abc import Process
-
-    from support.operating import Daemon, Operator
 
 pytestmark = pytest.mark.anyio
 

@@ -5,15 +5,12 @@ from __future__ import annotations
 import json
 import signal
 import socket
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from support.operating import conclude, look, operator
 from support.waiting import until
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = pytest.mark.anyio
 

@@ -14,13 +14,11 @@ import sys
 import sysconfig
 import venv
 import zipfile
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import pytest
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 ROOT = Path(__file__).parents[2]
 PACKAGED = ("schemas", "prompts", "migrations")
@@ -159,7 +157,7 @@ def scripted_api(installed: Installed, script: Path) -> Iterator[str]:
     """Run the scripted Messages API out of the wheel; yields its URL and expects the script to have covered all."""
     journal = script.with_suffix(".journal")
     with subprocess.Popen(
-        [installed.python, "-m", "claudeops.rehearsal.messages_api", str(script), "--journal", str(journal)],
+        [installed.python, "-m", "claudeops.scripted_api.server", str(script), "--journal", str(journal)],
         cwd=script.parent,
         stdout=subprocess.PIPE,
     ) as api:

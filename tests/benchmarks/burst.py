@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import tempfile
 import time
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import anyio
 
@@ -17,21 +18,17 @@ from claudeops.domain.model import (
     Escalation,
     Extraction,
     ExtractionMethod,
+    Finished,
     Outcome,
     Report,
     ServiceCheck,
     ServiceStatus,
+    Session,
 )
-from claudeops.engine.status_file import StatusFile, StatusKeeper
-from support.estate import open_estate
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from claudeops.domain.model import Finished, Session
-    from claudeops.engine.control import Control
-    from claudeops.engine.supervisor import Supervisor
-    from support.estate import Estate
+from claudeops.engine.control import Control
+from claudeops.engine.daemon.status import StatusFile, StatusKeeper
+from claudeops.engine.session.supervisor import Supervisor
+from support.estate import Estate, open_estate
 
 SHARE: Final = 0.95
 """Of the ideal, where a slot does nothing but work."""
@@ -87,11 +84,11 @@ async def _burst(setup: Setup) -> float:
 async def _status(estate: Estate, supervisor: Supervisor) -> AsyncIterator[Supervisor]:
     """Keep ``daemon.json`` true meanwhile, as the daemon does."""
     keeper = StatusKeeper(
-        file=StatusFile(estate.root / "daemon.json", estate.owner, estate.kit.clock.now()),
+        file=StatusFile(estate.root / "daemon.json", estate.owner, estate.context.clock.now()),
         store=estate.store,
-        clock=estate.kit.clock,
+        clock=estate.context.clock,
         running=lambda: [session for session, _ in supervisor.running.values()],
-        log=estate.kit.log,
+        log=estate.context.log,
     )
     supervisor.on_change = keeper.changed
     async with anyio.create_task_group() as tasks:
@@ -117,7 +114,7 @@ class _Work:
             attempt=session.attempt,
             outcome=Outcome.SUCCESS,
             extraction=Extraction(method=ExtractionMethod.STRUCTURED, report=report),
-            ended_at=self._estate.kit.clock.now(),
+            ended_at=self._estate.context.clock.now(),
             duration_ms=round(WORK_SECONDS * 1000),
             calls_ran=1,
             looks=(Look(),),

@@ -9,14 +9,12 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from benchmarks import burst, gate, hangs, machine, meter, recovery, sessions, start, stream
 from benchmarks.table import Setup, Table
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 LINES: Final[dict[str, Callable[[Setup], Table]]] = {
     "stream": stream.throughput,

@@ -9,12 +9,10 @@ from __future__ import annotations
 
 import json
 import random
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import Final
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    Body = dict[str, object]
+Body = dict[str, object]
 
 _SESSION_ID: Final = "670033f8-2ca5-4a09-8f30-443dd1de556f"
 _SERVICES: Final = ("jellyfin", "postgres-main", "ingress-nginx", "media/transcoder", "backup", "grafana")

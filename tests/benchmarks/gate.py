@@ -10,31 +10,28 @@ import threading
 import time
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import anyio
 from anyio.abc import UNIXSocketStream
 
 from benchmarks.table import Setup, Table, percentile, spread, verdict
 from claudeops import logs
-from claudeops.domain.model import EscalationRules, NewSession, TierChoice, Trigger
+from claudeops.domain.escalation import EscalationRules, TierChoice
+from claudeops.domain.model import NewSession, ToolCall, Trigger
 from claudeops.domain.policy import Scope, judge, parse_policy, tier_policy
 from claudeops.domain.redact import Redactor
 from claudeops.domain.stream import Frame
-from claudeops.engine.channel import Channel
-from claudeops.engine.gate import Gate
-from claudeops.engine.intake import CHUNK_BYTES, Intake
-from claudeops.engine.logfile import SessionLog
+from claudeops.engine.gate.gate import Gate
+from claudeops.engine.ports import Store
+from claudeops.engine.process.channel import Channel
+from claudeops.engine.session_log.writer import CHUNK_BYTES, OutputReader, SessionLog
 from claudeops.engine.system import SystemClock, this_owner
 from claudeops.harness.claude import ClaudeHarness
 from claudeops.harness.protocol import GateRequest, Spec
-from claudeops.resources import default_policy_path, packaged
+from claudeops.settings.files import default_policy_path, packaged
 from claudeops.store.migrate import migrate
 from claudeops.store.store import open_store
-
-if TYPE_CHECKING:
-    from claudeops.domain.model import ToolCall
-    from claudeops.engine.ports import Store
 
 TARGET_MILLISECONDS: Final = 10.0
 """On top of one fsync of this disk, at the 99th percentile."""
@@ -157,7 +154,7 @@ async def _gate(store: Store, directory: Path) -> Gate:
         rules=rules,
         store=store,
         clock=clock,
-        show_input=shown,
+        display_input=shown,
         log=logs.get_logger(),
     )
 
@@ -175,7 +172,7 @@ async def _serve(ours: socket.socket, gate: Gate, directory: Path) -> None:
         async def answer(request: GateRequest) -> None:
             await gate.answer(request, harness=harness, channel=channel)
 
-        with Intake(redactor=Redactor(_SECRETS), sink=sink, clock=gate.clock) as intake:
+        with OutputReader(redactor=Redactor(_SECRETS), sink=sink, clock=gate.clock) as intake:
             try:
                 while True:
                     for taken in intake.push(await stream.receive(CHUNK_BYTES)):

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import json
 import tempfile
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import anyio
 
 from benchmarks.table import Setup, Table, spread, verdict
 from claudeops.engine.control import Timeouts
-from support.estate import deliver, open_estate, report
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from support.estate import Estate
+from support.estate import Estate, deliver, open_estate, report
 
 LATE_MILLISECONDS: Final = 1000.0
 """After a limit, at most."""

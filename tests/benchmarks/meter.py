@@ -9,15 +9,13 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from urllib.parse import urlsplit
 
 from benchmarks.table import Setup, Table, shown
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 MOST_ADDED_MS: Final = 5.0
 LEAST_OF_DIRECT: Final = 0.9

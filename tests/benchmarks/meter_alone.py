@@ -12,14 +12,15 @@ from pathlib import Path
 import anyio
 import anyio.to_thread
 
-from claudeops.domain.budget import Budgets
-from claudeops.domain.model import EscalationRules, NewSession, TierChoice, Trigger
+from claudeops.domain.escalation import EscalationRules, TierChoice
+from claudeops.domain.model import NewSession, Trigger
 from claudeops.domain.redact import Redactor
-from claudeops.engine.meter import Books, serve_meter
-from claudeops.engine.meter_upstream import Upstream
+from claudeops.domain.spending.budget import Budgets
+from claudeops.engine.meter.meter import MeterDeps, serve_meter
+from claudeops.engine.meter.upstream import Upstream
 from claudeops.engine.system import SystemClock, this_owner
 from claudeops.logs import get_logger
-from claudeops.resources import packaged
+from claudeops.settings.files import packaged
 from claudeops.store.migrate import migrate
 from claudeops.store.store import open_store
 
@@ -40,7 +41,9 @@ async def _run(directory: Path, url: str) -> None:
     (session,) = await store.claim(
         owner, rules=replace(rules), now=clock.now(), cli_session_id=lambda: "bench", log_path=lambda _: ""
     )
-    books = Books(store=store, rules=rules, clock=clock, log=get_logger(), redactor_with=lambda key: Redactor((key,)))
+    books = MeterDeps(
+        store=store, rules=rules, clock=clock, log=get_logger(), redactor_with=lambda key: Redactor((key,))
+    )
     async with (
         serve_meter(Upstream(base_url=url, secret="not-asked-for"), books) as meter,
         meter.account(session, over_budget=lambda: None) as account,

@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import sys
 import tempfile
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import anyio
 
 from benchmarks.table import Setup, Table, spread, verdict
 from support.estate import deliver, look, report
-from support.stand_in_daemon import seconds, stand_in_node, told
+from support.operating import Daemon
+from support.stand_in_daemon import StandInNode, seconds, stand_in_node, told
 from support.waiting import until
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from support.operating import Daemon
-    from support.stand_in_daemon import StandInNode
 
 TARGET_MILLISECONDS: Final = 300.0
 """From ready until every session that waited is claimed: each repeat."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import anyio
 
@@ -12,9 +13,6 @@ from benchmarks.table import Setup, Table, percentile, spread, verdict
 from support.estate import deliver, look, report
 from support.stand_in_daemon import seconds, stand_in_node, told
 from support.waiting import until
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 PUNCTUAL_MILLISECONDS: Final = 250.0
 """Between a due time and its process, at the 99th percentile."""

@@ -10,21 +10,18 @@ import argparse
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import anyio
 
 from benchmarks import machine
 from support.growth import Growth
+from support.held import Held
 from support.long_run import SESSION, long_run, ran_well
 from support.stand_in_daemon import stand_in_node
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from support.held import Held
 
 REFERENCE: Final = Path(__file__).parents[2] / "docs" / "reference" / "long-runs.md"
 ENOUGH_SESSIONS: Final = 1000  # from here on figures are worth keeping

@@ -5,18 +5,15 @@ from __future__ import annotations
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import anyio
 
 from benchmarks.table import Setup, Table, percentile, spread, verdict
 from support.estate import deliver, look, report
 from support.held import held_mib
-from support.operating import operator, say
+from support.operating import Daemon, operator, say
 from support.stand_in_daemon import seconds, stand_in_node, told
-
-if TYPE_CHECKING:
-    from support.operating import Daemon
 
 READY_MILLISECONDS: Final = 2000.0
 """From the start of the process until it serves, at the 99th percentile, on a database that is there."""

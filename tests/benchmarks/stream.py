@@ -8,10 +8,11 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import anyio
 from anyio.abc import UNIXSocketStream
@@ -20,12 +21,8 @@ from benchmarks import frames
 from benchmarks.table import Setup, Table, shown
 from claudeops.domain.redact import Redactor
 from claudeops.domain.stream import TranscriptBuilder
-from claudeops.engine.intake import CHUNK_BYTES, Intake
-from claudeops.engine.logfile import SessionLog
+from claudeops.engine.session_log.writer import CHUNK_BYTES, OutputReader, SessionLog
 from claudeops.engine.system import SystemClock
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 LEAST_OF_TEE: Final = 0.35
 LEAST_LINES: Final = 50_000
@@ -158,7 +155,7 @@ async def _taken_in(path: Path) -> tuple[int, _Times]:
     reader = TranscriptBuilder()
     with _producer(path) as producer:
         async with SessionLog(log) as sink, await UNIXSocketStream.from_socket(producer.output) as stdout:
-            with Intake(redactor=Redactor(_SECRETS), sink=sink, clock=SystemClock()) as intake:
+            with OutputReader(redactor=Redactor(_SECRETS), sink=sink, clock=SystemClock()) as intake:
                 started = producer.begin()
                 await _read(stdout, intake, reader)
             await _written(log, path.stat().st_size)
@@ -178,7 +175,7 @@ async def _written(log: Path, size: int) -> None:
         await anyio.sleep(0.0002)
 
 
-async def _read(stdout: UNIXSocketStream, intake: Intake, reader: TranscriptBuilder) -> None:
+async def _read(stdout: UNIXSocketStream, intake: OutputReader, reader: TranscriptBuilder) -> None:
     """Do what a conversation does with every line, but for answering."""
     while True:
         try:

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
+from pathlib import Path
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -7,11 +7,10 @@ from dataclasses import replace
 
 import anyio
 
-from claudeops.app import open_node, run_daemon
-from claudeops.cli.signals import listening
-from claudeops.cli.start import start
-from claudeops.engine.reaper import become_subreaper
-from claudeops.engine.shutdown import Shutdown
+from claudeops.app.node import open_node, run_daemon
+from claudeops.cli.start import listening, start
+from claudeops.engine.process.tree import become_subreaper
+from claudeops.engine.system import Shutdown
 
 
 async def _run(slots: int) -> None:

@@ -5,19 +5,16 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
-from claudeops.engine.cell import USER_HOMES, Level
+from claudeops.engine.cell.cell import USER_HOMES, Level
 from support import cli
 from support.aftermath import assert_settled
 from support.estate import Estate, open_estate
 from support.levels import needs
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
 
 
 @pytest.fixture

@@ -7,28 +7,22 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import anyio
 import psutil
 import pytest
 
-from claudeops.engine.bounds import Bounds
-from claudeops.engine.cell import Level
-from claudeops.engine.cgroups import Groups, find, prepare
+from claudeops.domain.model import Ending, Session
+from claudeops.engine.cell.cell import Cell, Level
+from claudeops.engine.cell.cgroups import Bounds, Groups, find, prepare
 from claudeops.engine.control import Control
-from claudeops.engine.session import SessionRunner
+from claudeops.engine.session.runner import SessionRunner
 from support.caged import Caged, caged
 from support.operating import look
 from support.waiting import until
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from claudeops.domain.model import Ending, Session
-    from claudeops.engine.cell import Cell
 
 pytestmark = pytest.mark.anyio
 
@@ -95,12 +89,12 @@ async def test_a_fork_bomb_is_bounded_and_other_sessions_go_on(
     async with caged(tmp_path, level, steps=[look(bomb(number))], second=[look("sleep 4; echo done")],
                      binary=everybodys_cli) as cage:  # fmt: skip
         cage.estate.with_kit(
-            bounds=Bounds(processes=PROCESSES), groups=bounded_by(counted, cage.estate.kit.cell, groups)
+            bounds=Bounds(processes=PROCESSES), groups=bounded_by(counted, cage.estate.context.cell, groups)
         )
         await cage.estate.queue()
         await cage.estate.queue()
         first, second = await cage.estate.claim(1), await cage.estate.claim(2)
-        runner = SessionRunner(kit=cage.estate.kit)
+        runner = SessionRunner(context=cage.estate.context)
 
         async def run(session: Session) -> None:
             endings[session.id] = await runner.run(session, Control())
@@ -129,7 +123,7 @@ async def test_many_files_are_bounded(tmp_path: Path, level: Level, everybodys_c
     write = "i=0; while [ $i -lt 695 ]; do head -c 1048576 /dev/zero > $i; i=$((i+1)); sleep 0.02; done; sleep 20"
     most = [0]
     async with caged(tmp_path, level, write, binary=everybodys_cli) as cage:
-        workspaces = cage.estate.kit.cell.workspaces(cage.estate.kit.sessions_dir)
+        workspaces = cage.estate.context.cell.workspaces(cage.estate.context.sessions_dir)
         cage.estate.with_kit(bounds=Bounds(disk_mb=64))
         with anyio.fail_after(SECONDS):
             async with anyio.create_task_group() as watching:
@@ -189,7 +183,7 @@ async def test_one_huge_file_is_bounded(tmp_path: Path, level: Level, everybodys
     async with caged(
         tmp_path, level, "head -c 300000000 /dev/zero > x; ls -l x; sleep 20", binary=everybodys_cli
     ) as cage:
-        workspaces = cage.estate.kit.cell.workspaces(cage.estate.kit.sessions_dir)
+        workspaces = cage.estate.context.cell.workspaces(cage.estate.context.sessions_dir)
         cage.estate.with_kit(bounds=Bounds(file_mb=16, disk_mb=2048))
         async with anyio.create_task_group() as watching:
             watching.start_soon(most_at_once, lambda: below(workspaces), most)
@@ -245,7 +239,7 @@ async def test_what_a_session_was_given_is_not_held_against_it(
     home = Path(shutil.copytree(tmp_path, tmp_path / "home", ignore=lambda *_: ["home"]))
     (home / "large").write_bytes(b"x" * (80 * MIB))
     async with caged(tmp_path / "estate", level, "ls -l ~/large; sleep 2", binary=everybodys_cli) as cage:
-        tiers = {number: replace(tier, template_home=home) for number, tier in cage.estate.kit.tiers.items()}
+        tiers = {number: replace(tier, template_home=home) for number, tier in cage.estate.context.tiers.items()}
         cage.estate.with_kit(tiers=tiers, bounds=Bounds(file_mb=16, disk_mb=64))
         ending = await ended(cage)
     assert str(ending.outcome) == "success"

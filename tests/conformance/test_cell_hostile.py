@@ -8,17 +8,14 @@ import re
 import stat
 import subprocess
 import tempfile
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
-from claudeops.engine.cell import Level
+from claudeops.engine.cell.cell import Level
 from support.caged import caged
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
 
 pytestmark = pytest.mark.anyio
 
@@ -185,9 +182,9 @@ async def test_the_clis_own_tools_reach_no_further_than_a_command(
         tool("Write", file_path=str(passable / "repos" / "web" / "compose.yaml"), content="x"),
     ]
     async with caged(passable, level, steps=steps, binary=everybodys_cli) as cage:
-        kit = cage.estate.kit
-        tiers = {1: replace(kit.tiers[1], tools=("Bash", "Read", "Write"))}
-        cage.estate.with_kit(tiers={**kit.tiers, **tiers})
+        context = cage.estate.context
+        tiers = {1: replace(context.tiers[1], tools=("Bash", "Read", "Write"))}
+        cage.estate.with_kit(tiers={**context.tiers, **tiers})
         before = of_the_daemon(passable)
         ending = await cage.run()
         outputs = "\n".join(cage.outputs())

@@ -12,10 +12,10 @@ import psutil
 import pytest
 
 from claudeops.domain.outcome import StopCause
-from claudeops.engine.cell import Level
+from claudeops.engine.cell.cell import Level
 from claudeops.engine.control import Control
-from claudeops.engine.session import SessionRunner
-from claudeops.engine.tree import marked, marks_below
+from claudeops.engine.process.tree import marked, marks_below
+from claudeops.engine.session.runner import SessionRunner
 from support.caged import caged, forget_workspaces, working_cell
 from support.estate import ONE_SHOT, open_estate
 from support.levels import PATH
@@ -170,7 +170,7 @@ async def test_signals_reach_the_cli_in_its_namespace_and_not_what_stands_in_fro
     """Were bubblewrap told to end, everything would be gone at once: a CLI could say nothing more."""
     async with open_estate(tmp_path) as estate:
         cell = working_cell(Level.BUBBLEWRAP, ONE_SHOT, repos=tmp_path / "repos", hidden=())
-        timeouts = replace(estate.kit.timeouts, stop_grace=2)
+        timeouts = replace(estate.context.timeouts, stop_grace=2)
         estate.with_kit(cell=cell, path=PATH, allow_ungated=("caliban",), timeouts=timeouts)
         reached = tmp_path / "state" / "sessions" / "000001" / "home" / "reached"
         estate.script_one_shot(lines=[], hang=heeds, touch=str(reached))
@@ -178,7 +178,7 @@ async def test_signals_reach_the_cli_in_its_namespace_and_not_what_stands_in_fro
         session, control, endings = await estate.claim(), Control(), []
 
         async def run() -> None:
-            endings.append(await SessionRunner(kit=estate.kit).run(session, control))
+            endings.append(await SessionRunner(context=estate.context).run(session, control))
 
         with anyio.fail_after(30):
             async with anyio.create_task_group() as tasks:

@@ -5,17 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Set as AbstractSet
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import anyio
 import psutil
 import pytest
 
-from claudeops.engine.cell import Level
-
-if TYPE_CHECKING:
-    from collections.abc import Set as AbstractSet
+from claudeops.engine.cell.cell import Level
 
 pytestmark = pytest.mark.anyio
 

@@ -6,21 +6,18 @@ import contextlib
 import os
 import sqlite3
 import sys
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import anyio
 import psutil
 import pytest
 
-from claudeops.engine.cell import Level
+from claudeops.engine.cell.cell import Level
 from support.caged import KEY, caged, working_cell
 from support.operating import look
 from support.waiting import until
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 pytestmark = pytest.mark.anyio
 
@@ -61,8 +58,8 @@ async def test_a_tier_1_session_finds_no_secret_of_the_daemon_nor_of_another_tie
         monkeypatch.setenv(f"PLANTED_{name}", secret)
     async with caged(tmp_path, Level.BUBBLEWRAP, *LOOK_EVERYWHERE) as cage:
         estate = cage.estate
-        higher = replace(estate.kit.tiers[3], template_home=home)
-        estate.with_kit(tiers={**estate.kit.tiers, 3: higher})
+        higher = replace(estate.context.tiers[3], template_home=home)
+        estate.with_kit(tiers={**estate.context.tiers, 3: higher})
         with contextlib.closing(sqlite3.connect(tmp_path / "state" / "other.db")) as connection:
             connection.execute("CREATE TABLE secrets AS SELECT 'planted-database-password' AS password")
             connection.commit()
@@ -79,11 +76,11 @@ async def test_the_home_of_a_tier_is_its_sessions_own_and_is_gone_with_them(
 ) -> None:
     home = plant(tmp_path)
     async with caged(tmp_path, level, "cat ~/.ssh/id_tier3; stat -c %a ~/.ssh", binary=everybodys_cli) as cage:
-        kit = cage.estate.kit
-        cage.estate.with_kit(tiers={**kit.tiers, 1: replace(kit.tiers[1], template_home=home)})
+        context = cage.estate.context
+        cage.estate.with_kit(tiers={**context.tiers, 1: replace(context.tiers[1], template_home=home)})
         await cage.run()
         assert SSH_KEY in cage.outputs()[0]
-        assert not list(kit.cell.workspaces(kit.sessions_dir).glob("*"))
+        assert not list(context.cell.workspaces(context.sessions_dir).glob("*"))
     assert (home / ".ssh" / "id_tier3").read_text() == SSH_KEY
 
 
@@ -101,14 +98,14 @@ async def test_the_home_of_a_session_is_closed_to_one_that_runs_beside_it(
         f"ls {theirs} {sessions}; cat {theirs}/.ssh/id_tier3; for f in {theirs}/reached; do rm -f $f; done; echo looked"
     )
     async with caged(tmp_path, level, wait, second=[look_over], binary=everybodys_cli) as cage:
-        kit = cage.estate.kit
-        cage.estate.with_kit(tiers={**kit.tiers, 1: replace(kit.tiers[1], template_home=home)})
+        context = cage.estate.context
+        cage.estate.with_kit(tiers={**context.tiers, 1: replace(context.tiers[1], template_home=home)})
         with anyio.fail_after(50):
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(cage.run)
                 await until((theirs / "reached").exists)
                 assert (theirs / ".ssh" / "id_tier3").exists()
-                cage.estate.with_kit(tiers=kit.tiers)
+                cage.estate.with_kit(tiers=context.tiers)
                 await cage.run()
                 (theirs / "reached").unlink()
         [seen, *_] = cage.outputs(2)
@@ -121,8 +118,8 @@ async def test_ssh_finds_the_keys_of_its_tier_in_the_namespace(tmp_path: Path) -
     """It asks the list of users for its home, not the environment."""
     home = plant(tmp_path)
     async with caged(tmp_path, Level.BUBBLEWRAP, "getent passwd $(id -u)") as cage:
-        kit = cage.estate.kit
-        cage.estate.with_kit(tiers={**kit.tiers, 1: replace(kit.tiers[1], template_home=home)})
+        context = cage.estate.context
+        cage.estate.with_kit(tiers={**context.tiers, 1: replace(context.tiers[1], template_home=home)})
         await cage.run()
         assert "/state/sessions/000001/home:" in cage.outputs()[0]
 
@@ -176,8 +173,8 @@ async def test_no_secret_is_in_a_file_an_argument_or_an_environment_at_any_level
     wait = "touch ~/reached; while [ -e ~/reached ]; do sleep 0.1; done"
     async with caged(tmp_path, level, wait, binary=everybodys_cli) as cage:
         cage.estate.with_kit(mcp_servers={"grafana": server})
-        kit = cage.estate.kit
-        sessions = kit.cell.workspaces(kit.sessions_dir)
+        context = cage.estate.context
+        sessions = context.cell.workspaces(context.sessions_dir)
         reached = sessions / "000001" / "home" / "reached"
         with anyio.fail_after(50):
             async with anyio.create_task_group() as tasks:

@@ -3,35 +3,29 @@
 from __future__ import annotations
 
 import json
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import anyio
 import pytest
 
-from claudeops.domain.holds import HoldKind
+from claudeops.domain.holds import Hold, HoldKind
 from claudeops.domain.redact import Redactor
-from claudeops.engine.cell import Level
+from claudeops.engine.cell.cell import Level
 from claudeops.engine.control import Control
-from claudeops.engine.limits import Limits
-from claudeops.engine.meter import Books, serve_meter
-from claudeops.engine.meter_upstream import Upstream
-from claudeops.engine.session import SessionRunner
-from claudeops.rehearsal.messages_api import serve
-from claudeops.rehearsal.script import Script
+from claudeops.engine.meter.availability import Availability
+from claudeops.engine.meter.meter import MeterDeps, serve_meter
+from claudeops.engine.meter.upstream import Upstream
+from claudeops.engine.session.runner import SessionRunner
+from claudeops.scripted_api.script import Script
+from claudeops.scripted_api.server import serve
 from support.aftermath import assert_settled
 from support.caged import caged
-from support.estate import deliver, look, report
+from support.estate import Estate, deliver, look, report
 from support.waiting import PATIENCE_SECONDS
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
-    from claudeops.domain.holds import Hold
-    from support.estate import Estate
 
 pytestmark = pytest.mark.anyio
 
@@ -47,7 +41,7 @@ def refused(status: int, text: str) -> dict[str, object]:
 
 
 async def held(estate: Estate) -> dict[HoldKind, Hold]:
-    return {hold.kind: hold for hold in await estate.store.holds(estate.kit.clock.now())}
+    return {hold.kind: hold for hold in await estate.store.holds(estate.context.clock.now())}
 
 
 async def may_start(estate: Estate) -> bool:
@@ -55,8 +49,8 @@ async def may_start(estate: Estate) -> bool:
     await estate.queue()
     claimed = await estate.store.claim(
         estate.owner,
-        rules=estate.kit.rules,
-        now=estate.kit.clock.now(),
+        rules=estate.context.rules,
+        now=estate.context.clock.now(),
         cli_session_id=lambda: "none",
         log_path=estate.log_path,
     )
@@ -66,10 +60,10 @@ async def may_start(estate: Estate) -> bool:
 @asynccontextmanager
 async def listening(estate: Estate) -> AsyncIterator[None]:
     """Have the daemon hear at once what a session's stream says about the model API."""
-    limits = Limits(store=estate.store, clock=estate.kit.clock, log=estate.kit.log)
-    estate.with_kit(limits=limits)
+    availability = Availability(store=estate.store, clock=estate.context.clock, log=estate.context.log)
+    estate.with_kit(availability=availability)
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(limits.run)
+        tasks.start_soon(availability.run)
         yield
         tasks.cancel_scope.cancel()
 
@@ -83,7 +77,7 @@ async def test_row_14_retries_of_the_cli_are_over_after_minutes_and_ours_go_on(e
     assert (again["trigger"], again["parent_session_id"]) == ("retry", 1)
     until = (await held(estate))[HoldKind.PARKED].until
     assert until is not None
-    assert until > estate.kit.clock.now()
+    assert until > estate.context.clock.now()
     assert not await may_start(estate)
 
 
@@ -108,14 +102,14 @@ async def test_row_15_plan_limit_parks_until_its_reset_time(estate: Estate) -> N
 
 async def test_row_16_credentials_that_are_refused_stop_all_spawns_with_one_alarm(estate: Estate) -> None:
     """No clock of ours could end these: the CLI would go on trying, and is stopped by what it says."""
-    far = replace(estate.kit.timeouts, session=300, startup=300, silence=300)
+    far = replace(estate.context.timeouts, session=300, startup=300, silence=300)
     estate.with_kit(timeouts=far, repair_turn=False)
     async with listening(estate):
         first = await estate.run(retried(401, "authentication_failed"), {"hang": True})
         with anyio.fail_after(PATIENCE_SECONDS):
             while HoldKind.BREAKER not in await held(estate):  # noqa: ASYNC110 - a database sets no event
                 await anyio.sleep(0.01)
-        await estate.store.finish(first, rules=estate.kit.rules)
+        await estate.store.finish(first, rules=estate.context.rules)
     row = estate.row(first.session_id)
     assert (row["outcome"], row["failure_kind"], row["error_category"]) == ("error", "auth", "auth")
     assert not await may_start(estate)
@@ -127,11 +121,11 @@ async def test_row_28_cost_ten_times_wrong(estate: Estate) -> None:
     """What was served is what is booked; what the CLI says beside it is a warning."""
     script = Script.from_mapping({"tiers": {"haiku": {"steps": [{"text": "I look."}]}}})
     async with serve(script) as api:
-        books = Books(
+        books = MeterDeps(
             store=estate.store,
-            rules=estate.kit.rules,
-            clock=estate.kit.clock,
-            log=estate.kit.log,
+            rules=estate.context.rules,
+            clock=estate.context.clock,
+            log=estate.context.log,
             redactor_with=lambda secret: Redactor((secret,)),
         )
         async with serve_meter(Upstream(base_url=api.url, secret="sk-ant-key"), books) as meter:
@@ -172,8 +166,8 @@ async def test_row_29_a_chain_is_one_trace_and_the_log_names_it(estate: Estate) 
     estate.script({"tell": str(estate.root)}, look(), deliver(report(needed=True, status="down")))
     await estate.queue()
     for _ in range(2):
-        ending = await SessionRunner(kit=estate.kit).run(await estate.claim(), Control())
-        await estate.store.finish(ending, rules=estate.kit.rules)
+        ending = await SessionRunner(context=estate.context).run(await estate.claim(), Control())
+        await estate.store.finish(ending, rules=estate.context.rules)
 
     first, second = (str(row["cli_session_id"]) for row in estate.rows("SELECT * FROM sessions ORDER BY id LIMIT 2"))
     told = [json.loads((estate.root / f"{name}.json").read_text())["environment"] for name in (first, second)]
@@ -196,7 +190,7 @@ async def test_row_33_first_call_carries_no_more_than_is_asked_for_and_keeps_its
     for name in ("first", "second"):
         async with caged(tmp_path / name, Level.NONE, "uptime") as cage:
             ending = await cage.run()
-            await cage.estate.store.finish(ending, rules=cage.estate.kit.rules)
+            await cage.estate.store.finish(ending, rules=cage.estate.context.rules)
             assert_settled(cage.estate)
             asked = cage.api.traffic.main("haiku")[0]
         text, separator, _ = asked.system_text.partition(ours)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import anyio
 import pytest
@@ -12,13 +11,10 @@ import pytest
 from claudeops.domain.model import Outcome
 from claudeops.domain.outcome import StopCause
 from claudeops.engine.control import Control
-from claudeops.engine.session import SessionRunner
+from claudeops.engine.session.runner import SessionRunner
 from support.aftermath import runs
-from support.estate import deliver, look, report
+from support.estate import Estate, deliver, look, report
 from support.waiting import until
-
-if TYPE_CHECKING:
-    from support.estate import Estate
 
 pytestmark = pytest.mark.anyio
 
@@ -28,7 +24,7 @@ DEAF: dict[str, object] = {"ignore": ["SIGTERM", "SIGINT", "interrupt"]}
 def clocks(estate: Estate, **changes: float) -> None:
     """Set clocks, in seconds; those that are not named are far longer than the test."""
     far = {"session": 300.0, "startup": 300.0, "silence": 300.0, "result_grace": 300.0, "stop_grace": 1.0}
-    estate.with_kit(timeouts=replace(estate.kit.timeouts, **{**far, **changes}))
+    estate.with_kit(timeouts=replace(estate.context.timeouts, **{**far, **changes}))
 
 
 def saying(text: str) -> dict[str, object]:
@@ -135,7 +131,7 @@ async def test_row_19_sigterm_that_is_ignored_is_followed_by_the_end_of_the_whol
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(stop)
-        ending = await SessionRunner(kit=estate.kit).run(session, control)
-    await estate.store.finish(ending, rules=estate.kit.rules)
+        ending = await SessionRunner(context=estate.context).run(session, control)
+    await estate.store.finish(ending, rules=estate.context.rules)
     assert (ending.outcome, ending.exit_code) == (Outcome.CANCELLED, -9)
     assert not runs(int((estate.root / "stray.pid").read_text()))

@@ -5,26 +5,21 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import anyio
 import psutil
 import pytest
 
 from claudeops.domain.model import Outcome
-from claudeops.engine.bounds import Bounds
-from claudeops.engine.cell import Level
+from claudeops.engine.cell.cell import Level
+from claudeops.engine.cell.cgroups import Bounds
 from support import cli
 from support.aftermath import assert_settled, runs
 from support.caged import caged
-from support.estate import deliver, look, report
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from support.estate import Estate
+from support.estate import Estate, deliver, look, report
 
 pytestmark = pytest.mark.anyio
 
@@ -61,7 +56,7 @@ async def test_row_18_and_so_when_their_cli_dies_without_a_word(estate: Estate) 
 
 async def test_row_21_tool_of_an_mcp_server_hangs(estate: Estate) -> None:
     """The CLI says that it lives for as long as the server hangs, which proves nothing about the server."""
-    estate.with_kit(timeouts=replace(estate.kit.timeouts, session=300, startup=300, silence=0.5, tool_margin=0.2))
+    estate.with_kit(timeouts=replace(estate.context.timeouts, session=300, startup=300, silence=0.5, tool_margin=0.2))
     use = {"type": "tool_use", "id": "toolu_5", "name": "mcp__grafana__query", "input": {}}
     opened = {"frame": {"type": "assistant", "message": {"content": [use]}}}
     progress = {"frame": {"type": "tool_progress", "tool_use_id": "toolu_5", "tool_name": "mcp__grafana__query"}}
@@ -75,7 +70,7 @@ async def test_row_21_call_that_an_mcp_server_never_answers_is_ended_by_the_cli_
 ) -> None:
     ask: Mapping[str, object] = {"text": "I ask.", "tool": {"name": "mcp__grafana__hang", "input": {}}}
     async with caged(tmp_path, Level.NONE, "uptime", steps=[ask]) as cage:
-        timeouts = replace(cage.estate.kit.timeouts, silence=6)
+        timeouts = replace(cage.estate.context.timeouts, silence=6)
         cage.estate.with_kit(mcp_servers={"grafana": {"command": str(mcp_server)}}, timeouts=timeouts)
         ending = await cage.run()
         [answer, *_] = cage.outputs()
@@ -89,7 +84,7 @@ async def test_row_21_mcp_server_hangs_from_the_start_and_does_not_survive(tmp_p
     async with caged(tmp_path, Level.NONE, "uptime", MCP_TIMEOUT="500") as cage:
         cage.estate.with_kit(mcp_servers={"grafana": server})
         ending = await cage.run()
-        await cage.estate.store.finish(ending, rules=cage.estate.kit.rules)
+        await cage.estate.store.finish(ending, rules=cage.estate.context.rules)
         assert_settled(cage.estate)
     assert ending.outcome is Outcome.ERROR
     assert sleepers() == []

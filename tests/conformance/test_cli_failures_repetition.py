@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
-from claudeops.domain.repetition import REFUSED_AFTER, STOPPED_AFTER
-from support.estate import deliver, look, report
-
-if TYPE_CHECKING:
-    from support.estate import Estate
+from claudeops.domain.gate.repetition import REFUSED_AFTER, STOPPED_AFTER
+from support.estate import Estate, deliver, look, report
 
 pytestmark = pytest.mark.anyio
 

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
 
 import pytest
 
-from claudeops.domain.repetition import REPORTS
-from claudeops.resources import packaged
-from support.estate import deliver, look, report
-
-if TYPE_CHECKING:
-    from support.estate import Estate
+from claudeops.domain.gate.repetition import REPORTS
+from claudeops.settings.files import packaged
+from support.estate import Estate, deliver, look, report
 
 pytestmark = pytest.mark.anyio
 

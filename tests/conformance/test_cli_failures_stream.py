@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
-from support.estate import deliver, look, report
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from support.estate import Estate
+from support.estate import Estate, deliver, look, report
 
 pytestmark = pytest.mark.anyio
 

@@ -4,27 +4,22 @@ from __future__ import annotations
 
 import json
 import uuid
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import anyio
 import pytest
 
-from claudeops.engine.cell import Level
+from claudeops.domain.model import ToolCall
+from claudeops.engine.cell.cell import Level
 from claudeops.engine.control import Control
-from claudeops.engine.session import SessionRunner
+from claudeops.engine.session.runner import SessionRunner
 from claudeops.harness.claude import ClaudeHarness
 from support.aftermath import assert_settled
 from support.caged import caged
-from support.estate import deliver, look, report
+from support.estate import Estate, deliver, look, report
 from support.operating import conclude, operator
 from support.operating import look as scripted_look
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from claudeops.domain.model import ToolCall
-    from support.estate import Estate
 
 pytestmark = pytest.mark.anyio
 
@@ -54,8 +49,8 @@ async def test_row_17_configuration_is_corrupted_by_parallel_sessions(estate: Es
 
 
 async def end_of(estate: Estate, chain: int) -> None:
-    ending = await SessionRunner(kit=estate.kit).run(await estate.claim(chain), Control())
-    await estate.store.finish(ending, rules=estate.kit.rules)
+    ending = await SessionRunner(context=estate.context).run(await estate.claim(chain), Control())
+    await estate.store.finish(ending, rules=estate.context.rules)
 
 
 async def test_row_20_tools_of_an_mcp_server_are_missing(tmp_path: Path) -> None:
@@ -132,10 +127,10 @@ async def test_row_25_hooks_fail_open_and_the_gate_does_not(tmp_path: Path) -> N
                     await anyio.sleep_forever()
                 return await estate.store.record_call(session, call, *given, **more)  # type: ignore[arg-type]  # as it came
 
-        harnesses = {**estate.kit.harnesses, "claude": ClaudeHarness(hook_timeout_seconds=1)}
+        harnesses = {**estate.context.harnesses, "claude": ClaudeHarness(hook_timeout_seconds=1)}
         estate.with_kit(store=Stuck(), harnesses=harnesses)
         ending = await cage.run()
-        await estate.store.finish(ending, rules=estate.kit.rules)
+        await estate.store.finish(ending, rules=estate.context.rules)
         row = estate.row(ending.session_id)
         assert_settled(estate)
     assert "gate_request_cancelled" in estate.logged.getvalue()
@@ -161,8 +156,8 @@ async def test_row_27_session_ids_are_chosen_by_us_and_never_resumed(estate: Est
         connection.exec_driver_sql("UPDATE sessions SET not_before = NULL")
     estate.script(tell(estate), look(), deliver(report()))
     again = await estate.claim(1)
-    ending = await SessionRunner(kit=estate.kit).run(again, Control())
-    await estate.store.finish(ending, rules=estate.kit.rules)
+    ending = await SessionRunner(context=estate.context).run(again, Control())
+    await estate.store.finish(ending, rules=estate.context.rules)
     second = estate.row(int(str(retry)))
     given = [list(start["arguments"]) for start in told(estate)]
     starts = {str(arguments[arguments.index("--session-id") + 1]) for arguments in given}

@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from claudeops.domain.outcome import Exit, StopCause, judge
 from claudeops.domain.redact import MASK, Redactor
 from claudeops.domain.report.extraction import ReportSchema, extract, shortcomings
-from claudeops.domain.stream import LineSplitter, TranscriptBuilder, decode
+from claudeops.domain.stream import LineSplitter, Transcript, TranscriptBuilder, decode
 from claudeops.harness.codex_frames import CodexReader
 from support.damage import confused, damaged, reordered
 from support.streams import RECORDINGS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from claudeops.domain.stream import Transcript
 
 MUTATIONS = 10_000
 EACH = -(-MUTATIONS // len(RECORDINGS))

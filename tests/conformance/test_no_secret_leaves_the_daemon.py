@@ -13,23 +13,18 @@ import secrets
 import signal
 import tempfile
 import time
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import psutil
 import pytest
 
-from claudeops.engine.cell import USER_HOMES, Level
+from claudeops.engine.cell.cell import USER_HOMES, Level
 from claudeops.store.tables import metadata
 from support.operating import conclude, look, operator
-from support.stores import POSTGRES
+from support.stores import POSTGRES, Database
 from support.waiting import until
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-    from support.stores import Database
 
 pytest_plugins = ("support.store_fixtures",)
 pytestmark = [pytest.mark.anyio, *POSTGRES]

@@ -9,19 +9,17 @@ import json
 import os
 import shutil
 import sys
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 import anyio
 import pytest
 
 from claudeops.domain.model import VerdictKind
-from claudeops.engine.tree import SESSION_MARK
+from claudeops.engine.process.tree import SESSION_MARK
 from support.operating import COMMAND, Operator, conclude, look, operator
 from support.policy_cases import judged
 from support.waiting import PATIENCE_SECONDS, until
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = pytest.mark.anyio
 

@@ -6,7 +6,8 @@ import shutil
 import stat
 import subprocess
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -14,9 +15,6 @@ from claudeops.domain.model import VerdictKind
 from claudeops.domain.policy import explain, tier_policy
 from support.executed import compare, strace_fault, traced
 from support.policy_cases import POLICY, SCOPE, bash
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 COMMANDS: Final = 1_000  # a seed; `make what-runs` runs as many as one likes
 SEEDS: Final = 5

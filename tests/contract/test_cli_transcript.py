@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import uuid
-from typing import TYPE_CHECKING
+from pathlib import Path
 
-from claudeops.engine.cli_transcript import CliTranscript
-from claudeops.rehearsal.messages_api import serve
-from claudeops.rehearsal.script import Script
+from claudeops.engine.control import CliTranscript
+from claudeops.scripted_api.script import Script
+from claudeops.scripted_api.server import serve
 from support.cli import run_cli
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 async def test_the_real_cli_keeps_a_transcript_where_it_is_looked_for(tmp_path: Path) -> None:

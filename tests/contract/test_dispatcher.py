@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import anyio
 import pytest
 
 from claudeops.dispatch.local import LocalDispatcher
-
-if TYPE_CHECKING:
-    from claudeops.engine.ports import Dispatcher
+from claudeops.engine.ports import Dispatcher
 
 pytestmark = pytest.mark.anyio
 

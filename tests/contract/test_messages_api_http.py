@@ -6,25 +6,21 @@ import asyncio
 import signal
 import subprocess
 import sys
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import anyio
 import msgspec
 import pytest
+from anyio.abc import Process
 
 from claudeops.errors import ConfigurationError, MissingInputError
-from claudeops.rehearsal.messages_api import MessagesApi, load, main, serve
-from claudeops.rehearsal.recorded import REDACTED, Kind, Recorded
-from claudeops.rehearsal.script import Script, Usage
-from claudeops.rehearsal.traffic import Ending, Problem, Served, Traffic
+from claudeops.scripted_api.requests import REDACTED, Ending, Kind, Problem, Recorded, Served, Traffic
+from claudeops.scripted_api.script import Script, Usage
+from claudeops.scripted_api.server import MessagesApi, load, main, serve
 from support.loopback_http import Answer, ask
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
-    from pathlib import Path
-
-    from anyio.abc import Process
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(20)]
 
@@ -288,7 +284,7 @@ async def test_as_a_process_it_tells_its_url_keeps_a_journal_and_stops_on_sigter
     path.write_bytes(msgspec.json.encode({"tiers": {"haiku": {"steps": [{"text": "a"}, SILENT_IN_THE_MIDDLE]}}}))
     key.write_text("k\n")
     arguments = [str(path), "--journal", str(journal), "--expected-key-file", str(key)]
-    command = [sys.executable, "-W", "error", "-m", "claudeops.rehearsal.messages_api", *arguments]
+    command = [sys.executable, "-W", "error", "-m", "claudeops.scripted_api.server", *arguments]
     async with started(command) as process:
         assert process.stdout is not None
         assert process.stderr is not None

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
 
-from claudeops.rehearsal.messages_api import serve
-from claudeops.rehearsal.recorded import Kind
-from claudeops.rehearsal.script import Script
-from claudeops.rehearsal.traffic import Ending
+from claudeops.scripted_api.requests import Ending, Kind
+from claudeops.scripted_api.script import Script
+from claudeops.scripted_api.server import serve
 from support.cli import KEY, CliRun, run_cli, start_cli
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
 
 pytestmark = pytest.mark.anyio
 

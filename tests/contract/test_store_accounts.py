@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from claudeops.domain.account import Judged, Place
+from claudeops.domain.chain_record import Judged, Place
 from claudeops.domain.model import Level, ReportedEvent, Status, ToolCall, Verdict, VerdictKind
+from claudeops.engine.ports import Store
 from support.store_values import NOW, RULES, after, check, one_session, queued, report, started
-
-if TYPE_CHECKING:
-    from claudeops.engine.ports import Store
 
 pytest_plugins = ("support.store_fixtures",)
 
@@ -54,7 +50,7 @@ async def test_an_account_has_the_verdicts_and_the_events_of_its_session_alone(s
     said = ReportedEvent(level=Level.WARNING, message="db is slow", service="db")
     await one_session(store, report(check("db"), events=(said,)), at=after(hours=1))
 
-    first, second = await store.account(session.id), await store.account(2)
+    first, second = await store.session_record(session.id), await store.session_record(2)
 
     assert first.verdicts == {
         "a": (Judged(verdict=Verdict(kind=VerdictKind.ALLOW, reason="because of a"), at=NOW),),
@@ -79,7 +75,7 @@ async def test_a_call_that_was_put_to_people_has_both_answers_in_their_order(sto
             now=at,
         )
 
-    account = await store.account(session.id)
+    account = await store.session_record(session.id)
 
     assert [(judged.verdict.kind, judged.at) for judged in account.verdicts["a"]] == said
 

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 
-from claudeops.domain.amendment import Part
+from claudeops.domain.backfill import Part
 from claudeops.domain.looks import Look
 from claudeops.domain.model import (
+    Ending,
     Extraction,
     ExtractionMethod,
     Level,
     NewEvent,
     Outcome,
+    Report,
+    Session,
     ToolEnd,
     Trigger,
     VerdictKind,
 )
+from claudeops.engine.ports import Store
 from support.late_reports import FAULT, FULL, TIMING, all_rows, amended, lost, read
 from support.store_values import (
     RULES,
@@ -37,14 +40,9 @@ from support.store_values import (
     started,
     wanted,
 )
-from support.stores import opened
+from support.stores import Database, opened
 
 LOST = "the tier 1 session {} was lost: its daemon ended before it did, once more; it is given up."
-
-if TYPE_CHECKING:
-    from claudeops.domain.model import Ending, Report, Session
-    from claudeops.engine.ports import Store
-    from support.stores import Database
 
 pytest_plugins = ("support.store_fixtures",)
 
@@ -92,7 +90,7 @@ async def test_later_reading_by_other_rules_does_not_change_a_finished_session(
     before = all_rows(database)
 
     again = read(session, alarm(), cost_usd=9.0, num_turns=99, response="else", warnings=("exit-code-mismatch: -9",))
-    await store.amend(again)
+    await store.backfill(again)
 
     assert all_rows(database) == before
 

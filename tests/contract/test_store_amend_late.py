@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from datetime import datetime
 
 import pytest
 
 from claudeops.domain.model import Outcome, ServiceStatus, Trigger, VerdictKind
+from claudeops.engine.ports import Store
 from support.late_reports import FAULT, FULL, TIMING, amended, lost, read
 from support.store_values import (
     OTHER_OWNER,
@@ -26,12 +27,7 @@ from support.store_values import (
     started,
     wanted,
 )
-
-if TYPE_CHECKING:
-    from datetime import datetime
-
-    from claudeops.engine.ports import Store
-    from support.stores import Database
+from support.stores import Database
 
 pytest_plugins = ("support.store_fixtures",)
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 
-from claudeops.domain.amendment import Refusal, Refused
+from claudeops.domain.backfill import BackfillRejected, RejectionReason
 from claudeops.domain.model import (
+    Session,
     Status,
     ToolEnd,
 )
+from claudeops.engine.ports import Store
 from claudeops.errors import StaleAttemptError
 from support.late_reports import FULL, all_rows, amended, lost, read
 from support.store_values import (
@@ -23,11 +24,7 @@ from support.store_values import (
     started,
     wanted,
 )
-
-if TYPE_CHECKING:
-    from claudeops.domain.model import Session
-    from claudeops.engine.ports import Store
-    from support.stores import Database
+from support.stores import Database
 
 pytest_plugins = ("support.store_fixtures",)
 
@@ -40,9 +37,9 @@ async def test_nothing_is_written_for_a_session_that_has_not_ended(store: Store,
     before = all_rows(database)
 
     for session in (running, waiting):
-        refused = await store.amend(read(session))
-        assert isinstance(refused, Refused)
-        assert refused.reason is Refusal.NOT_ENDED
+        refused = await store.backfill(read(session))
+        assert isinstance(refused, BackfillRejected)
+        assert refused.reason is RejectionReason.NOT_ENDED
         assert refused.message == f"Session {session.id} is {session.status.value}: wait until it has ended."
 
     assert all_rows(database) == before
@@ -52,20 +49,20 @@ async def test_nothing_is_written_for_a_session_that_has_not_ended(store: Store,
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        pytest.param({"session_id": 99}, Refusal.UNKNOWN_SESSION, id="no such row"),
-        pytest.param({"cli_session_id": "another-id"}, Refusal.OTHER_SESSION, id="another session's log"),
-        pytest.param({"cli_session_id": None}, Refusal.OTHER_SESSION, id="nobody's log"),
+        pytest.param({"session_id": 99}, RejectionReason.UNKNOWN_SESSION, id="no such row"),
+        pytest.param({"cli_session_id": "another-id"}, RejectionReason.OTHER_SESSION, id="another session's log"),
+        pytest.param({"cli_session_id": None}, RejectionReason.OTHER_SESSION, id="nobody's log"),
     ],
 )
 async def test_nothing_is_written_into_the_wrong_row(
-    store: Store, database: Database, changes: dict[str, object], reason: Refusal
+    store: Store, database: Database, changes: dict[str, object], reason: RejectionReason
 ) -> None:
     session = await lost(store, tier=2, calls=True)
     before = all_rows(database)
 
-    refused = await store.amend(read(session, FULL, tool_ends=ENDS, **changes))
+    refused = await store.backfill(read(session, FULL, tool_ends=ENDS, **changes))
 
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, BackfillRejected)
     assert refused.reason is reason
     assert all_rows(database) == before
 
@@ -78,10 +75,10 @@ async def test_row_that_never_had_a_cli_session_takes_no_log(store: Store, datab
     assert session is not None
     before = all_rows(database)
 
-    refused = await store.amend(read(session))
+    refused = await store.backfill(read(session))
 
-    assert isinstance(refused, Refused)
-    assert refused.reason is Refusal.OTHER_SESSION
+    assert isinstance(refused, BackfillRejected)
+    assert refused.reason is RejectionReason.OTHER_SESSION
     assert all_rows(database) == before
 
 
@@ -90,7 +87,7 @@ async def test_another_attempt_is_stale(store: Store, database: Database) -> Non
     before = all_rows(database)
 
     with pytest.raises(StaleAttemptError):
-        await store.amend(read(session, attempt=session.attempt + 1))
+        await store.backfill(read(session, attempt=session.attempt + 1))
 
     assert all_rows(database) == before
 
@@ -105,7 +102,7 @@ async def test_id_that_the_cli_chose_itself_is_the_rows_from_then_on(store: Stor
 
     assert database.rows("sessions")[0]["cli_session_id"] == "thread-1"
     gone = await lost_as_it_is(store)
-    assert isinstance(await store.amend(read(session)), Refused)
+    assert isinstance(await store.backfill(read(session)), BackfillRejected)
     assert (await amended(store, read(gone))).session.cli_session_id == "thread-1"
 
 

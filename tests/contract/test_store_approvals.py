@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from datetime import datetime
 
 import pytest
 
-from claudeops.domain.approval import Answer, ApprovalStatus, NewApproval, Script
-from claudeops.domain.model import Verdict, VerdictKind
+from claudeops.domain.gate.approval import Answer, Approval, ApprovalStatus, NewApproval, Script
+from claudeops.domain.model import Session, Verdict, VerdictKind
+from claudeops.engine.ports import Store
 from support.store_values import (
     NOW,
     OTHER_OWNER,
@@ -23,14 +24,7 @@ from support.store_values import (
     started,
     wanted,
 )
-
-if TYPE_CHECKING:
-    from datetime import datetime
-
-    from claudeops.domain.approval import Approval
-    from claudeops.domain.model import Session
-    from claudeops.engine.ports import Store
-    from support.stores import Database
+from support.stores import Database
 
 pytest_plugins = ("support.store_fixtures",)
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 import pytest
 import sqlalchemy as sa
 
-from claudeops.domain.model import CliRefusal, ToolEnd, Verdict, VerdictKind
-from claudeops.store.tombstones import RETENTION, bury
-from claudeops.store.verify import FaultKind, Logged
+from claudeops.domain.model import CliRefusal, Finished, ToolEnd, Verdict, VerdictKind
+from claudeops.engine.ports import Store
+from claudeops.store.calls import RETENTION, bury
+from claudeops.store.verify import Fault, FaultKind, Logged
 from support.store_values import (
     NOW,
     RULES,
@@ -26,13 +27,6 @@ from support.store_values import (
     wanted,
 )
 from support.stores import Database, opened
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from claudeops.domain.model import Finished
-    from claudeops.engine.ports import Store
-    from claudeops.store.verify import Fault
 
 pytest_plugins = ("support.store_fixtures",)
 

@@ -6,18 +6,19 @@ import json
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 from hashlib import sha256
-from typing import TYPE_CHECKING
 
 import pytest
 
 from claudeops.domain.model import (
     Action,
     Outcome,
+    Session,
     ToolCall,
     ToolEnd,
     Verdict,
     VerdictKind,
 )
+from claudeops.engine.ports import Store
 from claudeops.errors import StaleAttemptError
 from support.store_values import (
     NOW,
@@ -35,11 +36,7 @@ from support.store_values import (
     started,
     wanted,
 )
-
-if TYPE_CHECKING:
-    from claudeops.domain.model import Session
-    from claudeops.engine.ports import Store
-    from support.stores import Database
+from support.stores import Database
 
 pytest_plugins = ("support.store_fixtures",)
 

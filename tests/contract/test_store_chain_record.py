@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from claudeops.domain.chain_record import ChainRecord, KnownAction, KnownCall, KnownEvent
 from claudeops.domain.model import Level, ReportedEvent, ToolEnd, Verdict, VerdictKind
+from claudeops.engine.ports import Store
 from support.store_values import RULES, after, allow, ending, one_session, recorded, report, restart, started, wanted
-
-if TYPE_CHECKING:
-    from claudeops.engine.ports import Store
 
 pytest_plugins = ("support.store_fixtures",)
 

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import io
 import json
-from typing import TYPE_CHECKING
 
 from claudeops import logs
+from claudeops.domain.live import EventRaised
 from claudeops.domain.model import Level, NewEvent, ReportedEvent, ServiceStatus
+from claudeops.engine.ports import Store
 from support.store_values import RULES, after, check, ending, one_session, report, started
-
-if TYPE_CHECKING:
-    from claudeops.domain.live import EventRaised
-    from claudeops.engine.ports import Store
-    from support.stores import Database
+from support.stores import Database
 
 pytest_plugins = ("support.store_fixtures",)
 

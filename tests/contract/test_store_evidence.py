@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 
+from claudeops.domain.gate.audit import TOO_LATE
 from claudeops.domain.looks import Look, address_of
 from claudeops.domain.model import (
+    Decision,
     DecisionReason,
+    Ending,
     Escalation,
     Level,
     Outcome,
+    Report,
     ServiceCheck,
     ServiceStatus,
+    Session,
     ToolEnd,
     Trigger,
 )
-from claudeops.store.audit import TOO_LATE
+from claudeops.engine.ports import Store
 from claudeops.store.calls import deny_late
 from support.store_values import (
     NOW,
@@ -38,11 +42,6 @@ from support.store_values import (
     wanted,
 )
 from support.stores import Database, opened
-
-if TYPE_CHECKING:
-    from claudeops.domain.model import Decision, Ending, Report, Session
-    from claudeops.engine.ports import Store
-    from support.stores import Database
 
 pytest_plugins = ("support.store_fixtures",)
 
@@ -194,7 +193,7 @@ async def test_a_report_that_is_found_late_shows_no_more_than_one_in_time(store:
     late: Ending = ending(
         session, said, attempt=2, cli_session_id=session.cli_session_id, tool_ends=(end(),), looks=(at("db"),)
     )
-    await store.amend(late)
+    await store.backfill(late)
 
     assert [row["service"] for row in database.rows("service_checks")] == ["db"]
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
 
-from claudeops.domain.expiry import Aged, Cutoffs, Expired, cutoffs
 from claudeops.domain.model import Escalation, Level, ReportedEvent, ReportedMemory, ServiceStatus, Session
+from claudeops.domain.retention import Aged, Cutoffs, Expired, cutoffs
+from claudeops.engine.ports import Store
 from support.store_values import (
     NOW,
     OWNER,
@@ -25,9 +25,6 @@ from support.store_values import (
     wanted,
 )
 from support.stores import Database
-
-if TYPE_CHECKING:
-    from claudeops.engine.ports import Store
 
 pytest_plugins = ("support.store_fixtures",)
 

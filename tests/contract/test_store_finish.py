@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -24,6 +23,7 @@ from claudeops.domain.model import (
     Status,
     Trigger,
 )
+from claudeops.engine.ports import Store
 from claudeops.errors import StaleAttemptError
 from support.store_values import (
     NOW,
@@ -44,10 +44,7 @@ from support.store_values import (
     started,
     wanted,
 )
-
-if TYPE_CHECKING:
-    from claudeops.engine.ports import Store
-    from support.stores import Database
+from support.stores import Database
 
 pytest_plugins = ("support.store_fixtures",)
 

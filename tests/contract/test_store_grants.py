@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from datetime import datetime
 
 import pytest
 
@@ -14,11 +14,14 @@ from claudeops.domain.model import (
     Handover,
     Level,
     Outcome,
+    Report,
     ServiceStatus,
+    Session,
     ToolEnd,
     Verdict,
     VerdictKind,
 )
+from claudeops.engine.ports import Store
 from support.store_values import (
     NOW,
     RULES,
@@ -35,13 +38,7 @@ from support.store_values import (
     started,
     wanted,
 )
-
-if TYPE_CHECKING:
-    from datetime import datetime
-
-    from claudeops.domain.model import Report, Session
-    from claudeops.engine.ports import Store
-    from support.stores import Database
+from support.stores import Database
 
 pytest_plugins = ("support.store_fixtures",)
 

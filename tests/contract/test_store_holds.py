@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import timedelta
-from typing import TYPE_CHECKING
+from datetime import datetime, timedelta
 
 import pytest
 
-from claudeops.domain.holds import Hold, HoldKind
-from claudeops.domain.model import FailureKind, Outcome, Status, Trigger
-from claudeops.domain.refusals import Refusal
-from claudeops.domain.room import Room
+from claudeops.domain.holds import ApiRefusal, Capacity, Hold, HoldKind
+from claudeops.domain.model import FailureKind, Outcome, Session, Status, Trigger
+from claudeops.engine.ports import Store
 from support.store_values import (
     NOW,
     OTHER_OWNER,
@@ -27,14 +25,7 @@ from support.store_values import (
     started,
     wanted,
 )
-from support.stores import opened
-
-if TYPE_CHECKING:
-    from datetime import datetime
-
-    from claudeops.domain.model import Session
-    from claudeops.engine.ports import Store
-    from support.stores import Database
+from support.stores import Database, opened
 
 pytest_plugins = ("support.store_fixtures",)
 
@@ -210,7 +201,7 @@ async def test_no_probe_is_made_up_for_an_empty_queue_nor_for_one_chain_nor_with
     waiting = await queued(store, wanted(2))
 
     assert await taken(store, at=after(minutes=11), chain=waiting.id) is None
-    assert await taken(store, at=after(minutes=11), room=Room(sessions=0)) is None
+    assert await taken(store, at=after(minutes=11), room=Capacity(sessions=0)) is None
     assert await how_many_wait(store) == 1
 
 
@@ -235,8 +226,8 @@ async def test_a_clock_that_was_set_back_does_not_hold_for_years(store: Store, k
 # --- refusals of the model API ----------------------------------------------------------------------------
 
 
-def refusal(kind: FailureKind = FailureKind.AUTH, **changes: object) -> Refusal:
-    return Refusal(kind=kind, message="invalid x-api-key", **changes)  # type: ignore[arg-type]  # a test names its fields
+def refusal(kind: FailureKind = FailureKind.AUTH, **changes: object) -> ApiRefusal:
+    return ApiRefusal(kind=kind, message="invalid x-api-key", **changes)  # type: ignore[arg-type]  # a test names its fields
 
 
 async def test_a_session_that_ends_refused_stops_all_claims_in_the_same_commit_with_one_critical_event(

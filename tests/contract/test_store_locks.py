@@ -7,19 +7,15 @@ import os
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
 
 from claudeops.errors import AlreadyRunningError, DatabaseUnavailableError
 from claudeops.store.locks import claim_database, claim_watch, is_claimed
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from support.stores import Database
+from support.stores import Database
 
 pytest_plugins = ("support.store_fixtures",)
 

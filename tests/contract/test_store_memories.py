@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from claudeops.domain.model import Report, ReportedMemory
+from claudeops.engine.ports import Store
 from support.store_values import after, check, one_session, report
-
-if TYPE_CHECKING:
-    from claudeops.engine.ports import Store
-    from support.stores import Database
+from support.stores import Database
 
 pytest_plugins = ("support.store_fixtures",)
 

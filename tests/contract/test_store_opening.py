@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import anyio
 import pytest
 import sqlalchemy as sa
 
 from claudeops.errors import ConfigurationError, DatabaseUnavailableError, MissingInputError, NewerDatabaseError
-from claudeops.store.connections import border, parse_url, shown
+from claudeops.store.database import border, parse_url, shown
 from claudeops.store.store import open_store
 from claudeops.store.tables import HEAD
-
-if TYPE_CHECKING:
-    from support.stores import Database
+from support.stores import Database
 
 pytest_plugins = ("support.store_fixtures",)
 

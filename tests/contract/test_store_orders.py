@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from claudeops.domain.orders import OrderName
+from claudeops.domain.commands import CommandName
+from claudeops.engine.ports import Store
 from support.store_values import NOW, after
-
-if TYPE_CHECKING:
-    from claudeops.engine.ports import Store
-    from support.stores import Database
+from support.stores import Database
 
 pytest_plugins = ("support.store_fixtures",)
 
 
 async def test_order_is_taken_once_and_its_end_is_written(store: Store, database: Database) -> None:
-    await store.order(OrderName.STOP_SESSIONS, by="ada", now=NOW)
-    await store.order(OrderName.STOP_SESSIONS, by="eve", now=after(minutes=1))
+    await store.request_command(CommandName.STOP_SESSIONS, by="ada", now=NOW)
+    await store.request_command(CommandName.STOP_SESSIONS, by="eve", now=after(minutes=1))
 
-    taken = await store.take_orders(now=after(minutes=2))
-    again = await store.take_orders(now=after(minutes=3))
-    await store.end_order(taken[0].id, result="1 session was stopped", error=None, now=after(minutes=4))
+    taken = await store.take_commands(now=after(minutes=2))
+    again = await store.take_commands(now=after(minutes=3))
+    await store.finish_command(taken[0].id, result="1 session was stopped", error=None, now=after(minutes=4))
 
     assert [(order.name, order.requested_by, order.requested_at) for order in taken] == [
         ("stop_sessions", "ada", NOW),
@@ -35,5 +31,5 @@ async def test_order_is_taken_once_and_its_end_is_written(store: Store, database
 
 
 async def test_without_an_order_nothing_is_written(store: Store, database: Database) -> None:
-    assert await store.take_orders(now=NOW) == ()
+    assert await store.take_commands(now=NOW) == ()
     assert database.rows("commands") == []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -11,6 +10,7 @@ from claudeops.domain.model import (
     DecisionReason,
     Handover,
     Outcome,
+    Owner,
     ServiceStatus,
     Session,
     Status,
@@ -19,6 +19,7 @@ from claudeops.domain.model import (
     Verdict,
     VerdictKind,
 )
+from claudeops.engine.ports import Store
 from claudeops.errors import StaleAttemptError
 from support.store_values import (
     NOW,
@@ -39,11 +40,7 @@ from support.store_values import (
     started,
     wanted,
 )
-
-if TYPE_CHECKING:
-    from claudeops.domain.model import Owner
-    from claudeops.engine.ports import Store
-    from support.stores import Database
+from support.stores import Database
 
 pytest_plugins = ("support.store_fixtures",)
 
@@ -100,7 +97,7 @@ async def test_a_daemon_that_was_thought_dead_writes_nothing_any_more(store: Sto
     with pytest.raises(StaleAttemptError):
         await recorded(store, session, "toolu_1", allow())
     with pytest.raises(StaleAttemptError):
-        await store.lose(session, rules=RULES, now=after(hours=1))
+        await store.mark_lost(session, rules=RULES, now=after(hours=1))
     assert [row["status"] for row in database.rows("sessions")] == ["running"]
     assert database.rows("tool_calls") == []
 
@@ -124,7 +121,7 @@ async def test_a_look_that_was_lost_is_started_once_more_with_what_it_was_asked(
 ) -> None:
     await started(store, wanted(prompt_text="look at web", harness="codex"))
 
-    lost = await store.lose(await taken_over(store), rules=RULES, now=after(hours=1))
+    lost = await store.mark_lost(await taken_over(store), rules=RULES, now=after(hours=1))
 
     assert (lost.status, lost.outcome, lost.ended_at) == (Status.ENDED, Outcome.LOST, after(hours=1))
     assert lost.decision_reason is DecisionReason.SESSION_FAILED
@@ -162,7 +159,7 @@ async def test_a_tier_that_can_change_things_is_not_repeated_but_looked_after(st
     await recorded(store, session, "toolu_3", Verdict(kind=VerdictKind.DENY, reason="no"), at=after(minutes=3))
     ends = (ToolEnd(tool_use_id="toolu_1", ended_at=after(minutes=1.5), is_error=False),)
 
-    lost = await store.lose(await taken_over(store), rules=RULES, now=after(hours=1), tool_ends=ends)
+    lost = await store.mark_lost(await taken_over(store), rules=RULES, now=after(hours=1), tool_ends=ends)
 
     look = await follower(store, lost)
     assert look is not None
@@ -191,7 +188,7 @@ async def test_actions_count_as_used_and_failed_unless_the_log_shows_their_end(
     await recorded(store, session, "toolu_2", allow(restart("db")))
     ends = (ToolEnd(tool_use_id="toolu_1", ended_at=after(minutes=1), is_error=False),)
 
-    await store.lose(await taken_over(store), rules=RULES, now=after(hours=1), tool_ends=ends)
+    await store.mark_lost(await taken_over(store), rules=RULES, now=after(hours=1), tool_ends=ends)
 
     settled = [(row["service"], row["success"], row["error"]) for row in database.rows("cooldown_actions")]
     assert settled == [("web", True, None), ("db", False, "no result seen")]
@@ -208,11 +205,11 @@ async def test_lost_sessions_are_looked_for_until_their_report_or_cost_is_known(
     await one_session(store, report(check("web")), at=after(hours=2))
     named = {"cli_session_id": first.cli_session_id}
 
-    assert [session.id for session in await store.lost()] == [third.id, second.id, first.id]
-    await store.amend(ending(first, report(check("web")), **named))
-    await store.amend(ending(second, None, num_turns=3, **named))
-    await store.amend(ending(third, None, **named))
-    assert [session.id for session in await store.lost()] == [third.id]
+    assert [session.id for session in await store.unrecovered_sessions()] == [third.id, second.id, first.id]
+    await store.backfill(ending(first, report(check("web")), **named))
+    await store.backfill(ending(second, None, num_turns=3, **named))
+    await store.backfill(ending(third, None, **named))
+    assert [session.id for session in await store.unrecovered_sessions()] == [third.id]
 
 
 async def test_a_living_owner_hears_what_it_still_runs_and_its_leases_are_renewed(
@@ -222,7 +219,7 @@ async def test_a_living_owner_hears_what_it_still_runs_and_its_leases_are_renewe
     first, second = await started(store), await started(store)
     await store.finish(ending(first, report(check("web"))), rules=RULES)
 
-    running = await store.keep(OWNER, now=after(hours=3))
+    running = await store.renew_lease(OWNER, now=after(hours=3))
 
     assert running == {(second.id, 1)}
     (row,) = [row for row in database.rows("sessions") if row["id"] == second.id]
@@ -230,7 +227,7 @@ async def test_a_living_owner_hears_what_it_still_runs_and_its_leases_are_renewe
     (instance,) = database.rows("instances")
     assert instance["heartbeat"] == after(hours=3)
     await store.reconcile(OTHER_OWNER, now=after(hours=4), alive=lambda _: False)
-    assert await store.keep(OWNER, now=after(hours=5)) == frozenset()
+    assert await store.renew_lease(OWNER, now=after(hours=5)) == frozenset()
 
 
 @pytest.mark.parametrize("before", [0, 3])

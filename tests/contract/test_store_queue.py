@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 
+from claudeops.domain.escalation import EscalationRules
+from claudeops.domain.holds import Capacity
 from claudeops.domain.model import (
     DecisionReason,
     Handover,
@@ -18,7 +19,7 @@ from claudeops.domain.model import (
     Suppressed,
     Trigger,
 )
-from claudeops.domain.room import Room
+from claudeops.engine.ports import Store
 from claudeops.errors import StoreError
 from support.store_values import (
     NOW,
@@ -40,11 +41,7 @@ from support.store_values import (
     started,
     wanted,
 )
-
-if TYPE_CHECKING:
-    from claudeops.domain.model import EscalationRules
-    from claudeops.engine.ports import Store
-    from support.stores import Database
+from support.stores import Database
 
 pytest_plugins = ("support.store_fixtures",)
 
@@ -221,14 +218,14 @@ async def test_claim_can_be_kept_to_a_chain_or_to_what_there_is_room_for(store: 
 
     first, second, third, *more = [(await queued(store, wanted(tier))).id for tier in (1, 2, 1, 3, 1, 2, 2, 1)]
 
-    assert await take(chain=second, room=Room(above=0)) == []
+    assert await take(chain=second, room=Capacity(above=0)) == []
     assert await take(chain=third) == [third]
-    assert await take(room=Room(sessions=0)) == []
-    assert await take(room=Room(sessions=3, above=1)) == [first, second, more[1]]  # in one transaction
-    assert await take(room=Room(sessions=2, above=0)) == [more[4]]
+    assert await take(room=Capacity(sessions=0)) == []
+    assert await take(room=Capacity(sessions=3, above=1)) == [first, second, more[1]]  # in one transaction
+    assert await take(room=Capacity(sessions=2, above=0)) == [more[4]]
     assert await take() == [more[0]]
-    assert await take(room=Room(sessions=9)) == [more[2], more[3]]
-    assert await take(room=Room(sessions=9)) == []
+    assert await take(room=Capacity(sessions=9)) == [more[2], more[3]]
+    assert await take(room=Capacity(sessions=9)) == []
 
 
 @pytest.mark.parametrize(

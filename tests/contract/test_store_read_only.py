@@ -5,18 +5,15 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from claudeops.errors import DatabaseUnavailableError
 from support.store_values import how_many_wait, queued
 from support.stores import Database, opened
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 pytestmark = pytest.mark.anyio
 pytest_plugins = ("support.store_fixtures",)

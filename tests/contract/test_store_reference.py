@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
+
+from sqlalchemy import Column
 
 from claudeops.store.tables import metadata
-
-if TYPE_CHECKING:
-    from sqlalchemy import Column
 
 REFERENCE: Final = Path(__file__).parents[2] / "docs" / "reference" / "database.md"
 

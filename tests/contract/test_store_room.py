@@ -5,17 +5,12 @@ from __future__ import annotations
 import sqlite3
 from contextlib import closing
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from support.store_values import claimed, queued
-from support.stores import opened
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from support.stores import Database
+from support.stores import Database, opened
 
 pytest_plugins = ("support.store_fixtures",)
 pytestmark = pytest.mark.anyio

@@ -5,24 +5,20 @@ from __future__ import annotations
 import re
 import threading
 from collections import Counter
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from time import monotonic
-from typing import TYPE_CHECKING
 
 import anyio
 import pytest
 import sqlalchemy as sa
 
-from claudeops.domain.expiry import Aged, Expired, cutoffs
+from claudeops.domain.retention import Aged, Expired, cutoffs
 from claudeops.store.expiry import PIECE_ROWS, Step, among, look, old, references, remove
+from claudeops.store.store import SqlStore
 from claudeops.store.tables import metadata
 from support.store_values import NOW, RULES, after, alarm, allow, check, claimed, ending, recorded, report, started
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from claudeops.store.store import SqlStore
-    from support.stores import Database
+from support.stores import Database
 
 pytest_plugins = ("support.store_fixtures",)
 

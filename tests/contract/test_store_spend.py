@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from datetime import datetime
 
 import anyio
 import pytest
 
-from claudeops.domain.budget import Budgets, BudgetScope, CallBegun, CallRefused, CallState, CallWaits
+from claudeops.domain.escalation import EscalationRules, TierChoice
 from claudeops.domain.holds import HoldKind
-from claudeops.domain.model import DecisionReason, Level, Outcome, Status, TierChoice
-from claudeops.domain.tokens import TokenUsage
+from claudeops.domain.model import DecisionReason, Level, Outcome, Session, Status
+from claudeops.domain.spending.budget import BudgetDenied, Budgets, BudgetScope, CallBegun, CallWaits
+from claudeops.domain.spending.usage import CallState, TokenUsage
+from claudeops.engine.ports import Store
 from claudeops.errors import StaleAttemptError
 from support.store_values import NOW, after, alarm, claimed, ending, gone, how_many_wait, queued, rules, wanted
-
-if TYPE_CHECKING:
-    from datetime import datetime
-
-    from claudeops.domain.model import EscalationRules, Session
-    from claudeops.engine.ports import Store
-    from support.stores import Database
+from support.stores import Database
 
 pytest_plugins = ("support.store_fixtures",)
 
@@ -55,7 +51,7 @@ async def begun(store: Store, session: Session, worst: float = 0.2, *, with_rule
 
 async def asked(
     store: Store, session: Session, worst: float = 0.2, *, with_rules: EscalationRules = RULES, at: datetime = NOW
-) -> CallBegun | CallWaits | CallRefused:
+) -> CallBegun | CallWaits | BudgetDenied:
     return await store.begin_model_call(session, model="claude-haiku-5-5", worst_usd=worst, rules=with_rules, now=at)
 
 
@@ -132,7 +128,7 @@ async def test_what_is_owed_is_written_before_budgets_are_looked_at(store: Store
     refused = await store.begin_model_call(
         session, model="claude-haiku-5-5", worst_usd=0.4, rules=RULES, now=NOW, owed=owed
     )
-    assert isinstance(refused, CallRefused)
+    assert isinstance(refused, BudgetDenied)
 
 
 async def test_only_the_current_attempt_of_a_running_session_makes_calls(store: Store, database: Database) -> None:
@@ -339,7 +335,7 @@ async def test_a_call_beyond_the_sessions_allowance_is_refused(store: Store, dat
 
     refused = await asked(store, session)
 
-    assert isinstance(refused, CallRefused)
+    assert isinstance(refused, BudgetDenied)
     assert (refused.scope, refused.message) == (
         BudgetScope.SESSION,
         "the session's budget is spent (0.5000 of 0.5 USD)",
@@ -364,7 +360,7 @@ async def test_a_chain_pays_for_all_its_sessions(store: Store) -> None:
     assert following is not None
     await spent(store, following, 1.0)
     refused = await asked(store, following, with_rules=paid(chain=1.4))
-    assert isinstance(refused, CallRefused)
+    assert isinstance(refused, BudgetDenied)
     assert refused.scope is BudgetScope.CHAIN
 
 
@@ -375,7 +371,7 @@ async def test_sessions_side_by_side_pass_the_day_by_one_call_at_most(store: Sto
     costs: list[float] = []
 
     async def ask_until_refused(node: Store, session: Session) -> None:
-        while not isinstance(answer := await asked(node, session, 0.11, with_rules=loose), CallRefused):
+        while not isinstance(answer := await asked(node, session, 0.11, with_rules=loose), BudgetDenied):
             if isinstance(answer, CallBegun):
                 await anyio.lowlevel.checkpoint()
                 await node.book_model_call(state(answer.id, 0.11))

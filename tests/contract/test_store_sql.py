@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import sqlite3
 import threading
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import anyio
 import pytest
 import sqlalchemy as sa
 
-from claudeops.domain.budget import Budgets
+from claudeops.domain.escalation import EscalationRules
 from claudeops.domain.holds import Hold, HoldKind
-from claudeops.domain.model import ServiceStatus, Session, Status, Trigger, VerdictKind
+from claudeops.domain.model import Owner, ServiceStatus, Session, Status, Trigger, VerdictKind
+from claudeops.domain.spending.budget import Budgets
+from claudeops.engine.ports import Store
 from claudeops.errors import DatabaseUnavailableError, StoreError
-from claudeops.store import queueing
+from claudeops.store import queue
 from support.store_values import (
     NOW,
     OTHER_OWNER,
@@ -38,13 +41,6 @@ from support.store_values import (
 )
 from support.stores import Database, opened
 from support.waiting import until
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from contextlib import AbstractContextManager
-
-    from claudeops.domain.model import EscalationRules, Owner
-    from claudeops.engine.ports import Store
 
 pytest_plugins = ("support.store_fixtures",)
 
@@ -111,8 +107,8 @@ async def test_row_that_somebody_else_has_taken_since_is_not_changed(database: D
         seen = await queued(store)
         taken = await claimed(store)
         with database.connect() as connection:
-            assert not queueing.change(connection, seen, {"owner": "too late"})
-            assert queueing.change(connection, taken or seen, {"owner": "in time"})
+            assert not queue.change(connection, seen, {"owner": "too late"})
+            assert queue.change(connection, taken or seen, {"owner": "in time"})
 
 
 async def test_two_nodes_cannot_spend_the_same_last_restart(database: Database) -> None:
@@ -157,9 +153,9 @@ async def test_end_that_cannot_be_written_whole_is_not_written_at_all(database: 
 
 async def test_cancelled_callers_transaction_is_whole(database: Database, held: Held) -> None:
     def two(connection: sa.Connection) -> None:
-        queueing.add_session(connection, wanted(), now=NOW)
+        queue.add_session(connection, wanted(), now=NOW)
         held.log_path(0)
-        queueing.add_session(connection, wanted(), now=NOW)
+        queue.add_session(connection, wanted(), now=NOW)
 
     async with opened(database) as store:
         async with anyio.create_task_group() as tasks:

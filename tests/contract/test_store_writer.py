@@ -5,17 +5,14 @@ from __future__ import annotations
 import io
 import json
 import threading
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator
 
 import anyio
 import pytest
 
 from claudeops import logs
 from claudeops.errors import DatabaseUnavailableError, StoreError
-from claudeops.store.worker import UNDO_TRIES, Writer
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+from claudeops.store.writer import UNDO_TRIES, Writer
 
 PATIENCE_SECONDS = 20
 

@@ -3,32 +3,25 @@
 from __future__ import annotations
 
 import json
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import anyio
 import pytest
 
-from claudeops.domain.approval import ApprovalStatus, answer
+from claudeops.domain.gate.approval import Approval, ApprovalStatus, answer
 from claudeops.domain.model import Action, ToolCall, Verdict, VerdictKind
-from claudeops.engine.approval_key import ensure_key, read_key
-from claudeops.engine.approvals import ApprovalDesk
-from claudeops.engine.gate import Gate
-from claudeops.engine.session import SessionRunner
+from claudeops.engine.gate.approvals import ApprovalService, ensure_key, read_key
+from claudeops.engine.gate.gate import Gate
+from claudeops.engine.session.runner import SessionRunner
 from claudeops.errors import ConfigurationError, MissingInputError
 from claudeops.harness.claude import ClaudeHarness
 from claudeops.harness.protocol import GateRequest, Question
-from support.estate import deliver, look, report
+from support.estate import Estate, deliver, look, report
 from support.waiting import until
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
-    from pathlib import Path
-
-    from claudeops.domain.approval import Approval
-    from support.estate import Estate
 
 pytestmark = pytest.mark.anyio
 
@@ -73,7 +66,7 @@ class Talk:
 
     async def say(self, status: ApprovalStatus, key: bytes = KEY) -> None:
         asked = await self.question()
-        said = answer(key, asked, status=status, decided_by="ada", at=self.estate.kit.clock.now())
+        said = answer(key, asked, status=status, decided_by="ada", at=self.estate.context.clock.now())
         assert await self.estate.store.answer_approval(asked.id, said)
 
     async def permitted(self, status: ApprovalStatus, key: bytes = KEY, call: ToolCall = CALL) -> dict[str, object]:
@@ -93,32 +86,32 @@ async def talking(
 ) -> AsyncIterator[Talk]:
     await estate.queue(tier)
     session = await estate.claim()
-    kit = estate.kit
+    context = estate.context
     workdir = estate.root / "work"
     workdir.mkdir(exist_ok=True)
-    desk = ApprovalDesk(
+    desk = ApprovalService(
         session=session,
         store=estate.store,
-        clock=kit.clock,
+        clock=context.clock,
         key=KEY,
         timeout_seconds=seconds,
         workdir=str(workdir),
         own=(str(workdir),),
-        shown=kit.redactor.text,
+        shown=context.redactor.text,
         waiting=nullcontext,
-        log=kit.log,
+        log=context.log,
     )
     yield Talk(
         estate,
         Gate(
             session=session,
             judge=judge,
-            rules=kit.rules,
+            rules=context.rules,
             store=estate.store,
-            clock=kit.clock,
-            show_input=lambda call: json.dumps(dict(call.input)),
+            clock=context.clock,
+            display_input=lambda call: json.dumps(dict(call.input)),
             desk=desk,
-            log=kit.log,
+            log=context.log,
         ),
     )
 
@@ -242,7 +235,7 @@ async def test_a_yes_is_good_for_one_permission_request(estate: Estate) -> None:
 
 
 async def test_in_a_dry_run_nobody_is_asked(estate: Estate) -> None:
-    estate.with_kit(rules=replace(estate.kit.rules, dry_run=True))
+    estate.with_kit(rules=replace(estate.context.rules, dry_run=True))
     async with talking(estate) as talk:
         told = await talk.hook()
     assert "dry run: would restarts the database" in str(told)
@@ -262,9 +255,9 @@ async def test_a_request_that_the_cli_took_back_leaves_no_question_open(estate: 
 async def test_while_people_are_asked_no_clock_runs_and_no_slot_is_held(estate: Estate) -> None:
     """A session whose wall clock is shorter than the answer takes, beside another that needs its slot."""
     estate.with_judge(lambda _, __: ASK)
-    timeouts = replace(estate.kit.timeouts, session=1.5)
+    timeouts = replace(estate.context.timeouts, session=1.5)
     estate.with_kit(approval_key=KEY, timeouts=timeouts)
-    supervisor = estate.supervisor(slots=1, run_session=SessionRunner(kit=estate.kit).run)
+    supervisor = estate.supervisor(slots=1, run_session=SessionRunner(context=estate.context).run)
     estate.script(look(), deliver(report()))
     await estate.queue()
     await estate.queue()

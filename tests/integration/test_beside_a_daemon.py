@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import anyio
 import anyio.to_thread
@@ -11,20 +11,15 @@ import pytest
 import sqlalchemy as sa
 
 from claudeops import logs
-from claudeops.app import run_chain_beside
-from claudeops.app_kit import root_session
+from claudeops.app.node import run_chain_beside
+from claudeops.app.wiring import root_session
 from claudeops.domain.model import Session, Trigger
-from claudeops.settings import load_settings
+from claudeops.settings import Settings, load_settings
 from claudeops.store.locks import claim_database
 from support.estate import STAND_IN
 from support.operating import DUMMY_KEY
+from support.stores import Database
 from support.waiting import PATIENCE_SECONDS
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from claudeops.settings import Settings
-    from support.stores import Database
 
 pytestmark = pytest.mark.anyio
 pytest_plugins = ("support.store_fixtures",)

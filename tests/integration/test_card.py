@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from benchmarks import card, soak
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.mark.timeout(240)  # it starts seven daemons

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
-from claudeops.engine import workspace as workspaces
-from claudeops.engine.cell import Inside, named_in
-from claudeops.engine.cell_mounts import Kind, Mount, session_mounts, system_mounts
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from claudeops.engine.cell import workspace as workspaces
+from claudeops.engine.cell.bubblewrap import Kind, Mount, session_mounts, system_mounts
+from claudeops.engine.cell.cell import SandboxSpec, named_in
 
 
 @pytest.fixture
@@ -38,7 +35,7 @@ def mounts(place: Path, *, hidden: Sequence[str] = ("state",), **changes: object
         **changes,
     }
     found = session_mounts(
-        Inside(**given),  # type: ignore[arg-type]  # a test names its fields
+        SandboxSpec(**given),  # type: ignore[arg-type]  # a test names its fields
         hidden=[place / name for name in hidden],
         nothing=workspace.etc / "nothing",
     )

@@ -9,42 +9,42 @@ from pathlib import Path
 
 import pytest
 
-from claudeops.engine import workspace as workspaces
-from claudeops.engine.cell import Inside, Level
-from claudeops.engine.cell_probe import Surroundings, choose, probe
+from claudeops.engine.cell import workspace as workspaces
+from claudeops.engine.cell.cell import Level, SandboxSpec
+from claudeops.engine.cell.levels import HostContext, check_level, choose
 from claudeops.errors import ConfigurationError
 from support.levels import PATH, needs, unavailable
 
 
-def broken_bwrap(directory: Path, says: str) -> Surroundings:
+def broken_bwrap(directory: Path, says: str) -> HostContext:
     """Return surroundings in which the only bubblewrap does not work."""
     program = directory / "bwrap"
     program.write_text(f"#!/bin/sh\necho 'bwrap: {says}' >&2\nexit 1\n")
     program.chmod(0o755)
-    return Surroundings(path=str(directory))
+    return HostContext(path=str(directory))
 
 
 def test_the_strongest_level_that_works_is_taken() -> None:
     works = [level for level in Level if unavailable(level) is None]
-    chosen = choose("auto", Surroundings(path=PATH))
+    chosen = choose("auto", HostContext(path=PATH))
     assert (chosen.cell.level, len(chosen.passed_over)) == (works[0], list(Level).index(works[0]))
 
 
 @pytest.mark.parametrize("level", list(Level))
 def test_a_level_that_works_has_no_reason_against_it(level: Level) -> None:
     needs(level)
-    assert probe(level.value, Surroundings(path=PATH)) is None
+    assert check_level(level.value, HostContext(path=PATH)) is None
 
 
 def test_without_bubblewrap_the_next_level_is_taken_and_the_reason_kept(tmp_path: Path) -> None:
-    chosen = choose("auto", Surroundings(path=str(tmp_path)))
+    chosen = choose("auto", HostContext(path=str(tmp_path)))
     assert chosen.cell.level is (Level.USER if os.geteuid() == 0 else Level.NONE)
     assert "apt-get install bubblewrap" in chosen.passed_over[Level.BUBBLEWRAP]
 
 
 def test_a_bubblewrap_that_does_not_work_is_quoted_with_the_remedy(tmp_path: Path) -> None:
     surroundings = broken_bwrap(tmp_path, "No permissions to create new namespace")
-    why = probe("bubblewrap", surroundings)
+    why = check_level("bubblewrap", surroundings)
     assert why is not None
     assert "No permissions to create new namespace" in why
     assert "unprivileged_userns_clone" in why
@@ -60,7 +60,7 @@ def test_a_bubblewrap_that_only_runs_what_it_is_given_is_not_taken_for_a_cell(tm
     """Success is not believed: the script in it looks around."""
     (tmp_path / "bwrap").write_text('#!/bin/bash\nwhile [ "$1" != -- ]; do shift; done; shift; exec "$@"\n')
     (tmp_path / "bwrap").chmod(0o755)
-    why = probe("bubblewrap", Surroundings(path=f"{tmp_path}:{PATH}"))
+    why = check_level("bubblewrap", HostContext(path=f"{tmp_path}:{PATH}"))
     assert why is not None
     assert "its processes are not its own" in why
 
@@ -69,10 +69,10 @@ def test_a_bubblewrap_that_only_runs_what_it_is_given_is_not_taken_for_a_cell(tm
 def test_in_a_namespace_nothing_starts_without_a_word_from_the_daemon(tmp_path: Path, *, daemon_is_there: bool) -> None:
     """It may have died before bubblewrap asked the kernel to be ended with it: then nobody would end the session."""
     needs(Level.BUBBLEWRAP)
-    cell = choose("bubblewrap", Surroundings(path=PATH)).cell
+    cell = choose("bubblewrap", HostContext(path=PATH)).cell
     workspace = workspaces.make(tmp_path / "session", template_home=None)
     (tmp_path / "repos").mkdir()
-    inside = Inside(workspace=workspace, binary=Path("/bin/sh"), repos_dir=tmp_path / "repos", path=PATH)
+    inside = SandboxSpec(workspace=workspace, binary=Path("/bin/sh"), repos_dir=tmp_path / "repos", path=PATH)
     enclosed = cell.enclose(inside)
     ours, theirs = socket.socketpair()
     if daemon_is_there:

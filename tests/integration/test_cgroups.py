@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import anyio
 import pytest
 
-from claudeops.engine.bounds import Bounds
-from claudeops.engine.cgroups import Group, Groups, Refused, find, prepare
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from claudeops.engine.cell.cgroups import Bounds, Exceeded, Group, Groups, find, prepare
 
 ONE = "31 23 0:28 / /sys/fs/cgroup/pids rw,relatime - cgroup cgroup rw,pids"
 TWO = "32 23 0:29 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw,nsdelegate"
@@ -135,9 +131,9 @@ def test_what_was_refused_is_counted(tmp_path: Path) -> None:
     assert one.refusals() == {}
     (tmp_path / "pids.events").write_text("max 0\n")
     (tmp_path / "memory.events").write_text("low 0\nhigh 3\nmax 9\noom 1\noom_kill 1\noom_group_kill 0\n")
-    assert one.refusals() == {Refused.MEMORY: 1}
+    assert one.refusals() == {Exceeded.MEMORY: 1}
     (tmp_path / "pids.events").write_text("max 7\n")
-    assert one.refusals() == {Refused.PROCESS: 7, Refused.MEMORY: 1}
+    assert one.refusals() == {Exceeded.PROCESS: 7, Exceeded.MEMORY: 1}
 
 
 @pytest.fixture
@@ -158,7 +154,7 @@ async def test_the_kernel_refuses_one_process_too_many_and_says_so(here: Groups)
         refused = lent.refusals()
         assert lent.directory.is_dir()
     assert b"fork" in done.stderr.lower()
-    assert refused[Refused.PROCESS] > 0
+    assert refused[Exceeded.PROCESS] > 0
     assert not lent.directory.exists()
 
 

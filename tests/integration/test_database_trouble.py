@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import Any
 
 import anyio
 import anyio.lowlevel
@@ -13,24 +14,19 @@ import pytest
 
 from claudeops import logs
 from claudeops.dispatch.local import LocalDispatcher
+from claudeops.domain.commands import CommandName
+from claudeops.domain.holds import ApiRefusal
 from claudeops.domain.model import Decision, DecisionReason, FailureKind, Finished
-from claudeops.domain.orders import OrderName
-from claudeops.domain.refusals import Refusal
-from claudeops.engine.disk_floor import DiskFloor
-from claudeops.engine.heartbeat import Heartbeat
-from claudeops.engine.limits import Limits
-from claudeops.engine.orders import obey
-from claudeops.engine.pulse import Pulse
-from claudeops.engine.recovery import Recovery
-from claudeops.engine.trouble import FIRST_SECONDS, LONGEST_SECONDS, DatabaseTrouble
-from claudeops.engine.upkeep import Upkeep
+from claudeops.engine.daemon.commands import run_commands
+from claudeops.engine.daemon.healthcheck_ping import Heartbeat
+from claudeops.engine.daemon.housekeeping import DiskFloor, Housekeeping
+from claudeops.engine.daemon.lease import LeaseKeeper
+from claudeops.engine.meter.availability import Availability
+from claudeops.engine.recovery.recovery import Recovery
 from claudeops.errors import DatabaseUnavailableError, StoreError
+from claudeops.tasks import FIRST_SECONDS, LONGEST_SECONDS, DatabaseTrouble
 from support.estate import Estate, deliver, look, report
 from support.waiting import until
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
-    from typing import Any
 
 pytestmark = pytest.mark.anyio
 
@@ -62,50 +58,50 @@ class Failing:
 
 
 async def orders(estate: Estate, store: Any) -> None:
-    await estate.store.order(OrderName.STOP_SESSIONS, by="a test", now=estate.kit.clock.now())
-    await obey(store, estate.kit.clock, lambda _: 0, estate.kit.log)
+    await estate.store.request_command(CommandName.STOP_SESSIONS, by="a test", now=estate.context.clock.now())
+    await run_commands(store, estate.context.clock, lambda _: 0, estate.context.log)
 
 
 async def recovery(estate: Estate, store: Any) -> None:
     estate.with_kit(store=store)
-    await Recovery(kit=estate.kit).run()
+    await Recovery(context=estate.context).run()
 
 
 async def limits(estate: Estate, store: Any) -> None:
-    door = Limits(store=store, clock=estate.kit.clock, log=estate.kit.log)
-    door.notice(Refusal(kind=FailureKind.OVERLOADED, message="overloaded"))
+    door = Availability(store=store, clock=estate.context.clock, log=estate.context.log)
+    door.report_refusal(ApiRefusal(kind=FailureKind.OVERLOADED, message="overloaded"))
     await door.run()
 
 
 async def heartbeat(estate: Estate, store: Any) -> None:
-    beat = Heartbeat(store=store, ping=lambda: None, lowest_tier=1, log=estate.kit.log)
+    beat = Heartbeat(store=store, ping=lambda: None, lowest_tier=1, log=estate.context.log)
     session = await estate.queue()
     beat.ended(session, Finished(decision=Decision(reason=DecisionReason.HEALTHY)))
     await beat.run()
 
 
 async def pulse(estate: Estate, store: Any) -> None:
-    beat = Pulse(
+    beat = LeaseKeeper(
         store=store,
         owner=estate.owner,
-        clock=estate.kit.clock,
+        clock=estate.context.clock,
         running={},
         check_lock=lambda: None,
         lost=lambda: None,
-        log=estate.kit.log,
+        log=estate.context.log,
     )
     while True:
-        await beat.beat()
+        await beat.renew()
         await anyio.lowlevel.checkpoint()
 
 
 async def disk_floor(estate: Estate, store: Any) -> None:
     floor = DiskFloor(
         store=store,
-        clock=estate.kit.clock,
+        clock=estate.context.clock,
         directories=[estate.root],
         floor_bytes=1,
-        log=estate.kit.log,
+        log=estate.context.log,
         free=lambda _: 0,
     )
     while True:
@@ -113,13 +109,13 @@ async def disk_floor(estate: Estate, store: Any) -> None:
 
 
 async def upkeep(estate: Estate, store: Any) -> None:
-    keeper = Upkeep(
+    keeper = Housekeeping(
         store=store,
-        clock=estate.kit.clock,
+        clock=estate.context.clock,
         results_dir=estate.root / "results",
         retention_days=30,
         running=tuple,
-        log=estate.kit.log,
+        log=estate.context.log,
     )
     while True:
         await keeper.round()

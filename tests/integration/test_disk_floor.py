@@ -4,20 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import anyio
 import pytest
 
 from claudeops.domain.holds import HoldKind
 from claudeops.domain.outcome import StopCause
-from claudeops.engine.disk_floor import DiskFloor
+from claudeops.engine.daemon.housekeeping import DiskFloor
 from claudeops.errors import DatabaseUnavailableError
-from support.estate import deliver, look, report
+from support.estate import Estate, deliver, look, report
 from support.waiting import until
-
-if TYPE_CHECKING:
-    from support.estate import Estate
 
 FLOOR = 1000
 
@@ -44,16 +40,16 @@ def disks() -> Disks:
 def floor(estate: Estate, disks: Disks) -> DiskFloor:
     return DiskFloor(
         store=estate.store,
-        clock=estate.kit.clock,
+        clock=estate.context.clock,
         directories=[Path("/results"), Path("/state")],
         floor_bytes=FLOOR,
-        log=estate.kit.log,
+        log=estate.context.log,
         free=disks,
     )
 
 
 async def held(estate: Estate) -> bool:
-    return any(hold.kind is HoldKind.DISK for hold in await estate.store.holds(estate.kit.clock.now()))
+    return any(hold.kind is HoldKind.DISK for hold in await estate.store.holds(estate.context.clock.now()))
 
 
 def events(estate: Estate) -> list[tuple[object, object]]:
@@ -67,7 +63,7 @@ async def test_one_full_disk_is_enough_and_is_named(estate: Estate, disks: Disks
 
     await floor.look()
 
-    (hold,) = await estate.store.holds(estate.kit.clock.now())
+    (hold,) = await estate.store.holds(estate.context.clock.now())
     assert which in hold.reason
     assert "CLAUDEOPS_DISK_FLOOR_MB" in hold.reason
 
@@ -103,8 +99,8 @@ async def test_no_session_starts_below_the_floor_and_the_queue_goes_on_above_it(
     await estate.queue()
     claimed = await estate.store.claim(
         estate.owner,
-        rules=estate.kit.rules,
-        now=estate.kit.clock.now(),
+        rules=estate.context.rules,
+        now=estate.context.clock.now(),
         cli_session_id=lambda: "x",
         log_path=estate.log_path,
     )
@@ -126,10 +122,10 @@ async def test_the_hold_of_a_daemon_that_died_is_lifted_at_the_first_look(
     disks.free["/results"] = FLOOR + 1
     another = DiskFloor(
         store=estate.store,
-        clock=estate.kit.clock,
+        clock=estate.context.clock,
         directories=[Path("/results")],
         floor_bytes=FLOOR,
-        log=estate.kit.log,
+        log=estate.context.log,
         free=disks,
     )
 
@@ -203,7 +199,7 @@ async def test_one_that_does_not_heed_it_is_killed_with_the_last_of_the_room(
     estate: Estate, disks: Disks, floor: DiskFloor, tmp_path: Path
 ) -> None:
     deaf = {"ignore": ["SIGTERM", "SIGINT", "interrupt"]}
-    estate.with_kit(timeouts=replace(estate.kit.timeouts, stop_grace=25))
+    estate.with_kit(timeouts=replace(estate.context.timeouts, stop_grace=25))
     estate.script(deaf, {"touch": str(tmp_path / "runs")}, {"hang": True})
     await estate.queue()
     supervisor = estate.supervisor()

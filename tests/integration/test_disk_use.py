@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from claudeops.engine.disk_use import DiskUse, Premises
+from claudeops.engine.process.disk_use import DiskUse, Premises
 
 KIB = 1024
 NAME = 4 * KIB  # what every name counts for

@@ -5,27 +5,21 @@ from __future__ import annotations
 import json
 import resource
 import sqlite3
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from typing import TYPE_CHECKING
 
 import anyio
 import pytest
 
-from claudeops.domain.model import Outcome
+from claudeops.domain.model import Ending, Outcome
 from claudeops.engine.control import Control
-from claudeops.engine.ends import write_end
-from claudeops.engine.pulse import Pulse
-from claudeops.engine.status_file import StatusFile, StatusKeeper
+from claudeops.engine.daemon.lease import LeaseKeeper
+from claudeops.engine.daemon.status import StatusFile, StatusKeeper
+from claudeops.engine.session.completion import commit_result
 from claudeops.store.store import open_store
-from support.estate import deliver, look, report
+from support.estate import Estate, deliver, look, report
 from support.replays import database_file
 from support.waiting import until
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from claudeops.domain.model import Ending
-    from support.estate import Estate
 
 pytestmark = pytest.mark.anyio
 
@@ -65,7 +59,7 @@ async def test_a_full_results_disk_stops_the_session_politely_and_says_why(
 ) -> None:
     with files_end_at(4 * MEBIBYTE):
         ending = await estate.run(*[{"line_of": MEBIBYTE}] * 6, then, {"hang": True})
-    await estate.store.finish(ending, rules=estate.kit.rules)
+    await estate.store.finish(ending, rules=estate.context.rules)
 
     assert ending.outcome is Outcome.ERROR
     assert ending.cost_usd == 0.01  # asked politely, the CLI said what it had cost
@@ -107,26 +101,26 @@ async def test_a_session_streams_on_under_a_locked_database_and_its_result_waits
 
 async def test_daemon_json_says_not_ready_while_the_database_takes_no_writes(estate: Estate) -> None:
     await impatient(estate)
-    pulse = Pulse(
+    pulse = LeaseKeeper(
         store=estate.store,
         owner=estate.owner,
-        clock=estate.kit.clock,
+        clock=estate.context.clock,
         running={},
         check_lock=lambda: None,
         lost=lambda: None,
-        log=estate.kit.log,
+        log=estate.context.log,
     )
     keeper = StatusKeeper(
-        file=StatusFile(estate.root / "daemon.json", estate.owner, estate.kit.clock.now()),
+        file=StatusFile(estate.root / "daemon.json", estate.owner, estate.context.clock.now()),
         store=estate.store,
-        clock=estate.kit.clock,
+        clock=estate.context.clock,
         running=list,
-        log=estate.kit.log,
+        log=estate.context.log,
         trouble=lambda: pulse.trouble,
     )
 
     async def ready() -> tuple[bool, str | None]:
-        await pulse.beat()
+        await pulse.renew()
         await keeper.refresh()
         said = json.loads((estate.root / "daemon.json").read_text())
         return said["ready"], said["reason"]
@@ -140,4 +134,4 @@ async def test_daemon_json_says_not_ready_while_the_database_takes_no_writes(est
 
 
 async def _write(estate: Estate, ending: Ending) -> None:
-    await write_end(ending, store=estate.store, rules=estate.kit.rules, log=estate.kit.log)
+    await commit_result(ending, store=estate.store, rules=estate.context.rules, log=estate.context.log)

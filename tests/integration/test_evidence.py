@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 import pytest
 
+from claudeops.domain.model import ToolCall, Verdict
 from claudeops.domain.policy import Scope, judge, tier_policy
+from claudeops.engine.cell.workspace import Workspace
 from claudeops.engine.control import Control
-from claudeops.engine.replay import LogRead, read_log
-from claudeops.engine.session import SessionRunner
-from support.estate import deliver, report
+from claudeops.engine.recovery.replay import LogRead, read_log
+from claudeops.engine.session.runner import SessionRunner
+from support.estate import Estate, deliver, report
 from support.policy_cases import POLICY
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from claudeops.domain.model import ToolCall, Verdict
-    from claudeops.engine.workspace import Workspace
-    from support.estate import Estate
 
 pytestmark = pytest.mark.anyio
 
@@ -59,8 +54,8 @@ async def told(estate: Estate, *steps: Mapping[str, object], request: str = REQU
     estate.with_judge(as_shipped)  # type: ignore[arg-type]  # a workspace is what it is given
     estate.script(*steps)
     session = await estate.claim((await estate.queue(2, request)).id)
-    ending = await SessionRunner(kit=estate.kit).run(session, Control())
-    await estate.store.finish(ending, rules=estate.kit.rules)
+    ending = await SessionRunner(context=estate.context).run(session, Control())
+    await estate.store.finish(ending, rules=estate.context.rules)
     events = "; ".join(str(event["message"]) for event in estate.rows("SELECT message FROM events"))
     return str(estate.row(session.id)["decision_reason"]), events
 
@@ -163,10 +158,10 @@ async def test_the_log_of_a_dead_daemon_is_weighed_like_a_live_session(estate: E
     for steps, decision in (((RESTART, seeing(), WELL), "healthy"), ((LOOK_BEFORE, RESTART, WELL), "no_evidence")):
         estate.script(*steps)
         session = await estate.claim((await estate.queue(2, REQUEST)).id)
-        ending = await SessionRunner(kit=estate.kit).run(session, Control())
-        read = await read_log(session, estate.kit)
+        ending = await SessionRunner(context=estate.context).run(session, Control())
+        read = await read_log(session, estate.context)
 
         assert isinstance(read, LogRead)
         assert read.ending.looks == ending.looks
-        await estate.store.finish(read.ending, rules=estate.kit.rules)
+        await estate.store.finish(read.ending, rules=estate.context.rules)
         assert estate.row(session.id)["decision_reason"] == decision

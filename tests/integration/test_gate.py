@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 import anyio
 import pytest
 
 from claudeops.domain.model import Action, ToolCall, Verdict, VerdictKind
-from claudeops.engine.gate import Gate
+from claudeops.engine.gate.gate import Gate
 from claudeops.errors import DatabaseUnavailableError
 from claudeops.harness.claude import ClaudeHarness
 from claudeops.harness.protocol import GateRequest
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from support.estate import Estate
+from support.estate import Estate
 
 pytestmark = pytest.mark.anyio
 
@@ -44,11 +40,11 @@ async def gate_of(estate: Estate, judge: Callable[[ToolCall], Verdict] = lambda 
     return Gate(
         session=await estate.claim(),
         judge=judge,
-        rules=estate.kit.rules,
+        rules=estate.context.rules,
         store=estate.store,
-        clock=estate.kit.clock,
-        show_input=lambda call: str(dict(call.input)),
-        log=estate.kit.log,
+        clock=estate.context.clock,
+        display_input=lambda call: str(dict(call.input)),
+        log=estate.context.log,
     )
 
 

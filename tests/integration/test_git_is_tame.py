@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -12,9 +12,6 @@ from claudeops.domain.model import VerdictKind
 from claudeops.harness.base import git_environment
 from support.hostile_repository import HostileRepository
 from support.policy_cases import SCOPE, judged
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 LOOKS = (
     "log -n 3", "log --oneline --all", "log --stat", "log --name-only -5", "log -1 --format='%h %an %s'",

@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import json
 import os
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from pathlib import Path
 
 import anyio
 import pytest
 
-from claudeops.domain.markers import Handoff, HandoffError
 from claudeops.domain.model import Escalation, Extraction, ExtractionMethod, Level, Report
 from claudeops.domain.redact import Redactor
-from claudeops.engine.handoff import HANDOFF_BYTES, OUTRANKED, heed_handoff, take_handoff
-from support.estate import deliver, look, report
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from pathlib import Path
-
-    from support.estate import Estate
+from claudeops.domain.report.markers import Handoff, HandoffError
+from claudeops.engine.session.files import HANDOFF_BYTES, OUTRANKED, apply_handoff, take_handoff
+from support.estate import Estate, deliver, look, report
 
 pytestmark = pytest.mark.anyio
 
@@ -172,7 +167,7 @@ async def test_state_directory_that_was_swapped_for_a_link_is_not_followed(tmp_p
 async def test_valid_handoff_without_a_report_asks_for_the_next_tier(tmp_path: Path) -> None:
     leave(tmp_path, handoff())
 
-    extraction, events = heed_handoff(NOTHING, await take(tmp_path))
+    extraction, events = apply_handoff(NOTHING, await take(tmp_path))
 
     assert events == ()
     assert extraction.method is ExtractionMethod.MARKERS
@@ -183,7 +178,7 @@ async def test_valid_handoff_without_a_report_asks_for_the_next_tier(tmp_path: P
 async def test_wrong_handoff_is_a_critical_event_and_changes_no_conclusion(tmp_path: Path) -> None:
     leave(tmp_path, handoff(recommended_tier=1))
 
-    extraction, (event,) = heed_handoff(NOTHING, await take(tmp_path))
+    extraction, (event,) = apply_handoff(NOTHING, await take(tmp_path))
 
     assert extraction is NOTHING
     assert (event.level, event.fingerprint) == (Level.CRITICAL, "handoff_invalid")
@@ -198,14 +193,14 @@ async def test_handoff_beside_a_validated_report_is_only_mentioned(tmp_path: Pat
     said = Extraction(method=method, report=Report(summary="All well.", escalation=Escalation(needed=False)))
     leave(tmp_path, handoff())
 
-    extraction, events = heed_handoff(said, await take(tmp_path))
+    extraction, events = apply_handoff(said, await take(tmp_path))
 
     assert (extraction.report, extraction.method, events) == (said.report, method, ())
     assert extraction.warnings == (OUTRANKED,)
 
 
 def test_without_a_file_nothing_is_changed() -> None:
-    assert heed_handoff(NOTHING, None) == (NOTHING, ())
+    assert apply_handoff(NOTHING, None) == (NOTHING, ())
 
 
 # --- a whole session ------------------------------------------------------------------------------------

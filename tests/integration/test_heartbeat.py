@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING
 
 import anyio
 import pytest
 
-from claudeops.domain.model import Decision, DecisionReason, Finished
+from claudeops.domain.model import Decision, DecisionReason, Finished, Session
 from claudeops.engine.control import Control
-from claudeops.engine.heartbeat import TRIES, Heartbeat, pinging
-from claudeops.engine.session import SessionRunner
-from support.estate import deliver, look, report
+from claudeops.engine.daemon.healthcheck_ping import TRIES, Heartbeat, pinging
+from claudeops.engine.session.runner import SessionRunner
+from support.estate import Estate, deliver, look, report
 from support.waiting import until
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from claudeops.domain.model import Session
-    from support.estate import Estate
 
 TOKEN = "0123456789abcdef-of-the-watchdog"
 
@@ -67,7 +61,7 @@ def watchdog() -> Iterator[Watchdog]:
 
 
 def beating(estate: Estate, ping: Callable[[], None]) -> Heartbeat:
-    return Heartbeat(store=estate.store, ping=ping, lowest_tier=1, log=estate.kit.log, wait_seconds=0.01)
+    return Heartbeat(store=estate.store, ping=ping, lowest_tier=1, log=estate.context.log, wait_seconds=0.01)
 
 
 async def beats(estate: Estate, ping: Callable[[], None], *ends: tuple[Session, DecisionReason]) -> None:
@@ -152,11 +146,11 @@ async def test_a_chain_that_was_not_the_usual_look_is_not_told(estate: Estate, w
 async def test_a_cycle_that_was_mended_at_a_higher_tier_is_told(estate: Estate, watchdog: Watchdog) -> None:
     """The chain as a whole counts: what ends healthy is its last session, what began it was the usual look."""
     first = await estate.run(look(), deliver(report(needed=True)))
-    await estate.store.finish(first, rules=estate.kit.rules)
+    await estate.store.finish(first, rules=estate.context.rules)
     estate.script(look(), deliver(report()))
     second = await estate.claim()
-    ending = await SessionRunner(kit=estate.kit).run(second, Control())
-    finished = await estate.store.finish(ending, rules=estate.kit.rules)
+    ending = await SessionRunner(context=estate.context).run(second, Control())
+    finished = await estate.store.finish(ending, rules=estate.context.rules)
 
     await beats(estate, pinging(watchdog.url, proxies={}), (second, finished.decision.reason))
 

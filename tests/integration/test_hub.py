@@ -8,12 +8,10 @@ import anyio
 import anyio.lowlevel
 import anyio.to_thread
 
-from claudeops.domain.activity import Viewpoint
-from claudeops.domain.live import AssistantSaid, LinesLost, LiveFact
+from claudeops.domain.live import AssistantSaid, LinesLost, LiveFact, Viewpoint
 from claudeops.domain.model import ToolCall, Verdict, VerdictKind
 from claudeops.domain.stream import TextSaid, ToolEnded
-from claudeops.engine.broadcast import Broadcast
-from claudeops.engine.hub import Hub, Subscription
+from claudeops.engine.live.hub import Broadcast, Hub, Subscription
 from support.store_values import running
 
 AT = datetime(2026, 1, 2, tzinfo=UTC)

@@ -4,37 +4,30 @@ from __future__ import annotations
 
 import contextlib
 import json
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import anyio
 import anyio.to_thread
 import pytest
 
-from claudeops.app_opening import answered
+from claudeops.app.node import answered
 from claudeops.domain.model import Outcome, ToolCall
-from claudeops.engine.approvals import ApprovalDesk, Refused
-from claudeops.engine.cli_transcript import CliTranscript
-from claudeops.engine.control import Control
-from claudeops.engine.session import SessionRunner
-from claudeops.engine.session_users import lent
-from claudeops.engine.status_file import StatusFile, StatusKeeper
-from claudeops.engine.upkeep import Upkeep
-from claudeops.engine.workspace import create, enter, remove
+from claudeops.engine.cell.cell import lease_user
+from claudeops.engine.cell.workspace import create, enter, remove
+from claudeops.engine.control import CliTranscript, Control
+from claudeops.engine.daemon.housekeeping import Housekeeping
+from claudeops.engine.daemon.status import StatusFile, StatusKeeper
+from claudeops.engine.gate.approvals import ApprovalDenied, ApprovalService
+from claudeops.engine.session.runner import SessionRunner
 from claudeops.errors import ConfigurationError
-from support.estate import STAND_IN, deliver, look, report
+from support.estate import STAND_IN, Estate, deliver, look, report
 from support.hung_disk import disk
 from support.waiting import until
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from contextlib import AbstractContextManager
-    from datetime import datetime
-    from pathlib import Path
-
-    from support.estate import Estate
 
 pytestmark = pytest.mark.anyio
 
@@ -46,19 +39,19 @@ def with_home(estate: Estate) -> Path:
     home = estate.root / "home"
     (home / ".ssh").mkdir(parents=True)
     (home / ".ssh" / "key").write_text("key", encoding="utf-8")
-    estate.with_kit(tiers={number: replace(tier, template_home=home) for number, tier in estate.kit.tiers.items()})
+    estate.with_kit(tiers={number: replace(tier, template_home=home) for number, tier in estate.context.tiers.items()})
     return home
 
 
 async def test_a_session_asks_no_disk_on_the_event_loop(estate: Estate) -> None:
     with_home(estate)
-    estate.with_kit(timeouts=replace(estate.kit.timeouts, silence=2))
+    estate.with_kit(timeouts=replace(estate.context.timeouts, silence=2))
     estate.script(look(), {"grow": "x" * 100, "every": 0.2, "times": 8}, deliver(report()))
     await estate.queue()
     session = await estate.claim()
 
     with disk(estate.root, answers=True) as watched:
-        ending = await SessionRunner(kit=estate.kit).run(session, Control())
+        ending = await SessionRunner(context=estate.context).run(session, Control())
 
     assert ending.outcome is Outcome.SUCCESS
     assert watched.reached.is_set()
@@ -66,7 +59,7 @@ async def test_a_session_asks_no_disk_on_the_event_loop(estate: Estate) -> None:
 
 
 def _repositories(estate: Estate) -> Path:
-    return estate.kit.repos_dir
+    return estate.context.repos_dir
 
 
 def _results(estate: Estate) -> Path:
@@ -91,7 +84,7 @@ async def test_a_session_whose_disk_hangs_can_be_ended(estate: Estate, place: Ca
 
     with disk(hung, answers=False) as one:
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(SessionRunner(kit=estate.kit).run, session, Control())
+            tasks.start_soon(SessionRunner(context=estate.context).run, session, Control())
             await anyio.to_thread.run_sync(one.reached.wait, 20)
             tasks.cancel_scope.cancel()
             began = anyio.current_time()
@@ -127,7 +120,7 @@ async def test_a_user_that_was_taken_too_late_is_given_back(tmp_path: Path) -> N
     first = _first(users)
     with disk(users, answers=False) as one, contextlib.ExitStack() as held:
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(enter, held, lent(users))
+            tasks.start_soon(enter, held, lease_user(users))
             await anyio.to_thread.run_sync(one.reached.wait, 20)
             tasks.cancel_scope.cancel()
     await until(lambda: _first(users) == first)
@@ -135,7 +128,7 @@ async def test_a_user_that_was_taken_too_late_is_given_back(tmp_path: Path) -> N
 
 def _first(users: Path) -> int:
     """Return the first user that is free."""
-    with lent(users) as user:
+    with lease_user(users) as user:
         return user.uid
 
 
@@ -144,24 +137,24 @@ def _first(users: Path) -> int:
 
 async def test_a_call_that_names_a_file_on_a_disk_that_hangs_is_denied_in_time(estate: Estate) -> None:
     await estate.queue()
-    desk = ApprovalDesk(
+    desk = ApprovalService(
         session=await estate.claim(),
         store=estate.store,
-        clock=estate.kit.clock,
+        clock=estate.context.clock,
         key=b"k" * 32,
         timeout_seconds=60,
         workdir=str(estate.root),
         own=(str(estate.root),),
         shown=str,
         waiting=_nobody_waits,
-        log=estate.kit.log,
+        log=estate.context.log,
         read_seconds=0.2,
     )
     call = ToolCall(tool_use_id="toolu_1", tool_name="Bash", input={"command": f"{estate.root}/away/restart.sh"})
     with disk(estate.root / "away", answers=False), anyio.fail_after(WITHIN_SECONDS):
         said = await desk.ask(call, shown_input="{}", reason="restarts the database")
 
-    assert isinstance(said, Refused)
+    assert isinstance(said, ApprovalDenied)
     assert "could not be read in time" in said.reason
     assert estate.rows("SELECT * FROM approvals") == []
 
@@ -177,8 +170,10 @@ async def test_a_state_file_whose_disk_hangs_keeps_no_daemon_from_stopping_and_i
     estate: Estate,
 ) -> None:
     path = estate.root / "state" / "daemon.json"
-    file = StatusFile(path, estate.owner, estate.kit.clock.now(), write_seconds=0.2)
-    keeper = StatusKeeper(file=file, store=estate.store, clock=estate.kit.clock, running=list, log=estate.kit.log)
+    file = StatusFile(path, estate.owner, estate.context.clock.now(), write_seconds=0.2)
+    keeper = StatusKeeper(
+        file=file, store=estate.store, clock=estate.context.clock, running=list, log=estate.context.log
+    )
     await keeper.refresh()
     with disk(path.parent, answers=False) as one, anyio.fail_after(WITHIN_SECONDS):
         await keeper.stop()
@@ -197,13 +192,13 @@ async def test_a_state_file_whose_disk_hangs_keeps_no_daemon_from_stopping_and_i
 
 async def test_upkeep_of_logs_on_a_disk_that_hangs_can_be_ended(estate: Estate) -> None:
     await estate.finished(look(), deliver(report()))
-    upkeep = Upkeep(
+    upkeep = Housekeeping(
         store=estate.store,
         clock=_Later(estate),
         results_dir=estate.root / "results",
         retention_days=30,
         running=list,
-        log=estate.kit.log,
+        log=estate.context.log,
     )
     with disk(estate.root / "results", answers=False) as one, anyio.fail_after(WITHIN_SECONDS):
         async with anyio.create_task_group() as tasks:
@@ -220,7 +215,7 @@ class _Later:
     """A clock some hours on."""
 
     def __init__(self, estate: Estate) -> None:
-        self._clock = estate.kit.clock
+        self._clock = estate.context.clock
 
     def now(self) -> datetime:
         return self._clock.now() + timedelta(hours=5)

@@ -5,19 +5,13 @@ from __future__ import annotations
 import json
 import threading
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from claudeops.domain.redact import MASK, Redactor
 from claudeops.domain.stream import Frame, Malformed
-from claudeops.engine.intake import Intake, _Decoder
-from claudeops.engine.logfile import SessionLog
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from claudeops.engine.intake import Taken
+from claudeops.engine.session_log.writer import DecodedLine, OutputReader, SessionLog, _Decoder
 
 SECRET = "hunter2hunter2"
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -46,15 +40,15 @@ class Noon:
         return 0.0
 
 
-def numbers(taken: list[Taken], *, asked: bool) -> list[object]:
+def numbers(taken: list[DecodedLine], *, asked: bool) -> list[object]:
     """Return what ``n`` is in each frame, and why a line is none."""
     frames = [one.asked if asked else one.kept for one in taken]
     return [frame.body["n"] if isinstance(frame, Frame) else frame and type(frame) for frame in frames]
 
 
-async def take(path: Path, stream: bytes, size: int) -> list[Taken]:
+async def take(path: Path, stream: bytes, size: int) -> list[DecodedLine]:
     async with SessionLog(path) as sink:
-        with Intake(redactor=Redactor([SECRET]), sink=sink, clock=Noon()) as intake:
+        with OutputReader(redactor=Redactor([SECRET]), sink=sink, clock=Noon()) as intake:
             taken = [one for start in range(0, len(stream), size) for one in intake.push(stream[start : start + size])]
             return taken + intake.flush()
 
@@ -86,7 +80,7 @@ async def test_short_output_starts_no_thread_and_long_output_leaves_none(tmp_pat
         return {thread.name for thread in threading.enumerate() if thread.name.startswith("decode")}
 
     async with SessionLog(tmp_path / "session-000001.ndjson") as sink:
-        with Intake(redactor=Redactor([]), sink=sink, clock=Noon()) as intake:
+        with OutputReader(redactor=Redactor([]), sink=sink, clock=Noon()) as intake:
             intake.push(b"\n".join(SMALL) + b"\n")
             assert threads() == set()
             intake.push(b"\n".join(LARGE) + b"\n")

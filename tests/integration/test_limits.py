@@ -3,28 +3,21 @@
 from __future__ import annotations
 
 import time
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import anyio
 import pytest
 
-from claudeops.domain.holds import HoldKind
+from claudeops.domain.holds import ApiRefusal, Hold, HoldKind
 from claudeops.domain.model import FailureKind, Outcome
-from claudeops.domain.refusals import Refusal
 from claudeops.engine.control import Control
-from claudeops.engine.limits import Limits
-from claudeops.engine.session import SessionRunner
+from claudeops.engine.meter.availability import Availability
+from claudeops.engine.session.runner import SessionRunner
 from claudeops.errors import DatabaseUnavailableError
-from support.estate import deliver, look, report
+from support.estate import Estate, deliver, look, report
 from support.waiting import PATIENCE_SECONDS, until
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
-    from claudeops.domain.holds import Hold
-    from support.estate import Estate
 
 pytestmark = pytest.mark.anyio
 
@@ -40,17 +33,17 @@ def gate(path: Path) -> tuple[dict[str, object], dict[str, object]]:
 
 
 @asynccontextmanager
-async def listening(estate: Estate) -> AsyncIterator[Limits]:
-    limits = Limits(store=estate.store, clock=estate.kit.clock, log=estate.kit.log)
-    estate.with_kit(limits=limits)
+async def listening(estate: Estate) -> AsyncIterator[Availability]:
+    availability = Availability(store=estate.store, clock=estate.context.clock, log=estate.context.log)
+    estate.with_kit(availability=availability)
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(limits.run)
-        yield limits
+        tasks.start_soon(availability.run)
+        yield availability
         tasks.cancel_scope.cancel()
 
 
 async def holds(estate: Estate) -> dict[HoldKind, Hold]:
-    return {hold.kind: hold for hold in await estate.store.holds(estate.kit.clock.now())}
+    return {hold.kind: hold for hold in await estate.store.holds(estate.context.clock.now())}
 
 
 async def until_held(estate: Estate, *kinds: HoldKind) -> None:
@@ -67,10 +60,10 @@ async def test_others_wait_while_a_cli_repeats_a_call_and_go_on_when_it_is_answe
         estate.script(retried(429, "rate_limit"), {"touch": str(reached)}, {"await_user": True})
         session = await estate.queue()
         claimed, control = await estate.claim(), Control()
-        tasks.start_soon(SessionRunner(kit=estate.kit).run, claimed, control)
+        tasks.start_soon(SessionRunner(context=estate.context).run, claimed, control)
         await until_held(estate, HoldKind.PARKED)
         assert (await holds(estate))[HoldKind.PARKED].probe == session.id
-        estate.kit.limits.answered(session.id)  # type: ignore[union-attr]  # it was given above
+        estate.context.availability.report_success(session.id)  # type: ignore[union-attr]  # it was given above
         await until_held(estate)
         tasks.cancel_scope.cancel()
     assert "model_api_refused" in estate.logged.getvalue()
@@ -92,9 +85,9 @@ async def test_a_refused_key_ends_the_session_at_once_and_opens_the_breaker_with
     async with listening(estate):
         began = time.monotonic()
         ending = await estate.run(retried(status, "authentication_failed"), {"hang": True})
-        assert time.monotonic() - began < estate.kit.timeouts.silence  # no clock of ours had to end it
+        assert time.monotonic() - began < estate.context.timeouts.silence  # no clock of ours had to end it
         await until_held(estate, HoldKind.BREAKER)
-        await estate.store.finish(ending, rules=estate.kit.rules)
+        await estate.store.finish(ending, rules=estate.context.rules)
     assert (ending.outcome, ending.failure_kind) == (Outcome.ERROR, FailureKind.AUTH)
     critical = estate.rows("SELECT fingerprint, count FROM events WHERE level = 'critical'")
     assert critical == [{"fingerprint": "hold:breaker", "count": 1}]
@@ -102,23 +95,23 @@ async def test_a_refused_key_ends_the_session_at_once_and_opens_the_breaker_with
 
 
 async def test_a_plans_reset_time_parks_until_then(estate: Estate) -> None:
-    resets_at = int(estate.kit.clock.now().timestamp()) + 3 * 3600
+    resets_at = int(estate.context.clock.now().timestamp()) + 3 * 3600
     info = {"status": "rejected", "rateLimitType": "five_hour", "resetsAt": resets_at}
     limited = {"frame": {"type": "rate_limit_event", "rate_limit_info": info}}
     refused = {"result": {"is_error": True, "api_error_status": 429, "result": "limit reached", "usage": {}}}
     async with listening(estate):
         ending = await estate.run(limited, refused)
         await until_held(estate, HoldKind.PARKED)
-        await estate.store.finish(ending, rules=estate.kit.rules)
+        await estate.store.finish(ending, rules=estate.context.rules)
     until_when = (await holds(estate))[HoldKind.PARKED].until
     assert until_when is not None
     assert 0 <= until_when.timestamp() - resets_at <= 30
 
 
 async def test_what_holds_nobody_back_is_not_written(estate: Estate) -> None:
-    async with listening(estate) as limits:
-        limits.notice(Refusal(kind=FailureKind.OTHER))
-        limits.notice(Refusal(kind=FailureKind.BILLING, message="credit balance is too low"))
+    async with listening(estate) as availability:
+        availability.report_refusal(ApiRefusal(kind=FailureKind.OTHER))
+        availability.report_refusal(ApiRefusal(kind=FailureKind.BILLING, message="credit balance is too low"))
         await until_held(estate, HoldKind.BREAKER)
     assert estate.logged.getvalue().count("model_api_refused") == 1
 
@@ -132,15 +125,15 @@ async def test_a_refusal_waits_for_the_database(estate: Estate) -> None:
         def __getattr__(self, name: str) -> object:
             return getattr(estate.store, name)
 
-        async def refused(self, refusal: Refusal, **when: object) -> None:
+        async def refused(self, refusal: ApiRefusal, **when: object) -> None:
             if self.away:
                 self.away = False
                 raise DatabaseUnavailableError("the database is locked")
             await estate.store.refused(refusal, **when)  # type: ignore[arg-type]  # as it came
 
-    limits = Limits(store=Away(), clock=estate.kit.clock, log=estate.kit.log)  # type: ignore[arg-type]  # a Store in all but name
+    availability = Availability(store=Away(), clock=estate.context.clock, log=estate.context.log)  # type: ignore[arg-type]  # a Store in all but name
     async with anyio.create_task_group() as tasks:
-        limits.notice(Refusal(kind=FailureKind.AUTH))
-        tasks.start_soon(limits.run)
+        availability.report_refusal(ApiRefusal(kind=FailureKind.AUTH))
+        tasks.start_soon(availability.run)
         await until_held(estate, HoldKind.BREAKER)
         tasks.cancel_scope.cancel()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
 
 import anyio
 import pytest
@@ -19,13 +18,9 @@ from claudeops.domain.live import (
     SessionBegan,
     SessionEnded,
 )
-from claudeops.domain.model import DecisionReason, Outcome, Verdict, VerdictKind
-from support.estate import deliver, look, report
+from claudeops.domain.model import DecisionReason, Outcome, ToolCall, Verdict, VerdictKind
+from support.estate import Estate, deliver, look, report
 from support.waiting import until
-
-if TYPE_CHECKING:
-    from claudeops.domain.model import ToolCall
-    from support.estate import Estate
 
 
 def say(text: str) -> dict[str, object]:
@@ -38,7 +33,7 @@ async def told(estate: Estate, *steps: dict[str, object], kept: int = 1000) -> l
     estate.script(*steps)
     await estate.queue()
     supervisor = estate.supervisor()
-    with estate.kit.hub.subscribe(kept=kept) as reader:
+    with estate.context.hub.subscribe(kept=kept) as reader:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(supervisor.run)
             await until(lambda: bool(estate.rows("SELECT 1 FROM sessions WHERE status = 'ended'")))
@@ -110,7 +105,7 @@ async def test_a_call_of_a_cli_that_asks_nobody_is_told_when_it_starts(estate: E
         {"type": "item.started", "item": {**item, "status": "in_progress"}},
         {"type": "item.completed", "item": {**item, "status": "completed", "exit_code": 0}},
     ]
-    with estate.kit.hub.subscribe() as reader:
+    with estate.context.hub.subscribe() as reader:
         await estate.one_shot("codex", lines=lines)
         facts = list(iter(reader.take, None))
 

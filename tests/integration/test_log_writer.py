@@ -11,18 +11,15 @@ import subprocess
 import sys
 import threading
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TextIO
 
 import pytest
 
 from claudeops import logs
 from claudeops.log_writer import MOST_WAITING_BYTES, FileWriter, descriptor_of
 from claudeops.logs import LogEvent, configure, flush, get_logger
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-    from typing import TextIO
 
 PATIENCE_SECONDS = 20.0
 PIECE = "x" * 1000  # of a line: a hundred of them are more than a pipe takes

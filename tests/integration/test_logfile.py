@@ -8,19 +8,16 @@ import resource
 import signal
 import threading
 import tracemalloc
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import anyio
 import pytest
 
-from claudeops.engine.arrivals import Arrivals
-from claudeops.engine.logfile import MOST_WAITING_BYTES, SessionLog
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
+from claudeops.engine.session_log.reader import LogIndexReader
+from claudeops.engine.session_log.writer import MOST_WAITING_BYTES, SessionLog
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 LINES = [b'{"a":1}', b"", b"not JSON \xff", b'{"b":"' + b"x" * 100_000 + b'"}']
@@ -41,7 +38,7 @@ def files_no_longer_than(size: int) -> Iterator[None]:
 
 def told(path: Path) -> list[datetime | None]:
     """Return when each line of a log arrived, as its index says."""
-    arrivals, offset = Arrivals(path), 0
+    arrivals, offset = LogIndexReader(path), 0
     times = []
     for number, line in enumerate(path.read_bytes().splitlines(keepends=True), 1):
         times.append(arrivals.next(number, offset))

@@ -7,25 +7,21 @@ import os
 import threading
 import tracemalloc
 from collections import Counter
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TextIO
+from typing import Final, TextIO
 
 import anyio
 import pytest
 
 from claudeops import logs
-from claudeops.app import open_node, run_daemon
-from claudeops.engine.shutdown import Shutdown
+from claudeops.app.node import open_node, run_daemon
+from claudeops.engine.system import Shutdown
 from claudeops.settings import load_settings
 from support.long_run import LINE_BYTES, SESSION, ran_well
-from support.stand_in_daemon import stand_in_node
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
-
-    from support.stand_in_daemon import StandInNode
+from support.stand_in_daemon import StandInNode, stand_in_node
 
 pytestmark = pytest.mark.anyio
 

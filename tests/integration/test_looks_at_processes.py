@@ -8,19 +8,14 @@ import subprocess
 import sys
 import threading
 from collections import Counter
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 import psutil
 import pytest
 
-from claudeops.engine.tree import ProcessId, await_end, children, kill_all, members, still_there, tree_of
-from support.estate import deliver, look, report
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from support.estate import Estate
+from claudeops.engine.process.tree import ProcessId, await_end, children, kill_all, members, still_there, tree_of
+from support.estate import Estate, deliver, look, report
 
 pytestmark = pytest.mark.anyio
 

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import psutil
 import pytest
 
-from claudeops.engine.memory_watch import available_mb, fitting_slots, used_mb
-from claudeops.engine.tally import tally
-from support.estate import deliver, look, report
-
-if TYPE_CHECKING:
-    from support.estate import Estate
+from claudeops.engine.process.bounds import available_mb, fitting_slots, used_mb
+from claudeops.engine.process.tree import tally
+from support.estate import Estate, deliver, look, report
 
 pytestmark = pytest.mark.anyio
 

@@ -3,32 +3,27 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING
 
 import anyio
 import pytest
 
-from claudeops.domain import prices
 from claudeops.domain.holds import HoldKind
-from claudeops.engine.meter_upstream import Upstream
+from claudeops.domain.model import Session
+from claudeops.domain.spending import prices
+from claudeops.engine.meter.upstream import Upstream
 from claudeops.engine.system import SystemClock
 from claudeops.errors import ConfigurationError
 from claudeops.harness.protocol import CredentialKind
-from claudeops.rehearsal.messages_api import serve
-from claudeops.rehearsal.traffic import Ending
+from claudeops.scripted_api.requests import Ending
+from claudeops.scripted_api.server import serve
 from support.booked import Tokens
 from support.loopback_http import ask
-from support.metering import ASKED, KEY, MODEL, bench, paid, script
+from support.metering import ASKED, KEY, MODEL, Bench, bench, paid, script
 from support.store_values import ending, queued
+from support.stores import Database
 from support.waiting import until
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from claudeops.domain.model import Session
-    from support.metering import Bench
-    from support.stores import Database
 
 pytest_plugins = ("support.store_fixtures",)
 pytestmark = pytest.mark.anyio

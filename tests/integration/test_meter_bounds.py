@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import anyio
 import msgspec
 import pytest
+from anyio.abc import SocketStream
 
-from claudeops.domain.model_request import Objection
-from claudeops.engine.meter_bodies import Bodies, MeterLimits
+from claudeops.domain.spending.model_request import Objection
+from claudeops.engine.meter.bodies import Bodies, MeterLimits
 from claudeops.loopback import ConnectionLimits
-from support.metering import ASKED, bench
+from support.metering import ASKED, Bench, bench
+from support.stores import Database
 from support.waiting import PATIENCE_SECONDS, until
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from anyio.abc import SocketStream
-
-    from support.metering import Bench
-    from support.stores import Database
 
 pytest_plugins = ("support.store_fixtures",)
 pytestmark = pytest.mark.anyio

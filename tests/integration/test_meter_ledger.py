@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import anyio
 import pytest
 
-from claudeops.domain.budget import CallBegun
+from claudeops.domain.spending.budget import CallBegun
 from claudeops.engine.system import SystemClock
 from claudeops.errors import DatabaseUnavailableError
 from claudeops.store.store import open_store
 from support.booked import Tokens
-from support.metering import MODEL, bench, paid
+from support.metering import MODEL, Bench, bench, paid
 from support.store_values import claimed, ending, queued
-from support.stores import opened
+from support.stores import Database, opened
 from support.waiting import PATIENCE_SECONDS, until
-
-if TYPE_CHECKING:
-    from support.metering import Bench
-    from support.stores import Database
 
 pytest_plugins = ("support.store_fixtures",)
 pytestmark = pytest.mark.anyio

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 import msgspec
 import pytest
 
-from claudeops.domain import prices
-from claudeops.domain.tokens import TokenUsage
-from claudeops.engine.meter_account import Asked
-from claudeops.engine.meter_bodies import MAX_BODY_BYTES
+from claudeops.domain.spending import prices
+from claudeops.domain.spending.usage import TokenUsage
+from claudeops.engine.meter.account import CallRequest
+from claudeops.engine.meter.bodies import MAX_BODY_BYTES
 from support.metering import ASKED, MODEL, bench, paid
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from support.stores import Database
+from support.stores import Database
 
 pytest_plugins = ("support.store_fixtures",)
 pytestmark = pytest.mark.anyio
@@ -124,7 +120,7 @@ async def test_a_document_is_paid_for_as_if_it_filled_the_window(sqlite: Databas
 
 
 def test_searches_of_a_model_without_a_price_are_charged() -> None:
-    asked_for = Asked(model="claude-haiku-9", prompt_tokens=1, output_tokens=1, searches=8)
+    asked_for = CallRequest(model="claude-haiku-9", prompt_tokens=1, output_tokens=1, searches=8)
     assert asked_for.cost(TokenUsage(web_searches=8)) is None
     assert asked_for.charge(TokenUsage(web_searches=8)) == pytest.approx(0.08)
 

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
 
 import anyio
 import h11
 import pytest
+from anyio.abc import SocketStream
 
-from claudeops.engine.meter_upstream import Upstream
+from claudeops.engine.meter.upstream import Upstream
 from support.metering import KEY, bench
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from anyio.abc import SocketStream
-
-    from support.stores import Database
+from support.stores import Database
 
 pytest_plugins = ("support.store_fixtures",)
 pytestmark = pytest.mark.anyio

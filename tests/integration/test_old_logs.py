@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
-from claudeops.engine import old_logs
-from claudeops.engine.old_logs import open_log, pack, packed_path, remove
-from support.estate import deliver, look, report
+from claudeops.engine.session_log import reader
+from claudeops.engine.session_log.reader import open_log, pack, packed_path, remove
+from support.estate import Estate, deliver, look, report
 from support.replays import Replayed, replay
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from support.estate import Estate
 
 CONTENT = b'{"type":"a"}\n' * 50_000
 
@@ -130,12 +125,12 @@ def test_removing_a_log_takes_what_lies_beside_it_and_nothing_else(log: Path, *,
 
 async def test_a_packed_log_is_replayed_like_any_other(estate: Estate) -> None:
     row = await estate.finished(look(), deliver(report()))
-    plain = await replay(1, estate.kit)
+    plain = await replay(1, estate.context)
     assert isinstance(plain, Replayed)
     log = estate.root / "results" / "session-000001.ndjson"
     assert str(log) == row["log_path"]
-    old_logs.pack(log, nothing)
+    reader.pack(log, nothing)
 
-    packed = await replay(1, estate.kit)
+    packed = await replay(1, estate.context)
 
     assert packed == plain

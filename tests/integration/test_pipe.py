@@ -6,22 +6,17 @@ import json
 import os
 import re
 import threading
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import anyio
 import psutil
 import pytest
 
 from claudeops.domain.stream import LINE_BYTES
-from claudeops.engine.replay import LogRead, read_log
-from support.estate import deliver, look, report
+from claudeops.engine.recovery.replay import LogRead, read_log
+from support.estate import Estate, deliver, look, report
 from support.waiting import until
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from support.estate import Estate
 
 pytestmark = pytest.mark.anyio
 
@@ -44,7 +39,7 @@ async def test_a_line_that_is_longer_is_dropped_and_counted_and_its_session_goes
     assert [json.loads(line)["type"] for line in others] == ["assistant", "control_request", "user", "result"]
     session = await estate.store.session(1)
     assert session is not None
-    again = await read_log(session, estate.kit)
+    again = await read_log(session, estate.context)
     assert isinstance(again, LogRead)
     assert (again.complete, again.ending.malformed_lines) == (True, 1)
 

@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator
+from datetime import datetime
 
 import anyio
 import pytest
 
 from claudeops import logs
+from claudeops.domain.model import Owner, Session
 from claudeops.domain.outcome import StopCause
 from claudeops.engine.control import Control
-from claudeops.engine.pulse import Pulse
+from claudeops.engine.daemon.lease import LeaseKeeper
+from claudeops.engine.ports import Store
 from claudeops.errors import AlreadyRunningError, DatabaseUnavailableError
 from support.store_values import NOW, OTHER_OWNER, OWNER, RULES, after, check, ending, report, running, started
-from support.stores import opened
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from datetime import datetime
-
-    from claudeops.domain.model import Owner, Session
-    from claudeops.engine.ports import Store
-    from support.stores import Database
+from support.stores import Database, opened
 
 pytest_plugins = ("support.store_fixtures",)
 pytestmark = pytest.mark.anyio
@@ -39,7 +34,7 @@ class StandingClock:
 class AwayStore:
     """The store of a database that cannot be asked."""
 
-    async def keep(self, owner: Owner, *, now: datetime) -> frozenset[tuple[int, int]]:
+    async def renew_lease(self, owner: Owner, *, now: datetime) -> frozenset[tuple[int, int]]:
         raise DatabaseUnavailableError(f"the database is locked for {owner.name} at {now}.")
 
 
@@ -64,7 +59,7 @@ def logged() -> io.StringIO:
     return stream
 
 
-def pulse(store: Store | AwayStore, running: dict[int, tuple[Session, Control]], **changes: object) -> Pulse:
+def pulse(store: Store | AwayStore, running: dict[int, tuple[Session, Control]], **changes: object) -> LeaseKeeper:
     given: dict[str, object] = {
         "store": store,
         "owner": OWNER,
@@ -75,20 +70,20 @@ def pulse(store: Store | AwayStore, running: dict[int, tuple[Session, Control]],
         "log": logs.get_logger(),
         **changes,
     }
-    return Pulse(**given)  # type: ignore[arg-type]  # a test names its fields
+    return LeaseKeeper(**given)  # type: ignore[arg-type]  # a test names its fields
 
 
 async def test_a_session_that_somebody_else_took_over_is_stopped(store: Store, logged: io.StringIO) -> None:
     own = {session.id: (session, Control()) for session in (await started(store), await started(store))}
     beating = pulse(store, own)
-    await beating.beat()
+    await beating.renew()
     assert {control.cause for _, control in own.values()} == {None}
     taken_over = await store.reconcile(OTHER_OWNER, now=after(hours=1), alive=lambda _: False)
     assert len(taken_over) == 2
 
-    await beating.beat()
-    await beating.beat()
-    await beating.beat()
+    await beating.renew()
+    await beating.renew()
+    await beating.renew()
 
     assert {control.cause for _, control in own.values()} == {StopCause.CANCELLED}
     assert logged.getvalue().count('"stale_attempt"') == 2
@@ -102,9 +97,9 @@ async def test_a_session_whose_end_was_just_written_is_not_taken_for_a_stale_one
     beating = pulse(store, own)
     await store.finish(ending(session, report(check("web"))), rules=RULES)
 
-    await beating.beat()
+    await beating.renew()
     del own[session.id]
-    await beating.beat()
+    await beating.renew()
 
     assert "stale_attempt" not in logged.getvalue()
 
@@ -114,7 +109,7 @@ async def test_an_absent_database_stops_nothing(logged: io.StringIO) -> None:
     beating = pulse(AwayStore(), {7: (running(), control)})
 
     for _ in range(3):
-        await beating.beat()
+        await beating.renew()
 
     assert control.cause is None
     assert logged.getvalue().count('"database_unavailable"') == 3

@@ -5,32 +5,26 @@ from __future__ import annotations
 import json
 import os
 import threading
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import anyio
 import pytest
 
+from claudeops.domain.escalation import EscalationRules
 from claudeops.domain.live import EventRaised, SessionEnded
-from claudeops.domain.model import Outcome
-from claudeops.domain.stream import Frame
-from claudeops.engine.recovery import Recovery, free_log_path, highest_log_number
-from claudeops.engine.workspace import Workspace, workspace_name
+from claudeops.domain.model import Ending, Finished, Outcome, Session
+from claudeops.domain.stream import Frame, Malformed, StreamEvent, Transcript
+from claudeops.engine.cell.workspace import Workspace, workspace_name
+from claudeops.engine.recovery.recovery import Recovery, free_log_path, highest_log_number
 from claudeops.errors import StoreError
+from claudeops.harness import HARNESSES
 from claudeops.harness.claude import ClaudeHarness
-from claudeops.harness.registry import HARNESSES
+from claudeops.harness.protocol import Reader
 from claudeops.store.store import open_store
-from support.estate import deliver, look, report
+from support.estate import Estate, deliver, look, report
 from support.replays import copy_database, line_of, ran, restore_database, result_line
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from claudeops.domain.model import Ending, EscalationRules, Finished, Session
-    from claudeops.domain.stream import Malformed, StreamEvent, Transcript
-    from claudeops.harness.protocol import Reader
-    from support.estate import Estate
 
 pytestmark = pytest.mark.anyio
 
@@ -47,12 +41,12 @@ HANDOFF = {
 async def orphans(estate: Estate) -> Sequence[Session]:
     """Take over what runs, as the next daemon does after the first was killed."""
     estate.owner = replace(estate.owner, name=f"{estate.owner.name}+")
-    return await estate.store.reconcile(estate.owner, now=estate.kit.clock.now(), alive=lambda _: False)
+    return await estate.store.reconcile(estate.owner, now=estate.context.clock.now(), alive=lambda _: False)
 
 
 async def restarted(estate: Estate) -> Recovery:
     """Go through what a start does with dead sessions."""
-    recovery = Recovery(kit=estate.kit)
+    recovery = Recovery(context=estate.context)
     await recovery.take_up(await orphans(estate))
     return recovery
 
@@ -133,7 +127,7 @@ async def test_a_remediation_that_was_cut_off_is_followed_by_a_look_that_is_told
 async def test_what_a_session_left_for_the_next_tier_is_heeded_when_its_daemon_has_died(estate: Estate) -> None:
     estate.with_kit(repair_turn=False)
     await ran(estate, look(), {"result": {}}, {"await_eof": True})
-    state = Workspace(estate.kit.sessions_dir / workspace_name(1)).state_dir
+    state = Workspace(estate.context.sessions_dir / workspace_name(1)).state_dir
     state.mkdir(parents=True)
     (state / "handoff.json").write_text(json.dumps(HANDOFF), encoding="utf-8")
 
@@ -150,11 +144,11 @@ async def test_who_listens_from_the_start_hears_what_became_of_dead_sessions(est
     await ran(estate, look(), deliver(report(events=[EVENT])))
     await estate.queue()
     await estate.claim()
-    told = estate.kit.hub.from_threads()
+    told = estate.context.hub.from_threads()
     await estate.store.close()
     estate.store = open_store(estate.url, raised=told)
     estate.with_kit(store=estate.store)
-    with estate.kit.hub.subscribe() as reader:
+    with estate.context.hub.subscribe() as reader:
         await restarted(estate)
         await anyio.wait_all_tasks_blocked()
         facts = list(iter(reader.take, None))
@@ -268,7 +262,7 @@ async def test_a_log_that_our_reader_fails_on_costs_its_own_session_and_no_other
     await recovery.look_again()  # as it has not changed, no more
     assert estate.logged.getvalue().count('"session_log_undigested"') == 2
     estate.with_kit(harnesses=HARNESSES)
-    await Recovery(kit=estate.kit).look_again()  # by a version that can read it
+    await Recovery(context=estate.context).look_again()  # by a version that can read it
     assert estate.row(2)["cost_usd"] == 0.01
 
 
@@ -300,7 +294,7 @@ async def test_a_log_whose_disk_hangs_costs_its_own_session_its_time_and_no_more
     monkeypatch.setattr(os, "open", hanging)
     try:
         with anyio.fail_after(20):
-            await Recovery(kit=estate.kit, read_seconds=0.3).take_up(await orphans(estate))
+            await Recovery(context=estate.context, read_seconds=0.3).take_up(await orphans(estate))
     finally:
         let_go.set()
 
@@ -316,12 +310,12 @@ async def test_a_loss_that_the_database_refuses_keeps_no_other_session_from_its_
         def __getattr__(self, name: str) -> object:
             return getattr(estate.store, name)
 
-        async def lose(self, session: Session, **given: object) -> Session:
+        async def mark_lost(self, session: Session, **given: object) -> Session:
             if session.id == 1:
                 raise StoreError("the database was asked wrongly.")
-            return await estate.store.lose(session, **given)  # type: ignore[arg-type]  # passed through
+            return await estate.store.mark_lost(session, **given)  # type: ignore[arg-type]  # passed through
 
-        async def amend(self, _ending: Ending) -> object:
+        async def backfill(self, _ending: Ending) -> object:
             raise StoreError("the database was asked wrongly.")
 
     for number in (1, 2, 3):
@@ -359,7 +353,7 @@ async def test_a_complete_log_that_turns_up_later_gives_report_and_cost_once_and
     path.write_bytes(content)
     for _ in range(2):
         await recovery.look_again()
-        recovery = Recovery(kit=estate.kit)
+        recovery = Recovery(context=estate.context)
 
     row = estate.row(1)
     assert (row["outcome"], row["decision_reason"]) == ("lost", "session_failed")

@@ -7,25 +7,20 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import anyio
 import psutil
 import pytest
 
 from claudeops.errors import RehearsalError
-from claudeops.rehearsal.probe import probe
+from claudeops.rehearsal.environment import get_status
 from claudeops.rehearsal.scenario import State
 from claudeops.rehearsal.scenario_file import scenario_of
-from claudeops.rehearsal.stage import set_up
+from claudeops.rehearsal.stage import Stage, set_up
 from support.waiting import PATIENCE_SECONDS
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping, Sequence
-    from pathlib import Path
-
-    from claudeops.rehearsal.stage import Stage
 
 pytestmark = pytest.mark.anyio
 
@@ -65,7 +60,7 @@ async def test_a_stopped_service_refuses_until_a_command_restarts_it_on_the_same
         url = web.url
         assert await run(standing, "docker restart web") == (0, "web\n", "")
         assert await standing.estate.states() == {"web": State.UP, "other": State.UP}
-        assert (web.url, await probe(url)) == (url, 200)
+        assert (web.url, await get_status(url)) == (url, 200)
         assert (await run(standing, "docker inspect --format '{{.State.Status}} {{.RestartCount}}' web"))[
             1
         ] == "running 1\n"
@@ -85,13 +80,13 @@ async def test_only_a_redeployment_cures_what_was_deployed(tmp_path: Path) -> No
     fault = {"service": "pay", "kind": "failing", "status": 502, "cured_by": "redeployment"}
     async with stage(tmp_path, {"pay": {"runs_on": "kubernetes"}}, [fault]) as standing:
         url = standing.estate.services["pay"].url
-        assert await probe(url) == 502
+        assert await get_status(url) == 502
         assert "restarted" in (await run(standing, "kubectl rollout restart deployment/pay"))[1]
-        assert await probe(url) == 502
+        assert await get_status(url) == 502
         history = (await run(standing, "kubectl rollout history deployment/pay"))[1]
         assert history.count("example/pay") == 2
         assert "rolled back" in (await run(standing, "kubectl rollout undo deployment/pay"))[1]
-        assert await probe(url) == 200
+        assert await get_status(url) == 200
         pod = (await run(standing, "kubectl get pods"))[1].splitlines()[1].split()[0]
         assert "pay is up" in (await run(standing, f"kubectl logs {pod} --tail=5"))[1]
 
@@ -100,23 +95,23 @@ async def test_a_flapping_service_fails_every_other_time(tmp_path: Path) -> None
     fault = {"service": "find", "kind": "failing", "status": 503, "every": 2, "log": ["pool exhausted"]}
     async with stage(tmp_path, {"find": {"runs_on": "systemd"}}, [fault]) as standing:
         url = standing.estate.services["find"].url
-        assert [await probe(url) for _ in range(4)] == [503, 200, 503, 200]
+        assert [await get_status(url) for _ in range(4)] == [503, 200, 503, 200]
         assert (await run(standing, "journalctl -u find -n 20 --no-pager"))[1].count("pool exhausted") == 2
         assert await run(standing, "systemctl is-active find") == (0, "active\n", "")
         await run(standing, "systemctl restart find.service")
-        assert [await probe(url) for _ in range(2)] == [200, 200]
+        assert [await get_status(url) for _ in range(2)] == [200, 200]
 
 
 async def test_a_full_disk_is_measured_not_claimed(tmp_path: Path) -> None:
     fault = {"service": "box", "kind": "disk-full", "file": "cache.bin"}
     async with stage(tmp_path, {"box": {"disk_kib": 256}}, [fault]) as standing:
         box = standing.estate.services["box"]
-        assert await probe(box.url) == 507
+        assert await get_status(box.url) == 507
         assert " 100% " in (await run(standing, "docker exec box df -h /data"))[1]
         assert "/data/cache.bin" in (await run(standing, "docker exec box du -a /data"))[1]
         assert box.data is not None
         (box.data / "cache.bin").unlink()
-        assert await probe(box.url) == 200
+        assert await get_status(box.url) == 200
         assert " 25% " in (await run(standing, "docker exec box df -h /data"))[1]
         assert (await run(standing, "docker exec box rm /data/photos.db"))[0] == 126
 
@@ -124,7 +119,7 @@ async def test_a_full_disk_is_measured_not_claimed(tmp_path: Path) -> None:
 async def test_a_certificate_is_valid_for_as_long_as_the_scenario_says(tmp_path: Path) -> None:
     async with stage(tmp_path, {"site": {"tls": True, "certificate_days": 12}}) as standing:
         site = standing.estate.services["site"]
-        assert await probe(site.url) == 200
+        assert await get_status(site.url) == 200
         shown = f"openssl s_client -connect 127.0.0.1:{site.port} </dev/null 2>/dev/null | openssl x509 -noout"
         for days, sentence in ((11, "will not expire"), (13, "will expire")):
             _, seen, _ = await run(standing, f"{shown} -checkend {days * 86400}")

@@ -4,28 +4,29 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
-from claudeops.domain.amendment import Part, Refusal, Refused
+from claudeops.domain.backfill import BackfillRejected, Part, RejectionReason
 from claudeops.domain.looks import Look
-from claudeops.domain.model import Action, Outcome, Verdict, VerdictKind
+from claudeops.domain.model import Action, Outcome, ToolCall, Verdict, VerdictKind
 from claudeops.domain.redact import Redactor
 from claudeops.engine.control import Control
-from claudeops.engine.replay import LogRead, read_log
-from claudeops.engine.session import SessionRunner
+from claudeops.engine.recovery.replay import LogRead, read_log
+from claudeops.engine.session.runner import SessionRunner
 from claudeops.errors import StaleAttemptError
-from support.estate import deliver, look, report
+from support.estate import Estate, deliver, look, report
 from support.replays import (
     LOST_AT,
     NOW,
     StillClock,
+    Tables,
     copy_database,
-    lose,
     lost_with_log,
+    mark_lost,
     ran,
     replay,
     replayed,
@@ -34,13 +35,6 @@ from support.replays import (
     tables,
 )
 from support.streams import RECORDINGS
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from claudeops.domain.model import ToolCall
-    from support.estate import Estate
-    from support.replays import Tables
 
 pytestmark = pytest.mark.anyio
 
@@ -110,11 +104,11 @@ async def test_replay_onto_a_restored_database_makes_the_tables_what_they_were(e
     steps = (look("toolu_1"), look("toolu_2"), seen, BROKEN_LINE, warned, {"frame": SAID}, deliver(FULL))
     ending = await ran(estate, *steps, tier=2, request="web is down")
     backup = copy_database(estate, estate.root / "backup.db")
-    await estate.store.finish(ending, rules=estate.kit.rules)
+    await estate.store.finish(ending, rules=estate.context.rules)
     original = tables(estate)
 
     restore_database(estate, backup)
-    await lose(estate)
+    await mark_lost(estate)
     for _ in range(2):
         await replayed(estate, 2)
 
@@ -127,7 +121,7 @@ async def test_replay_onto_a_restored_database_makes_the_tables_what_they_were(e
 
 async def test_what_a_lost_session_asked_for_is_not_done(estate: Estate) -> None:
     await ran(estate, look(), deliver(report(needed=True, status="down")))
-    await lose(estate)
+    await mark_lost(estate)
 
     result = await replayed(estate)
 
@@ -145,9 +139,9 @@ async def test_call_that_the_database_lost_is_no_evidence(estate: Estate) -> Non
     session = await estate.claim()
     backup = copy_database(estate, estate.root / "backup.db")
     estate.script(look(), deliver(report()))
-    await SessionRunner(kit=estate.kit).run(session, Control())
+    await SessionRunner(context=estate.context).run(session, Control())
     restore_database(estate, backup)
-    await lose(estate)
+    await mark_lost(estate)
 
     await replayed(estate)
 
@@ -165,11 +159,11 @@ async def test_log_of_a_session_that_the_database_forgot_goes_into_no_other_row(
 
     row = await estate.finished(look(), deliver(FULL))  # gets the same id, and finds the log's name taken
     before = tables(estate)
-    refused = await replay(1, estate.kit)
+    refused = await replay(1, estate.context)
 
     assert row["outcome"] == "spawn_failed"
-    assert isinstance(refused, Refused)
-    assert refused.reason is Refusal.OTHER_SESSION
+    assert isinstance(refused, BackfillRejected)
+    assert refused.reason is RejectionReason.OTHER_SESSION
     assert tables(estate) == before
     assert Path(estate.log_path(1)).read_bytes() == log
 
@@ -177,7 +171,7 @@ async def test_log_of_a_session_that_the_database_forgot_goes_into_no_other_row(
 async def test_ends_of_calls_get_the_times_of_their_arrival(estate: Estate) -> None:
     estate.with_kit(clock=StillClock(timedelta(seconds=1)))
     ending = await ran(estate, look("toolu_1"), look("toolu_2"), deliver(report()))
-    await lose(estate)
+    await mark_lost(estate)
 
     read = await replayed(estate)
 
@@ -196,7 +190,7 @@ def _index(estate: Estate) -> Path:
 async def test_index_that_does_not_fit_is_left_alone(estate: Estate, damage: str) -> None:
     estate.with_kit(clock=StillClock())
     await ran(estate, look(), deliver(FULL))
-    await lose(estate)
+    await mark_lost(estate)
     index = _index(estate)
     entries = index.read_bytes().splitlines(keepends=True)
     first = entries[0]
@@ -252,7 +246,7 @@ async def test_log_that_turns_up_whole_later_completes_what_half_of_it_said(esta
 
 async def test_secret_that_was_none_when_the_log_was_written_reaches_no_row(estate: Estate) -> None:
     await ran(estate, look(), deliver(report(summary="The door opens with sesame-street, as it always did.")))
-    await lose(estate)
+    await mark_lost(estate)
     estate.with_kit(redactor=Redactor(["sesame-street"]))
 
     await replayed(estate)
@@ -299,15 +293,15 @@ async def test_codex_log_is_taken_once_its_row_knows_the_id_that_the_cli_chose(e
     ]
     Path(session.log_path or "").write_text("".join(json.dumps(line) + "\n" for line in lines))
     backup = copy_database(estate, estate.root / "backup.db")
-    await lose(estate)
-    refused = await replay(1, estate.kit)
-    assert isinstance(refused, Refused)
-    assert refused.reason is Refusal.OTHER_SESSION
+    await mark_lost(estate)
+    refused = await replay(1, estate.context)
+    assert isinstance(refused, BackfillRejected)
+    assert refused.reason is RejectionReason.OTHER_SESSION
     assert refused.message.startswith(f"The log {session.log_path} of session 1 is of the CLI session {thread}, not of")
 
     restore_database(estate, backup)
     await estate.store.identify(session, thread)
-    await lose(estate)
+    await mark_lost(estate)
     await replayed(estate)
 
     row = estate.row(1)
@@ -322,14 +316,14 @@ async def test_log_of_a_running_session_can_be_read_and_is_not_written(estate: E
     session = await estate.store.session(1)
     assert session is not None
 
-    read = await read_log(session, estate.kit)
-    refused = await replay(1, estate.kit)
+    read = await read_log(session, estate.context)
+    refused = await replay(1, estate.context)
 
     assert isinstance(read, LogRead)
     assert (read.ending.extraction, read.ending.looks) == (ending.extraction, ending.looks)
     assert read.ending.calls_ran == ending.calls_ran
-    assert isinstance(refused, Refused)
-    assert refused.reason is Refusal.NOT_ENDED
+    assert isinstance(refused, BackfillRejected)
+    assert refused.reason is RejectionReason.NOT_ENDED
     assert tables(estate) == before
 
 

@@ -7,27 +7,21 @@ import os
 import random
 import threading
 import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import anyio
 import anyio.to_thread
 import pytest
 import zstandard
 
-from claudeops.domain.amendment import Refusal, Refused
-from claudeops.domain.stream import LINE_BYTES, Transcript
-from claudeops.engine.old_logs import packed_path
+from claudeops.domain.backfill import BackfillRejected, RejectionReason
+from claudeops.domain.stream import LINE_BYTES, StreamEvent, Transcript
+from claudeops.engine.session_log.reader import packed_path
 from claudeops.harness.claude import ClaudeHarness
-from support.estate import report
-from support.replays import line_of, lose, lost_with_log, replay, replayed, result_line, tables
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from claudeops.domain.stream import StreamEvent
-    from claudeops.harness.protocol import Reader
-    from support.estate import Estate
+from claudeops.harness.protocol import Reader
+from support.estate import Estate, report
+from support.replays import line_of, lost_with_log, mark_lost, replay, replayed, result_line, tables
 
 pytestmark = pytest.mark.anyio
 
@@ -36,11 +30,11 @@ DELIVERED = result_line(report())
 OTHER = "5e0b1bd8-0000-4000-8000-00000000dead"
 
 
-async def refused(estate: Estate) -> Refused:
+async def refused(estate: Estate) -> BackfillRejected:
     before = tables(estate)
     with anyio.fail_after(20):
-        result = await replay(1, estate.kit)
-    assert isinstance(result, Refused), result
+        result = await replay(1, estate.context)
+    assert isinstance(result, BackfillRejected), result
     assert tables(estate) == before
     return result
 
@@ -50,7 +44,7 @@ async def test_session_that_was_never_started_is_refused(estate: Estate) -> None
     with estate.connect() as connection:
         connection.exec_driver_sql("UPDATE sessions SET status = 'ended', outcome = 'blocked'")
 
-    assert (await refused(estate)).reason is Refusal.NO_LOG
+    assert (await refused(estate)).reason is RejectionReason.NO_LOG
 
 
 async def test_session_of_a_harness_that_nobody_knows_is_refused(estate: Estate) -> None:
@@ -60,7 +54,7 @@ async def test_session_of_a_harness_that_nobody_knows_is_refused(estate: Estate)
 
     result = await refused(estate)
 
-    assert (result.reason, "telepathy" in result.message) == (Refusal.UNKNOWN_HARNESS, True)
+    assert (result.reason, "telepathy" in result.message) == (RejectionReason.UNKNOWN_HARNESS, True)
 
 
 def _missing(_: Path) -> None:
@@ -102,24 +96,24 @@ def _scalars(path: Path) -> None:
 @pytest.mark.parametrize(
     ("put", "reason", "says"),
     [
-        (_missing, Refusal.LOG_MISSING, "of session 1 does not exist."),
-        (_empty, Refusal.LOG_EMPTY, "of session 1 is empty."),
-        (_directory, Refusal.LOG_UNREADABLE, "cannot be read: not a regular file."),
-        (_pipe, Refusal.LOG_UNREADABLE, "cannot be read: not a regular file."),
-        (_link_to_itself, Refusal.LOG_UNREADABLE, "cannot be read: Too many levels of symbolic links."),
-        (_binary, Refusal.LOG_UNINTELLIGIBLE, "holds not one frame."),
-        (_zeros, Refusal.LOG_UNINTELLIGIBLE, "holds not one frame."),
-        (_blank, Refusal.LOG_UNINTELLIGIBLE, "holds not one frame."),
-        (_scalars, Refusal.LOG_UNINTELLIGIBLE, "holds not one frame."),
+        (_missing, RejectionReason.LOG_MISSING, "of session 1 does not exist."),
+        (_empty, RejectionReason.LOG_EMPTY, "of session 1 is empty."),
+        (_directory, RejectionReason.LOG_UNREADABLE, "cannot be read: not a regular file."),
+        (_pipe, RejectionReason.LOG_UNREADABLE, "cannot be read: not a regular file."),
+        (_link_to_itself, RejectionReason.LOG_UNREADABLE, "cannot be read: Too many levels of symbolic links."),
+        (_binary, RejectionReason.LOG_UNINTELLIGIBLE, "holds not one frame."),
+        (_zeros, RejectionReason.LOG_UNINTELLIGIBLE, "holds not one frame."),
+        (_blank, RejectionReason.LOG_UNINTELLIGIBLE, "holds not one frame."),
+        (_scalars, RejectionReason.LOG_UNINTELLIGIBLE, "holds not one frame."),
     ],
 )
 async def test_log_that_says_nothing_is_refused_with_its_reason(
-    estate: Estate, put: Callable[[Path], None], reason: Refusal, says: str
+    estate: Estate, put: Callable[[Path], None], reason: RejectionReason, says: str
 ) -> None:
     await estate.queue()
     session = await estate.claim()
     put(Path(session.log_path or ""))
-    await lose(estate)
+    await mark_lost(estate)
 
     result = await refused(estate)
 
@@ -142,7 +136,7 @@ async def test_log_with_a_single_frame_of_another_session_is_refused(estate: Est
 
     result = await refused(estate)
 
-    assert result.reason is Refusal.OTHER_SESSION
+    assert result.reason is RejectionReason.OTHER_SESSION
     assert f"is of the CLI session {OTHER}, not of {session.cli_session_id}" in result.message
 
 
@@ -150,7 +144,7 @@ async def test_log_with_a_single_frame_of_another_session_is_refused(estate: Est
 async def test_log_that_says_not_whose_it_is_is_refused(estate: Estate, name: object) -> None:
     await lost_with_log(estate, {**SAID, "session_id": name}, {**DELIVERED, "session_id": name})
 
-    assert (await refused(estate)).reason is Refusal.UNNAMED_SESSION
+    assert (await refused(estate)).reason is RejectionReason.UNNAMED_SESSION
 
 
 async def test_id_of_another_session_inside_a_frame_is_no_objection(estate: Estate) -> None:
@@ -260,7 +254,7 @@ async def test_replay_that_is_cancelled_stops_reading_and_writes_nothing(estate:
 
     with anyio.fail_after(20):
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(replay, 1, estate.kit)
+            tasks.start_soon(replay, 1, estate.context)
             await anyio.to_thread.run_sync(halting.inside.wait)
             tasks.cancel_scope.cancel()
             halting.let_go.set()

@@ -10,7 +10,7 @@ import anyio.lowlevel
 import pytest
 
 from claudeops.domain.schedule import Interval, Schedule
-from claudeops.engine.scheduler import Scheduler
+from claudeops.engine.schedule.scheduler import Scheduler
 from claudeops.errors import ConfigurationError
 from support.schedules import DAILY, DEADLINE_SECONDS, OFTEN, MachineClock, Record, SetClock, running, timer_of
 

@@ -6,20 +6,16 @@ import io
 import json
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from claudeops import logs
-from claudeops.app_self_test import serve_script, try_gate
-from claudeops.engine.cell import PlainCell
-from claudeops.engine.cli_admission import CliAdmission
-from claudeops.engine.self_test import Bench, Fault, SelfTestResult, self_test
+from claudeops.app.cell import serve_script, try_gate
+from claudeops.engine.cell.cell import PlainCell
+from claudeops.engine.gate.admission import CliAdmission, Trial
+from claudeops.engine.gate.self_test import Bench, Fault, SelfTestResult, self_test
 from claudeops.engine.system import SystemClock
 from support.estate import look, open_estate
-
-if TYPE_CHECKING:
-    from claudeops.engine.cli_admission import Trial
 
 pytestmark = pytest.mark.anyio
 

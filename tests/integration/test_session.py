@@ -3,33 +3,27 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import anyio
 import psutil
 import pytest
 
-from claudeops.domain.model import ExtractionMethod, Outcome, Verdict, VerdictKind
+from claudeops.domain.gate.audit import TOO_LATE
+from claudeops.domain.model import Ending, ExtractionMethod, Outcome, ToolCall, Verdict, VerdictKind
 from claudeops.domain.outcome import StopCause
 from claudeops.engine.control import Control
-from claudeops.engine.session import SessionRunner
-from claudeops.store.audit import TOO_LATE
-from support.estate import deliver, look, report
+from claudeops.engine.session.runner import SessionRunner
+from support.estate import Estate, deliver, look, report
 from support.waiting import until
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from claudeops.domain.model import Ending, ToolCall
-    from support.estate import Estate
 
 pytestmark = pytest.mark.anyio
 
 
 def clocks(estate: Estate, **changes: float) -> None:
-    estate.with_kit(timeouts=replace(estate.kit.timeouts, **changes))
+    estate.with_kit(timeouts=replace(estate.context.timeouts, **changes))
 
 
 def runs(pid: int) -> bool:
@@ -99,7 +93,7 @@ async def test_a_secret_reaches_neither_log_nor_stderr_nor_row(estate: Estate) -
     secret = "planted-secret-value"
     document = report(summary=f"the password is {secret} as seen in a log line")
     ending = await estate.run(look(command=f"echo {secret}"), {"stderr": f"{secret}\n"}, deliver(document))
-    await estate.store.finish(ending, rules=estate.kit.rules)
+    await estate.store.finish(ending, rules=estate.context.rules)
     written = [path.read_text() for path in (estate.root / "results").iterdir()]
     assert all(secret not in text for text in written)
     assert any("[redacted]" in text for text in written)
@@ -201,7 +195,7 @@ async def stop_when_reached(
     ending: list[Ending] = []
 
     async def run() -> None:
-        ending.append(await SessionRunner(kit=estate.kit).run(session, control))
+        ending.append(await SessionRunner(context=estate.context).run(session, control))
 
     with anyio.fail_after(20):
         async with anyio.create_task_group() as tasks:
@@ -247,7 +241,7 @@ async def test_a_cancelled_supervisor_leaves_no_process(estate: Estate) -> None:
     session = await estate.claim()
     with anyio.fail_after(20):
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(SessionRunner(kit=estate.kit).run, session, Control())
+            tasks.start_soon(SessionRunner(context=estate.context).run, session, Control())
             await until(reached.exists)
             tasks.cancel_scope.cancel()
     assert not runs(int(pid_file.read_text()))
@@ -309,7 +303,7 @@ async def test_a_full_log_disk_stops_the_session_and_says_so(estate: Estate) -> 
     estate.script(look(), {"hang": True})
     await estate.queue()
     session = replace(await estate.claim(), log_path="/dev/full/session-000001.ndjson")
-    ending = await SessionRunner(kit=estate.kit).run(session, control)
+    ending = await SessionRunner(context=estate.context).run(session, control)
     assert ending.outcome is Outcome.SPAWN_FAILED
     assert ending.extraction.method is ExtractionMethod.NONE
 
@@ -327,7 +321,7 @@ async def test_the_gate_denies_what_the_database_cannot_record(estate: Estate) -
     await estate.queue()
     session = await estate.claim()
     stale = replace(session, attempt=session.attempt + 1)
-    ending = await SessionRunner(kit=estate.kit).run(stale, Control())
+    ending = await SessionRunner(context=estate.context).run(stale, Control())
     assert len(asked) == 1
     assert ending.calls_ran == 0
     assert estate.rows("SELECT * FROM tool_calls") == []

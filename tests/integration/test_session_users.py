@@ -7,17 +7,13 @@ import fcntl
 import os
 import socket
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
-from claudeops.engine import workspace as workspaces
-from claudeops.engine.cell import USER_HOMES, Inside, UserCell
-from claudeops.engine.session_users import FIRST_UID, UIDS, lent
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from claudeops.engine.cell import workspace as workspaces
+from claudeops.engine.cell.cell import FIRST_UID, UIDS, USER_HOMES, SandboxSpec, UserCell, lease_user
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give sessions another user")
 
@@ -28,7 +24,7 @@ SHELL = Path("/bin/sh")
 def under_a_guardian(cell: UserCell, root: Path, uid: int, script: str) -> Iterator[subprocess.Popen[str]]:
     """Run a script as a session's user; its guardian ends it when this is left."""
     workspace = workspaces.make(root, template_home=None, uid=uid)
-    enclosed = cell.enclose(Inside(workspace=workspace, binary=SHELL, repos_dir=root, path="/usr/bin:/bin"))
+    enclosed = cell.enclose(SandboxSpec(workspace=workspace, binary=SHELL, repos_dir=root, path="/usr/bin:/bin"))
     ours, theirs = socket.socketpair()
     with ours:
         with theirs:
@@ -61,7 +57,7 @@ def is_locked(uid: int) -> bool:
 def as_many_as_there_are(directory: Path, tenancies: contextlib.ExitStack) -> Iterator[int]:
     with contextlib.suppress(OSError):
         while True:
-            yield tenancies.enter_context(lent(directory)).uid
+            yield tenancies.enter_context(lease_user(directory)).uid
 
 
 def test_two_sessions_at_once_never_have_the_same_user_and_one_too_many_is_told_so(tmp_path: Path) -> None:
@@ -70,21 +66,21 @@ def test_two_sessions_at_once_never_have_the_same_user_and_one_too_many_is_told_
         held = list(as_many_as_there_are(tmp_path, tenancies))
         assert 1 < len(held) == len(set(held)) <= UIDS
         with pytest.raises(OSError, match=f"all {UIDS} users for sessions are taken on this machine"):
-            tenancies.enter_context(lent(tmp_path))
-    with lent(tmp_path) as again:
+            tenancies.enter_context(lease_user(tmp_path))
+    with lease_user(tmp_path) as again:
         assert FIRST_UID <= again.uid < FIRST_UID + UIDS
 
 
 def test_sessions_of_two_daemons_never_have_the_same_user() -> None:
     one, other = UserCell(), UserCell()
-    with one.tenancy() as first, other.tenancy() as second, one.tenancy() as third:
+    with one.acquire_user() as first, other.acquire_user() as second, one.acquire_user() as third:
         assert len({first, second, third}) == 3
 
 
 def test_nobody_gets_the_user_of_a_killed_daemon_before_its_guardian_has_ended(tmp_path: Path) -> None:
     cell = UserCell()
     with contextlib.ExitStack() as daemon:
-        uid = daemon.enter_context(cell.tenancy())
+        uid = daemon.enter_context(cell.acquire_user())
         assert uid is not None
         with under_a_guardian(cell, tmp_path / "session", uid, "echo started; exec sleep 600") as process:
             assert first_line(process) == "started"
@@ -94,7 +90,7 @@ def test_nobody_gets_the_user_of_a_killed_daemon_before_its_guardian_has_ended(t
 
 def test_a_session_does_not_inherit_the_lock_of_its_user(tmp_path: Path) -> None:
     cell = UserCell()
-    with cell.tenancy() as uid:
+    with cell.acquire_user() as uid:
         assert uid is not None
         assert is_locked(uid)
         script = "ls -l /proc/self/fd | grep -c users/"
@@ -105,7 +101,7 @@ def test_a_session_does_not_inherit_the_lock_of_its_user(tmp_path: Path) -> None
 def test_a_user_who_still_has_processes_is_passed_over(tmp_path: Path) -> None:
     """Their guardian was killed with the daemon; they could read what the next session of that user writes."""
     cell = UserCell()
-    with cell.tenancy() as uid:  # nobody else's for as long as we use it
+    with cell.acquire_user() as uid:  # nobody else's for as long as we use it
         left = subprocess.Popen(["sleep", "600"], user=uid)
         try:
             with contextlib.ExitStack() as tenancies:

@@ -7,24 +7,21 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import Any, Final
 
 import anyio
 import pytest
 
+from claudeops.domain.model import Ending, Session
 from claudeops.engine.control import Control
-from claudeops.engine.session import SessionRunner
+from claudeops.engine.session.runner import SessionRunner
 from claudeops.engine.system import SystemClock
+from support.estate import Estate
 from support.streams import DATA
 from support.waiting import until
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from claudeops.domain.model import Ending, Session
-    from support.estate import Estate
 
 pytestmark = pytest.mark.anyio
 
@@ -100,14 +97,14 @@ def silences(recording: Path) -> list[bool]:
 async def run_slowly(estate: Estate, recording: Path, signals: Path) -> Ending:
     """Run a session of the stand-in; nearly as long as silence may last passes after each line."""
     clock = LeapingClock()
-    limits = replace(estate.kit.timeouts, session=1e6, startup=SILENCE, silence=SILENCE, result_grace=SILENCE)
+    limits = replace(estate.context.timeouts, session=1e6, startup=SILENCE, silence=SILENCE, result_grace=SILENCE)
     estate.with_kit(clock=clock, timeouts=limits, repair_turn=False)
     estate.script(*paced(recording, signals))
     queued = await estate.queue()
     ended: list[Ending] = []
 
     async def run(session: Session) -> None:
-        ended.append(await SessionRunner(kit=estate.kit).run(session, Control()))
+        ended.append(await SessionRunner(context=estate.context).run(session, Control()))
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(run, await estate.claim(queued.id))

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import Sequence
+from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from claudeops import logs
 from claudeops.domain.holds import Hold, HoldKind
-from claudeops.engine.status_file import StatusFile, StatusKeeper
+from claudeops.engine.daemon.status import StatusFile, StatusKeeper
 from claudeops.errors import DatabaseUnavailableError
 from support.store_values import NOW, OWNER, after, running
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from datetime import datetime
 
 pytestmark = pytest.mark.anyio
 

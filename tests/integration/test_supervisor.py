@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 import json
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, nullcontext
-from typing import TYPE_CHECKING
+from typing import Any
 
 import anyio
 import pytest
 
-from claudeops.app import follow
-from claudeops.domain.model import Ending, Extraction, ExtractionMethod, Outcome, Session
+from claudeops.app.node import follow
+from claudeops.domain.escalation import EscalationRules
+from claudeops.domain.model import Ending, Extraction, ExtractionMethod, Finished, Outcome, Session
 from claudeops.domain.outcome import StopCause
+from claudeops.engine.control import Control
+from claudeops.engine.session.supervisor import Supervisor
 from claudeops.errors import DatabaseUnavailableError
-from support.estate import deliver, look, report
+from support.estate import Estate, deliver, look, report
 from support.waiting import PATIENCE_SECONDS, until
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
-    from typing import Any
-
-    from claudeops.domain.model import EscalationRules, Finished
-    from claudeops.engine.control import Control
-    from claudeops.engine.supervisor import Supervisor
-    from support.estate import Estate
 
 pytestmark = pytest.mark.anyio
 
@@ -50,7 +45,7 @@ class ScriptedSessions:
             attempt=session.attempt,
             outcome=Outcome.CANCELLED if control.cause is StopCause.CANCELLED else Outcome.ERROR,
             extraction=Extraction(method=ExtractionMethod.NONE, report=None),
-            ended_at=self.estate.kit.clock.now(),
+            ended_at=self.estate.context.clock.now(),
             duration_ms=1,
             calls_ran=0,
         )
@@ -288,7 +283,7 @@ async def test_who_only_listens_and_fails_ends_neither_the_session_nor_the_daemo
     estate.script(look(), deliver(report()))
     first, second = await estate.queue(), await estate.queue()
     heard = {} if listener == "hub" else {listener: fail}
-    with estate.kit.hub.subscribe(wake=fail) if listener == "hub" else nullcontext():
+    with estate.context.hub.subscribe(wake=fail) if listener == "hub" else nullcontext():
         async with supervised(estate, slots=1, **heard):
             for root in (first, second):
                 (session,) = await until_all_ended(estate, root.id)

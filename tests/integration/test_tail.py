@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import anyio
 import msgspec
 import pytest
 
-from claudeops.cli.tail import Tail
-from claudeops.cli.tail_chains import Chains, begun
-from claudeops.domain.approval import ApprovalStatus, answer
+from claudeops.cli.tail import Chains, Tail, begun
+from claudeops.domain.gate.approval import ApprovalStatus, answer
 from claudeops.domain.live import (
     AssistantSaid,
     CallEnded,
@@ -24,18 +23,12 @@ from claudeops.domain.live import (
     SessionBegan,
     SessionEnded,
 )
-from claudeops.domain.model import DecisionReason, Verdict, VerdictKind
-from claudeops.engine import old_logs
+from claudeops.domain.model import DecisionReason, ToolCall, Verdict, VerdictKind
 from claudeops.engine.control import Control
-from claudeops.engine.session import SessionRunner
-from support.estate import deliver, look, report
+from claudeops.engine.session.runner import SessionRunner
+from claudeops.engine.session_log import reader as old_logs
+from support.estate import Estate, deliver, look, report
 from support.waiting import until
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping, Sequence
-
-    from claudeops.domain.model import ToolCall
-    from support.estate import Estate
 
 TOOLS = ("Bash", "Read", "Write")
 SOMETIME = datetime(2000, 1, 1, tzinfo=UTC)
@@ -68,7 +61,7 @@ async def tailed(estate: Estate, session_id: int = 1, *, follow: bool = False, h
     session = await estate.store.session(session_id)
     assert session is not None
     heard = heard or Heard()
-    await Tail(store=estate.store, sink=heard, redact=estate.kit.redactor.text, follow=follow).run(session)
+    await Tail(store=estate.store, sink=heard, redact=estate.context.redactor.text, follow=follow).run(session)
     return heard
 
 
@@ -76,7 +69,7 @@ async def tailed(estate: Estate, session_id: int = 1, *, follow: bool = False, h
 async def following(estate: Estate) -> AsyncIterator[tuple[Heard, list[int]]]:
     """Follow whatever there is beside the block; give what was heard, and how much of it whenever nothing ran."""
     heard, idle = Heard(), list[int]()
-    tail = Tail(store=estate.store, sink=heard, redact=estate.kit.redactor.text, follow=True)
+    tail = Tail(store=estate.store, sink=heard, redact=estate.context.redactor.text, follow=True)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(Chains(tail=tail, idle=lambda: idle.append(len(heard.facts))).run)
         yield heard, idle
@@ -93,7 +86,7 @@ async def run_chain(estate: Estate, *steps: Mapping[str, object], sessions: int 
     await estate.queue()
     supervisor = estate.supervisor()
     over = f"SELECT 1 FROM sessions WHERE id = {int(sessions)} AND status = 'ended'"  # noqa: S608 - an integer
-    with estate.kit.hub.subscribe() as reader:
+    with estate.context.hub.subscribe() as reader:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(supervisor.run)
             await until(lambda: bool(estate.rows(over)))
@@ -108,7 +101,7 @@ def timeless(facts: Sequence[LiveFact]) -> list[LiveFact]:
 
 
 async def test_the_log_tells_what_was_told_live(estate: Estate) -> None:
-    estate.with_kit(tiers={number: replace(tier, tools=TOOLS) for number, tier in estate.kit.tiers.items()})
+    estate.with_kit(tiers={number: replace(tier, tools=TOOLS) for number, tier in estate.context.tiers.items()})
     estate.with_judge(no_reboots)
     reads: dict[str, object] = {"tool": {"id": "toolu_3", "name": "Read", "input": {"file_path": "/etc/hosts"}}}
     steps: list[dict[str, object]] = [
@@ -221,7 +214,7 @@ async def test_following_waits_for_the_log_of_a_session_that_was_only_just_claim
         tasks.start_soon(follow)
         await until(lambda: bool(heard.of(SessionBegan)))
         await anyio.wait_all_tasks_blocked()  # it has looked for the log
-        await SessionRunner(kit=estate.kit).run(session, Control())
+        await SessionRunner(context=estate.context).run(session, Control())
         await until(lambda: bool(heard.of(AssistantSaid)))
         tasks.cancel_scope.cancel()
     assert heard.of(EventRaised) == []
@@ -288,7 +281,7 @@ async def test_a_wait_for_a_person_is_told_while_it_lasts_and_stands_where_its_t
         assert [type(fact) for fact in heard.facts] == [SessionBegan, AssistantSaid, CallJudged, EventRaised]
         assert heard.facts[2].verdict is VerdictKind.ASK  # type: ignore[union-attr]
         (asked,) = await estate.store.approvals()
-        said = answer(KEY, asked, status=ApprovalStatus.APPROVED, decided_by="ada", at=estate.kit.clock.now())
+        said = answer(KEY, asked, status=ApprovalStatus.APPROVED, decided_by="ada", at=estate.context.clock.now())
         assert await estate.store.answer_approval(asked.id, said)
         await until(lambda: bool(heard.of(SessionEnded)))
         await supervisor.drain(20)

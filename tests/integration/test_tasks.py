@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING
 
 import anyio
 import anyio.to_thread
@@ -12,9 +12,6 @@ import pytest
 
 from claudeops.errors import DatabaseUnavailableError
 from claudeops.tasks import AbandonedError, Threads, check_abandoned, open_tasks
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 pytestmark = pytest.mark.anyio
 

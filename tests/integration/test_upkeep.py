@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
+from claudeops.engine.daemon.housekeeping import Housekeeping
+from claudeops.engine.ports import Store
 from claudeops.engine.system import SystemClock
-from claudeops.engine.upkeep import Upkeep
 from claudeops.errors import DatabaseUnavailableError
-from support.estate import deliver, look, report
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
-
-    from claudeops.engine.ports import Store
-    from support.estate import Estate
+from support.estate import Estate, deliver, look, report
 
 
 @dataclass
@@ -34,14 +29,14 @@ class Later:
         return SystemClock().monotonic()
 
 
-def upkeep(estate: Estate, *, running: Collection[int] = (), **later: float) -> Upkeep:
-    return Upkeep(
+def upkeep(estate: Estate, *, running: Collection[int] = (), **later: float) -> Housekeeping:
+    return Housekeeping(
         store=estate.store,
         clock=Later(timedelta(**later)),
         results_dir=estate.root / "results",
         retention_days=30,
         running=lambda: running,
-        log=estate.kit.log,
+        log=estate.context.log,
     )
 
 

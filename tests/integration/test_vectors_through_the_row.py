@@ -7,22 +7,19 @@ database of its own.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Mapping
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import pytest
 
 from claudeops.domain.outcome import NO_RESULT_WARNING
+from support.estate import Estate
 from support.streams import as_line, vectors
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from support.estate import Estate
-
-    Row: TypeAlias = Mapping[str, Any]
-    Vector: TypeAlias = dict[str, Any]
+Row: TypeAlias = Mapping[str, Any]
+Vector: TypeAlias = dict[str, Any]
 
 pytestmark = pytest.mark.anyio
 
@@ -65,15 +62,15 @@ def prefixes_held(row: Row, vector: Vector) -> bool:
 
 
 async def clauditors_session(estate: Estate, vector: Vector) -> Row:
-    binary = estate.kit.binaries["claude"]
+    binary = estate.context.binaries["claude"]
     estate.with_kit(
         hang_heuristics=vector.get("hang", True),
         background_tasks_off=vector.get("env", {}).get("CLAUDE_CODE_DISABLE_BACKGROUND_TASKS") == "1",
-        binaries={**estate.kit.binaries, "claude": Path(vector.get("bin", binary))},
+        binaries={**estate.context.binaries, "claude": Path(vector.get("bin", binary))},
     )
     printed = {"raw": "".join(f"{line}\n" for line in lines_of(vector))}
     row = await estate.finished(printed, {"stderr": vector.get("stderr", "")}, {"exit": vector.get("rc", 0)})
-    estate.with_kit(binaries={**estate.kit.binaries, "claude": binary})
+    estate.with_kit(binaries={**estate.context.binaries, "claude": binary})
     return row
 
 

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 
+from claudeops.domain.gate.repetition import STOPPED_AFTER
 from claudeops.domain.model import Outcome, Verdict, VerdictKind
-from claudeops.domain.repetition import STOPPED_AFTER
-from support.estate import deliver, look, report
-
-if TYPE_CHECKING:
-    from support.estate import Estate
+from support.estate import Estate, deliver, look, report
 
 pytestmark = pytest.mark.anyio
 

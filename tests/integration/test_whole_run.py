@@ -5,19 +5,16 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import psutil
 import pytest
 
 from support.seen_at_once import SeenAtOnce
 from support.waiting import until
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
 
 pytestmark = pytest.mark.timeout(150)  # interpreters one after the other, and ten seconds of pytest-xdist's own
 

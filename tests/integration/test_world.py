@@ -5,28 +5,22 @@ from __future__ import annotations
 import os
 import resource
 import shutil
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import anyio
 import pytest
 
-from claudeops.domain.model import NewSession, Outcome, Session, Trigger
+from claudeops.domain.model import Ending, NewSession, Outcome, Session, Trigger
 from claudeops.domain.schedule import Interval, Schedule
 from claudeops.engine.control import Control
-from claudeops.engine.scheduler import Scheduler
-from claudeops.engine.session import SessionRunner
+from claudeops.engine.schedule.scheduler import Scheduler
+from claudeops.engine.session.runner import SessionRunner
 from claudeops.engine.system import SystemClock
-from support.estate import STAND_IN, deliver, look, report
+from support.estate import STAND_IN, Estate, deliver, look, report
 from support.waiting import PATIENCE_SECONDS, until
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from claudeops.domain.model import Ending
-    from support.estate import Estate
 
 pytestmark = pytest.mark.anyio
 
@@ -60,7 +54,7 @@ async def test_a_session_without_descriptors_fails_alone_and_is_tried_again(esta
     before = descriptors()
     with descriptors_left(left):
         ending = await estate.run(look(), deliver(report()))
-    await estate.store.finish(ending, rules=estate.kit.rules)
+    await estate.store.finish(ending, rules=estate.context.rules)
 
     assert ending.outcome is Outcome.SPAWN_FAILED
     assert "Too many open files" in str(ending.error)
@@ -74,11 +68,11 @@ async def test_a_cli_that_is_removed_while_it_runs_ends_what_it_began_and_the_ne
 ) -> None:
     binary, reached = tmp_path / "claude", tmp_path / "reached"
     shutil.copy(STAND_IN, binary)
-    estate.with_kit(binaries={**estate.kit.binaries, "claude": binary})
+    estate.with_kit(binaries={**estate.context.binaries, "claude": binary})
     ended: list[Ending] = []
 
     async def run(session: Session) -> None:
-        ended.append(await SessionRunner(kit=estate.kit).run(session, Control()))
+        ended.append(await SessionRunner(context=estate.context).run(session, Control()))
 
     estate.script({"touch": str(reached)}, look(), deliver(report()))
     await estate.queue()
@@ -87,7 +81,7 @@ async def test_a_cli_that_is_removed_while_it_runs_ends_what_it_began_and_the_ne
         await until(reached.exists)
         binary.unlink()
     without = await estate.run(deliver(report()))
-    await estate.store.finish(without, rules=estate.kit.rules)
+    await estate.store.finish(without, rules=estate.context.rules)
     shutil.copy(STAND_IN, binary)
     again = await estate.run(look(), deliver(report()))
 
@@ -127,7 +121,7 @@ async def test_a_clock_that_is_set_during_a_session_ends_it_neither_early_nor_ne
 
     row = estate.row(1)
     assert (row["outcome"], row["decision_reason"]) == ("success", "healthy")
-    assert 0 < int(str(row["duration_ms"])) < estate.kit.timeouts.session * 1000
+    assert 0 < int(str(row["duration_ms"])) < estate.context.timeouts.session * 1000
     assert "stop_requested" not in estate.logged.getvalue()
 
 
@@ -139,12 +133,14 @@ async def test_a_hundred_fires_at_once_are_recorded_and_queued_once_each(estate:
 
     async def fire(name: str, due_at: datetime) -> None:
         new = NewSession(tier=1, trigger=Trigger.SCHEDULED, model="haiku")
-        fired.append(await estate.store.fire(name, due_at, new, rules=estate.kit.rules, now=estate.kit.clock.now()))
+        fired.append(
+            await estate.store.fire(name, due_at, new, rules=estate.context.rules, now=estate.context.clock.now())
+        )
         if len(fired) == len(names):
             all_fired.set()
 
     scheduler = Scheduler(
-        clock=estate.kit.clock,
+        clock=estate.context.clock,
         schedules=[Schedule(name=name, cadence=Interval(seconds=86400)) for name in names],
         fire=fire,
         on_error=lambda name, due_at, error: pytest.fail(f"{name} {due_at}: {error}"),

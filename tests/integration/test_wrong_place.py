@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import os
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from claudeops.cli.command_line import call
 from claudeops.errors import ConfigurationError
-from claudeops.store.connections import parse_url
-from claudeops.store.locks import is_claimed
+from claudeops.store.database import parse_url
+from claudeops.store.locks import check_database, is_claimed
 from claudeops.store.migrate import migrate
-from claudeops.store.probe import probe
 from claudeops.store.store import open_store
 from support.stores import MIGRATIONS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 
 @pytest.mark.parametrize(
@@ -58,7 +54,7 @@ def test_in_the_wrong_directory_it_is_said_where_the_state_was_looked_for(
 
 
 def probed(url: str, directory: Path) -> None:
-    probe(url, directory)
+    check_database(url, directory)
 
 
 def opened(url: str, _: Path) -> None:
@@ -90,7 +86,7 @@ def test_a_look_at_an_empty_file_leaves_it_empty(tmp_path: Path) -> None:
     file = tmp_path / "empty.db"
     file.touch()
 
-    assert probe(f"sqlite:///{file}", tmp_path).revision is None
+    assert check_database(f"sqlite:///{file}", tmp_path).revision is None
     assert not is_claimed(f"sqlite:///{file}")
 
     assert file.stat().st_size == 0

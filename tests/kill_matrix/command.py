@@ -12,20 +12,16 @@ import logging
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import anyio
 
 from kill_matrix.figures import Figures, add_to
-from kill_matrix.matrix import Matrix, keep, known_plans
+from kill_matrix.matrix import Matrix, Verdict, keep, known_plans
 from kill_matrix.plan import POLITE_ROUND, POLITE_ROUNDS, plan_of, polite_plan_of
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from kill_matrix.matrix import Verdict
 
 REFERENCE: Final = Path(__file__).parents[2] / "docs" / "reference" / "kill-matrix.md"
 ENOUGH_TRIALS: Final = 100  # from here on figures are worth keeping

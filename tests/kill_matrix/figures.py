@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final, Self
+from pathlib import Path
+from typing import Final, Self
 
+from kill_matrix.matrix import Verdict
 from kill_matrix.plan import Cli
 from kill_matrix.points import POINTS
 from kill_matrix.tokens import Sums
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-
-    from kill_matrix.matrix import Verdict
 
 KINDS: Final = ("lost", "twice", "stray", "tokens")
 """How the sentence of a fault begins, where it breaks one of the main promises."""

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections import deque
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import anyio
+from anyio.abc import Process
 
-if TYPE_CHECKING:
-    import signal
-    from collections.abc import AsyncIterator, Mapping
-
-    from anyio.abc import Process
-
-    from kill_matrix.plan import Strike
+from kill_matrix.plan import Strike
 
 TESTS: Final = Path(__file__).parents[1]
 START_SECONDS: Final = 40.0  # for the imports of the zygote, on a machine under load

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import sqlalchemy as sa
 
 from claudeops.store.verify import verify
 from kill_matrix.plan import Cli
-from kill_matrix.records import strays
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from kill_matrix.records import Records, Row
-    from kill_matrix.trial import Course
-    from kill_matrix.world import World
+from kill_matrix.records import Records, Row, strays
+from kill_matrix.trial import Course
+from kill_matrix.world import World
 
 _QUIET: Final = frozenset({"debug", "info", "warning"})
 _ENDING_SECONDS: Final = 2.0  # for a process that the kernel is just ending, on a machine under load

@@ -9,15 +9,12 @@ from __future__ import annotations
 import json
 import sqlite3
 import time
+from collections.abc import Iterator
 from contextlib import closing
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from kill_matrix.records import strays
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from kill_matrix.world import World
+from kill_matrix.world import World
 
 _ENDING_SECONDS: Final = 2.0  # for a process that the kernel is just ending, on a machine under load
 _LOOK_SECONDS: Final = 0.05

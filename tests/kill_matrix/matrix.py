@@ -5,26 +5,21 @@ from __future__ import annotations
 import json
 import shutil
 from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import anyio
 
-from claudeops.resources import packaged
+from claudeops.settings.files import packaged
 from claudeops.store.migrate import migrate
-from kill_matrix.forks import zygote
+from kill_matrix.forks import Zygote, zygote
 from kill_matrix.invariants import check
-from kill_matrix.plan import Plan
+from kill_matrix.plan import Plan, Strike
 from kill_matrix.records import Records
 from kill_matrix.tokens import Sums, check_tokens, sums
 from kill_matrix.trial import run_trial
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    from kill_matrix.forks import Zygote
-    from kill_matrix.plan import Strike
 
 KNOWN: Final = Path(__file__).parents[1] / "data" / "kill-matrix.jsonl"
 """The plans of trials that failed once, a line each; they are run before all others."""

@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import random
 import signal
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final, Self
+from typing import Final, Self
 
-from kill_matrix.points import POINTS, Phase
-from kill_matrix.victims import Victims
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from kill_matrix.points import Point
-    from kill_matrix.victims import SessionProcess
+from kill_matrix.points import POINTS, Phase, Point
+from kill_matrix.victims import SessionProcess, Victims
 
 _HITS_DAEMON: Final = frozenset({Victims.DAEMON, Victims.BOTH, Victims.GUARDIAN_AND_DAEMON})
 _HITS_CLI: Final = frozenset({Victims.CLI, Victims.BOTH})

@@ -14,18 +14,15 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Final, TypeVar, cast
+from typing import Final, TypeVar, cast
 
+from kill_matrix.plan import Strike
 from kill_matrix.victims import session_processes
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from kill_matrix.plan import Strike
 
 STRUCK: Final = "struck"
 """A file beside the trial's other ones; each strike at a place adds its label, a line."""
@@ -83,12 +80,12 @@ _BEFORE: Final = (Moment.BEFORE,)
 PLACES: Final[tuple[Place, ...]] = (
     # --- the start
     Place("settings read", "claudeops.cli.run:start", Phase.START, _AFTER),
-    Place("directories made", "claudeops.app:prepare_directories", Phase.START, _AFTER),
-    Place("cell chosen", "claudeops.app:choose_cell", Phase.START),
-    Place("CLIs admitted", "claudeops.app:admit_clis", Phase.START),
-    Place("migration", "claudeops.app:migrate_database", Phase.START),
+    Place("directories made", "claudeops.app.node:prepare_directories", Phase.START, _AFTER),
+    Place("cell chosen", "claudeops.app.node:choose_cell", Phase.START),
+    Place("CLIs admitted", "claudeops.app.node:admit_clis", Phase.START),
+    Place("migration", "claudeops.app.node:migrate_database", Phase.START),
     Place("migration's statements", f"{_STORE}.migrate:_check_references", Phase.START),
-    Place("leftovers cleared", "claudeops.app:clear_leftovers", Phase.START),
+    Place("leftovers cleared", "claudeops.app.node:clear_leftovers", Phase.START),
     Place("ids of logs skipped", f"{_STORE}.owners:SqlOwners.skip_ids", Phase.START, _AFTER),
     Place("reconcile", f"{_STORE}.owners:SqlOwners.reconcile", Phase.START),
     Place("reconcile's statements", f"{_STORE}.orphans:reconcile", Phase.START, _AFTER),

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
-from claudeops.engine.cell import Level
-from kill_matrix.matrix import Matrix
-from kill_matrix.plan import plan_of, polite_plan_of
+from claudeops.engine.cell.cell import Level
+from kill_matrix.matrix import Matrix, Verdict
+from kill_matrix.plan import Plan, plan_of, polite_plan_of
 from support.levels import unavailable
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-    from pathlib import Path
-
-    from kill_matrix.matrix import Verdict
-    from kill_matrix.plan import Plan
 
 AT_ONCE: Final = 3
 PASSED_BY: Final = 4

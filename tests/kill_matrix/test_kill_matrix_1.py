@@ -5,16 +5,13 @@ In two files, so that two test processes share them.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from kill_matrix.matrix import known_plans
 from kill_matrix.plan import POLITE_ROUND
 from kill_matrix.suite import run_plans, run_politely, run_seeds
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.mark.timeout(600)

@@ -6,11 +6,12 @@ import json
 import sqlite3
 from collections import Counter
 from contextlib import closing
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
-from claudeops.resources import packaged
+from claudeops.scripted_api.requests import Traffic
+from claudeops.settings.files import packaged
 from claudeops.store.migrate import migrate
 from kill_matrix.command import REFERENCE
 from kill_matrix.figures import Figures, add_to
@@ -19,18 +20,11 @@ from kill_matrix.invariants import check
 from kill_matrix.left import left_behind
 from kill_matrix.matrix import Verdict, keep, known_plans
 from kill_matrix.plan import POLITE_ROUND, POLITE_ROUNDS, Blow, Cli, Plan, Strike, plan_of, polite_plan_of
-from kill_matrix.points import PLACES, POINTS, find
+from kill_matrix.points import PLACES, POINTS, Place, find
 from kill_matrix.records import Records
 from kill_matrix.tokens import Sums, check_tokens
-from kill_matrix.trial import run_trial
+from kill_matrix.trial import Course, run_trial
 from kill_matrix.victims import Victims
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from claudeops.rehearsal.traffic import Traffic
-    from kill_matrix.points import Place
-    from kill_matrix.trial import Course
 
 
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: place.label)

@@ -8,19 +8,15 @@ count, in money, at least what was served.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from claudeops.domain.prices import price_of
-from claudeops.domain.tokens import TokenUsage
-from claudeops.rehearsal.recorded import Kind
+from claudeops.domain.spending.prices import price_of
+from claudeops.domain.spending.usage import TokenUsage
+from claudeops.scripted_api.requests import Kind, Served, Traffic
 from kill_matrix.plan import Cli
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from claudeops.rehearsal.traffic import Served, Traffic
-    from kill_matrix.records import Records, Row
+from kill_matrix.records import Records, Row
 
 _SLACK_USD: Final = 1e-9
 _KINDS: Final = (

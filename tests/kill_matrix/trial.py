@@ -8,25 +8,22 @@ import sqlite3
 import time
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 import anyio
 
-from claudeops.rehearsal.messages_api import serve
+from claudeops.scripted_api.requests import Traffic
+from claudeops.scripted_api.server import serve
+from kill_matrix.forks import Daemon, Zygote
 from kill_matrix.left import left_behind, running
+from kill_matrix.plan import Plan, Strike
 from kill_matrix.points import STRUCK
 from kill_matrix.records import Records
 from kill_matrix.victims import session_processes
 from kill_matrix.world import World
 from support.operating import DUMMY_KEY
 from support.waiting import hears, until
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from claudeops.rehearsal.traffic import Traffic
-    from kill_matrix.forks import Daemon, Zygote
-    from kill_matrix.plan import Plan, Strike
 
 TRIAL_SECONDS: Final = 120.0
 LOOK_SECONDS: Final = 0.02

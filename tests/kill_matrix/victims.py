@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import psutil
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 _WRAPPERS: Final = frozenset({"bwrap", "guardian.py"})
 

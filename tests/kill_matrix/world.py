@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from claudeops.domain.model import EscalationRules, NewSession, TierChoice, Trigger
-from claudeops.rehearsal.script import Script
-from kill_matrix.plan import Cli
+from claudeops.domain.escalation import EscalationRules, TierChoice
+from claudeops.domain.model import NewSession, Trigger
+from claudeops.scripted_api.script import Script
+from kill_matrix.plan import Cli, Plan
 from support.operating import DUMMY_KEY, conclude, look
 from support.stores import Database, opened
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from kill_matrix.plan import Plan
 
 STAND_IN: Final = Path(__file__).parents[1] / "support" / "stand_in_cli.py"
 MODELS: Final[Mapping[int, str]] = {1: "claude-haiku-4-5", 2: "claude-sonnet-4-5", 3: "claude-opus-4-5"}

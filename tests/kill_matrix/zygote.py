@@ -18,8 +18,9 @@ import os
 import select
 import signal
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 # Imported here for the daemons, which would do it late, each of them.
 import alembic.command  # noqa: F401
@@ -35,9 +36,6 @@ from claudeops.settings import load_settings
 from kill_matrix.plan import Strike
 from kill_matrix.points import arm
 from kill_matrix.world import STAND_IN
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 _PR_SET_PDEATHSIG: Final = 1
 _PR_SET_CHILD_SUBREAPER: Final = 36

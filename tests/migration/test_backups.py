@@ -4,24 +4,20 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
 
 from claudeops.errors import ConfigurationError, MissingInputError, NewerDatabaseError, StoreError
-from claudeops.store.backup import back_up, back_up_to
-from claudeops.store.connections import parse_url
-from claudeops.store.migrate import Migrated, migrate
+from claudeops.store.database import parse_url
+from claudeops.store.migrate import Migrated, back_up, back_up_to, migrate
 from claudeops.store.tables import HEAD
 from support.store_values import NOW, RULES, check, ending, how_many_wait, queued, report, started
 from support.stores import MIGRATIONS, Database, opened
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 pytest_plugins = ("support.store_fixtures",)
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
@@ -14,6 +15,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
+from sqlalchemy.engine.interfaces import ReflectedIndex
 
 from claudeops.errors import (
     ConfigurationError,
@@ -21,19 +23,12 @@ from claudeops.errors import (
     MissingInputError,
     StoreError,
 )
-from claudeops.store.connections import parse_url
+from claudeops.store.database import parse_url
 from claudeops.store.migrate import Migrated, migrate, run
 from claudeops.store.tables import HEAD, metadata
+from support.postgres import Server
 from support.store_values import NOW
 from support.stores import MIGRATIONS, POSTGRES, Database
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from sqlalchemy.engine.interfaces import ReflectedIndex
-
-    from support.postgres import Server
 
 pytest_plugins = ("support.store_fixtures",)
 

@@ -7,7 +7,7 @@ working at the head: no new column that it would have to fill, no old one gone, 
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
@@ -15,14 +15,10 @@ from alembic import command
 from alembic.config import Config
 from alembic.script import ScriptDirectory
 
-from claudeops.store.connections import parse_url
+from claudeops.store.database import parse_url
 from claudeops.store.migrate import run
+from support.postgres import Server
 from support.stores import MIGRATIONS, POSTGRES, Database
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from support.postgres import Server
 
 pytest_plugins = ("support.store_fixtures",)
 

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import psutil
 
-from claudeops.engine.tree import marked, marks_below
-
-if TYPE_CHECKING:
-    from support.estate import Estate
+from claudeops.engine.process.tree import marked, marks_below
+from support.estate import Estate
 
 
 def runs(pid: int) -> bool:
@@ -23,8 +20,8 @@ def runs(pid: int) -> bool:
 
 def assert_settled(estate: Estate) -> None:
     """Every session that was claimed has ended with an outcome and a decision, its log is whole, nothing runs."""
-    assert marked(marks_below(estate.kit.sessions_dir)) == frozenset()
-    assert list(estate.kit.sessions_dir.glob("*")) == [], "a workspace was left"
+    assert marked(marks_below(estate.context.sessions_dir)) == frozenset()
+    assert list(estate.context.sessions_dir.glob("*")) == [], "a workspace was left"
     for row in estate.rows("SELECT * FROM sessions WHERE status <> 'queued'"):
         assert row["status"] == "ended", f"session {row['id']} is {row['status']}"
         assert row["outcome"] is not None

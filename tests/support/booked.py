@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from claudeops.rehearsal.traffic import Traffic
+from claudeops.scripted_api.requests import Traffic
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,35 +10,29 @@ import json
 import os
 import shutil
 import sys
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import anyio
 import psutil
 
-from claudeops.engine.cell import Level, UserCell
-from claudeops.engine.cell_probe import Surroundings, attempt
+from claudeops.domain.model import Ending
+from claudeops.engine.cell.cell import Cell, Level, UserCell
+from claudeops.engine.cell.levels import HostContext, try_level
 from claudeops.engine.control import Control
-from claudeops.engine.kit import ModelAccess
-from claudeops.engine.reaper import become_subreaper
-from claudeops.engine.session import SessionRunner
+from claudeops.engine.meter.meter import ModelAccess
+from claudeops.engine.process.tree import become_subreaper
+from claudeops.engine.session.runner import SessionRunner
 from claudeops.harness.protocol import CredentialKind
-from claudeops.rehearsal.messages_api import serve
-from claudeops.rehearsal.script import Script
+from claudeops.scripted_api.script import Script
+from claudeops.scripted_api.server import MessagesApi, serve
 from support import cli
-from support.estate import open_estate
+from support.estate import Estate, open_estate
 from support.levels import PATH, needs
 from support.operating import conclude, look
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping, Sequence
-
-    from claudeops.domain.model import Ending
-    from claudeops.engine.cell import Cell
-    from claudeops.rehearsal.messages_api import MessagesApi
-    from support.estate import Estate
 
 KEY: Final = "sk-ant-the-real-key-of-the-daemon"
 
@@ -54,7 +48,7 @@ class Caged:
         """Run one session, whose steps were given to `caged`."""
         await self.estate.queue(prompt_text=prompt_text)
         session = await self.estate.claim()
-        return await SessionRunner(kit=self.estate.kit).run(session, control or Control())
+        return await SessionRunner(context=self.estate.context).run(session, control or Control())
 
     def requests(self) -> str:
         """Return everything that was sent to the model."""
@@ -73,7 +67,7 @@ class Caged:
 def working_cell(level: Level, binary: Path, *, repos: Path, hidden: tuple[Path, ...]) -> Cell:
     """Return a cell of a level; skips where there is none here, fails where it does not work with that CLI."""
     needs(level)
-    found = attempt(level, Surroundings(path=PATH, binaries=(binary,), repos_dir=repos, hidden=hidden))
+    found = try_level(level, HostContext(path=PATH, binaries=(binary,), repos_dir=repos, hidden=hidden))
     assert not isinstance(found, str), found
     return found
 
@@ -104,13 +98,15 @@ async def caged(
     program = binary or Path(cli.binary())
     async with serve(script) as api, open_estate(root) as estate:
         hidden = (root / "state", root / "results")
-        tiers = {number: replace(tier, passed_env=passed, max_turns=50) for number, tier in estate.kit.tiers.items()}
+        tiers = {
+            number: replace(tier, passed_env=passed, max_turns=50) for number, tier in estate.context.tiers.items()
+        }
         estate.with_kit(
             cell=working_cell(level, program, repos=root / "repos", hidden=hidden),
             binaries={"claude": program},
             path=PATH,
             tiers=tiers,
-            timeouts=replace(estate.kit.timeouts, session=50, startup=40, silence=40),
+            timeouts=replace(estate.context.timeouts, session=50, startup=40, silence=40),
             access=ModelAccess(base_url=api.url, credential=CredentialKind.API_KEY, secret=KEY),
         )
         try:
@@ -123,7 +119,7 @@ async def _be_a_daemon(level: str, root: str, commands: list[str]) -> None:
     become_subreaper()
     home = Path(os.environ["CAGED_HOME"]) if "CAGED_HOME" in os.environ else None
     async with caged(Path(root), Level(level), *commands, binary=Path(os.environ["CAGED_CLI"])) as cage:
-        tiers = cage.estate.kit.tiers
+        tiers = cage.estate.context.tiers
         cage.estate.with_kit(tiers={**tiers, 1: replace(tiers[1], template_home=home)})
         ending = await cage.run()
         print("outputs:", cage.outputs())  # noqa: T201 - for whoever started this

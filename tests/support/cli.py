@@ -5,16 +5,13 @@ from __future__ import annotations
 import importlib.util
 import json
 import subprocess
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import anyio
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from anyio.abc import Process
+from anyio.abc import Process
 
 SCHEMA: Final = {
     "type": "object",

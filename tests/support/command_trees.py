@@ -8,11 +8,12 @@ would walk it, and what the shell really executed can be compared.
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 from claudeops.domain.shell.values import (
     Array,
+    Block,
     Branch,
     Case,
     Chained,
@@ -28,17 +29,13 @@ from claudeops.domain.shell.values import (
     Rounds,
     Run,
     SimpleCommand,
+    Step,
     Subshell,
     Substitution,
     Variable,
     Word,
     WordKind,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from claudeops.domain.shell.values import Block, Step
 
 NASTY = (
     *("", " ", "a b", "it's", "''", '"', "\\", "\\'", "$x", "${x}", "$(id)", "`id`", "!", "!!", "~", "~/a", "*", "?", "[a]"),

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    import random
+import random
+from typing import Any
 
 _OTHER_VALUES: tuple[Any, ...] = (
     *(None, True, 0, -1, 10**30, 1.5, "", "x", [], {}, [[]]),

@@ -6,23 +6,26 @@ import io
 import json
 import os
 import uuid
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import sqlalchemy as sa
 
 from claudeops import logs
 from claudeops.dispatch.local import LocalDispatcher
+from claudeops.domain.escalation import EscalationRules, TierChoice
 from claudeops.domain.holds import HoldKind
 from claudeops.domain.looks import Look
 from claudeops.domain.model import (
     ActionLimit,
-    EscalationRules,
+    Ending,
     NewSession,
+    Owner,
     Session,
-    TierChoice,
+    ToolCall,
     Trigger,
     Verdict,
     VerdictKind,
@@ -30,21 +33,17 @@ from claudeops.domain.model import (
 from claudeops.domain.redact import Redactor
 from claudeops.domain.report.extraction import ReportSchema
 from claudeops.engine.control import Control, Timeouts
-from claudeops.engine.hub import Hub
-from claudeops.engine.kit import Kit, ModelAccess, TierSetup
-from claudeops.engine.session import SessionRunner
-from claudeops.engine.supervisor import Supervisor
+from claudeops.engine.live.hub import Hub
+from claudeops.engine.meter.meter import ModelAccess
+from claudeops.engine.ports import Store
+from claudeops.engine.session.context import SessionContext, TierSetup
+from claudeops.engine.session.runner import SessionRunner
+from claudeops.engine.session.supervisor import Supervisor
 from claudeops.engine.system import SystemClock, this_owner
-from claudeops.harness.registry import HARNESSES
-from claudeops.resources import packaged
+from claudeops.harness import HARNESSES
+from claudeops.settings.files import packaged
 from claudeops.store.migrate import migrate
 from claudeops.store.store import open_store
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-
-    from claudeops.domain.model import Ending, Owner, ToolCall
-    from claudeops.engine.ports import Store
 
 STAND_IN = Path(__file__).with_name("stand_in_cli.py")
 ONE_SHOT = Path(__file__).with_name("stand_in_one_shot.py")
@@ -87,7 +86,7 @@ class Estate:
 
     root: Path
     store: Store
-    kit: Kit
+    context: SessionContext
     url: str
     logged: io.StringIO
     steps_file: Path
@@ -109,23 +108,23 @@ class Estate:
         self.with_kit(allow_ungated=("codex", "caliban"))
         self.script_one_shot(**steps)
         queued = await self.queue(harness=harness)
-        ending = await SessionRunner(kit=self.kit).run(await self.claim(queued.id), Control())
-        await self.store.finish(ending, rules=self.kit.rules)
+        ending = await SessionRunner(context=self.context).run(await self.claim(queued.id), Control())
+        await self.store.finish(ending, rules=self.context.rules)
         return self.row(ending.session_id)
 
     async def queue(self, tier: int = 1, prompt_text: str | None = None, harness: str = "claude") -> Session:
         new = NewSession(
             tier=tier, trigger=Trigger.MANUAL, model=MODELS[tier], harness=harness, prompt_text=prompt_text
         )
-        session = await self.store.enqueue(new, rules=self.kit.rules, now=self.kit.clock.now())
+        session = await self.store.enqueue(new, rules=self.context.rules, now=self.context.clock.now())
         assert isinstance(session, Session)
         return session
 
     async def claim(self, chain: int | None = None) -> Session:
         (session,) = await self.store.claim(
             self.owner,
-            rules=self.kit.rules,
-            now=self.kit.clock.now(),
+            rules=self.context.rules,
+            now=self.context.clock.now(),
             cli_session_id=lambda: str(uuid.uuid4()),
             log_path=self.log_path,
             chain=chain,
@@ -137,40 +136,40 @@ class Estate:
         self.script(*steps)
         queued = await self.queue()
         session = await self.claim(queued.id)
-        return await SessionRunner(kit=self.kit).run(session, control or Control())
+        return await SessionRunner(context=self.context).run(session, control or Control())
 
     async def finished(self, *steps: Mapping[str, object]) -> dict[str, object]:
         """Run one session of the stand-in, write its end, and return its row."""
         ending = await self.run(*steps)
-        await self.store.finish(ending, rules=self.kit.rules)
+        await self.store.finish(ending, rules=self.context.rules)
         return self.row(ending.session_id)
 
     async def release_holds(self) -> None:
         """Let sessions start although an earlier one of the test was refused by the model API."""
         for kind in HoldKind:
-            await self.store.release(kind, now=self.kit.clock.now())
+            await self.store.release(kind, now=self.context.clock.now())
 
     def with_kit(self, **changes: object) -> None:
-        self.kit = replace(self.kit, **changes)  # type: ignore[arg-type]  # a test names its fields
+        self.context = replace(self.context, **changes)  # type: ignore[arg-type]  # a test names its fields
 
     def with_judge(self, judge: Callable[[ToolCall, object], Verdict]) -> None:
-        self.with_kit(tiers={number: replace(tier, judge=judge) for number, tier in self.kit.tiers.items()})
+        self.with_kit(tiers={number: replace(tier, judge=judge) for number, tier in self.context.tiers.items()})
 
     def supervisor(self, **changes: object) -> Supervisor:
         given: dict[str, object] = {
             "store": self.store,
             "dispatcher": self.dispatcher,
-            "clock": self.kit.clock,
+            "clock": self.context.clock,
             "owner": self.owner,
-            "rules": self.kit.rules,
-            "run_session": SessionRunner(kit=self.kit).run,
+            "rules": self.context.rules,
+            "run_session": SessionRunner(context=self.context).run,
             "new_cli_session_id": lambda: str(uuid.uuid4()),
             "log_path": self.log_path,
             "slots": 2,
-            "stop_grace_seconds": self.kit.timeouts.stop_grace,
-            "hub": self.kit.hub,
-            "redact": self.kit.redactor.text,
-            "log": self.kit.log,
+            "stop_grace_seconds": self.context.timeouts.stop_grace,
+            "hub": self.context.hub,
+            "redact": self.context.redactor.text,
+            "log": self.context.log,
             **changes,
         }
         return Supervisor(**given)  # type: ignore[arg-type]  # as above
@@ -215,7 +214,7 @@ async def open_estate(root: Path) -> AsyncIterator[Estate]:
     store = open_store(url)
     owner = this_owner()
     await store.reconcile(owner, now=SystemClock().now(), alive=lambda _: True)
-    kit = Kit(
+    context = SessionContext(
         store=store,
         clock=SystemClock(),
         log=logs.get_logger(),
@@ -242,7 +241,7 @@ async def open_estate(root: Path) -> AsyncIterator[Estate]:
         path=os.environ["PATH"],
         memory_budget_tokens=2000,
     )
-    estate = Estate(root=root, store=store, kit=kit, url=url, logged=logged, steps_file=steps_file, owner=owner)
+    estate = Estate(root=root, store=store, context=context, url=url, logged=logged, steps_file=steps_file, owner=owner)
     try:
         yield estate
     finally:

@@ -15,13 +15,11 @@ import tempfile
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from claudeops.domain.shell.render import quoted, render
+from claudeops.domain.shell.values import Block
 from support.command_trees import Programs, Shell, TreeMaker
-
-if TYPE_CHECKING:
-    from claudeops.domain.shell.values import Block
 
 BATCH: Final = 100  # trees in one script
 _LONGEST_RUN_SECONDS: Final = 300.0

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Self
+from typing import Final, Self
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from support.held import Held
+from support.held import Held
 
 DESCRIPTORS: Final = 8
 """That may come late: four connections for reading, of two each, are opened when they are first needed at once."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from datetime import datetime
+from typing import Final
 
-from claudeops.domain.amendment import Amended
-from claudeops.domain.model import Level, ReportedEvent, ReportedMemory, ServiceStatus, Trigger
+from claudeops.domain.backfill import Backfilled
+from claudeops.domain.model import Ending, Level, Report, ReportedEvent, ReportedMemory, ServiceStatus, Session, Trigger
+from claudeops.engine.ports import Store
 from claudeops.store.tables import metadata
 from support.store_values import (
     NOW,
@@ -21,13 +23,7 @@ from support.store_values import (
     started,
     wanted,
 )
-
-if TYPE_CHECKING:
-    from datetime import datetime
-
-    from claudeops.domain.model import Ending, Report, Session
-    from claudeops.engine.ports import Store
-    from support.stores import Database
+from support.stores import Database
 
 FAULT: Final = ReportedEvent(level=Level.CRITICAL, message="web answers 502", service="web")
 TIMING: Final = ReportedMemory(category="timing", observation="answers within 40 ms", service="web")
@@ -56,7 +52,7 @@ async def lost(store: Store, *, at: datetime = NOW, tier: int = 1, calls: bool =
     return row
 
 
-async def amended(store: Store, end: Ending) -> Amended:
-    result = await store.amend(end)
-    assert isinstance(result, Amended)
+async def amended(store: Store, end: Ending) -> Backfilled:
+    result = await store.backfill(end)
+    assert isinstance(result, Backfilled)
     return result

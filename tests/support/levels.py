@@ -12,8 +12,8 @@ from typing import Final
 
 import pytest
 
-from claudeops.engine.cell import Level
-from claudeops.engine.cell_probe import Surroundings, choose, probe
+from claudeops.engine.cell.cell import Level
+from claudeops.engine.cell.levels import HostContext, check_level, choose
 from support import cli
 
 PATH: Final = "/usr/local/bin:/usr/bin:/bin"
@@ -25,7 +25,7 @@ def unavailable(level: Level) -> str | None:
     """Return why sessions cannot have a level on this machine, whatever CLI they run; None where they can."""
     if level is Level.USER and os.geteuid() != 0:
         return _ONLY_ROOT
-    return probe(level.value, Surroundings(path=PATH))
+    return check_level(level.value, HostContext(path=PATH))
 
 
 def needs(level: Level) -> None:
@@ -37,4 +37,4 @@ def needs(level: Level) -> None:
 @functools.cache
 def strongest(binary: Path | None = None) -> Level:
     """Return the level that a daemon takes by itself for a CLI, without one the bundled one."""
-    return choose("auto", Surroundings(path=PATH, binaries=(binary or Path(cli.binary()),))).cell.level
+    return choose("auto", HostContext(path=PATH, binaries=(binary or Path(cli.binary()),))).cell.level

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import AsyncIterator
+from typing import Final
 
 from support.estate import deliver, look, report
-from support.held import held
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from support.held import Held
-    from support.operating import Daemon
-    from support.stand_in_daemon import StandInNode
+from support.held import Held, held
+from support.operating import Daemon
+from support.stand_in_daemon import StandInNode
 
 LINE_BYTES: Final = 300_000
 SESSION: Final = (

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import anyio
 import h11
 import msgspec
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from anyio.abc import SocketStream
+from anyio.abc import SocketStream
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -2,39 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 import anyio
 import msgspec
+from anyio.abc import SocketStream
 
-from claudeops.domain.budget import Budgets, CallState
-from claudeops.domain.model import TierChoice
+from claudeops.domain.escalation import EscalationRules, TierChoice
+from claudeops.domain.model import Session
 from claudeops.domain.redact import Redactor
-from claudeops.engine.limits import Limits
-from claudeops.engine.meter import Books, Meter, serve_meter
-from claudeops.engine.meter_upstream import Upstream
+from claudeops.domain.spending.budget import Budgets
+from claudeops.domain.spending.usage import CallState
+from claudeops.engine.meter.account import MeterAccount
+from claudeops.engine.meter.availability import Availability
+from claudeops.engine.meter.bodies import MeterLimits
+from claudeops.engine.meter.meter import Meter, MeterDeps, serve_meter
+from claudeops.engine.meter.upstream import Upstream
+from claudeops.engine.ports import Store
 from claudeops.engine.system import SystemClock
 from claudeops.errors import DatabaseUnavailableError
 from claudeops.logs import get_logger
-from claudeops.rehearsal.messages_api import MessagesApi, serve
-from claudeops.rehearsal.script import Script
+from claudeops.scripted_api.script import Script
+from claudeops.scripted_api.server import MessagesApi, serve
 from support.loopback_http import Answer, ask
 from support.store_values import claimed, queued, rules, wanted
 from support.stores import Database, opened
 from support.waiting import until
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
-
-    from anyio.abc import SocketStream
-
-    from claudeops.domain.model import EscalationRules, Session
-    from claudeops.engine.meter_account import Account
-    from claudeops.engine.meter_bodies import MeterLimits
-    from claudeops.engine.ports import Store
 
 MODEL = "claude-haiku-4-5"
 KEY = "sk-ant-api03-the-operators-own-key"
@@ -82,13 +78,16 @@ class Bench:
             yield session
 
     @asynccontextmanager
-    async def account(self, *, model: str = "haiku", searches: bool = False) -> AsyncIterator[Account]:
+    async def account(self, *, model: str = "haiku", searches: bool = False) -> AsyncIterator[MeterAccount]:
         session = await self.session(model)
-        limits = Limits(store=self.store, clock=SystemClock(), log=get_logger())
+        availability = Availability(store=self.store, clock=SystemClock(), log=get_logger())
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(limits.run)
+            tasks.start_soon(availability.run)
             async with self.meter.account(
-                session, over_budget=lambda: self.stopped.append(session.id), limits=limits, searches=searches
+                session,
+                over_budget=lambda: self.stopped.append(session.id),
+                availability=availability,
+                searches=searches,
             ) as account:
                 yield account
             tasks.cancel_scope.cancel()
@@ -101,11 +100,11 @@ class Bench:
     def holds(self) -> list[dict[str, object]]:
         return self.database.rows("flags")
 
-    async def ask(self, account: Account, path: str = "/v1/messages?beta=true", **changes: object) -> Answer:
+    async def ask(self, account: MeterAccount, path: str = "/v1/messages?beta=true", **changes: object) -> Answer:
         return await self.ask_raw(account, msgspec.json.encode({**ASKED, **changes}), path)
 
     async def ask_raw(
-        self, account: Account, raw: bytes, path: str = "/v1/messages?beta=true", **headers: str
+        self, account: MeterAccount, raw: bytes, path: str = "/v1/messages?beta=true", **headers: str
     ) -> Answer:
         """Ask with a body as it is, and with headers whose names have no hyphens."""
         named = {name.replace("_", "-"): value for name, value in headers.items()}
@@ -132,14 +131,14 @@ class Bench:
             yield stream
 
     @asynccontextmanager
-    async def begun(self, account: Account) -> AsyncIterator[bytes]:
+    async def begun(self, account: MeterAccount) -> AsyncIterator[bytes]:
         """Ask, and keep the connection once the answer has begun; gives what came first."""
         body = msgspec.json.encode(ASKED)
         async with self.connected(self.head(account, len(body)) + body) as stream:
             yield await stream.receive()
 
     @staticmethod
-    def head(account: Account | None, length: int) -> bytes:
+    def head(account: MeterAccount | None, length: int) -> bytes:
         """Return the head of a request with a body of some length, on a connection that is kept."""
         token = "" if account is None else account.token
         return (
@@ -197,7 +196,7 @@ async def bench(
         away: set[str] = set()
         slow = Slowness()
         failing: Store = FailingStore(store, away, slow)  # type: ignore[assignment]  # passes on what it does not name
-        books = Books(
+        books = MeterDeps(
             store=failing,
             rules=with_rules,
             clock=SystemClock(),

@@ -12,24 +12,20 @@ import signal
 import sqlite3
 import subprocess
 import sys
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import anyio
 import psutil
 import sqlalchemy as sa
+from anyio.abc import Process
 
-from claudeops.engine.tree import marks_below
-from claudeops.rehearsal.messages_api import MessagesApi, serve
-from claudeops.rehearsal.script import Script
+from claudeops.engine.process.tree import marks_below
+from claudeops.scripted_api.script import Script
+from claudeops.scripted_api.server import MessagesApi, serve
 from support.waiting import PATIENCE_SECONDS, until
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-
-    from anyio.abc import Process
 
 COMMAND = (sys.executable, "-m", "claudeops")
 DUMMY_KEY = "sk-ant-dummy-key-of-the-tests"

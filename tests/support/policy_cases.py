@@ -7,7 +7,7 @@ from pathlib import Path
 
 from claudeops.domain.model import ToolCall, Verdict
 from claudeops.domain.policy import Scope, TierPolicy, judge, parse_policy, tier_policy
-from claudeops.resources import default_policy_path
+from claudeops.settings.files import default_policy_path
 
 DEFAULT_TEXT = default_policy_path().read_text(encoding="utf-8")
 POLICY = parse_policy(DEFAULT_TEXT)

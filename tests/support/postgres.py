@@ -7,17 +7,15 @@ import pwd
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import psycopg
 from psycopg import sql
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _NEEDED: Final = ("initdb", "pg_ctl", "postgres")
 _UNPRIVILEGED: Final = ("postgres", "nobody")  # the server refuses to run as root

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import anyio
 import psutil
 
 from support.operating import COMMAND, Completed
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 LONGEST_SECONDS = 100  # for one scenario on a machine that does other things
 

@@ -5,28 +5,24 @@ from __future__ import annotations
 import json
 import sqlite3
 import time
+from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from claudeops.domain.amendment import Refused
+from claudeops.domain.backfill import BackfillRejected, Part
+from claudeops.domain.model import Ending, Session
 from claudeops.engine.control import Control
-from claudeops.engine.replay import read_log
-from claudeops.engine.session import SessionRunner
-from claudeops.store.connections import parse_url
+from claudeops.engine.recovery.replay import read_log
+from claudeops.engine.session.context import SessionContext
+from claudeops.engine.session.runner import SessionRunner
+from claudeops.store.database import parse_url
 from claudeops.store.tables import metadata
+from support.estate import Estate
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from claudeops.domain.amendment import Part
-    from claudeops.domain.model import Ending, Session
-    from claudeops.engine.kit import Kit
-    from support.estate import Estate
-
-    Tables = dict[str, list[dict[str, object]]]
+Tables = dict[str, list[dict[str, object]]]
 
 NOW: Final = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 LOST_AT: Final = NOW + timedelta(days=1)
@@ -72,14 +68,14 @@ async def ran(estate: Estate, *steps: Mapping[str, object], tier: int = 1, reque
     """Run one session of the stand-in; its end is not written yet."""
     estate.script(*steps)
     await estate.queue(tier, request)
-    return await SessionRunner(kit=estate.kit).run(await estate.claim(), Control())
+    return await SessionRunner(context=estate.context).run(await estate.claim(), Control())
 
 
-async def lose(estate: Estate) -> Session:
+async def mark_lost(estate: Estate) -> Session:
     """End the running session as one whose daemon is gone; return its row."""
     somebody = replace(estate.owner, name="the next daemon")
     (orphan,) = await estate.store.reconcile(somebody, now=LOST_AT, alive=lambda _: False)
-    session = await estate.store.lose(orphan, rules=estate.kit.rules, now=LOST_AT)
+    session = await estate.store.mark_lost(orphan, rules=estate.context.rules, now=LOST_AT)
     await estate.store.depart(somebody)
     return session
 
@@ -90,7 +86,7 @@ async def lost_with_log(estate: Estate, *lines: object, harness: str = "claude")
     session = await estate.claim()
     path = Path(session.log_path or "")
     path.write_bytes(b"".join(line_of(line, session) for line in lines))
-    return await lose(estate)
+    return await mark_lost(estate)
 
 
 def line_of(line: object, session: Session) -> bytes:
@@ -125,15 +121,15 @@ class Replayed:
     ending: Ending  # as read from the log; its outcome is not the row's
 
 
-async def replay(session_id: int, kit: Kit) -> Replayed | Refused:
+async def replay(session_id: int, context: SessionContext) -> Replayed | BackfillRejected:
     """Read a session's log again, as recovery does, and write what the database lacks; what is refused is returned."""
-    session = await kit.store.session(session_id)
+    session = await context.store.session(session_id)
     assert session is not None
-    read = await read_log(session, kit)
-    if isinstance(read, Refused):
+    read = await read_log(session, context)
+    if isinstance(read, BackfillRejected):
         return read
-    amended = await kit.store.amend(read.ending)
-    if isinstance(amended, Refused):
+    amended = await context.store.backfill(read.ending)
+    if isinstance(amended, BackfillRejected):
         return amended
     return Replayed(
         session=amended.session,
@@ -145,6 +141,6 @@ async def replay(session_id: int, kit: Kit) -> Replayed | Refused:
 
 
 async def replayed(estate: Estate, session_id: int = 1) -> Replayed:
-    result = await replay(session_id, estate.kit)
+    result = await replay(session_id, estate.context)
     assert isinstance(result, Replayed), result
     return result

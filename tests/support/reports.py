@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from claudeops.domain.model import Extraction
 from claudeops.domain.report.extraction import ReportSchema, extract
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from claudeops.domain.model import Extraction
 
 SCHEMA_TEXT = (Path(__file__).parents[2] / "schemas" / "agent-response.json").read_text(encoding="utf-8")
 SCHEMA = ReportSchema.load(SCHEMA_TEXT)

@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
 
 import anyio
+from apscheduler.schedulers.asyncio import AsyncIOScheduler
 from apscheduler.triggers.base import BaseTrigger
 
 from claudeops.domain.schedule import Interval, Schedule
-from claudeops.engine.scheduler import Scheduler
+from claudeops.engine.schedule.scheduler import Scheduler
 from claudeops.errors import DatabaseUnavailableError
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator, Mapping
-
-    from apscheduler.schedulers.asyncio import AsyncIOScheduler
 
 DEADLINE_SECONDS = 20.0
 YEAR = timedelta(days=365)

@@ -5,11 +5,8 @@ from __future__ import annotations
 import base64
 import json
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 from urllib.parse import quote, quote_plus
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 SECRETS = {
     "plain": "hunter2hunter2",

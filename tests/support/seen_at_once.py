@@ -9,14 +9,12 @@ from __future__ import annotations
 import signal
 import threading
 import time
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Final, cast
+from typing import Final, cast
 
 import psutil
 import pytest
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
 
 STATUS_SECONDS: Final = 20.0
 _NAMES: Final = 4  # of tests that run at the moment

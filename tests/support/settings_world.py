@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
-from claudeops.settings import load_settings
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from claudeops.settings import Loaded, Settings
+from claudeops.settings import Loaded, Settings, load_settings
 
 SCHEMA = {"$schema": "http://json-schema.org/draft-07/schema#", "type": "object"}
 

@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import json
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING
+from pathlib import Path
 
-from claudeops.domain.model import EscalationRules, NewSession, Session, TierChoice, Trigger
+from claudeops.domain.escalation import EscalationRules, TierChoice
+from claudeops.domain.model import NewSession, Session, Trigger
 from claudeops.engine.system import SystemClock
 from claudeops.store.store import open_store
 from support.estate import STAND_IN
-from support.operating import operator, say
+from support.operating import Daemon, Operator, operator, say
 from support.waiting import until
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping, Sequence
-    from contextlib import AbstractAsyncContextManager
-    from pathlib import Path
-
-    from support.operating import Daemon, Operator
 
 _RULES = EscalationRules(max_tier=3, dry_run=False, tiers=(TierChoice(number=1, model="haiku"),), limits={})
 

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
+from collections.abc import AsyncIterator, Iterator
 from contextlib import closing
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
+from claudeops.engine.ports import Store
 from claudeops.store.migrate import migrate
 from claudeops.store.tables import metadata
 from support.postgres import Server, running_server
 from support.stores import MIGRATIONS, POSTGRES, Database, opened
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
-    from pathlib import Path
-
-    from claudeops.engine.ports import Store
 
 
 @pytest.fixture(scope="session")

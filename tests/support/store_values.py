@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from claudeops.domain.evidence import Names, Proof
+from claudeops.domain.escalation import EscalationRules, TierChoice
 from claudeops.domain.looks import Look
 from claudeops.domain.model import (
     Action,
     ActionLimit,
     Ending,
     Escalation,
-    EscalationRules,
     Extraction,
     ExtractionMethod,
     NewSession,
@@ -23,15 +22,13 @@ from claudeops.domain.model import (
     ServiceStatus,
     Session,
     Status,
-    TierChoice,
     ToolCall,
     Trigger,
     Verdict,
     VerdictKind,
 )
-
-if TYPE_CHECKING:
-    from claudeops.engine.ports import Store
+from claudeops.domain.report.evidence import Names, Proof
+from claudeops.engine.ports import Store
 
 NOW: Final = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 OWNER: Final = Owner(name="node-1", pid=4711, process_started_at=1_772_000_000.5, boot_id="boot-1", isolation="user")
@@ -210,4 +207,4 @@ async def one_session(
 async def gone(store: Store, *, at: datetime, owner: Owner = OTHER_OWNER) -> tuple[Session, ...]:
     """End what dead owners left as lost, as the next daemon does; return the rows."""
     orphans = await store.reconcile(owner, now=at, alive=lambda _: False)
-    return tuple([await store.lose(orphan, rules=RULES, now=at) for orphan in orphans])
+    return tuple([await store.mark_lost(orphan, rules=RULES, now=at) for orphan in orphans])

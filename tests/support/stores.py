@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pytest
 import sqlalchemy as sa
 
-from claudeops.store.connections import parse_url
-from claudeops.store.store import open_store
+from claudeops.domain.live import EventRaised
+from claudeops.store.database import parse_url
+from claudeops.store.store import SqlStore, open_store
 from claudeops.store.tables import metadata
 from support.store_values import NOW
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
-
-    from claudeops.domain.live import EventRaised
-    from claudeops.store.store import SqlStore
 
 MIGRATIONS: Final = Path(__file__).parents[2] / "migrations"
 POSTGRES: Final = (pytest.mark.postgres, pytest.mark.xdist_group("postgres"))

@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from claudeops.domain.outcome import Exit, judge
-from claudeops.domain.stream import LineSplitter, TranscriptBuilder, decode
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from claudeops.domain.outcome import Judgement
-    from claudeops.domain.stream import StreamEvent, Transcript
+from claudeops.domain.outcome import Exit, Judgement, judge
+from claudeops.domain.stream import LineSplitter, StreamEvent, Transcript, TranscriptBuilder, decode
 
 DATA = Path(__file__).parent.parent / "data"
 RECORDINGS = sorted((DATA / "recordings").rglob("*.ndjson"))

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import anyio
 import msgspec
+from starlette.types import Receive, Scope, Send
 
 from claudeops.loopback import listen
+from claudeops.scripted_api.server import MessagesApi
 from support.loopback_http import ask
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from starlette.types import Receive, Scope, Send
-
-    from claudeops.rehearsal.messages_api import MessagesApi
 
 _PATH = re.compile(
     r"/projects/(?P<project>[^/]+)/locations/[^/]+/publishers/anthropic/models/(?P<model>[^/@:]+)(?:@\d+)?"

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import anyio
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 PATIENCE_SECONDS = 40
 LOOK_SECONDS = 0.03  # between looks

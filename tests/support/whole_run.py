@@ -14,12 +14,10 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from types import FrameType
+from typing import Final
 
 import psutil
-
-if TYPE_CHECKING:
-    from types import FrameType
 
 GRACE_SECONDS: Final = 20.0
 """From the interrupt on: tests put away what they have made."""

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import random
 import shlex
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator
 
 FORBIDDEN = (
     "rm -rf /data",

@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, cast
+from pathlib import Path
+from typing import Final, cast
 
 import pytest
 
-from claudeops.app_kit import build_kit, escalation_rules, model_access, root_session, schedule
+from claudeops.app.wiring import build_context, escalation_rules, model_access, root_session, schedule
 from claudeops.domain.model import ToolCall, Trigger, VerdictKind
 from claudeops.domain.schedule import Cron, Interval
-from claudeops.engine.hub import Hub
+from claudeops.engine.cell.workspace import Workspace
+from claudeops.engine.live.hub import Hub
+from claudeops.engine.ports import Store
+from claudeops.engine.session.context import SessionContext
 from claudeops.engine.system import SystemClock
-from claudeops.engine.workspace import Workspace
 from claudeops.harness.protocol import CredentialKind
 from claudeops.logs import get_logger
-from support.settings_world import make_world
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from claudeops.engine.kit import Kit
-    from claudeops.engine.ports import Store
-    from claudeops.settings import Settings
-    from support.settings_world import World
+from claudeops.settings import Settings
+from support.settings_world import World, make_world
 
 
 @pytest.fixture
@@ -34,9 +30,9 @@ NO_STORE: Final = cast("Store", object())
 """Nobody asks it anything here."""
 
 
-def kit_of(settings: Settings) -> Kit:
+def kit_of(settings: Settings) -> SessionContext:
     rules = escalation_rules(settings)
-    return build_kit(settings, store=NO_STORE, rules=rules, clock=SystemClock(), hub=Hub(), log=get_logger())
+    return build_context(settings, store=NO_STORE, rules=rules, clock=SystemClock(), hub=Hub(), log=get_logger())
 
 
 @pytest.mark.parametrize("tier", [1, 2, 3])

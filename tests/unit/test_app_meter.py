@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
-from claudeops.app_meter import upstream
+from claudeops.app.wiring import upstream
 from claudeops.harness.protocol import CredentialKind
 from support.settings_world import World, make_world
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from claudeops.domain.approval import Approval, ApprovalStatus, Script, answer, call_hash, proven, visible
+from claudeops.domain.gate.approval import Approval, ApprovalStatus, Script, answer, call_hash, proven, visible
 from claudeops.domain.model import ToolCall
 from support.store_values import NOW, after, running
 

@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
 
 import pytest
 
-from claudeops.domain.markers import read_markers
 from claudeops.domain.model import ToolCall, VerdictKind
 from claudeops.domain.policy import explain, tier_policy
 from claudeops.domain.policy.commands import MOST_JUDGED
 from claudeops.domain.policy.never import refuse_line, refuse_text
 from claudeops.domain.prompt import template_fault
+from claudeops.domain.report.markers import read_markers
 from claudeops.domain.shell import parse
 from claudeops.domain.shell.lexical import LONGEST_COMMAND
 from claudeops.domain.shell.syntax import MOST_SIGNS
 from support.policy_cases import POLICY, SCOPE, bash, judged
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from types import FrameType
 
 HIGHEST = tier_policy(POLICY, 3)
 

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from claudeops.domain.budget import (
+from claudeops.domain.holds import HoldKind
+from claudeops.domain.model import Ending, Extraction, ExtractionMethod, Outcome
+from claudeops.domain.spending.budget import (
     Allowance,
     Balance,
     BookedCall,
+    BudgetDenied,
     Budgets,
     BudgetScope,
-    CallRefused,
     CallWaits,
     Short,
     Spending,
@@ -28,11 +30,6 @@ from claudeops.domain.budget import (
     objection,
     sum_of,
 )
-from claudeops.domain.holds import HoldKind
-from claudeops.domain.model import Ending, Extraction, ExtractionMethod, Outcome
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 BUDGETS = Budgets(chain_usd=10, day_usd=20)
@@ -130,9 +127,9 @@ def balance(spent: float, still_open: float = 0, scope: BudgetScope = BudgetScop
         ([balance(0.99)], None),  # the one that may pass the budget
         ([balance(0.3, 0.3)], None),
         ([balance(0.5, 0.3)], CallWaits),
-        ([balance(1)], CallRefused),
-        ([balance(1, 0.3)], CallRefused),
-        ([balance(0.5, 0.3), balance(1, scope=BudgetScope.DAY)], CallRefused),
+        ([balance(1)], BudgetDenied),
+        ([balance(1, 0.3)], BudgetDenied),
+        ([balance(0.5, 0.3), balance(1, scope=BudgetScope.DAY)], BudgetDenied),
         ([balance(0), balance(0.9, 0.1, scope=BudgetScope.DAY)], CallWaits),
     ],
 )
@@ -157,7 +154,7 @@ def test_budget_is_passed_by_one_call_at_most(calls: list[tuple[float, float]], 
         against = objection([now], waiting[0][0]) if waiting else None
         if waiting and against is None:
             still_open.append(waiting.pop(0))
-        elif isinstance(against, CallRefused):
+        elif isinstance(against, BudgetDenied):
             waiting.clear()
         else:
             worst, share = still_open.pop(order.randrange(len(still_open)))  # type: ignore[attr-defined]

@@ -7,8 +7,7 @@ import json
 import pytest
 
 from claudeops.cli.command_line import call
-from claudeops.cli.commands import claudeops
-from claudeops.cli.whole_help import OTHERS, WholeHelp, sentence
+from claudeops.cli.commands import OTHERS, WholeHelp, claudeops, sentence
 
 
 def document(capsys: pytest.CaptureFixture[str]) -> dict[str, object]:

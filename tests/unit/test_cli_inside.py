@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from pathlib import Path
 
-from claudeops.cli.inside import inside_a_session
-from claudeops.engine.tree import SESSION_MARK
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from claudeops.cli.command_line import inside_a_session
+from claudeops.engine.process.tree import SESSION_MARK
 
 
 def process(proc: Path, pid: int, parent: int, *environ: bytes) -> None:

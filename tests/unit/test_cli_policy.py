@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import json
 import shutil
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from claudeops.cli.command_line import call
 from claudeops.domain.policy import parse_policy, read_document
-from claudeops.domain.policy.render import render
+from claudeops.domain.policy.document import render
 from support.policy_cases import DEFAULT_TEXT
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.fixture(autouse=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -10,9 +10,6 @@ from claudeops.domain.outcome import StopCause
 from claudeops.domain.stream import TextSaid, ToolEnded, ToolStarted, TranscriptBuilder, TurnStarted, decode
 from claudeops.engine.control import Clocks, Control, Timeouts
 from support.streams import DATA, RECORDINGS
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 LIMITS = Timeouts(session=10_000, startup=10, silence=300, result_grace=5, stop_grace=10)
 TOOL = LIMITS.silence + LIMITS.tool_margin

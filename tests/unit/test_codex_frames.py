@@ -23,7 +23,7 @@ from claudeops.domain.stream import (
     TurnStarted,
     decode,
 )
-from claudeops.domain.stream.line_tally import RETAINED_BYTES
+from claudeops.domain.stream.tallies import RETAINED_BYTES
 from claudeops.harness.codex import CodexHarness
 from support.streams import as_line, ids, vectors
 

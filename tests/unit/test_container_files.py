@@ -7,8 +7,8 @@ import importlib.metadata
 import re
 import shutil
 import subprocess
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 import yaml
@@ -16,15 +16,12 @@ from packaging.requirements import Requirement
 
 from claudeops.cli.commands import claudeops
 from claudeops.cli.doctor.machine import NEEDED, USEFUL
-from claudeops.cli.exit_codes import Exit
-from claudeops.engine import session_users
-from claudeops.engine.cell import USER_HOMES
+from claudeops.cli.output import Exit
+from claudeops.engine.cell import cell
+from claudeops.engine.cell.cell import USER_HOMES
 from claudeops.engine.system import MOST_DESCRIPTORS
 from claudeops.settings.names import FILE_SUFFIX, KNOWN
 from support.settings_world import make_world
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 ROOT = Path(__file__).parents[2]
 DOCKERFILE = (ROOT / "Dockerfile").read_text(encoding="utf-8")
@@ -127,12 +124,12 @@ def test_it_runs_as_a_user_with_a_fixed_number_who_owns_what_it_writes() -> None
 def test_every_user_that_a_session_may_have_is_on_the_list_with_the_home_that_it_gets() -> None:
     lines = (ROOT / "deploy" / "claudeops-sessions.conf").read_text(encoding="utf-8").splitlines()
     listed = [line.split() for line in lines if not line.startswith("#")]
-    uids = range(session_users.FIRST_UID, session_users.FIRST_UID + session_users.UIDS)
+    uids = range(cell.FIRST_UID, cell.FIRST_UID + cell.UIDS)
 
     assert [(kind, int(uid), home) for kind, _, uid, _, home, _ in listed] == [
-        ("u", uid, str(session_users.listed_home(USER_HOMES, uid))) for uid in uids
+        ("u", uid, str(cell.listed_home(USER_HOMES, uid))) for uid in uids
     ]
-    assert len({name for _, name, *_ in listed}) == session_users.UIDS
+    assert len({name for _, name, *_ in listed}) == cell.UIDS
 
 
 def test_the_image_has_those_users(tmp_path: Path) -> None:
@@ -145,7 +142,7 @@ def test_the_image_has_those_users(tmp_path: Path) -> None:
         *("claudeops-session-01", "x", "60601", "60601", ""),
         *("/var/lib/claudeops-sessions/homes/60601", "/usr/sbin/nologin"),
     ]
-    assert len(users) == session_users.UIDS
+    assert len(users) == cell.UIDS
     groups = (tmp_path / "group").read_text(encoding="utf-8").splitlines()
     assert groups[1] == "claudeops-session-01:x:60601:"
 

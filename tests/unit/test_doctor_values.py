@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
-from claudeops.cli.doctor.gather import gather
+from claudeops.cli.doctor.command import gather
 from claudeops.cli.doctor.machine import mentioned
 from claudeops.cli.doctor.values import halves
 from support.settings_world import make_world
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

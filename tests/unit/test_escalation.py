@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from claudeops.domain import escalation
+from claudeops.domain.escalation import EscalationRules, TierChoice
 from claudeops.domain.model import (
     Decision,
     DecisionReason,
@@ -21,8 +22,8 @@ from claudeops.domain.model import (
     NewSession,
     Outcome,
     PastAction,
+    Report,
     ServiceStatus,
-    TierChoice,
     Trigger,
 )
 from support.store_values import (
@@ -37,11 +38,6 @@ from support.store_values import (
     rules,
     running,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from claudeops.domain.model import EscalationRules, Report
 
 USED_UP = (
     PastAction(kind="restart", service="web", at=after(hours=-1)),

@@ -2,28 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from datetime import datetime
 
 import pytest
 
 from claudeops.domain import escalation
 from claudeops.domain.cooldown import over_limit
-from claudeops.domain.model import (
-    Action,
-    ActionLimit,
-    DecisionReason,
-    EscalationRules,
-    Level,
-    Outcome,
-    PastAction,
-    Suppressed,
-)
+from claudeops.domain.escalation import EscalationRules
+from claudeops.domain.model import Action, ActionLimit, DecisionReason, Level, Outcome, PastAction, Suppressed
 from support.store_values import LIMITS, NOW, PROVEN, after, alarm, ending, restart, rules, running
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from datetime import datetime
-
 
 USED_UP = (
     PastAction(kind="restart", service="web", at=after(hours=-1)),

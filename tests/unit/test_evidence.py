@@ -2,31 +2,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from claudeops.domain.evidence import (
+from claudeops.domain.looks import Look, address_of, addresses_in
+from claudeops.domain.model import Handover, Report, ServiceStatus, ToolEnd
+from claudeops.domain.report.evidence import (
     NOTHING_BEFORE,
     Background,
     Deed,
     Names,
     PastCheck,
+    Proof,
     Told,
     background,
     weigh,
 )
-from claudeops.domain.looks import Look, address_of, addresses_in
-from claudeops.domain.model import Handover, ServiceStatus, ToolEnd
 from support.store_values import NOW, check, report
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from claudeops.domain.evidence import Proof
-    from claudeops.domain.model import Report
 
 RESTART = Deed(kind="restart", service="shop", tool_use_id="act")
 SHOP = "http://127.0.0.1:3000/"

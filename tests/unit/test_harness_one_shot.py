@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 
 from claudeops.domain.model import ToolCall, Verdict, VerdictKind
+from claudeops.harness import HARNESSES, ungated_refusal
 from claudeops.harness.caliban import CalibanHarness
 from claudeops.harness.codex import CodexHarness
-from claudeops.harness.protocol import CredentialKind, GateRequest, Spec
-from claudeops.harness.registry import HARNESSES, ungated_refusal
+from claudeops.harness.protocol import CredentialKind, GateRequest, Harness, Spec
 from claudeops.settings import names
-
-if TYPE_CHECKING:
-    from claudeops.harness.protocol import Harness
 
 CODEX, CALIBAN = CodexHarness(), CalibanHarness()
 ONE_SHOT = [pytest.param(harness, id=harness.name) for harness in (CODEX, CALIBAN)]

@@ -6,8 +6,8 @@ import dataclasses
 import re
 from pathlib import Path
 
+from claudeops.harness import HARNESSES
 from claudeops.harness.protocol import Capabilities
-from claudeops.harness.registry import HARNESSES
 from claudeops.settings.names import HARNESS_MODELS
 
 REFERENCE = (Path(__file__).parents[2] / "docs" / "reference" / "harnesses.md").read_text(encoding="utf-8")

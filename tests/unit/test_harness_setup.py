@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING, cast
+from pathlib import Path
+from typing import cast
 
 import pytest
 
 from claudeops import logs
-from claudeops.app_kit import binaries, build_kit, check_harnesses, escalation_rules, root_session
+from claudeops.app.wiring import binaries, build_context, check_harnesses, escalation_rules, root_session
 from claudeops.domain.model import Trigger
-from claudeops.engine.hub import Hub
+from claudeops.engine.live.hub import Hub
+from claudeops.engine.ports import Store
+from claudeops.engine.session.context import SessionContext
 from claudeops.engine.system import SystemClock
 from claudeops.errors import ConfigurationError
+from claudeops.settings import Settings
 from support.settings_world import World, make_world
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from claudeops.engine.kit import Kit
-    from claudeops.engine.ports import Store
-    from claudeops.settings import Settings
 
 
 @pytest.fixture
@@ -33,11 +30,13 @@ def world(tmp_path: Path) -> World:
     return world
 
 
-def kit_of(settings: Settings) -> Kit:
+def kit_of(settings: Settings) -> SessionContext:
     logs.configure(level="critical", fmt="json", stream=io.StringIO(), redact=str)
     never_asked = cast("Store", None)
     rules = escalation_rules(settings)
-    return build_kit(settings, store=never_asked, rules=rules, clock=SystemClock(), hub=Hub(), log=logs.get_logger())
+    return build_context(
+        settings, store=never_asked, rules=rules, clock=SystemClock(), hub=Hub(), log=logs.get_logger()
+    )
 
 
 def test_harness_without_a_gate_is_refused_unless_the_operator_names_it(world: World) -> None:
@@ -63,9 +62,9 @@ def test_kit_knows_who_may_run_and_what_may_be_changed(world: World) -> None:
         CLAUDEOPS_ALLOW_UNGATED="codex,caliban",
         CLAUDE_CODE_DISABLE_BACKGROUND_TASKS="1",
     )
-    kit = kit_of(settings)
-    assert set(binaries(settings)) == set(kit.binaries) == {"claude", "codex"}
-    assert kit.allow_ungated == ("codex", "caliban")
-    assert kit.background_tasks_off
-    assert {number: tier.read_only for number, tier in kit.tiers.items()} == {1: True, 2: False, 3: False}
-    assert all(tier.needs_gate for tier in kit.tiers.values())
+    context = kit_of(settings)
+    assert set(binaries(settings)) == set(context.binaries) == {"claude", "codex"}
+    assert context.allow_ungated == ("codex", "caliban")
+    assert context.background_tasks_off
+    assert {number: tier.read_only for number, tier in context.tiers.items()} == {1: True, 2: False, 3: False}
+    assert all(tier.needs_gate for tier in context.tiers.values())

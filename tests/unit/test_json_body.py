@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from hypothesis.strategies import SearchStrategy
 
-from claudeops.domain.json_body import MOST_DIGITS, MOST_PARTS, NotReadableError, decode, encode
-
-if TYPE_CHECKING:
-    from hypothesis.strategies import SearchStrategy
+from claudeops.domain.spending.model_request import MOST_DIGITS, MOST_PARTS, NotReadableError, decode, encode
 
 TEXTS = st.text(st.characters(exclude_categories=()))  # halves of surrogate pairs too
 

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from claudeops.domain.model import ExtractionMethod
-from claudeops.domain.report.json_scan import objects_in
+from claudeops.domain.report.extraction import objects_in
 from support.reports import HEALTHY, found
 
 

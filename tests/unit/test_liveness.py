@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
-from claudeops.engine.liveness import HUNG_SECONDS, look
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from claudeops.engine.daemon.status import HUNG_SECONDS, look
 
 STATUS: dict[str, object] = {
     "ready": True,

@@ -7,17 +7,14 @@ import json
 import logging
 import re
 import warnings
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from claudeops import logs
 from claudeops.logs import LogEvent, configure, get_logger
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference" / "logs.md"
 

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from claudeops.domain.markers import Handoff, HandoffError, Markers, parse_handoff, read_markers, with_handoff
 from claudeops.domain.model import (
     Escalation,
     Extraction,
@@ -20,6 +19,7 @@ from claudeops.domain.model import (
     ServiceCheck,
     ServiceStatus,
 )
+from claudeops.domain.report.markers import Handoff, HandoffError, Markers, parse_handoff, read_markers, with_handoff
 
 
 def event(level: Level, message: str, service: str | None = None) -> ReportedEvent:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from datetime import datetime
 
 import pytest
 from hypothesis import given
@@ -12,9 +12,6 @@ from claudeops.domain import memory
 from claudeops.domain.memory import ChangeKind, KnownMemory, MemoryChange
 from claudeops.domain.model import Memory, ReportedMemory
 from support.store_values import NOW, after
-
-if TYPE_CHECKING:
-    from datetime import datetime
 
 
 def known(observation: str = "starts within 30 s", **changes: object) -> KnownMemory:

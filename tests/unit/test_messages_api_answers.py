@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import pytest
 
-from claudeops.rehearsal import sse
-from claudeops.rehearsal.answer import Message, TextBlock, ToolUseBlock, compose
-from claudeops.rehearsal.player import Finish, Player, Reply
-from claudeops.rehearsal.recorded import Kind, Recorded
-from claudeops.rehearsal.script import ApiError, Script, Step, ToolUse, Usage
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from claudeops.scripted_api import responses
+from claudeops.scripted_api.player import Finish, Player, Reply
+from claudeops.scripted_api.requests import Kind, Recorded
+from claudeops.scripted_api.responses import Message, TextBlock, ToolUseBlock, compose
+from claudeops.scripted_api.script import ApiError, Script, Step, ToolUse, Usage
 
 MESSAGE = Message(
     id="msg_1",
@@ -62,7 +60,7 @@ def error_of(reply: Reply) -> dict[str, str]:
 
 
 def test_a_stream_has_the_events_of_the_api_in_its_order() -> None:
-    events = decoded(sse.events(MESSAGE))
+    events = decoded(responses.events(MESSAGE))
     block = ["content_block_start", "content_block_delta", "content_block_delta", "content_block_stop"]
     assert [event["type"] for event in events] == ["message_start", *block, *block, "message_delta", "message_stop"]
     assert [event["index"] for event in events[1:9]] == [0, 0, 0, 0, 1, 1, 1, 1]
@@ -71,12 +69,12 @@ def test_a_stream_has_the_events_of_the_api_in_its_order() -> None:
 
 
 def test_the_pieces_of_a_stream_join_to_what_was_said() -> None:
-    text, call = joined(decoded(sse.events(MESSAGE)))
+    text, call = joined(decoded(responses.events(MESSAGE)))
     assert (text, msgspec.json.decode(call)) == ("I look ä🙂", {"command": "df\n"})
 
 
 def test_the_tokens_are_told_at_the_begin_and_the_output_at_the_end() -> None:
-    events = decoded(sse.events(MESSAGE))
+    events = decoded(responses.events(MESSAGE))
     usage = {"input_tokens": 1, "cache_creation_input_tokens": 3, "cache_read_input_tokens": 4}
     assert events[0]["message"]["usage"] == {**usage, "output_tokens": 1}
     assert events[0]["message"]["stop_reason"] is None
@@ -85,7 +83,7 @@ def test_the_tokens_are_told_at_the_begin_and_the_output_at_the_end() -> None:
 
 
 def test_without_a_stream_the_same_message_is_one_object() -> None:
-    assert msgspec.json.decode(sse.as_json(MESSAGE)) == {
+    assert msgspec.json.decode(responses.as_json(MESSAGE)) == {
         "id": "msg_1",
         "type": "message",
         "role": "assistant",
@@ -256,6 +254,6 @@ def test_a_model_without_a_tier_is_a_problem() -> None:
 
 
 def test_the_error_body_is_that_of_the_api() -> None:
-    body = sse.error_body(error_type=ApiError(status=400).error_type, message="no", request_id="req_1")
+    body = responses.error_body(error_type=ApiError(status=400).error_type, message="no", request_id="req_1")
     error = {"type": "invalid_request_error", "message": "no"}
     assert msgspec.json.decode(body) == {"type": "error", "error": error, "request_id": "req_1"}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from claudeops.rehearsal.cursor import Chosen, Cursors, Exhausted
-from claudeops.rehearsal.script import Script
+from claudeops.scripted_api.player import ChosenStep, Cursors, Exhausted
+from claudeops.scripted_api.script import Script
 
 
 def cursors(**tiers: object) -> Cursors:
@@ -19,7 +19,7 @@ def said(texts: list[str]) -> list[dict[str, object]]:
 def take(walk: Cursors, session: str = "s", *, tier: str = "haiku", last_result: str = "") -> str:
     """Take a step and return its text, or the problem."""
     match walk.take(tier=tier, session=session, last_result=last_result):
-        case Chosen(step=step):
+        case ChosenStep(step=step):
             return str(step.text)
         case Exhausted(problem=problem):
             return problem
@@ -84,8 +84,8 @@ def test_a_repeated_step_ends_when_its_condition_does_not_hold_any_more() -> Non
 def test_the_place_is_the_one_that_the_script_says() -> None:
     short = cursors(haiku={"steps": said(["a"])}).take(tier="haiku", session="s", last_result="")
     long = cursors(haiku={"sessions": [{"steps": said(["a"])}]}).take(tier="haiku", session="s", last_result="")
-    assert isinstance(short, Chosen)
-    assert isinstance(long, Chosen)
+    assert isinstance(short, ChosenStep)
+    assert isinstance(long, ChosenStep)
     assert (short.place, long.place) == ("tiers.haiku.steps[0]", "tiers.haiku.sessions[0].steps[0]")
 
 
@@ -94,7 +94,7 @@ def test_a_step_takes_what_it_captured_from_its_own_results_and_later_steps_know
     steps = [{"tool": look, "capture": {"pod": r"^(web-\S+)", "none": "(nothing)"}}, {"text": "on"}, {"text": "more"}]
     walk = cursors(haiku={"steps": steps})
     taken = [walk.take(tier="haiku", session="s", last_result=result) for result in ("", "NAME\nweb-7f Running", "x")]
-    assert [chosen.captured for chosen in taken if isinstance(chosen, Chosen)] == [
+    assert [chosen.captured for chosen in taken if isinstance(chosen, ChosenStep)] == [
         {},
         {"pod": "web-7f"},
         {"pod": "web-7f"},

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from claudeops.rehearsal.recorded import NO_BODY, Kind, Recorded, one_line, session_key, without_credentials
+from claudeops.scripted_api.requests import NO_BODY, Kind, Recorded, one_line, session_key, without_credentials
 
 REMINDER = "\n\n<system-reminder>\n<total_tokens>14993628 tokens left</total_tokens>\n</system-reminder>"
 

@@ -7,7 +7,7 @@ import tomllib
 import pytest
 
 from claudeops.errors import ConfigurationError
-from claudeops.rehearsal.script import ApiError, Script, SessionScript, Step, Tier, ToolUse, Usage, When
+from claudeops.scripted_api.script import ApiError, Script, SessionScript, Step, Tier, ToolUse, Usage, When
 
 EVERY_KEY = """
 side_text = "aside"

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping
+from typing import Final
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from claudeops.domain.model_request import (
+from claudeops.domain.spending.model_request import (
     ANY_NUMBER,
     IMAGE_TOKENS,
     MOST_BLOCKS,
@@ -22,9 +23,6 @@ from claudeops.domain.model_request import (
     read_request,
     unknown_betas,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 MODEL: Final = "claude-haiku-4-5"
 ASKED: Final[Mapping[str, object]] = {"model": MODEL, "max_tokens": 100, "messages": []}

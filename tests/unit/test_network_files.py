@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from claudeops.errors import ConfigurationError
-from claudeops.store.network_files import filesystem_of, refuse_network_file
+from claudeops.store.locks import filesystem_of, refuse_network_file
 
 LISTED = r"""22 1 0:20 / / rw,relatime - ext4 /dev/sda1 rw
 30 22 0:31 / /mnt rw shared:7 - nfs4 server:/export rw

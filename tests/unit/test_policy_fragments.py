@@ -10,8 +10,8 @@ import pytest
 from claudeops.domain.model import VerdictKind
 from claudeops.domain.policy import Policy, PolicyFault, parse_policy, tier_policy
 from claudeops.domain.policy.statements import refuse_sql
-from claudeops.resources import policy_fragments
-from claudeops.settings.policy import fragment_texts
+from claudeops.settings.files import policy_fragments
+from claudeops.settings.load import fragment_texts
 from support.policy_cases import DEFAULT_TEXT, POLICY, TIERS, judged, rows, sections
 
 ALLOW, DENY = VerdictKind.ALLOW, VerdictKind.DENY

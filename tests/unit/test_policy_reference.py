@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from claudeops.domain.policy import parse_policy
-from claudeops.domain.policy.argument_checks import ARGUMENT_CHECKS
-from claudeops.domain.policy.argument_kinds import KINDS
+from claudeops.domain.policy.arguments import KINDS
+from claudeops.domain.policy.matching import ARGUMENT_CHECKS
 from claudeops.domain.policy.never import refuse_line, refuse_text
 from claudeops.domain.policy.schema import BUILT_IN_TOOLS, TABLES
-from claudeops.settings.policy import fragment_texts
+from claudeops.settings.load import fragment_texts
 from support.policy_cases import DEFAULT_TEXT
 
 DOCS = Path(__file__).parents[2] / "docs"

@@ -9,8 +9,7 @@ import pytest
 
 from claudeops.domain.model import ToolCall, VerdictKind
 from claudeops.domain.policy import judge, tier_policy
-from claudeops.domain.policy.path_patterns import covers, may_match, meet
-from claudeops.domain.policy.secret_names import is_secret_name
+from claudeops.domain.policy.places import covers, is_secret_name, may_match, meet
 from support.policy_cases import POLICY, SCOPE, TIERS, judged, rows, sections
 
 ALLOW, DENY = VerdictKind.ALLOW, VerdictKind.DENY

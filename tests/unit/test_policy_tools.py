@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 
 from claudeops.domain.model import ToolCall, Verdict, VerdictKind
 from claudeops.domain.policy import Policy, Scope, TierPolicy, judge, narrow, parse_policy, tier_policy
 from support.policy_cases import DEFAULT_TEXT, POLICY, SCOPE, bash
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 ALLOW, DENY = VerdictKind.ALLOW, VerdictKind.DENY
 

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import json
 from functools import cache
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from claudeops.domain.redact import MASK, SHORTEST, Redactor, _compiled
 from support.secret_texts import FORMS, SECRETS, as_bytes, in_base64
 from support.streams import RECORDINGS
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @cache

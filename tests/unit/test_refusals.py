@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from claudeops.domain.holds import Admission, Hold, HoldKind, admission
-from claudeops.domain.model import FailureKind, Outcome
-from claudeops.domain.refusals import (
+from claudeops.domain.holds import (
     LONGEST_PARKING,
     REFUSALS,
-    Refusal,
+    Admission,
+    ApiRefusal,
+    Changes,
+    Hold,
+    HoldKind,
+    admission,
     after_refusal,
     refusal_of,
     when_answered,
@@ -25,19 +27,14 @@ from claudeops.domain.refusals import (
     when_refused,
     when_started,
 )
+from claudeops.domain.model import Ending, FailureKind, Outcome
 from support.store_values import NOW, after, ending, report, running
-
-if TYPE_CHECKING:
-    from datetime import datetime
-
-    from claudeops.domain.model import Ending
-    from claudeops.domain.refusals import Changes
 
 SLACK = timedelta(seconds=30)  # the longest jitter
 
 
-def refused(kind: FailureKind = FailureKind.RATE_LIMIT, **changes: object) -> Refusal:
-    return Refusal(kind=kind, session_id=7, **changes)  # type: ignore[arg-type]  # a test names its fields
+def refused(kind: FailureKind = FailureKind.RATE_LIMIT, **changes: object) -> ApiRefusal:
+    return ApiRefusal(kind=kind, session_id=7, **changes)  # type: ignore[arg-type]  # a test names its fields
 
 
 def failed(kind: FailureKind | None, session_id: int = 7, **changes: object) -> Ending:

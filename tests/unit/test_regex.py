@@ -8,7 +8,7 @@ import pkgutil
 import re
 import sys
 import unicodedata
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import given
@@ -16,12 +16,9 @@ from hypothesis import strategies as st
 
 import claudeops.domain
 import claudeops.harness
-from claudeops.domain import glob, regex
 from claudeops.domain.policy import parse_policy
-from claudeops.resources import default_policy_path
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from claudeops.domain.text import glob, regex
+from claudeops.settings.files import default_policy_path
 
 # Its three expressions are taken by `re` in one way only, and it runs over every line; the import contract says so too.
 NOT_READ = "claudeops.domain.redact"

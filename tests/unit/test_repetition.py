@@ -6,8 +6,8 @@ import itertools
 
 import pytest
 
+from claudeops.domain.gate.repetition import REFUSED_AFTER, REPORTS, STOPPED_AFTER, Repetition
 from claudeops.domain.model import STRUCTURED_OUTPUT_TOOL, ToolCall
-from claudeops.domain.repetition import REFUSED_AFTER, REPORTS, STOPPED_AFTER, Repetition
 
 NUMBERS = itertools.count()
 
@@ -29,16 +29,16 @@ def test_same_failing_call_is_refused_and_then_ends_the_session() -> None:
     told = [fail(repetition) for _ in range(STOPPED_AFTER - 1)]
 
     assert [text is not None for text in told] == [False] * REFUSED_AFTER + [True] * (STOPPED_AFTER - 1 - REFUSED_AFTER)
-    assert repetition.worn_out is None
+    assert repetition.exhausted_reason is None
     fail(repetition)
-    assert repetition.worn_out == f"the same call failed {STOPPED_AFTER} times in a row in the same way"
+    assert repetition.exhausted_reason == f"the same call failed {STOPPED_AFTER} times in a row in the same way"
 
 
 def test_blanks_and_descriptions_are_no_way_around() -> None:
     repetition = Repetition()
     for blanks in range(1, STOPPED_AFTER + 1):
         fail(repetition, f"curl{' ' * blanks}web")
-    assert repetition.worn_out is not None
+    assert repetition.exhausted_reason is not None
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_what_changes_is_no_repetition(variation: object) -> None:
     repetition = Repetition()
     for number in range(3 * STOPPED_AFTER):
         assert fail(repetition, **variation(number)) is None  # type: ignore[operator]  # one of the above
-    assert repetition.worn_out is None
+    assert repetition.exhausted_reason is None
 
 
 def test_success_begins_the_count_anew() -> None:
@@ -63,16 +63,16 @@ def test_success_begins_the_count_anew() -> None:
             assert fail(repetition) is None
         repetition.started("toolu_ok", "Bash", {"command": "curl web"})
         repetition.ended("toolu_ok", is_error=False, text="ok")
-    assert repetition.worn_out is None
+    assert repetition.exhausted_reason is None
 
 
 def test_report_that_never_fits_ends_the_session_whatever_it_says() -> None:
     repetition = Repetition()
     for number in range(REPORTS):
-        assert repetition.worn_out is None
+        assert repetition.exhausted_reason is None
         repetition.started(f"toolu_{number}", STRUCTURED_OUTPUT_TOOL, {"summary": str(number)})
         repetition.ended(f"toolu_{number}", is_error=True, text=f"does not match: {number}")
-    assert repetition.worn_out == f"{REPORTS} reports in this session did not fit the schema"
+    assert repetition.exhausted_reason == f"{REPORTS} reports in this session did not fit the schema"
 
 
 def test_report_that_fits_counts_for_nothing() -> None:
@@ -80,11 +80,11 @@ def test_report_that_fits_counts_for_nothing() -> None:
     for number in range(2 * REPORTS):
         repetition.started(f"toolu_{number}", STRUCTURED_OUTPUT_TOOL, {})
         repetition.ended(f"toolu_{number}", is_error=False, text="Structured output provided successfully")
-    assert repetition.worn_out is None
+    assert repetition.exhausted_reason is None
 
 
 def test_results_of_unknown_calls_are_passed_over() -> None:
     repetition = Repetition()
     for _ in range(2 * STOPPED_AFTER):
         repetition.ended("toolu_never_seen", is_error=True, text="x")
-    assert repetition.worn_out is None
+    assert repetition.exhausted_reason is None

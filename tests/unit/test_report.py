@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -21,9 +21,6 @@ from claudeops.domain.model import (
 from claudeops.domain.report.extraction import extract, shortcomings
 from support.reports import ALARM, HEALTHY, SCHEMA, Said, changed, found, summary_of, with_summary
 from support.streams import RECORDINGS, read_bytes
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def test_a_whole_report_is_read() -> None:

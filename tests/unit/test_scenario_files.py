@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
 
 from claudeops.errors import ConfigurationError, MissingInputError
 from claudeops.rehearsal.scenario import DiskFull, Expected, Failing, Service, Step, Stopped
 from claudeops.rehearsal.scenario_file import find, line_of, read, shipped
-
-if TYPE_CHECKING:
-    import msgspec
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = DOCS / "how-to" / "write-a-scenario.md"

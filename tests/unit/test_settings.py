@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from support.settings_world import SCHEMA, World, make_world
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.fixture

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from claudeops.errors import ConfigurationError
 from support.settings_world import World, make_world
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.fixture

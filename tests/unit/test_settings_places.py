@@ -5,19 +5,16 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from claudeops.errors import ConfigurationError, MissingInputError
-from claudeops.resources import packaged
 from claudeops.settings import prepare_directories, require_repos
+from claudeops.settings.files import packaged
 from claudeops.settings.places import read_places, unusable
 from claudeops.settings.reader import Reader
 from support.settings_world import World, make_world
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.fixture

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from claudeops.errors import ConfigurationError, MissingInputError
 from support.settings_world import World, make_world
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 SECRET = "hunter22-do-not-print"
 

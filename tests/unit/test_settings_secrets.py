@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from claudeops.errors import ConfigurationError
 from claudeops.settings import require_credentials
 from support.settings_world import World, make_world
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.fixture

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import json
 import random
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from claudeops.domain.activity import Viewpoint, summaries
+from claudeops.domain.live import Viewpoint, summaries
 from claudeops.domain.outcome import Exit, StopCause
 from support.damage import confused, damaged
 from support.streams import RECORDINGS, judged, read, read_bytes
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 VIEW = Viewpoint(root="/srv/ops", redact=lambda text: text)
 

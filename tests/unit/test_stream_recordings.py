@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
 from claudeops.domain.model import FailureKind, Outcome
 from claudeops.domain.outcome import Exit
 from claudeops.domain.stream import Other, ResultSeen, ToolDenied, ToolEnded, ToolStarted
 from support.recorded import GOLDEN, Golden
-from support.streams import DATA, RECORDINGS, judged, read_bytes
-
-if TYPE_CHECKING:
-    from support.streams import Reading
+from support.streams import DATA, RECORDINGS, Reading, judged, read_bytes
 
 
 def recording(name: str) -> Reading:

@@ -9,16 +9,17 @@ from typing import Any, get_args
 import pytest
 import re2
 
-from claudeops.domain import outcome, redact
-from claudeops.domain.markers import read_markers
+from claudeops.domain import failure, outcome, redact
 from claudeops.domain.model import ErrorCategory, ExtractionMethod, FailureKind, Level, Outcome
-from claudeops.domain.outcome import Exit, ExitReason, StopCause, failure
+from claudeops.domain.outcome import Exit, ExitReason, StopCause
 from claudeops.domain.redact import MASK, Redactor
-from claudeops.domain.redact.shapes import SHAPES
+from claudeops.domain.redact.patterns import SHAPES
+from claudeops.domain.report.markers import read_markers
 from claudeops.domain.report.values import _LEVELS
 from claudeops.domain.stream import RETAINED_BYTES, StreamEvent, Transcript, TranscriptBuilder
-from claudeops.domain.stream.frames import Frame
-from claudeops.engine import conversation, handoff, logfile
+from claudeops.domain.stream.framing import Frame
+from claudeops.engine.session import conversation, files
+from claudeops.engine.session_log import writer
 from claudeops.harness.codex_frames import CodexReader
 from support.streams import judged, read, result
 
@@ -258,9 +259,9 @@ def test_limits_are_those_of_the_code() -> None:
     assert told == [
         RETAINED_BYTES,
         failure.ERROR_CHARS,
-        logfile._STDERR_LIMIT_BYTES,
+        writer._STDERR_LIMIT_BYTES,
         conversation.STDERR_TAIL_CHARACTERS,
         redact._MOST_CHARACTERS,
         redact.SHORTEST,
-        handoff.HANDOFF_BYTES,
+        files.HANDOFF_BYTES,
     ]

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
-from claudeops.domain.budget import from_stream
-from claudeops.domain.stream.spent import MessageUsage
-from claudeops.domain.tokens import TokenUsage
+from claudeops.domain.spending.budget import from_stream
+from claudeops.domain.spending.usage import MessageUsage, TokenUsage
 from support.store_values import ending, running
 from support.streams import read
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 MODEL = "claude-opus-4-5"
 

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
-from claudeops.domain.activity import Viewpoint, live_status, status_line, summaries, tool_summary
+from claudeops.domain.live import Viewpoint, live_status, status_line, summaries, tool_summary
 from claudeops.domain.model import Outcome
-from claudeops.domain.outcome import Exit
+from claudeops.domain.outcome import Exit, Judgement
 from claudeops.domain.stream import CliWarned, Frame, TextSaid, ToolStarted, decode, display_text, tool_results
-from support.streams import as_line, ids, judged, read, vectors
-
-if TYPE_CHECKING:
-    from claudeops.domain.outcome import Judgement
-    from support.streams import Reading
+from support.streams import Reading, as_line, ids, judged, read, vectors
 
 CLAUDITOR = vectors("clauditor")
 ERK = vectors("erk")

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from claudeops.domain.report.extraction import ReportSchema
-from claudeops.harness.strict_schema import strict_schema, without_nulls
-from claudeops.resources import packaged
+from claudeops.harness.codex_schema import strict_schema, without_nulls
+from claudeops.settings.files import packaged
 from support.estate import report
 
 SHIPPED = (packaged("schemas") / "agent-response.json").read_text(encoding="utf-8")

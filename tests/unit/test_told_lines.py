@@ -7,8 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from claudeops.cli.telling import Teller
-from claudeops.cli.told_lines import MEANINGS, Lines, escaped
+from claudeops.cli.terminal import LivePrinter
 from claudeops.domain.live import (
     AssistantSaid,
     CallEnded,
@@ -21,6 +20,7 @@ from claudeops.domain.live import (
     SessionEnded,
 )
 from claudeops.domain.model import DecisionReason, Level, Outcome, Trigger, VerdictKind
+from claudeops.engine.live.lines import MEANINGS, Lines, escaped
 
 AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
@@ -85,7 +85,7 @@ def over(decision: DecisionReason = DecisionReason.HEALTHY, **changes: object) -
 
 def plain(*facts: LiveFact, times: bool = False) -> list[str]:
     stream = io.StringIO()
-    Teller(stream, times=times).tell(facts)
+    LivePrinter(stream, times=times).tell(facts)
     return stream.getvalue().splitlines()
 
 
@@ -190,14 +190,14 @@ def test_what_the_stream_cannot_encode_is_escaped() -> None:
     raw = io.BytesIO()
     stream = io.TextIOWrapper(raw, encoding="ascii", write_through=True)
 
-    Teller(stream).tell([began("東")])
+    LivePrinter(stream).tell([began("東")])
 
     assert raw.getvalue() == b"tier 2  starts    session 7 \\xb7 sonnet \\xb7 escalation  (\\u6771)\n"
 
 
 def test_a_stream_that_is_gone_is_given_up() -> None:
     stream = io.StringIO()
-    teller = Teller(stream)
+    teller = LivePrinter(stream)
     stream.close()
 
     teller.tell([began()])

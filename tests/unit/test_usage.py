@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 import pytest
 
-from claudeops.domain.tokens import TokenUsage
-from claudeops.domain.usage import LONGEST_BODY, ApiError, UsageReader
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from claudeops.domain.spending.usage import LONGEST_BODY, ApiError, TokenUsage, UsageReader
 
 START = {
     "type": "message_start",

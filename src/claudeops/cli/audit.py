@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import json
 from functools import partial
-from typing import TYPE_CHECKING
+from pathlib import Path
 
-from claudeops.cli.exit_codes import Exit
 from claudeops.cli.operator import Answered, answer, not_found
+from claudeops.cli.output import Exit
 from claudeops.errors import MissingInputError
 from claudeops.logs import LogEvent
+from claudeops.settings import Settings
+from claudeops.store.store import SqlStore
 from claudeops.store.verify import Logged
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from claudeops.settings import Settings
-    from claudeops.store.store import SqlStore
 
 
 def verify(*, session_id: int | None, log: Path | None, as_json: bool) -> int:

@@ -5,34 +5,28 @@ from __future__ import annotations
 import contextlib
 import platform
 import sys
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import anyio
 import click
 
-from claudeops import app
-from claudeops.app_kit import root_session
-from claudeops.cli import envelope
-from claudeops.cli.answers import print_document, print_failure
-from claudeops.cli.exit_codes import Exit
-from claudeops.cli.signals import listening
-from claudeops.cli.start import start
+from claudeops.app import node as app
+from claudeops.app.wiring import root_session
+from claudeops.cli import output
+from claudeops.cli.output import Exit, print_document, print_failure
+from claudeops.cli.start import listening, start
 from claudeops.cli.tail import follow
-from claudeops.cli.telling import LAST_WORDS_SECONDS, Teller, beside_progress, telling
-from claudeops.domain.model import DecisionReason, Outcome, Status, Suppressed, Trigger
+from claudeops.cli.terminal import LAST_WORDS_SECONDS, LivePrinter, beside_progress, live_printer
+from claudeops.domain.model import DecisionReason, NewSession, Outcome, Session, Status, Suppressed, Trigger
 from claudeops.domain.redact import Redactor
-from claudeops.engine.reaper import become_subreaper
-from claudeops.engine.shutdown import Shutdown
+from claudeops.engine.process.tree import become_subreaper
+from claudeops.engine.system import Shutdown
 from claudeops.errors import AlreadyRunningError, ClaudeopsError
+from claudeops.logs import Logger
+from claudeops.settings import Settings
 from claudeops.tasks import open_tasks
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from claudeops.domain.model import NewSession, Session
-    from claudeops.logs import Logger
-    from claudeops.settings import Settings
 
 _NAME: Final = "bootstrap"
 _TIMEOUTS: Final = frozenset({Outcome.TIMEOUT, Outcome.STARTUP_TIMEOUT, Outcome.STALLED})
@@ -78,7 +72,7 @@ async def _chain(
         try:
             async with app.open_node(settings, log=log, shutdown=shutdown) as node:
                 become_subreaper()
-                with telling(node.kit.hub, sys.stderr) if live else contextlib.nullcontext():
+                with live_printer(node.context.hub, sys.stderr) if live else contextlib.nullcontext():
                     return await app.run_chain(node, new, shutdown, told)
         except AlreadyRunningError:
             async with shutdown.stoppable(otherwise="stopped following; the daemon goes on with what was queued."):
@@ -96,7 +90,7 @@ async def _beside(
     over = anyio.Event()
 
     async def tell(root: Session) -> None:
-        teller = Teller(sys.stderr)
+        teller = LivePrinter(sys.stderr)
         try:
             await follow(settings.database_url, root, teller, redact=Redactor(settings.secrets).text)
         finally:
@@ -149,8 +143,8 @@ def _print_document(result: Sequence[Session] | Suppressed, new: NewSession) -> 
 
 
 def _suppressed_body(result: Suppressed, new: NewSession) -> dict[str, object]:
-    error = envelope.error_body(
-        kind=envelope.ErrorKind.POLICY,
+    error = output.error_body(
+        kind=output.ErrorKind.POLICY,
         operation="escalate",
         target=f"tier{new.tier}",
         retryable=False,
@@ -201,15 +195,15 @@ def _session_body(session: Session) -> dict[str, object]:
     }
 
 
-def _stop_reason(outcome: Outcome | None) -> envelope.StopReason:
+def _stop_reason(outcome: Outcome | None) -> output.StopReason:
     match outcome:
         case Outcome.MAX_TURNS:
-            return envelope.StopReason.MAX_TURNS_REACHED
+            return output.StopReason.MAX_TURNS_REACHED
         case Outcome.BUDGET_EXCEEDED:
-            return envelope.StopReason.MAX_BUDGET_REACHED
+            return output.StopReason.MAX_BUDGET_REACHED
         case Outcome.CANCELLED:
-            return envelope.StopReason.CANCELLED
+            return output.StopReason.CANCELLED
         case Outcome.TIMEOUT | Outcome.STARTUP_TIMEOUT | Outcome.STALLED:
-            return envelope.StopReason.TIMEOUT
+            return output.StopReason.TIMEOUT
         case _:
-            return envelope.StopReason.COMPLETED
+            return output.StopReason.COMPLETED

@@ -1,18 +1,25 @@
-"""The command line: parses, calls, prints; every way out has an exit status and says one sentence."""
+"""The command line: parses, calls, prints; every way out has an exit status and says one sentence.
+
+Whether we run inside one of our own sessions: a session must not be its own operator.
+
+The mark in our own environment can be taken out by whoever starts us; those of the processes above us cannot.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Final
 
 import click
 
-from claudeops.cli import envelope
-from claudeops.cli.answers import print_document
+from claudeops.cli import output
 from claudeops.cli.commands import claudeops
-from claudeops.cli.exit_codes import Exit
-from claudeops.cli.inside import inside_a_session
+from claudeops.cli.output import Exit, print_document
+from claudeops.engine.process.tree import SESSION_MARK
 
 _FORMAT_OPTION: Final = "--output-format"
 
@@ -52,8 +59,8 @@ def _usage_error(error: click.UsageError, arguments: list[str], *, as_json: bool
     if not as_json:
         error.show()
         return Exit.USAGE
-    body = envelope.error_body(
-        kind=envelope.ErrorKind.USAGE,
+    body = output.error_body(
+        kind=output.ErrorKind.USAGE,
         operation="parse_args",
         target=_target(error),
         retryable=False,
@@ -74,8 +81,8 @@ def _refuse(sentence: str, arguments: list[str], *, as_json: bool) -> int:
     if not as_json:
         click.echo(f"claudeops: {sentence}", err=True)
         return Exit.CONFIGURATION
-    body = envelope.error_body(
-        kind=envelope.ErrorKind.POLICY, operation="start", target="claudeops", retryable=False, message=sentence
+    body = output.error_body(
+        kind=output.ErrorKind.POLICY, operation="start", target="claudeops", retryable=False, message=sentence
     )
     return print_document(_command_name(arguments), body, Exit.CONFIGURATION)
 
@@ -85,3 +92,29 @@ def _help_as_json(arguments: list[str]) -> int:
     command = claudeops.commands.get(name, claudeops)
     with click.Context(command, info_name=name) as context:
         return print_document(_command_name(arguments), {"help": command.get_help(context)}, Exit.OK)
+
+
+_DEEPEST: Final = 100  # generations; a chain of parents has an end
+
+
+def inside_a_session(environ: Mapping[str, str], *, proc: Path = Path("/proc")) -> bool:
+    """Tell whether we, or a process above us, carry the mark of a session."""
+    if SESSION_MARK in environ:
+        return True
+    mark = f"{SESSION_MARK}=".encode()
+    return any(entry.startswith(mark) for entries in _above(os.getppid(), proc) for entry in entries)
+
+
+def _above(pid: int, proc: Path) -> Iterator[list[bytes]]:
+    """Give the environments of the processes above, as far as they can be read."""
+    for _ in range(_DEEPEST):
+        if pid <= 0:
+            return
+        directory = proc / str(pid)
+        with contextlib.suppress(OSError):  # another user's: a session's processes are ours, or see only their own
+            yield (directory / "environ").read_bytes().split(b"\0")
+        try:
+            # The name in parentheses may hold anything; what follows the last one is state and parent.
+            pid = int((directory / "stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[1])
+        except (OSError, ValueError, IndexError):
+            return

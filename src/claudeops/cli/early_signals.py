@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import os
 import signal
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from collections.abc import Sequence
+from typing import Final
 
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 _BYTES: Final = 4096

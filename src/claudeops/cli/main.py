@@ -6,12 +6,10 @@ Short because it is first: whoever is asked to stop while the rest is imported, 
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Final
+from collections.abc import Sequence
+from typing import Final
 
 from claudeops.cli import early_signals
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 _STOPPABLE: Final = frozenset({"run", "bootstrap", "rehearse"})
 """Commands that start sessions, and stop them in order. The others hold nothing: a signal ends them as it ends any."""

@@ -1,30 +1,34 @@
-"""``claudeops run``: the daemon."""
+"""``claudeops run``: the daemon.
+
+``claudeops health``: whether the daemon lives, told without its database.
+"""
 
 from __future__ import annotations
 
+import os
 import sys
 from contextlib import nullcontext
 from functools import partial
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import Final
 
 import anyio
 import click
+import msgspec
 
-from claudeops import app
+from claudeops.app import node as app
+from claudeops.cli import output
 from claudeops.cli.early_signals import hear
-from claudeops.cli.exit_codes import Exit, exit_for
-from claudeops.cli.signals import listening
-from claudeops.cli.start import start
-from claudeops.cli.telling import beside_progress, telling
-from claudeops.engine.hub import Hub
-from claudeops.engine.reaper import become_subreaper
-from claudeops.engine.shutdown import Shutdown
-from claudeops.errors import ClaudeopsError, StoppedError
-from claudeops.logs import LogEvent
-
-if TYPE_CHECKING:
-    from claudeops.logs import Logger
-    from claudeops.settings import Settings
+from claudeops.cli.output import Exit, exit_for, print_document
+from claudeops.cli.start import listening, start
+from claudeops.cli.terminal import beside_progress, live_printer
+from claudeops.engine.daemon.status import Liveness, Status, look
+from claudeops.engine.live.hub import Hub
+from claudeops.engine.process.tree import become_subreaper
+from claudeops.engine.system import Shutdown, SystemClock, alive
+from claudeops.errors import ClaudeopsError, ConfigurationError, StoppedError
+from claudeops.logs import LogEvent, Logger
+from claudeops.settings import Settings, state_dir
 
 
 def run_until_stopped(*, live: bool = False) -> Exit:
@@ -60,7 +64,7 @@ async def _daemon(settings: Settings, log: Logger, *, live: bool) -> None:
     shutdown, hub = Shutdown(), Hub()
     become_subreaper()
     # Told from before the node is opened: what it takes up of a dead daemon is news too.
-    with listening(shutdown, log), telling(hub, sys.stdout, times=True) if live else nullcontext():
+    with listening(shutdown, log), live_printer(hub, sys.stdout, times=True) if live else nullcontext():
         async with app.open_node(settings, log=log, hub=hub, shutdown=shutdown) as node:
             if live:
                 click.echo(_places(settings))
@@ -72,3 +76,43 @@ def _places(settings: Settings) -> str:
         f"Watching what {settings.repos_dir} describes; Ctrl-C stops. Database and state are in {settings.state_dir}, "
         f"logs of sessions in {settings.results_dir}.\n"
     )
+
+
+_NAME: Final = "health"
+_FILE: Final = "daemon.json"
+
+
+def tell_health(*, as_json: bool) -> int:
+    """Print how the daemon of this state directory is, and return the exit status: 0 it lives, 1 it does not."""
+    file: Path | None = None
+    try:
+        file = state_dir(os.environ, cwd=Path.cwd()) / _FILE
+        found = look(file, alive=alive, monotonic=SystemClock().monotonic())
+    except ConfigurationError as error:
+        found = Liveness(lives=False, says=str(error))
+    sysexit = Exit.OK if found.lives else Exit.UNRESOLVED
+    if as_json:
+        return print_document(_NAME, _body(found, file), sysexit)
+    click.echo(found.says)
+    return sysexit
+
+
+def _body(found: Liveness, file: Path | None) -> dict[str, object]:
+    body = {"lives": found.lives, "message": found.says, **_daemon_state(found.status)}
+    if found.lives:
+        return body
+    return body | output.error_body(
+        kind=output.ErrorKind.RUNTIME,
+        operation="health",
+        target=str(file or "CLAUDEOPS_STATE_DIR"),
+        retryable=True,
+        message=found.says,
+    )
+
+
+def _daemon_state(status: Status | None) -> dict[str, object]:
+    if status is None:
+        return {"ready": False, "pid": None, "running": [], "holds": None}
+    running = [{"session_id": session.session_id, "tier": session.tier} for session in status.running]
+    holds = None if status.holds is None else [msgspec.to_builtins(hold) for hold in status.holds]
+    return {"ready": status.ready, "pid": status.pid, "running": running, "holds": holds}

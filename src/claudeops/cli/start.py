@@ -1,22 +1,26 @@
-"""What every command that works on a node does first: settings, log, checks; all before anything starts."""
+"""What every command that works on a node does first: settings, log, checks; all before anything starts.
+
+Signals, at the rim: they become requests to stop and nothing else.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TextIO
 
 from claudeops import logs
-from claudeops.app_kit import binaries, check_harnesses, check_prompts
+from claudeops.app.wiring import binaries, check_harnesses, check_prompts
+from claudeops.cli import early_signals
 from claudeops.domain.redact import Redactor
-from claudeops.engine.cli_version import check_version
-from claudeops.logs import LogEvent
-from claudeops.settings import load_settings, require_credentials, require_repos
-
-if TYPE_CHECKING:
-    from claudeops.logs import Logger
-    from claudeops.settings import Settings
+from claudeops.engine.gate.admission import check_version
+from claudeops.engine.system import Shutdown
+from claudeops.logs import LogEvent, Logger
+from claudeops.settings import Settings, load_settings, require_credentials, require_repos
 
 
 def read_settings() -> Settings:
@@ -56,3 +60,25 @@ def start(stream: TextIO | None = sys.stderr, *, quiet: bool = False, line_start
         version = check_version(path) if harness == "claude" else None
         log.info(LogEvent.CLI_FOUND, harness=harness, path=str(path), version=version)
     return settings, log
+
+
+@contextmanager
+def listening(shutdown: Shutdown, log: Logger) -> Iterator[None]:
+    """Take SIGINT and SIGTERM as requests to stop, those first that came before the block. On the event loop.
+
+    What comes after the block is kept and has no effect: by then everything ends anyway.
+    """
+    ear = early_signals.hear()
+
+    def heed() -> None:
+        for number in early_signals.heard():
+            log.warning(LogEvent.SIGNAL_RECEIVED, signal=number.name)
+            shutdown.request()
+
+    loop = asyncio.get_running_loop()
+    heed()
+    loop.add_reader(ear, heed)
+    try:
+        yield
+    finally:
+        loop.remove_reader(ear)

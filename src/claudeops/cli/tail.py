@@ -2,6 +2,8 @@
 
 Of a named session: it and those that follow from it. Else of all chains that run, and of those that start later. The
 daemon is not asked, so a daemon that hangs can be watched too.
+
+Every chain that runs, and every one that starts later: told side by side until somebody has seen enough.
 """
 
 from __future__ import annotations
@@ -10,43 +12,36 @@ import contextlib
 import os
 import sys
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
 import anyio
 import click
 import msgspec
 
-from claudeops.cli.answers import print_document, print_failure
-from claudeops.cli.exit_codes import Exit
-from claudeops.cli.log_follower import LogFollower, in_order
+from claudeops.cli.output import Exit, print_document, print_failure
 from claudeops.cli.start import read_settings
-from claudeops.cli.tail_chains import Chains, begun
-from claudeops.cli.telling import Teller
-from claudeops.domain.account import Account
-from claudeops.domain.live import EventRaised, SessionEnded
-from claudeops.domain.model import DecisionReason, Level, Outcome, Status
+from claudeops.cli.terminal import LivePrinter
+from claudeops.domain.chain_record import Place, SessionRecord
+from claudeops.domain.live import EventRaised, LiveFact, Redact, SessionEnded
+from claudeops.domain.model import DecisionReason, Level, Outcome, Session, Status
 from claudeops.domain.redact import Redactor
-from claudeops.engine.broadcast import session_began
+from claudeops.engine.live.follower import LogFollower, in_order
+from claudeops.engine.live.hub import session_began
+from claudeops.engine.ports import Store
 from claudeops.errors import ClaudeopsError, DatabaseUnavailableError
-from claudeops.harness.registry import HARNESSES
+from claudeops.harness import HARNESSES
 from claudeops.store.store import open_store
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from claudeops.domain.activity import Redact
-    from claudeops.domain.live import LiveFact
-    from claudeops.domain.model import Session
-    from claudeops.engine.ports import Store
 
 LOOK_SECONDS: Final = 0.2
 """Between two looks at a log that is followed."""
 
 _NAME: Final = "tail"
-_NOTHING_KNOWN: Final = Account(verdicts={}, events=())
+_NOTHING_KNOWN: Final = SessionRecord(verdicts={}, events=())
 
 
 class Sink(Protocol):
@@ -68,7 +63,7 @@ def tail(*, session_id: int | None, follow: bool | None, output_format: str) -> 
     sink: Sink
     match output_format:
         case "text":
-            sink = Teller(sys.stdout, times=True)
+            sink = LivePrinter(sys.stdout, times=True)
         case "json":
             sink = Collected()
         case _:
@@ -82,7 +77,7 @@ def tail(*, session_id: int | None, follow: bool | None, output_format: str) -> 
     except KeyboardInterrupt:
         return Exit.OK
     finally:
-        if isinstance(sink, Teller):
+        if isinstance(sink, LivePrinter):
             sink.close()
         if sink.broken:
             _forget_stdout()
@@ -224,9 +219,9 @@ class Tail:
             return await self.store.session(session.id) or session
         return session
 
-    async def _account(self, session_id: int) -> Account:
+    async def _account(self, session_id: int) -> SessionRecord:
         with contextlib.suppress(DatabaseUnavailableError):
-            return await self.store.account(session_id)
+            return await self.store.session_record(session_id)
         return _NOTHING_KNOWN
 
     async def _chain(self, root: int) -> Sequence[Session]:
@@ -338,3 +333,83 @@ def _not_found(session_id: int | None, *, as_json: bool) -> int:
         return Exit.UNRESOLVED
     error = {"kind": "session_not_found", "message": message, "retryable": False}
     return print_document(_NAME, {"name": str(session_id or ""), "found": False, "error": error}, Exit.UNRESOLVED)
+
+
+CHAINS_LOOK_SECONDS: Final = 1.0
+"""Between two looks for what has started."""
+
+
+async def begun(tail: Tail) -> list[Session]:
+    """Return the first sessions of the chains that run, oldest first; of the newest chain where none does."""
+    newest = await tail.store.newest()
+    if newest is None:
+        return []
+    running = [place.chain for place in await tail.store.under_way(newest.id) if place.status is Status.RUNNING]
+    roots = sorted(set(running)) or [newest.root_session_id]
+    return [root for number in roots if (root := await tail.store.session(number)) is not None]
+
+
+@dataclass(kw_only=True)
+class Chains:
+    """Follows what there is and what is to come."""
+
+    tail: Tail  # that follows
+    idle: Callable[[], None]  # called whenever nothing is left to tell for the moment
+    _followed: dict[int, int] = field(default_factory=dict)  # chain: the session with which its telling began
+    _told: dict[int, int] = field(default_factory=dict)  # chain: the last session that was told
+    _after: int = 0  # everything up to this id has been told, or had begun before the first look
+
+    async def run(self) -> None:
+        """Follow until cancelled, or nobody reads any more.
+
+        Raises `DatabaseUnavailableError` where the database is away at the beginning; later on it is waited for.
+        """
+        await self._leave_out_what_is_over()
+        roots = await begun(self.tail)
+        async with anyio.create_task_group() as tasks:
+            for root in roots:
+                self._followed[root.id] = root.id
+                tasks.start_soon(self._follow, root)
+            if not roots:
+                self.idle()
+            while not self.tail.sink.broken:
+                await anyio.sleep(CHAINS_LOOK_SECONDS)
+                with suppress(DatabaseUnavailableError):
+                    for session in await self._started(await self.tail.store.under_way(self._after)):
+                        self._followed[session.root_session_id] = session.id
+                        tasks.start_soon(self._follow, session)
+
+    async def _leave_out_what_is_over(self) -> None:
+        """Count as told what had ended by now, also where it is younger than what still waits in the queue."""
+        newest = await self.tail.store.newest()
+        self._after = 0 if newest is None else newest.id
+        self._forget(await self.tail.store.under_way(self._after), {})
+        for place in await self.tail.store.under_way(self._after):
+            if place.status is Status.ENDED:
+                self._told[place.chain] = place.session_id
+
+    async def _started(self, places: Sequence[Place]) -> list[Session]:
+        """Return where to begin in each chain that has something new to tell and is not followed yet."""
+        new: dict[int, int] = {}
+        for place in places:
+            untold = place.session_id > self._told.get(place.chain, 0)
+            if place.status is not Status.QUEUED and untold and place.chain not in self._followed:
+                new.setdefault(place.chain, place.session_id)
+        self._forget(places, new)
+        found = [await self.tail.store.session(number) for number in new.values()]
+        return [session for session in found if session is not None]
+
+    def _forget(self, places: Sequence[Place], new: dict[int, int]) -> None:
+        """Move on behind what was told: what waits in the queue may have come and gone by the next look."""
+        queued = [place.session_id for place in places if place.status is Status.QUEUED]
+        pending = [*queued, *self._followed.values(), *new.values()]
+        last = max([self._after, *(place.session_id for place in places)])
+        self._after = min(pending) - 1 if pending else last
+        self._told = {chain: told for chain, told in self._told.items() if told > self._after}
+
+    async def _follow(self, session: Session) -> None:
+        chain = session.root_session_id
+        self._told[chain] = await self.tail.run(session)
+        del self._followed[chain]
+        if not self._followed and not self.tail.sink.broken:
+            self.idle()

@@ -5,17 +5,11 @@ An action kind without a limit is never used up.
 
 from __future__ import annotations
 
-from datetime import timedelta
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
 
-from claudeops.domain.model import Action
-from claudeops.domain.wording import same
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-    from datetime import datetime
-
-    from claudeops.domain.model import ActionLimit, PastAction
+from claudeops.domain.model import Action, ActionLimit, PastAction
+from claudeops.domain.text import same
 
 
 def over_limit(

@@ -10,7 +10,7 @@ What is settled here:
   valid report. The limits are asked in the order maximum tier, dry run, cooldown, budget; the first that
   forbids gives the reason.
 - *Healthy* needs evidence: a look that came back, a service that was checked, nobody reported down or
-  unreachable, and for what was acted upon a look afterwards (`claudeops.domain.evidence`). A report that calls a
+  unreachable, and for what was acted upon a look afterwards (`claudeops.domain.report.evidence`). A report that calls a
   service down and asks for nobody contradicts itself.
 - A failed session of the lowest tier is tried once more, unless it would fail the same way again (a limit of
   its own, our own stop). A tier that can change things is never repeated.
@@ -21,41 +21,75 @@ What is settled here:
 - A fingerprint is made of reason, tier and services, never of free text, so that the same condition counts
   up however the model words it.
 - A tier that grants no kinds of action is never held back by a cooldown.
+
+Whether a failed session is tried once more.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 from hashlib import sha256
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from claudeops.domain import budget, regex
 from claudeops.domain.cooldown import used_up
-from claudeops.domain.evidence import BROKEN
 from claudeops.domain.model import (
     LOWEST_TIER,
+    ActionLimit,
     Decision,
     DecisionReason,
+    Ending,
     FailureKind,
     Handover,
     Level,
     NewEvent,
     NewSession,
     Outcome,
+    PastAction,
+    Report,
     ServiceStatus,
+    Session,
     Suppressed,
-    TierChoice,
     Trigger,
 )
-from claudeops.domain.retry import retry_of
-from claudeops.domain.wording import distinct, key, named, one_line
+from claudeops.domain.report.evidence import BROKEN, Proof
+from claudeops.domain.spending import budget
+from claudeops.domain.spending.budget import Budgets
+from claudeops.domain.text import casefold_key, join_names, one_line, regex, unique
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from datetime import datetime
 
-    from claudeops.domain.evidence import Proof
-    from claudeops.domain.model import Ending, EscalationRules, PastAction, Report, Session
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TierChoice:
+    """What the daemon needs to know of a tier to queue a session for it."""
+
+    number: int
+    model: str
+    harness: str = "claude"
+    action_kinds: tuple[str, ...] = ()  # actions that its policy grants
+    max_budget_usd: float | None = None  # for one session; None: not limited
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EscalationRules:
+    """The operator's limits on going further."""
+
+    max_tier: int
+    dry_run: bool
+    tiers: tuple[TierChoice, ...]
+    limits: Mapping[str, ActionLimit] = field(default_factory=dict)  # by action kind
+    other_names: Mapping[str, str] = field(default_factory=dict)  # of a service, to the one that actions are counted by
+    budgets: Budgets | None = None  # what sessions share; None: nothing is limited
+
+    def budget_of(self, tier: int) -> float | None:
+        """Return what one session of a tier may spend; ``None``: not limited, or no such tier."""
+        return next((choice.max_budget_usd for choice in self.tiers if choice.number == tier), None)
+
+    @property
+    def lowest(self) -> TierChoice:
+        """The tier that only looks."""
+        return min(self.tiers, key=lambda choice: choice.number)
+
 
 NO_REASON_GIVEN: Final = "the report asks for the next tier and gives no reason"
 _LEVELS: Final = {
@@ -127,7 +161,7 @@ def _held(
     if rules.dry_run:
         return _Held(reason=DecisionReason.DRY_RUN, clause="dry run is switched on")
     if used_up(services, _kinds_from(tier, rules), limits=rules.limits, ledger=ledger, now=now):
-        clause = f"every action that is granted for {named(services)} is used up until its cooldown ends"
+        clause = f"every action that is granted for {join_names(services)} is used up until its cooldown ends"
         return _Held(reason=DecisionReason.COOLDOWN, clause=clause)
     return None
 
@@ -237,12 +271,12 @@ def _further(
 
 def _held_back(session: Session, report: Report, held_services: Sequence[str]) -> Decision | None:
     """Say that a service is still unwell whose cooldown refused what might have helped; ``None``: there is none."""
-    held = {key(service) for service in held_services}
-    left = tuple(service for service in affected_services(report) if key(service) in held)
+    held = {casefold_key(service) for service in held_services}
+    left = tuple(service for service in affected_services(report) if casefold_key(service) in held)
     if not left:
         return None
     reason = f": {one_line(report.escalation.reason)}" if report.escalation.reason else "."
-    message = f"{named(left)} is still unwell, and an action was refused because of its cooldown{reason}"
+    message = f"{join_names(left)} is still unwell, and an action was refused because of its cooldown{reason}"
     return _stop(DecisionReason.COOLDOWN, message, tier=session.tier, services=left)
 
 
@@ -280,12 +314,12 @@ def _stood_down(session: Session, report: Report, ending: Ending, proof: Proof) 
     if not report.services_checked:
         lacks.append("no service was checked")
     if broken:
-        lacks.append(f"{named(broken)} is reported down or unreachable and yet nobody is asked for")
+        lacks.append(f"{join_names(broken)} is reported down or unreachable and yet nobody is asked for")
     lacks += proof.lacks
     if not lacks:
         return Decision(reason=DecisionReason.HEALTHY)
     message = f"the tier {session.tier} report is no proof of health: {'; '.join(lacks)}."
-    return _stop(DecisionReason.NO_EVIDENCE, message, tier=session.tier, services=distinct((*broken, *proof.services)))
+    return _stop(DecisionReason.NO_EVIDENCE, message, tier=session.tier, services=unique((*broken, *proof.services)))
 
 
 # --- services, sentences, events --------------------------------------------------------------------------
@@ -297,17 +331,21 @@ def affected_services(report: Report) -> tuple[str, ...]:
     A failed check that names a service of the report counts for that service; any other text stands for
     itself, as a service that the report did not list.
     """
-    named = {key(check.service): check.service for check in report.services_checked}
+    join_names = {casefold_key(check.service): check.service for check in report.services_checked}
     affected = [check.service for check in report.services_checked if check.status is not ServiceStatus.HEALTHY]
     for failed in report.escalation.failed_checks:
-        words = {key(failed), key(failed.partition(":")[0]), *regex.split(rf"[{regex.SPACE}:,;()]+", key(failed))}
-        affected += [named[word] for word in sorted(words) if word in named] or [failed.strip()]
-    return distinct(affected)
+        words = {
+            casefold_key(failed),
+            casefold_key(failed.partition(":")[0]),
+            *regex.split(rf"[{regex.SPACE}:,;()]+", casefold_key(failed)),
+        }
+        affected += [join_names[word] for word in sorted(words) if word in join_names] or [failed.strip()]
+    return unique(affected)
 
 
 def handover_services(handover: Handover) -> tuple[str, ...]:
     """Return the services that a handover is about."""
-    return distinct(check.service for check in handover.service_status if check.status is not ServiceStatus.HEALTHY)
+    return unique(check.service for check in handover.service_status if check.status is not ServiceStatus.HEALTHY)
 
 
 def _stop(reason: DecisionReason, message: str, *, tier: int, services: Sequence[str] = ()) -> Decision:
@@ -320,5 +358,47 @@ def _event(reason: DecisionReason, message: str, *, tier: int, services: Sequenc
         level=_LEVELS.get(reason, Level.WARNING),
         message=message,
         service=services[0] if len(services) == 1 else None,
-        fingerprint=fingerprint(reason.value, kind, tier, *sorted(map(key, services))),
+        fingerprint=fingerprint(reason.value, kind, tier, *sorted(map(casefold_key, services))),
+    )
+
+
+RETRY_DELAY: Final = timedelta(seconds=5)
+"""A moment, because what broke the session may be under repair: a binary that is replaced, a disk that is mounted."""
+
+_MAY_PASS: Final = frozenset(
+    {
+        Outcome.ERROR,
+        Outcome.TIMEOUT,
+        Outcome.STARTUP_TIMEOUT,
+        Outcome.STALLED,
+        Outcome.NO_OUTPUT,
+        Outcome.NO_RESULT,
+        Outcome.OUT_OF_MEMORY,
+        Outcome.OUT_OF_PROCESSES,
+        Outcome.OUT_OF_DISK,
+        Outcome.FILE_TOO_LARGE,
+        Outcome.SPAWN_FAILED,
+    }
+)
+"""Outcomes that another try may not have. A limit of the session's own, or our own stop, it would meet again."""
+
+
+def has_retry(session: Session) -> bool:
+    """Tell whether a session that fails may be tried again at all; it depends on how it fails, too."""
+    return session.tier <= LOWEST_TIER and session.trigger is not Trigger.RETRY
+
+
+def retry_of(session: Session, ending: Ending, now: datetime) -> NewSession | None:
+    """Return the same session once more; ``None`` where it had its retry, would not profit, or can change things."""
+    if not has_retry(session) or ending.outcome not in _MAY_PASS:
+        return None
+    return NewSession(
+        tier=session.tier,
+        trigger=Trigger.RETRY,
+        model=session.model,
+        harness=session.harness,
+        prompt_text=session.prompt_text,
+        context=session.context,
+        parent_session_id=session.id,
+        not_before=now + RETRY_DELAY,
     )

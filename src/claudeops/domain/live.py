@@ -2,18 +2,26 @@
 
 Texts in them are redacted, cut, and one line each; what a terminal would take for an order is the renderer's to
 escape. Nothing is decided from these values: the row and the log are the truth.
+
+One line for people about what a session is doing: live feed, log viewer, daemon log.
+
+The wording is erk's. Everything that comes from the model is redacted before it is cut, and stripped of line
+breaks and control characters, so that a command can neither show half a secret nor forge a line.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import itertools
+import posixpath
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
 
 import msgspec
 
-if TYPE_CHECKING:
-    from datetime import datetime
-
-    from claudeops.domain.model import DecisionReason, Level, Outcome, Trigger, VerdictKind
+from claudeops.domain.model import DecisionReason, Level, Outcome, Trigger, VerdictKind
+from claudeops.domain.stream.events import StreamEvent, ToolStarted
 
 
 class _Told(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):
@@ -118,3 +126,147 @@ LiveFact = (
     | SessionEnded
     | LinesLost
 )
+
+
+Redact = Callable[[str], str]
+
+_COMMAND_CHARS: Final = 50
+_NAME_CHARS: Final = 200  # longest path, tool name or slash command that is shown
+_SUBJECT_CHARS: Final = 200
+_SAID_CHARS: Final = 500
+_RESULT_CHARS: Final = 200
+_RESULT_LINES: Final = 3
+_LOOKED_AT_CHARS: Final = 4096  # of a text that may be megabytes long
+
+_QUIET: Final = {
+    "Read": "Reading files...",
+    "Glob": "Searching for files...",
+    "Grep": "Searching code...",
+}
+_FILE_VERBS: Final = {"Edit": "Editing", "Write": "Writing"}
+_CI_WORDS: Final = ("fast-ci", "all-ci")
+_PULL_REQUEST_COMMANDS: Final = ("/gt:submit-pr", "/git:push-pr", "/gt:pr-submit", "/erk:git-pr-push")
+
+# C0, DEL, C1 and Unicode's line breaks: one space each, so that lengths stay.
+_ONE_LINE: Final = dict.fromkeys([*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029], " ")
+
+
+def _anything(_: str) -> bool:
+    return True
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Viewpoint:
+    """From where a call is described."""
+
+    root: str | None  # the session's working directory, absolute; None: not known
+    redact: Redact
+    exists: Callable[[str], bool] = _anything  # is this path on disk? for whoever sees the disk
+    command_chars: int = _COMMAND_CHARS  # so much of a command is shown
+
+    def shown(self, text: str, limit: int = _NAME_CHARS) -> str:
+        """Return text of the model, fit to be shown on one line."""
+        return self.redact(text).translate(_ONE_LINE)[:limit]
+
+    def path(self, path: str) -> str:
+        """Return a path as shown: relative if it is absolute, under the root and on disk.
+
+        Below ``/`` is every path there is, so that root shortens none: without its slash it would be another one.
+        """
+        root, normal = posixpath.normpath(self.root or "/"), posixpath.normpath(path)
+        below = root.rstrip("/") + "/"
+        inside = below != "/" and posixpath.isabs(path) and (normal == root or normal.startswith(below))
+        return self.shown(posixpath.relpath(normal, root) if inside and self.exists(path) else path)
+
+
+def tool_summary(name: object, given: object, view: Viewpoint) -> str | None:
+    """Return one line about a tool call, or ``None`` for calls that people need not see.
+
+    ``given`` is the call's input; anything but an object counts as an empty one, except ``None``: the input
+    did not parse, so nothing is known but the name.
+    """
+    if not isinstance(name, str) or not name or name in _QUIET:
+        return None
+    if given is None:
+        return _using(name, view)
+    params = given if isinstance(given, Mapping) else {}
+    if name == "Bash":
+        return _bash(params.get("command", ""), view)
+    if name == "SlashCommand":
+        return _slash_command(params.get("command", ""), view)
+    path = params.get("file_path", "")
+    if name in _FILE_VERBS and isinstance(path, str):
+        return f"{_FILE_VERBS[name]} {view.path(path)}..."
+    return _using(name, view)
+
+
+def _using(name: str, view: Viewpoint) -> str:
+    return f"Using {view.shown(name)}..."
+
+
+def _bash(command: object, view: Viewpoint) -> str | None:
+    if not isinstance(command, str):
+        return None
+    if "pytest" in command:
+        return "Running tests..."
+    if any(word in command for word in _CI_WORDS):
+        return "Running CI checks..."
+    return f"Running: {view.shown(command, view.command_chars)}..."
+
+
+def _slash_command(command: object, view: Viewpoint) -> str | None:
+    if not isinstance(command, str):
+        return None
+    if any(known in command for known in _PULL_REQUEST_COMMANDS):
+        return "Creating pull request..."
+    if any(f"/{word}" in command for word in _CI_WORDS):
+        return "Running CI checks..."
+    return f"Running {view.shown(command)}..."
+
+
+def live_status(name: object, given: object, view: Viewpoint, *, task: str) -> str:
+    """Return what a session is doing right now, quiet tools too; ``task`` is what it runs when no tool is open."""
+    if isinstance(name, str) and name in _QUIET:
+        return _QUIET[name]
+    summary = tool_summary(name, given, view)
+    if summary is not None:
+        return summary
+    return _using(name, view) if isinstance(name, str) and name else f"Running {task}..."
+
+
+def summaries(events: Iterable[StreamEvent], view: Viewpoint) -> tuple[str, ...]:
+    """Return a line for every call among ``events`` that people want to see, in order."""
+    lines = (tool_summary(event.name, event.input, view) for event in events if isinstance(event, ToolStarted))
+    return tuple(line for line in lines if line is not None)
+
+
+def said_line(text: str, view: Viewpoint) -> str:
+    """Return what the model said as one line; "" when it said nothing."""
+    return " ".join(view.shown(text, _LOOKED_AT_CHARS).split())[:_SAID_CHARS]
+
+
+def result_line(text: str | None, view: Viewpoint) -> str:
+    """Return the first lines of a call's result that say something, as one; "" when none does.
+
+    ``text`` comes out of redacted frames: only its beginning is looked at.
+    """
+    lines = filter(None, (line.strip() for line in (text or "")[:_LOOKED_AT_CHARS].splitlines()))
+    return view.shown(" / ".join(itertools.islice(lines, _RESULT_LINES)), _RESULT_CHARS)
+
+
+def status_line(*, is_error: bool, cost_usd: float | None, duration_ms: int | None) -> str:
+    """Return the line under a finished session."""
+    mark = "\u274c Error" if is_error else "\u2705 Success"
+    cost = "N/A" if cost_usd is None else f"${cost_usd:.4f}"
+    return f"\n\n{mark} - Cost: {cost}, Duration: {duration_ms or 0}ms\n"
+
+
+def api_key_line(source: str | None, subject: str = "") -> str | None:
+    """Return the log line that says which credential a session used; ``None`` when the CLI did not say.
+
+    ``subject`` is a free label of the session. The source is a label too, not a secret.
+    """
+    if source is None:
+        return None
+    label = subject.translate(_ONE_LINE).strip()[:_SUBJECT_CHARS]
+    return f"apiKeySource={source.translate(_ONE_LINE)[:_NAME_CHARS]}" + (f" ({label})" if label else "")

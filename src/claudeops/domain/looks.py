@@ -5,13 +5,11 @@ A look says that something was asked and answered, not what the answer was: that
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import re2
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 _PORTS: Final = {"http": 80, "https": 443}
 _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})

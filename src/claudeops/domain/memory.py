@@ -13,19 +13,14 @@ two facts that only look alike do not wear each other down.
 from __future__ import annotations
 
 import unicodedata
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from claudeops.domain import regex
-from claudeops.domain.model import Memory
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-    from datetime import datetime
-
-    from claudeops.domain.model import ReportedMemory
+from claudeops.domain.model import Memory, ReportedMemory
+from claudeops.domain.text import regex
 
 NEW: Final = 0.7
 ACTIVE_FROM: Final = 0.3

@@ -8,16 +8,14 @@ where unknown (never 0 for unknown); durations say their unit in the name.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from datetime import datetime
-
-    from claudeops.domain.budget import Budgets, CallState
-    from claudeops.domain.looks import Look
+from claudeops.domain.looks import Look
+from claudeops.domain.spending.usage import CallState
 
 STRUCTURED_OUTPUT_TOOL: Final = "StructuredOutput"
 """The tool through which the CLI delivers the report (``--json-schema``)."""
@@ -428,38 +426,6 @@ class Ending:
     events: tuple[NewEvent, ...] = ()  # what the engine itself noticed
     unbooked: tuple[CallState, ...] = ()  # model calls that the database did not take while they were made
     stopped_for: DecisionReason | None = None  # why we stopped it, where that is the decision too
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TierChoice:
-    """What the daemon needs to know of a tier to queue a session for it."""
-
-    number: int
-    model: str
-    harness: str = "claude"
-    action_kinds: tuple[str, ...] = ()  # actions that its policy grants
-    max_budget_usd: float | None = None  # for one session; None: not limited
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class EscalationRules:
-    """The operator's limits on going further."""
-
-    max_tier: int
-    dry_run: bool
-    tiers: tuple[TierChoice, ...]
-    limits: Mapping[str, ActionLimit] = field(default_factory=dict)  # by action kind
-    other_names: Mapping[str, str] = field(default_factory=dict)  # of a service, to the one that actions are counted by
-    budgets: Budgets | None = None  # what sessions share; None: nothing is limited
-
-    def budget_of(self, tier: int) -> float | None:
-        """Return what one session of a tier may spend; ``None``: not limited, or no such tier."""
-        return next((choice.max_budget_usd for choice in self.tiers if choice.number == tier), None)
-
-    @property
-    def lowest(self) -> TierChoice:
-        """The tier that only looks."""
-        return min(self.tiers, key=lambda choice: choice.number)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

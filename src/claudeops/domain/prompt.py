@@ -4,22 +4,25 @@ The CLI expands ``@/path`` and a leading ``/command`` in user messages, not in t
 so nothing that varies ever stands in the task. What was written by a model, or read by one, stands between
 delimiters that it cannot close: they are taken out of it, and its second and later lines are indented, so
 that it can begin no line of its own.
+
+A session's place in a distributed trace, as W3C Trace Context writes it (https://www.w3.org/TR/trace-context/).
+
+A chain is one trace, a session is one span of it. Both numbers come from ids that are in the sessions' rows anyway:
+random ones, chosen before the spawn. So nothing more is stored, and what a session started can be found from its row.
 """
 
 from __future__ import annotations
 
+import hashlib
 import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from datetime import datetime
+from typing import Final
 from zoneinfo import ZoneInfo
 
-from claudeops.domain import regex
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-    from datetime import datetime
-
-    from claudeops.domain.model import ActionLimit, Handover, Memory, ServiceCheck
+from claudeops.domain.model import ActionLimit, Handover, Memory, ServiceCheck
+from claudeops.domain.text import regex
 
 # Bytes of UTF-8; together below 100 KB. The CLI took 200 KB, and each of them is paid for in every request.
 _NAME_BYTES: Final = 1_000
@@ -262,3 +265,37 @@ def _cut(text: str, limit_bytes: int, whole: int) -> str:
     if len(encoded) <= limit_bytes and whole <= limit_bytes:
         return text
     return f"{encoded[:limit_bytes].decode(errors='ignore')} [cut here; the whole text has {whole} characters]"
+
+
+TRACEPARENT: Final = "TRACEPARENT"
+"""The variable in which a process is handed its place."""
+
+_TRACE_DIGITS: Final = 32
+_SPAN_DIGITS: Final = 16
+_HEX: Final = regex.Pattern(r"[0-9a-f]+")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TracePlace:
+    """Where a session stands."""
+
+    trace_id: str  # 32 hexadecimal digits: the CLI session id of the chain's first session, without dashes
+    span_id: str  # 16 hexadecimal digits: the last ones of the session's own
+
+    @property
+    def header(self) -> str:
+        """Version, trace, parent and flags; the flag says that the parent is recorded, here in our log."""
+        return f"00-{self.trace_id}-{self.span_id}-01"
+
+
+def place_of(cli_session_id: str, *, root_cli_session_id: str) -> TracePlace:
+    """Return a session's place, from its own CLI session id and that of the first one of its chain."""
+    return TracePlace(trace_id=_digits(root_cli_session_id), span_id=_digits(cli_session_id)[-_SPAN_DIGITS:])
+
+
+def _digits(cli_session_id: str) -> str:
+    """Return 32 digits; of an id that is no UUID, which only another kind of CLI chooses, those of its hash."""
+    digits = cli_session_id.replace("-", "").lower()
+    if len(digits) == _TRACE_DIGITS and _HEX.fullmatch(digits) and set(digits[-_SPAN_DIGITS:]) != {"0"}:
+        return digits
+    return hashlib.sha256(cli_session_id.encode()).hexdigest()[:_TRACE_DIGITS]

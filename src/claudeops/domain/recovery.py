@@ -6,16 +6,13 @@ and nobody knows how far it came: it is not repeated, but followed by a look tha
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from datetime import datetime
+from typing import Final
 
-from claudeops.domain.model import LOWEST_TIER, Handover, NewSession, Trigger, VerdictKind
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from datetime import datetime
-
-    from claudeops.domain.model import EscalationRules, Session
+from claudeops.domain.escalation import EscalationRules
+from claudeops.domain.model import LOWEST_TIER, Handover, NewSession, Session, Trigger, VerdictKind
 
 CALLS_TOLD: Final = 40  # of the calls of a lost session, the last ones
 INPUT_TOLD: Final = 400  # characters of a call's input

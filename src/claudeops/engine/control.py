@@ -1,22 +1,24 @@
-"""How a running session is asked to stop, and the clocks that may ask."""
+"""How a running session is asked to stop, and the clocks that may ask.
+
+The file in which the CLI itself keeps its session: while it grows, the CLI is at work.
+"""
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+import os
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from itertools import islice
+from pathlib import Path
+from typing import Final
 
 import anyio
 
+from claudeops.domain.gate.repetition import ToolTime, tool_time
 from claudeops.domain.outcome import StopCause
-from claudeops.domain.stream import TextSaid, ToolEnded, ToolStarted, TurnStarted
-from claudeops.domain.tool_time import tool_time
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Iterator
-
-    from claudeops.domain.stream import StreamEvent
-    from claudeops.domain.tool_time import ToolTime
+from claudeops.domain.stream import StreamEvent, TextSaid, ToolEnded, ToolStarted, TurnStarted
+from claudeops.tasks import Threads
 
 
 class Control:
@@ -24,7 +26,7 @@ class Control:
 
     def __init__(self) -> None:
         self.cause: StopCause | None = None
-        self.waits_for_people = 0  # calls that people were asked about: meanwhile the session holds no slot
+        self.awaiting_approval = 0  # calls that people were asked about: meanwhile the session holds no slot
         self._asked = anyio.Event()
         self._hurried = anyio.Event()
 
@@ -222,9 +224,47 @@ class Clocks:
 def waiting_for_people(clocks: Clocks, control: Control) -> Iterator[None]:
     """Let the session's clocks stand still, and give its slot away, while the block waits."""
     clocks.pause()
-    control.waits_for_people += 1
+    control.awaiting_approval += 1
     try:
         yield
     finally:
-        control.waits_for_people -= 1
+        control.awaiting_approval -= 1
         clocks.resume()
+
+
+_LOOK_SECONDS: Final = 1.0
+_LOOKED_AT: Final = 100  # directories; the CLI makes one, a session could make as many as it likes
+
+
+class CliTranscript:
+    """``<home>/.claude/projects/<project>/<session id>.jsonl``; the project's name is the CLI's own business."""
+
+    def __init__(self, home: Path, cli_session_id: str) -> None:
+        self._projects = home / ".claude" / "projects"
+        self._name = f"{cli_session_id}.jsonl"
+        self._found: Path | None = None
+        self._known = 0
+        self._one_look = Threads(most=1)
+
+    async def size(self) -> int:
+        """Return the file's size in bytes; 0 while there is none, and the last one known while its disk hangs."""
+        with suppress(TimeoutError):
+            self._known = await self._one_look.run(self._size, seconds=_LOOK_SECONDS, what="a look at the transcript")
+        return self._known
+
+    def _size(self) -> int:
+        try:
+            if self._found is None:
+                self._found = self._look()
+            return 0 if self._found is None else self._found.lstat().st_size
+        except OSError:
+            self._found = None
+            return 0
+
+    def _look(self) -> Path | None:
+        with os.scandir(self._projects) as entries:
+            for entry in islice(entries, _LOOKED_AT):
+                candidate = self._projects / entry.name / self._name
+                if entry.is_dir(follow_symlinks=False) and candidate.is_file():
+                    return candidate
+        return None

@@ -5,39 +5,33 @@ Each port has one contract suite in ``tests/contract`` that runs over the fake a
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Protocol
 
-from claudeops.domain.room import ONE
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from datetime import datetime
-
-    from claudeops.domain.account import Account, Place
-    from claudeops.domain.amendment import Amended, Refused
-    from claudeops.domain.approval import Answer, Approval, NewApproval
-    from claudeops.domain.budget import CallBegun, CallRefused, CallState, CallWaits
-    from claudeops.domain.chain_record import ChainRecord
-    from claudeops.domain.expiry import Aged, Cutoffs, Expired
-    from claudeops.domain.holds import Hold, HoldKind
-    from claudeops.domain.model import (
-        Ending,
-        EscalationRules,
-        Finished,
-        Memory,
-        NewEvent,
-        NewSession,
-        Owner,
-        Session,
-        SkipReason,
-        Suppressed,
-        ToolCall,
-        ToolEnd,
-        Verdict,
-    )
-    from claudeops.domain.orders import Order, OrderName
-    from claudeops.domain.refusals import Refusal
-    from claudeops.domain.room import Room
+from claudeops.domain.backfill import Backfilled, BackfillRejected
+from claudeops.domain.chain_record import ChainRecord, Place, SessionRecord
+from claudeops.domain.commands import Command, CommandName
+from claudeops.domain.escalation import EscalationRules
+from claudeops.domain.gate.approval import Answer, Approval, NewApproval
+from claudeops.domain.holds import ONE_SLOT, ApiRefusal, Capacity, Hold, HoldKind
+from claudeops.domain.model import (
+    Ending,
+    Finished,
+    Memory,
+    NewEvent,
+    NewSession,
+    Owner,
+    Session,
+    SkipReason,
+    Suppressed,
+    ToolCall,
+    ToolEnd,
+    Verdict,
+)
+from claudeops.domain.retention import Aged, Cutoffs, Expired
+from claudeops.domain.spending.budget import BudgetDenied, CallBegun, CallWaits
+from claudeops.domain.spending.usage import CallState
 
 
 class Clock(Protocol):
@@ -84,7 +78,7 @@ class Store(Protocol):
         cli_session_id: Callable[[], str],
         log_path: Callable[[int], str],
         chain: int | None = None,
-        room: Room = ONE,
+        room: Capacity = ONE_SLOT,
     ) -> Sequence[Session]:
         """Take the oldest queued sessions that are due: ``running``, attempt + 1, owner, ids, ``started_at``.
 
@@ -114,7 +108,7 @@ class Store(Protocol):
     async def holds(self, now: datetime) -> Sequence[Hold]:
         """Return the holds that are not over by ``now``, the longest standing first."""
 
-    async def refused(self, refusal: Refusal, *, now: datetime) -> None:
+    async def refused(self, refusal: ApiRefusal, *, now: datetime) -> None:
         """Write what follows from a refusal of the model API: a hold begins, or lasts longer (``domain.refusals``)."""
 
     async def answered(self, session_id: int, *, now: datetime) -> Sequence[HoldKind]:
@@ -167,7 +161,7 @@ class Store(Protocol):
         rules: EscalationRules,
         now: datetime,
         owed: Sequence[CallState] = (),
-    ) -> CallBegun | CallWaits | CallRefused:
+    ) -> CallBegun | CallWaits | BudgetDenied:
         """Put a model call on record before it starts, unless a budget forbids it.
 
         ``worst_usd`` is the most that it can cost; budgets count it for as long as the call is open. Calls that begin
@@ -179,13 +173,13 @@ class Store(Protocol):
     async def book_model_call(self, state: CallState) -> None:
         """Write what is known of a call that was begun; one that is over is not changed any more."""
 
-    async def order(self, name: OrderName, *, by: str, now: datetime) -> None:
+    async def request_command(self, name: CommandName, *, by: str, now: datetime) -> None:
         """Ask something of the running daemon."""
 
-    async def take_orders(self, *, now: datetime) -> Sequence[Order]:
+    async def take_commands(self, *, now: datetime) -> Sequence[Command]:
         """Return what was asked and not taken yet, oldest first; it is taken now, and given to nobody else."""
 
-    async def end_order(self, order_id: int, *, result: str | None, error: str | None, now: datetime) -> None:
+    async def finish_command(self, order_id: int, *, result: str | None, error: str | None, now: datetime) -> None:
         """Write what came of an order."""
 
     async def identify(self, session: Session, cli_session_id: str) -> None:
@@ -202,7 +196,7 @@ class Store(Protocol):
         retry's; and what the end means for holds.
         """
 
-    async def amend(self, ending: Ending) -> Amended | Refused:
+    async def backfill(self, ending: Ending) -> Backfilled | BackfillRejected:
         """Write what a session's log says and the database does not know yet, in one transaction.
 
         For a session that has ended without its log having been taken up (a ``lost`` one), or not wholly.
@@ -234,7 +228,7 @@ class Store(Protocol):
         to be ended by `finish` or `lose`. A breaker that stands is tried at once.
         """
 
-    async def lose(
+    async def mark_lost(
         self,
         session: Session,
         *,
@@ -250,10 +244,10 @@ class Store(Protocol):
         tier that is told what was under way. Returns the row as it is then.
         """
 
-    async def lost(self) -> Sequence[Session]:
+    async def unrecovered_sessions(self) -> Sequence[Session]:
         """Return lost sessions whose log was not taken up as a complete one, newest first; at most some hundreds."""
 
-    async def keep(self, owner: Owner, *, now: datetime) -> frozenset[tuple[int, int]]:
+    async def renew_lease(self, owner: Owner, *, now: datetime) -> frozenset[tuple[int, int]]:
         """Note that ``owner`` lives and renew its leases; return what it runs by the rows, as id and attempt."""
 
     async def skip_ids(self, highest: int) -> None:
@@ -274,7 +268,7 @@ class Store(Protocol):
     async def under_way(self, after: int) -> Sequence[Place]:
         """Return the sessions that have not ended, and all with a higher id than ``after``, oldest first."""
 
-    async def account(self, session_id: int) -> Account:
+    async def session_record(self, session_id: int) -> SessionRecord:
         """Return what is on record about a session beside its row."""
 
     async def chain(self, root_session_id: int) -> Sequence[Session]:

@@ -1,4 +1,7 @@
-"""The machine as it is: its clock, and this process among all that it ever ran."""
+"""The machine as it is: its clock, and this process among all that it ever ran.
+
+The wish to stop, as a value that everything which waits can wait on.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +9,18 @@ import os
 import resource
 import time
 import uuid
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
+import anyio
 import psutil
 
 from claudeops.domain.model import Owner
+from claudeops.errors import StoppedError
+from claudeops.tasks import open_tasks
 
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 MOST_DESCRIPTORS: Final = 65_536
@@ -78,3 +86,50 @@ def _boot_id() -> str:
         return _BOOT_ID.read_text(encoding="ascii").strip()
     except OSError:
         return ""
+
+
+BEFORE_ANYTHING: Final = "stopped before anything was started."
+
+
+class Shutdown:
+    """A first request drains, a second one hurries."""
+
+    def __init__(self) -> None:
+        self.requested = anyio.Event()
+        self.hurried = anyio.Event()
+
+    def request(self) -> None:
+        """Ask for a stop; asked again, for a quick one."""
+        (self.hurried if self.requested.is_set() else self.requested).set()
+
+    def check(self) -> None:
+        """Raise `StoppedError` if a stop was requested: what comes next is not to begin."""
+        if self.requested.is_set():
+            raise StoppedError(BEFORE_ANYTHING)
+
+    @asynccontextmanager
+    async def stoppable(
+        self, *, patience_seconds: float = 0, grace_seconds: float = 0, otherwise: str = BEFORE_ANYTHING
+    ) -> AsyncIterator[None]:
+        """Cut the block off when a stop is requested, or so much later, or when a second request comes.
+
+        What is short and better finished gets ``grace_seconds`` on top, even when it has to hurry. Raises
+        `StoppedError` with the sentence ``otherwise`` where it was cut off.
+        """
+        was_cut_off = False
+        async with open_tasks() as tasks:
+
+            async def cut_off() -> None:
+                nonlocal was_cut_off
+                await self.requested.wait()
+                with anyio.move_on_after(patience_seconds):
+                    await self.hurried.wait()
+                await anyio.sleep(grace_seconds)
+                was_cut_off = True
+                tasks.cancel_scope.cancel()
+
+            tasks.start_soon(cut_off)
+            yield
+            tasks.cancel_scope.cancel()
+        if was_cut_off:
+            raise StoppedError(otherwise)

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import ClassVar, Final
 
-from claudeops.domain.model import STRUCTURED_OUTPUT_TOOL
-from claudeops.domain.stream import TranscriptBuilder
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from claudeops.domain.model import Verdict
-    from claudeops.domain.stream import Transcript
-    from claudeops.harness.protocol import CallRan, GateRequest, HarnessSignal, Reader, Spec
+from claudeops.domain.model import STRUCTURED_OUTPUT_TOOL, Verdict
+from claudeops.domain.stream import Transcript, TranscriptBuilder
+from claudeops.harness.protocol import CallRan, GateRequest, HarnessSignal, Reader, Spec
 
 REPORT_REQUEST: Final = (
     f"There is no {STRUCTURED_OUTPUT_TOOL} tool in this session: your last message is the report, one JSON object that "

@@ -8,13 +8,10 @@ alone. In headless mode a tool that no rule allows is denied.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from claudeops.harness.base import REPORT_REQUEST, BaseHarness, environment, one_message
-from claudeops.harness.protocol import Capabilities, Command
-
-if TYPE_CHECKING:
-    from claudeops.harness.protocol import Spec
+from claudeops.harness.protocol import Capabilities, Command, Spec
 
 _PROVIDERS: Final = frozenset({"anthropic", "openai", "google"})
 

@@ -7,11 +7,12 @@ unlike hook scripts it fails closed (no answer, a late answer or a dead host: th
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping
+from typing import Final
 
-from claudeops.domain import regex
-from claudeops.domain.model import STRUCTURED_OUTPUT_TOOL, ToolCall, VerdictKind
-from claudeops.domain.prices import canonical, concrete
+from claudeops.domain.model import STRUCTURED_OUTPUT_TOOL, ToolCall, Verdict, VerdictKind
+from claudeops.domain.spending.prices import canonical, concrete
+from claudeops.domain.text import regex
 from claudeops.harness.base import BaseHarness, environment
 from claudeops.harness.protocol import (
     CallRan,
@@ -25,11 +26,6 @@ from claudeops.harness.protocol import (
     Question,
     Spec,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from claudeops.domain.model import Verdict
 
 PERMISSION_MODE: Final = "dontAsk"
 """What no rule allows is denied without asking; the gate's ``allow`` is the only yes there is."""

@@ -6,17 +6,14 @@ the report as the text of its last message. Launch, frames and rules as claudito
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import ClassVar, Final
 
-from claudeops.domain import regex
+from claudeops.domain.stream import Transcript
+from claudeops.domain.text import regex
 from claudeops.harness.base import REPORT_REQUEST, BaseHarness, environment, one_message
 from claudeops.harness.codex_frames import CodexReader, with_last_message
-from claudeops.harness.protocol import Capabilities, Command, TextFile
-from claudeops.harness.strict_schema import strict_schema
-
-if TYPE_CHECKING:
-    from claudeops.domain.stream import Transcript
-    from claudeops.harness.protocol import Reader, Spec
+from claudeops.harness.codex_schema import strict_schema
+from claudeops.harness.protocol import Capabilities, Command, Reader, Spec, TextFile
 
 SANDBOX_READING: Final = "read-only"
 SANDBOX_WRITING: Final = "workspace-write"

@@ -7,19 +7,23 @@ stands open.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import ClassVar, Final
 
 import msgspec
 
 from claudeops.domain.model import ErrorCategory
 from claudeops.domain.stream import (
+    Frame,
     LineMalformed,
+    Malformed,
     Other,
     PermissionDenial,
     ResultSeen,
     SessionStarted,
+    StreamEvent,
     TextSaid,
     ToolDenied,
     ToolEnded,
@@ -28,20 +32,12 @@ from claudeops.domain.stream import (
     TurnStarted,
 )
 from claudeops.domain.stream.blocks import ToolResult
-from claudeops.domain.stream.line_tally import LineTally
+from claudeops.domain.stream.framing import as_count, as_object, as_text
 from claudeops.domain.stream.results import NO_DETAIL
-from claudeops.domain.stream.said import TextTally
-from claudeops.domain.stream.tool_calls import CallTally
-from claudeops.domain.stream.values import as_count, as_object, as_text
-from claudeops.harness.codex_items import OUTPUT_CHARS, Call, call_of, dropped_events
-from claudeops.harness.strict_schema import without_nulls
+from claudeops.domain.stream.tallies import CallTally, LineTally, TextTally
+from claudeops.harness.codex_schema import OUTPUT_CHARS, Call, call_of, dropped_events, without_nulls
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from claudeops.domain.stream import Frame, Malformed, StreamEvent
-
-    Events = tuple[StreamEvent, ...]
+Events = tuple[StreamEvent, ...]
 
 ERROR_CHARS: Final = 4096
 CUT: Final = "... (truncated)"

@@ -6,15 +6,13 @@ the writing and the reading. What a CLI cannot do is a declared capability, neve
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from claudeops.domain.model import ToolCall, Verdict
-    from claudeops.domain.stream import Frame, Malformed, StreamEvent, Transcript
+from claudeops.domain.model import ToolCall, Verdict
+from claudeops.domain.stream import Frame, Malformed, StreamEvent, Transcript
 
 
 class CredentialKind(StrEnum):

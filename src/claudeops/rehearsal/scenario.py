@@ -1,17 +1,82 @@
-"""What a scenario file says: services, what is wrong with them, what the model does, and what must come of it.
+"""The marks in a scenario's texts: ``{{web.url}}`` is known when the services run, a captured ``{{pod}}`` later.
+
+What a scenario file says: services, what is wrong with them, what the model does, and what must come of it.
 
 The shapes are those of the TOML document, one to one; ``docs/how-to/write-a-scenario.md`` explains them.
+
+A scenario's tiers as the script that the Messages API plays.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Annotated, Final
 
 import msgspec
 
 from claudeops.domain.model import DecisionReason, Level, Outcome
-from claudeops.rehearsal.script import ApiError, CaptureName, Name, ToolUse  # noqa: TC001 - msgspec reads annotations
+from claudeops.errors import ConfigurationError
+from claudeops.scripted_api import script
+from claudeops.scripted_api.script import (
+    LAST_RESULT,
+    ApiError,
+    CaptureName,
+    Name,
+    ToolUse,
+    nearest,
+)
+
+MARK: Final = re.compile(r"\{\{([a-z][a-z0-9_.-]*)\}\}")
+OF_SERVICES: Final = ("url", "host", "port")
+"""What can be said of a service: ``http://127.0.0.1:8123/``, ``127.0.0.1:8123``, ``8123``."""
+
+REPOS: Final = "repos"
+_OF_TEMPLATES: Final = frozenset({"end", "else"})  # of docker's and kubectl's own --format
+
+
+def check_placeholders(scenario: Scenario) -> None:
+    """Raise `ConfigurationError` for a mark that nothing will replace."""
+    always = (REPOS, LAST_RESULT, *(f"{name}.{what}" for name in scenario.services for what in OF_SERVICES))
+    for number, tier in scenario.tiers.items():
+        captured: list[str] = []
+        for index, step in enumerate(tier.steps):
+            known = (*always, *captured)
+            for mark in _placeholders(msgspec.to_builtins(step)):
+                if mark not in known and mark not in _OF_TEMPLATES:
+                    raise ConfigurationError(
+                        f"tiers.{number}.steps[{index}]: nothing is known by the name {{{{{mark}}}}}, "
+                        f"{nearest(mark, known)}"
+                    )
+            captured += step.capture
+
+
+def fill(value: object, values: Mapping[str, str]) -> object:
+    """Return a value with every mark replaced that has a value, in every string but the keys."""
+    match value:
+        case str():
+            return MARK.sub(lambda found: values.get(found[1], found[0]), value)
+        case dict():
+            return {key: fill(item, values) for key, item in value.items()}
+        case list() | tuple():
+            return [fill(item, values) for item in value]
+        case _:
+            return value
+
+
+def _placeholders(value: object) -> Iterator[str]:
+    match value:
+        case str():
+            yield from MARK.findall(value)
+        case dict():
+            for item in value.values():
+                yield from _placeholders(item)
+        case list():
+            for item in value:
+                yield from _placeholders(item)
+
 
 MOST_SERVICES: Final = 20
 """Each of them is a process."""
@@ -165,3 +230,64 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             raise ValueError(f"services: name 1 to {MOST_SERVICES} of them")
         if "1" not in self.tiers:
             raise ValueError("tiers: say what tier 1 does, in [[tiers.1.steps]]")
+
+
+_NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
+
+
+def build_script(scenario: Scenario, values: Mapping[str, str] = _NOTHING, *, pace_seconds: float = 0) -> script.Script:
+    """Return what the model says, tier by tier; a tier's every session goes the same way.
+
+    ``values`` replace the marks that are known before anything runs. Each answer comes ``pace_seconds`` later than
+    the scenario says, for somebody who reads along. Raises `ConfigurationError` that names the step.
+    """
+    tiers = {}
+    for number, tier in scenario.tiers.items():
+        steps = tuple(
+            _step(step, values, place=f"tiers.{number}.steps[{index}]", pace_seconds=pace_seconds)
+            for index, step in enumerate(tier.steps)
+        )
+        tiers[number] = script.Tier(steps=steps, repeat_last=True)
+    return script.Script(tiers=tiers, by_number=True)
+
+
+def _step(step: Step, values: Mapping[str, str], *, place: str, pace_seconds: float) -> script.Step:
+    try:
+        made = script.Step(
+            text=step.say,
+            tools=tuple(_calls(step)),
+            report=step.report,
+            error=step.error,
+            hang=step.hang,
+            when=_when(step),
+            capture=step.capture,
+            times=step.times,
+            delay_seconds=step.delay_seconds + pace_seconds,
+        )
+    except ValueError as error:
+        raise ConfigurationError(f"{place}: {_in_own_words(str(error))}") from None
+    filled = fill(msgspec.to_builtins(made), values)
+    return msgspec.convert(filled, script.Step)
+
+
+def _calls(step: Step) -> list[script.ToolUse]:
+    commands = step.run_all if step.run is None else (step.run,)
+    calls = [script.ToolUse(name="Bash", input={"command": command}) for command in commands]
+    if step.read is not None:
+        calls.append(script.ToolUse(name="Read", input={"file_path": step.read}))
+    if step.tool is not None:
+        calls.append(step.tool)
+    return calls
+
+
+def _when(step: Step) -> script.When | None:
+    if not (step.when or step.unless or step.when_matches or step.when_seen):
+        return None
+    return script.When(contains=step.when, not_contains=step.unless, matches=step.when_matches, seen=step.when_seen)
+
+
+def _in_own_words(complaint: str) -> str:
+    """Return a complaint about a script's step with the names that a scenario's step has."""
+    return complaint.replace("text, tool, tools or report", "say, run, run_all, read, tool or report").replace(
+        "it needs tool or tools", "it needs run, run_all, read or tool"
+    )

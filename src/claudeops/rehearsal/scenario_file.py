@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import re
 import tomllib
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
+
+import msgspec
 
 from claudeops.domain.model import DecisionReason, Outcome
 from claudeops.errors import ConfigurationError, MissingInputError
-from claudeops.rehearsal.marks import check_marks
-from claudeops.rehearsal.reading import convert, nearest
 from claudeops.rehearsal.scenario import (
     DiskFull,
     Expected,
@@ -22,14 +23,10 @@ from claudeops.rehearsal.scenario import (
     Step,
     Stopped,
     Tier,
+    build_script,
+    check_placeholders,
 )
-from claudeops.rehearsal.scenario_script import play_of
-from claudeops.rehearsal.script import ApiError, ToolUse
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    import msgspec
+from claudeops.scripted_api.script import ApiError, ToolUse, convert, nearest
 
 SHIPPED: Final = Path(__file__).parent / "scenarios"
 MAX_BYTES: Final = 1024 * 1024
@@ -135,8 +132,8 @@ def scenario_of(document: Mapping[str, object]) -> Scenario:
     scenario = convert(document, Scenario, place="", shapes=_SHAPES, remedies=_REMEDIES)
     _check_names(scenario)
     _check_faults(scenario)
-    check_marks(scenario)
-    play_of(scenario)  # what is wrong with a step as a message of the model shows here
+    check_placeholders(scenario)
+    build_script(scenario)  # what is wrong with a step as a message of the model shows here
     return scenario
 
 

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
-from claudeops.domain.model import VerdictKind
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from claudeops.domain.chain_record import ChainRecord, KnownCall
-    from claudeops.domain.model import Session
-    from claudeops.rehearsal.scenario import Expected, State
+from claudeops.domain.chain_record import ChainRecord, KnownCall
+from claudeops.domain.model import Session, VerdictKind
+from claudeops.rehearsal.scenario import Expected, State
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,9 +1,8 @@
 """The operator's decisions: every environment variable, its default and its bounds. Nothing else reads them."""
 
-from claudeops.settings.load import load_settings, require_credentials
+from claudeops.settings.load import fragment_texts, load_settings, policy_document, require_credentials
 from claudeops.settings.model import Loaded, Settings, TierSettings
 from claudeops.settings.places import prepare_directories, require_repos, state_dir, unusable_directories
-from claudeops.settings.policy import fragment_texts, policy_document
 
 __all__ = [
     "Loaded",

@@ -1,21 +1,19 @@
-"""Files that the operator names: read whole, checked, and one clear sentence when that fails."""
+"""Files that the operator names: read whole, checked, and one clear sentence when that fails.
+
+Where the files that come with claudeops lie: in the wheel, or in the repository it was installed from.
+"""
 
 from __future__ import annotations
 
 import json
 import os
 import stat
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final, Literal
 
 from claudeops.errors import ConfigurationError, MissingInputError
-from claudeops.resources import packaged
 from claudeops.settings.names import prompt_variable
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from claudeops.resources import ResourceKind
 
 _PROMPT_BYTES: Final = 10 * 1024 * 1024
 MOST_CONFIG_BYTES: Final = 10 * 1024 * 1024
@@ -129,3 +127,33 @@ def _schema_fault(schema: object) -> str | None:
     if len(json.dumps(schema, separators=(",", ":")).encode()) > _ARGUMENT_BYTES:
         return f"is longer than the {_ARGUMENT_BYTES} bytes that an argument may have"
     return None
+
+
+ResourceKind = Literal["schemas", "prompts", "migrations"]
+
+_PACKAGE: Final = Path(__file__).resolve().parent
+
+
+def packaged(kind: ResourceKind, *, package: Path = _PACKAGE) -> Path:
+    """Return the directory that holds the packaged schemas, prompts or migrations.
+
+    A wheel carries them in ``_packaged``; an editable installation finds them beside ``src``. ``package`` is
+    the directory of the ``claudeops`` package. Raises `MissingInputError` when neither place has them.
+    """
+    wheel, checkout = package / "_packaged" / kind, package.parent.parent / kind
+    if wheel.is_dir():
+        return wheel
+    # Only a checkout has the project file two levels up: a site-packages directory never stands in for one.
+    if checkout.is_dir() and (package.parent.parent / "pyproject.toml").is_file():
+        return checkout
+    raise MissingInputError(f"The {kind} that belong to claudeops are not at {wheel}: reinstall the package.")
+
+
+def policy_fragments(*, package: Path = _PACKAGE) -> dict[str, Path]:
+    """Return the fragments that a policy may extend beside the default, by their names."""
+    return {path.stem: path for path in sorted((package / "policy" / "fragments").glob("*.toml"))}
+
+
+def default_policy_path(*, package: Path = _PACKAGE) -> Path:
+    """Return the policy that is in force where the operator names none."""
+    return package / "policy" / "default.toml"

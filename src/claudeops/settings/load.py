@@ -3,44 +3,44 @@
 It is handed the environment as a mapping and looks at the file
 system (directories, secret files, schema, prompts); it starts nothing and writes nothing, except in
 `prepare_directories`. How each variable is meant: ``docs/reference/settings.md``.
+
+The policy file: the operator's, or the one that ships.
 """
 
 from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator, Mapping
+from functools import cache
 from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from claudeops.domain.policy import Document, Policy, PolicyFault, parse_policy, read_document
 from claudeops.errors import ConfigurationError
-from claudeops.settings.binary import find_cli, idle_programs
 from claudeops.settings.environ import (
     PROXIES,
     check_names,
     child_path,
+    in_environment,
+    in_notice_url,
+    in_url,
     inherited,
     is_text,
+    known_secrets,
     proxy_warnings,
     watchdog_seconds,
     without_services,
 )
-from claudeops.settings.files import load_schema
-from claudeops.settings.known_secrets import in_environment, in_notice_url, in_url, known_secrets
-from claudeops.settings.limits import read_budgets, read_schedule, read_timeout
-from claudeops.settings.mcp import read_mcp_servers, referred_secrets, secrets_in
+from claudeops.settings.files import default_policy_path, load_schema, policy_fragments, read_text
+from claudeops.settings.ladder import idle_tiers, read_budgets, read_schedule, read_tiers, read_timeout
 from claudeops.settings.model import Loaded, Settings, TierSettings
 from claudeops.settings.names import BROWSER_CREDENTIAL_PREFIX, GATED, HARNESSES
-from claudeops.settings.places import read_places
-from claudeops.settings.policy import load_policy
-from claudeops.settings.reader import Reader, shown
-from claudeops.settings.tiers import idle_tiers, read_tiers
-from claudeops.settings.trusted_repos import read_trusted_servers
-from claudeops.settings.urls import read_database_url, read_http_url
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+from claudeops.settings.places import find_cli, idle_programs, read_places
+from claudeops.settings.reader import Reader, read_database_url, read_http_url, shown
+from claudeops.settings.servers import read_mcp_servers, read_trusted_servers, referred_secrets, secrets_in
 
 _ROOT: Final = Path("/")
 _KEY: Final = "ANTHROPIC_API_KEY"
@@ -216,3 +216,49 @@ def _secrets(
     yield from in_environment("passed on to sessions", passed_on)
     yield from in_environment("of the daemon", {name: environ[name] for name in PROXIES if name in environ})
     yield from referred_secrets(reader, environ)
+
+
+POLICY_VARIABLE: Final = "CLAUDEOPS_POLICY_PATH"
+_MOST_BYTES: Final = 4 * 1024 * 1024
+
+
+def load_policy(named: Path | None) -> Policy:
+    """Return the policy of the named file, else the default; raises `ConfigurationError` with line and remedy."""
+    if named is None:
+        return _default()
+    text = read_text(named, origin=POLICY_VARIABLE, what="policy", limit=_MOST_BYTES)
+    try:
+        return parse_policy(text, default=default_text(), fragments=fragment_texts())
+    except PolicyFault as fault:
+        raise ConfigurationError(f"{POLICY_VARIABLE}: {named}, line {fault.line}: {fault}.") from None
+
+
+def policy_document(environ: Mapping[str, str], *, cwd: Path, file: Path | None) -> tuple[Path, Document]:
+    """Return the policy that is in force as its file has it, and where that is; ``file`` stands before the variable."""
+    named = file or Reader(environ, cwd=cwd).path(POLICY_VARIABLE)
+    if named is None:
+        return default_policy_path(), read_document(default_text())
+    text = read_text(named, origin=POLICY_VARIABLE, what="policy", limit=_MOST_BYTES)
+    try:
+        return named, read_document(text, default=default_text(), fragments=fragment_texts())
+    except PolicyFault as fault:
+        raise ConfigurationError(f"{POLICY_VARIABLE}: {named}, line {fault.line}: {fault}.") from None
+
+
+def default_text() -> str:
+    """Return the text of the policy that ships."""
+    path = default_policy_path()
+    return read_text(path, origin=f"The default of {POLICY_VARIABLE}", what="policy", limit=_MOST_BYTES)
+
+
+def fragment_texts() -> dict[str, str]:
+    """Return the texts of the fragments that ship, by their names."""
+    return {
+        name: read_text(path, origin=f"The fragment {name}", what="policy", limit=_MOST_BYTES)
+        for name, path in policy_fragments().items()
+    }
+
+
+@cache
+def _default() -> Policy:
+    return parse_policy(default_text())

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from pathlib import Path
 
+from claudeops.domain.policy import Policy
 from claudeops.settings.names import HARNESSES, PROVIDER_SWITCHES
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from claudeops.domain.policy import Policy
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -6,13 +6,11 @@ a test compares the two, so there is one place to change.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from typing import Final
 
 HIGHEST_TIER: Final = 9
 """Tiers are told apart by one digit in the names."""

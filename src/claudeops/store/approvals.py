@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Final
 
 import msgspec
-from sqlalchemy import bindparam, insert, select, update
+from sqlalchemy import Connection, bindparam, insert, select, update
 
-from claudeops.domain.approval import Approval, ApprovalStatus
+from claudeops.domain.gate.approval import Answer, Approval, ApprovalStatus, NewApproval
 from claudeops.domain.model import Level, NewEvent
 from claudeops.errors import StoreError
 from claudeops.store.events import raise_event
+from claudeops.store.rows import TableRow
 from claudeops.store.tables import approvals, events
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from datetime import datetime
-
-    from sqlalchemy import Connection
-
-    from claudeops.domain.approval import Answer, NewApproval
-    from claudeops.store.rows import TableRow
 
 _OPEN: Final = (ApprovalStatus.PENDING.value, ApprovalStatus.APPROVED.value)
 """An approved one that was not used yet is open too: nothing but its own call may close it."""

@@ -1,29 +1,99 @@
-"""Tool calls: written with their verdict before the answer goes out."""
+"""What is left of tool calls that were removed on purpose, so that `verify` can tell that from tampering.
+
+Whoever removes calls (retention, a deleted session) does it through `bury`, in the transaction that removes the rest.
+A tombstone says which head the calls had, how many they were and why they went; tombstones are a chain of their own.
+
+Tool calls: written with their verdict before the answer goes out.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Final
+from datetime import datetime
+from types import SimpleNamespace
+from typing import Final
 
-from sqlalchemy import bindparam, select, update
+from sqlalchemy import Connection, bindparam, delete, func, insert, select, update
 
-from claudeops.domain.model import Status, Verdict, VerdictKind
+from claudeops.domain.escalation import EscalationRules
+from claudeops.domain.gate.approval import Approval
+from claudeops.domain.gate.audit import TOO_LATE, link, seal, tombstone_hash
+from claudeops.domain.gate.grants import NO_LONGER_APPROVED, Grant, grant
+from claudeops.domain.model import Action, CliRefusal, Session, Status, ToolCall, Verdict, VerdictKind
 from claudeops.errors import StaleAttemptError
 from claudeops.store import approvals, queries
-from claudeops.store.audit import TOO_LATE, link, seal
+from claudeops.store.database import ADD_ACTION, ADD_CALL, CHANGE_SESSION, CHANGE_SESSION_AS_SEEN
 from claudeops.store.events import raise_event
-from claudeops.store.grants import NO_LONGER_APPROVED, Grant, grant
-from claudeops.store.statements import ADD_ACTION, ADD_CALL, CHANGE_SESSION, CHANGE_SESSION_AS_SEEN
-from claudeops.store.tables import cooldown_actions, sessions, tool_calls
+from claudeops.store.tables import audit_tombstones, cooldown_actions, sessions, tool_calls
+from claudeops.store.types import clip
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from datetime import datetime
+RETENTION: Final = "retention"
 
-    from sqlalchemy import Connection
 
-    from claudeops.domain.approval import Approval
-    from claudeops.domain.model import Action, CliRefusal, EscalationRules, Session, ToolCall
+def bury(connection: Connection, session_ids: Iterable[int], *, reason: str, at: datetime) -> int:
+    """Remove the tool calls of some ended sessions and leave a tombstone for each; return how many were buried.
+
+    ``reason`` is one word, such as `RETENTION`. A session that was buried before is left as it is. The sessions' own
+    rows are the caller's: they may stay, or go in the same transaction.
+    """
+    wanted = sorted(set(session_ids))
+    known = set(
+        connection.execute(
+            select(audit_tombstones.c.session_id).where(audit_tombstones.c.session_id.in_(wanted))
+        ).scalars()
+    )
+    head = connection.execute(
+        select(audit_tombstones.c.hash).order_by(audit_tombstones.c.id.desc()).limit(1)
+    ).scalar_one_or_none()
+    buried = 0
+    for session_id in (wanted_id for wanted_id in wanted if wanted_id not in known):
+        row = connection.execute(
+            select(sessions.c.audit_head, sessions.c.audit_results).where(sessions.c.id == session_id)
+        ).one_or_none()
+        if row is None:
+            continue
+        calls = connection.execute(
+            select(func.count()).select_from(tool_calls).where(tool_calls.c.session_id == session_id)
+        ).scalar_one()
+        values = _tombstone(
+            head or "",
+            session_id=session_id,
+            calls=calls,
+            audit_head=row.audit_head,
+            audit_results=row.audit_results,
+            reason=reason,
+            at=at,
+        )
+        connection.execute(insert(audit_tombstones).values(values))
+        connection.execute(delete(tool_calls).where(tool_calls.c.session_id == session_id))
+        head = str(values["hash"])
+        buried += 1
+    return buried
+
+
+def _tombstone(
+    previous_hash: str,
+    *,
+    session_id: int,
+    calls: int,
+    audit_head: str,
+    audit_results: str | None,
+    reason: str,
+    at: datetime,
+) -> dict[str, object]:
+    """Return the columns of a tombstone."""
+    row = SimpleNamespace(
+        previous_hash=previous_hash,
+        session_id=session_id,
+        calls=calls,
+        audit_head=audit_head,
+        audit_results=audit_results,
+        reason=clip(reason),
+        buried_at=at,
+    )
+    return {**vars(row), "hash": tombstone_hash(row)}
+
 
 _OF_SESSION: Final = sessions.c.id == bindparam("session")
 _HEAD: Final = select(sessions.c.audit_head).where(_OF_SESSION)

@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from datetime import datetime
+from typing import Final
 
-from sqlalchemy import bindparam, func, insert, or_, select, update
+from sqlalchemy import Connection, bindparam, func, insert, or_, select, update
 
-from claudeops.domain.model import DecisionReason, ServiceStatus
+from claudeops.domain.consequences import fingerprinted, raised
+from claudeops.domain.live import EventRaised
+from claudeops.domain.model import DecisionReason, NewEvent, ServiceStatus, Session
 from claudeops.logs import LogEvent, get_logger
-from claudeops.store.consequences import fingerprinted, raised
 from claudeops.store.tables import events, service_checks, sessions
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
-    from datetime import datetime
-
-    from sqlalchemy import Connection
-
-    from claudeops.domain.live import EventRaised
-    from claudeops.domain.model import NewEvent, Session
 
 _NOTICED: Final = "claudeops.noticed"
 """Where a connection keeps the events of its transaction, for those who are told after the commit."""

@@ -8,27 +8,21 @@ sessions' own rows go last, all of a chain in one.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from time import monotonic
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from sqlalchemy import Select, and_, delete, false, or_, select, update
+from sqlalchemy import Column, ColumnElement, Connection, Select, Table, and_, delete, false, or_, select, update
 
-from claudeops.domain.expiry import Aged, Expired
 from claudeops.domain.model import Status
+from claudeops.domain.retention import Aged, Cutoffs, Expired
+from claudeops.store.calls import RETENTION, bury
 from claudeops.store.tables import events, metadata, schedule_fires, service_checks, sessions
-from claudeops.store.tombstones import RETENTION, bury
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from datetime import datetime
-
-    from sqlalchemy import Column, ColumnElement, Connection, Table
-
-    from claudeops.domain.expiry import Cutoffs
-
-    Key = tuple[object, ...]
-    """A row's primary key; of chains the one of their first session."""
+Key = tuple[object, ...]
+"""A row's primary key; of chains the one of their first session."""
 
 _LONG_TEXTS: Final = ("prompt_text", "context", "response", "last_assistant_text", "stderr_tail")
 """Columns of a session that go before its row does; what it concluded stays."""

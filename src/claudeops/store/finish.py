@@ -2,34 +2,35 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Final
 
-from sqlalchemy import bindparam, insert, update
+from sqlalchemy import Connection, bindparam, insert, update
 
 from claudeops.domain import memory
-from claudeops.domain.budget import metered
-from claudeops.domain.model import CheckSource, Finished, Status, VerdictKind
-from claudeops.domain.refusals import when_ended
+from claudeops.domain.consequences import (
+    Consequences,
+    EndFacts,
+    Settlement,
+    conclude,
+    healthy_services,
+    reported_memories,
+)
+from claudeops.domain.escalation import EscalationRules
+from claudeops.domain.holds import when_ended
+from claudeops.domain.memory import MemoryChange
+from claudeops.domain.model import CheckSource, Ending, Finished, ServiceCheck, Session, Status, ToolEnd, VerdictKind
+from claudeops.domain.spending.budget import metered
 from claudeops.errors import StaleAttemptError
 from claudeops.store import approvals, holds, queries, spend
 from claudeops.store.calls import add_refusals, audit_marks, seal_results
-from claudeops.store.consequences import Facts, conclude, healthy_services, reported_memories
+from claudeops.store.database import CHANGE_SESSION
 from claudeops.store.events import raise_event, resolve_events
-from claudeops.store.queueing import add_session
+from claudeops.store.queue import add_session
 from claudeops.store.rows import ended_values
-from claudeops.store.statements import CHANGE_SESSION
 from claudeops.store.tables import budget_entries, cooldown_actions, memories, service_checks, tool_calls
 from claudeops.store.types import known_usd
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-    from datetime import datetime
-
-    from sqlalchemy import Connection
-
-    from claudeops.domain.memory import MemoryChange
-    from claudeops.domain.model import Ending, EscalationRules, ServiceCheck, Session, ToolEnd
-    from claudeops.store.consequences import Consequences, Settlement
 
 # Put together once: every end needs them.
 _ADD_CHECK: Final = insert(service_checks)
@@ -60,7 +61,7 @@ def finish(connection: Connection, ending: Ending, *, rules: EscalationRules) ->
     add_refusals(connection, session.id, ending.refusals)
     seal_results(connection, session.id)
     approvals.close_of_session(connection, session.id, at=at)
-    settle(connection, outcome.settlements)
+    settle_actions(connection, outcome.settlements)
     spend.settle(connection, session.id, spent, at=at)
     record_checks(connection, session.id, outcome.checks, at=at)
     _clear_cooldowns(connection, outcome.recovered, at=at)
@@ -81,7 +82,7 @@ def finish(connection: Connection, ending: Ending, *, rules: EscalationRules) ->
     )
 
 
-def settle(connection: Connection, settlements: Iterable[Settlement]) -> None:
+def settle_actions(connection: Connection, settlements: Iterable[Settlement]) -> None:
     """Write what became of reserved actions."""
     for settled in settlements:
         values = {"success": settled.success, "error": settled.error}
@@ -148,7 +149,7 @@ def _booked(connection: Connection, ending: Ending) -> tuple[Ending, float | Non
 
 def _facts(
     connection: Connection, session: Session, ending: Ending, rules: EscalationRules, *, spent: float | None
-) -> Facts:
+) -> EndFacts:
     report = ending.extraction.report
     categories = {item.category for item in reported_memories(report)}
     standings = {
@@ -156,7 +157,7 @@ def _facts(
         for name in healthy_services(report)
         if (standing := queries.standing(connection, name, besides=session.id)) is not None
     }
-    return Facts(
+    return EndFacts(
         session=session,
         ledger=queries.ledger(connection, rules, ending.ended_at),
         memories=queries.known_memories(connection, categories),

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from datetime import datetime  # noqa: TC003 - msgspec reads the annotation
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Final
 
 import msgspec
-from sqlalchemy import bindparam, delete, insert, select
+from sqlalchemy import Connection, bindparam, delete, insert, select
 
-from claudeops.domain.holds import Hold, HoldKind, event_name, has_lapsed, opened
-from claudeops.domain.refusals import when_answered, when_refused
+from claudeops.domain.holds import (
+    ApiRefusal,
+    Changes,
+    Hold,
+    HoldKind,
+    event_name,
+    has_lapsed,
+    opened,
+    when_answered,
+    when_refused,
+)
 from claudeops.store.events import raise_event, resolve_event
+from claudeops.store.rows import TableRow
 from claudeops.store.tables import flags
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from sqlalchemy import Connection
-
-    from claudeops.domain.refusals import Changes, Refusal
-    from claudeops.store.rows import TableRow
 
 _KINDS: Final = tuple(kind.value for kind in HoldKind)
 
@@ -111,7 +114,7 @@ def apply(connection: Connection, changes: Changes, *, now: datetime) -> None:
             set_hold(connection, hold, now=now)
 
 
-def refused(connection: Connection, refusal: Refusal, now: datetime) -> None:
+def refused(connection: Connection, refusal: ApiRefusal, now: datetime) -> None:
     """Write what follows from a refusal of the model API."""
     apply(connection, when_refused(standing(connection, now), refusal, now), now=now)
 

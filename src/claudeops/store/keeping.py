@@ -2,31 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
+from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from claudeops.domain.expiry import Expired
+from sqlalchemy import Connection
+from sqlalchemy.engine import URL, Engine
+
+from claudeops.domain.retention import Aged, Cutoffs, Expired
 from claudeops.errors import DatabaseUnavailableError
-from claudeops.store.connections import border, make_room
+from claudeops.store.database import border, make_room
 from claudeops.store.expiry import Step, look, remove
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from datetime import datetime
-
-    from sqlalchemy import Connection
-    from sqlalchemy.engine import URL, Engine
-
-    from claudeops.domain.expiry import Aged, Cutoffs
-    from claudeops.store.worker import Writer
+from claudeops.store.writer import Writer
 
 T = TypeVar("T")
 
 _CUT_MILLISECONDS: Final = 100  # for readers to get out of the way of the log's cut
 
 
-class SqlKeeping:
+class SqlRetention:
     """The part of `SqlStore` that keeps house."""
 
     _url: URL

@@ -1,26 +1,76 @@
-"""One daemon per database and per state directory, held by locks that end with the process that holds them."""
+"""File systems on which SQLite's locks and shared memory do not hold.
+
+One daemon per database and per state directory, held by locks that end with the process that holds them.
+
+Whether a database could be worked with, without leaving a trace in it.
+"""
 
 from __future__ import annotations
 
 import fcntl
 import os
+import re
 import time
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
-from sqlalchemy import text
+from sqlalchemy import Connection, false, text, update
+from sqlalchemy.engine import URL
 
-from claudeops.errors import AlreadyRunningError, DatabaseUnavailableError, StoreError
-from claudeops.store.connections import border, parse_url, reading_engine, shown, sqlite_file
-from claudeops.store.network_files import refuse_network_file
+from claudeops.errors import AlreadyRunningError, ConfigurationError, DatabaseUnavailableError, StoreError
+from claudeops.store.database import border, parse_url, reading_engine, shown, sqlite_file, writing_engine
+from claudeops.store.migrate import current_revision, refuse_newer
+from claudeops.store.tables import HEAD, instances
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
+MOUNTS: Final = Path("/proc/self/mountinfo")
 
-    from sqlalchemy import Connection
-    from sqlalchemy.engine import URL
+_NETWORK: Final = re.compile(
+    r"nfs\d*|cifs|smb\d*|smbfs|afs|ncpfs|coda|ceph|lustre|beegfs|glusterfs|gfs2?|ocfs2|davfs"
+    r"|fuse\.(sshfs|ceph|glusterfs|davfs2?|s3fs|rclone|gcsfuse|goofys|smbnetfs|curlftpfs|juicefs)"
+)
+"""Types as ``mountinfo`` names them. Not ``9p``: it is the root of some sandboxes, whose locks are their own."""
+
+_MOUNT_POINT: Final = 4  # which of the fields, from 0
+_OCTAL: Final = re.compile(r"\\([0-7]{3})")
+
+
+def refuse_network_file(file: Path, *, mounts: Path = MOUNTS) -> None:
+    """Raise `ConfigurationError` for a SQLite file on a network file system; ``file`` is absolute, links resolved.
+
+    Where the mounts cannot be read nothing is refused.
+    """
+    try:
+        listed = mounts.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return
+    kind, where = filesystem_of(file, listed)
+    if _NETWORK.fullmatch(kind):
+        raise ConfigurationError(
+            f"CLAUDEOPS_DATABASE_URL: {file} lies on a network file system ({kind}, mounted at {where}), where SQLite's"
+            " locks do not keep two daemons apart: put the file on a local disk, or use PostgreSQL."
+        )
+
+
+def filesystem_of(file: Path, listed: str) -> tuple[str, str]:
+    """Return the type and the mount point of the file system that holds ``file``; ``listed`` is a ``mountinfo``.
+
+    Of two mounts on one point the later one is in sight.
+    """
+    best = ("", "")
+    for line in listed.splitlines():
+        before, _, after = line.partition(" - ")
+        fields, kinds = before.split(), after.split()
+        if len(fields) <= _MOUNT_POINT or not kinds:
+            continue
+        where = _OCTAL.sub(lambda code: chr(int(code[1], 8)), fields[_MOUNT_POINT])
+        if file.is_relative_to(where) and len(where) >= len(best[1]):
+            best = (kinds[0], where)
+    return best
+
 
 _DAEMON_KEY: Final = 0x636C6F64  # "clod"; below 2**32, so that pg_locks shows it whole as objid
 _ATTEMPTS: Final = 10
@@ -217,3 +267,61 @@ def _holder(connection: Connection) -> str | None:
     """Return the name of the connection that holds the advisory lock; ``None``: nobody does."""
     row = connection.execute(_HOLDER, {"key": _DAEMON_KEY}).first()
     return None if row is None else row.application_name or "unknown"
+
+
+PATIENCE_SECONDS: Final = 3.0
+"""How long somebody else's lock is waited for."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DatabaseCheck:
+    """A database that can be read and written."""
+
+    revision: str | None  # None: there is none yet, or an empty one
+    head: str  # what this version of claudeops works with
+
+
+def check_database(url: str, backup_dir: Path, *, busy_seconds: float = PATIENCE_SECONDS) -> DatabaseCheck:
+    """Read the revision and begin to write; a SQLite file that is not there is not made.
+
+    Raises `DatabaseUnavailableError` (not reachable, locked), `NewerDatabaseError`, `ConfigurationError` (the address
+    is wrong, the tables are somebody else's) or `StoreError` (not writable, no database at all).
+    """
+    parsed = parse_url(url)
+    revision = current_revision(parsed, busy_seconds=busy_seconds)
+    if revision is not None:
+        refuse_newer(parsed, revision, backup_dir=backup_dir)
+    file = sqlite_file(parsed)
+    if file is not None and revision is None:
+        _require_directory(file)
+        return DatabaseCheck(revision=None, head=HEAD)
+    engine = writing_engine(parsed, busy_seconds=busy_seconds)
+    try:
+        with border(parsed), engine.connect() as connection:
+            if revision is not None:
+                # Asks for the right to write and for the lock, and changes no row.
+                connection.execute(update(instances).values(pid=instances.c.pid).where(false()))
+            elif file is None:
+                _require_rights(connection, parsed)
+            connection.rollback()
+    finally:
+        engine.dispose()
+    return DatabaseCheck(revision=revision, head=HEAD)
+
+
+def _require_directory(file: Path) -> None:
+    """Raise `StoreError` unless the empty file can be written, and its directory, or one above it, takes new files."""
+    if file.exists() and not os.access(file, os.R_OK | os.W_OK):
+        raise StoreError(f"the database {file} is not user {os.geteuid()}'s to write: change its owner.")
+    there = next(path for path in file.parents if path.exists())
+    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+        raise StoreError(
+            f"the database {file} cannot be made, for user {os.geteuid()} may not write in {there}: "
+            "change its owner, or set CLAUDEOPS_DATABASE_URL."
+        )
+
+
+def _require_rights(connection: Connection, url: URL) -> None:
+    may = connection.execute(text("SELECT has_schema_privilege(current_schema(), 'CREATE')")).scalar_one()
+    if not may:
+        raise StoreError(f"the database {shown(url)} lets its user make no tables: GRANT CREATE on its schema.")

@@ -1,25 +1,219 @@
-"""Bringing a database to the newest revision, with a backup before and alembic only when there is work."""
+"""Which migration a database is at, told without alembic.
+
+Revisions are four digits, counted up, so that an older database is told from a newer one by comparing them.
+
+Copies of a SQLite database: made before it is changed for good, or because an operator wants one.
+
+Bringing a database to the newest revision, with a backup before and alembic only when there is work.
+"""
 
 from __future__ import annotations
 
 import os
+import sqlite3
+import time
+from collections.abc import Callable
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
-from claudeops.errors import DatabaseUnavailableError, MissingInputError, StoreError
-from claudeops.store.backup import back_up
-from claudeops.store.connections import border, migrating_engine, parse_url, shown, sqlite_file
-from claudeops.store.revision import current_revision, refuse_newer
-from claudeops.store.tables import HEAD
+from alembic.config import Config
+from sqlalchemy import Connection, inspect, text
+from sqlalchemy.engine import URL
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
+from claudeops.errors import (
+    ConfigurationError,
+    DatabaseUnavailableError,
+    MissingInputError,
+    NewerDatabaseError,
+    StoreError,
+)
+from claudeops.store.database import (
+    BUSY_SECONDS,
+    border,
+    migrating_engine,
+    missing,
+    parse_url,
+    reading_engine,
+    shown,
+    sqlite_file,
+)
+from claudeops.store.tables import HEAD, metadata
 
-    from alembic.config import Config
-    from sqlalchemy import Connection
-    from sqlalchemy.engine import URL
+_SET_UP = "start `claudeops run` once, which sets it up"
+
+
+def current_revision(url: URL, *, busy_seconds: float = BUSY_SECONDS) -> str | None:
+    """Return the revision of a database; ``None`` for an empty or a missing one.
+
+    Raises `ConfigurationError` when it holds tables that no migration of ours has made: any in a SQLite file, those of
+    our names elsewhere. Nothing of it is changed.
+    """
+    file = sqlite_file(url)
+    if file is not None and not file.exists():
+        return None  # opening it would create it
+    engine = reading_engine(url, size=1, busy_seconds=busy_seconds)
+    try:
+        with border(url), engine.connect() as connection:
+            return _revision(connection, url)
+    finally:
+        engine.dispose()
+
+
+def refuse_newer(url: URL, revision: str, *, backup_dir: Path | None = None) -> None:
+    """Raise `NewerDatabaseError` when ``revision`` is beyond what this code knows."""
+    if revision <= HEAD:
+        return
+    backup = newest_backup(url, backup_dir)
+    if backup is not None:
+        remedy = f"run the newer claudeops again, or put the backup {backup} in its place"
+    elif sqlite_file(url) is not None:
+        remedy = "run the newer claudeops again; there is no backup beside it"
+    else:
+        remedy = "run the newer claudeops again, or restore the backup that was made before its upgrade"
+    raise NewerDatabaseError(
+        f"the database {shown(url)} is at revision {revision}, and this claudeops knows only up to {HEAD}: {remedy}."
+    )
+
+
+def require_head(url: URL, *, busy_seconds: float = BUSY_SECONDS) -> None:
+    """Raise `ConfigurationError` unless the database has exactly the tables that this code expects.
+
+    `MissingInputError` where there is none.
+    """
+    revision = current_revision(url, busy_seconds=busy_seconds)
+    if revision == HEAD:
+        return
+    if revision is None:
+        raise missing(url)
+    refuse_newer(url, revision)
+    raise ConfigurationError(
+        f"the database {shown(url)} is at revision {revision}, and this claudeops needs {HEAD}: {_SET_UP}."
+    )
+
+
+def _revision(connection: Connection, url: URL) -> str | None:
+    names = set(inspect(connection).get_table_names())
+    if "alembic_version" in names:
+        return connection.execute(text("SELECT version_num FROM alembic_version")).scalar_one_or_none()
+    # A server's database may have room for several; a file has one owner.
+    if taken := sorted(names if connection.dialect.name == "sqlite" else names & set(metadata.tables)):
+        raise ConfigurationError(
+            f"the database {shown(url)} holds somebody else's tables ({', '.join(taken[:5])}): "
+            "give claudeops a database of its own in CLAUDEOPS_DATABASE_URL."
+        )
+    return None
+
+
+_PRIVATE: Final = 0o600
+_LOCKED_SECONDS: Final = 60.0
+
+
+def _take_it_as_it_is(_copy: Path) -> None:
+    return
+
+
+def back_up(file: Path, backup_dir: Path, *, revision: str, now: datetime) -> Path:
+    """Copy a database that may be in use; return the copy, which is on the disk when this returns.
+
+    The name is ``<file>.backup-<revision>-<UTC time>``; it appears only once the copy is complete, and
+    never takes an existing file's place. Raises `StoreError`.
+    """
+    target = backup_dir / f"{file.name}.backup-{revision}-{now:%Y%m%dT%H%M%S.%fZ}"
+    try:
+        backup_dir.mkdir(parents=True, exist_ok=True)
+        _copy_whole(file, target)
+    except (OSError, sqlite3.Error) as error:
+        raise StoreError(f"the database {file} could not be backed up to {target}: {error}.") from error
+    return target
+
+
+def back_up_to(url: URL, target: Path) -> int:
+    """Copy a SQLite database that may be in use to ``target``; return the copy's size in bytes.
+
+    The copy is one moment's state, on the disk and found sound by SQLite when this returns; ``target`` appears only
+    then. Raises `ConfigurationError` where there is no such database or ``target`` exists, else `StoreError`.
+    """
+    file = sqlite_file(url)
+    if file is None:
+        raise ConfigurationError(
+            f"the database {shown(url)} is PostgreSQL's, which is backed up by its own program: use pg_dump."
+        )
+    if not file.exists():
+        raise missing(url)
+    try:
+        _copy_whole(file, target, check=_refuse_unsound)
+        return target.stat().st_size
+    except FileExistsError as error:
+        raise ConfigurationError(
+            f"{error.filename} exists, and a backup takes no file's place: name another."
+        ) from None
+    except (OSError, sqlite3.Error) as error:
+        raise StoreError(f"the database {file} could not be backed up to {target}: {error}.") from error
+
+
+def newest_backup(url: URL, backup_dir: Path | None = None) -> Path | None:
+    """Return the newest complete backup of a database, from ``backup_dir`` or beside the file."""
+    file = sqlite_file(url)
+    if file is None:
+        return None
+    places = {file.parent} | ({backup_dir} if backup_dir is not None else set())
+    found = [path for place in places for path in place.glob(f"{_literal(file.name)}.backup-*") if _complete(path)]
+    return max(found, key=lambda path: path.name.rpartition("-")[2], default=None)
+
+
+def _copy_whole(file: Path, target: Path, check: Callable[[Path], None] = _take_it_as_it_is) -> None:
+    partial = target.with_name(f"{target.name}.partial")
+    with ExitStack() as unfinished:
+        for path in (target, partial):  # the names are ours from here
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, _PRIVATE))
+            unfinished.callback(path.unlink, missing_ok=True)
+        _copy(file, partial)
+        check(partial)
+        partial.replace(target)
+        unfinished.pop_all()
+    _sync(target.parent)
+
+
+def _refuse_unsound(copy: Path) -> None:
+    """Raise `sqlite3.DatabaseError` for a copy that SQLite finds fault with: the source has it as well."""
+    with closing(sqlite3.connect(f"{copy.resolve().as_uri()}?mode=ro&immutable=1", uri=True)) as connection:
+        (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+    if verdict != "ok":
+        raise sqlite3.DatabaseError(f"it is damaged: {verdict}")
+
+
+def _copy(source: Path, target: Path) -> None:
+    give_up = time.monotonic() + _LOCKED_SECONDS
+
+    def progress(status: int, _remaining: int, _total: int) -> None:
+        # SQLite tries a locked database again and again, for ever; it calls here between the attempts.
+        if status in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED} and time.monotonic() > give_up:
+            raise sqlite3.OperationalError("it is locked by another process")
+
+    with closing(sqlite3.connect(source)) as old, closing(sqlite3.connect(target)) as new:
+        old.backup(new, progress=progress)
+    _sync(target)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _complete(path: Path) -> bool:
+    """Tell a backup from a name that was reserved by a process which did not live to fill it."""
+    return not path.name.endswith(".partial") and path.stat().st_size > 0
+
+
+def _literal(name: str) -> str:
+    return "".join(f"[{character}]" if character in "*?[" else character for character in name)
+
 
 _TURN_SECONDS: Final = 60.0  # how long to wait for another process that migrates the same database
 

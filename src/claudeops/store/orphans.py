@@ -1,31 +1,40 @@
-"""Sessions in dead hands: taken over, ended as lost, and looked for later; and the sign of life of living owners."""
+"""Sessions in dead hands: taken over, ended as lost, and looked for later; and the sign of life of living owners.
+
+What a log says, written late; the caller's transaction holds it together.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from typing import Final
 
-from sqlalchemy import delete, func, insert, or_, select, text, update
+from sqlalchemy import Connection, delete, func, insert, or_, select, text, update
 
-from claudeops.domain.model import ExtractionMethod, Outcome, Owner, Status, VerdictKind
+from claudeops.domain.backfill import Backfill, Backfilled, BackfillRejected, OnRecord, Part, backfill_of, backfillable
+from claudeops.domain.consequences import lost_event, reported_memories, settle
+from claudeops.domain.escalation import EscalationRules
+from claudeops.domain.holds import when_lost, when_started
+from claudeops.domain.model import (
+    Ending,
+    ExtractionMethod,
+    NewEvent,
+    Outcome,
+    Owner,
+    Session,
+    Status,
+    ToolEnd,
+    VerdictKind,
+)
 from claudeops.domain.recovery import CallOnRecord, recovery_of
-from claudeops.domain.refusals import when_lost, when_started
 from claudeops.errors import StaleAttemptError
 from claudeops.store import approvals, holds, queries, spend
 from claudeops.store.calls import seal_results
-from claudeops.store.consequences import lost_event, settle
-from claudeops.store.events import raise_event
-from claudeops.store.queueing import add_session, beat, change, existing
-from claudeops.store.rows import LEASE, lost_values, taken_over_values, to_session
-from claudeops.store.tables import cooldown_actions, instances, sessions, tool_calls
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-    from datetime import datetime
-
-    from sqlalchemy import Connection
-
-    from claudeops.domain.model import EscalationRules, NewEvent, Session, ToolEnd
-    from claudeops.store.rows import TableRow
+from claudeops.store.events import raise_event, raise_late_event, resolve_events
+from claudeops.store.finish import book, record_checks, remember, settle_actions
+from claudeops.store.queue import add_session, change, existing, renew
+from claudeops.store.rows import LEASE, TableRow, lost_values, taken_over_values, to_session, to_warnings
+from claudeops.store.tables import budget_entries, cooldown_actions, instances, sessions, tool_calls
 
 _LOOKED_FOR: Final = 500
 """Of so many lost sessions, the newest, a log is looked for again."""
@@ -61,7 +70,7 @@ def depart(connection: Connection, owner: Owner) -> None:
     connection.execute(delete(instances).where(instances.c.owner == owner.name))
 
 
-def lose(
+def mark_lost(
     connection: Connection,
     lost: Session,
     *,
@@ -101,9 +110,9 @@ def lost(connection: Connection) -> tuple[Session, ...]:
     return tuple(to_session(row) for row in rows)
 
 
-def keep(connection: Connection, owner: Owner, *, now: datetime) -> frozenset[tuple[int, int]]:
+def renew_lease(connection: Connection, owner: Owner, *, now: datetime) -> frozenset[tuple[int, int]]:
     """Note that an owner lives and renew its leases; return what it runs, as id and attempt."""
-    beat(connection, owner, now)
+    renew(connection, owner, now)
     own = (sessions.c.owner == owner.name, sessions.c.status == Status.RUNNING.value)
     connection.execute(update(sessions).where(*own).values(lease_expires_at=now + LEASE))
     return frozenset((row.id, row.attempt) for row in connection.execute(select(sessions).where(*own)))
@@ -166,3 +175,67 @@ def _end_calls(connection: Connection, orphan: Session, tool_ends: Iterable[Tool
 def _calls(connection: Connection, orphan: Session) -> list[CallOnRecord]:
     query = select(tool_calls).where(tool_calls.c.session_id == orphan.id).order_by(tool_calls.c.id)
     return [_to_call(row) for row in connection.execute(query)]
+
+
+def backfill(connection: Connection, ending: Ending) -> Backfilled | BackfillRejected:
+    """Write what is missing; refuse what is not this row's, with nothing written."""
+    session = backfillable(queries.session(connection, ending.session_id), ending)
+    if isinstance(session, BackfillRejected):
+        return session
+    late = backfill_of(ending, _on_record(connection, session, ending))
+    ended = _add_results(connection, ending)
+    if ended:
+        seal_results(connection, session.id)
+    _write(connection, session, late)
+    return Backfilled(
+        session=queries.session(connection, session.id) or session,
+        parts=late.parts | {Part.TOOL_ENDS} if ended else late.parts,
+    )
+
+
+def _on_record(connection: Connection, session: Session, ending: Ending) -> OnRecord:
+    warnings = select(sessions.c.warnings).where(sessions.c.id == session.id)
+    settled = select(budget_entries.c.id).where(
+        budget_entries.c.session_id == session.id, budget_entries.c.kind == "settled"
+    )
+    categories = {item.category for item in reported_memories(ending.extraction.report)}
+    return OnRecord(
+        session=session,
+        warnings=to_warnings(connection.execute(warnings).scalar_one()),
+        memories=queries.known_memories(connection, categories),
+        spend_settled=connection.execute(settled.limit(1)).first() is not None,
+        unseen_ends=queries.unseen_ends(connection, session.id),
+        reservations=queries.reservations(connection, session.id),
+        before=queries.background(connection, session, {}),
+    )
+
+
+def _add_results(connection: Connection, ending: Ending) -> int:
+    """Write the results that calls do not show yet; return how many those are."""
+    calls = tool_calls.c
+    return sum(
+        connection.execute(
+            update(tool_calls)
+            .where(
+                calls.session_id == ending.session_id,
+                calls.tool_use_id == end.tool_use_id,
+                calls.verdict != VerdictKind.ASK.value,
+                calls.ended_at.is_(None),
+            )
+            .values(ended_at=end.ended_at, is_error=end.is_error)
+        ).rowcount
+        for end in ending.tool_ends
+    )
+
+
+def _write(connection: Connection, session: Session, late: Backfill) -> None:
+    if late.values:
+        connection.execute(update(sessions).where(sessions.c.id == session.id).values(late.values))
+    settle_actions(connection, late.settlements)
+    book(connection, session.id, late.spend, at=late.at)
+    record_checks(connection, session.id, late.checks, at=late.at)
+    for dated in late.memories:
+        remember(connection, session, [dated.change], at=dated.at)
+    for event in late.events:
+        raise_late_event(connection, event, session_id=session.id, at=late.at)
+    resolve_events(connection, session, well=late.well, all_well=False, at=late.at)

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
+from sqlalchemy import Connection
+
+from claudeops.domain.escalation import EscalationRules
+from claudeops.domain.model import NewEvent, Owner, Session, ToolEnd
 from claudeops.store import orphans
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from datetime import datetime
-
-    from sqlalchemy import Connection
-
-    from claudeops.domain.model import EscalationRules, NewEvent, Owner, Session, ToolEnd
 
 T = TypeVar("T")
 
@@ -36,7 +34,7 @@ class SqlOwners:
         """Register ``owner`` and take over what dead owners left; ``alive`` is called in the writer's thread."""
         return await self._write(partial(orphans.reconcile, owner=owner, now=now, alive=alive))
 
-    async def lose(
+    async def mark_lost(
         self,
         session: Session,
         *,
@@ -47,16 +45,16 @@ class SqlOwners:
     ) -> Session:
         """End a session of which no result is known, and queue what follows."""
         return await self._write(
-            partial(orphans.lose, lost=session, rules=rules, tool_ends=tool_ends, events=events, now=now)
+            partial(orphans.mark_lost, lost=session, rules=rules, tool_ends=tool_ends, events=events, now=now)
         )
 
-    async def lost(self) -> Sequence[Session]:
+    async def unrecovered_sessions(self) -> Sequence[Session]:
         """Return the lost sessions whose log was not taken up as a complete one."""
         return await self._read(orphans.lost)
 
-    async def keep(self, owner: Owner, *, now: datetime) -> frozenset[tuple[int, int]]:
+    async def renew_lease(self, owner: Owner, *, now: datetime) -> frozenset[tuple[int, int]]:
         """Note that ``owner`` lives; return what it runs."""
-        return await self._write(partial(orphans.keep, owner=owner, now=now))
+        return await self._write(partial(orphans.renew_lease, owner=owner, now=now))
 
     async def skip_ids(self, highest: int) -> None:
         """Give no new session an id up to ``highest``."""

@@ -1,40 +1,54 @@
-"""What is read: each function takes an open connection and answers from one snapshot."""
+"""What is read: each function takes an open connection and answers from one snapshot.
+
+What is on record about a session, for those who read its log beside it.
+
+What a chain did, read for whoever tells of it.
+
+What the tables hold that bears on whether a report is believed, as values.
+"""
 
 from __future__ import annotations
 
-from datetime import timedelta
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
 from functools import cache
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from sqlalchemy import and_, bindparam, false, func, not_, or_, select
+from sqlalchemy import ColumnElement, Connection, Select, Table, and_, bindparam, case, false, func, not_, or_, select
 
 from claudeops.domain import memory
-from claudeops.domain.model import CheckSource, ServiceStatus, Status, VerdictKind
-from claudeops.store import grants
-from claudeops.store.audit import TOO_LATE
-from claudeops.store.consequences import NO_RESULT_SEEN, NO_WITNESSES, Standing
-from claudeops.store.rows import to_known_memory, to_past_action, to_session
+from claudeops.domain.chain_record import ChainRecord, Judged, KnownAction, KnownCall, KnownEvent, Place, SessionRecord
+from claudeops.domain.consequences import NO_RESULT_SEEN, NO_WITNESSES, LastSeen, Reservation
+from claudeops.domain.escalation import EscalationRules
+from claudeops.domain.gate import grants
+from claudeops.domain.gate.audit import TOO_LATE
+from claudeops.domain.live import EventRaised
+from claudeops.domain.memory import KnownMemory
+from claudeops.domain.model import (
+    CheckSource,
+    Level,
+    Memory,
+    PastAction,
+    ServiceStatus,
+    Session,
+    Status,
+    Verdict,
+    VerdictKind,
+)
+from claudeops.domain.report import evidence
+from claudeops.domain.report.evidence import Background, Names, PastCheck
+from claudeops.store.rows import TableRow, to_handover, to_known_memory, to_past_action, to_session
 from claudeops.store.tables import (
     cooldown_actions,
+    events,
     memories,
     schedule_fires,
     service_checks,
     sessions,
     tool_calls,
 )
-from claudeops.store.witnesses import to_background, to_reservation
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-    from datetime import datetime
-
-    from sqlalchemy import ColumnElement, Connection, Select
-
-    from claudeops.domain.evidence import Background
-    from claudeops.domain.memory import KnownMemory
-    from claudeops.domain.model import EscalationRules, Memory, PastAction, Session
-    from claudeops.store.consequences import Reservation
-
+from claudeops.store.types import clip
 
 # Statements that every claim and every end of a session needs are put together once: building and compiling one takes
 # three times as long as running it.
@@ -257,13 +271,142 @@ def unhealthy_services(connection: Connection) -> tuple[str, ...]:
     return tuple(connection.execute(_UNHEALTHY).scalars())
 
 
-def standing(connection: Connection, service: str, *, besides: int) -> Standing | None:
+def standing(connection: Connection, service: str, *, besides: int) -> LastSeen | None:
     """Return what sessions other than ``besides`` left about a service; ``None``: never checked."""
     last = connection.execute(_LAST_CHECK, {"name": service, "besides": besides}).one_or_none()
     if last is None:
         return None
-    return Standing(
+    return LastSeen(
         status=ServiceStatus(last.status),
         looked_at=last.checked_at if last.session_id is None else last.started_at,
         last_action_at=connection.execute(_LAST_ACTION, {"name": service}).scalar_one_or_none(),
+    )
+
+
+def account(connection: Connection, session_id: int) -> SessionRecord:
+    """Return the verdicts and events of a session."""
+    calls = connection.execute(
+        select(tool_calls).where(tool_calls.c.session_id == session_id).order_by(tool_calls.c.id)
+    )
+    raised = connection.execute(
+        select(events)
+        .where(or_(events.c.session_id == session_id, events.c.last_session_id == session_id))
+        .order_by(events.c.id)
+    )
+    return _account(session_id, calls, raised)
+
+
+def newest(connection: Connection) -> Session | None:
+    """Return the running session that was claimed last, else the newest of all."""
+    running_first = case((sessions.c.status == Status.RUNNING.value, 0), else_=1)
+    row = connection.execute(select(sessions).order_by(running_first, sessions.c.id.desc()).limit(1)).one_or_none()
+    return None if row is None else to_session(row)
+
+
+def under_way(connection: Connection, after: int) -> tuple[Place, ...]:
+    """Return the sessions that have not ended, and all with a higher id than ``after``, oldest first."""
+    found = connection.execute(
+        select(sessions.c.id, sessions.c.root_session_id, sessions.c.status)
+        # Both by an index: asked for again and again.
+        .where(or_(sessions.c.status.in_((Status.QUEUED.value, Status.RUNNING.value)), sessions.c.id > after))
+        .order_by(sessions.c.id)
+    )
+    return tuple(map(_place, found))
+
+
+def _place(row: TableRow) -> Place:
+    return Place(session_id=row.id, chain=row.root_session_id, status=Status(row.status))
+
+
+def _account(session_id: int, calls: Iterable[TableRow], raised: Iterable[TableRow]) -> SessionRecord:
+    verdicts: defaultdict[str, list[Judged]] = defaultdict(list)
+    for row in calls:
+        verdict = Verdict(kind=VerdictKind(row.verdict), reason=row.reason)
+        verdicts[row.tool_use_id].append(Judged(verdict=verdict, at=row.decided_at))
+    return SessionRecord(
+        verdicts={tool_use_id: tuple(given) for tool_use_id, given in verdicts.items()},
+        events=tuple(
+            EventRaised(
+                # Counted up by a later session, its last sight is not this one's.
+                at=row.last_seen if row.last_session_id == session_id else row.first_seen,
+                level=Level(row.level),
+                service=row.service,
+                message=row.message,
+                session_id=session_id,
+            )
+            for row in raised
+        ),
+    )
+
+
+def chain_record(connection: Connection, root_session_id: int) -> ChainRecord:
+    """Return a chain's tool calls, actions and events."""
+
+    def of(table: Table) -> Sequence[TableRow]:
+        query = select(table).join(sessions, sessions.c.id == table.c.session_id)
+        return connection.execute(query.where(sessions.c.root_session_id == root_session_id).order_by(table.c.id)).all()
+
+    return to_chain_record(calls=of(tool_calls), actions=of(cooldown_actions), events=of(events))
+
+
+def to_chain_record(
+    *, calls: Iterable[TableRow], actions: Iterable[TableRow], events: Iterable[TableRow]
+) -> ChainRecord:
+    """Return rows, oldest first, as a record."""
+    return ChainRecord(
+        calls=tuple(
+            KnownCall(
+                session_id=row.session_id,
+                tool_name=row.tool_name,
+                shown_input=row.input,
+                verdict=VerdictKind(row.verdict),
+                reason=row.reason,
+                is_error=row.is_error,
+            )
+            for row in calls
+        ),
+        actions=tuple(
+            KnownAction(session_id=row.session_id, kind=row.action_type, service=row.service, success=row.success)
+            for row in actions
+        ),
+        events=tuple(
+            KnownEvent(session_id=row.session_id, level=Level(row.level), service=row.service, message=row.message)
+            for row in events
+        ),
+    )
+
+
+def to_reservation(row: TableRow) -> Reservation:
+    """Return a ``cooldown_actions`` row as what waits for a result."""
+    return Reservation(
+        id=row.id,
+        tool_use_id=row.tool_use_id,
+        kind=row.action_type,
+        service=row.service,
+        denied=row.error == TOO_LATE,
+    )
+
+
+def to_background(
+    session: Session,
+    *,
+    earlier: Sequence[TableRow],
+    checks: Iterable[TableRow],
+    actions: Iterable[TableRow],
+    other_names: Mapping[str, str],
+) -> Background:
+    """Return what the ``earlier`` sessions of a chain have left, oldest first, by their rows of each table."""
+    own = () if session.context is None else (session.context,)
+    handed = [context for row in earlier if (context := to_handover(row.context)) is not None]
+    return evidence.background(
+        checks=[
+            PastCheck(
+                session_id=row.session_id, service=row.service, status=ServiceStatus(row.status), detail=row.detail
+            )
+            for row in checks
+        ],
+        actions=[(row.session_id, row.service) for row in actions if row.error != TOO_LATE],
+        handovers=(*handed, *own),
+        request=earlier[0].prompt_text if earlier else session.prompt_text,
+        names=Names(other_names, clip),
     )

@@ -2,39 +2,36 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from enum import StrEnum
+from types import SimpleNamespace
+from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
+from sqlalchemy import Row
 
-from claudeops.domain.budget import BookedCall
 from claudeops.domain.memory import KnownMemory
 from claudeops.domain.model import (
     DecisionReason,
+    Ending,
     ExtractionMethod,
     Handover,
+    NewSession,
     Outcome,
+    Owner,
     PastAction,
     Session,
     Status,
+    Suppressed,
     Trigger,
 )
+from claudeops.domain.spending.budget import BookedCall, BookedCalls
+from claudeops.domain.spending.usage import CallState
 from claudeops.store.types import clean
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from datetime import datetime
-    from enum import StrEnum
-    from types import SimpleNamespace
-    from typing import Any, TypeAlias, TypeVar
-
-    from sqlalchemy import Row
-
-    from claudeops.domain.budget import BookedCalls, CallState
-    from claudeops.domain.model import Ending, NewSession, Owner, Suppressed
-
-    Member = TypeVar("Member", bound=StrEnum)
-    TableRow: TypeAlias = Row[*tuple[Any, ...]] | SimpleNamespace  # a row as read, or as it is about to be written
+Member = TypeVar("Member", bound=StrEnum)
+TableRow: TypeAlias = Row[*tuple[Any, ...]] | SimpleNamespace  # a row as read, or as it is about to be written
 
 LEASE: Final = timedelta(hours=1)
 """How long a claim is good for without news. For people and other tools to read: what frees a session is

@@ -2,28 +2,46 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Final
 
-from sqlalchemy import ColumnElement, Integer, and_, bindparam, case, delete, func, insert, not_, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Integer,
+    and_,
+    bindparam,
+    case,
+    delete,
+    func,
+    insert,
+    not_,
+    select,
+    update,
+)
 
-from claudeops.domain import budget
-from claudeops.domain.budget import Balance, BookedCalls, BudgetScope, CallBegun, CallRefused, CallWaits, Spending
-from claudeops.domain.model import Status
+from claudeops.domain.escalation import EscalationRules
+from claudeops.domain.model import Session, Status
+from claudeops.domain.spending import budget
+from claudeops.domain.spending.budget import (
+    Allowance,
+    Balance,
+    BookedCalls,
+    BudgetDenied,
+    Budgets,
+    BudgetScope,
+    CallBegun,
+    CallWaits,
+    Short,
+    Spending,
+)
+from claudeops.domain.spending.usage import CallState
 from claudeops.errors import StaleAttemptError, StoreError
 from claudeops.store.holds import set_hold
-from claudeops.store.rows import call_values, to_booked_call
+from claudeops.store.rows import TableRow, call_values, to_booked_call
 from claudeops.store.tables import budget_entries, model_calls, sessions
 from claudeops.store.types import UtcDateTime, known_usd
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-    from datetime import datetime
-
-    from sqlalchemy import Connection
-
-    from claudeops.domain.budget import Allowance, Budgets, CallState, Short
-    from claudeops.domain.model import EscalationRules, Session
-    from claudeops.store.rows import TableRow
 
 _AMOUNT = func.coalesce(func.sum(budget_entries.c.amount_usd), 0.0)
 _RUNNING = sessions.c.status == Status.RUNNING.value
@@ -184,7 +202,7 @@ def begin_call(
     rules: EscalationRules,
     now: datetime,
     owed: Sequence[CallState] = (),
-) -> CallBegun | CallWaits | CallRefused:
+) -> CallBegun | CallWaits | BudgetDenied:
     """Put a model call on record before it starts, unless a budget forbids it; the ends that are owed come first."""
     for state in owed:
         book_call(connection, state)

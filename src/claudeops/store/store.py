@@ -2,63 +2,49 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, TypeVar
 
 import anyio
+from sqlalchemy import Connection
+from sqlalchemy.engine import URL
 
-from claudeops.domain.budget import CallBegun
-from claudeops.domain.room import ONE
-from claudeops.errors import DatabaseUnavailableError
-from claudeops.store import accounts, approvals, calls, holds, orders, queries, queueing, spend
-from claudeops.store.amend import amend
-from claudeops.store.chain_records import chain_record
-from claudeops.store.connections import (
-    BUSY_SECONDS,
-    border,
-    parse_url,
-    reading_engine,
-    writing_engine,
+from claudeops.domain.backfill import Backfilled, BackfillRejected
+from claudeops.domain.chain_record import ChainRecord, Place, SessionRecord
+from claudeops.domain.commands import Command, CommandName
+from claudeops.domain.escalation import EscalationRules
+from claudeops.domain.gate.approval import Answer, Approval, NewApproval
+from claudeops.domain.holds import ONE_SLOT, ApiRefusal, Capacity, Hold, HoldKind
+from claudeops.domain.live import EventRaised
+from claudeops.domain.model import (
+    Ending,
+    Finished,
+    Memory,
+    NewSession,
+    Owner,
+    Session,
+    SkipReason,
+    Suppressed,
+    ToolCall,
+    Verdict,
 )
+from claudeops.domain.spending.budget import BudgetDenied, CallBegun, CallWaits
+from claudeops.domain.spending.usage import CallState
+from claudeops.errors import DatabaseUnavailableError
+from claudeops.store import approvals, calls, holds, queries, queue, spend
+from claudeops.store import queue as queueing
+from claudeops.store.database import BUSY_SECONDS, border, parse_url, reading_engine, writing_engine
 from claudeops.store.events import noticing, tell
 from claudeops.store.finish import finish
-from claudeops.store.keeping import SqlKeeping
+from claudeops.store.keeping import SqlRetention
+from claudeops.store.migrate import require_head
+from claudeops.store.orphans import backfill
 from claudeops.store.owners import SqlOwners
-from claudeops.store.revision import require_head
-from claudeops.store.verify import verify
-from claudeops.store.worker import Writer
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from sqlalchemy import Connection
-    from sqlalchemy.engine import URL
-
-    from claudeops.domain.account import Account, Place
-    from claudeops.domain.amendment import Amended, Refused
-    from claudeops.domain.approval import Answer, Approval, NewApproval
-    from claudeops.domain.budget import CallRefused, CallState, CallWaits
-    from claudeops.domain.chain_record import ChainRecord
-    from claudeops.domain.holds import Hold, HoldKind
-    from claudeops.domain.live import EventRaised
-    from claudeops.domain.model import (
-        Ending,
-        EscalationRules,
-        Finished,
-        Memory,
-        NewSession,
-        Owner,
-        Session,
-        SkipReason,
-        Suppressed,
-        ToolCall,
-        Verdict,
-    )
-    from claudeops.domain.orders import Order, OrderName
-    from claudeops.domain.refusals import Refusal
-    from claudeops.domain.room import Room
-    from claudeops.store.verify import Logged, Verified
+from claudeops.store.queries import chain_record
+from claudeops.store.verify import Logged, Verified, verify
+from claudeops.store.writer import Writer
 
 T = TypeVar("T")
 
@@ -94,7 +80,7 @@ def open_store(
     return SqlStore(parsed, busy_seconds=busy_seconds, wait_seconds=wait_seconds, now=now, raised=raised)
 
 
-class SqlStore(SqlKeeping, SqlOwners):
+class SqlStore(SqlRetention, SqlOwners):
     """Writes go through one thread and one connection; verdicts overtake what waits there.
 
     Reads have connections of their own. What a method promises stands in ``engine.ports.Store``.
@@ -140,7 +126,7 @@ class SqlStore(SqlKeeping, SqlOwners):
         cli_session_id: Callable[[], str],
         log_path: Callable[[int], str],
         chain: int | None = None,
-        room: Room = ONE,
+        room: Capacity = ONE_SLOT,
     ) -> Sequence[Session]:
         """Take the oldest sessions that are due; the callables are called in the writer's thread.
 
@@ -181,7 +167,7 @@ class SqlStore(SqlKeeping, SqlOwners):
         """Return the holds that stand."""
         return await self._read(partial(holds.standing, now=now))
 
-    async def refused(self, refusal: Refusal, *, now: datetime) -> None:
+    async def refused(self, refusal: ApiRefusal, *, now: datetime) -> None:
         """Write what follows from a refusal of the model API."""
         await self._write(partial(holds.refused, refusal=refusal, now=now))
 
@@ -252,15 +238,15 @@ class SqlStore(SqlKeeping, SqlOwners):
         rules: EscalationRules,
         now: datetime,
         owed: Sequence[CallState] = (),
-    ) -> CallBegun | CallWaits | CallRefused:
+    ) -> CallBegun | CallWaits | BudgetDenied:
         """Put a model call on record before it starts, ahead of other writes."""
 
-        def begin(connection: Connection) -> CallBegun | CallWaits | CallRefused:
+        def begin(connection: Connection) -> CallBegun | CallWaits | BudgetDenied:
             return spend.begin_call(
                 connection, session, model=model, worst_usd=worst_usd, rules=rules, now=now, owed=owed
             )
 
-        def withdraw(connection: Connection, answer: CallBegun | CallWaits | CallRefused) -> None:
+        def withdraw(connection: Connection, answer: CallBegun | CallWaits | BudgetDenied) -> None:
             if isinstance(answer, CallBegun):
                 spend.withdraw_call(connection, answer.id, at=self._now())
 
@@ -270,17 +256,17 @@ class SqlStore(SqlKeeping, SqlOwners):
         """Write what is known of a model call, ahead of other writes."""
         await self._write(partial(spend.book_call, state=state), urgent=True)
 
-    async def order(self, name: OrderName, *, by: str, now: datetime) -> None:
+    async def request_command(self, name: CommandName, *, by: str, now: datetime) -> None:
         """Ask something of the running daemon."""
-        await self._write(partial(orders.give, name=name, by=by, now=now))
+        await self._write(partial(queue.give, name=name, by=by, now=now))
 
-    async def take_orders(self, *, now: datetime) -> Sequence[Order]:
+    async def take_commands(self, *, now: datetime) -> Sequence[Command]:
         """Take what was asked; without anything nothing is written, for it is asked every second."""
-        return await self._write(partial(orders.take, now=now)) if await self._read(orders.waiting) else ()
+        return await self._write(partial(queue.take, now=now)) if await self._read(queue.waiting) else ()
 
-    async def end_order(self, order_id: int, *, result: str | None, error: str | None, now: datetime) -> None:
+    async def finish_command(self, order_id: int, *, result: str | None, error: str | None, now: datetime) -> None:
         """Write what came of an order."""
-        await self._write(partial(orders.end, order_id=order_id, result=result, error=error, now=now))
+        await self._write(partial(queue.end, order_id=order_id, result=result, error=error, now=now))
 
     async def identify(self, session: Session, cli_session_id: str) -> None:
         """Write the session id that a CLI chose itself."""
@@ -290,9 +276,9 @@ class SqlStore(SqlKeeping, SqlOwners):
         """End a session and write everything that follows from it."""
         return await self._write(partial(finish, ending=ending, rules=rules))
 
-    async def amend(self, ending: Ending) -> Amended | Refused:
+    async def backfill(self, ending: Ending) -> Backfilled | BackfillRejected:
         """Write what a session's log says and the database does not know yet."""
-        return await self._write(partial(amend, ending=ending))
+        return await self._write(partial(backfill, ending=ending))
 
     async def allowed_calls(self, session_id: int) -> frozenset[str]:
         """Return the ids of a session's calls that the gate allowed."""
@@ -314,15 +300,15 @@ class SqlStore(SqlKeeping, SqlOwners):
 
     async def newest(self) -> Session | None:
         """Return the running session that was queued last, else the newest."""
-        return await self._read(accounts.newest)
+        return await self._read(queries.newest)
 
     async def under_way(self, after: int) -> Sequence[Place]:
         """Return the sessions that have not ended, and later ones."""
-        return await self._read(partial(accounts.under_way, after=after))
+        return await self._read(partial(queries.under_way, after=after))
 
-    async def account(self, session_id: int) -> Account:
+    async def session_record(self, session_id: int) -> SessionRecord:
         """Return a session's verdicts and events."""
-        return await self._read(partial(accounts.account, session_id=session_id))
+        return await self._read(partial(queries.account, session_id=session_id))
 
     async def chain(self, root_session_id: int) -> Sequence[Session]:
         """Return a chain's sessions, oldest first."""

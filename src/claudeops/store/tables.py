@@ -7,7 +7,8 @@ carry them. Closed sets of short standing are checked by the database as well.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from enum import StrEnum
+from typing import Final
 
 from sqlalchemy import (
     Boolean,
@@ -23,6 +24,7 @@ from sqlalchemy import (
     UniqueConstraint,
     text,
 )
+from sqlalchemy.schema import SchemaItem
 
 from claudeops.domain.model import (
     CheckSource,
@@ -35,11 +37,6 @@ from claudeops.domain.model import (
     VerdictKind,
 )
 from claudeops.store.types import CleanText, Count, Name, Usd, UtcDateTime
-
-if TYPE_CHECKING:
-    from enum import StrEnum
-
-    from sqlalchemy.schema import SchemaItem
 
 HEAD: Final = "0007"
 """The newest migration's revision; compared before alembic is imported at all."""

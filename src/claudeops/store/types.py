@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import math
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from sqlalchemy import BigInteger, DateTime, Numeric, String, Text
+from sqlalchemy.engine import Dialect
 from sqlalchemy.types import TypeDecorator
-
-if TYPE_CHECKING:
-    from sqlalchemy.engine import Dialect
 
 NAME_LENGTH: Final = 255  # characters; the longest name that Kubernetes allows is 253
 _LARGEST_COUNT: Final = 2**63 - 1

@@ -7,22 +7,16 @@ and seal stand in the daemon's log as well: given that log, `verify` compares th
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
-from sqlalchemy import select, text
+from sqlalchemy import Connection, select, text
 
+from claudeops.domain.gate.audit import row_hash, seal, tombstone_hash
 from claudeops.domain.model import Status
-from claudeops.store.audit import row_hash, seal, tombstone_hash
+from claudeops.store.rows import TableRow
 from claudeops.store.tables import audit_tombstones, sessions, tool_calls
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from sqlalchemy import Connection
-
-    from claudeops.store.rows import TableRow
 
 
 class FaultKind(StrEnum):

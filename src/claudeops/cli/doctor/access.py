@@ -1,4 +1,9 @@
-"""Whether the model API takes our credentials: one call that costs nothing."""
+"""Whether the model API takes our credentials: one call that costs nothing.
+
+Whether model calls will be counted and limited one by one, and at which prices.
+
+The database, and whether somebody works on it already.
+"""
 
 from __future__ import annotations
 
@@ -7,26 +12,26 @@ import http.client
 import importlib.metadata
 import json
 import ssl
+import time
 import urllib.error
 import urllib.request
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import anyio
 import anyio.to_thread
 
-from claudeops.app_kit import model_access
-from claudeops.cli.doctor.values import Finding, doubtful, failed, failed_with, fine
-from claudeops.cli.envelope import ErrorKind
-from claudeops.cli.exit_codes import Exit
-from claudeops.errors import ConfigurationError
+from claudeops.app.wiring import model_access, upstream
+from claudeops.cli.doctor.values import Answer, Case, Finding, doubtful, failed, failed_with, fine
+from claudeops.cli.output import ErrorKind, Exit
+from claudeops.domain.spending.prices import AS_OF, concrete, price_of
+from claudeops.engine.daemon.status import look
+from claudeops.engine.system import alive
+from claudeops.errors import ClaudeopsError, ConfigurationError, DatabaseUnavailableError
 from claudeops.harness.protocol import CredentialKind
-from claudeops.settings import require_credentials
-
-if TYPE_CHECKING:
-    from claudeops.cli.doctor.values import Case
-    from claudeops.settings import Settings
+from claudeops.settings import Settings, require_credentials
+from claudeops.store.locks import check_database, is_claimed
 
 SECONDS: Final = 10.0
 
@@ -39,17 +44,6 @@ _REDIRECT: Final = range(300, 400)
 # https://docs.anthropic.com/en/api/messages-count-tokens. Gateways often know but one of them.
 _MODELS: Final = "/v1/models?limit=1"
 _COUNT: Final = "/v1/messages/count_tokens"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Answer:
-    """What came back."""
-
-    asked: str  # method and path
-    status: int | None  # None: nothing
-    error: str = ""  # why nothing came back
-    date: datetime | None = None  # the clock of whoever answered, UTC
-    heard_at: datetime | None = None  # ours at that moment
 
 
 @dataclass(slots=True)
@@ -184,3 +178,79 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 
     def redirect_request(self, *_: object) -> None:
         """Return no further request."""
+
+
+_METERED = "claude"
+
+
+async def meter(_case: Case, settings: Settings) -> Finding:
+    """Look whether the meter is on, can find its way to the model API, and knows what the models cost."""
+    models = [tier.model for tier in settings.tiers if tier.harness == _METERED]
+    if not models:
+        return fine("No tier runs on a CLI whose model calls can be counted one by one.")
+    if not settings.meter:
+        return doubtful(
+            "Switched off by CLAUDEOPS_METER: model calls are not counted one by one, nor limited by budgets.",
+            "Unset it.",
+        )
+    try:
+        async with upstream(settings).connections():
+            pass  # proxy and certificates can be used
+    except ConfigurationError as error:
+        return failed_with(error)
+    without = [model for model in models if (name := concrete(model)) is not None and price_of(name) is None]
+    if without:
+        return doubtful(
+            f"There is no price for {', '.join(dict.fromkeys(without))} (prices of {AS_OF}): what its sessions cost is "
+            "unknown, and budgets count it as the dearest model.",
+            "Check the spelling; a newer claudeops may know it.",
+        )
+    return fine(f"Every model call is counted and limited; prices are those of {AS_OF}.")
+
+
+async def database(_case: Case, settings: Settings) -> Finding:
+    """Try to write, without leaving anything; compare the tables with what this version expects."""
+    try:
+        found = await anyio.to_thread.run_sync(
+            check_database, settings.database_url, settings.state_dir, abandon_on_cancel=True
+        )
+    except DatabaseUnavailableError as error:
+        return failed(
+            _sentence(error),
+            "See who else works on it, whether its disk is full, and whether its server runs.",
+            sysexit=Exit.UNAVAILABLE,
+            kind=ErrorKind.RUNTIME,
+        )
+    except ClaudeopsError as error:
+        return failed_with(_sentence(error), kind=ErrorKind.RUNTIME)
+    if found.revision is None:
+        return fine("It is not there yet, or empty; the daemon sets it up at its first start.")
+    if found.revision != found.head:
+        return fine(f"Revision {found.revision}; the daemon backs it up and brings it to {found.head} when it starts.")
+    return fine(f"Writable, at revision {found.head}.")
+
+
+async def daemon(_case: Case, settings: Settings) -> Finding:
+    """Say whether a daemon runs here, and whether one from elsewhere holds the database."""
+    found = look(settings.state_dir / "daemon.json", alive=alive, monotonic=time.monotonic())
+    if found.lives:
+        return fine(found.says)
+    if found.status is not None:
+        return doubtful(found.says, "Look into its log, then restart it.")
+    try:
+        taken = await anyio.to_thread.run_sync(is_claimed, settings.database_url)
+    except DatabaseUnavailableError:
+        taken = False  # the check of the database says so
+    if taken:
+        return failed(
+            "A daemon with another state directory works on this database.",
+            "Stop it, or give this one its own CLAUDEOPS_DATABASE_URL and CLAUDEOPS_STATE_DIR.",
+            sysexit=Exit.TRY_LATER,
+            kind=ErrorKind.RUNTIME,
+        )
+    return fine("None runs here.")
+
+
+def _sentence(error: ClaudeopsError) -> str:
+    text = str(error)
+    return f"{text[:1].upper()}{text[1:]}"

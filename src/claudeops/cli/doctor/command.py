@@ -1,4 +1,7 @@
-"""Runs the checks and tells what they found, as lines or as one document."""
+"""Reading settings that may be wrong in several places: each fault is told, and the rest is read all the same.
+
+Runs the checks and tells what they found, as lines or as one document.
+"""
 
 from __future__ import annotations
 
@@ -6,28 +9,63 @@ import fnmatch
 import os
 import sys
 from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import anyio
 import click
 
 from claudeops import logs
-from claudeops.cli import envelope
-from claudeops.cli.answers import print_document
-from claudeops.cli.doctor import access, database, machine, meter, places, sessions
-from claudeops.cli.doctor.gather import gather
+from claudeops.cli import output
+from claudeops.cli.doctor import access, machine, sessions
+from claudeops.cli.doctor import access as meter
 from claudeops.cli.doctor.values import Case, Check, Finding, Status, doubtful, failed, failed_with, fine, skipped
-from claudeops.cli.exit_codes import Exit
+from claudeops.cli.output import Exit, print_document
 from claudeops.domain.redact import Redactor
+from claudeops.errors import ConfigurationError
+from claudeops.settings import Settings, load_settings
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+_OURS: Final = ("CLAUDEOPS_", "ANTHROPIC_", "CLAUDE_", "BROWSER_CRED_", "WATCHDOG_")
 
-    from claudeops.settings import Settings
+
+def gather(environ: Mapping[str, str], *, cwd: Path, now: datetime) -> Case:
+    """Return the settings, with every variable left out that makes them impossible.
+
+    A sentence of the settings tells of the first thing that is wrong. Whose fault it is, is found by leaving out one
+    variable after the other and looking whether the sentence changes.
+    """
+    left = dict(environ)
+    refused: dict[str, str] = {}
+    while True:
+        try:
+            loaded = load_settings(left, cwd=cwd)
+        except ConfigurationError as error:
+            culprit = _culprit(left, str(error), cwd=cwd)
+            if culprit is None:
+                return Case(settings=None, fault=str(error), refused=refused, warnings=(), now=now)
+            refused[culprit] = str(error)
+            del left[culprit]
+        else:
+            return Case(settings=loaded.settings, fault=None, refused=refused, warnings=loaded.warnings, now=now)
+
+
+def _culprit(environ: Mapping[str, str], sentence: str, *, cwd: Path) -> str | None:
+    """Return the variable without which the settings say something else; those that the sentence names go first."""
+    ours = [name for name in sorted(environ) if name.startswith(_OURS)]
+    for name in sorted(ours, key=lambda name: name not in sentence):
+        without = {other: value for other, value in environ.items() if other != name}
+        try:
+            load_settings(without, cwd=cwd)
+        except ConfigurationError as error:
+            if str(error) == sentence:
+                continue
+        return name
+    return None
+
 
 _NAME: Final = "doctor"
 _SECONDS: Final = 60.0  # one check
@@ -36,7 +74,7 @@ _WORST_FIRST: Final = (Exit.CONFIGURATION, Exit.UNAVAILABLE, Exit.TRY_LATER)
 
 
 async def _settings(case: Case, settings: Settings) -> Finding:
-    elsewhere = places.nothing_to_watch(settings.repos_dir)  # a check of its own says that
+    elsewhere = machine.nothing_to_watch(settings.repos_dir)  # a check of its own says that
     if warnings := [sentence for sentence in case.warnings if sentence != elsewhere]:
         return doubtful(" ".join(warnings), "Correct or unset what has no effect.")
     return fine("Read, and free of contradictions.")
@@ -44,17 +82,17 @@ async def _settings(case: Case, settings: Settings) -> Finding:
 
 CHECKS: Final = (
     Check("settings", _settings),
-    Check("directories", places.directories, ("CLAUDEOPS_STATE_DIR", "CLAUDEOPS_RESULTS_DIR")),
-    Check("repositories", places.repositories, ("CLAUDEOPS_REPOS_DIR",)),
-    Check("disk space", places.disk_space),
+    Check("directories", machine.directories, ("CLAUDEOPS_STATE_DIR", "CLAUDEOPS_RESULTS_DIR")),
+    Check("repositories", machine.repositories, ("CLAUDEOPS_REPOS_DIR",)),
+    Check("disk space", machine.disk_space),
     Check("clock", machine.clock),
     Check("time zones", machine.time_zones, ("CLAUDEOPS_TIMEZONE",)),
     Check("tools", machine.tools),
     Check("prompts", sessions.prompts, ("CLAUDEOPS_PROMPT", "CLAUDEOPS_TIER?_PROMPT")),
     Check("policy", sessions.policy, ("CLAUDEOPS_POLICY_PATH", "CLAUDEOPS_*ALLOWED_TOOLS")),
     Check("schema", sessions.schema, ("CLAUDEOPS_SCHEMA_PATH",)),
-    Check("database", database.database, ("CLAUDEOPS_DATABASE_URL*",)),
-    Check("daemon", database.daemon),
+    Check("database", access.database, ("CLAUDEOPS_DATABASE_URL*",)),
+    Check("daemon", access.daemon),
     Check("isolation", sessions.isolation, ("CLAUDEOPS_ISOLATION",)),
     Check("bounds", sessions.bounds, ("CLAUDEOPS_SESSION_*",)),
     Check("cli", sessions.cli, ("CLAUDEOPS_*_BIN", "CLAUDEOPS_HARNESS", "CLAUDEOPS_TIER?_HARNESS")),
@@ -172,7 +210,7 @@ def _body(found: Mapping[str, Finding], redact: Callable[[str], str]) -> dict[st
     if first is None:
         return body
     name, finding = first
-    error = envelope.error_body(
+    error = output.error_body(
         kind=finding.kind,
         operation=_NAME,
         target=name,

@@ -4,27 +4,22 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import anyio.to_thread
 
-from claudeops.app_cell import find_groups, surroundings
-from claudeops.app_kit import binaries, check_harnesses, check_prompts, tools_by_tier
-from claudeops.app_self_test import try_gate
-from claudeops.cli.doctor.values import Finding, doubtful, failed, failed_with, fine, skipped
-from claudeops.cli.envelope import ErrorKind
+from claudeops.app.cell import find_groups, surroundings, try_gate
+from claudeops.app.wiring import binaries, check_harnesses, check_prompts, tools_by_tier
+from claudeops.cli.doctor.values import Case, Finding, doubtful, failed, failed_with, fine, skipped
+from claudeops.cli.output import ErrorKind
 from claudeops.domain.report.extraction import ReportSchema
-from claudeops.engine import session_users
-from claudeops.engine.cell import USER_HOMES, Level
-from claudeops.engine.cell_probe import choose
-from claudeops.engine.cli_version import check_version
-from claudeops.engine.self_test import Bench
+from claudeops.engine.cell import cell
+from claudeops.engine.cell.cell import USER_HOMES, Level
+from claudeops.engine.cell.levels import Selected, choose
+from claudeops.engine.gate.admission import check_version
+from claudeops.engine.gate.self_test import Bench
 from claudeops.errors import ConfigurationError
-
-if TYPE_CHECKING:
-    from claudeops.cli.doctor.values import Case
-    from claudeops.engine.cell_probe import Chosen
-    from claudeops.settings import Settings
+from claudeops.settings import Settings
 
 _GATED: Final = "claude"
 _TOLD_CHARACTERS: Final = 300
@@ -49,7 +44,7 @@ async def cli(_case: Case, settings: Settings) -> Finding:
     return fine(f"{', '.join(found)}.")
 
 
-async def _chosen(settings: Settings) -> Chosen:
+async def _chosen(settings: Settings) -> Selected:
     return await anyio.to_thread.run_sync(choose, settings.isolation, surroundings(settings))
 
 
@@ -66,10 +61,8 @@ async def isolation(_case: Case, settings: Settings) -> Finding:
     message = f"The level is {level.value}: sessions {shared}."
     remedy = next((f"{why[:1].upper()}{why[1:]}." for why in chosen.passed_over.values()), None)
     remedy = remedy or "Set CLAUDEOPS_ISOLATION to auto or bubblewrap."
-    if level is Level.USER and (without := session_users.unlisted(USER_HOMES)):
-        message += (
-            f" Of {session_users.UIDS} such users {without} are on no list of the machine, where ssh looks for them."
-        )
+    if level is Level.USER and (without := cell.unlisted(USER_HOMES)):
+        message += f" Of {cell.UIDS} such users {without} are on no list of the machine, where ssh looks for them."
         remedy += " For ssh at this level, run `systemd-sysusers` with deploy/claudeops-sessions.conf."
     return doubtful(message, remedy)
 

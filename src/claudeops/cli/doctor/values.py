@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
-from claudeops.cli.envelope import ErrorKind
-from claudeops.cli.exit_codes import Exit
+from claudeops.cli.output import ErrorKind, Exit
+from claudeops.errors import ClaudeopsError
+from claudeops.settings import Settings
 
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
-    from datetime import datetime
 
-    from claudeops.cli.doctor.access import Answer
-    from claudeops.errors import ClaudeopsError
-    from claudeops.settings import Settings
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Answer:
+    """What came back."""
+
+    asked: str  # method and path
+    status: int | None  # None: nothing
+    error: str = ""  # why nothing came back
+    date: datetime | None = None  # the clock of whoever answered, UTC
+    heard_at: datetime | None = None  # ours at that moment
 
 
 class Status(StrEnum):

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from claudeops.domain import regex
-from claudeops.domain.policy.secret_names import is_secret_name
+from claudeops.domain.policy.places import is_secret_name
+from claudeops.domain.text import regex
 
 
 def _words(text: str) -> frozenset[str]:

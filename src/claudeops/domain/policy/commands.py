@@ -4,32 +4,35 @@ from __future__ import annotations
 
 import posixpath
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from claudeops.domain import glob, regex
-from claudeops.domain.policy import paths, urls
-from claudeops.domain.policy.argument_kinds import Setting
+from claudeops.domain.looks import Look
+from claudeops.domain.model import Action
+from claudeops.domain.policy import paths
+from claudeops.domain.policy import reach as urls
+from claudeops.domain.policy.arguments import Setting
 from claudeops.domain.policy.flow import refuse_feeding, refuse_sending
 from claudeops.domain.policy.identity import plain_name, whole_name, wrapper_parts, wrapper_user
 from claudeops.domain.policy.look import look_of, look_within
+from claudeops.domain.policy.matching import Match, match, prints_names
 from claudeops.domain.policy.never import refuse_line
-from claudeops.domain.policy.reach import matches
-from claudeops.domain.policy.rule_match import Match, match, prints_names
-from claudeops.domain.policy.rules import IncompleteError, RefusedError, UnclearCommandError
+from claudeops.domain.policy.paths import Place
+from claudeops.domain.policy.policy import Never, Policy, TierPolicy
+from claudeops.domain.policy.reach import Reach, matches
+from claudeops.domain.policy.rule_book import Found, RuleBook
+from claudeops.domain.policy.rules import IncompleteError, RefusedError, UnclearCommandError, Wrapper
 from claudeops.domain.policy.unfold import Runs, own_arguments, unfold
 from claudeops.domain.shell.render import BUILTINS
-from claudeops.domain.shell.values import UnclearError, Word, WordKind
-from claudeops.domain.shell.variables import refuse_value, refuse_variable
-
-if TYPE_CHECKING:
-    from claudeops.domain.looks import Look
-    from claudeops.domain.model import Action
-    from claudeops.domain.policy.paths import Place
-    from claudeops.domain.policy.reach import Reach
-    from claudeops.domain.policy.rule_book import Found, RuleBook
-    from claudeops.domain.policy.rules import Wrapper
-    from claudeops.domain.policy.values import Never, Policy, TierPolicy
-    from claudeops.domain.shell.values import Redirection, SimpleCommand
+from claudeops.domain.shell.values import (
+    Redirection,
+    SimpleCommand,
+    UnclearError,
+    Word,
+    WordKind,
+    refuse_value,
+    refuse_variable,
+)
+from claudeops.domain.text import glob, regex
 
 DEEPEST_WRAPPING: Final = 5  # wrappers within wrappers
 MOST_JUDGED: Final = 1024  # commands of one call, those in wrappers too

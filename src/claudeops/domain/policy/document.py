@@ -1,4 +1,9 @@
-"""A policy file: TOML text → `Policy`, or the line that is wrong and what to write instead.
+"""Where the keys of a TOML text stand, for messages about values that are valid TOML and wrong all the same.
+
+tomllib gives no lines for what it has read, so the text is looked through once more. It is known to be valid TOML then,
+which is why so little of the grammar (TOML 1.0) is needed.
+
+A policy file: TOML text → `Policy`, or the line that is wrong and what to write instead.
 
 A file stands alone, or begins with ``extends = "default"`` and then says only what is different. It may extend
 fragments too, ``["default", "cloud-read"]``: they are laid over the default, in their order. In that case
@@ -7,31 +12,116 @@ fragments too, ``["default", "cloud-read"]``: they are laid over the default, in
 - rules for commands and tools stand in front of the default's: the first that fits decides;
 - ``without`` takes the default's rules for a command, and the command itself, away;
 - what is ``never`` allowed can only become more.
+
+A policy as the text of a file that says the same: what is in force, with everything that was extended.
 """
 
 from __future__ import annotations
 
 import difflib
+import json
 import tomllib
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
-from claudeops.domain import regex
-from claudeops.domain.policy.rule_faults import RuleFault, command_fault, group_fault
 from claudeops.domain.policy.schema import (
     TABLES,
     ActionEntry,
     Document,
+    RuleFault,
     TierEntry,
+    command_fault,
+    group_fault,
 )
-from claudeops.domain.policy.toml_lines import key_lines, line_of
+from claudeops.domain.text import regex
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+Path = tuple[str | int, ...]
+"""Keys and positions in arrays, from the top: ``("commands", 3, "tier")``."""
 
-    from claudeops.domain.policy.toml_lines import Path
+_TABLE: Final = regex.Pattern(r"[ \t\r]*(\[{1,2})")
+_KEY: Final = regex.Pattern(r"[ \t]*(?:\"((?:[^\"\\]|\\.)*)\"|'([^']*)'|([A-Za-z0-9_-]+))[ \t]*(\.?)")
+_TOKEN: Final = regex.Pattern(
+    r"(?s)#[^\n]*|\"\"\"(?:[^\\]|\\.)*?\"{3,5}|'''.*?'{3,5}|\"(?:[^\"\\\n]|\\.)*\"|'[^'\n]*'"
+    r"|[\[{]|[\]}]|\n|[^#\"'\[\]{}\n]+"
+)
+
+
+def key_lines(text: str) -> dict[Path, int]:
+    """Return the line, from 1, of every table and key outside of inline tables."""
+    lines: dict[Path, int] = {}
+    counts: Counter[Path] = Counter()
+    table: Path = ()
+    at = 0
+    while at < len(text):
+        line = text.count("\n", 0, at) + 1
+        start = _TABLE.match(text[at : _line_end(text, at)])
+        if start is not None:
+            brackets = start[1]
+            names, end = _names(text, at + start.end())
+            table = _table_path(names, counts, array=brackets == "[[")
+            lines.setdefault(table, line)
+            at = _line_end(text, end)
+        elif text[at:].lstrip(" \t\r")[:1] in {"", "\n", "#"}:
+            at = _line_end(text, at)
+        else:
+            names, end = _names(text, at)
+            for depth in range(1, len(names) + 1):
+                lines.setdefault((*table, *names[:depth]), line)
+            at = _value_end(text, end)
+    return lines
+
+
+def line_of(lines: dict[Path, int], path: Path) -> int:
+    """Return the line of a path, or of the nearest thing around it; 1 where nothing is known."""
+    while path and path not in lines:
+        path = path[:-1]
+    return lines.get(path, 1)
+
+
+def _table_path(names: Path, counts: Counter[Path], *, array: bool) -> Path:
+    """Return a table's path: positions stand after the names of arrays of tables that were begun before."""
+    path: Path = ()
+    for depth, name in enumerate(names, 1):
+        path = (*path, name)
+        if array and depth == len(names):
+            counts[path] += 1
+            return (*path, counts[path] - 1)
+        if counts[path]:
+            path = (*path, counts[path] - 1)
+    return path
+
+
+def _names(text: str, at: int) -> tuple[Path, int]:
+    names: list[str] = []
+    while (found := _KEY.match(text[at : _line_end(text, at)])) is not None:
+        names.append(found[1] or found[2] or found[3] or "")
+        at += found.end()
+        if not found[4]:
+            break
+    return tuple(names), at
+
+
+def _line_end(text: str, at: int) -> int:
+    end = text.find("\n", at)
+    return len(text) if end < 0 else end + 1
+
+
+def _value_end(text: str, at: int) -> int:
+    """Return where the line after a value begins; arrays and some strings go over several lines."""
+    depth = 0
+    for token in _TOKEN.finditer(text[at:]):
+        if token[0] in "[{":
+            depth += 1
+        elif token[0] in "]}":
+            depth -= 1
+        elif token[0] == "\n" and depth == 0:
+            return at + token.end()
+    return len(text)
+
 
 DEFAULT: Final = "default"
 _POSITION: Final = regex.Pattern(r"\s*\(at (?:line (\d+), column \d+|end of document)\)$")
@@ -245,3 +335,53 @@ def _tables(path: Path, table: Mapping[str, object]) -> Iterable[tuple[Path, Map
         for index, item in enumerate(value if isinstance(value, list) else ()):
             if isinstance(item, dict):
                 yield from _tables((*path, key, index), item)
+
+
+_BARE: Final = regex.Pattern(r"[A-Za-z0-9_-]+")
+_ARRAYS: Final = ("groups", "commands", "tools")
+_MOMENTARY: Final = frozenset({"extends", "without"})  # how the file came about, not what it says
+
+
+def render(document: Document) -> str:
+    """Return a file that stands alone and means the same."""
+    body = msgspec.to_builtins(document)
+    lines: list[str] = []
+    for key, value in body.items():
+        if key not in {*_MOMENTARY, *_ARRAYS}:
+            lines += _table((key,), value)
+    for key in _ARRAYS:
+        for entry in body[key]:
+            lines += ["", f"[[{key}]]", *_pairs(entry)]
+    return "\n".join(lines).strip() + "\n"
+
+
+def _table(path: tuple[str, ...], table: Mapping[str, object]) -> Iterator[str]:
+    inner = {key: value for key, value in table.items() if isinstance(value, dict)}
+    plain = {key: value for key, value in table.items() if key not in inner}
+    if plain or not inner:
+        yield ""
+        yield f"[{'.'.join(map(_key, path))}]"
+        yield from _pairs(plain)
+    for key, value in inner.items():
+        yield from _table((*path, key), value)
+
+
+def _pairs(table: Mapping[str, object]) -> Iterator[str]:
+    for key, value in table.items():
+        # An empty text says nothing, but for ``line`` (no arguments at all); a switch is off, but for ``changes``.
+        told = value not in ("", False) or key in {"line", "changes"}
+        if value is not None and told:
+            yield f"{_key(key)} = {_value(value)}"
+
+
+def _key(name: str) -> str:
+    return name if _BARE.fullmatch(name) else json.dumps(name)
+
+
+def _value(value: object) -> str:
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_value, value))}]"
+    if isinstance(value, str) and "\\" in value and "'" not in value and value.isprintable():
+        return f"'{value}'"
+    # A JSON string is a basic string of TOML: their escapes are the same.
+    return json.dumps(value, ensure_ascii=False)

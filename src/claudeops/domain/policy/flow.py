@@ -7,13 +7,10 @@ program that carries it away. So what is sent stands in the command itself, and 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from claudeops.domain.policy.rules import UnclearCommandError
-from claudeops.domain.shell.values import WordKind
-
-if TYPE_CHECKING:
-    from claudeops.domain.shell.values import SimpleCommand, Word
+from claudeops.domain.shell.values import SimpleCommand, Word, WordKind
 
 _SENDERS: Final = frozenset(
     {"curl", "wget", "nc", "ncat", "netcat", "socat", "telnet", "ftp", "sftp", "grpcurl", "websocat"}

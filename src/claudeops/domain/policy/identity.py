@@ -17,17 +17,13 @@ Hosts are compared as they are written, in lower case; whether two names mean on
 from __future__ import annotations
 
 import posixpath
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable
+from typing import Final
 
-from claudeops.domain import regex
-from claudeops.domain.policy.rules import RefusedError
+from claudeops.domain.policy.paths import Place
+from claudeops.domain.policy.rules import Arguments, Option, RefusedError
 from claudeops.domain.shell.values import Word, WordKind
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from claudeops.domain.policy.paths import Place
-    from claudeops.domain.policy.rules import Arguments, Option
+from claudeops.domain.text import regex
 
 LONGEST: Final = 255  # characters of a whole name; a column holds no more, and cuts would make two services one
 

@@ -16,26 +16,28 @@ What is settled here:
 from __future__ import annotations
 
 import posixpath
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from claudeops.domain.looks import Address, Look, address_of
-from claudeops.domain.policy.argument_kinds import Setting, service_of
+from claudeops.domain.model import ToolCall
+from claudeops.domain.policy.arguments import Setting, service_of
 from claudeops.domain.policy.identity import command_parts, whole_name
-from claudeops.domain.policy.rules import Arguments, RefusedError, assign_kinds, read_arguments
-from claudeops.domain.policy.wrappers import EVAL, FIND, XARGS
-from claudeops.domain.shell.values import Says, Word
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from claudeops.domain.model import ToolCall
-    from claudeops.domain.policy.paths import Place
-    from claudeops.domain.policy.rule_book import Found
-    from claudeops.domain.policy.rule_match import Match
-    from claudeops.domain.policy.rules import CommandRule, Option, Wrapper
-    from claudeops.domain.policy.values import NamedTool
-    from claudeops.domain.shell.values import SimpleCommand
+from claudeops.domain.policy.matching import Match
+from claudeops.domain.policy.paths import Place
+from claudeops.domain.policy.policy import NamedTool
+from claudeops.domain.policy.rule_book import EVAL, FIND, XARGS, Found
+from claudeops.domain.policy.rules import (
+    Arguments,
+    CommandRule,
+    Option,
+    RefusedError,
+    Wrapper,
+    assign_kinds,
+    read_arguments,
+)
+from claudeops.domain.shell.values import Says, SimpleCommand, Word
 
 AROUND: Final = Look()
 """A look at the machine, or at something that nobody can name."""

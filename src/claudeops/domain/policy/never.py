@@ -4,17 +4,15 @@ Data volumes, secrets, network and DNS, bulk clean-up, forced pushes, dropped an
 and the supervisor's own commands, processes, services and files. Each is also looked for in text that cannot be taken
 apart: a person may say yes to what is not understood, not to these.
 
-Beside the commands here: `claudeops.domain.policy.secret_places` (paths) and ``urls`` (addresses).
+Beside the commands here: `claudeops.domain.policy.places` (paths) and ``urls`` (addresses).
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable
+from typing import Final
 
-from claudeops.domain import regex
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+from claudeops.domain.text import regex
 
 NEVER_TOOLS: Final = frozenset({"mcp__*", "mcp__*__*"})
 """Names that would allow every tool of every server."""

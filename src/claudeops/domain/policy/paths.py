@@ -11,13 +11,10 @@ import posixpath
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from claudeops.domain import regex
-from claudeops.domain.policy.path_patterns import ANY_DEPTH, before_glob, is_glob, meet, meet_somewhere
-from claudeops.domain.policy.reach import Reach
-from claudeops.domain.policy.secret_names import is_certificate_name, is_secret_name, refuse_search
-from claudeops.domain.policy.secret_places import (
+from claudeops.domain.policy.places import (
+    ANY_DEPTH,
     CERTIFICATE_TREES,
     LEFT_OUT,
     LOG_TREES,
@@ -26,11 +23,17 @@ from claudeops.domain.policy.secret_places import (
     SECRET_FILES,
     SECRET_TREES,
     SHARED_TEMPORARY,
+    before_glob,
+    is_certificate_name,
+    is_glob,
+    is_secret_name,
+    meet,
+    meet_somewhere,
+    refuse_search,
 )
+from claudeops.domain.policy.reach import Reach, Scope
 from claudeops.domain.shell.values import Word, WordKind
-
-if TYPE_CHECKING:
-    from claudeops.domain.policy.scope import Scope
+from claudeops.domain.text import regex
 
 COMPOSE_FILE: Final = regex.Pattern(r"(?:docker-)?compose[\w.-]*\.ya?ml")
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from claudeops.domain import regex
+from claudeops.domain.text import regex
 
 _AWK_WORDS: Final = regex.Pattern(r"\b(?:system|getline|ENVIRON|ARGV|ARGC|ARGIND|PROCINFO|SYMTAB|FUNCTAB)\b|@|\\\n")
 _AWK_OUTPUT: Final = regex.Pattern(r"(?s)print(?:.*>(?:[^=]|$)|(?:.*[^|])?\|(?:[^|]|$))")  # only print writes

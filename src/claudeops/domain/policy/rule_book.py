@@ -1,20 +1,26 @@
-"""All rules of a policy, found by the command that they are for."""
+"""All rules of a policy, found by the command that they are for.
+
+Commands that run other commands: which of them are understood, and how.
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Final
 
-from claudeops.domain import regex
-from claudeops.domain.policy.rules import CommandGroup, RefusedError, UnclearCommandError, read_arguments
-from claudeops.domain.policy.wrappers import REASONS, UNJUDGED, WRAPPERS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from claudeops.domain.policy.rules import CommandRule, Option, Wrapper
-    from claudeops.domain.shell.values import Word
+from claudeops.domain.policy.rules import (
+    CommandGroup,
+    CommandRule,
+    Option,
+    RefusedError,
+    UnclearCommandError,
+    Wrapper,
+    read_arguments,
+)
+from claudeops.domain.shell.values import Word
+from claudeops.domain.text import regex
 
 
 class _UnknownSubcommandError(RefusedError):
@@ -111,3 +117,132 @@ class RuleBook:
 def _above(name: str) -> list[str]:
     words = name.split(" ")
     return [" ".join(words[:count]) for count in range(1, len(words))]
+
+
+SHELLS: Final = frozenset({"sh", "bash", "dash", "ash"})
+FIND: Final = "find"
+XARGS: Final = "xargs"
+EVAL: Final = "eval"
+
+WRAPPERS: Final = (
+    Wrapper(
+        name="sudo",
+        options="-n|--non-interactive -u|--user=name -g|--group=name -H|--set-home",
+        assignments=True,
+        fresh=True,
+    ),
+    Wrapper(name="doas", options="-n -u=name", fresh=True),
+    Wrapper(name="env", options="-i|--ignore-environment -u|--unset=name", assignments=True),
+    Wrapper(name="nice", options="-n|--adjustment=int -NUM"),
+    Wrapper(name="ionice", options="-c|--class=word -n|--classdata=int -t"),
+    Wrapper(
+        name="timeout",
+        options="-s|--signal=word -k|--kill-after=duration -v --preserve-status --foreground",
+        before="duration",
+    ),
+    Wrapper(name="nohup"),
+    Wrapper(name="time", options="-p"),
+    Wrapper(name="stdbuf", options="-o|--output=word -i|--input=word -e|--error=word"),
+    Wrapper(name="command", options="-p"),
+    Wrapper(name="builtin"),
+    Wrapper(
+        name=XARGS,
+        options="-0|--null -r|--no-run-if-empty -n|--max-args=int -P|--max-procs=int -L|--max-lines=int -t|--verbose"
+        " -d|--delimiter=text -I=word -x",
+    ),
+    Wrapper(
+        name="ssh",
+        options="-p=int:65535 -l=name -i=key -J=target -T -n -q -4 -6 -x -v -o=re:(BatchMode=yes"
+        "|ConnectTimeout=[0-9]{1,3}|ConnectionAttempts=[0-9]|StrictHostKeyChecking=(yes|no|accept-new)"
+        "|UserKnownHostsFile=/dev/null|ServerAliveInterval=[0-9]{1,3}|ServerAliveCountMax=[0-9]{1,2}"
+        "|LogLevel=[A-Z0-9]+|PasswordAuthentication=no|IdentitiesOnly=yes)",
+        before="target",
+        elsewhere=True,
+        text=True,
+        after_host=True,
+    ),
+    Wrapper(
+        name="docker exec|docker container exec",
+        options="-i|--interactive -t|--tty -u|--user=word -w|--workdir=directory",
+        before="name",
+        elsewhere=True,
+    ),
+    Wrapper(
+        name="docker compose exec",
+        options="-T|--no-TTY -i -u|--user=word -w|--workdir=directory --index=int",
+        before="name",
+        elsewhere=True,
+    ),
+    Wrapper(
+        name="kubectl exec",
+        options="-i|--stdin -t|--tty -c|--container=name",
+        before="name",
+        elsewhere=True,
+        after_host=True,
+        dashes=True,
+    ),
+    *(Wrapper(name=shell, options="-c -e -u -x -l -s -o=one:pipefail", text=True) for shell in sorted(SHELLS)),
+    Wrapper(name=EVAL, text=True),
+    Wrapper(name=FIND),
+)
+
+FIND_EXPRESSION: Final = (
+    "-empty -depth -mount -xdev -print -print0 -ls -prune -quit -true -false -nouser -nogroup -readable -writable"
+    " -executable -daystart -noleaf -o -or -a -and -not ! ( ) ,"
+    " -name=text -iname=text -path=text -ipath=text -wholename=text -regex=text -iregex=text -regextype=text -type=text"
+    " -xtype=text -size=text -perm=text -user=text -group=text -uid=text -gid=text -links=text -inum=text -fstype=text"
+    " -mtime=text -mmin=text -atime=text -amin=text -ctime=text -cmin=text -newermt=text -maxdepth=text -mindepth=text"
+    " -printf=text -newer=listing -anewer=listing -cnewer=listing -samefile=listing"
+)
+"""What a find expression may hold beside ``-exec``, written like options."""
+
+_WHY: Final = (
+    ("iptables ip6tables nft ufw firewall-cmd tc brctl", "the network is never changed"),
+    ("mkfs dd fdisk parted wipefs shred mkswap lvremove", "disks are never written"),
+    ("shutdown reboot halt poweroff init telinit", "machines are never switched off"),
+    ("useradd usermod userdel passwd chpasswd adduser", "accounts are never changed"),
+    ("kill pkill killall", "processes are never killed by hand: restart the service"),
+    (
+        "python python3 perl ruby node php lua tclsh",
+        "programs in other languages are not judged: use plain commands, or jq and awk",
+    ),
+    ("source .", "scripts are not judged: write their commands out"),
+    (
+        "exec trap alias shopt enable mapfile readarray let hash",
+        "it changes what other commands mean: write the commands themselves",
+    ),
+    ("printenv envsubst", "the environment is never shown"),
+    ("less more vi vim nano man watch htop tmux screen", "nobody sits at a terminal: use cat, head or top -bn1"),
+    ("scp sftp rsync ftp socat telnet", "files are not copied between hosts"),
+    (
+        "psql mysql mariadb mongosh mongo sqlite3",
+        "databases are not queried or changed: pg_isready and mysqladmin ping say whether they live",
+    ),
+    ("claude codex caliban", "a session starts no other session"),
+    ("setsid disown bg at batch systemd-run daemonize", "nothing may outlive the call"),
+    ("chroot nsenter unshare su runuser pkexec strace gdb script", "what it runs cannot be judged"),
+    ("zsh fish ksh", "use bash -c with the whole text in quotes"),
+)
+UNJUDGED: Final = frozenset(
+    {
+        "python",
+        "python2",
+        "python3",
+        "perl",
+        "ruby",
+        "node",
+        "deno",
+        "bun",
+        "php",
+        "lua",
+        "tclsh",
+        "source",
+        ".",
+        "make",
+    }
+    | {"zsh", "fish", "ksh", "pwsh", "R", "Rscript", "java", "go", "expect"}
+)
+"""Commands that run code which nobody here can read."""
+
+REASONS: Final = {name: why for names, why in _WHY for name in names.split()}
+"""Why a command is in no rule, where more can be said than that."""

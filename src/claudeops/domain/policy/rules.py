@@ -7,7 +7,7 @@ A rule is plain text, as the policy file has it:
     of a kind), ``--color=?word`` (a value only when attached), ``-NUM`` (``-20``). What is not listed is refused.
 ``arguments``
     the kinds of the positional arguments, the last one with ``?``, ``*`` or ``+`` where it is optional or repeated.
-    Kinds are defined in `claudeops.domain.policy.argument_kinds`.
+    Kinds are defined in `claudeops.domain.policy.arguments`.
 ``tokens``, ``line``
     instead of both: a regular expression for each of the arguments, or for all of them joined by one space.
     ``excludes`` beside them says what stands nowhere in it. All are google-re2's, which know no look-around.
@@ -17,15 +17,13 @@ Several rules for one name are alternatives; the first that fits decides.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from claudeops.domain import regex
 from claudeops.domain.shell.values import Word, WordKind
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+from claudeops.domain.text import regex
 
 
 class RefusedError(Exception):
@@ -60,7 +58,7 @@ class CommandRule:
     long_options: bool = False  # ``-name value``, as find and openssl have it
     ordered: bool = False  # options stand in front of the arguments, or are none
     inert: bool = False  # knows no options that matter: whatever its arguments are, it prints or compares them
-    check: str = ""  # a further check of all arguments, by its name in `claudeops.domain.policy.argument_checks`
+    check: str = ""  # a further check of all arguments, by its name in `claudeops.domain.policy.matching`
     hint: str = ""  # what to write instead of what is often tried
 
 

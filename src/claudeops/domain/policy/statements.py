@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from claudeops.domain import regex
+from claudeops.domain.text import regex
 
 LONGEST: Final = 4000  # characters
 

@@ -2,34 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import Final, TypeAlias
 
-from claudeops.domain import regex
-from claudeops.domain.policy.argument_kinds import Setting, check
-from claudeops.domain.policy.path_patterns import ANY_DEPTH
+from claudeops.domain.policy.arguments import Setting, check
+from claudeops.domain.policy.places import ANY_DEPTH
+from claudeops.domain.policy.rule_book import EVAL, FIND, FIND_EXPRESSION, SHELLS, XARGS, Found
 from claudeops.domain.policy.rules import (
     Arguments,
     IncompleteError,
     RefusedError,
     UnclearCommandError,
+    Wrapper,
     assign_kinds,
     option_table,
     read_arguments,
 )
-from claudeops.domain.policy.wrappers import EVAL, FIND, FIND_EXPRESSION, SHELLS, XARGS
 from claudeops.domain.shell import parse
 from claudeops.domain.shell.render import BUILTINS, RunText, render
-from claudeops.domain.shell.values import Parsed, SimpleCommand, Word, WordKind
-from claudeops.domain.shell.variables import refuse_value, refuse_variable
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from claudeops.domain.policy.rule_book import Found
-    from claudeops.domain.policy.rules import Wrapper
-
+from claudeops.domain.shell.values import Parsed, SimpleCommand, Word, WordKind, refuse_value, refuse_variable
+from claudeops.domain.text import regex
 
 _EXECUTES: Final = frozenset({"-exec", "-execdir"})
 _MOST_EXECUTED: Final = 256  # commands of one find, each with each of its directories

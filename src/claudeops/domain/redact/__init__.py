@@ -11,16 +11,13 @@ from __future__ import annotations
 import json
 import re
 from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
 import re2
 
-from claudeops.domain.redact.forms import pattern
-from claudeops.domain.redact.shapes import ESCAPED_LETTER, SHAPES
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+from claudeops.domain.redact.patterns import ESCAPED_LETTER, SHAPES, pattern
 
 MASK: Final = "[redacted]"
 SHORTEST: Final = 6

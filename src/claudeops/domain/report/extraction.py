@@ -1,4 +1,6 @@
-"""What a session concluded: from its transcript to a report, and what was wrong on the way.
+"""JSON objects within prose: a whole reply, a fenced block, or an object between two sentences.
+
+What a session concluded: from its transcript to a report, and what was wrong on the way.
 
 The report is looked for where the CLI puts it, then where it was seen to end up when the CLI lost it, then in
 the legacy markers. Every candidate is validated, also the one that the CLI has validated before: a candidate
@@ -7,19 +9,78 @@ that is empty or only filler is none, so ``structured_output: {}`` silences noth
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, NoReturn, Protocol
 
-from claudeops.domain.markers import read_markers
 from claudeops.domain.model import STRUCTURED_OUTPUT_TOOL, Extraction, ExtractionMethod
-from claudeops.domain.report.json_scan import objects_in
+from claudeops.domain.report.markers import read_markers
 from claudeops.domain.report.schema import ReportSchema
 from claudeops.domain.report.values import DEGRADED, Reading, cut, plain, read
+from claudeops.domain.text import regex
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+_MOST_CHARACTERS: Final = 1_000_000  # of one text; a report stands at its end, so the end is what is kept
+_WORK: Final = 32  # characters that may be read for each one of the text
+_ATTEMPT: Final = 100  # characters charged for an attempt as such
+_FIRST_WINDOW: Final = 64  # characters; most attempts fail within them
+_GROWTH: Final = 8
+_LONGEST_WORD: Final = 12  # characters; a window may end within a literal or an escape
+_OPENING: Final = regex.Pattern(r'\{\s*"[^"\\\n]{1,100}"\s*:')  # any other brace opens no report
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no JSON number")
+
+
+_DECODER: Final = json.JSONDecoder(parse_constant=_refuse_constant)
+
+
+def objects_in(text: str) -> Iterator[dict[str, object]]:
+    """Yield the outermost JSON objects of a text, in order.
+
+    Stray braces and braces within strings open and close nothing. The work is bounded: hostile text (a megabyte
+    of braces, or of quotes that never close) ends the search, it does not slow it down.
+    """
+    text = text[-_MOST_CHARACTERS:]
+    budget = _WORK * len(text)
+    at = 0
+    for opening in _OPENING.finditer(text):
+        start = opening.start()
+        if start < at:
+            continue
+        value, length, work = _decode_at(text, start)
+        budget -= work
+        at = start + length
+        if value is not None:
+            yield value
+        if budget <= 0:
+            return
+
+
+def _decode_at(text: str, start: int) -> tuple[dict[str, object] | None, int, int]:
+    """Decode the object that begins at ``start``: the object, how far to go on, and the characters read.
+
+    In growing windows, because the decoder's errors count the line ends of all that it was given.
+    """
+    size = _FIRST_WINDOW
+    work = _ATTEMPT
+    while True:
+        window = text[start : start + size]
+        work += len(window)
+        try:
+            value, length = _DECODER.raw_decode(window)
+        except json.JSONDecodeError as error:
+            cut_off = error.msg.startswith("Unterminated") or error.pos > len(window) - _LONGEST_WORD
+            if not cut_off or start + size >= len(text):
+                return None, 1, work
+        except (ValueError, RecursionError):  # no number of JSON; an integer too long for Python; nested too deeply
+            return None, 1, work
+        else:
+            return value, length, work
+        size *= _GROWTH
+
 
 __all__ = ["DEGRADED", "ReportSchema", "ReportSource", "extract", "shortcomings"]
 

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Mapping
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from jsonschema import Draft7Validator, FormatChecker, SchemaError, ValidationError, validators
 
-from claudeops.domain import regex
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+from claudeops.domain.text import regex
 
 _DRAFT_7: Final = "http://json-schema.org/draft-07/schema"
 _ARGUMENT_LIMIT: Final = 120_000  # bytes; Linux refuses one argument of 128 KiB

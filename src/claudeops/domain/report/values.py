@@ -7,10 +7,10 @@ statements: what is filler is dropped, and a report that calls all well in such 
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from claudeops.domain import regex
 from claudeops.domain.model import (
     Escalation,
     Level,
@@ -20,9 +20,7 @@ from claudeops.domain.model import (
     ServiceCheck,
     ServiceStatus,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+from claudeops.domain.text import regex
 
 DEGRADED: Final = "degraded:"
 """Prefix of the warnings about a report that was kept although a part of it says nothing."""

@@ -6,17 +6,15 @@ Values in, values out: `parse` runs nothing and looks at no file. Unfolding of w
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from claudeops.domain.shell.deciding import deciding, unless_it_leaves
 from claudeops.domain.shell.lexical import check_source, check_tree
 from claudeops.domain.shell.syntax import syntax_tree
 from claudeops.domain.shell.values import Parsed, Redirection, Says, SimpleCommand, UnclearError, Word, WordKind
 from claudeops.domain.shell.walk import Walker
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 __all__ = ["Parsed", "Redirection", "Says", "SimpleCommand", "Word", "WordKind", "parse"]
 

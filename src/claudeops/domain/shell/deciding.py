@@ -8,17 +8,13 @@ branch or in any other loop, nothing is known; nor of any command of a text that
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from claudeops.domain.shell.values import Says
+from tree_sitter import Node
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from tree_sitter import Node
-
-    from claudeops.domain.shell.values import SimpleCommand
+from claudeops.domain.shell.values import Says, SimpleCommand
 
 _NO_STATEMENTS: Final = frozenset({"comment", "function_definition"})
 _PLAIN: Final = frozenset({"file_redirect", "herestring_redirect"})

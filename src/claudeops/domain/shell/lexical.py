@@ -11,13 +11,12 @@ from __future__ import annotations
 import unicodedata
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from claudeops.domain import regex
+from tree_sitter import Node
+
 from claudeops.domain.shell.values import UnclearError
-
-if TYPE_CHECKING:
-    from tree_sitter import Node
+from claudeops.domain.text import regex
 
 LONGEST_COMMAND: Final = 16_384  # characters
 DEEPEST_TREE: Final = 60  # levels

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from claudeops.domain import regex
+from tree_sitter import Node
+
 from claudeops.domain.shell.lexical import here_document, unclear
-from claudeops.domain.shell.tree import source_text
-from claudeops.domain.shell.values import DYNAMIC_STDIN, Redirection, Word
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from tree_sitter import Node
-
-    from claudeops.domain.shell.words import Bindings, WordReader
+from claudeops.domain.shell.values import DYNAMIC_STDIN, Redirection, Word, source_text
+from claudeops.domain.shell.words import Bindings, WordReader
+from claudeops.domain.text import regex
 
 _OPERATORS: Final = frozenset({"<", ">", ">>", ">|", "&>", "&>>", "<&", ">&", "<&-", ">&-"})
 

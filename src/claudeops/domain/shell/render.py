@@ -8,14 +8,14 @@ quotes, builtins only where no program does the same.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from msgspec import Struct
 from msgspec.structs import astuple
 
-from claudeops.domain import regex
 from claudeops.domain.shell import parse
 from claudeops.domain.shell.lexical import LONGEST_COMMAND
 from claudeops.domain.shell.values import (
@@ -36,8 +36,10 @@ from claudeops.domain.shell.values import (
     Pipeline,
     ProcessSubstitution,
     Redirected,
+    Redirection,
     Rounds,
     Run,
+    SimpleCommand,
     Step,
     Subshell,
     Substitution,
@@ -45,11 +47,7 @@ from claudeops.domain.shell.values import (
     Variable,
     Word,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from claudeops.domain.shell.values import Redirection, SimpleCommand
+from claudeops.domain.text import regex
 
 BUILTINS: Final = frozenset(
     {"cd", "read", "set", "exit", "break", "continue", "wait", "jobs", "times", "umask", "ulimit", "type", "command"}

@@ -1,44 +1,51 @@
-"""Simple commands and what stands around them: words, assignments, redirections, tests."""
+"""Simple commands and what stands around them: words, assignments, redirections, tests.
+
+The shell's own tests: ``[ … ]`` as words, ``[[ … ]]`` as calls of ``test``.
+
+Only operators that look at values and files are taken; the others evaluate what they are given as code.
+"""
 
 from __future__ import annotations
 
 import posixpath
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from claudeops.domain import regex
-from claudeops.domain.shell.conditions import DoubleBracketReader, read_test
+from tree_sitter import Node
+
+from claudeops.domain.shell.deciding import Deciding
 from claudeops.domain.shell.lexical import unclear
-from claudeops.domain.shell.recorder import Recorder
 from claudeops.domain.shell.redirections import Redirected, RedirectionReader
-from claudeops.domain.shell.tree import WORKING_DIRECTORY, source_text
 from claudeops.domain.shell.values import (
+    EXPORTABLE,
+    WORKING_DIRECTORY,
     Array,
+    Block,
+    Case,
     Chained,
     Export,
     ForbiddenError,
+    Glob,
+    Negated,
     Pipeline,
+    Recorder,
     Run,
     SimpleCommand,
+    Step,
+    Subshell,
     TooMuchError,
     UnclearError,
     Word,
     WordKind,
     one_step,
+    source_text,
 )
 from claudeops.domain.shell.values import Redirected as RedirectedStep
-from claudeops.domain.shell.variables import EXPORTABLE
-from claudeops.domain.shell.words import Bindings, WordReader
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from tree_sitter import Node
-
-    from claudeops.domain.shell.deciding import Deciding
-    from claudeops.domain.shell.values import Block, Step
-    from claudeops.domain.shell.words import Substituted
+from claudeops.domain.shell.words import Bindings, Substituted, WordReader
+from claudeops.domain.text import regex
 
 _UNKNOWN: Final = (Word(text="", kind=WordKind.DYNAMIC),)
 _NAME: Final = regex.Pattern(r"[A-Za-z_]\w*")
@@ -288,3 +295,93 @@ class SimpleWalker(Recorder, ABC):
         else:
             test = DoubleBracketReader(source=self._source, words=self._words, bindings=bindings, note=self._note)
             self._steps.append(test.step(node))
+
+
+UNARY_TESTS: Final = frozenset(f"-{letter}" for letter in "nzefdrwxsLhbcpSugkOGNt")
+BINARY_TESTS: Final = frozenset({"=", "==", "!=", "-eq", "-ne", "-lt", "-le", "-gt", "-ge", "-nt", "-ot", "-ef"})
+
+_ARITHMETIC: Final = frozenset({"-eq", "-ne", "-lt", "-le", "-gt", "-ge"})
+_SINGLE: Final = UNARY_TESTS | BINARY_TESTS | {"[", "]", "!", "-a", "-o"}
+_FAILS: Final = Negated(Subshell(()))
+_ANYTHING: Final = Word(text="*", kind=WordKind.DYNAMIC, parts=(Glob("*"),))
+_EXPRESSIONS: Final = frozenset({"binary_expression", "unary_expression", "parenthesized_expression"})
+_OPERANDS: Final = frozenset(
+    {"word", "number", "string", "raw_string", "ansi_c_string", "concatenation", "simple_expansion", "expansion"}
+    | {"command_substitution", "arithmetic_expansion", "regex", "extglob_pattern"}
+)
+
+
+def read_test(node: Node, source: bytes, reader: WordReader, bindings: Bindings) -> tuple[Word, ...]:
+    """Return the words of a ``[ … ]``. Raises `UnclearError` for operators that it does not have."""
+    parts = list(_parts(node))
+    if not {source_text(part, source) for part in parts if part.type not in _OPERANDS} <= _SINGLE:
+        raise unclear(node, source)
+    words: list[Word] = []
+    for part in parts:
+        if part.type in _OPERANDS:
+            words += reader.words(part, bindings)
+        else:
+            words.append(Word(text=source_text(part, source)))
+    return tuple(words)
+
+
+@dataclass(kw_only=True, slots=True)
+class DoubleBracketReader:
+    """Turns ``[[ … ]]`` into steps without it: calls of ``test``, joined as they were, and ``case`` for patterns.
+
+    So nothing is left that bash would evaluate. Regular expressions and comparisons of order have no such form.
+    """
+
+    source: bytes
+    words: WordReader
+    bindings: Bindings
+    note: Callable[[SimpleCommand], SimpleCommand]  # keeps a command for the judge
+
+    def step(self, node: Node) -> Step:
+        """Return the step of a node. Raises `UnclearError` for what is not taken."""
+        children = [child for child in node.children if child.type not in {"[[", "]]", "(", ")"}]
+        if node.type in {"test_command", "parenthesized_expression"} and len(children) == 1:
+            return self.step(children[0])
+        if node.type == "unary_expression" and len(children) == 2:  # noqa: PLR2004 - operator, operand
+            return self._unary(node, *children)
+        if node.type == "binary_expression" and len(children) == 3:  # noqa: PLR2004 - operand, operator, operand
+            return self._binary(*children)
+        if node.type in _OPERANDS:
+            return self._test(Word(text="-n"), self.words.value(node, self.bindings))
+        raise unclear(node, self.source)
+
+    def _unary(self, node: Node, operator: Node, operand: Node) -> Step:
+        name = source_text(operator, self.source)
+        if name == "!":
+            return Negated(self.step(operand))
+        if name not in UNARY_TESTS or operand.type not in _OPERANDS:
+            raise unclear(node, self.source)
+        return self._test(Word(text=name), self.words.value(operand, self.bindings))
+
+    def _binary(self, left: Node, operator: Node, right: Node) -> Step:
+        name = source_text(operator, self.source)
+        if name in {"&&", "||"}:
+            return Chained(self.step(left), name, self.step(right))
+        if name not in BINARY_TESTS or {left.type, right.type} - _OPERANDS:
+            raise UnclearError(f"[[ … ]] with {name} is not taken: use [ … ], or grep -Eq for regular expressions")
+        value = self.words.value(left, self.bindings)
+        if name in {"=", "==", "!="}:
+            pattern = self.words.pattern(right, self.bindings)
+            if any(isinstance(part, Glob) for part in pattern.parts) or not pattern.parts:
+                matches = Case(value, (((pattern,), ()), ((_ANYTHING,), (_FAILS,))))
+                return Negated(Subshell((matches,))) if name == "!=" else matches
+        other = self.words.value(right, self.bindings)
+        if name in _ARITHMETIC and not (value.constant and other.constant):
+            raise UnclearError("[[ … ]] with -eq, -lt and the like evaluates its values as code: use [ … ]")
+        return self._test(value, Word(text="=" if name == "==" else name), other)
+
+    def _test(self, *words: Word) -> Step:
+        return Run(self.note(SimpleCommand(argv=(Word(text="test"), *words), cwd=self.bindings.cwd)))
+
+
+def _parts(node: Node) -> Iterator[Node]:
+    for child in node.children:
+        if child.type in _EXPRESSIONS:
+            yield from _parts(child)
+        else:
+            yield child

@@ -9,15 +9,12 @@ asking for anything more (it joins its trees at the end of the text) is bounded 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import tree_sitter_bash
-from tree_sitter import Language, Parser
+from tree_sitter import Language, Node, Parser, Point
 
 from claudeops.domain.shell.values import UnclearError
-
-if TYPE_CHECKING:
-    from tree_sitter import Node, Point
 
 MOST_SIGNS: Final = {
     **dict.fromkeys(b"|&;<>\n", 1024),

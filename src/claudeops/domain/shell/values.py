@@ -3,15 +3,25 @@
 The tree is what `claudeops.domain.shell.render` writes down again. A step is one statement, a block is statements one
 after another. Loops over known values are unrolled, functions stand where they are called, and what is known of a word
 is its text: the tree holds nothing that a judge has not seen.
+
+Small questions to a syntax tree that more than one place asks.
+
+Which variables a command may set: never one that changes what other commands are or do.
+
+What a walk through a text has found so far: its commands, the tree they stand in, and why it may be incomplete.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from msgspec import Struct
+from tree_sitter import Node
+
+from claudeops.domain.text import regex
 
 
 class UnclearError(Exception):
@@ -286,3 +296,132 @@ Block: TypeAlias = tuple[Step, ...]
 def one_step(block: Block) -> Step:
     """Return a block as one step."""
     return block[0] if len(block) == 1 else Group(block)
+
+
+WORKING_DIRECTORY: Final = "PWD"  # among assigned names: the working directory changes
+_SEQ: Final = regex.Pattern(r"seq (?:(\d{1,4}) )?(\d{1,4})")
+_MOST_ROUNDS: Final = 64  # of a loop over seq
+
+
+def source_text(node: Node | None, source: bytes) -> str:
+    """Return a node's text without the blanks that the parser may count to it."""
+    return "" if node is None else source[node.start_byte : node.end_byte].decode().lstrip(" \t")
+
+
+def assigned_names(node: Node, source: bytes) -> frozenset[str]:
+    """Return the variables that a piece of the tree assigns, wherever in it."""
+    names: set[str] = set()
+    if node.type in {"variable_assignment", "for_statement"}:
+        names.add(source_text(node.child_by_field_name("name") or node.child_by_field_name("variable"), source))
+    elif node.type == "command":
+        words = [regex.sub(r"[\\'\"]", "", source_text(child, source)) for child in node.children]
+        if "cd" in words:
+            names.add(WORKING_DIRECTORY)
+        if "read" in words:
+            names.update(words)
+    for child in node.children:
+        names |= assigned_names(child, source)
+    return frozenset(names)
+
+
+def loop_values(word: Word) -> list[Word]:
+    """Return the values that a word of a ``for`` loop gives; ``$(seq 3)`` and ``$(seq 2 5)`` are counted out."""
+    if word.kind is not WordKind.DYNAMIC or word.single or len(word.outputs) != 1:
+        return [word]
+    counted = _SEQ.fullmatch(word.outputs[0].line)
+    if counted is None:
+        return [word]
+    numbers = range(int(counted[1] or 1), int(counted[2]) + 1)
+    if len(numbers) > _MOST_ROUNDS:
+        raise UnclearError(f"the loop has more than {_MOST_ROUNDS} rounds: write fewer")
+    return [Word(text=str(number)) for number in numbers]
+
+
+EXPORTABLE: Final = regex.Pattern(r"LANG|LANGUAGE|LC_[A-Z]+|TZ|COLUMNS|LINES|NO_COLOR|TERM|DEBIAN_FRONTEND")
+"""What may be handed to a command in front of it."""
+
+_HARMLESS_VALUE: Final = regex.Pattern(r"[\w.,:@/+-]*")
+_NAME: Final = regex.Pattern(r"[A-Za-z_]\w*")
+_INFLUENTIAL: Final = regex.Pattern(
+    r"PATH|HOME|IFS|ENV|PWD|OLDPWD|UID|EUID|OPT(?:IND|ARG|ERR)|REPLY|MAIL.*|CDPATH|GLOBIGNORE|FIGNORE|EXECIGNORE|FCEDIT|HIST.*"
+    r"|(?:SHELL|BASH|FUNC|PS\d|PROMPT|LD_|DYLD_|TMP|TEMP|GIT|SSH|DOCKER|COMPOSE|PODMAN|BUILDKIT|KUBE|HELM|ANSIBLE|CLAUDE"
+    r"|ANTHROPIC|PYTHON|PERL|RUBY|NODE|NPM|JAVA|LUA|AWK|GAWK|POSIX|LESS|MAN|CURL|WGET|SSL|OPENSSL|SYSTEMD|PG|MYSQL|REDIS"
+    r"|AWS|GOOGLE|AZURE|XDG|GCONV|LOCPATH|NLS|MALLOC|GLIBC|RES_|RESOLV|HOSTALIASES|LOCALDOMAIN|TZDIR|SUDO|TAR_|GZIP|XZ_"
+    r"|ZIP|UNZIP|GREP|JQ|RIPGREP|FIND|POSTGRES|VAULT|CONSUL|NOMAD|ETCD|DBUS|DISPLAY|EDITOR|VISUAL|BROWSER|LS_|TERMINFO"
+    r"|IPROUTE|MTR|NMAP|LSOF|PROCPS|PS_|UNIX|CMD_ENV|COREDUMP|LIBVIRT|VIRSH|ZPOOL|ZFS|SMARTD|APT|DPKG|RPM).*"
+    r"|.*_(?:PROXY|PAGER|EDITOR|RSH|CONFIG|ASKPASS|PRELOAD|LIBRARY_PATH)|PAGER|BC_.*|POSIXLY_CORRECT"
+)
+
+
+def refuse_variable(name: str, *, exported: bool) -> str | None:
+    """Return why a variable may not be set, or None; ``exported``: a command is to see it."""
+    if not _NAME.fullmatch(name):
+        return f"{name!r} is no plain name for a variable"
+    if exported and not EXPORTABLE.fullmatch(name):
+        return f"setting {name} for a command is not allowed: run the command without it"
+    if not exported and _INFLUENTIAL.fullmatch(name.upper()):
+        return f"setting {name} could change what other commands do: use another name, in lower case"
+    return None
+
+
+def refuse_value(name: str, value: str) -> str | None:
+    """Return why a value may not be handed to a command in a variable, or None."""
+    if _HARMLESS_VALUE.fullmatch(value) and "/" not in value.removeprefix(":")[:1]:
+        return None
+    return f"{name}={value[:40]!r} is no plain value"
+
+
+MOST_COMMANDS: Final = 256  # of one text, loops unrolled
+
+
+class Recorder:
+    """Keeps commands, doubts and where the walk stands."""
+
+    def __init__(self) -> None:
+        self.commands: list[SimpleCommand] = []
+        self.problem: str | None = None  # the first thing that is unclear
+        self.refusal: str | None = None  # the first thing that is clear and may not be done
+        self._calls = 0  # of functions within each other
+        self._unknown_rounds = 0  # loops around, of which nobody knows how often they run
+        self._feeds: tuple[SimpleCommand, ...] | None = None  # what the pipeline's earlier commands are
+        self._steps: list[Step] = []  # of the block that the walk is in
+
+    def _note(self, command: SimpleCommand) -> SimpleCommand:
+        """Keep a command for the judge, and return it as it was kept."""
+        if len(self.commands) >= MOST_COMMANDS:
+            raise TooMuchError(f"more than {MOST_COMMANDS} commands in one call: split it")
+        piped, number = self._feeds is not None, len(self.commands)
+        repeated = self._unknown_rounds > 0
+        kept = replace(command, repeated=repeated, piped=piped, feeds=self._feeds or (), number=number)
+        self.commands.append(kept)
+        return kept
+
+    def _emit(self, command: SimpleCommand) -> None:
+        """Keep a command, and run it at this place of the tree."""
+        self._steps.append(Run(self._note(command)))
+
+    def _block(self, walk: Callable[[], None]) -> Block:
+        """Return the steps of a walk, which do not become steps of the block around it."""
+        outer, self._steps = self._steps, []
+        try:
+            walk()
+            return tuple(self._steps)
+        finally:
+            self._steps = outer
+
+    def _keep(self, error: UnclearError) -> None:
+        if isinstance(error, ForbiddenError):
+            self.refusal = self.refusal or str(error)
+        else:
+            self.problem = self.problem or str(error)
+
+    def _attempt(self, step: Callable[[], None]) -> None:
+        """Take a step; keep what is unclear about it, and stand where the step began."""
+        before = self._feeds, self._unknown_rounds, self._calls
+        try:
+            step()
+        except TooMuchError:
+            raise
+        except UnclearError as error:
+            self._keep(error)
+            self._feeds, self._unknown_rounds, self._calls = before

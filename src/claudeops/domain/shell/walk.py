@@ -6,15 +6,19 @@ variable holds counts as known only where no branch, loop or subshell leaves a d
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from claudeops.domain import regex
+from tree_sitter import Node
+
+from claudeops.domain.shell.deciding import Deciding
 from claudeops.domain.shell.lexical import unclear
 from claudeops.domain.shell.simple import SimpleWalker
-from claudeops.domain.shell.tree import WORKING_DIRECTORY, assigned_names, loop_values
 from claudeops.domain.shell.values import (
+    WORKING_DIRECTORY,
+    Block,
     Branch,
     Case,
     Chained,
@@ -29,23 +33,19 @@ from claudeops.domain.shell.values import (
     Rounds,
     Run,
     SimpleCommand,
+    Step,
     Subshell,
     TooMuchError,
     UnclearError,
     Variable,
     Word,
     WordKind,
+    assigned_names,
+    loop_values,
     one_step,
 )
 from claudeops.domain.shell.words import Bindings, Substituted
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from tree_sitter import Node
-
-    from claudeops.domain.shell.deciding import Deciding
-    from claudeops.domain.shell.values import Block, Step
+from claudeops.domain.text import regex
 
 DEEPEST_CALL: Final = 4  # functions that call functions
 

@@ -6,16 +6,20 @@ meaning of the words around it is refused.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from itertools import pairwise, product
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from claudeops.domain import regex
+from tree_sitter import Node
+
 from claudeops.domain.shell.lexical import expansions, literal_spans, unclear
 from claudeops.domain.shell.values import (
     Arithmetic,
+    Block,
     Glob,
     Literal,
+    Part,
     ProcessSubstitution,
     SimpleCommand,
     Substitution,
@@ -25,13 +29,7 @@ from claudeops.domain.shell.values import (
     Word,
     WordKind,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from tree_sitter import Node
-
-    from claudeops.domain.shell.values import Block, Part
+from claudeops.domain.text import regex
 
 MOST_WORDS: Final = 128  # that one brace expression may become
 MOST_EXPANDED: Final = 1 << 19  # characters of all words that a text becomes, each with `_WORD_COST` on top

@@ -31,9 +31,8 @@ from claudeops.domain.stream.events import (
     ToolStarted,
     TurnStarted,
 )
-from claudeops.domain.stream.frames import Frame, Malformed, decode
-from claudeops.domain.stream.framing import LINE_BYTES, LineSplitter, dropped_line
-from claudeops.domain.stream.line_tally import RETAINED_BYTES, LineTally
+from claudeops.domain.stream.framing import LINE_BYTES, Frame, LineSplitter, Malformed, decode, dropped_line
+from claudeops.domain.stream.tallies import RETAINED_BYTES, LineTally
 from claudeops.domain.stream.transcript import CallSeen, PermissionDenial, Transcript
 
 __all__ = [

@@ -6,14 +6,11 @@ frames, which are one block each. Everything is tolerated; what is not understoo
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from claudeops.domain.stream.values import as_text
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+from claudeops.domain.stream.framing import as_text
 
 
 class ToolUse(msgspec.Struct, frozen=True, kw_only=True):

@@ -2,37 +2,38 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Callable, Mapping
+from typing import ClassVar
 
 from claudeops.domain.model import STRUCTURED_OUTPUT_TOOL
-from claudeops.domain.stream.blocks import blocks, text_of, tool_result, tool_results, tool_use
+from claudeops.domain.stream.blocks import ToolResult, ToolUse, blocks, text_of, tool_result, tool_results, tool_use
 from claudeops.domain.stream.events import (
+    ApiRetried,
     CliWarned,
     LineMalformed,
     Other,
+    RateLimited,
+    SessionStarted,
+    StreamEvent,
     TextSaid,
     TextStreamed,
     ToolDenied,
     ToolEnded,
     ToolStarted,
 )
-from claudeops.domain.stream.line_tally import LineTally
-from claudeops.domain.stream.results import ResultTally
-from claudeops.domain.stream.said import TextTally
-from claudeops.domain.stream.session_frames import api_retried, control, rate_limited, session_started, tool_progress
-from claudeops.domain.stream.spent import SpendTally
-from claudeops.domain.stream.tool_calls import UNKNOWN_TOOL, CallTally
-from claudeops.domain.stream.transcript import Transcript
-from claudeops.domain.stream.values import as_object, as_text
+from claudeops.domain.stream.framing import Frame, Malformed, as_object, as_text
+from claudeops.domain.stream.results import (
+    ResultTally,
+    api_retried,
+    control,
+    rate_limited,
+    session_started,
+    tool_progress,
+)
+from claudeops.domain.stream.tallies import UNKNOWN_TOOL, CallTally, LineTally, TextTally
+from claudeops.domain.stream.transcript import SpendTally, Transcript
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from claudeops.domain.stream.blocks import ToolResult, ToolUse
-    from claudeops.domain.stream.events import ApiRetried, RateLimited, SessionStarted, StreamEvent
-    from claudeops.domain.stream.frames import Frame, Malformed
-
-    Events = tuple[StreamEvent, ...]
+Events = tuple[StreamEvent, ...]
 
 
 def _from_subagent(body: Mapping[str, object]) -> bool:

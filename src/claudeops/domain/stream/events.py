@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from datetime import datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
 import msgspec
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from datetime import datetime
 
 
 class McpServer(msgspec.Struct, frozen=True, kw_only=True):

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final
 
 from claudeops.rehearsal.commands.answer import Answer
-from claudeops.rehearsal.commands.curl import curl
-from claudeops.rehearsal.commands.docker import docker
-from claudeops.rehearsal.commands.kubectl import kubectl
-from claudeops.rehearsal.commands.systemd import journalctl, systemctl
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
-
-    from claudeops.rehearsal.estate import Estate
+from claudeops.rehearsal.commands.containers import docker, kubectl
+from claudeops.rehearsal.commands.host import curl, journalctl, systemctl
+from claudeops.rehearsal.environment import Environment
 
 __all__ = ["COMMANDS", "Answer"]
 
-COMMANDS: Final[Mapping[str, Callable[[Estate, tuple[str, ...]], Awaitable[Answer]]]] = {
+COMMANDS: Final[Mapping[str, Callable[[Environment, tuple[str, ...]], Awaitable[Answer]]]] = {
     "docker": docker,
     "kubectl": kubectl,
     "systemctl": systemctl,

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from claudeops.rehearsal.estate import Estate, Running
-    from claudeops.rehearsal.scenario import RunsOn
+from claudeops.rehearsal.environment import Environment, Running
+from claudeops.rehearsal.scenario import RunsOn
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -61,13 +58,13 @@ def failed(*lines: str, status: int = 1) -> Answer:
     return Answer(err=lines, status=status)
 
 
-def find(estate: Estate, name: str, runs_on: RunsOn) -> Running | None:
+def find(estate: Environment, name: str, runs_on: RunsOn) -> Running | None:
     """Return a service that this kind of command looks after."""
     running = estate.services.get(name)
     return running if running is not None and running.service.runs_on is runs_on else None
 
 
-def all_on(estate: Estate, runs_on: RunsOn) -> list[Running]:
+def all_on(estate: Environment, runs_on: RunsOn) -> list[Running]:
     """Return every service that this kind of command looks after."""
     return [running for running in estate.services.values() if running.service.runs_on is runs_on]
 

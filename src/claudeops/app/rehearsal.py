@@ -1,0 +1,157 @@
+"""A rehearsal: the daemon itself, on a scripted model and small services of our own. Part of the composition root.
+
+Policy, prompts, schema and limits are the operator's. What leads into the real world is replaced: credentials, the
+model's address, repositories, database and directories, what tiers are handed (environment, home, MCP servers),
+proxies, notifications.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+import anyio
+
+from claudeops.app import node as app
+from claudeops.domain.model import Session, Status
+from claudeops.engine.system import Shutdown
+from claudeops.errors import ConfigurationError, StoreError
+from claudeops.logs import Logger
+from claudeops.rehearsal.scenario import Scenario
+from claudeops.rehearsal.stage import KEY, Stage, set_up
+from claudeops.rehearsal.verdict import Record, shortfalls
+from claudeops.settings import Settings
+from claudeops.store.store import open_store
+from claudeops.tasks import open_tasks
+
+LONGEST_SECONDS: Final = 600.0
+"""A rehearsal that has not come to its end by then has failed."""
+
+ROOT_SESSION: Final = 1
+"""The database is a new one."""
+
+_APPROVAL_SECONDS: Final = 5.0  # nobody is asked in a rehearsal: what waits for a yes gets a no
+_LOOK_SECONDS: Final = 0.1
+_HARNESS: Final = "claude"
+_A_MONTH: Final = 2_678_400.0  # the longest interval there is: the chain at the start is the only one
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rehearsed:
+    """What came of a rehearsal, and what of it was not as expected."""
+
+    record: Record
+    shortfalls: Sequence[str]
+    interrupted: bool  # somebody asked to stop before the end
+
+
+def check_rehearsable(settings: Settings) -> None:
+    """Raise `ConfigurationError` for a tier whose CLI cannot talk to the scripted API."""
+    for tier in settings.tiers:
+        if tier.harness != _HARNESS:
+            raise ConfigurationError(
+                f"Tier {tier.number} runs on {tier.harness}, which cannot be rehearsed: the scripted model speaks the "
+                f"Messages API only. Unset CLAUDEOPS_HARNESS and CLAUDEOPS_TIER{tier.number}_HARNESS for this command."
+            )
+
+
+def rehearsal_settings(settings: Settings, stage: Stage) -> Settings:
+    """Return the operator's settings with the stage in place of the world."""
+    return replace(
+        settings,
+        anthropic_api_key=KEY,
+        oauth_token=None,
+        anthropic_base_url=stage.api.url,
+        interval_seconds=_A_MONTH,
+        cron=None,
+        jitter_seconds=0.0,
+        schedules_path=None,
+        tiers=tuple(replace(tier, env={}, home=None) for tier in settings.tiers),
+        approval_timeout_seconds=_APPROVAL_SECONDS,
+        mcp_config=None,
+        trusted_repos={},
+        path=f"{stage.commands_dir}:{settings.path}",
+        proxies={},
+        inherited_env={name: value for name, value in settings.inherited_env.items() if not _is_proxy(name)},
+        state_dir=stage.state_dir,
+        results_dir=stage.results_dir,
+        repos_dir=stage.repos_dir,
+        cli_self_test=False,  # it would be one more rehearsal, each time anew: the state directory is a new one
+        database_url=f"sqlite:///{stage.state_dir / 'claudeops.db'}",
+        dispatcher="local",
+        heartbeat_url=None,
+        apprise_urls=(),
+    )
+
+
+def _is_proxy(name: str) -> bool:
+    """Whether a variable names a proxy: nothing of a rehearsal leaves this machine."""
+    return name.lower().endswith("_proxy")
+
+
+def _nobody(_node: app.Node) -> AbstractAsyncContextManager[None]:
+    return _silent()
+
+
+@asynccontextmanager
+async def _silent() -> AsyncIterator[None]:
+    yield
+
+
+async def rehearse(
+    settings: Settings,
+    scenario: Scenario,
+    root: Path,
+    *,
+    shutdown: Shutdown,
+    log: Logger,
+    pace_seconds: float = 0,
+    telling: Callable[[app.Node], AbstractAsyncContextManager[None]] = _nobody,
+) -> Rehearsed:
+    """Run a scenario's chain to its end with the daemon's own parts; files stay below ``root``, an empty directory.
+
+    ``telling`` is open around the daemon's work, for whoever wants to hear of it live. Asked to stop, it stops at
+    once. When this returns or raises, nothing that it started runs any more. Raises `RehearsalError` when the
+    services do not start, and what `open_node` raises.
+    """
+    async with set_up(scenario, root, path=settings.path, pace_seconds=pace_seconds) as stage:
+        ours = rehearsal_settings(settings, stage)
+        interrupted = False
+        async with app.open_node(ours, log=log) as node, telling(node), open_tasks() as tasks:
+            tasks.start_soon(app.run_daemon, node, shutdown)
+            with anyio.move_on_after(LONGEST_SECONDS):
+                interrupted = await _until_ended(node, shutdown)
+            # Twice: what still runs now is not waited for.
+            shutdown.request()
+            shutdown.request()
+        record = await _record(ours, stage)
+    return Rehearsed(record=record, shortfalls=shortfalls(record, scenario.expect), interrupted=interrupted)
+
+
+async def _until_ended(node: app.Node, shutdown: Shutdown) -> bool:
+    """Wait until every session of the chain has ended; return whether somebody asked to stop before that."""
+    while not shutdown.requested.is_set():
+        sessions: Sequence[Session] = ()
+        with suppress(StoreError):  # the daemon says so itself; the next look may work
+            sessions = await node.store.chain(ROOT_SESSION)
+        if sessions and all(session.status is Status.ENDED for session in sessions):
+            return False
+        with anyio.move_on_after(_LOOK_SECONDS):
+            await shutdown.requested.wait()
+    return True
+
+
+async def _record(settings: Settings, stage: Stage) -> Record:
+    store = open_store(settings.database_url)
+    try:
+        return Record(
+            sessions=await store.chain(ROOT_SESSION),
+            account=await store.chain_record(ROOT_SESSION),
+            states=await stage.estate.states(),
+            problems=stage.api.problems,
+        )
+    finally:
+        await store.close()

@@ -1,0 +1,275 @@
+"""From the operator's settings to the values that the engine works with. Part of the composition root.
+
+From the operator's settings to a running meter. Part of the composition root.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from claudeops.domain.escalation import EscalationRules, TierChoice
+from claudeops.domain.model import NewSession, ToolCall, Trigger, Verdict
+from claudeops.domain.policy import Scope, TierPolicy, judge, narrow, tier_policy
+from claudeops.domain.prompt import template_fault
+from claudeops.domain.redact import Redactor
+from claudeops.domain.report.extraction import ReportSchema
+from claudeops.domain.schedule import Cadence, Cron, Interval, Schedule
+from claudeops.domain.spending.budget import Budgets
+from claudeops.engine.cell.cgroups import Bounds
+from claudeops.engine.cell.workspace import Workspace
+from claudeops.engine.control import Timeouts
+from claudeops.engine.live.hub import Hub
+from claudeops.engine.meter.availability import Availability
+from claudeops.engine.meter.bodies import MeterLimits
+from claudeops.engine.meter.meter import Meter, MeterDeps, ModelAccess, serve_meter
+from claudeops.engine.meter.upstream import Upstream
+from claudeops.engine.ports import Clock, Store
+from claudeops.engine.session.context import SessionContext, TierSetup
+from claudeops.engine.session.files import HANDOFF_FILE
+from claudeops.engine.system import raise_descriptor_limit
+from claudeops.errors import ConfigurationError
+from claudeops.harness import HARNESSES, ungated_refusal
+from claudeops.harness.protocol import CredentialKind
+from claudeops.logs import LogEvent, Logger
+from claudeops.settings import Settings, TierSettings
+
+SCHEDULE: Final = "default"
+SESSIONS: Final = "sessions"
+"""Below the state directory: the workspaces of running sessions."""
+
+_SQLITE: Final = "sqlite:///"
+_NO_KEY: Final = "no-key-needed"
+"""What the CLI presents to an endpoint for which the operator gave no credentials; without any it refuses to start."""
+
+
+def build_context(
+    settings: Settings, *, store: Store, rules: EscalationRules, clock: Clock, hub: Hub, log: Logger
+) -> SessionContext:
+    """Return what all sessions of this node share."""
+    return SessionContext(
+        store=store,
+        clock=clock,
+        log=log,
+        redactor=Redactor(settings.secrets),
+        schema=ReportSchema.load(settings.schema_text),
+        harnesses=HARNESSES,
+        binaries=binaries(settings),
+        tiers={tier.number: _tier_setup(tier, settings) for tier in settings.tiers},
+        rules=rules,
+        access=model_access(settings),
+        timeouts=Timeouts(
+            session=settings.session_timeout_seconds,
+            startup=settings.startup_timeout_seconds,
+            silence=settings.silence_timeout_seconds,
+            result_grace=settings.result_grace_seconds,
+            stop_grace=settings.stop_grace_seconds,
+        ),
+        hub=hub,
+        sessions_dir=settings.state_dir / SESSIONS,
+        repos_dir=settings.repos_dir,
+        timezone=settings.timezone,
+        path=settings.path,
+        memory_budget_tokens=settings.memory_budget_tokens,
+        legacy_markers=settings.legacy_markers,
+        hang_heuristics=settings.hang_heuristics,
+        repair_turn=settings.repair_turn,
+        mcp_servers=_mcp_servers(settings),
+        mcp_of_repos=frozenset(settings.trusted_repos),
+        session_memory_mb=settings.session_memory_mb,
+        bounds=bounds(settings),
+        approval_seconds=settings.approval_timeout_seconds,
+        allow_ungated=settings.allow_ungated,
+        availability=Availability(store=store, clock=clock, log=log),
+        background_tasks_off=settings.background_tasks_off,
+    )
+
+
+def _mcp_servers(settings: Settings) -> Mapping[str, Mapping[str, object]] | None:
+    """Return the operator's servers and those of trusted repositories, whose names do not clash."""
+    if settings.mcp_config is None and not settings.trusted_repos:
+        return None
+    return {**(settings.mcp_config or {}), **settings.trusted_repos}
+
+
+def bounds(settings: Settings) -> Bounds:
+    """Return what each session may use, beside its memory."""
+    return Bounds(
+        processes=settings.session_processes, file_mb=settings.session_file_mb, disk_mb=settings.session_disk_mb
+    )
+
+
+def escalation_rules(settings: Settings) -> EscalationRules:
+    """Return the operator's limits on going further."""
+    return EscalationRules(
+        max_tier=settings.max_tier,
+        dry_run=settings.dry_run,
+        tiers=tuple(
+            TierChoice(
+                number=tier.number,
+                model=tier.model,
+                harness=tier.harness,
+                action_kinds=_policy(tier, settings).action_kinds,
+                max_budget_usd=tier.max_budget_usd,
+            )
+            for tier in settings.tiers
+        ),
+        limits=settings.policy.limits,
+        other_names=settings.policy.other_names,
+        budgets=Budgets(
+            chain_usd=settings.chain_budget_usd, day_usd=settings.daily_budget_usd, timezone=settings.timezone
+        ),
+    )
+
+
+def root_session(settings: Settings, tier: int, trigger: Trigger, prompt_text: str | None = None) -> NewSession:
+    """Return the wish for a chain that begins at ``tier``.
+
+    A tier above the highest is for the store to refuse, with an event; its model does not matter any more.
+    """
+    chosen = next(((known.model, known.harness) for known in settings.tiers if known.number == tier), None)
+    model, harness = chosen or ("", settings.harness)
+    return NewSession(tier=tier, trigger=trigger, model=model, harness=harness, prompt_text=prompt_text)
+
+
+def schedule(settings: Settings) -> Schedule:
+    """Return the one schedule that the environment describes."""
+    cadence: Cadence = (
+        Interval(seconds=settings.interval_seconds)
+        if settings.cron is None
+        else Cron(expr=settings.cron, timezone=settings.timezone)
+    )
+    return Schedule(name=SCHEDULE, cadence=cadence, jitter_seconds=settings.jitter_seconds, site=settings.site or "")
+
+
+def check_prompts(settings: Settings) -> None:
+    """Raise `ConfigurationError` for a prompt that the CLI would not take as the text it is."""
+    for tier in settings.tiers:
+        if (fault := template_fault(tier.prompt_text)) is not None:
+            variable = "CLAUDEOPS_PROMPT" if tier.number == 1 else f"CLAUDEOPS_TIER{tier.number}_PROMPT"
+            raise ConfigurationError(f"{variable}: {tier.prompt_path}: {fault}")
+
+
+def check_harnesses(settings: Settings) -> None:
+    """Raise `ConfigurationError` for a tier that would run without a gate although nobody has accepted that."""
+    for tier in settings.tiers:
+        refusal = ungated_refusal(HARNESSES[tier.harness], allowed=settings.allow_ungated, tier=tier.number)
+        if refusal is not None:
+            raise ConfigurationError(refusal)
+
+
+def binaries(settings: Settings) -> dict[str, Path]:
+    """Return the CLIs that the tiers use, by harness."""
+    found = {"claude": settings.claude_bin, "codex": settings.codex_bin, "caliban": settings.caliban_bin}
+    return {name: path for name, path in found.items() if path is not None}
+
+
+def model_access(settings: Settings) -> ModelAccess:
+    """Return how sessions reach the model API."""
+    if settings.oauth_token is not None:
+        return ModelAccess(
+            base_url=settings.anthropic_base_url, credential=CredentialKind.OAUTH_TOKEN, secret=settings.oauth_token
+        )
+    key = settings.anthropic_api_key or _NO_KEY
+    return ModelAccess(base_url=settings.anthropic_base_url, credential=CredentialKind.API_KEY, secret=key)
+
+
+def _tier_setup(tier: TierSettings, settings: Settings) -> TierSetup:
+    policy = _policy(tier, settings)
+
+    def judge_call(call: ToolCall, workspace: Workspace) -> Verdict:
+        return judge(call, tier=policy, scope=session_scope(settings, workspace, dry_run=settings.dry_run))
+
+    return TierSetup(
+        number=tier.number,
+        name=tier.name,
+        template=tier.prompt_text,
+        tools=policy.tools,
+        judge=judge_call,
+        read_only=policy.read_only,
+        max_turns=tier.max_turns,
+        max_budget_usd=tier.max_budget_usd,
+        action_kinds=policy.action_kinds,
+        passed_env={**settings.inherited_env, **tier.env},
+        template_home=tier.home,
+    )
+
+
+def session_scope(settings: Settings, workspace: Workspace, *, dry_run: bool) -> Scope:
+    """Return where a session lives, as its calls are judged."""
+    return Scope(
+        repos_dir=str(settings.repos_dir),
+        workdir=str(workspace.workdir),
+        tmpdir=str(workspace.tmpdir),
+        home=str(workspace.home),
+        handoff=str(workspace.state_dir / HANDOFF_FILE),
+        dry_run=dry_run,
+        forbidden_paths=forbidden_paths(settings),
+        resolve=os.path.realpath,
+        program=partial(shutil.which, path=settings.path),
+    )
+
+
+def tier_policies(settings: Settings) -> dict[int, TierPolicy]:
+    """Return what each tier may do, narrowed as the operator's variables say."""
+    return {tier.number: _policy(tier, settings) for tier in settings.tiers}
+
+
+def forbidden_paths(settings: Settings) -> tuple[str, ...]:
+    """Return what a session may never look at, whatever the tier: our own files and the database."""
+    own = (str(settings.state_dir), str(settings.results_dir))
+    if not settings.database_url.startswith(_SQLITE):
+        return own
+    file = settings.database_url.removeprefix(_SQLITE)
+    return (*own, file, f"{file}-wal", f"{file}-shm", f"{file}.lock")
+
+
+def tools_by_tier(settings: Settings) -> dict[int, tuple[str, ...]]:
+    """Return the tools that exist in each tier's sessions, after everything that narrows them."""
+    return {tier.number: _policy(tier, settings).tools for tier in settings.tiers}
+
+
+def _policy(tier: TierSettings, settings: Settings) -> TierPolicy:
+    policy = tier_policy(settings.policy, tier.number, highest=settings.max_tier)
+    return narrow(policy, tier.allowed_tools, tier.disallowed_tools)
+
+
+@asynccontextmanager
+async def meter_of(
+    settings: Settings, *, store: Store, rules: EscalationRules, clock: Clock, log: Logger
+) -> AsyncIterator[Meter | None]:
+    """Run the meter for the length of the block, unless the operator wants none.
+
+    Raises `ConfigurationError` when the way to the model API cannot be prepared as the operator wants it.
+    """
+    descriptors = raise_descriptor_limit()
+    if not settings.meter:
+        log.warning(LogEvent.METER_OFF)
+        yield None
+        return
+    books = MeterDeps(
+        store=store,
+        rules=rules,
+        clock=clock,
+        log=log,
+        redactor_with=lambda secret: Redactor((*settings.secrets, secret)),
+    )
+    async with serve_meter(upstream(settings), books, MeterLimits.within(descriptors)) as meter:
+        yield meter
+
+
+def upstream(settings: Settings) -> Upstream:
+    """Return the model API as the operator has it."""
+    token = settings.oauth_token
+    return Upstream(
+        base_url=settings.anthropic_base_url,
+        credential=CredentialKind.API_KEY if token is None else CredentialKind.OAUTH_TOKEN,
+        secret=settings.anthropic_api_key if token is None else token,
+        # Sessions get the proxies without user and password; the daemon needs both.
+        network={**settings.inherited_env, **settings.proxies},
+    )

@@ -1,0 +1,211 @@
+"""What is written late about a session that had ended already, and why nothing was.
+
+What a session's log adds to a row that has ended, as values: the store asks here and writes the answer.
+
+Pure. What is settled here:
+
+- A report is taken once: a row that has one keeps it, whatever the log says by now. With the report go its
+  events, memories and checks, so that none of them can be counted twice.
+- What was decided stays decided. A report that asks for the next tier leaves a warning in the row, no session.
+- What others have found out since outranks what is told late: a memory that was confirmed after the session's
+  end is not contradicted by it, and no time moves back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Final
+
+from claudeops.domain import memory
+from claudeops.domain.consequences import (
+    NO_RESULT_SEEN,
+    Reservation,
+    Settlement,
+    recordable_checks,
+    reported_memories,
+    settle,
+    stated_events,
+    weighed,
+)
+from claudeops.domain.memory import ChangeKind, KnownMemory, MemoryChange
+from claudeops.domain.model import (
+    Ending,
+    ExtractionMethod,
+    NewEvent,
+    Outcome,
+    ServiceCheck,
+    ServiceStatus,
+    Session,
+    Status,
+)
+from claudeops.domain.report.evidence import Background
+from claudeops.errors import StaleAttemptError
+from claudeops.store.rows import report_summary, told_values
+from claudeops.store.types import clip, known_usd
+
+
+class RejectionReason(StrEnum):
+    """Why a log is not taken up for a session; nothing was written then."""
+
+    UNKNOWN_SESSION = "unknown_session"  # there is no such row
+    NOT_ENDED = "not_ended"  # queued or running: its own end is still to be written
+    UNKNOWN_HARNESS = "unknown_harness"  # nobody here can read what its CLI printed
+    NO_LOG = "no_log"  # it was never claimed, so its row names no log
+    LOG_MISSING = "log_missing"
+    LOG_UNREADABLE = "log_unreadable"  # no permission, no regular file, a disk that fails
+    LOG_UNDIGESTED = "log_undigested"  # our own reader failed on what it holds
+    LOG_EMPTY = "log_empty"
+    LOG_UNINTELLIGIBLE = "log_unintelligible"  # it holds something, and not one frame
+    UNNAMED_SESSION = "unnamed_session"  # no frame says whose it is
+    OTHER_SESSION = "other_session"  # some frame is of a session of another id
+
+
+class Part(StrEnum):
+    """What an amendment wrote."""
+
+    FACTS = "facts"  # columns of the session's row
+    REPORT = "report"  # the report with its events, memories and checks
+    COST = "cost"  # the cost, and the spend that is settled with it
+    TOOL_ENDS = "tool_ends"  # results of tool calls, and of the actions they carried
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BackfillRejected:
+    """Nothing was written."""
+
+    reason: RejectionReason
+    message: str  # one sentence for the operator
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Backfilled:
+    """What was written; without parts, everything stood there already."""
+
+    session: Session  # as it stands now
+    parts: frozenset[Part]
+
+
+_UNHEARD_WISH: Final = (
+    "the report asks for the next tier; it was found after the session had ended, so nothing followed"
+)
+
+_NO_REPORT: Final = frozenset({None, ExtractionMethod.NONE})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OnRecord:
+    """What the store holds that bears on an amendment."""
+
+    session: Session
+    warnings: tuple[str, ...]
+    memories: Sequence[KnownMemory]  # those of the reported categories, given up or not
+    spend_settled: bool
+    unseen_ends: Sequence[Reservation]  # actions that were settled as never seen to end
+    reservations: Sequence[Reservation]  # every action of this session
+    before: Background  # what earlier sessions of its chain left
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DatedChange:
+    """A memory's change with the time that its row gets."""
+
+    change: MemoryChange
+    at: datetime
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Backfill:
+    """Everything to write beside the ends of tool calls."""
+
+    at: datetime  # when the session said it
+    parts: frozenset[Part]
+    values: dict[str, object]  # columns of the session's row
+    spend: float | None = None  # US dollars to settle
+    events: tuple[NewEvent, ...] = ()  # each fingerprint once
+    checks: tuple[ServiceCheck, ...] = ()  # each service once
+    well: tuple[str, ...] = ()  # services whose earlier open events are resolved
+    memories: tuple[DatedChange, ...] = ()
+    settlements: tuple[Settlement, ...] = ()
+
+
+def backfillable(session: Session | None, ending: Ending) -> Session | BackfillRejected:
+    """Return the session, or why nothing may be written for ``ending``.
+
+    Raises `StaleAttemptError` when the row was ended as another attempt.
+    """
+    number = ending.session_id
+    if session is None:
+        return BackfillRejected(reason=RejectionReason.UNKNOWN_SESSION, message=f"Session {number} does not exist.")
+    if session.status is not Status.ENDED:
+        message = f"Session {number} is {session.status.value}: wait until it has ended."
+        return BackfillRejected(reason=RejectionReason.NOT_ENDED, message=message)
+    if session.cli_session_id is None or session.cli_session_id != clip(ending.cli_session_id or ""):
+        message = (
+            f"What was read is of the CLI session {ending.cli_session_id or '(unnamed)'}, "
+            f"but session {number} is {session.cli_session_id or 'none'}."
+        )
+        return BackfillRejected(reason=RejectionReason.OTHER_SESSION, message=message)
+    if session.attempt != ending.attempt:
+        raise StaleAttemptError(f"session {number} was ended as attempt {session.attempt}, not {ending.attempt}.")
+    return session
+
+
+def backfill_of(ending: Ending, known: OnRecord) -> Backfill:
+    """Return what is missing on record."""
+    session = known.session
+    at = min(ending.ended_at, session.ended_at or ending.ended_at)
+    settlements = tuple(_seen(known.unseen_ends, ending))
+    ends = {Part.TOOL_ENDS} if settlements else set()
+    report = ending.extraction.report is not None and session.extraction_method in _NO_REPORT
+    cost = known_usd(ending.cost_usd) is not None and session.cost_usd is None
+    if not (report or cost or session.extraction_method is None):
+        return Backfill(at=at, parts=frozenset(ends), values={}, settlements=settlements)
+    proof = weighed(ending, known.reservations, known.before, other_names={})
+    checks, unproven = recordable_checks(ending, proof) if report else ((), ())
+    parts = {Part.FACTS, *({Part.REPORT} if report else ()), *({Part.COST} if cost else ()), *ends}
+    return Backfill(
+        at=at,
+        parts=frozenset(parts),
+        values=_values(ending, known, unproven=unproven, report=report, cost=cost),
+        spend=ending.cost_usd if cost and not known.spend_settled else None,
+        events=stated_events(ending) if report else (),
+        checks=checks,
+        well=tuple(check.service for check in checks if check.status is ServiceStatus.HEALTHY),
+        memories=tuple(_remembered(ending, known, at)) if report else (),
+        settlements=settlements,
+    )
+
+
+def _values(
+    ending: Ending, known: OnRecord, *, unproven: tuple[str, ...], report: bool, cost: bool
+) -> dict[str, object]:
+    """Return the columns to fill; what the log does not say is left as it is."""
+    session = known.session
+    warnings = [*ending.extraction.warnings, *ending.warnings, *unproven]
+    if report and ending.extraction.report is not None and ending.extraction.report.escalation.needed:
+        warnings.append(_UNHEARD_WISH)
+    if session.outcome is not Outcome.LOST or session.extraction_method not in _NO_REPORT:
+        warnings = [*known.warnings, *(warning for warning in warnings if warning not in known.warnings)]
+    values = {name: value for name, value in told_values(ending, warnings=warnings).items() if value is not None}
+    if report or session.extraction_method is None:
+        values["extraction_method"] = ending.extraction.method.value
+    if report:
+        values["summary"] = report_summary(ending)
+    if cost:
+        values["cost_usd"] = ending.cost_usd
+    return values
+
+
+def _remembered(ending: Ending, known: OnRecord, at: datetime) -> Iterable[DatedChange]:
+    confirmed = {old.id: old.updated_at for old in known.memories}
+    for change in memory.merge(known.memories, reported_memories(ending.extraction.report), now=at):
+        latest = at if change.id is None else max(at, confirmed[change.id])
+        if change.kind is not ChangeKind.CONTRADICTED or latest == at:
+            yield DatedChange(change=change, at=latest)
+
+
+def _seen(reservations: Iterable[Reservation], ending: Ending) -> Iterable[Settlement]:
+    return (settled for settled in settle(reservations, ending.tool_ends) if settled.error != NO_RESULT_SEEN)

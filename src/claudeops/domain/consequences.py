@@ -1,0 +1,266 @@
+"""What a session's end changes, as values: the store gathers the facts, asks here, and writes the answer.
+
+Pure. What is settled here, beside the decision (``domain.escalation``) and memories (``domain.memory``):
+
+- A ``healthy`` that no look stands behind is not recorded as a check; the session's warnings say so.
+  A report has one check a service: the worst it says.
+- A condition that is reported again counts up, even by a report that calls the service healthy. The other
+  open events of a healthy service are resolved; a ``healthy`` decision resolves those that name no service.
+- A service's cooldown counters clear at its second healthy check in a row, each by our own probe after the last
+  action or by a session of a chain that was started after it: never by the word of the chain that acted, nor by one
+  that began to look before. A session that failed or was lost is no witness either: its report may have been written
+  long after others had looked.
+- A reserved action that shows no result counts as failed and as used: it may have run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Final
+
+from claudeops.domain import escalation, memory
+from claudeops.domain.escalation import EscalationRules
+from claudeops.domain.live import EventRaised
+from claudeops.domain.memory import KnownMemory, MemoryChange
+from claudeops.domain.model import (
+    Decision,
+    DecisionReason,
+    Ending,
+    Level,
+    NewEvent,
+    NewSession,
+    Outcome,
+    PastAction,
+    Report,
+    ReportedMemory,
+    ServiceCheck,
+    ServiceStatus,
+    Session,
+    ToolEnd,
+)
+from claudeops.domain.report.evidence import NOTHING_BEFORE, Background, Deed, Names, Proof, weigh
+from claudeops.store.types import clean, clip
+
+NO_RESULT_SEEN: Final = "no result seen"
+_ENDED_WITH_AN_ERROR: Final = "the call ended with an error"
+
+NO_WITNESSES: Final = frozenset({Outcome.ERROR, Outcome.LOST})
+"""Outcomes of sessions whose healthy checks clear no cooldown counter."""
+
+_WORST_FIRST: Final = (
+    ServiceStatus.DOWN,
+    ServiceStatus.UNREACHABLE,
+    ServiceStatus.DEGRADED,
+    ServiceStatus.HEALTHY,
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Reservation:
+    """A ledger entry that waits for the result of its tool call."""
+
+    id: int
+    tool_use_id: str
+    kind: str
+    service: str
+    denied: bool = False  # the yes came too late to be heard
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Settlement:
+    """What became of a reserved action."""
+
+    id: int
+    success: bool
+    error: str | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LastSeen:
+    """What other sessions left about a service."""
+
+    status: ServiceStatus  # of the last check that counts
+    looked_at: datetime | None  # when its looking began: the start of its chain, or the moment of the probe
+    last_action_at: datetime | None  # of the actions that still count
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EndFacts:
+    """What the store holds that bears on a session's end."""
+
+    session: Session
+    ledger: Sequence[PastAction]
+    memories: Sequence[KnownMemory]  # those of the reported categories, given up or not
+    reservations: Sequence[Reservation]  # every action of this session
+    standings: Mapping[str, LastSeen]  # by service, for the services that the report calls healthy
+    chain_started_at: datetime | None  # when the first session of the chain was started
+    before: Background = NOTHING_BEFORE  # what earlier sessions of the chain left
+    held_services: tuple[str, ...] = ()  # whose limit refused an action to a session of this chain
+    chain_usd: float = 0.0  # what the chain has spent, this session included
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Consequences:
+    """Everything to write beside the session's own row and its tool ends."""
+
+    decision: Decision
+    warnings: tuple[str, ...]
+    events: tuple[NewEvent, ...]  # each fingerprint once
+    checks: tuple[ServiceCheck, ...]  # each service once
+    memories: tuple[MemoryChange, ...]
+    settlements: tuple[Settlement, ...]
+    recovered: tuple[str, ...]  # services whose cooldown counters clear
+    well: tuple[str, ...]  # services whose open events are resolved
+    all_well: bool  # open events without a service are resolved
+
+
+def conclude(ending: Ending, facts: EndFacts, *, rules: EscalationRules) -> Consequences:
+    """Return what follows from ``ending``."""
+    proof = weighed(ending, facts.reservations, facts.before, other_names=rules.other_names)
+    decision = escalation.decide(
+        session=facts.session,
+        ending=ending,
+        rules=rules,
+        ledger=facts.ledger,
+        now=ending.ended_at,
+        proof=proof,
+        held_services=facts.held_services,
+        chain_usd=facts.chain_usd,
+    )
+    report = ending.extraction.report
+    checks, unproven = recordable_checks(ending, proof)
+    well = tuple(check.service for check in checks if check.status is ServiceStatus.HEALTHY)
+    return Consequences(
+        decision=decision,
+        warnings=(*ending.extraction.warnings, *ending.warnings, *unproven),
+        events=stated_events(ending, decision.events),
+        checks=checks,
+        memories=memory.merge(facts.memories, reported_memories(report), now=ending.ended_at),
+        settlements=tuple(settle(facts.reservations, ending.tool_ends)),
+        recovered=tuple(name for name in well if _recovered(facts, name)) if ending.outcome not in NO_WITNESSES else (),
+        well=well,
+        all_well=decision.reason is DecisionReason.HEALTHY,
+    )
+
+
+def lost_event(lost: Session, following: NewSession | None) -> NewEvent:
+    """Return the event of a session whose daemon is gone; it is critical when nobody looks after it."""
+    message = f"the tier {lost.tier} session {lost.id} was lost: its daemon ended before it did"
+    if following is None:
+        name = escalation.fingerprint(Outcome.LOST.value, lost.tier, "given up")
+        return NewEvent(level=Level.CRITICAL, message=f"{message}, once more; it is given up.", fingerprint=name)
+    what = "it is started once more" if lost.tier == following.tier else "a look at what it left follows"
+    name = escalation.fingerprint(Outcome.LOST.value, lost.tier)
+    return NewEvent(level=Level.WARNING, message=f"{message}; {what}.", fingerprint=name)
+
+
+def settle(reservations: Iterable[Reservation], ends: Iterable[ToolEnd]) -> Iterable[Settlement]:
+    """Say of every reserved action whether it succeeded; of what was denied after all that is known already."""
+    failed = {clip(end.tool_use_id): end.is_error for end in ends}
+    for reservation in (each for each in reservations if not each.denied):
+        is_error = failed.get(reservation.tool_use_id)
+        if is_error is None:
+            yield Settlement(id=reservation.id, success=False, error=NO_RESULT_SEEN)
+        else:
+            yield Settlement(id=reservation.id, success=not is_error, error=_ENDED_WITH_AN_ERROR if is_error else None)
+
+
+def fingerprinted(event: NewEvent) -> NewEvent:
+    """Return the event with the fingerprint that its row carries, and with a service that fits its column."""
+    service = clip(event.service) if event.service else None
+    said = " ".join(event.message.casefold().split())
+    name = event.fingerprint or escalation.fingerprint(event.level.value, service or "", said)
+    return replace(event, fingerprint=clip(name), service=service, message=clean(event.message))
+
+
+def raised(event: NewEvent, *, session_id: int | None, at: datetime) -> EventRaised:
+    """Return an event that was written as it is told live."""
+    return EventRaised(at=at, level=event.level, service=event.service, message=event.message, session_id=session_id)
+
+
+def healthy_services(report: Report | None) -> tuple[str, ...]:
+    """Return the services that a report calls healthy, as their columns hold them."""
+    checks = report.services_checked if report else ()
+    return tuple({clip(check.service) for check in checks if check.status is ServiceStatus.HEALTHY})
+
+
+def reported_memories(report: Report | None) -> tuple[ReportedMemory, ...]:
+    """Return a report's memories, as their columns hold them."""
+    return tuple(
+        ReportedMemory(
+            service=clip(item.service) if item.service else None,
+            category=clip(item.category),
+            observation=clean(item.observation),
+        )
+        for item in (report.memories if report else ())
+    )
+
+
+def weighed(
+    ending: Ending, reservations: Iterable[Reservation], before: Background, *, other_names: Mapping[str, str]
+) -> Proof:
+    """Return how far a session's report is to be believed, by what it looked at and what it did."""
+    names = Names(other_names, clip)
+    report = ending.extraction.report
+    if report is None:
+        return Proof(looked=bool(ending.looks), names=names)
+    return weigh(
+        report,
+        looks=ending.looks,
+        ends=[replace(end, tool_use_id=clip(end.tool_use_id)) for end in ending.tool_ends],
+        deeds=[
+            Deed(kind=reserved.kind, service=reserved.service, tool_use_id=reserved.tool_use_id)
+            for reserved in reservations
+            if not reserved.denied
+        ],
+        before=before,
+        names=names,
+    )
+
+
+def recordable_checks(ending: Ending, proof: Proof) -> tuple[tuple[ServiceCheck, ...], tuple[str, ...]]:
+    """Return the checks to record, and a warning about those that nothing stands behind."""
+    report = ending.extraction.report
+    worst: dict[str, ServiceCheck] = {}
+    for check in report.services_checked if report else ():
+        name = clip(check.service)
+        if name not in worst or _severity(check) < _severity(worst[name]):
+            worst[name] = replace(check, service=name)
+    proven = ending.calls_ran > 0 and proof.looked
+    kept = tuple(
+        check
+        for check in worst.values()
+        if check.status is not ServiceStatus.HEALTHY or (proven and not proof.doubts(check.service))
+    )
+    unproven = len(worst) - len(kept)
+    if not unproven:
+        return kept, ()
+    return kept, (f"unproven-health: {unproven} healthy checks were not recorded, because no look stands behind them",)
+
+
+def stated_events(ending: Ending, decided: Iterable[NewEvent] = ()) -> tuple[NewEvent, ...]:
+    """Return what the engine noticed, what the report says and what was decided, each condition once."""
+    reported = ending.extraction.report.events if ending.extraction.report else ()
+    said = (NewEvent(level=event.level, message=event.message, service=event.service) for event in reported)
+    distinct: dict[str, NewEvent] = {}
+    for event in map(fingerprinted, (*ending.events, *said, *decided)):
+        distinct.setdefault(event.fingerprint, event)
+    return tuple(distinct.values())
+
+
+def _severity(check: ServiceCheck) -> int:
+    return _WORST_FIRST.index(check.status)
+
+
+def _recovered(facts: EndFacts, service: str) -> bool:
+    """Tell whether this healthy check is the second in a row by somebody who began to look after the last action."""
+    before = facts.standings.get(service)
+    if before is None or before.status is not ServiceStatus.HEALTHY:
+        return False
+    return _later(before.looked_at, before.last_action_at) and _later(facts.chain_started_at, before.last_action_at)
+
+
+def _later(looked_at: datetime | None, last_action_at: datetime | None) -> bool:
+    return last_action_at is None or (looked_at is not None and looked_at > last_action_at)

@@ -1,0 +1,1 @@
+"""What the gate decides beside the policy: approvals, grants, repetition, the audit trail."""

@@ -1,0 +1,118 @@
+"""The audit trail of tool calls: a row that was changed, taken out or put in afterwards shows.
+
+Each row's ``hash`` is the SHA-256, in hex, of the JSON array of the values in `link`'s order; the first
+row's ``previous_hash`` is the empty text, and ``sessions.audit_head`` is the last row's hash. The results of the calls
+(``ended_at``, ``is_error``) come after the row was written; when the session has ended, ``sessions.audit_results``
+seals them. Both stand in the daemon's log too: whoever makes the rows of a session anew, with its head, is found out
+by that line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from hashlib import sha256
+from typing import Final
+
+import msgspec
+
+from claudeops.domain.model import ToolCall, Verdict, VerdictKind
+from claudeops.store.rows import TableRow
+from claudeops.store.types import clean, clip
+
+TOO_LATE: Final = "denied: the verdict before this row was written too late to be told"
+"""Why the last row of a call says no although an earlier one says yes."""
+
+_SEAL: Final = "results"
+"""What a seal begins with, so that none can be taken for a row's hash."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Link:
+    """A ``tool_calls`` row as it is first written; the fields are columns."""
+
+    session_id: int
+    tool_use_id: str
+    agent_id: str | None
+    tool_name: str
+    input: str
+    verdict: str
+    reason: str
+    ran: str | None
+    requested_at: datetime
+    decided_at: datetime
+    previous_hash: str
+    hash: str
+
+
+def link(
+    previous_hash: str,
+    *,
+    session_id: int,
+    call: ToolCall,
+    verdict: Verdict,
+    shown_input: str,
+    requested_at: datetime,
+    decided_at: datetime,
+    shown_ran: str | None = None,
+) -> Link:
+    """Return the row that follows ``previous_hash``; texts are hashed as their columns hold them.
+
+    What a denied call would have run is not kept: nothing ran.
+    """
+    tool_use_id, tool_name = clip(call.tool_use_id), clip(call.tool_name)
+    agent_id = None if call.agent_id is None else clip(call.agent_id)
+    shown, reason = clean(shown_input), clean(verdict.reason)
+    ran = None if shown_ran is None or verdict.kind is VerdictKind.DENY else clean(shown_ran)
+    texts = (tool_use_id, agent_id, tool_name, shown, verdict.kind.value, reason, *_if_any(ran))
+    content = (previous_hash, session_id, *texts, _moment(requested_at), _moment(decided_at))
+    return Link(
+        session_id=session_id,
+        tool_use_id=tool_use_id,
+        agent_id=agent_id,
+        tool_name=tool_name,
+        input=shown,
+        verdict=verdict.kind.value,
+        reason=reason,
+        ran=ran,
+        requested_at=requested_at,
+        decided_at=decided_at,
+        previous_hash=previous_hash,
+        hash=_digest(content),
+    )
+
+
+def row_hash(row: TableRow) -> str:
+    """Return what the ``hash`` of a stored row must be."""
+    texts = (row.tool_use_id, row.agent_id, row.tool_name, row.input, row.verdict, row.reason, *_if_any(row.ran))
+    return _digest((row.previous_hash, row.session_id, *texts, _moment(row.requested_at), _moment(row.decided_at)))
+
+
+def _if_any(ran: str | None) -> tuple[str, ...]:
+    """Return what ran as a part of what is hashed; rows written before the column was there are hashed without."""
+    return () if ran is None else (ran,)
+
+
+def seal(rows: Iterable[TableRow]) -> str:
+    """Return what ``audit_results`` must be for a session's rows, in the order of their ids."""
+    ends = [(row.hash, None if row.ended_at is None else _moment(row.ended_at), _truth(row.is_error)) for row in rows]
+    return _digest((_SEAL, *ends))
+
+
+def tombstone_hash(row: TableRow) -> str:
+    """Return what the ``hash`` of a stored tombstone must be."""
+    content = (row.previous_hash, row.session_id, row.calls, row.audit_head, row.audit_results, row.reason)
+    return _digest((*content, _moment(row.buried_at)))
+
+
+def _digest(content: tuple[object, ...]) -> str:
+    return sha256(msgspec.json.encode(content)).hexdigest()
+
+
+def _moment(at: datetime) -> str:
+    return at.astimezone(UTC).isoformat(timespec="microseconds")
+
+
+def _truth(value: object) -> bool | None:
+    return None if value is None else bool(value)

@@ -1,0 +1,154 @@
+"""Whether the actions of an allowed call are granted: by what the chain has found, and by the ledger.
+
+Pure. What is settled here:
+
+- From tier 2 up a session acts only on what somebody else found unwell: an earlier session of its chain in its report,
+  the words or the handover that started the chain, or our own latest probe. What the session itself has seen does not
+  count: it is its own word, and a session that may act on its own word may act on anything. Whoever finds something
+  new reports it, and the next session may act on it.
+- The actions of one call are counted together. Names are cut as their columns cut them, so that an overlong name is
+  counted like any other.
+- What needs approval is held to the same limits before a person is asked, and reserves nothing until it is allowed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from types import MappingProxyType
+from typing import Final
+
+from claudeops.domain import escalation
+from claudeops.domain.cooldown import over_limit
+from claudeops.domain.escalation import EscalationRules
+from claudeops.domain.model import (
+    LOWEST_TIER,
+    Action,
+    Level,
+    NewEvent,
+    PastAction,
+    ServiceStatus,
+    Session,
+    Verdict,
+    VerdictKind,
+)
+from claudeops.domain.text import WHERE_KINDS, parts, regex
+from claudeops.store.types import clip
+
+NO_LONGER_APPROVED: Final = "the approval is no longer valid: it was used before, or changed after it was given"
+
+_NAMES_SHOWN: Final = 10
+_NEAR: Final = 16  # characters beside a name that tell whether it goes on
+_GOES_ON_BEFORE: Final = regex.Pattern(rf"(?:[{regex.WORD}.-]|[{regex.WORD}\]]/|\b(?:{'|'.join(WHERE_KINDS)}):)$")
+_GOES_ON_AFTER: Final = regex.Pattern(rf"[{regex.WORD}-]|\.[{regex.WORD}]")
+_GOES_ON_AFTER_OR_BELOW: Final = regex.Pattern(rf"[{regex.WORD}-]|[./][{regex.WORD}]")
+_NO_NAMES: Final[Mapping[str, str]] = MappingProxyType({})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Findings:
+    """What is known to be unwell, to a chain, by somebody else than its running session."""
+
+    unwell: frozenset[str] = frozenset()  # services: of earlier reports, of handovers, of our latest probes
+    request: str = ""  # the words that started the chain
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Grant:
+    """The verdict that counts."""
+
+    verdict: Verdict
+    event: NewEvent | None = None  # a limit was met: somebody should know
+    held_service: str | None = None  # the service whose limit refused the call
+
+
+def grant(
+    verdict: Verdict,
+    *,
+    session: Session,
+    findings: Findings,
+    ledger: Sequence[PastAction],
+    rules: EscalationRules,
+    now: datetime,
+) -> Grant:
+    """Return the verdict that counts: one whose actions are not granted is a deny."""
+    if verdict.kind is VerdictKind.DENY:
+        return Grant(verdict=replace(verdict, actions=()))
+    actions = tuple(Action(kind=clip(action.kind), service=clip(action.service)) for action in verdict.actions)
+    if session.tier > LOWEST_TIER:
+        unfounded = next((action for action in actions if not found(action.service, findings, rules.other_names)), None)
+        if unfounded is not None:
+            return Grant(verdict=Verdict(kind=VerdictKind.DENY, reason=_not_found(unfounded, findings)))
+    return _within_limits(replace(verdict, actions=actions), ledger, rules=rules, now=now)
+
+
+def found(service: str, findings: Findings, other_names: Mapping[str, str] = _NO_NAMES) -> bool:
+    """Tell whether somebody found a service unwell, by any of its names, whatever its case."""
+    names = (service, *(other for other, counted_by in other_names.items() if counted_by == service))
+    return any(_named(name.strip().casefold(), findings) for name in names)
+
+
+def _named(name: str, findings: Findings) -> bool:
+    if name in findings.unwell:
+        return True
+    request = findings.request.casefold()
+    # "web on web1 is down" names web1/web; whoever says "web" alone means the one on this machine.
+    pieces = parts(name)
+    return _says(request, name) or (len(pieces) > 1 and all(_says(request, piece) for piece in pieces))
+
+
+def _says(request: str, name: str) -> bool:
+    """Tell whether a text holds a name as one of its own.
+
+    "web" stands neither in "webhook" nor in "web-2" nor in "web.old", and neither in "web1/web" nor in
+    "project:web/db": those are other services. It does in "http://web/health".
+    """
+    at = request.find(name) if name else -1
+    while at >= 0:
+        end = at + len(name)
+        before, after = request[max(0, at - _NEAR) : at], request[end : end + _NEAR]
+        address = before.endswith("//")
+        begins = address or not _GOES_ON_BEFORE.search(before)
+        if begins and not (_GOES_ON_AFTER if address else _GOES_ON_AFTER_OR_BELOW).match(after):
+            return True
+        at = request.find(name, at + 1)
+    return False
+
+
+def findings(
+    *, reported: Iterable[tuple[str, str]], probed: Iterable[tuple[str, str]], session: Session, request: str | None
+) -> Findings:
+    """Return what is known, of pairs of service and status."""
+    handed = (
+        (check.service, check.status.value) for check in (session.context.service_status if session.context else ())
+    )
+    told = (*reported, *probed, *handed)
+    return Findings(
+        unwell=frozenset(
+            clip(service).strip().casefold() for service, status in told if status != ServiceStatus.HEALTHY.value
+        ),
+        request=request or "",
+    )
+
+
+def _not_found(action: Action, findings: Findings) -> str:
+    known = sorted(findings.unwell)[:_NAMES_SHOWN]
+    others = f" (found unhealthy: {', '.join(known)})" if known else ""
+    return (
+        f"{action.kind} of {action.service} refused: no earlier session of this chain, no probe and nobody who started "
+        f"it found {action.service} unhealthy{others}; say in the report what you see: a later session may act on it."
+    )
+
+
+def _within_limits(verdict: Verdict, ledger: Sequence[PastAction], *, rules: EscalationRules, now: datetime) -> Grant:
+    used = list(ledger)
+    for action in verdict.actions:
+        refusal = over_limit(used, action, rules.limits, now)
+        if refusal is not None:
+            name = escalation.fingerprint("over_limit", action.kind, action.service)
+            event = NewEvent(level=Level.WARNING, service=action.service, message=refusal, fingerprint=name)
+            denied = Verdict(kind=VerdictKind.DENY, reason=refusal)
+            return Grant(verdict=denied, event=event, held_service=action.service)
+        used.append(PastAction(kind=action.kind, service=action.service, at=now))
+    return Grant(verdict=verdict)

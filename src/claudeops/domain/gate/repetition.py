@@ -1,0 +1,132 @@
+"""Notices a model that goes round in circles: the same call that fails in the same way, a report that never fits.
+
+Pure: the stream's facts in, a sentence out. Two calls are the same when tool and arguments are (a command's blanks and
+its description do not count), two failures when their text is. A call that failed another way, or went well, begins
+anew.
+
+How long a tool call may take by its own rules, as far as the call says it.
+
+The CLI ends a Bash command itself: after the ``timeout`` of its input (milliseconds), else after two minutes. What
+stands open for longer than that is the CLI's fault, not the command's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import Final
+
+import msgspec
+
+from claudeops.domain.model import STRUCTURED_OUTPUT_TOOL, ToolCall
+
+REFUSED_AFTER: Final = 5
+"""Failures in a row after which the same call is denied, with the reason: whoever waits for a service to come back asks
+a few times, and the sentence is a model's best chance to try something else."""
+
+STOPPED_AFTER: Final = 8
+"""Failures in a row, the denied ones among them, after which the session ends: it heeds no sentence."""
+
+REPORTS: Final = 10
+"""Reports that did not fit, after which the session ends. The CLI gives up after five in a turn, and there is one
+repair turn; what goes beyond that has got around the CLI's own limit."""
+
+
+@dataclass(slots=True)
+class _Streak:
+    """How often a call has failed in a row, and how."""
+
+    count: int = 0
+    error: str = ""
+
+
+@dataclass(slots=True)
+class Repetition:
+    """The failures of one session."""
+
+    _calls: dict[str, str] = field(default_factory=dict)  # open calls: key by tool_use_id
+    _streaks: dict[str, _Streak] = field(default_factory=dict)
+    _refused: set[str] = field(default_factory=set)  # ids of calls that were denied for repetition
+    _failed_reports: int = 0
+    _reports: set[str] = field(default_factory=set)  # open calls that deliver a report
+    _worn_out: str | None = None
+
+    def started(self, tool_use_id: str, name: str, given: Mapping[str, object] | None) -> None:
+        """Take a call that the stream shows."""
+        if name == STRUCTURED_OUTPUT_TOOL:
+            self._reports.add(tool_use_id)
+        else:
+            self._calls[tool_use_id] = _key(name, given or {})
+
+    def ended(self, tool_use_id: str, *, is_error: bool, text: str | None) -> None:
+        """Take the result of a call."""
+        if tool_use_id in self._reports:
+            self._reports.discard(tool_use_id)
+            self._failed_reports += is_error
+            if self._failed_reports >= REPORTS:
+                self._worn_out = f"{self._failed_reports} reports in this session did not fit the schema"
+            return
+        key = self._calls.pop(tool_use_id, None)
+        if key is None:
+            return
+        if not is_error:
+            self._streaks.pop(key, None)
+            return
+        streak = self._streaks.setdefault(key, _Streak())
+        error = sha256((text or "").encode("utf-8", "replace")).hexdigest()
+        if tool_use_id in self._refused:
+            error = streak.error  # the refusal is ours; the call would have failed as before
+        streak.count = streak.count + 1 if streak.error == error else 1
+        streak.error = error
+        if streak.count >= STOPPED_AFTER:
+            self._worn_out = f"the same call failed {streak.count} times in a row in the same way"
+
+    def refusal(self, call: ToolCall) -> str | None:
+        """Return why a call is denied that has failed too often, or ``None``."""
+        streak = self._streaks.get(_key(call.tool_name, call.input))
+        if streak is None or streak.count < REFUSED_AFTER:
+            return None
+        self._refused.add(call.tool_use_id)
+        return (
+            f"this call has failed {streak.count} times in a row in the same way: do something else, or deliver the "
+            "report with what you know"
+        )
+
+    @property
+    def exhausted_reason(self) -> str | None:
+        """Why the session is to end, if it is."""
+        return self._worn_out
+
+
+def _key(name: str, given: Mapping[str, object]) -> str:
+    told = {key: value for key, value in given.items() if key != "description"}
+    if isinstance(command := told.get("command"), str):
+        told["command"] = " ".join(command.split())
+    return sha256(msgspec.json.encode((name, told), order="deterministic", enc_hook=str)).hexdigest()
+
+
+BASH_DEFAULT_SECONDS: Final = 120.0
+"""What a Bash call gets that names no time (CLI 2.1)."""
+
+_DELEGATING: Final = frozenset({"Task", "Agent"})  # renamed in CLI 2.1.63
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ToolTime:
+    """What is known of a call's time."""
+
+    own_seconds: float | None = None  # after that the CLI itself ends it; None: it has no such limit
+    delegates: bool = False  # it is as alive as the subagent that it waits for
+
+
+def tool_time(name: str, given: Mapping[str, object] | None) -> ToolTime:
+    """Return what a call says about its time; ``given`` is its input, ``None`` where that did not parse."""
+    if name in _DELEGATING:
+        return ToolTime(delegates=True)
+    if name != "Bash":
+        return ToolTime()
+    timeout = (given or {}).get("timeout")
+    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout > 0:
+        return ToolTime(own_seconds=BASH_DEFAULT_SECONDS)
+    return ToolTime(own_seconds=timeout / 1000)

@@ -1,0 +1,318 @@
+"""Could two patterns for paths mean the same path? A path is a tuple of names; `ANY_DEPTH` stands for any number.
+
+Names are compared without regard to case: what is secret under one spelling is secret under all. Nothing here
+backtracks: the time is at most the product of the two lengths, whatever somebody wrote.
+
+What looks like a secret, as patterns. Nothing here is read at any tier, whoever asks for it, and wherever.
+
+Plain values, so that people can read what is kept from a session. ``*`` stands for any text within one name; case does
+not count. The answer to what looks like a secret is no; what may be read all the same is named one by one.
+`claudeops.domain.policy.places` adds the copies that editors, packagers and people leave behind.
+
+Whether a name, or some name that a pattern matches, looks like a secret's.
+
+A copy is as secret as what it was copied from: ``shadow.bak``, ``.env~``, ``.#id_rsa``, ``.tls.key.swp``. So to each
+pattern of `claudeops.domain.policy.places` belong what editors put in front of a name, and whatever follows it
+behind a dot, a dash, an underscore, a tilde or a hash.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Final
+
+from claudeops.domain.text import regex
+from claudeops.domain.text.glob import overlap
+
+ANY_DEPTH: Final = "**"  # a name in a pattern that stands for any number of directories
+LONGEST_NAME: Final = 255  # characters; no file system here has a longer one
+
+_WILD: Final = "*?["
+
+
+def is_glob(text: str) -> bool:
+    """Whether a text holds a wildcard."""
+    return any(letter in text for letter in _WILD)
+
+
+def before_glob(text: str) -> str:
+    """Return what stands in front of the first wildcard."""
+    return next((text[:at] for at, letter in enumerate(text) if letter in _WILD), text)
+
+
+def meet_somewhere(names: tuple[str, ...], secret: tuple[str, ...]) -> bool:
+    """Whether a relative path could name a secret place from a directory that is not itself below one."""
+    fixed = len(secret) - (secret[-1] == ANY_DEPTH)
+    return any(meet(names, secret[start:]) for start in range(fixed))
+
+
+@lru_cache(maxsize=4096)
+def meet(left: tuple[str, ...], right: tuple[str, ...], *, hidden: bool | None = None) -> bool:
+    """Whether one path can match both patterns; ``left`` is what somebody wrote, ``right`` what we know.
+
+    ``hidden``: a wildcard at the start matches a leading dot too, as find's do; without it, where `ANY_DEPTH` stands
+    on the left, which only find writes.
+    """
+    dots = ANY_DEPTH in left if hidden is None else hidden
+    if ANY_DEPTH in left[:1]:
+        return meet(left[1:], right, hidden=dots) or (bool(right) and meet(left, right[1:], hidden=dots))
+    if ANY_DEPTH in right[:1]:
+        return meet(left, right[1:], hidden=dots) or (bool(left) and meet(left[1:], right, hidden=dots))
+    if not left or not right:
+        return not left and not right
+    return may_match(left[0], right[0], hidden=dots) and meet(left[1:], right[1:], hidden=dots)
+
+
+@lru_cache(maxsize=16384)
+def may_match(left: str, right: str, *, hidden: bool = False) -> bool:
+    """Whether some name matches both globs. A wildcard at the start of ``left`` matches no leading dot, as in bash.
+
+    ``hidden``: it does, as in find. A set in brackets counts as any letter.
+    """
+    if max(len(left), len(right)) > LONGEST_NAME:
+        return True
+    one, other = _letters(left), _letters(right)
+    if not hidden and one[:1] in {"*", "?"} and other[:1] == ".":
+        return False
+    return overlap(one, other)
+
+
+def covers(wide: str, narrow: str) -> bool:
+    """Whether every name that ``narrow`` matches is surely matched by ``wide``, which holds no wildcard but ``*``."""
+    if "?" in wide or "[" in wide:
+        return False
+    return max(len(wide), len(narrow)) <= LONGEST_NAME and _matches(narrow.lower().replace("?", "\1"), wide.lower())
+
+
+def _letters(glob: str) -> str:
+    """Return a glob in lower case, with ``?`` for each set in brackets and one ``*`` for several."""
+    plain: list[str] = []
+    at = 0
+    while at < len(glob):
+        end = glob.find("]", at + 2) if glob[at] == "[" else -1
+        if glob[at] != "*" or plain[-1:] != ["*"]:
+            plain.append("?" if end > 0 else glob[at])
+        at = end + 1 if end > 0 else at + 1
+    return "".join(plain).lower()
+
+
+def _matches(name: str, glob: str) -> bool:
+    """Whether a name matches a glob of plain letters and ``*``; a ``*`` within the name is a letter like any other."""
+    first, *rest = glob.split("*")
+    if not rest:
+        return name == glob
+    if not name.startswith(first) or not name[len(first) :].endswith(rest[-1]):
+        return False
+    at, end = len(first), len(name) - len(rest[-1])
+    for piece in rest[:-1]:
+        found = name.find(piece, at, end)
+        if found < 0:
+            return False
+        at = found + len(piece)
+    return at <= end
+
+
+def _split(text: str) -> tuple[str, ...]:
+    return tuple(text.split())
+
+
+def _below(directory: str, names: str) -> tuple[str, ...]:
+    return tuple(f"{directory}/{name}" for name in names.split())
+
+
+SECRET_TREES: Final = (
+    "/proc",
+    "/dev",
+    "/root/.*",
+    "/home/*/.*",
+    *_below(
+        "/run",
+        "secrets credentials credstore* containerd docker runc crun containers user cloud-init"
+        " NetworkManager/*connections*",
+    ),
+    *_below("/var/run", "secrets credentials containerd docker runc crun containers user"),
+    *_below("/usr/lib", "credstore*"),
+    *_below("/etc", "ssl/private* pki/tls/private* sudoers* wireguard* openvpn* ipsec.d* swanctl* strongswan* ppp"),
+    *_below("/etc", "kubernetes* rancher* etcd* credstore* cryptsetup-keys.d* claudeops NetworkManager/*connections*"),
+    *_below("/etc", "containerd docker/certs.d cloud/cloud.cfg.d freeradius raddb hostapd* iscsi gitlab-runner"),
+    *_below("/etc", "consul* nomad* vault* cloudflared* salt/pki openldap/slapd.d ldap/slapd.d pve/priv environment*"),
+    *_below(
+        "/var/lib", "kubelet* docker* containerd* containers* rancher* k0s* etcd* vault* consul* nomad* kubernetes*"
+    ),
+    *_below(
+        "/var/lib", "postgresql* pgsql* mysql* mariadb* redis* mongo* influxdb* clickhouse* elasticsearch* cassandra*"
+    ),
+    *_below(
+        "/var/lib", "cloud NetworkManager iwd bluetooth tailscale zerotier-one sss samba/private krb5kdc lxd* incus*"
+    ),
+    *_below(
+        "/var/lib", "systemd/coredump systemd/credential* pve-cluster snmp libvirt/secrets grafana jenkins private"
+    ),
+    *_below("/var", "snap/microk8s snap/lxd crash kerberos mail spool/mail"),
+    *_below("/opt", "vault* etcd*"),
+)
+"""Directories and files, with everything below. A ``*`` at the end holds copies of them; it stands for nothing where
+the directory that a path is relative to is not known."""
+
+SECRET_FILES: Final = (
+    *_below("/etc", "shadow* gshadow* master.passwd* spwd.db krb5.keytab* fstab.credentials* security/opasswd*"),
+    *_below("/etc", "mysql/debian.cnf* wpa_supplicant/*.conf* docker/key.json* dovecot/dovecot-sql*"),
+    *_below("/etc", "nslcd.conf* sssd/sssd.conf* ddclient.conf* snmp/snmpd.conf* msmtprc* ssmtp/ssmtp.conf*"),
+)
+
+READABLE: Final = (
+    *_below(
+        "/proc", "loadavg meminfo uptime mdstat cpuinfo stat diskstats vmstat version swaps partitions cmdline mounts"
+    ),
+    *_below(
+        "/proc", "filesystems interrupts softirqs slabinfo buddyinfo net/dev pressure/cpu pressure/io pressure/memory"
+    ),
+    *_below("/dev", "null stdin stdout stderr fd/0 fd/63"),
+)
+"""Single files within those trees that hold no secret."""
+
+READABLE_TREES: Final = ("/proc/sys", "/etc/kubernetes/manifests")
+
+CERTIFICATE_TREES: Final = (
+    *_below("/etc", "ssl/certs pki/tls/certs pki/ca-trust ca-certificates"),
+    *_below("/usr", "share/ca-certificates local/share/ca-certificates share/pki lib/ssl/certs"),
+)
+"""Where public certificates are kept under names that elsewhere are those of keys."""
+
+CERTIFICATE_NAMES: Final = _split("*.pem *.pem.* *.crt *.crt.* *.0")
+"""What may be read there, if it has no other name of a secret."""
+
+PUBLIC_NAMES: Final = _split(
+    "*.pub *.crt *.cer *.csr cert*.pem *-cert.pem *_cert.pem chain*.pem fullchain*.pem ca.pem ca-*.pem *-ca.pem"
+    " cacert*.pem *-chain.pem *-bundle.pem"
+)
+"""Public halves: these whole names may be read, if they hold no word of `SECRET_WORDS`."""
+
+SECRET_WORDS: Final = _split(
+    "*secret* *password* *passphrase* *.passwd* *credential* *private*key* *privkey* *token*"
+    " .vault* *vault*.* *keyring* *kubeconfig* *.env* *htpasswd* *keyfile* *tfstate* *tfvars*"
+    " *apikey* *api-key* *api_key*"
+)
+"""Words that make a name look like a secret's, wherever they stand in it."""
+
+SECRET_NAMES: Final = (
+    *SECRET_WORDS,
+    # ssh, gpg, TLS
+    *_split(".ssh id_rsa* id_dsa* id_ecdsa* id_ed25519* id_xmss* *_rsa *_dsa *_ecdsa *_ed25519 ssh_host_*"),
+    *_split(".gnupg secring* trustdb* *.key *.keys *.pem *.p8 *.pk8 *.p12 *.pfx *.jks *.keystore *.truststore *.ppk"),
+    *_split("*.priv *_key *-key *.keytab krb5cc_* acme.json master.key authkey* *.kdbx *.kdb .password-store .k5*"),
+    # accounts and histories
+    *_split(
+        "shadow* gshadow* opasswd* *smbpasswd* passdb.tdb* .netrc* _netrc* .authinfo* authinfo* .pgpass* pgpass.conf"
+    ),
+    *_split(".my.cnf* .mylogin.cnf* .pg_service.conf* userlist.txt .git-credentials* .smbcredentials* sasl_passwd*"),
+    *_split(
+        "passwd.client* .msmtprc* .fetchmailrc* .muttrc* *-creds* *_creds* creds creds.* .creds* auth.json* .auth*"
+    ),
+    *_split("*_history* .*history* *histfile* .lesshst* .viminfo* _viminfo*"),
+    # clouds, clusters, containers
+    *_split(".aws .azure .gcloud .oci .kube .docker .podman .dockercfg* .dockerconfigjson .config .boto* .s3cfg*"),
+    *_split("rclone.conf* .terraform* terraform.rc* *.tfplan* k3s.yaml* user-data* vendor-data* *instance-data-sens*"),
+    *_split(
+        "*kickstart* *preseed* *autoinstall* ks.cfg anaconda-ks.cfg questions.dat config.v2.json .credentials* .vmware"
+    ),
+    # languages, tools, applications
+    *_split(
+        ".npmrc* .yarnrc* .pypirc* .gem .cargo .m2 .composer .nuget .htdigest* wp-config* .erlang.cookie* *.cookie"
+    ),
+    *_split(".claude .claude.json* .codex .git .hg .svn database.yml local_settings.py *cookies* *.ovpn"),
+    *_split("wg*.conf .mozilla .thunderbird logins.json key3.db key4.db"),
+    *("login data*", "web data*"),
+    *_split("environ *.core vmcore* *.hprof *.dmp *.acl tsig* rndc.conf* named.conf.keys"),
+)
+"""Names of files and directories, wherever they lie; a name here also covers what is below it."""
+
+LOG_TREES: Final = ("/var/log",)
+"""Directories that may be read recursively."""
+
+SECRETLESS_KINDS: Final = _split("md rst log service timer socket target mount rules sh py tf j2 html css")
+"""Kinds of files that may be searched without being named: whatever they are called, secrets are not kept in them."""
+
+SEARCHED_KINDS: Final = _split("yaml yml json conf cfg ini toml txt xml csv")
+"""Kinds in which secrets are kept as well: a search has to leave out the names that look like one."""
+
+LEFT_OUT: Final = _split("*secret* *pass* *cred* *key* *token* *vault* *auth* *kubeconfig*")
+"""What a search of those kinds has to leave out, of files and of directories."""
+
+SHARED_TEMPORARY: Final = ("/tmp", "/var/tmp", "/dev/shm", "/run/user")  # noqa: S108 - named in order to be avoided
+"""Where other users can lay files for a command to trip over."""
+
+
+_IN_FRONT: Final = r"(?:\.?#|\._|\.)?"
+_BEHIND: Final = r"(?:[~#._-].*)?"
+_COMPOSE: Final = ("compose*.yml", "compose*.yaml", "docker-compose*.yml", "docker-compose*.yaml")
+
+
+def _expression(globs: Iterable[str]) -> str:
+    return "|".join(".*".join(map(regex.escape, glob.split("*"))) for glob in globs)
+
+
+_NAMES: Final = regex.Pattern(f"(?s){_IN_FRONT}(?:{_expression(SECRET_NAMES)}){_BEHIND}")
+_BUT_KEYS: Final = regex.Pattern(
+    f"(?s){_IN_FRONT}(?:{_expression(name for name in SECRET_NAMES if name != '*.pem')}){_BEHIND}"
+)
+_WORDS: Final = regex.Pattern("(?s)" + _expression(SECRET_WORDS))
+_PUBLIC: Final = regex.Pattern("(?s)" + _expression(PUBLIC_NAMES))
+_CERTIFICATES: Final = regex.Pattern("(?s)" + _expression(CERTIFICATE_NAMES))
+
+
+@lru_cache(maxsize=16384)
+def is_secret_name(name: str, *, hidden: bool = False) -> bool:
+    """Whether a name, or some name that a glob matches, is one that secrets have.
+
+    ``hidden``: the glob is one of find's, whose wildcards match a leading dot too.
+    """
+    if name == ANY_DEPTH:
+        return False
+    if len(name) > LONGEST_NAME:
+        return True
+    if not is_glob(name):
+        return _is_secret(name.lower())
+    # Every ending is tried with ``*`` behind it: that holds all of what may follow a name, and more.
+    shown = name.lower()
+    return any(may_match(shown, f"{secret.rstrip('*')}*", hidden=hidden) for secret in SECRET_NAMES) or any(
+        may_match(shown, f"{front}{secret.rstrip('*')}*", hidden=hidden)
+        for front in (".", "#", ".#", "._")
+        if not shown.startswith(("*", "?"))
+        for secret in SECRET_NAMES
+    )
+
+
+def is_certificate_name(name: str) -> bool:
+    """Whether a name, or every name that a glob matches, may be read where public certificates are kept."""
+    shown = name.lower()
+    return bool(_CERTIFICATES.fullmatch(shown)) and not _BUT_KEYS.fullmatch(shown)
+
+
+def refuse_search(includes: Iterable[str], left_out: Iterable[str], left_out_below: Iterable[str]) -> str | None:
+    """Return why a directory may not be searched for files of some names, or None.
+
+    ``left_out`` are patterns of files that the search does not look into, ``left_out_below`` of directories.
+    """
+    kept, below = tuple(left_out), tuple(left_out_below)
+    for include in includes:
+        shown = include.lower()
+        kind = shown.rpartition(".")[2]
+        if is_glob(kind) or shown.startswith(".") or _is_secret(shown):
+            return f"{include} could find secrets: name a kind of file, such as '*.service', or the files"
+        if kind in SECRETLESS_KINDS or any(covers(name, shown) for name in _COMPOSE):
+            continue
+        if kind not in SEARCHED_KINDS:
+            return f"{include} is no kind of file that may be searched: name the files"
+        missing = [name for name in LEFT_OUT if not any(covers(out, name) for out in kept)]
+        missing += [name for name in LEFT_OUT if not any(covers(out, name) for out in below)]
+        if missing:
+            return f"{include} could find secrets, which have to be left out"
+    return None
+
+
+def _is_secret(name: str) -> bool:
+    if not _NAMES.fullmatch(name):
+        return False
+    return not (_PUBLIC.fullmatch(name) and not _WORDS.fullmatch(name))

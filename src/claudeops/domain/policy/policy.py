@@ -1,0 +1,192 @@
+"""What a policy is once its file has been read: frozen values.
+
+The operator's tool patterns, as the CLI writes them: ``Read``, ``Bash(docker ps:*)``, ``Write(/srv/notes/**)``.
+
+They only ever narrow what the policy allows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Final
+
+from claudeops.domain.model import Action, ActionLimit
+from claudeops.domain.policy.identity import plain_name
+from claudeops.domain.policy.reach import matches
+from claudeops.domain.policy.rule_book import RuleBook
+from claudeops.domain.text import glob, regex
+
+HANDOFF: Final = "{handoff}"
+"""Among the places that may be written: the file by which a session of an older prompt asks for the next tier."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Approvals:
+    """What a person has to say yes to first."""
+
+    commands: tuple[str, ...] = ()  # beginnings of commands: ``docker compose up``
+    actions: tuple[str, ...] = ()  # kinds
+    services: tuple[str, ...] = ()  # patterns
+    tools: tuple[str, ...] = ()  # names, or patterns for those of MCP servers
+
+    def wanted_for(self, lines: list[str], actions: list[Action]) -> str | None:
+        """Return what of some commands and their actions needs a yes, or None."""
+        for line in lines:
+            for command in self.commands:
+                if line == command or line.startswith(f"{command} "):
+                    return command
+        for action in actions:
+            names = (action.service, plain_name(action.service))
+            if action.kind in self.actions or any(matches(name, each) for each in self.services for name in names):
+                return f"{action.kind} of {action.service}"
+        return None
+
+    def wanted_for_tool(self, name: str) -> str | None:
+        """Return the tool when its every call needs a yes, or None."""
+        return name if any(glob.matches(name, pattern) for pattern in self.tools) else None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NamedTool:
+    """A tool of an MCP server that a tier may use."""
+
+    name: str  # ``mcp__grafana__query``; ``*`` stands for any text
+    tier: int = 1  # the lowest tier that may
+    action: str = ""  # the kind of action that it is
+    service: str = ""  # the key of its input that names the service of the action
+    changes: bool = True  # False: it only looks, so a dry run lets it pass
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TierRules:
+    """What the policy says of one tier."""
+
+    tools: tuple[str, ...]  # built-in tools that exist at all, beside the one that delivers the report
+    action_kinds: tuple[str, ...]
+    hosts: tuple[str, ...]
+    urls: tuple[str, ...]
+    services: tuple[str, ...]
+    read: tuple[str, ...]  # directories; ``{workdir}``, ``{tmpdir}``, ``{repos}`` are the session's
+    write: tuple[str, ...]  # same, and ``{handoff}``
+    asks_when_unclear: bool  # what cannot be understood waits for a person instead of being denied
+    approvals: Approvals
+
+    @property
+    def read_only(self) -> bool:
+        """Whether it may write no file but the handoff."""
+        return set(self.write) <= {HANDOFF}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ActionRule:
+    """One kind of action."""
+
+    verb: str  # for sentences: ``restart``
+    limit: ActionLimit
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Never:
+    """What the file forbids at every tier, beside what is always forbidden."""
+
+    paths: tuple[str, ...] = ()  # files and directories, with everything below
+    commands: tuple[str, ...] = ()  # globs over whole command lines
+    services: tuple[str, ...] = ()  # patterns
+    hosts: tuple[str, ...] = ()  # patterns
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Policy:
+    """A whole policy."""
+
+    tiers: Mapping[int, TierRules]
+    actions: Mapping[str, ActionRule]  # by kind
+    never: Never
+    tools: tuple[NamedTool, ...]
+    book: RuleBook = field(repr=False)
+    other_names: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))  # of a service → its name
+
+    def counted_name(self, name: str) -> str:
+        """Return the name that a service counts under: its own, or the one that it is another name of."""
+        shown = name.casefold()
+        return next((counted for other, counted in self.other_names.items() if other.casefold() == shown), name)
+
+    @property
+    def limits(self) -> Mapping[str, ActionLimit]:
+        """By kind of action, for each service, in a sliding window."""
+        return {kind: rule.limit for kind, rule in self.actions.items()}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TierPolicy:
+    """What one tier may do, with what the operator's variables narrow it to."""
+
+    number: int
+    level: int  # the tier of the policy that it is held to
+    policy: Policy = field(repr=False)
+    rules: TierRules
+    tools: tuple[str, ...]  # built-in ones, narrowed
+    named_only: frozenset[str] | None = None  # of MCP servers' tools only these; None = not narrowed
+    named_out: frozenset[str] = frozenset()  # tools that the operator took away
+    allowed: tuple[tuple[ToolPattern, ...], ...] = ()  # the operator's conditions: of each group one must match
+    disallowed: tuple[ToolPattern, ...] = ()  # none of these may match
+
+    def may_use_named(self, name: str) -> bool:
+        """Whether the operator's patterns leave a tool of an MCP server to the policy."""
+        return name not in self.named_out and (self.named_only is None or name in self.named_only)
+
+    @property
+    def action_kinds(self) -> tuple[str, ...]:
+        """Kinds of actions that it may take."""
+        return self.rules.action_kinds
+
+    @property
+    def read_only(self) -> bool:
+        """Whether it changes nothing: no action, and no file but the handoff."""
+        return self.rules.read_only and not self.rules.action_kinds
+
+
+_SUBAGENTS: Final = ("Task", "Agent")
+_LISTED: Final = regex.Pattern(r"[^\s,(]+(?:\([^)]*\))?")
+_PATTERN: Final = regex.Pattern(r"([A-Za-z_][\w-]*)(?:\((.*)\))?")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ToolPattern:
+    """One pattern; ``body`` is None when it names the whole tool."""
+
+    tool: str
+    body: str | None = None
+
+    def matches(self, subject: str) -> bool:
+        """Whether a command line (of Bash) or a path (of the file tools) is meant."""
+        if self.body is None or self.body in {"*", ":*"}:
+            return True
+        if self.body.endswith(":*"):
+            prefix = " ".join(self.body[:-2].split())
+            return subject == prefix or subject.startswith(f"{prefix} ")
+        body = "/" + self.body.lstrip("/") if self.body.startswith("//") else self.body
+        return subject == body or glob.matches(subject, regex.sub(r"\*+", "*", body).replace("[", "[[]"))
+
+
+def split_patterns(text: str) -> tuple[str, ...]:
+    """Split a list of patterns at commas and blanks outside parentheses: ``Read, Bash(docker ps:*)``."""
+    return tuple(part[0] for part in _LISTED.finditer(text))
+
+
+def parse_patterns(patterns: Sequence[str]) -> tuple[ToolPattern, ...]:
+    """Return patterns from their text. One that cannot be read names a tool that does not exist: it allows nothing."""
+    found = [_PATTERN.fullmatch(pattern.strip()) for pattern in patterns if pattern.strip()]
+    return tuple(
+        ToolPattern(tool=tool, body=match[2] if match else None)
+        for match in found
+        for tool in with_both_names([match[1] if match else ""])
+    )
+
+
+def with_both_names(tools: Sequence[str]) -> tuple[str, ...]:
+    """Return tools with both names of the one that starts subagents: CLI 2.1 lists ``Task``, and calls it ``Agent``."""
+    other = [name for name in _SUBAGENTS if name not in tools and any(tool in _SUBAGENTS for tool in tools)]
+    return (*tools, *other)

@@ -1,0 +1,223 @@
+"""What stands behind a report that needs nobody.
+
+The daemon does not know what a healthy answer looks like; it knows what was asked, when, and whether the call failed.
+So it holds every such report to what it can know:
+
+- Something was looked at, by a call that came back without an error.
+- A service that was acted upon, by this session or by an earlier one of its chain that did not show it well again,
+  needs a look at that very service: asked for when the last action on it had ended, and not failed. A look that was
+  asked for together with the action may have come before it, and the action itself is no look.
+- A report that leaves out a service which its chain has acted upon, or has found down, says nothing of it.
+- An action that ended in an error, or shows no result, contradicts the report, whatever was looked at since; unless
+  another action on the same service came after it and worked.
+
+A look is at a service when it asks for it by one of its names, as a host, or at an address that somebody else has told
+of it: an earlier session's report, or the words that started the chain. The report's own words tie nothing to anything.
+A look need not be a model's: an answer to a probe of the daemon's own is one too.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from claudeops.domain.looks import Address, Look, addresses_in
+from claudeops.domain.model import Handover, Report, ServiceStatus, ToolEnd
+from claudeops.domain.text import casefold_key, join_names
+
+BROKEN: Final = frozenset({ServiceStatus.DOWN, ServiceStatus.UNREACHABLE})
+
+_BETWEEN_WORDS: Final = str.maketrans(dict.fromkeys(",;()[]'\"", " "))
+
+
+class Names:
+    """What services are called. Two names of one service are one, whatever their case."""
+
+    def __init__(self, other_names: Mapping[str, str], cut: Callable[[str], str] = str) -> None:
+        """Take other names of services, and how a name is cut where it is kept."""
+        self._cut = cut
+        self._canonical = {casefold_key(cut(other)): casefold_key(cut(name)) for other, name in other_names.items()}
+
+    def of(self, name: str) -> str:
+        """Return the canonical form of a name."""
+        plain = casefold_key(self._cut(name))
+        return self._canonical.get(plain, plain)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Deed:
+    """An action of the session, as the ledger has it."""
+
+    kind: str
+    service: str
+    tool_use_id: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PastCheck:
+    """What an earlier session of the chain left of a service; a healthy one was proven."""
+
+    session_id: int
+    service: str
+    status: ServiceStatus
+    detail: str | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Told:
+    """What somebody else than the session has said, and of which service; ``None``: of whichever it names."""
+
+    text: str
+    service: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Background:
+    """What a session's chain has left before it."""
+
+    acted_on: tuple[str, ...] = ()  # services that were acted upon and not shown well since
+    down: tuple[str, ...] = ()  # services that were last found down or unreachable
+    services: tuple[str, ...] = ()  # every service that was spoken of
+    told: tuple[Told, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Proof:
+    """How far a report is to be believed."""
+
+    looked: bool  # something was looked at, and answered
+    lacks: tuple[str, ...] = ()  # clauses that say what is missing
+    services: tuple[str, ...] = ()  # those that these are about
+    unproven: frozenset[str] = frozenset()  # services by their canonical names: healthy is only said of them
+    names: Names
+
+    def doubts(self, service: str) -> bool:
+        """Tell whether nothing shows that a service is well."""
+        return self.names.of(service) in self.unproven
+
+
+NOTHING_BEFORE: Final = Background()
+
+
+def background(
+    *,
+    checks: Sequence[PastCheck],
+    actions: Iterable[tuple[int, str]],
+    handovers: Iterable[Handover],
+    request: str | None,
+    names: Names,
+) -> Background:
+    """Return what earlier sessions have left; ``actions`` are pairs of session and service. Both in their order."""
+    latest = {names.of(check.service): check for check in checks}
+    shown_by = {names.of(check.service): check.session_id for check in checks if check.status is ServiceStatus.HEALTHY}
+    acted = {names.of(name): name for session, name in actions if shown_by.get(names.of(name), -1) < session}
+    told = [Told(text=check.detail, service=check.service) for check in checks if check.detail]
+    told += [Told(text=failed) for handover in handovers for failed in handover.failed_checks]
+    told += [Told(text=request)] if request else []
+    return Background(
+        acted_on=tuple(acted.values()),
+        down=tuple(check.service for check in latest.values() if check.status in BROKEN),
+        services=tuple(latest),
+        told=tuple(told),
+    )
+
+
+def weigh(
+    report: Report,
+    *,
+    looks: Sequence[Look],
+    ends: Sequence[ToolEnd],
+    deeds: Sequence[Deed],
+    before: Background,
+    names: Names,
+) -> Proof:
+    """Return how far a report that needs nobody is to be believed. ``ends`` are in the order in which they came."""
+    said = {names.of(check.service): check for check in report.services_checked}
+    acted = _last_deeds(deeds, ends, names)
+    in_question = {names.of(name): name for name in (*before.acted_on, *(last.service for last in acted.values()))}
+    found_down = {names.of(name): name for name in before.down}
+    shown = {**found_down, **in_question, **{service: check.service for service, check in said.items()}}
+    ties = _Ties(before.told, services=(*before.services, *shown), names=names)
+
+    def seen(service: str) -> bool:
+        since = acted.get(service, _NEVER).ended_as
+        return any(look.results_before > since and ties.bears(look, service) for look in looks)
+
+    unseen = [service for service in in_question if not seen(service)]
+    failed = [service for service, last in acted.items() if last.failure]
+    believed = {service for service, check in said.items() if check.status not in BROKEN}
+    contradicted = [service for service in failed if service in believed or service not in said]
+    unlooked = [service for service in unseen if service in believed]
+    left_out = [service for service in {**in_question, **found_down} if service not in said]
+    lacks = [f"the {acted[service].kind} of {shown[service]} {acted[service].failure}" for service in contradicted]
+    for services, what in (
+        (unlooked, "no look at {} came back after the last action"),
+        (left_out, "{} was acted upon or found down, and is left out"),
+    ):
+        lacks += [what.format(join_names([shown[service] for service in services]))] if services else []
+    return Proof(
+        looked=bool(looks),
+        lacks=tuple(lacks),
+        services=tuple(shown[service] for service in dict.fromkeys((*contradicted, *unlooked, *left_out))),
+        unproven=frozenset({*unseen, *failed}),
+        names=names,
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _LastDeed:
+    """The action on a service that ended last."""
+
+    kind: str = ""
+    service: str = ""
+    ended_as: float  # its place among the results, from 0; infinite: none came
+    failure: str = ""  # what is to be said of it, if it did not work
+
+
+_NEVER: Final = _LastDeed(ended_as=-1)
+
+
+def _last_deeds(deeds: Iterable[Deed], ends: Iterable[ToolEnd], names: Names) -> dict[str, _LastDeed]:
+    placed = {end.tool_use_id: (place, end.is_error) for place, end in enumerate(ends)}
+    last: dict[str, _LastDeed] = {}
+    for deed in deeds:
+        service = names.of(deed.service)
+        place, is_error = placed.get(deed.tool_use_id, (math.inf, False))
+        failure = "shows no result" if place == math.inf else "ended in an error" if is_error else ""
+        if service not in last or place >= last[service].ended_as:
+            last[service] = _LastDeed(kind=deed.kind, service=deed.service, ended_as=place, failure=failure)
+    return last
+
+
+class _Ties:
+    """Which service answers at which address, as far as somebody has told."""
+
+    def __init__(self, told: Iterable[Told], *, services: Iterable[str], names: Names) -> None:
+        self._names = names
+        self._known = frozenset(map(names.of, services))
+        self._paths: dict[tuple[str, int], dict[str, set[str]]] = {}
+        for each in told:
+            found = addresses_in(each.text)
+            owners = self._named_in(each.text) if each.service is None else frozenset({names.of(each.service)})
+            if len(owners) == 1 and len({(address.host, address.port) for address in found}) == 1:
+                for address in found:
+                    paths = self._paths.setdefault((address.host, address.port), {})
+                    paths.setdefault(address.path, set()).update(owners)
+
+    def bears(self, look: Look, service: str) -> bool:
+        """Tell whether a look is one at a service."""
+        named_it = any(self._names.of(name) == service for name in look.names)
+        return named_it or any(self._answers_for(address, service) for address in look.addresses)
+
+    def _answers_for(self, address: Address, service: str) -> bool:
+        if service in {self._names.of(address.host), self._names.of(address.host.partition(".")[0])}:
+            return True
+        paths = self._paths.get((address.host, address.port), {})
+        # One server may answer for many: then it is the path that tells which of them is asked.
+        return set().union(*paths.values()) == {service} or paths.get(address.path) == {service}
+
+    def _named_in(self, text: str) -> frozenset[str]:
+        words = {word.strip(".:") for word in text.casefold().translate(_BETWEEN_WORDS).split()}
+        return self._known & set(map(self._names.of, {*words, text.partition(":")[0]}))

@@ -1,0 +1,267 @@
+"""The legacy text markers and the handoff file: what older prompts write instead of a report.
+
+::
+
+    [EVENT:level:service] message                      service is optional
+    [MEMORY:category:service] observation              service is optional, and comes last here
+    [COOLDOWN:restart:service] success - message       or redeployment, failure
+
+A marker counts only where a line begins with one (after space or a list bullet, outside fenced code), so that a
+quoted log line forges nothing; more may follow on the same line. A marker that is repeated, say in a closing
+summary, counts once. COOLDOWN markers are claims: they become events, never entries of the cooldown ledger.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import zip_longest
+from typing import Annotated, Final
+
+import msgspec
+
+from claudeops.domain.model import (
+    Escalation,
+    Extraction,
+    ExtractionMethod,
+    Level,
+    Report,
+    ReportedEvent,
+    ReportedMemory,
+    ServiceCheck,
+    ServiceStatus,
+)
+from claudeops.domain.report.values import cut, level_of, plain
+from claudeops.domain.text import regex
+
+_FIRST: Final = regex.Pattern(r"([ \t]*(?:[-*•][ \t]+)?)\[(?:EVENT|MEMORY|COOLDOWN):")
+_MARKER: Final = regex.Pattern(rf"(?:^|[{regex.SPACE}])(\[)(EVENT|MEMORY|COOLDOWN):([^\]]{{1,300}})\]")
+_WORD: Final = regex.Pattern(r"[A-Za-z0-9_-]+")
+_SERVICE: Final = regex.Pattern(r"[A-Za-z0-9_./-]+")
+_CLAIM: Final = regex.Pattern(r"(?i)(success|failure)\b\s*(?:[\x{2014}\x{2013}-]\s*)?(.*)")
+_ACTIONS: Final = frozenset({"restart", "redeployment"})
+_FENCE: Final = regex.Pattern(r"[ \t]*(?:```|~~~)[^`]*$")  # not ```inline```
+_LINE_END: Final = regex.Pattern(r"\r?\n")  # not splitlines(): U+2028 in a quoted text begins no line
+
+_MOST: Final = 300  # markers of one session
+_TEXT_LENGTH: Final = 8000  # characters
+_SUMMARY_LENGTH: Final = 500  # characters
+_SHOWN: Final = 80  # characters of a marker that a warning repeats
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Markers:
+    """What the markers of a session's texts say."""
+
+    events: tuple[ReportedEvent, ...] = ()
+    memories: tuple[ReportedMemory, ...] = ()
+    summary: str = ""
+    warnings: tuple[str, ...] = ()
+
+    def report(self) -> Report | None:
+        """Return the markers as a report, ``None`` when there was none; markers alone ask for no escalation."""
+        if not self.events and not self.memories:
+            return None
+        summary = self.summary or (self.events[0].message if self.events else self.memories[0].observation)
+        return Report(
+            summary=cut(summary, _SUMMARY_LENGTH),
+            escalation=Escalation(needed=False),
+            events=self.events,
+            memories=self.memories,
+        )
+
+
+def read_markers(texts: Sequence[str]) -> Markers:
+    """Read the main agent's texts, oldest first. Never raises."""
+    found = _Found()
+    for text in texts:
+        for line in _own_lines(text, found.warnings):
+            found.line(line)
+    statements = list(found.statements.values())
+    if len(statements) > _MOST:
+        found.warnings.append(f"only the first {_MOST} of {len(statements)} markers were kept")
+    return Markers(
+        events=tuple(item for item in statements[:_MOST] if isinstance(item, ReportedEvent)),
+        memories=tuple(item for item in statements[:_MOST] if isinstance(item, ReportedMemory)),
+        summary=_closing_words(texts),
+        warnings=tuple(found.warnings),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """The markers seen so far."""
+
+    statements: dict[tuple[str, ...], ReportedEvent | ReportedMemory] = field(default_factory=dict)  # each once
+    warnings: list[str] = field(default_factory=list)
+
+    def line(self, line: str) -> None:
+        """Read one line."""
+        beginning = _FIRST.match(line)
+        if beginning is None:
+            return
+        marks = list(_MARKER.finditer(line))
+        if not marks or marks[0].start(1) != beginning.end(1):
+            self.misunderstood(line)
+        for mark, following in zip_longest(marks, marks[1:]):
+            end = len(line) if following is None else following.start(1)
+            self.marker(mark[2], mark[3], plain(line[mark.end() : end]).rstrip(" ;,|"))
+
+    def marker(self, kind: str, inside: str, body: str) -> None:
+        """Read one marker: what stands in its brackets, and the text after it."""
+        first, _, second = inside.partition(":")
+        service = second if _SERVICE.fullmatch(second) else None
+        if second and service is None:  # the statement matters more than whose it is
+            self.warnings.append(f"marker names a service that cannot be one: {cut(second, _SHOWN)!r}")
+            body = f"{plain(second)}: {body}" if body else ""
+        body = cut(body, _TEXT_LENGTH)
+        item = self.statement(kind, first, service, body) if body and _WORD.fullmatch(first) else None
+        if item is None:
+            self.misunderstood(f"[{kind}:{inside}] {body}")
+            return
+        weight = item.level if isinstance(item, ReportedEvent) else item.category
+        words = " ".join(body.casefold().split()).rstrip(".!")
+        self.statements.setdefault((kind, first if kind == "COOLDOWN" else weight, second, words), item)
+
+    def statement(self, kind: str, first: str, service: str | None, body: str) -> ReportedEvent | ReportedMemory | None:
+        """Return what a marker says, ``None`` when that is nothing known."""
+        if kind == "EVENT":
+            return ReportedEvent(level=self.level(first), message=body, service=service)
+        if kind == "MEMORY":
+            return ReportedMemory(category=first, observation=body, service=service)
+        claim = _CLAIM.match(body)
+        if claim is None or first not in _ACTIONS:
+            return None
+        result = claim[1].casefold()
+        return ReportedEvent(
+            level=Level.CRITICAL if result == "failure" else Level.INFO,
+            message=f"the session claims a {first}: {result}" + (f" - {claim[2]}" if claim[2] else ""),
+            service=service,
+        )
+
+    def level(self, word: str) -> Level:
+        """Return a marker's level; an unknown word is ``info``."""
+        level = level_of(word)
+        if level is None:
+            self.warnings.append(f"marker with an unknown level, taken as info: {cut(word, _SHOWN)!r}")
+        return level or Level.INFO
+
+    def misunderstood(self, marker: str) -> None:
+        """Remember a marker that says nothing readable."""
+        self.warnings.append(f"marker not understood: {cut(plain(marker), _SHOWN)!r}")
+
+
+def _own_lines(text: str, warnings: list[str]) -> Iterator[str]:
+    """Yield the lines outside fenced code: what stands in a fence is a quotation. An unclosed fence quotes nothing."""
+    lines = _LINE_END.split(text)
+    fences = [number for number, line in enumerate(lines) if _FENCE.match(line)]
+    quoted = {
+        number
+        for opening, closing in zip(fences[::2], fences[1::2], strict=False)
+        for number in range(opening, closing + 1)
+    }
+    markers = sum(1 for number in quoted if _FIRST.match(lines[number]))
+    if markers:
+        warnings.append(f"{markers} lines with markers stand in fenced code and were taken as quotations")
+    return (line for number, line in enumerate(lines) if number not in quoted)
+
+
+def _closing_words(texts: Sequence[str]) -> str:
+    """Return the last paragraph that is more than markers, in one line."""
+    for text in reversed(texts):
+        for paragraph in reversed(regex.split(r"\n[ \t\r]*\n", text)):
+            lines = (line for line in _LINE_END.split(paragraph) if not _FIRST.match(line) and not _FENCE.match(line))
+            words = plain(" ".join(" ".join(lines).split()))
+            if words:
+                return cut(words, _SUMMARY_LENGTH)
+    return ""
+
+
+# --- the handoff file -------------------------------------------------------------------------------------
+
+_Text = Annotated[str, msgspec.Meta(min_length=1, pattern=r"\S")]
+
+
+class HandoffCheck(msgspec.Struct, frozen=True, kw_only=True):
+    """One ``check_results[]`` entry."""
+
+    service: _Text
+    check_type: _Text
+    status: _Text
+    error: str | None = None
+    response_time_ms: Annotated[float, msgspec.Meta(ge=0)] | None = None
+
+    @property
+    def passed(self) -> bool:
+        """Tell whether the check found nothing wrong."""
+        return self.status.strip().casefold() in {"healthy", "ok", "up", "pass", "passed"}
+
+
+class Handoff(msgspec.Struct, frozen=True, kw_only=True):
+    """``handoff.json``: an older prompt's wish for another tier. ``cooldown_state`` is a claim and is not kept."""
+
+    schema_version: int
+    recommended_tier: int
+    services_affected: Annotated[tuple[_Text, ...], msgspec.Meta(min_length=1)]
+    check_results: tuple[HandoffCheck, ...]
+    investigation_findings: str | None = None
+    remediation_attempted: str | None = None
+
+
+class HandoffError(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a handoff file counts for nothing: a sentence for a critical event."""
+
+    message: str
+
+
+def parse_handoff(text: str, *, current_tier: int, max_tier: int) -> Handoff | HandoffError:
+    """Read a handoff file that a session of ``current_tier`` left behind. Never raises."""
+    try:
+        handoff = msgspec.json.decode(text.removeprefix("\ufeff").encode("utf-8", "replace"), type=Handoff)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        return HandoffError(message=f"the handoff file is invalid: {cut(str(error), 300)}.")
+    version, tier = handoff.schema_version, handoff.recommended_tier
+    if version != 1:
+        return HandoffError(message=f"the handoff file has schema_version {version}; only 1 is known.")
+    if tier <= current_tier:
+        return HandoffError(message=f"the handoff file asks for tier {tier}, which is not above tier {current_tier}.")
+    if tier > max_tier:
+        return HandoffError(message=f"the handoff file asks for tier {tier}, but the maximum is {max_tier}.")
+    return handoff
+
+
+def with_handoff(extraction: Extraction, handoff: Handoff) -> Extraction:
+    """Add the handoff's wish to what the markers said; a validated report stands as it is."""
+    if extraction.method not in (ExtractionMethod.MARKERS, ExtractionMethod.NONE):
+        return extraction
+    services = tuple(dict.fromkeys(cut(plain(name), 200) for name in handoff.services_affected))
+    reason = f"handoff file: {', '.join(services)}"
+    failed = tuple(_failed_check(check) for check in handoff.check_results if not check.passed)
+    context = "\n".join(
+        plain(part) for part in (handoff.investigation_findings, handoff.remediation_attempted) if part and plain(part)
+    )
+    known = extraction.report
+    report = Report(
+        summary=known.summary if known else cut(context or reason, _SUMMARY_LENGTH),
+        escalation=Escalation(needed=True, reason=cut(reason, 500), context=context or None, failed_checks=failed),
+        events=known.events if known else (),
+        memories=known.memories if known else (),
+        services_checked=tuple(_service_check(check) for check in handoff.check_results),
+    )
+    return Extraction(method=ExtractionMethod.MARKERS, report=report, warnings=extraction.warnings)
+
+
+def _failed_check(check: HandoffCheck) -> str:
+    what = f"{plain(check.service)} {plain(check.check_type)}: {plain(check.status)}"
+    return cut(f"{what} ({plain(check.error)})" if check.error else what, 500)
+
+
+def _service_check(check: HandoffCheck) -> ServiceCheck:
+    word = check.status.strip().casefold()
+    failing = ServiceStatus(word) if word in {"down", "unreachable"} else ServiceStatus.DEGRADED
+    detail = plain(": ".join(part for part in (check.check_type, check.error) if part))
+    return ServiceCheck(
+        service=cut(plain(check.service), 200),
+        status=ServiceStatus.HEALTHY if check.passed else failing,
+        detail=cut(detail, 500),
+    )

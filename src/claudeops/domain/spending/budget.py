@@ -1,0 +1,294 @@
+"""What sessions may spend: reserved before the start, asked for before every model call, settled at the end.
+
+Three budgets hold at once: the session's (its tier's), the chain's and the day's. What is settled here:
+
+- A session is started with an *allowance*: its tier's budget, or what chain and day have left if that is less. The
+  allowance is reserved from the moment of the claim, so sessions that run side by side cannot be promised the same
+  money. With less than a quarter of its tier's budget no session is started: it would only be cut off.
+- A model call may start while what was spent is below each budget. Every open call counts with the most that it can
+  cost. A call that could pass a budget starts only when no other call under that budget is open, so a budget is
+  passed by one request at most, however many sessions run.
+- A model without a price counts with the dearest one's; its cost stays unknown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, time, timedelta
+from enum import StrEnum
+from typing import Final
+from zoneinfo import ZoneInfo
+
+from claudeops.domain.holds import Hold, HoldKind
+from claudeops.domain.model import DecisionReason, Ending, Suppressed
+from claudeops.domain.spending.prices import price_of
+from claudeops.domain.spending.usage import MessageUsage
+
+LEAST_SHARE: Final = 0.25
+"""The share of its tier's budget that a session needs to be started."""
+
+COST_TOLERANCE: Final = 0.2
+"""How far the CLI's own figure may be from what was booked before a warning says so."""
+
+
+class BudgetScope(StrEnum):
+    """Whose money it is."""
+
+    SESSION = "session"
+    CHAIN = "chain"
+    DAY = "day"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Budgets:
+    """The budgets that sessions share, in US dollars; each tier has one of its own beside them."""
+
+    chain_usd: float
+    day_usd: float
+    timezone: str = "UTC"  # IANA name; the day ends at its midnight
+
+
+# --- before a session -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Spending:
+    """What has been spent already, in US dollars, and what is promised to sessions that run."""
+
+    chain_usd: float  # by the chain's ended sessions
+    chain_reserved_usd: float
+    day_usd: float  # settled since midnight
+    day_reserved_usd: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Allowance:
+    """What a session may spend, at most, in US dollars."""
+
+    usd: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Short:
+    """There is not enough left to start a session."""
+
+    scope: BudgetScope
+    spent_usd: float
+    for_now: bool  # running sessions hold money that they may give back
+
+    @property
+    def for_ever(self) -> bool:
+        """Whether waiting does not help: a chain gets no more money, a day ends."""
+        return self.scope is BudgetScope.CHAIN and not self.for_now
+
+
+def allowance(tier_usd: float, budgets: Budgets, spending: Spending) -> Allowance | Short:
+    """Return what a session of a tier may spend, or whose budget is too short for it."""
+    chain = (BudgetScope.CHAIN, budgets.chain_usd, spending.chain_usd, spending.chain_reserved_usd)
+    day = (BudgetScope.DAY, budgets.day_usd, spending.day_usd, spending.day_reserved_usd)
+    allowed = tier_usd
+    for scope, limit, spent, reserved in (chain, day):
+        free = limit - spent - reserved
+        if free < tier_usd * LEAST_SHARE:
+            return Short(scope=scope, spent_usd=spent, for_now=limit - spent >= tier_usd * LEAST_SHARE)
+        allowed = min(allowed, free)
+    return Allowance(usd=allowed)
+
+
+def chain_pays(tier_usd: float | None, budgets: Budgets, spent_usd: float) -> bool:
+    """Tell whether a chain has enough left for a session of a tier."""
+    return tier_usd is None or budgets.chain_usd - spent_usd >= tier_usd * LEAST_SHARE
+
+
+def chain_clause(budgets: Budgets, spent_usd: float) -> str:
+    """Return the clause that says why a chain goes no further."""
+    return f"the chain has spent {spent_usd:.2f} of its {budgets.chain_usd:g} USD"
+
+
+def unpaid(tier: int, allowed: Allowance | Short | None, budgets: Budgets | None) -> Suppressed | None:
+    """Return why a session of ``tier`` may not start at all: its chain has no money left. The day's is waited for."""
+    if budgets is None or not isinstance(allowed, Short) or not allowed.for_ever:
+        return None
+    clause = chain_clause(budgets, allowed.spent_usd)
+    return Suppressed(reason=DecisionReason.BUDGET, message=f"a session of tier {tier} was not started: {clause}.")
+
+
+def day_hold(budgets: Budgets, spent_usd: float, *, now: datetime) -> Hold:
+    """Return the hold of a spent day, which ends at midnight."""
+    until = next_midnight(now, budgets.timezone)
+    return Hold(
+        kind=HoldKind.BUDGET,
+        reason=(
+            f"the day's budget is spent ({spent_usd:.2f} of {budgets.day_usd:g} USD): no session is started before "
+            f"{until:%Y-%m-%d %H:%M} UTC."
+        ),
+        since=now,
+        until=until,
+    )
+
+
+def last_midnight(now: datetime, timezone: str) -> datetime:
+    """Return the beginning of the day in a time zone, in UTC."""
+    return _midnight(now, timezone, days=0)
+
+
+def next_midnight(now: datetime, timezone: str) -> datetime:
+    """Return the end of the day in a time zone, in UTC."""
+    return _midnight(now, timezone, days=1)
+
+
+def _midnight(now: datetime, timezone: str, *, days: int) -> datetime:
+    zone = ZoneInfo(timezone)
+    day = now.astimezone(zone).date() + timedelta(days=days)
+    # Where clocks skip midnight, Python reads it as the moment at which the day begins.
+    return datetime.combine(day, time.min, zone).astimezone(UTC)
+
+
+# --- before a model call ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Balance:
+    """A budget as it stands when a call wants to start, in US dollars."""
+
+    scope: BudgetScope
+    limit_usd: float
+    spent_usd: float  # calls that are over
+    open_usd: float  # the most that open calls can cost
+
+    @property
+    def refusal(self) -> str:
+        """The sentence that refuses a call."""
+        return f"the {self.scope.value}'s budget is spent ({self.spent_usd:.4f} of {self.limit_usd:g} USD)"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CallBegun:
+    """A model call may start; it is on record."""
+
+    id: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CallWaits:
+    """A model call may not start before another one is over."""
+
+    scope: BudgetScope
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BudgetDenied:
+    """A model call may not start: a budget is spent."""
+
+    scope: BudgetScope
+    message: str
+
+
+def objection(balances: Iterable[Balance], worst_usd: float) -> CallWaits | BudgetDenied | None:
+    """Return what keeps a call that can cost ``worst_usd`` from starting now; ``None``: nothing does."""
+    waits: CallWaits | None = None
+    for balance in balances:
+        if balance.spent_usd >= balance.limit_usd:
+            return BudgetDenied(scope=balance.scope, message=balance.refusal)
+        if balance.open_usd > 0 and balance.spent_usd + balance.open_usd + worst_usd > balance.limit_usd:
+            waits = waits or CallWaits(scope=balance.scope)
+    return waits
+
+
+# --- model calls as they are booked ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BookedCall:
+    """A model call as its row tells it."""
+
+    model: str
+    input_tokens: int
+    output_tokens: int
+    cache_read_tokens: int
+    cache_write_tokens: int
+    cost_usd: float | None  # None: not known
+    charged_usd: float
+
+    @property
+    def lacks_price(self) -> bool:
+        """Whether it used something that cannot be priced. A call that was refused used nothing."""
+        used = self.input_tokens or self.output_tokens or self.cache_read_tokens or self.cache_write_tokens
+        return self.cost_usd is None and bool(used)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BookedCalls:
+    """The sum of a session's model calls, as they are booked."""
+
+    count: int
+    without_price: tuple[str, ...]  # models of calls that used tokens whose cost is unknown
+    input_tokens: int
+    output_tokens: int
+    cache_read_tokens: int
+    priced_usd: float  # of the calls whose cost is known
+    charged_usd: float  # what budgets count for them
+
+    @property
+    def known_cost_usd(self) -> float | None:
+        """What they cost; ``None`` when that is not known of all."""
+        return None if self.without_price else self.priced_usd
+
+
+def sum_of(calls: Sequence[BookedCall]) -> BookedCalls:
+    """Return the sum of some calls."""
+    return BookedCalls(
+        count=len(calls),
+        without_price=tuple(sorted({call.model for call in calls if call.lacks_price})),
+        input_tokens=sum(call.input_tokens for call in calls),
+        output_tokens=sum(call.output_tokens for call in calls),
+        cache_read_tokens=sum(call.cache_read_tokens for call in calls),
+        priced_usd=sum(call.cost_usd or 0 for call in calls),
+        charged_usd=sum(call.charged_usd for call in calls),
+    )
+
+
+def metered(ending: Ending, calls: BookedCalls) -> Ending:
+    """Return an ending with what its model calls really used and cost, and a warning where the CLI says otherwise.
+
+    Without any booked call (a session without the meter, or one that never asked) the CLI's own figures stand.
+    """
+    if not calls.count:
+        return ending
+    cost = calls.known_cost_usd
+    return replace(
+        ending,
+        cost_usd=cost,
+        input_tokens=calls.input_tokens,
+        output_tokens=calls.output_tokens,
+        cached_input_tokens=calls.cache_read_tokens,
+        warnings=(*ending.warnings, *_doubts(ending.cost_usd, cost, calls.without_price)),
+    )
+
+
+def from_stream(ending: Ending, messages: Sequence[MessageUsage]) -> Ending:
+    """Return an ending without a result line with what its messages say that they used, and a warning about that.
+
+    For sessions that no meter has counted.
+    """
+    if ending.cost_usd is not None or ending.input_tokens is not None or not messages:
+        return ending
+    costs = [price.cost(seen.usage) if (price := price_of(seen.model)) else None for seen in messages]
+    known = [cost for cost in costs if cost is not None]
+    note = f"cost-from-stream: no result line came, so tokens and cost are those of {len(messages)} messages"
+    return replace(
+        ending,
+        cost_usd=sum(known) if len(known) == len(costs) else None,
+        input_tokens=sum(seen.usage.input_tokens for seen in messages),
+        output_tokens=sum(seen.usage.output_tokens for seen in messages),
+        cached_input_tokens=sum(seen.usage.cache_read_tokens for seen in messages),
+        warnings=(*ending.warnings, note),
+    )
+
+
+def _doubts(told: float | None, booked: float | None, without_price: Sequence[str]) -> Iterable[str]:
+    if without_price:
+        yield f"cost-unknown: there is no price for {', '.join(without_price)}"
+    if told is not None and booked is not None and abs(told - booked) > COST_TOLERANCE * max(booked, 0.0):
+        yield f"cost-differs: the CLI says {told:.6f} USD, booked were {booked:.6f} USD"

@@ -1,0 +1,188 @@
+"""Tokens as the Messages API counts them.
+
+What the Messages API says a call used: bytes of its answer in, counts out. Keeps nothing else of the answer.
+
+https://docs.anthropic.com/en/api/messages-streaming: ``message_start`` carries the usage of the prompt, every
+``message_delta`` the cumulative usage so far; what a later event does not name keeps its earlier value.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+import msgspec
+
+from claudeops.domain.stream.framing import LineSplitter
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CallState:
+    """What is known of a model call at some moment: while it is open, or when it is over."""
+
+    id: int  # of its row
+    http_status: int | None = None  # None: no answer came
+    usage: TokenUsage | None = None  # None: nothing was said about it
+    cost_usd: float | None = None  # None: not known
+    charged_usd: float  # what budgets count for it: never unknown
+    error: str | None = None  # what the API called its error, or what cut the call off
+    ended_at: datetime | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MessageUsage:
+    """What one message used, as far as the stream says."""
+
+    model: str
+    usage: TokenUsage
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TokenUsage:
+    """What one call used, as the API counts it."""
+
+    input_tokens: int = 0  # of the prompt, those that no cache had or took
+    output_tokens: int = 0
+    cache_read_tokens: int = 0
+    cache_write_tokens: int = 0  # all that were written to a cache
+    cache_write_1h_tokens: int = 0  # those of them that are kept for an hour, at a higher price
+    web_searches: int = 0  # by the API's own tool
+    fast: bool = False  # served in fast mode, which has prices of its own
+    us_only: bool = False  # served in the United States only, on request, at a higher price
+
+    @property
+    def prompt_tokens(self) -> int:
+        """Everything that was read, from a cache or not."""
+        return self.input_tokens + self.cache_read_tokens + self.cache_write_tokens
+
+
+_DATA: Final = b"data:"
+_WORTH_READING: Final = (b'"usage"', b'"error"', b"message_stop")
+"""Lines without one of these are deltas of the text: not decoded at all."""
+
+LONGEST_BODY: Final = 32 * 1024 * 1024
+"""Bytes of an unstreamed answer that are kept to read its usage, which stands at the end."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ApiError:
+    """An error in the API's own words: https://docs.anthropic.com/en/api/errors."""
+
+    type: str
+    message: str
+
+
+class _CacheCreation(msgspec.Struct):
+    ephemeral_1h_input_tokens: int | None = None
+
+
+class _ServerTools(msgspec.Struct):
+    web_search_requests: int | None = None
+
+
+class _Usage(msgspec.Struct):
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    cache_read_input_tokens: int | None = None
+    cache_creation_input_tokens: int | None = None
+    cache_creation: _CacheCreation | None = None
+    server_tool_use: _ServerTools | None = None
+    speed: str | None = None
+    inference_geo: str | None = None
+
+
+class _Error(msgspec.Struct):
+    type: str = ""
+    message: str = ""
+
+
+class _Message(msgspec.Struct):
+    usage: _Usage | None = None
+
+
+class _Frame(msgspec.Struct):
+    """Any event of a stream, an unstreamed message, or an error answer."""
+
+    type: str = ""
+    message: _Message | None = None
+    usage: _Usage | None = None
+    error: _Error | None = None
+
+
+_DECODER: Final = msgspec.json.Decoder(_Frame)
+
+
+class UsageReader:
+    """Reads one answer as it passes by. Nothing that arrives raises; what cannot be read is ``unreadable``."""
+
+    def __init__(self, *, streamed: bool) -> None:
+        self.usage: TokenUsage | None = None  # None: nothing was said yet
+        self.error: ApiError | None = None
+        self.whole = False  # the message came to its end
+        self.unreadable = False  # something that should have told the usage could not be read
+        self._lines = LineSplitter() if streamed else None
+        self._body = bytearray()
+
+    def push(self, chunk: bytes) -> bool:
+        """Take a piece of the answer; return whether it told anything about the usage, or an error."""
+        if self._lines is None:
+            self._keep(chunk)
+            return False
+        told = [self._take(line) for line in self._lines.push(chunk)]  # all of them, also after the first that tells
+        return any(told)
+
+    def close(self) -> bool:
+        """Take the end of the answer; return as `push` does."""
+        if self._lines is not None:
+            rest = self._lines.flush()
+            return rest is not None and self._take(rest)
+        body, self._body = bytes(self._body), bytearray()
+        return bool(body) and not self.unreadable and self._read(body)
+
+    def _keep(self, chunk: bytes) -> None:
+        if len(self._body) + len(chunk) > LONGEST_BODY:
+            self.unreadable = True
+            self._body.clear()
+        elif not self.unreadable:
+            self._body += chunk
+
+    def _take(self, line: bytes) -> bool:
+        if not line.startswith(_DATA) or not any(word in line for word in _WORTH_READING):
+            return False
+        return self._read(line[len(_DATA) :])
+
+    def _read(self, document: bytes) -> bool:
+        try:
+            frame = _DECODER.decode(document)
+        except (msgspec.DecodeError, RecursionError):  # `ValidationError` is one
+            # A delta of the text may well quote these words and be of another shape: those decode.
+            self.unreadable = True
+            return False
+        if frame.error is not None:
+            self.error = ApiError(type=frame.error.type, message=frame.error.message)
+        told = frame.usage if frame.message is None else frame.message.usage
+        if told is not None:
+            self.usage = _merged(self.usage or TokenUsage(), told)
+        # An unstreamed message is whole when its JSON is.
+        self.whole = self.whole or frame.type in {"message_stop", "message"}
+        return told is not None or frame.error is not None
+
+
+def _merged(before: TokenUsage, told: _Usage) -> TokenUsage:
+    hour = told.cache_creation.ephemeral_1h_input_tokens if told.cache_creation else None
+    searches = told.server_tool_use.web_search_requests if told.server_tool_use else None
+    return TokenUsage(
+        input_tokens=_later(told.input_tokens, before.input_tokens),
+        output_tokens=_later(told.output_tokens, before.output_tokens),
+        cache_read_tokens=_later(told.cache_read_input_tokens, before.cache_read_tokens),
+        cache_write_tokens=_later(told.cache_creation_input_tokens, before.cache_write_tokens),
+        cache_write_1h_tokens=_later(hour, before.cache_write_1h_tokens),
+        web_searches=_later(searches, before.web_searches),
+        fast=before.fast if told.speed is None else told.speed == "fast",
+        us_only=before.us_only if told.inference_geo is None else told.inference_geo == "us",
+    )
+
+
+def _later(told: int | None, before: int) -> int:
+    return before if told is None else max(0, told)

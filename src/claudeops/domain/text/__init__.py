@@ -1,0 +1,48 @@
+"""Names and texts from outside, as sentences and fingerprints use them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+REASON_LENGTH: Final = 500  # characters of a model's reason that a sentence repeats
+WHERE_KINDS: Final = ("project", "namespace", "context", "container", "engine", "machine", "user")
+"""What stands in front of the parts of a service's name that say where it runs: ``namespace:media/web``."""
+NAMES_SHOWN: Final = 10  # services that a sentence names before it counts
+
+
+def unique(names: Iterable[str]) -> tuple[str, ...]:
+    """Return the names in order, each once, whatever its case."""
+    return tuple({casefold_key(name): name for name in names if name.strip()}.values())
+
+
+def casefold_key(name: str) -> str:
+    """Return the form in which two spellings of a name are one."""
+    return name.strip().casefold()
+
+
+def same(one: str, other: str) -> bool:
+    """Tell whether two names mean the same."""
+    return casefold_key(one) == casefold_key(other)
+
+
+def join_names(services: Sequence[str]) -> str:
+    """Return names for a sentence; many of them are counted."""
+    shown = ", ".join(one_line(service) for service in services[:NAMES_SHOWN])
+    left = len(services) - NAMES_SHOWN
+    return f"{shown} and {left} more" if left > 0 else shown
+
+
+def parts(name: str) -> tuple[str, ...]:
+    """Return where a service runs, and its plain name, each without its kind: ``media`` and ``web``."""
+    found = []
+    for part in name.split("/"):
+        kind, _, rest = part.partition(":")
+        found.append(rest if kind in WHERE_KINDS else part)
+    return tuple(found)
+
+
+def one_line(text: str | None) -> str:
+    """Return a text as one line of bounded length, for use inside a sentence."""
+    line = " ".join((text or "").split())
+    return line if len(line) <= REASON_LENGTH else line[:REASON_LENGTH] + " ..."

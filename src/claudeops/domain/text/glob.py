@@ -1,0 +1,138 @@
+"""Shell globs over whole texts, as `fnmatch.fnmatchcase` has them, in time that is the two lengths' product at most.
+
+The part of a glob between two stars is looked for from left to right and never again: where it fits first, the most is
+left for what follows. `fnmatch` makes a regular expression of it, which tries every combination of places.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Final
+
+from claudeops.domain.text import regex
+
+_KEPT: Final = 1024  # globs that were taken apart
+_STARS: Final = regex.Pattern(r"\*+")
+
+
+class _Set:
+    """The characters that one place of a glob may stand for."""
+
+    __slots__ = ("_negated", "_ranges", "_single")
+
+    def __init__(self, inside: str) -> None:
+        self._negated = inside[0] == "!"
+        inside = inside[self._negated :]
+        self._single: set[str] = set()
+        self._ranges: list[tuple[str, str]] = []
+        at = 0
+        while at < len(inside):
+            if inside[at + 1 : at + 2] == "-" and at + 2 < len(inside):
+                self._ranges.append((inside[at], inside[at + 2]))
+                at += 3
+            else:
+                self._single.add(inside[at])
+                at += 1
+
+    def holds(self, character: str) -> bool:
+        """Whether the place may stand for a character."""
+        found = character in self._single or any(low <= character <= high for low, high in self._ranges)
+        return found is not self._negated
+
+
+_Place = str | _Set | None  # a character, one of a set, any
+_Part = str | tuple[_Place, ...]  # what stands between two stars; text where it is only characters
+
+
+def matches(text: str, glob: str) -> bool:
+    """Whether a glob stands for a text: ``*`` for any characters, ``?`` for one, ``[a-z]`` and ``[!a-z]`` for a set."""
+    parts = _parts(glob)
+    if len(parts) == 1:
+        return len(text) == len(parts[0]) and _fits(parts[0], text, 0)
+    first, *inner, last = parts
+    end = len(text) - len(last)
+    if end < len(first) or not _fits(first, text, 0) or not _fits(last, text, end):
+        return False
+    at = len(first)
+    for part in inner:
+        at = _find(part, text, at, end)
+        if at < 0:
+            return False
+        at += len(part)
+    return True
+
+
+def overlap(left: str, right: str) -> bool:
+    """Whether some text fits both of two globs that have no sets, in as many steps as the left one has characters."""
+    right = _STARS.sub("*", right)
+    stars = _places(right, "*")
+    anything = _places(right, "?")
+    everywhere = (2 << len(right)) - 1
+    reached = 1 | (stars & 1) << 1  # a bit for each place in the right one that a text of the left one can lead to
+    for character in left:
+        if character == "*":
+            reached = everywhere & -(reached & -reached)
+        else:
+            taken = ~stars if character == "?" else anything | _places(right, character)
+            reached = (reached & taken) << 1 | (reached & stars)
+            reached |= (reached & stars) << 1
+        reached &= everywhere
+        if not reached:
+            return False
+    return bool(reached >> len(right))
+
+
+@lru_cache(maxsize=_KEPT)
+def _places(glob: str, character: str) -> int:
+    """Return where a character stands in a glob, as bits."""
+    return sum(1 << at for at, each in enumerate(glob) if each == character)
+
+
+def _find(part: _Part, text: str, start: int, end: int) -> int:
+    """Return where a part stands first between two positions of a text, -1 where it does not."""
+    if isinstance(part, str):
+        return text.find(part, start, end)
+    return next((at for at in range(start, end - len(part) + 1) if _fits(part, text, at)), -1)
+
+
+def _fits(part: _Part, text: str, at: int) -> bool:
+    """Whether a part stands at a position of a text that is long enough for it."""
+    if isinstance(part, str):
+        return text.startswith(part, at)
+    for place, character in zip(part, text[at : at + len(part)], strict=True):
+        if isinstance(place, _Set):
+            if not place.holds(character):
+                return False
+        elif place is not None and place != character:
+            return False
+    return True
+
+
+@lru_cache(maxsize=_KEPT)
+def _parts(glob: str) -> tuple[_Part, ...]:
+    """Return what stands between the stars; a bracket that nothing closes is one."""
+    parts: list[list[_Place]] = [[]]
+    at = 0
+    unclosed = len(glob)
+    while at < len(glob):
+        character = glob[at]
+        close = -1
+        if character == "[" and at < unclosed:
+            close = glob.find("]", at + 2 + (glob[at + 1 : at + 2] == "!"))
+            unclosed = at if close < 0 else unclosed
+        at += 1
+        if character == "*":
+            parts.append([])
+        elif character == "?":
+            parts[-1].append(None)
+        elif close > 0:
+            parts[-1].append(_Set(glob[at:close]))
+            at = close + 1
+        else:
+            parts[-1].append(character)
+    return tuple(_plain(part) for part in parts)
+
+
+def _plain(part: list[_Place]) -> _Part:
+    text = [place for place in part if isinstance(place, str)]
+    return "".join(text) if len(text) == len(part) else tuple(part)

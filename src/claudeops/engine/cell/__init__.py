@@ -1,0 +1,1 @@
+"""What a session is locked into: its directories, its user, its namespaces."""

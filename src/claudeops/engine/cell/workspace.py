@@ -1,0 +1,165 @@
+"""The directories that a session lives in: home, configuration, working directory, temporary files, state."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, TypeVar
+
+from claudeops.tasks import AbandonedError, Threads, check_abandoned
+
+T = TypeVar("T")
+
+SESSION_FILES: Final = Threads(most=64)
+"""What sessions do with files at their starts and ends. A home or a repository may be on a disk that does not answer;
+that is then the end of the session, and not of the daemon."""
+
+LOOK_SECONDS: Final = 10.0
+"""How long looking at some files, or writing a few small ones, may take."""
+
+MAKE_SECONDS: Final = 60.0
+REMOVE_SECONDS: Final = 30.0
+"""How long making a workspace may take, the copy of the operator's home included, and removing one."""
+
+_USERS: Final = "session:x:1000:1000::{home}:/bin/bash\nroot:x:0:0::/:/bin/false\nnobody:x:65534:65534::/:/bin/false\n"
+_GROUP: Final = "session:x:1000:\nroot:x:0:\nnogroup:x:65534:\n"
+"""Where the machine's users are not seen: ssh looks up who runs it, and finds its keys in the home named there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Workspace:
+    """A session's own directories; nothing in them outlives the session."""
+
+    root: Path
+    uid: int | None = None  # who owns what the session may write; None: the daemon's user
+
+    @property
+    def home(self) -> Path:
+        """``HOME``; the CLI keeps its configuration and its transcript below it."""
+        return self.root / "home"
+
+    @property
+    def workdir(self) -> Path:
+        """The working directory, the only place where a session may write."""
+        return self.root / "work"
+
+    @property
+    def tmpdir(self) -> Path:
+        """``TMPDIR``."""
+        return self.root / "tmp"
+
+    @property
+    def state_dir(self) -> Path:
+        """The child's ``CLAUDEOPS_STATE_DIR``: a legacy handoff file would lie here."""
+        return self.root / "state"
+
+    @property
+    def etc(self) -> Path:
+        """Files of ours that a session sees in ``/etc``; it can change none of them."""
+        return self.root / "etc"
+
+
+def workspace_name(session_id: int) -> str:
+    """Return what a session's workspace is called where workspaces are."""
+    return f"{session_id:06d}"
+
+
+async def create(root: Path, *, template_home: Path | None, uid: int | None = None) -> Workspace:
+    """Make a workspace at ``root``, its home a copy of ``template_home`` if given; raises `OSError`.
+
+    Bounded by `MAKE_SECONDS`. What is made after that, or after a cancellation, is removed again.
+    It is the daemon's until `hand_over`. What an earlier run left at ``root`` (a crash before its removal) is removed
+    first. The paths of the workspace have no links in them, wherever ``root`` leads.
+    """
+
+    def made() -> Workspace:
+        try:
+            return make(root, template_home=template_home, uid=uid)
+        except AbandonedError:
+            _remove(root)
+            raise
+
+    return await SESSION_FILES.run(
+        made, seconds=MAKE_SECONDS, what=f"making the workspace {root}", undo=lambda late: _remove(late.root)
+    )
+
+
+async def enter(held: ExitStack, context: AbstractContextManager[T]) -> T:
+    """Enter a context that looks at files, off the event loop; ``held`` leaves it. Raises `OSError`."""
+    value = await SESSION_FILES.run(
+        context.__enter__,
+        seconds=LOOK_SECONDS,
+        what="taking a user for the session",
+        undo=lambda _late: context.__exit__(None, None, None),
+    )
+    held.push(context)
+    return value
+
+
+def hand_over(workspace: Workspace, *, passable: Sequence[Path]) -> None:
+    """Make its user the owner of all that a session may write; raises `OSError`. To be done before its start.
+
+    ``passable``: the directories above it that this user has to pass.
+    """
+    uid = -1 if workspace.uid is None else workspace.uid  # -1 changes nothing
+    for directory in (*passable, workspace.root):
+        directory.chmod(0o711)  # passed, not listed
+    for directory in (workspace.home, workspace.workdir, workspace.tmpdir, workspace.state_dir):
+        for parent, directories, files in os.walk(directory):
+            for name in (".", *directories, *files):
+                os.chown(os.path.join(parent, name), uid, uid, follow_symlinks=False)  # noqa: PTH118 - as os.walk says it
+
+
+async def remove(root: Path, *, seconds: float = REMOVE_SECONDS) -> OSError | None:
+    """Remove a workspace; return what went wrong, if anything. A root that does not exist is removed.
+
+    What takes longer than ``seconds`` is gone on with, but waited for no longer: a `TimeoutError` is returned.
+    """
+    try:
+        return await SESSION_FILES.run(lambda: _remove(root), seconds=seconds, what=f"removing {root}")
+    except TimeoutError as error:
+        return error
+
+
+def make(root: Path, *, template_home: Path | None, uid: int | None = None) -> Workspace:
+    """Do what `create` does, for a caller that is no task."""
+    if root.exists():
+        shutil.rmtree(root)
+    root.mkdir(parents=True, mode=0o700)
+    workspace = Workspace(root.resolve(), uid)
+    for directory in (workspace.workdir, workspace.tmpdir, workspace.state_dir, workspace.etc):
+        directory.mkdir(mode=0o700)
+    if template_home is None:
+        workspace.home.mkdir(mode=0o700)
+    else:
+        # Links are copied as links: what lies outside the operator's directory is not pulled in.
+        shutil.copytree(template_home, workspace.home, symlinks=True, ignore=_special_files)
+        workspace.home.chmod(0o700)
+    (workspace.etc / "nothing").touch()
+    (workspace.etc / "passwd").write_text(_USERS.format(home=workspace.home), encoding="utf-8")
+    (workspace.etc / "group").write_text(_GROUP, encoding="utf-8")
+    return workspace
+
+
+def _special_files(directory: str, names: Sequence[str]) -> list[str]:
+    """Return the sockets, pipes and devices among a directory's entries: an agent's socket has no copy."""
+    check_abandoned()
+    modes = {name: os.lstat(os.path.join(directory, name)).st_mode for name in names}  # noqa: PTH118 - as copytree says it
+    return [
+        name for name, mode in modes.items() if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode) or stat.S_ISLNK(mode))
+    ]
+
+
+def _remove(root: Path) -> OSError | None:
+    try:
+        shutil.rmtree(root)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        return error
+    return None

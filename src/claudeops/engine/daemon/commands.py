@@ -1,0 +1,86 @@
+"""Does what operators ask of a running daemon; their commands are other processes, so they ask through the database.
+
+What the service manager is told: ready, alive, stopping.
+
+A datagram each, in the protocol of systemd's sd_notify(3), which others speak too:
+https://www.freedesktop.org/software/systemd/man/latest/sd_notify.html. Without a manager that listens, nothing is said.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import anyio
+
+from claudeops.domain.commands import CommandName
+from claudeops.domain.outcome import StopCause
+from claudeops.engine.ports import Clock, Store
+from claudeops.errors import StoreError
+from claudeops.logs import LogEvent, Logger
+from claudeops.tasks import DatabaseTrouble
+
+LOOK_SECONDS: Final = 1.0
+"""How soon an order is noticed."""
+
+
+async def run_commands(store: Store, clock: Clock, stop_all: Callable[[StopCause], int], log: Logger) -> None:
+    """Take orders and do them until cancelled. A database that fails keeps them waiting."""
+    trouble = DatabaseTrouble(log, "orders")
+    while True:
+        pause = LOOK_SECONDS
+        try:
+            for order in await store.take_commands(now=clock.now()):
+                log.warning(LogEvent.ORDER_TAKEN, order=order.name, requested_by=order.requested_by)
+                if order.name == CommandName.STOP_SESSIONS:
+                    result, error = f"{stop_all(StopCause.PAUSED)} sessions were asked to stop", None
+                else:
+                    result, error = None, "this release does not know the order"
+                await store.finish_command(order.id, result=result, error=error, now=clock.now())
+        except StoreError as error_of_database:
+            pause = trouble.failed(error_of_database)
+        else:
+            trouble.over()
+        await anyio.sleep(pause)
+
+
+_SIGNS_IN_TIME: Final = 3
+"""So many signs of life go out in the time after which their absence counts: one or two may come late."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ServiceManager:
+    """The daemon's side of the protocol; raises nothing, for a deaf manager must not end the daemon."""
+
+    address: str | None  # of its socket; ``@`` in front: an abstract name; None: there is none
+    watchdog_seconds: float | None
+    log: Logger
+
+    def ready(self) -> None:
+        """Say that sessions may start."""
+        self._tell("READY=1")
+
+    def stopping(self) -> None:
+        """Say that the ordered shutdown has begun."""
+        self._tell("STOPPING=1")
+
+    async def show_life(self) -> None:
+        """Give signs of life until cancelled, if anybody wants them: the event loop comes round, so work goes on."""
+        if self.address is None or self.watchdog_seconds is None:
+            return
+        while True:
+            self._tell("WATCHDOG=1")
+            await anyio.sleep(self.watchdog_seconds / _SIGNS_IN_TIME)
+
+    def _tell(self, what: str) -> None:
+        if self.address is None:
+            return
+        address = f"\0{self.address[1:]}" if self.address.startswith("@") else self.address
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as out:
+                out.settimeout(0)  # a manager whose queue is full must not hold up the event loop
+                out.sendto(what.encode(), address)
+        except OSError as error:
+            self.log.warning(LogEvent.SERVICE_MANAGER_DEAF, said=what, error=str(error))

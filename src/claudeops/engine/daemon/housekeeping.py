@@ -1,0 +1,281 @@
+"""Keeps house while the daemon runs: old logs are packed, then removed; old rows go; the database's own log is cut.
+
+By its own schedule, bounded, and off the event loop: files are worked on in one thread, the database a little at a
+time. What goes wrong costs a log line and is tried again in the next round.
+
+Watches the free space of the disks that are written to, also while sessions run.
+
+Below the floor none is started. Those that run go on, for whoever fills the disk need not be one of them; below half of
+the floor they are stopped politely, and below a quarter killed, before the machine is full.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections import Counter
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from functools import partial
+from pathlib import Path
+from typing import Final, TypeVar
+
+import anyio
+from anyio import TASK_STATUS_IGNORED
+from anyio.abc import TaskStatus
+
+from claudeops.domain.holds import Hold, HoldKind
+from claudeops.domain.model import Session, Status
+from claudeops.domain.outcome import StopCause
+from claudeops.domain.retention import Aged, cutoffs
+from claudeops.engine.ports import Clock, Store
+from claudeops.engine.session_log import reader
+from claudeops.errors import StoreError
+from claudeops.logs import LogEvent, Logger
+from claudeops.tasks import DatabaseTrouble, Threads, check_abandoned
+
+T = TypeVar("T")
+
+FIRST_SECONDS: Final = 60.0
+"""From the start to the first round: whatever was missed while no daemon ran is caught up soon, but not at once."""
+
+EVERY_SECONDS: Final = 3600.0
+ROUND_SECONDS: Final = 900.0
+"""So long a round may take; the next one goes on where it was cut off."""
+
+ROWS_SECONDS: Final = 600.0
+"""So long of it rows are removed, a short transaction after the other."""
+
+PACK_AFTER: Final = timedelta(hours=1)
+"""After its end a log stays plain for so long: people look at young ones, and a late amendment reads them."""
+
+_ROWS: Final = 500  # in one transaction
+_LOG_NAME: Final = re.compile(r"session-(\d{6,18})(\.\d+)?\.ndjson(\.zst)?")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Housekeeping:
+    """The upkeep of one node."""
+
+    store: Store
+    clock: Clock
+    results_dir: Path
+    retention_days: int
+    running: Callable[[], Collection[int]]  # ids of the sessions that run here
+    log: Logger
+    _one_thread: Threads = field(default_factory=lambda: Threads(most=1))
+
+    async def run(self) -> None:
+        """Keep house until cancelled."""
+        await anyio.sleep(FIRST_SECONDS)
+        while True:
+            with anyio.move_on_after(ROUND_SECONDS):
+                await self.round()
+            await anyio.sleep(EVERY_SECONDS)
+
+    async def round(self) -> Counter[str]:
+        """Do everything once; return what was done, by what it was."""
+        done: Counter[str] = Counter()
+        now = self.clock.now()
+        try:
+            await self._logs(now, done)
+            await self._rows(now, done)
+            if not await self.store.checkpoint():
+                done["checkpoints_missed"] += 1
+        except StoreError as error:
+            self.log.error(LogEvent.UPKEEP_FAILED, error=str(error))
+        done = Counter({what: count for what, count in done.items() if count})
+        if done:
+            self.log.info(LogEvent.UPKEEP_DONE, **done)
+        return done
+
+    # --- logs -------------------------------------------------------------------------------------------
+
+    async def _logs(self, now: datetime, done: Counter[str]) -> None:
+        too_old = cutoffs(now, retention_days=self.retention_days).details
+        for name in await self._names():
+            session = await self._owner(name)
+            if session is None or session.ended_at is None:
+                continue
+            log = Path(session.log_path or "")
+            if session.ended_at < too_old:
+                await self._remove(log, done)
+            elif session.ended_at < now - PACK_AFTER and not name.endswith(reader.PACKED):
+                await self._pack(log, done)
+
+    async def _names(self) -> list[str]:
+        def found() -> list[str]:
+            return sorted(path.name for path in self.results_dir.iterdir() if _LOG_NAME.fullmatch(path.name))
+
+        try:
+            return await self._in_thread(found)
+        except OSError as error:
+            self.log.error(LogEvent.UPKEEP_FAILED, path=str(self.results_dir), error=str(error))
+            return []
+
+    async def _owner(self, name: str) -> Session | None:
+        """Return the ended session that a log belongs to; what belongs to nobody known is nobody's to touch."""
+        session_id = log_id(name)
+        if session_id is None or session_id in self.running():
+            return None
+        session = await self.store.session(session_id)
+        if session is None or session.status is not Status.ENDED or session.log_path is None:
+            return None
+        plain = name.removesuffix(reader.PACKED)
+        return session if Path(session.log_path) == self.results_dir / plain else None
+
+    async def _remove(self, log: Path, done: Counter[str]) -> None:
+        try:
+            done["logs_removed"] += await self._in_thread(lambda: reader.remove(log))
+        except OSError as error:
+            self.log.error(LogEvent.UPKEEP_FAILED, path=str(log), error=str(error))
+
+    async def _pack(self, log: Path, done: Counter[str]) -> None:
+        try:
+            done["bytes_saved"] += await self._in_thread(lambda: reader.pack(log, check_abandoned))
+            done["logs_packed"] += 1
+        except FileNotFoundError:
+            pass  # somebody removed it meanwhile
+        except OSError as error:
+            self.log.error(LogEvent.UPKEEP_FAILED, path=str(log), error=str(error))
+
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        # A round may not take longer, nor may one piece of it.
+        return await self._one_thread.run(work, seconds=ROUND_SECONDS, what="upkeep of the logs")
+
+    # --- rows -------------------------------------------------------------------------------------------
+
+    async def _rows(self, now: datetime, done: Counter[str]) -> None:
+        old = cutoffs(now, retention_days=self.retention_days)
+        enough = self.clock.monotonic() + ROWS_SECONDS
+        for aged in Aged:
+            more = True
+            while more and self.clock.monotonic() < enough:
+                expired = await self.store.expire(aged, old, now=now, rows=_ROWS)
+                done[aged.value] += expired.done
+                more = expired.more
+
+
+def log_id(name: str) -> int | None:
+    """Return the id of the session that a file in the results directory is the log of, by its name."""
+    named = _LOG_NAME.fullmatch(name)
+    return None if named is None else int(named[1])
+
+
+LOOK_SECONDS: Final = 1.0
+"""Between two looks: a disk is filled by hundreds of MiB a second."""
+
+STOP: Final = 0.5
+KILL: Final = 0.25
+"""At so much of the floor running sessions are stopped, and killed."""
+
+_ANSWER_SECONDS: Final = 10.0  # a network disk that gives no answer is neither full nor free
+_ENOUGH: Final = 1.1  # times the floor: what hovers at it must not start and stop sessions by the minute
+_MIB: Final = 1024 * 1024
+
+
+def free_bytes(directory: Path) -> int:
+    """Return the free space of the disk that a directory is on; raises `OSError`."""
+    return shutil.disk_usage(directory).free
+
+
+def _nobody_runs(_cause: StopCause) -> int:
+    return 0
+
+
+def _nothing() -> None:
+    return
+
+
+@dataclass(kw_only=True, slots=True)
+class DiskFloor:
+    """Holds the queue while a disk is too full, with one critical event each time; ends sessions before it is full."""
+
+    store: Store
+    clock: Clock
+    directories: Collection[Path]
+    floor_bytes: int  # 0: no floor
+    log: Logger
+    stop_all: Callable[[StopCause], int] = _nobody_runs  # politely; returns how many run
+    kill_all: Callable[[], None] = _nothing
+    free: Callable[[Path], int] = free_bytes
+    # A disk that never answers keeps one thread, not one more at each look, and no other disk from being looked at.
+    _threads: dict[Path, Threads] = field(init=False)
+    _low: Path | None = field(init=False, default=None)  # the disk for which the hold stands, if it stands
+    _ending: bool = field(init=False, default=False)  # whether it was said that sessions are ended
+    _released: bool = field(init=False, default=False)  # whether an earlier daemon's hold was looked for
+    _trouble: DatabaseTrouble = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._trouble = DatabaseTrouble(self.log, "disk floor")
+        self._threads = {directory: Threads(most=1) for directory in self.directories}
+
+    async def run(self, *, task_status: TaskStatus[None] = TASK_STATUS_IGNORED) -> None:
+        """Look again and again until cancelled; it has started once the first look is done."""
+        await self.look()
+        task_status.started()
+        while True:
+            await anyio.sleep(LOOK_SECONDS)
+            await self.look()
+
+    async def look(self) -> None:
+        """Look once. While the database is away the hold waits for it: without it nothing starts anyway."""
+        found: list[tuple[int, Path]] = []
+        for directory in self.directories:
+            free = await self._answer(directory)
+            if free is not None:
+                found.append((free, directory))
+        if not found or not self.floor_bytes:
+            return
+        free, directory = min(found)
+        # First, and without the database: its disk may be the one that is full.
+        self._end_sessions(free, directory)
+        try:
+            if free < self.floor_bytes and self._low is None:
+                await self._stop(free, directory)
+            elif free >= self.floor_bytes * (_ENOUGH if self._low else 1) and (self._low or not self._released):
+                await self._go_on(free)
+        except StoreError as error:
+            self._trouble.failed(error)
+        else:
+            self._trouble.over()
+
+    async def _answer(self, directory: Path) -> int | None:
+        """Return what is free there, or None where the disk says nothing."""
+        try:
+            return await self._threads[directory].run(
+                partial(self.free, directory), seconds=_ANSWER_SECONDS, what=f"asking what is free at {directory}"
+            )
+        except TimeoutError:
+            return None  # it is asked again at the next look
+        except OSError as error:
+            self.log.error(LogEvent.UPKEEP_FAILED, path=str(directory), error=str(error))
+            return None
+
+    def _end_sessions(self, free: int, directory: Path) -> None:
+        if free >= self.floor_bytes * STOP:
+            self._ending = False
+            return
+        running = self.stop_all(StopCause.DISK_LOW)
+        if running and not self._ending:
+            self._ending = True
+            self.log.critical(LogEvent.DISK_NEARLY_FULL, path=str(directory), free_mb=free // _MIB, running=running)
+        if free < self.floor_bytes * KILL:
+            self.kill_all()
+
+    async def _stop(self, free: int, directory: Path) -> None:
+        reason = (
+            f"The disk of {directory} has {free // _MIB} MiB left, less than the {self.floor_bytes // _MIB} MiB of "
+            "CLAUDEOPS_DISK_FLOOR_MB: no session is started until there is room again."
+        )
+        self.log.critical(LogEvent.DISK_LOW, path=str(directory), free_mb=free // _MIB)
+        now = self.clock.now()
+        await self.store.hold(Hold(kind=HoldKind.DISK, reason=reason, since=now), now=now)
+        self._low = directory
+
+    async def _go_on(self, free: int) -> None:
+        released = await self.store.release(HoldKind.DISK, now=self.clock.now())
+        if released:
+            self.log.info(LogEvent.DISK_RECOVERED, free_mb=free // _MIB)
+        self._low, self._released = None, True

@@ -1,0 +1,91 @@
+"""The daemon's sign of life, and the moment at which it learns that it is the daemon no longer.
+
+Every few seconds the owner's heartbeat and leases are renewed, and what it runs is compared with what the rows say
+it runs: a session that somebody else has taken over is stopped, because nothing that it does can be written any more.
+The lock on the database is looked after too: on PostgreSQL it ends with its connection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+import anyio
+import anyio.to_thread
+
+from claudeops.domain.model import Owner, Session
+from claudeops.domain.outcome import StopCause
+from claudeops.engine.control import Control
+from claudeops.engine.ports import Clock, Store
+from claudeops.errors import AlreadyRunningError, StoreError
+from claudeops.logs import LogEvent, Logger
+from claudeops.tasks import DatabaseTrouble
+
+BEAT_SECONDS: Final = 5.0
+
+
+@dataclass(kw_only=True)
+class LeaseKeeper:
+    """One per daemon."""
+
+    store: Store
+    owner: Owner
+    clock: Clock
+    running: Mapping[int, tuple[Session, Control]]  # as it is at any moment
+    check_lock: Callable[[], None]  # blocking; raises `AlreadyRunningError` when somebody else has the lock
+    lost: Callable[[], None]  # told once when that is so
+    log: Logger
+    trouble: str | None = None  # why the database takes no writes, since the last renew
+    _missing: frozenset[tuple[int, int]] = field(default=frozenset())
+    _beating: DatabaseTrouble = field(init=False)
+    _locking: DatabaseTrouble = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._beating = DatabaseTrouble(self.log, "heartbeat")
+        self._locking = DatabaseTrouble(self.log, "lock")
+
+    async def run(self) -> None:
+        """Beat until cancelled, or until the lock is somebody else's."""
+        while await self._hold_lock():
+            await self.renew()
+            await anyio.sleep(BEAT_SECONDS)
+
+    async def renew(self) -> None:
+        """Renew what is ours, and stop what is ours no longer. Raises nothing."""
+        known = self._known()
+        try:
+            ours = await self.store.renew_lease(self.owner, now=self.clock.now())
+        except StoreError as error:
+            self._beating.failed(error)
+            self.trouble = str(error)
+            return
+        self._beating.over()
+        self.trouble = None
+        missing = known - ours
+        # Seen missing twice: the first time its end may just have been written.
+        for session_id, attempt in missing & self._missing & self._known():
+            session, control = self.running[session_id]
+            if control.cause is None:
+                why = f"session {session_id} is no longer running as attempt {attempt}."
+                self.log.bind(session_id=session.id, chain=session.root_session_id, tier=session.tier).error(
+                    LogEvent.STALE_ATTEMPT, error=why
+                )
+                control.stop(StopCause.CANCELLED)
+        self._missing = missing
+
+    async def _hold_lock(self) -> bool:
+        try:
+            await anyio.to_thread.run_sync(self.check_lock)
+        except AlreadyRunningError as error:
+            self.log.critical(LogEvent.LOCK_LOST, error=str(error))
+            self.lost()
+            return False
+        except StoreError as error:
+            self._locking.failed(error)
+        else:
+            self._locking.over()
+        return True
+
+    def _known(self) -> frozenset[tuple[int, int]]:
+        return frozenset((session.id, session.attempt) for session, _ in self.running.values())

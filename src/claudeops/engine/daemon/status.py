@@ -1,0 +1,255 @@
+"""``<state>/daemon.json``: what the running daemon is doing, readable when the database is away.
+
+Whether the daemon behind a status file lives; no database is asked, and no lock is taken.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Final
+
+import anyio
+import msgspec
+import orjson
+
+from claudeops.domain.holds import Hold
+from claudeops.domain.model import Owner, Session
+from claudeops.engine.ports import Clock, Store
+from claudeops.errors import StoreError
+from claudeops.logs import LogEvent, Logger
+from claudeops.tasks import Threads
+
+LOOK_SECONDS: Final = 1.0
+"""How soon a hold, or a database that went away, shows in the file."""
+
+REST_SECONDS: Final = 0.05
+"""Between two writes at least: a hundred sessions that start at once are one piece of news."""
+
+STALE_SECONDS: Final = 10.0
+"""The file is rewritten after this time even when nothing has changed: an old ``written_at`` is a dead daemon's."""
+
+
+WRITE_SECONDS: Final = 5.0
+"""How long a write may take. While one hangs nothing else is written: what is older must not come last."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DaemonState:
+    """What the file says beside who wrote it."""
+
+    ready: bool  # sessions can be claimed and their ends be written
+    reason: str | None = None  # why not ready, one sentence
+    running: tuple[Session, ...] = ()
+    holds: tuple[Hold, ...] | None = None  # None: the database did not say
+
+
+@dataclass(frozen=True, slots=True)
+class StatusFile:
+    """Written whole and renamed into place, so that a reader never sees half of it."""
+
+    path: Path
+    owner: Owner
+    started_at: datetime
+    write_seconds: float = WRITE_SECONDS
+    _one_at_a_time: Threads = field(default_factory=lambda: Threads(most=1))
+
+    async def write(self, standing: DaemonState, *, at: datetime, monotonic: float) -> None:
+        """Replace the file; raises `OSError`, also when its disk does not answer."""
+        content = orjson.dumps(
+            {
+                "ready": standing.ready,
+                "reason": standing.reason,
+                "pid": self.owner.pid,
+                "process_started_at": self.owner.process_started_at,
+                "boot_id": self.owner.boot_id,
+                "owner": self.owner.name,
+                "isolation": self.owner.isolation,
+                "started_at": self.started_at,
+                "written_at": at,
+                "written_monotonic": monotonic,  # every process of the machine counts these seconds alike
+                "running": [
+                    {"session_id": session.id, "chain": session.root_session_id, "tier": session.tier}
+                    for session in standing.running
+                ],
+                "holds": None if standing.holds is None else [_shown(hold) for hold in standing.holds],
+            },
+            option=orjson.OPT_APPEND_NEWLINE,
+        )
+        await self._one_at_a_time.run(
+            lambda: self._replace(content), seconds=self.write_seconds, what=f"writing {self.path}"
+        )
+
+    def _replace(self, content: bytes) -> None:
+        beside = self.path.with_suffix(".json.new")
+        beside.write_bytes(content)
+        os.replace(beside, self.path)  # noqa: PTH105 - os.replace says that it is atomic
+
+    async def remove(self) -> None:
+        """Remove the file: no daemon runs. Raises `OSError`."""
+        await self._one_at_a_time.run(
+            lambda: self.path.unlink(missing_ok=True), seconds=self.write_seconds, what=f"removing {self.path}"
+        )
+
+
+@dataclass(kw_only=True)
+class StatusKeeper:
+    """Keeps the file true while the daemon runs: looks every second, writes what has changed."""
+
+    file: StatusFile
+    store: Store
+    clock: Clock
+    running: Callable[[], Sequence[Session]]
+    log: Logger
+    trouble: Callable[[], str | None] = lambda: None  # why the database takes no writes, if it does not
+    _stopping: bool = False
+    _written: DaemonState | None = None
+    _written_at: float = 0.0  # monotonic seconds
+    _news: anyio.Event = field(default_factory=anyio.Event)
+    _turn: anyio.Lock = field(default_factory=anyio.Lock)  # one writer at a time, so that the newest is written last
+
+    async def run(self) -> None:
+        """Look and write until cancelled."""
+        while True:
+            self._news = anyio.Event()  # before the look: news that come during it are not missed
+            await self.refresh()
+            with anyio.move_on_after(LOOK_SECONDS):
+                await self._news.wait()
+                await anyio.sleep(REST_SECONDS)
+
+    def changed(self) -> None:
+        """Have the file written soon. Whoever has changed something does not wait for that."""
+        self._news.set()
+
+    async def stop(self) -> None:
+        """Say that the daemon takes nothing more; it goes on saying so."""
+        self._stopping = True
+        await self.refresh()
+
+    async def refresh(self) -> None:
+        """Write the file if it would say something else by now, or has become old. Raises nothing."""
+        async with self._turn:
+            standing = await self._look()
+            now = self.clock.monotonic()
+            if standing == self._written and now - self._written_at < STALE_SECONDS:
+                return
+            try:
+                await self.file.write(standing, at=self.clock.now(), monotonic=now)
+            except OSError as error:
+                self.log.error(LogEvent.STATUS_NOT_WRITTEN, path=str(self.file.path), error=str(error))
+                return
+            self._written, self._written_at = standing, now
+
+    async def _look(self) -> DaemonState:
+        running = tuple(self.running())
+        try:
+            holds = tuple(await self.store.holds(self.clock.now()))
+        except StoreError as error:
+            return DaemonState(ready=False, reason=str(error), running=running)
+        if self._stopping:
+            return DaemonState(ready=False, reason="the daemon is shutting down", running=running, holds=holds)
+        trouble = self.trouble()
+        return DaemonState(ready=trouble is None, reason=trouble, running=running, holds=holds)
+
+
+def _shown(hold: Hold) -> dict[str, object]:
+    return {
+        "kind": hold.kind.value,
+        "reason": hold.reason,
+        "since": hold.since,
+        "until": hold.until,
+        "by": hold.by,
+        "probe": hold.probe,
+    }
+
+
+HUNG_SECONDS: Final = 90.0
+"""A daemon that has written no status for so long does nothing any more. It writes one every ten seconds, and while
+its database hangs every forty."""
+
+
+class RunningSession(msgspec.Struct, frozen=True, kw_only=True):
+    """A session as the status file names it."""
+
+    session_id: int
+    tier: int
+
+
+class Held(msgspec.Struct, frozen=True, kw_only=True):
+    """A reason why no session is started."""
+
+    kind: str  # a `claudeops.domain.holds.HoldKind`, perhaps a later version's
+    reason: str
+    until: datetime | None = None  # UTC; None: until it is released
+
+
+class Status(msgspec.Struct, frozen=True, kw_only=True):
+    """What of the status file is needed here."""
+
+    ready: bool
+    pid: int
+    owner: str
+    process_started_at: float  # seconds since the epoch
+    boot_id: str
+    written_monotonic: float  # seconds
+    reason: str | None = None  # why not ready
+    running: tuple[RunningSession, ...] = ()
+    holds: tuple[Held, ...] | None = None  # None: its database did not say
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Liveness:
+    """The answer, with its reason."""
+
+    lives: bool
+    says: str  # one sentence
+    status: Status | None = None  # of the daemon that lives, or has hung
+
+
+def look(file: Path, *, alive: Callable[[Owner], bool], monotonic: float) -> Liveness:
+    """Return whether the daemon that writes ``file`` lives; ``monotonic`` is now, in the seconds it writes down."""
+    try:
+        status = msgspec.json.decode(file.read_bytes(), type=Status)
+    except FileNotFoundError:
+        says = (
+            f"No daemon runs here, or it has only begun to start: there is no {file}. "
+            "Where one runs with another state directory, set CLAUDEOPS_STATE_DIR to that."
+        )
+        return Liveness(lives=False, says=says)
+    except OSError as error:
+        return Liveness(lives=False, says=f"{file} cannot be read ({error.strerror}): ask as the daemon's user.")
+    except msgspec.DecodeError:
+        return Liveness(lives=False, says=f"{file} is no status of this version of claudeops: restart the daemon.")
+    owner = Owner(
+        name=status.owner,
+        pid=status.pid,
+        process_started_at=status.process_started_at,
+        boot_id=status.boot_id,
+    )
+    if not alive(owner):
+        return Liveness(lives=False, says=f"The daemon (pid {status.pid}) has died without a word: start it again.")
+    silent = monotonic - status.written_monotonic
+    if silent > HUNG_SECONDS:
+        says = f"The daemon (pid {status.pid}) runs, but has done nothing for {silent:.0f} s: restart it."
+        return Liveness(lives=False, says=says, status=status)
+    return Liveness(lives=True, says=_words(status), status=status)
+
+
+def _words(status: Status) -> str:
+    count = len(status.running)
+    sessions = "1 session runs" if count == 1 else f"{count} sessions run"
+    if status.ready and not status.holds:
+        return f"The daemon (pid {status.pid}) is ready; {sessions}."
+    if status.ready:
+        why = "; ".join(map(_hold, status.holds or ()))
+        return f"The daemon (pid {status.pid}) is ready, but starts no session: {why}; {sessions}."
+    reason = status.reason or "it does not say why"
+    return f"The daemon (pid {status.pid}) lives and is not ready: {reason}; {sessions}."
+
+
+def _hold(hold: Held) -> str:
+    until = "" if hold.until is None else f" (until {hold.until:%Y-%m-%d %H:%M:%S} UTC)"
+    return f"{hold.reason.rstrip('.')}{until}"

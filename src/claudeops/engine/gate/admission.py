@@ -1,0 +1,196 @@
+"""Which CLI binaries may be used: those that have passed the self-test of the gate, known by what they hold.
+
+A CLI updates itself while the daemon runs, so the question is asked again before every session.
+
+Which CLI a binary is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import subprocess
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, TypeVar
+
+import anyio
+import msgspec
+
+from claudeops.engine.gate.self_test import SelfTestResult
+from claudeops.engine.ports import Clock
+from claudeops.errors import ConfigurationError
+from claudeops.logs import LogEvent, Logger
+from claudeops.tasks import Threads
+
+T = TypeVar("T")
+Trial = Callable[[Path], Awaitable[SelfTestResult]]
+
+FILE: Final = "cli-self-tests.json"
+"""In the state directory, which no session can see."""
+
+_KEPT: Final = 32  # newest entries of the file
+_LOOK_SECONDS: Final = 10.0
+_READ_SECONDS: Final = 120.0  # of 400 MB, and of what the CLI says of itself
+_FILES: Final = Threads(most=4)
+
+
+class Passed(msgspec.Struct, frozen=True, kw_only=True):
+    """A binary that has passed."""
+
+    digest: str  # SHA-256 of the file, in hex
+    version: str  # what it calls itself
+    tester: str  # version of claudeops: another one may drive the CLI in another way
+    at: str  # ISO 8601, UTC
+
+
+class _Record(msgspec.Struct, frozen=True, kw_only=True):
+    passed: tuple[Passed, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Identity:
+    """A file as the kernel knows it. The last number cannot be set back by whoever replaces the file."""
+
+    device: int
+    inode: int
+    size: int
+    modified_ns: int
+    changed_ns: int
+
+
+@dataclass(kw_only=True, slots=True)
+class CliAdmission:
+    """Admits binaries; remembers them over restarts in ``record``. Of a script only the script itself is looked at."""
+
+    record: Path
+    tester: str  # our own version
+    test: Trial | None  # None: the operator has switched the self-test off
+    clock: Clock
+    log: Logger
+    _admitted: dict[Path, _Identity] = field(default_factory=dict)  # what this daemon may use without another look
+    _turn: anyio.Lock = field(default_factory=anyio.Lock)  # two sessions at once make one test
+
+    async def refusal(self, binary: Path) -> str | None:
+        """Return why ``binary`` may not be used, in one sentence, or ``None``.
+
+        Costs one look at the file when it is the one that was admitted before, else as long as reading it, and two
+        seconds more where no test of it is remembered. A failed test is not remembered: a machine may have been too
+        slow for it.
+        """
+        if self.test is None:
+            return None
+        async with self._turn:
+            try:
+                found = await _looked(_identify, binary)
+                if self._admitted.get(binary) == found:
+                    return None
+                return await self._look(binary, found, self.test)
+            except OSError as error:
+                return f"The claude CLI {binary} could not be tested ({error.strerror}): make it readable."
+            except ConfigurationError as error:
+                return str(error)
+
+    async def _look(self, binary: Path, found: _Identity, test: Trial) -> str | None:
+        digest = await _looked(_digest, binary, _READ_SECONDS)
+        version = await _looked(check_version, binary, _READ_SECONDS)
+        known = await _looked(_read, self.record)
+        if not any((entry.digest, entry.tester) == (digest, self.tester) for entry in known.passed):
+            started = self.clock.monotonic()
+            tested = await test(binary)
+            if not tested.passed:
+                return self._refused(binary, version, tested)
+            seconds = round(self.clock.monotonic() - started, 1)
+            self.log.info(LogEvent.CLI_SELF_TEST_PASSED, path=str(binary), version=version, seconds=seconds)
+            await self._remember(known, digest, version)
+        if await _looked(_identify, binary) != found:
+            return f"The claude CLI {binary} was replaced while it was being tested: it will be tested again."
+        self._admitted[binary] = found
+        return None
+
+    def _refused(self, binary: Path, version: str, tested: SelfTestResult) -> str:
+        faults = [fault.value for fault in tested.faults]
+        self.log.critical(
+            LogEvent.CLI_SELF_TEST_FAILED, path=str(binary), version=version, faults=faults, detail=tested.detail
+        )
+        return (
+            f"The gate does not hold with the claude CLI {binary} ({version}): {'; '.join(faults)}; "
+            "name another CLI in CLAUDEOPS_CLAUDE_BIN, or unset it to use the bundled one."
+        )
+
+    async def _remember(self, known: _Record, digest: str, version: str) -> None:
+        entry = Passed(digest=digest, version=version, tester=self.tester, at=self.clock.now().isoformat())
+        try:
+            record = _Record(passed=(*known.passed, entry)[-_KEPT:])
+            await _looked(lambda path: _write(path, record), self.record)
+        except OSError as error:
+            # It costs the next start two seconds, no more.
+            self.log.warning(LogEvent.CLI_SELF_TEST_FORGOTTEN, path=str(self.record), error=str(error))
+
+
+async def _looked(look: Callable[[Path], T], path: Path, seconds: float = _LOOK_SECONDS) -> T:
+    """Return what a look at a file finds, off the event loop; raises `OSError`."""
+    return await _FILES.run(lambda: look(path), seconds=seconds, what=f"a look at {path}")
+
+
+def _identify(binary: Path) -> _Identity:
+    found = binary.stat()
+    return _Identity(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+
+
+def _digest(binary: Path) -> str:
+    with binary.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _read(record: Path) -> _Record:
+    try:
+        return msgspec.json.decode(record.read_bytes(), type=_Record)
+    except (OSError, msgspec.DecodeError):
+        return _Record()  # nothing is remembered, so everything is tested
+
+
+def _write(record: Path, content: _Record) -> None:
+    beside = record.with_suffix(".json.new")
+    beside.write_bytes(msgspec.json.encode(content))
+    os.replace(beside, record)  # noqa: PTH105 - os.replace says that it is atomic
+
+
+OLDEST: Final = (2, 1, 236)
+"""Older ones lose results, stop MCP servers at random or report background work as done."""
+
+VERSION_SECONDS: Final = 20.0
+
+
+def check_version(binary: Path) -> str:
+    """Return what ``binary --version`` says; raises `ConfigurationError` when it is no CLI or too old a one."""
+    try:
+        # An empty environment: no secret of ours, and no setting of the operator's own CLI, is of use here.
+        done = subprocess.run(  # noqa: S603 - the operator's own binary, no shell
+            [binary, "--version"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            process_group=0,  # Ctrl-C at the terminal is for us: what is asked here answers before we stop
+            timeout=VERSION_SECONDS,
+            check=False,
+            env={"HOME": "/nonexistent"},
+            text=True,
+        )
+    except (OSError, subprocess.TimeoutExpired, UnicodeDecodeError) as error:
+        raise ConfigurationError(
+            f"CLAUDEOPS_CLAUDE_BIN: {binary} does not answer to --version ({error}): name a working claude CLI."
+        ) from error
+    found = re.search(r"\b(\d+)\.(\d+)\.(\d+)\b", done.stdout)
+    if done.returncode != 0 or found is None:
+        raise ConfigurationError(
+            f"CLAUDEOPS_CLAUDE_BIN: {binary} --version names no version: it is not the claude CLI; name one that is."
+        )
+    version = tuple(int(part) for part in found.groups())
+    if version < OLDEST:
+        raise ConfigurationError(
+            f"CLAUDEOPS_CLAUDE_BIN: {binary} is version {found[0]}, and at least "
+            f"{'.'.join(map(str, OLDEST))} is needed: update it, or unset the variable to use the bundled one."
+        )
+    return found[0]

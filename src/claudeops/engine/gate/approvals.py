@@ -1,0 +1,290 @@
+"""Asks people whether a call may run, and waits for them: in the permission request, never in the hook.
+
+The hook has to be answered within a minute; a permission request may wait as long as it takes. While somebody is asked
+the session's wall clock stands still and the session holds no slot.
+
+The key that proves an operator's answer: a file in the state directory that no session can read.
+
+It is readable by its owner alone, stands in a directory that the policy never opens and that a cell does not show, and
+is made once: a key that is older than a row is what makes the row's proof worth something.
+
+Which scripts a call names, with what stands in them: an answer of a person is bound to that, too.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+import stat
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Final
+
+import anyio
+
+from claudeops.domain.gate.approval import KEY_BYTES, Approval, ApprovalStatus, NewApproval, Script, call_hash, proven
+from claudeops.domain.model import Session, ToolCall
+from claudeops.domain.text import regex
+from claudeops.engine.ports import Clock, Store
+from claudeops.errors import ConfigurationError, DatabaseUnavailableError, MissingInputError
+from claudeops.logs import LogEvent, Logger
+from claudeops.tasks import Threads
+
+LOOK_SECONDS: Final = 0.5
+"""How long an answer goes unnoticed: it is written by another process."""
+
+READ_SECONDS: Final = 10.0
+"""How long reading the files that a call names may take; the agent chose them, and their disk may hang."""
+
+_READERS: Final = Threads(most=16)
+
+ASK_SECONDS: Final = 5.0
+"""A question that is not written by then is a no."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ApprovalDenied:
+    """Nobody said yes; the reason is for the model and the record."""
+
+    reason: str
+
+
+@dataclass(kw_only=True, slots=True)
+class ApprovalService:
+    """Where the calls of one session wait for people."""
+
+    session: Session
+    store: Store
+    clock: Clock
+    key: bytes = field(repr=False)
+    timeout_seconds: float
+    workdir: str
+    own: tuple[str, ...]  # directories in which the session can write
+    shown: Callable[[str], str]  # redacts
+    waiting: Callable[[], AbstractContextManager[None]]  # the session holds no slot and its clock stands still
+    log: Logger
+    read_seconds: float = READ_SECONDS
+
+    async def ask(self, call: ToolCall, *, shown_input: str, reason: str) -> Approval | ApprovalDenied:
+        """Ask, and return the approved question with its proof checked, or why nothing came of it.
+
+        Bounded by the approval timeout, by the clocks that do not depend on the wall clock, and by the caller.
+        """
+        if (scripts := await self._scripts(call)) is None:
+            return ApprovalDenied(reason=_UNREAD)
+        bound_to = self._hash(call, scripts)
+        now = self.clock.now()
+        new = NewApproval(
+            session=self.session,
+            call=call,
+            call_hash=bound_to,
+            workdir=self.workdir,
+            shown_input=shown_input,
+            scripts=scripts,
+            reason=reason,
+            requested_at=now,
+            expires_at=now + timedelta(seconds=self.timeout_seconds),
+        )
+        try:
+            with anyio.fail_after(ASK_SECONDS):
+                asked = await self.store.request_approval(new)
+        except (DatabaseUnavailableError, TimeoutError):
+            return ApprovalDenied(reason="needs approval, and the question could not be written; try again later")
+        log = self.log.bind(approval_id=asked.id, tool_use_id=call.tool_use_id)
+        log.warning(LogEvent.APPROVAL_REQUESTED, tool=call.tool_name, reason=reason)
+        try:
+            with self.waiting():
+                answered = await self._wait(asked)
+        except anyio.get_cancelled_exc_class():
+            # Nobody waits for the answer any more: the question must not stand open for people.
+            with anyio.CancelScope(shield=True):
+                await self._close(asked)
+            raise
+        said = _verdict_of(answered, self.key) if answered is not None else ApprovalDenied(reason=_NOBODY)
+        if isinstance(said, ApprovalDenied):
+            log.warning(LogEvent.APPROVAL_REFUSED, reason=said.reason)
+            return said
+        again = await self._scripts(call)
+        if again is None or self._hash(call, again) != bound_to:
+            log.warning(LogEvent.APPROVAL_REFUSED, reason=_CHANGED)
+            return ApprovalDenied(reason=_CHANGED)
+        log.info(LogEvent.APPROVAL_GIVEN, decided_by=said.decided_by)
+        return said
+
+    async def _wait(self, asked: Approval) -> Approval | None:
+        """Return the row once it has been answered or its time is over; ``None``: that cannot be told."""
+        row: Approval | None = asked
+        with anyio.move_on_after(self.timeout_seconds):
+            while row is None or row.status is ApprovalStatus.PENDING:
+                await anyio.sleep(LOOK_SECONDS)
+                row = await self._look(asked.id)
+        if row is not None and row.status is not ApprovalStatus.PENDING:
+            return row
+        return await self._close(asked)
+
+    async def _close(self, asked: Approval) -> Approval | None:
+        try:
+            with anyio.fail_after(ASK_SECONDS):
+                return await self.store.close_approval(asked.id, now=self.clock.now())
+        except (DatabaseUnavailableError, TimeoutError):
+            return None
+
+    async def _look(self, approval_id: int) -> Approval | None:
+        try:
+            return await self.store.approval(approval_id)
+        except DatabaseUnavailableError:
+            return None  # it is looked again: the answer is not lost
+
+    async def _scripts(self, call: ToolCall) -> tuple[Script, ...] | None:
+        """Return the scripts that a call names; ``None`` when their disk does not answer."""
+        try:
+            return await _READERS.run(
+                lambda: named_scripts(call.input, own=self.own, workdir=self.workdir, shown=self.shown),
+                seconds=self.read_seconds,
+                what="reading the files that a call names",
+            )
+        except TimeoutError:
+            return None
+
+    def _hash(self, call: ToolCall, scripts: tuple[Script, ...]) -> str:
+        return call_hash(session=self.session, workdir=self.workdir, call=call, scripts=scripts)
+
+
+_NOBODY: Final = "needs approval, and nobody answered in time"
+_UNREAD: Final = "needs approval, and the files that it names could not be read in time"
+_CHANGED: Final = "needs approval, and a script that it names was changed since people were asked"
+
+
+def _verdict_of(row: Approval, key: bytes) -> Approval | ApprovalDenied:
+    if row.status is ApprovalStatus.APPROVED:
+        return (
+            row
+            if proven(key, row)
+            else ApprovalDenied(reason="needs approval, and the answer carries no operator's proof")
+        )
+    if row.status is ApprovalStatus.DENIED:
+        return ApprovalDenied(reason=f"needs approval, and {row.decided_by or 'somebody'} said no")
+    return ApprovalDenied(reason=_NOBODY)
+
+
+NAME: Final = "approval.key"
+
+
+def ensure_key(state_dir: Path) -> bytes:
+    """Return the key, made now if there is none; raises `ConfigurationError` for one that others can read."""
+    path = state_dir / NAME
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    except FileExistsError:
+        return read_key(state_dir)
+    except OSError as error:
+        raise ConfigurationError(f"{path} cannot be made: {error.strerror}.") from error
+    key = secrets.token_bytes(KEY_BYTES)
+    try:
+        os.write(descriptor, key)
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    return key
+
+
+def read_key(state_dir: Path) -> bytes:
+    """Return the key; raises `ConfigurationError` with the remedy when it is not there or not as it should be."""
+    path = state_dir / NAME
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        raise MissingInputError(
+            f"{path} is not there: set CLAUDEOPS_STATE_DIR to the daemon's, and start the daemon once."
+        ) from None
+    except OSError as error:
+        raise ConfigurationError(
+            f"{path} cannot be read: {error.strerror}; answer as the user that the daemon runs as."
+        ) from error
+    try:
+        mode = stat.S_IMODE(os.fstat(descriptor).st_mode)
+        key = os.read(descriptor, KEY_BYTES + 1)
+    finally:
+        os.close(descriptor)
+    if mode & 0o077:
+        raise ConfigurationError(f"{path} can be read by others than its owner (mode {mode:o}): remove it and restart.")
+    if len(key) != KEY_BYTES:
+        raise ConfigurationError(f"{path} is damaged: remove it and restart the daemon.")
+    return key
+
+
+SHOWN_CHARACTERS: Final = 20_000
+"""So much of a script is shown to people; the answer is bound to all of it."""
+
+_MOST: Final = 50  # files; a call that names more is shown with the first ones and bound to all names
+_CHUNK: Final = 1 << 20
+_LARGEST: Final = 64 << 20  # bytes that are read of one file; nobody reads such a script
+_SUFFIXES: Final = (
+    *(".sh", ".bash", ".zsh", ".py", ".pl", ".rb", ".js", ".mjs", ".ts", ".lua", ".php", ".awk", ".sed", ".jq"),
+    *(".sql", ".mk", ".tf", ".hcl", ".yml", ".yaml", ".json", ".toml", ".conf"),
+)
+_BETWEEN: Final = regex.Pattern(rf"[{regex.SPACE}'\"`;|&<>(){{}}$=,]+")
+
+
+def named_scripts(
+    given: Mapping[str, object], *, own: Iterable[str], workdir: str, shown: Callable[[str], str]
+) -> tuple[Script, ...]:
+    """Return the scripts that the texts of a call's input name, in the order of their paths. Blocks on the disk.
+
+    A script is a file that may be run or that steers what is run: executable, with a shebang, of a usual suffix, or in
+    a directory of the session's ``own``, where it could be written. ``shown`` redacts.
+    """
+    found: dict[str, Script] = {}
+    roots = tuple(os.path.realpath(root) for root in own)
+    for path in _paths(given, workdir):
+        if path not in found and len(found) < _MOST and (script := _script(path, roots, shown)) is not None:
+            found[path] = script
+    return tuple(found[path] for path in sorted(found))
+
+
+def _paths(given: object, workdir: str) -> Iterator[str]:
+    if isinstance(given, str):
+        for word in dict.fromkeys(_BETWEEN.split(given)):
+            if word and "\x00" not in word:
+                yield os.path.realpath(f"{workdir}/{word}" if not word.startswith("/") else word)
+    elif isinstance(given, dict):
+        for value in given.values():
+            yield from _paths(value, workdir)
+    elif isinstance(given, list):
+        for value in given:
+            yield from _paths(value, workdir)
+
+
+def _script(path: str, roots: tuple[str, ...], shown: Callable[[str], str]) -> Script | None:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except (OSError, ValueError):
+        return None
+    with os.fdopen(descriptor, "rb") as file:
+        try:
+            about = os.fstat(file.fileno())
+            if not stat.S_ISREG(about.st_mode):
+                return None
+            first = file.read(_CHUNK)
+            if not _may_steer(path, about.st_mode, first, roots):
+                return None
+            digest = hashlib.sha256(first)
+            read = len(first)
+            while read < _LARGEST and (chunk := file.read(_CHUNK)):
+                digest.update(chunk)
+                read += len(chunk)
+            digest.update(str(about.st_size).encode())  # what is not read counts by its length
+        except OSError:
+            return None
+    text = shown(first.decode("utf-8", "replace"))[:SHOWN_CHARACTERS]
+    return Script(path=path, sha256=digest.hexdigest(), text=text)
+
+
+def _may_steer(path: str, mode: int, first: bytes, roots: tuple[str, ...]) -> bool:
+    if any(path.startswith(f"{root}/") for root in roots) or first.startswith(b"#!"):
+        return True
+    return bool(mode & 0o111) or path.endswith(_SUFFIXES)

@@ -1,0 +1,331 @@
+"""Answers every tool call: judged by the policy, recorded, then answered. Never the other way round.
+
+Watches the CLI: what its stream shows, beside what the gate answered.
+
+The gate's word counts only as long as the CLI asks. So every call that the stream shows to have run is looked up among
+those that got a yes; what the CLI refused itself is kept for the record; a result line that comes while allowed calls
+are open is not the CLI's. What runs is not what the stream shows but what the gate has answered: the CLI tells it in
+the hook after a call, and it is compared with the answer.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from functools import partial
+from typing import Final
+
+import anyio
+
+from claudeops.domain.escalation import EscalationRules
+from claudeops.domain.gate.approval import Approval
+from claudeops.domain.gate.repetition import Repetition
+from claudeops.domain.model import STRUCTURED_OUTPUT_TOOL, CliRefusal, Session, ToolCall, ToolEnd, Verdict, VerdictKind
+from claudeops.domain.stream import ResultSeen, ToolDenied, ToolEnded, ToolStarted
+from claudeops.engine.gate.approvals import ApprovalDenied, ApprovalService
+from claudeops.engine.ports import Clock, Store
+from claudeops.engine.process.channel import Channel
+from claudeops.errors import DatabaseUnavailableError, StaleAttemptError
+from claudeops.harness.protocol import CallRan, GateRequest, Harness, Question
+from claudeops.logs import LogEvent, Logger
+from claudeops.tasks import Threads
+
+RECORD_SECONDS: Final = 5.0
+"""A verdict that is not recorded by then is a deny."""
+
+JUDGE_SECONDS: Final = 10.0
+"""A call that is not judged by then is denied; the CLI waits for a minute."""
+
+MOST_JUDGED: Final = 8
+"""Calls that are judged at once in a daemon, those among them that nobody waits for any more."""
+
+NOT_JUDGED: Final = "this call could not be judged in time: write it more plainly, in smaller steps"
+UNAVAILABLE: Final = "database unavailable: a call that cannot be recorded does not run; try again later"
+NOT_ASKED: Final = "nobody put this call to a person: only what the policy wants to be asked about can be approved"
+REPORTED: Final = "the report is delivered: nothing runs after it"
+ASKED_TWICE: Final = "another request had this one's number, and the answer to it could be taken for the answer to this"
+STOPPING: Final = "this session is being stopped: nothing new runs"
+NO_APPROVER: Final = "needs approval, and nobody can be asked"
+
+
+def _nobody(_call: ToolCall, _verdict: Verdict) -> None:
+    return
+
+
+def _never() -> bool:
+    return False
+
+
+def _no_report(_call: ToolCall) -> bool:
+    return False
+
+
+@dataclass(kw_only=True, slots=True)
+class Gate:
+    """The gate of one session.
+
+    Fail-closed at every step: an answer that is late, lost or never given means that the tool does not run.
+    """
+
+    session: Session
+    judge: Callable[[ToolCall], Verdict]  # called in a thread: it may block, on a disk that does not answer
+    rules: EscalationRules
+    store: Store
+    clock: Clock
+    display_input: Callable[[ToolCall], str]  # redacted JSON of a call's input
+    log: Logger
+    desk: ApprovalService | None = None  # where people are asked; None: nowhere, what needs approval is denied
+    told: Callable[[ToolCall, Verdict], None] = _nobody  # hears of every verdict, to tell it live
+    is_report: Callable[[ToolCall], bool] = _no_report  # whether a StructuredOutput call holds a valid report
+    stopping: Callable[[], bool] = _never  # whether the session was asked to stop
+    repetition: Repetition = field(default_factory=Repetition)
+    record_seconds: float = RECORD_SECONDS
+    threads: Threads = field(default_factory=lambda: Threads(most=MOST_JUDGED))  # for judging
+    judge_seconds: float = JUDGE_SECONDS
+    asked: set[str] = field(default_factory=set)  # tool_use_ids that the CLI asked about
+    allowed: set[str] = field(default_factory=set)  # tool_use_ids that got our yes
+    ran: dict[str, Mapping[str, object]] = field(default_factory=dict)  # the input that each of them is to run with
+    _to_ask: dict[str, tuple[ToolCall, Verdict]] = field(default_factory=dict)  # answered ``ask``, by tool_use_id
+    _reports: set[str] = field(default_factory=set)  # valid reports on their way, or delivered
+    _open: list[tuple[str, anyio.CancelScope]] = field(default_factory=list)  # requests without an answer yet
+    _first: dict[str, bytes] = field(default_factory=dict)  # digests of the first request of each request_id
+
+    async def answer(self, request: GateRequest, *, harness: Harness, channel: Channel) -> None:
+        """Judge, record and answer one request.
+
+        Bounded by ``judge_seconds``, ``record_seconds`` and the channel's own bound; where people are asked, by the
+        approval timeout too.
+        """
+        self.asked.add(request.call.tool_use_id)
+        with anyio.CancelScope() as scope:
+            self._open.append(entry := (request.request_id, scope))
+            try:
+                if self._first.setdefault(request.request_id, digest := _digest(request)) != digest:
+                    # The CLI finds what it asked by the number alone, so a number stands for one call.
+                    now = self.clock.now()
+                    verdict = await self._record(request.call, _deny(ASKED_TWICE), requested_at=now)
+                elif request.question is Question.PERMISSION:
+                    verdict = await self._permit(request.call)
+                else:
+                    verdict = await self._decide(request.call)
+                await channel.send(harness.answer(request, verdict))
+            finally:
+                self._open.remove(entry)
+
+    def withdraw(self, request_id: str) -> None:
+        """Forget a request that the CLI no longer waits for."""
+        for number, scope in self._open:
+            if number == request_id:
+                scope.cancel()
+
+    def ended(self, tool_use_id: str, *, is_error: bool) -> None:
+        """Take the result of a call: a report that the CLI did not take was none."""
+        if is_error:
+            self._reports.discard(tool_use_id)
+
+    async def _decide(self, call: ToolCall) -> Verdict:
+        """Answer the hook: at once, whoever has to be asked afterwards."""
+        requested_at = self.clock.now()
+        judged = await self._judge(call)
+        verdict = await self._record(call, judged, requested_at=requested_at)
+        if verdict.kind is VerdictKind.ASK:
+            # What is put to people is this call, with the actions that it would be; the record carries none yet.
+            self._to_ask[call.tool_use_id] = (call, replace(judged, reason=verdict.reason))
+        if verdict.kind is VerdictKind.ALLOW and call.tool_name == STRUCTURED_OUTPUT_TOOL and self.is_report(call):
+            self._reports.add(call.tool_use_id)
+        return verdict
+
+    async def _judge(self, call: ToolCall) -> Verdict:
+        if call.tool_name == STRUCTURED_OUTPUT_TOOL:
+            return self.judge(call)
+        if (closed := self._closed(call)) is not None:
+            return _deny(closed)
+        verdict = await self._judged(call)
+        if (closed := self._closed(call)) is not None:  # by now
+            return _deny(closed)
+        changes = bool(verdict.actions) or verdict.kind is VerdictKind.ASK
+        if self.rules.dry_run and changes and verdict.kind is not VerdictKind.DENY:
+            # The policy says so itself; this is for a policy that forgets.
+            return _deny(f"dry run: would {verdict.reason}")
+        if verdict.kind is VerdictKind.ASK and self.desk is None:
+            return _deny(f"{NO_APPROVER}: {verdict.reason}")
+        return verdict
+
+    async def _judged(self, call: ToolCall) -> Verdict:
+        """Ask the policy beside the event loop: what it takes long over keeps no other session waiting."""
+        try:
+            return await self.threads.run(partial(self.judge, call), seconds=self.judge_seconds, what="judging a call")
+        except TimeoutError as error:
+            self.log.error(
+                LogEvent.TOOL_CALL_NOT_JUDGED, tool=call.tool_name, tool_use_id=call.tool_use_id, error=str(error)
+            )
+            return _deny(NOT_JUDGED)
+
+    def _closed(self, call: ToolCall) -> str | None:
+        """Return why a call does not run whatever the policy says of it."""
+        if self.stopping():
+            # A call may be on its way while the stop is. So may a report, which is still worth having and passes.
+            return STOPPING
+        return REPORTED if self._reports else self.repetition.refusal(call)
+
+    async def _permit(self, call: ToolCall) -> Verdict:
+        """Answer a permission request: it may wait for people, and is granted to what was put to them, once."""
+        requested_at = self.clock.now()
+        put = self._to_ask.pop(call.tool_use_id, None)
+        if put is None or self.desk is None:
+            return await self._record(call, _deny(NOT_ASKED), requested_at=requested_at)
+        asked, judged = put
+        if (call.tool_name, call.input) != (asked.tool_name, asked.input):
+            return await self._record(call, _deny(NOT_ASKED), requested_at=requested_at)
+        runs = asked if judged.ran is None else replace(asked, input=judged.ran)
+        said = await self.desk.ask(runs, shown_input=self.display_input(runs), reason=judged.reason)
+        if isinstance(said, ApprovalDenied):
+            return await self._record(asked, _deny(said.reason), requested_at=requested_at)
+        if self.stopping():
+            return await self._record(asked, _deny(STOPPING), requested_at=requested_at)
+        reason = f"approved by {said.decided_by} (approval {said.id}): {judged.reason}"
+        allow = replace(judged, kind=VerdictKind.ALLOW, reason=reason)
+        return await self._record(asked, allow, requested_at=requested_at, approval=said)
+
+    async def _record(
+        self, call: ToolCall, verdict: Verdict, *, requested_at: datetime, approval: Approval | None = None
+    ) -> Verdict:
+        """Write the verdict, and return the one that counts."""
+        shown_ran = None if verdict.ran is None else self.display_input(replace(call, input=verdict.ran))
+        try:
+            with anyio.fail_after(self.record_seconds):
+                verdict = await self.store.record_call(
+                    self.session,
+                    call,
+                    verdict,
+                    shown_input=self.display_input(call),
+                    rules=self.rules,
+                    requested_at=requested_at,
+                    now=self.clock.now(),
+                    shown_ran=shown_ran,
+                    approval=approval,
+                )
+        except (DatabaseUnavailableError, TimeoutError):
+            verdict = _deny(UNAVAILABLE)
+            self.log.error(LogEvent.TOOL_CALL_UNRECORDED, tool=call.tool_name, tool_use_id=call.tool_use_id)
+        except StaleAttemptError as error:
+            verdict = _deny("this session is no longer the current one")
+            self.log.error(LogEvent.STALE_ATTEMPT, error=str(error))
+        if verdict.kind is VerdictKind.ALLOW:
+            # Before the answer goes out: the result of the call may be in the stream a moment later.
+            self.allowed.add(call.tool_use_id)
+            self.ran[call.tool_use_id] = call.input if verdict.ran is None else verdict.ran
+        if call.tool_name != STRUCTURED_OUTPUT_TOOL:
+            self.log.info(
+                LogEvent.TOOL_CALL_JUDGED,
+                tool=call.tool_name,
+                tool_use_id=call.tool_use_id,
+                verdict=verdict.kind.value,
+                reason=verdict.reason,
+                actions=[f"{action.kind}:{action.service}" for action in verdict.actions],
+            )
+        self.told(call, verdict)
+        return verdict
+
+
+def _digest(request: GateRequest) -> bytes:
+    return hashlib.sha256(repr(request).encode("utf-8", "surrogatepass")).digest()
+
+
+def _deny(reason: str) -> Verdict:
+    return Verdict(kind=VerdictKind.DENY, reason=reason)
+
+
+_CLI_ERROR: Final = "<tool_use_error>"
+"""How the CLI begins the result of a call that it refuses before it asks the gate: an unknown tool, input that does not
+fit. A failed command's result begins with ``Exit code``, so no tool can imitate it. Seen with 2.1.329."""
+
+_REASON_CHARACTERS: Final = 500
+
+
+@dataclass(kw_only=True, slots=True)
+class Watch:
+    """One session's calls as its stream shows them."""
+
+    gate: Gate
+    ends: list[ToolEnd] = field(default_factory=list)
+    refusals: list[CliRefusal] = field(default_factory=list)
+    _shown: dict[str, ToolStarted] = field(default_factory=dict)
+    _refused: set[str] = field(default_factory=set)  # by the CLI itself
+    _ended: set[str] = field(default_factory=set)
+
+    @property
+    def ran(self) -> frozenset[str]:
+        """The ids of calls that got our yes and that the CLI did not refuse itself."""
+        return frozenset(self.gate.allowed - self._refused)
+
+    def started(self, fact: ToolStarted) -> None:
+        """Take a call."""
+        self._shown[fact.tool_use_id] = fact
+        self.gate.repetition.started(fact.tool_use_id, fact.name, fact.input)
+
+    def denied(self, fact: ToolDenied, now: datetime) -> None:
+        """Take the CLI's word that its own rules refuse a call; our own denials are no news."""
+        if fact.tool_use_id in self.gate.allowed:
+            self._refuse(fact.tool_use_id, fact.message, now)
+
+    def ended(self, fact: ToolEnded, now: datetime, *, stopping: bool) -> str | None:
+        """Take a result; return why the CLI is not to be trusted any more, or ``None``.
+
+        ``stopping``: the session was asked to stop, which ends open calls with errors of the CLI's making.
+        """
+        name = fact.tool_use_id
+        self._ended.add(name)
+        self.ends.append(ToolEnd(tool_use_id=name, ended_at=now, is_error=fact.is_error))
+        self.gate.ended(name, is_error=fact.is_error)
+        self.gate.repetition.ended(name, is_error=fact.is_error, text=fact.text)
+        if name in self.gate.allowed:
+            return None
+        if not fact.is_error:
+            return f"a tool call ran without the gate's yes ({name})"
+        if name in self.gate.asked or stopping:
+            return None
+        if (fact.text or "").startswith(_CLI_ERROR):
+            self._refuse(name, fact.text or "", now)
+            return None
+        return f"a tool call failed that the gate was never asked about ({name})"
+
+    def told(self, fact: CallRan) -> str | None:
+        """Take with which input a call has run; return why the CLI is not to be trusted any more, or ``None``."""
+        wanted = self.gate.ran.get(fact.tool_use_id, {})
+        # What runs a command may be given nothing beside what was judged; other tools' inputs the CLI may complete.
+        added = {name for name, value in fact.input.items() if value and "command" in wanted} - set(wanted)
+        others = sorted({*added, *(name for name, value in wanted.items() if fact.input.get(name) != value)})
+        if not others:
+            return None
+        return f"a tool call ran with another {others[0]} than the gate's yes was for ({fact.tool_use_id})"
+
+    def result(self, fact: ResultSeen) -> str | None:
+        """Take a result line; return why it is not to be believed, or ``None``.
+
+        Only one that claims success: the CLI's own limits (turns, budget) may end a turn with a call open.
+        """
+        still_open = self.gate.allowed - self._ended
+        if fact.is_error or fact.subtype != "success" or not still_open:
+            return None
+        return f"a result line came while {len(still_open)} allowed calls were open ({', '.join(sorted(still_open))})"
+
+    def _refuse(self, tool_use_id: str, words: str, now: datetime) -> None:
+        if tool_use_id in self._refused:
+            return
+        self._refused.add(tool_use_id)
+        shown = self._shown.get(tool_use_id)
+        given = dict(shown.input or {}) if shown else {}
+        said = " ".join(words.removeprefix(_CLI_ERROR).removesuffix("</tool_use_error>").split())
+        self.refusals.append(
+            CliRefusal(
+                call=ToolCall(tool_use_id=tool_use_id, tool_name=shown.name if shown else "", input=given),
+                # Of the redacted stream, so there is nothing left to hide.
+                shown_input=json.dumps(given, default=str),
+                reason=f"refused by the CLI itself: {said[:_REASON_CHARACTERS]}",
+                at=now,
+            )
+        )

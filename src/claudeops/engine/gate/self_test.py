@@ -1,0 +1,364 @@
+"""Whether the gate holds with a CLI's binary: two short sessions of it on a scripted model, with real tool calls.
+
+What counts is what the calls left on disk, not what the CLI says about them. In the first session one call is allowed,
+one denied, and two are answered with another command than they asked for, which is the one that must run. In the second
+one the answer to a call comes later than the CLI was told to wait, then stdin is closed while a call waits for its
+answer; both times nothing may run. Every call makes a file of its own, with nothing but the shell.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import uuid
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from pathlib import Path
+from typing import Final
+
+import anyio
+
+from claudeops.domain.model import STRUCTURED_OUTPUT_TOOL, ToolCall, Verdict, VerdictKind
+from claudeops.domain.stream import Frame, LineSplitter, decode
+from claudeops.engine.cell import workspace as workspaces
+from claudeops.engine.cell.cell import Cell, SandboxedCommand, SandboxSpec
+from claudeops.engine.cell.workspace import Workspace
+from claudeops.engine.process import child as process
+from claudeops.engine.process.channel import Channel
+from claudeops.engine.process.tree import marks_below
+from claudeops.errors import HarnessError
+from claudeops.harness.claude import ClaudeHarness
+from claudeops.harness.protocol import CallRan, GateCancelled, GateRequest, InitMismatch, Question, Spec
+
+Serve = Callable[[Mapping[str, object]], AbstractAsyncContextManager[str]]
+"""Serves a script, given as a document, as a Messages API on loopback; gives its URL."""
+
+LIMIT_SECONDS: Final = 30.0
+"""A whole self-test; it takes about two seconds. What has not ended by then has failed."""
+
+_SHORT_HOOK_SECONDS: Final = 1
+"""How long the CLI is told to wait for an answer that comes later."""
+
+_READ_BYTES: Final = 65536
+_TOOLS: Final = ("Bash", "Read")
+_FIRST_MODEL: Final = "haiku"
+_SECOND_MODEL: Final = "sonnet"
+_SCHEMA: Final = '{"type":"object","properties":{"summary":{"type":"string"}},"required":["summary"]}'
+
+
+class Call(StrEnum):
+    """A scripted tool call; its file has its name."""
+
+    ALLOWED = "allowed"  # answered with a yes, at once
+    DENIED = "denied"  # answered with a no, at once
+    REPLACED = "replaced"  # answered with a yes to another command than was asked for
+    REPLACED_LATER = "replaced-later"  # put off at first, then answered like that
+    LATE = "late"  # answered with a yes after the CLI's patience had ended
+    UNANSWERED = "unanswered"  # stdin is closed while it waits
+    AFTERWARDS = "afterwards"  # the model's next one, when nobody is left to ask
+
+
+class Fault(StrEnum):
+    """What is wrong with a CLI; the text is a sentence's end for the operator."""
+
+    ALLOWED_NOT_RUN = "a call that was allowed did not run"
+    NOT_ASKED = "the gate was not asked about a call"
+    DENIED_RAN = "a call that was denied ran"
+    ASKED_RAN = "a call ran as it was asked for and not as the gate had answered it"
+    NOT_TOLD = "it did not say afterwards what had run"
+    ANSWERED_NOT_RUN = "what the gate answered in the place of a call did not run"
+    LATE_RAN = "a call ran whose answer came too late"
+    UNANSWERED_RAN = "a call ran that had got no answer when the daemon closed its end"
+    INIT_DIFFERS = "it started with other tools, permissions or servers than it was asked for"
+    TOO_SLOW = "its sessions did not end in time"
+    NOT_STARTED = "it could not be started"
+
+
+_FAULT_OF: Final[Mapping[Call, Fault]] = {
+    Call.DENIED: Fault.DENIED_RAN,
+    Call.REPLACED: Fault.ASKED_RAN,
+    Call.REPLACED_LATER: Fault.ASKED_RAN,
+    Call.LATE: Fault.LATE_RAN,
+    Call.UNANSWERED: Fault.UNANSWERED_RAN,
+    Call.AFTERWARDS: Fault.UNANSWERED_RAN,
+}
+
+_REMOVE_SECONDS: Final = 30.0
+_NOTHING_TO_WATCH: Final = Path("/usr/share")  # a directory that every machine has
+_REPLACED: Final = (Call.REPLACED, Call.REPLACED_LATER)
+_QUESTIONS: Final = (Call.ALLOWED, Call.DENIED, *_REPLACED, Call.LATE, Call.UNANSWERED)
+"""The calls that the gate must have been asked about. For the last one nobody is there any more."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Bench:
+    """What the sessions are given."""
+
+    cell: Cell  # the one that sessions of this node get
+    path: str  # their ``PATH``
+    root: Path  # nobody else's directory; their workspaces lie below it, or where the cell wants them
+
+    @property
+    def workspaces(self) -> Path:
+        """Where the workspaces lie."""
+        return self.cell.workspaces(self.root)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SelfTestResult:
+    """What a self-test found."""
+
+    faults: tuple[Fault, ...]  # empty: the gate holds
+    detail: str  # what the CLI said about it, for a log: its stderr or its init line; may be empty
+
+    @property
+    def passed(self) -> bool:
+        """Whether the binary may be used."""
+        return not self.faults
+
+
+async def self_test(
+    binary: Path, *, bench: Bench, serve: Serve, limit_seconds: float = LIMIT_SECONDS
+) -> SelfTestResult:
+    """Run both sessions at the same time and look at what they left; no process of them outlives the call.
+
+    ``limit_seconds`` bounds the whole. What goes wrong is part of the answer. Raises `OSError` when there is no room
+    for the sessions' directories, which are removed at the end.
+    """
+    sessions = (
+        _Session(bench=bench, harness=ClaudeHarness(), model=_FIRST_MODEL),
+        _Session(
+            bench=bench,
+            harness=ClaudeHarness(hook_timeout_seconds=_SHORT_HOOK_SECONDS),
+            model=_SECOND_MODEL,
+        ),
+    )
+    faults: set[Fault] = set()
+    try:
+        with anyio.move_on_after(limit_seconds) as limit:
+            async with serve(_script()) as url, anyio.create_task_group() as tasks:
+                for session in sessions:
+                    tasks.start_soon(session.run, binary, url)
+        if limit.cancelled_caught:
+            faults.add(Fault.TOO_SLOW)
+        return _judged(faults, sessions)
+    finally:
+        with anyio.CancelScope(shield=True), anyio.move_on_after(_REMOVE_SECONDS):
+            for directory in {bench.root, bench.workspaces}:
+                await workspaces.remove(directory)
+
+
+def _judged(faults: set[Fault], sessions: Sequence[_Session]) -> SelfTestResult:
+    asked: set[Call] = set()
+    ran: set[Call] = set()
+    for session in sessions:
+        faults |= session.faults
+        asked |= session.asked
+        ran |= session.ran()
+    faults |= {fault for call, fault in _FAULT_OF.items() if call in ran}
+    if {*ran, *_QUESTIONS} - asked:
+        faults.add(Fault.NOT_ASKED)
+    if Call.ALLOWED not in ran:
+        faults.add(Fault.ALLOWED_NOT_RUN)
+    if any(not session.left(_answered(call)) for session in sessions[:1] for call in _REPLACED):
+        faults.add(Fault.ANSWERED_NOT_RUN)
+    if {_leaving(Call.ALLOWED), *(_leaving(_answered(call)) for call in _REPLACED)} - sessions[0].told:
+        faults.add(Fault.NOT_TOLD)
+    told = (session.detail.strip() for session in sessions)
+    return SelfTestResult(faults=tuple(sorted(faults)), detail=" ".join(text for text in told if text))
+
+
+def _script() -> dict[str, object]:
+    """Return what the model does, as a script of the Messages API; each call leaves a file where its session works."""
+
+    def leave(call: Call) -> dict[str, object]:
+        return {"name": "Bash", "input": {"command": _leaving(call), "description": call.value}}
+
+    first = [
+        {"tools": [leave(Call.ALLOWED), leave(Call.DENIED), *(leave(call) for call in _REPLACED)]},
+        {"report": {"summary": "done"}},
+    ]
+    second = [{"tool": leave(call)} for call in (Call.LATE, Call.UNANSWERED, Call.AFTERWARDS)]
+    rest = {"text": "Done.", "times": 20}
+    return {"tiers": {_FIRST_MODEL: {"steps": [*first, rest]}, _SECOND_MODEL: {"steps": [*second, rest]}}}
+
+
+@dataclass(kw_only=True, slots=True)
+class _Session:
+    """One session of the CLI, and the daemon's side of its conversation."""
+
+    bench: Bench
+    harness: ClaudeHarness
+    model: str
+    faults: set[Fault] = field(default_factory=set)
+    asked: set[Call] = field(default_factory=set)  # calls that the gate was asked about
+    detail: str = ""
+    told: set[str] = field(default_factory=set)  # the commands of which the CLI said afterwards that they ran
+    _workdir: Path | None = None
+    _seen_init: bool = False
+    _late: GateRequest | None = None  # the question whose answer is held back
+
+    def ran(self) -> set[Call]:
+        """Return the calls that left their file."""
+        return {call for call in Call if self.left(call)}
+
+    def left(self, name: str) -> bool:
+        """Whether a file of this name was left."""
+        return self._workdir is not None and (self._workdir / name).exists()
+
+    async def run(self, binary: Path, url: str) -> None:
+        """Talk with the CLI until it has gone."""
+        with contextlib.ExitStack() as held:
+            uid = await workspaces.enter(held, self.bench.cell.acquire_user())
+            workspace = await workspaces.create(self.bench.workspaces / self.model, template_home=None, uid=uid)
+            self._workdir = workspace.workdir
+            spec = self._spec(binary, workspace, url)
+            try:
+                child = await self._spawn(binary, spec, workspace)
+            except HarnessError as error:
+                self.faults.add(Fault.NOT_STARTED)
+                self.detail = str(error)
+                return
+            await self._talk(child, spec)
+
+    async def _spawn(self, binary: Path, spec: Spec, workspace: Workspace) -> process.Child:
+        cell = self.bench.cell
+        inside = SandboxSpec(workspace=workspace, binary=binary, repos_dir=_NOTHING_TO_WATCH, path=self.bench.path)
+
+        def enclose() -> SandboxedCommand:
+            cell.hand_over(workspace)
+            return cell.enclose(inside)
+
+        return await process.spawn(
+            self.harness.command(spec),
+            cwd=workspace.workdir,
+            mark=f"{marks_below(self.bench.root)}{self.model};",
+            enclosed=await workspaces.SESSION_FILES.run(
+                enclose, seconds=workspaces.MAKE_SECONDS, what="looking at what a session may see"
+            ),
+        )
+
+    async def _talk(self, child: process.Child, spec: Spec) -> None:
+        channel = Channel(child.stdin)
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._keep_stderr, child)
+                await channel.send(self.harness.opening(spec))
+                async for frame in _frames(child):
+                    await self._take(frame, spec, channel)
+                await channel.close()
+                await child.process.wait()
+        finally:
+            with anyio.CancelScope(shield=True):
+                await process.kill(child)
+                await process.sweep(child)
+                await channel.close()
+                await child.aclose()
+        if not self._seen_init:
+            self.faults.add(Fault.NOT_STARTED)
+
+    async def _take(self, frame: Frame, spec: Spec, channel: Channel) -> None:
+        if frame.body.get("type") == "result":
+            await channel.close()  # else the CLI waits for another message
+        if frame.body.get("type") == "system" and frame.body.get("subtype") == "init":
+            self._check_init(frame.body)
+        match self.harness.signal(frame.body, spec):
+            case GateRequest() as request:
+                await self._answer(request, channel)
+            case GateCancelled(request_id=cancelled) if self._late is not None and cancelled == self._late.request_id:
+                await channel.send(self.harness.answer(self._late, _verdict(VerdictKind.ALLOW)))
+            case CallRan() as told:
+                self.told |= {str(told.input.get("command"))}
+                await channel.send(self.harness.heard(told))
+            case InitMismatch(detail=detail):
+                self.faults.add(Fault.INIT_DIFFERS)
+                self.detail += detail
+            case _:
+                pass
+
+    def _check_init(self, init: Mapping[str, object]) -> None:
+        self._seen_init = True
+        tools = init.get("tools")
+        missing = {*_TOOLS, STRUCTURED_OUTPUT_TOOL} - set(tools if isinstance(tools, list) else ())
+        if missing:
+            self.faults.add(Fault.INIT_DIFFERS)
+            self.detail += f"tools that were asked for are missing: {', '.join(sorted(missing))}. "
+
+    async def _answer(self, request: GateRequest, channel: Channel) -> None:
+        call = _call_of(request.call)
+        if call is not None:
+            self.asked.add(call)
+        match call:
+            case Call.LATE:
+                self._late = request
+            case Call.UNANSWERED:
+                await channel.close()
+            case Call.REPLACED_LATER if request.question is Question.HOOK:
+                await channel.send(self.harness.answer(request, _verdict(VerdictKind.ASK)))
+            case Call.REPLACED | Call.REPLACED_LATER:
+                ran = {**request.call.input, "command": _leaving(_answered(call))}
+                await channel.send(self.harness.answer(request, replace(_verdict(VerdictKind.ALLOW), ran=ran)))
+            case Call.ALLOWED | None:
+                allowed = call is not None or request.call.tool_name == STRUCTURED_OUTPUT_TOOL
+                kind = VerdictKind.ALLOW if allowed else VerdictKind.DENY
+                await channel.send(self.harness.answer(request, _verdict(kind)))
+            case _:
+                await channel.send(self.harness.answer(request, _verdict(VerdictKind.DENY)))
+
+    async def _keep_stderr(self, child: process.Child) -> None:
+        try:
+            async for chunk in child.stderr:
+                self.detail = (self.detail + chunk.decode("utf-8", "replace"))[-_READ_BYTES:]
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+            return
+
+    def _spec(self, binary: Path, workspace: Workspace, url: str) -> Spec:
+        return Spec(
+            binary=str(binary),
+            model=self.model,
+            cli_session_id=str(uuid.uuid4()),
+            schema_text=_SCHEMA,
+            task="Do what the script says.",
+            system="This is a self-test.",
+            tools=_TOOLS,
+            max_turns=20,
+            max_budget_usd=1.0,
+            home=str(workspace.home),
+            workdir=str(workspace.workdir),
+            tmpdir=str(workspace.tmpdir),
+            state_dir=str(workspace.state_dir),
+            path=self.bench.path,
+            passed_env={"ANTHROPIC_API_KEY": "none-needed"},  # without any it does not start
+            base_url=url,
+        )
+
+
+def _verdict(kind: VerdictKind) -> Verdict:
+    return Verdict(kind=kind, reason="self-test")
+
+
+def _leaving(name: str) -> str:
+    return f"echo > {name}"
+
+
+def _answered(call: Call) -> str:
+    """Return the file that is left when the answer to a call was heeded."""
+    return f"answered-{call}"
+
+
+def _call_of(call: ToolCall) -> Call | None:
+    """Return which scripted call this is; ``None``: the report, or something that nobody scripted."""
+    name = str(call.input.get("command", "")).rpartition(" ")[2]
+    return Call(name) if name in set(Call) else None
+
+
+async def _frames(child: process.Child) -> AsyncIterator[Frame]:
+    splitter = LineSplitter()
+    try:
+        while True:
+            for line in splitter.push(await child.stdout.receive(_READ_BYTES)):
+                if isinstance(frame := decode(line), Frame):
+                    yield frame
+    except (anyio.EndOfStream, anyio.BrokenResourceError):
+        return

@@ -1,0 +1,1 @@
+"""What is told of sessions while they run, and the hub that tells it."""

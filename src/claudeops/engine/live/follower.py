@@ -1,0 +1,163 @@
+"""One session's log, read as it grows and told as if one had been there."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import BinaryIO, Final, Self
+
+from claudeops.domain.chain_record import Judged
+from claudeops.domain.live import CallJudged, CallStarted, LiveFact, Redact, Viewpoint
+from claudeops.domain.model import STRUCTURED_OUTPUT_TOOL, Session, ToolCall
+from claudeops.domain.stream import (
+    LineSplitter,
+    ResultSeen,
+    SessionStarted,
+    StreamEvent,
+    ToolEnded,
+    ToolStarted,
+    Transcript,
+    decode,
+)
+from claudeops.engine.live.hub import COMMAND_CHARACTERS, Broadcast, Hub
+from claudeops.engine.session_log.reader import LogIndexReader, open_log
+from claudeops.harness.protocol import Harness
+
+CHUNK_BYTES: Final = 1024 * 1024
+
+_PATIENCE_LOOKS: Final = 5
+"""So many looks long a call waits for its verdict: the stream shows it a moment before the gate is asked."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Seen:
+    """A fact of the stream, or the result line's transcript, that is to be told."""
+
+    fact: StreamEvent
+    at: datetime
+    transcript: Transcript | None = None  # as it stood at a result line
+
+
+class LogFollower:
+    """Gives what is new in a log at each look. Half a line at its end waits for its other half.
+
+    Use it as a context manager. Not for an event loop that others share: it reads as fast as the disk does.
+    """
+
+    def __init__(self, session: Session, harness: Harness, *, redact: Redact, now: Callable[[], datetime]) -> None:
+        """Open the log of ``session``, packed or not; raises `OSError`."""
+        path = Path(session.log_path or "")
+        self._log: BinaryIO = open_log(path)
+        self._arrivals = LogIndexReader(path)
+        self._now = now
+        self._asks = harness.capabilities.gate
+        self._reader = harness.reader()
+        self._splitter = LineSplitter()
+        self._line, self._offset = 0, 0
+        self._untold: deque[_Seen] = deque()
+        self._looks = 0  # since the first of them waits for its verdict
+        self._open: dict[str, ToolStarted] = {}  # calls that were told and have no result yet
+        self._verdicts_told: Counter[str] = Counter()  # by call
+        self._hub = Hub()
+        view = Viewpoint(root=None, redact=redact, command_chars=COMMAND_CHARACTERS)
+        self._broadcast = Broadcast(session=session, view=view, asks=False, hub=self._hub)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._log.close()
+        self._arrivals.close()
+
+    def look(self) -> bool:
+        """Read what came since the last look, at most `CHUNK_BYTES`; tell whether there may be more at once."""
+        chunk = self._log.read(CHUNK_BYTES)
+        for line in self._splitter.push(chunk):
+            self._read(line)
+        return len(chunk) == CHUNK_BYTES
+
+    def facts(self, verdicts: Mapping[str, Sequence[Judged]], *, ended: bool = False) -> list[LiveFact]:
+        """Return what can be told by now, in order of time; once the session has ``ended``, all of it.
+
+        A call is told with its first verdict. A further one, given by people perhaps much later, stands where its
+        time is.
+        """
+        if ended and (rest := self._splitter.flush()) is not None:
+            self._read(rest)
+        self._looks += 1
+        facts: list[LiveFact] = []
+        with self._hub.subscribe() as told:
+            while self._untold and (ended or self._may_be_told(self._untold[0], verdicts)):
+                seen = self._untold.popleft()
+                if isinstance(seen.fact, ToolEnded):  # what was said of it was said before
+                    self._tell_further(seen.fact.tool_use_id, verdicts)
+                    in_order(facts, iter(told.take, None))
+                    self._open.pop(seen.fact.tool_use_id, None)
+                self._tell(seen, verdicts)
+                facts.extend(iter(told.take, None))
+                self._looks = 0
+            for tool_use_id in self._open:
+                self._tell_further(tool_use_id, verdicts)
+            in_order(facts, iter(told.take, None))
+        return facts
+
+    def _read(self, line: bytes) -> None:
+        self._line += 1
+        # What is in the index came earlier; what is not yet has come just now.
+        at = self._arrivals.next(self._line, self._offset) or self._now()
+        self._offset += len(line) + 1
+        for fact in self._reader.feed(decode(line)):
+            transcript = self._reader.close() if isinstance(fact, ResultSeen) else None
+            self._untold.append(_Seen(fact=fact, at=at, transcript=transcript))
+
+    def _may_be_told(self, seen: _Seen, verdicts: Mapping[str, Sequence[Judged]]) -> bool:
+        fact = seen.fact
+        if not self._asks or not isinstance(fact, ToolStarted) or fact.name == STRUCTURED_OUTPUT_TOOL:
+            return True
+        return fact.tool_use_id in verdicts or self._looks > _PATIENCE_LOOKS or self._ended(fact.tool_use_id)
+
+    def _ended(self, tool_use_id: str) -> bool:
+        return any(isinstance(seen.fact, ToolEnded) and seen.fact.tool_use_id == tool_use_id for seen in self._untold)
+
+    def _tell(self, seen: _Seen, verdicts: Mapping[str, Sequence[Judged]]) -> None:
+        fact = seen.fact
+        if isinstance(fact, SessionStarted):
+            self._broadcast.view = replace(self._broadcast.view, root=fact.cwd)
+        if isinstance(fact, ToolStarted):
+            self._open[fact.tool_use_id] = fact
+            if given := verdicts.get(fact.tool_use_id):
+                self._judged(fact, given[0], seen.at)
+                return
+        if seen.transcript is not None:
+            self._broadcast.result(seen.transcript, seen.at)
+        else:
+            self._broadcast.note(fact, seen.at)
+
+    def _tell_further(self, tool_use_id: str, verdicts: Mapping[str, Sequence[Judged]]) -> None:
+        """Tell the verdicts on an open call that were not told yet."""
+        call = self._open.get(tool_use_id)
+        for judged in verdicts.get(tool_use_id, ())[self._verdicts_told[tool_use_id] :]:
+            if call is not None:
+                self._judged(call, judged, judged.at)
+
+    def _judged(self, call: ToolStarted, judged: Judged, at: datetime) -> None:
+        self._verdicts_told[call.tool_use_id] += 1
+        named = ToolCall(tool_use_id=call.tool_use_id, tool_name=call.name, input=call.input or {})
+        self._broadcast.judged(named, judged.verdict, at)
+
+
+def in_order(facts: list[LiveFact], late: Iterable[LiveFact]) -> None:
+    """Put further facts where their time is among those that are in order; never before the call they speak of."""
+    for fact in late:
+        place = len(facts)
+        while place and facts[place - 1].at > fact.at and not _same_call(facts[place - 1], fact):
+            place -= 1
+        facts.insert(place, fact)
+
+
+def _same_call(one: LiveFact, other: LiveFact) -> bool:
+    calls = CallStarted | CallJudged
+    return isinstance(one, calls) and isinstance(other, calls) and one.tool_use_id == other.tool_use_id

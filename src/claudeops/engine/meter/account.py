@@ -1,0 +1,286 @@
+"""What one session may ask of the model API, and what it has asked: its token, its calls, its booking.
+
+Ends of model calls that the database did not take: kept, counted all the same, and written when it is back.
+
+A call is over when it is over, whatever the database does. Its row goes on to count with the most that it can cost
+until its end is written; so whoever asks for the next call brings along what is owed, and both are written in one
+transaction, the ends first. Nobody waits for money that his own last call no longer holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+import anyio
+
+from claudeops.domain.escalation import EscalationRules
+from claudeops.domain.holds import ApiAnswer, refusal
+from claudeops.domain.model import Session
+from claudeops.domain.redact import Redactor
+from claudeops.domain.spending import prices
+from claudeops.domain.spending.budget import BudgetDenied, CallWaits
+from claudeops.domain.spending.model_request import shown
+from claudeops.domain.spending.prices import Price
+from claudeops.domain.spending.usage import CallState, TokenUsage
+from claudeops.engine.meter.availability import Availability
+from claudeops.engine.ports import Clock, Store
+from claudeops.errors import StoreError
+from claudeops.logs import LogEvent, Logger
+
+_LOOK_AGAIN_SECONDS: Final = 1.0
+"""How often a call that waits asks again; another node's calls are not announced here."""
+
+CLOSE_SECONDS: Final = 10.0
+_ERROR_STATUS: Final = 400
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CallRequest:
+    """A model call that wants to start."""
+
+    model: str
+    prompt_tokens: int  # at most
+    output_tokens: int
+    searches: int = 0
+
+    @property
+    def price(self) -> Price | None:
+        """The model's price; ``None``: not known."""
+        return prices.price_of(self.model)
+
+    @property
+    def worst_usd(self) -> float:
+        """The most that it can cost; a model without a price counts with the dearest one's."""
+        price = self.price or prices.DEAREST
+        return price.worst(prompt_tokens=self.prompt_tokens, output_tokens=self.output_tokens, searches=self.searches)
+
+    def cost(self, usage: TokenUsage) -> float | None:
+        """Return what it cost; ``None`` where the table does not say."""
+        return None if self.price is None else self.price.cost(usage)
+
+    def charge(self, usage: TokenUsage) -> float:
+        """Return what budgets count for it."""
+        cost = self.cost(usage)
+        return prices.DEAREST.charge(usage) if cost is None else cost
+
+
+class CallEnded:
+    """Wakes the calls that wait for another one to end."""
+
+    def __init__(self) -> None:
+        self._ended = anyio.Event()
+
+    def tell(self) -> None:
+        """Say that a call has ended."""
+        ended, self._ended = self._ended, anyio.Event()
+        ended.set()
+
+    async def next(self) -> None:
+        """Return when a call has ended, or after a second."""
+        with anyio.move_on_after(_LOOK_AGAIN_SECONDS):
+            await self._ended.wait()
+
+
+@dataclass(kw_only=True)
+class MeterAccount:
+    """A session's account with the meter, from before its spawn until its process has gone."""
+
+    session: Session
+    token: str = field(repr=False)
+    store: Store
+    ledger: Ledger
+    rules: EscalationRules
+    clock: Clock
+    log: Logger
+    over_budget: Callable[[], None]  # told when a call was refused for want of money
+    ended: CallEnded
+    redactor: Redactor  # the daemon's, which knows the token too
+    availability: Availability | None = None  # where it is told that the API refuses us, or serves us again
+    searches: bool = False  # may its requests have the API search the web?
+    refusal: str | None = None  # the sentence that refused a call for want of money
+    closed: bool = False
+    _unanswered: bool = True  # since the start, or since the last refusal
+    _told_prices: set[str] = field(default_factory=set)
+    _calls: set[anyio.CancelScope] = field(default_factory=set)
+    _made: set[int] = field(default_factory=set)  # ids of its calls that are over
+
+    @property
+    def unbooked(self) -> tuple[CallState, ...]:
+        """Return the ends of its calls that the database has not taken so far."""
+        return self.ledger.owed_of(self._made)
+
+    def unserved(self, model: str) -> str | None:
+        """Return why this session may not use a model: it has the one of its tier, and no other.
+
+        An alias leaves the choice to the CLI, so it stands for models with a price alone. Who names a model without
+        one has chosen it.
+        """
+        configured = self.session.model
+        if not prices.is_model_of(model, configured):
+            return f"model {shown(model)} is not the one of this session"
+        if prices.is_alias(configured) and prices.price_of(model) is None:
+            setting = f"CLAUDEOPS_TIER{self.session.tier}_MODEL"
+            return f"model {shown(model)} has no price here: name it in {setting} to use it all the same"
+        return None
+
+    @contextmanager
+    def call(self) -> Iterator[anyio.CancelScope]:
+        """Count a call as open for the length of the block; it is cancelled when the account is closed."""
+        with anyio.CancelScope() as scope:
+            self._calls.add(scope)
+            try:
+                if self.closed:
+                    scope.cancel()
+                yield scope
+            finally:
+                self._calls.discard(scope)
+                self.ended.tell()
+
+    async def begin(self, asked: CallRequest) -> int | BudgetDenied:
+        """Put a call on record, as soon as the budgets allow it; return the id of its row, or the refusal.
+
+        Raises `DatabaseUnavailableError` where it cannot be recorded, `StaleAttemptError` where the session is no
+        longer the current one.
+        """
+        while True:
+            # Shielded: a row that was written for a caller who has left meanwhile must still be ended by him. The
+            # store bounds the wait.
+            with anyio.CancelScope(shield=True):
+                owed = self.ledger.owed
+                answer = await self.store.begin_model_call(
+                    self.session,
+                    model=asked.model,
+                    worst_usd=asked.worst_usd,
+                    rules=self.rules,
+                    now=self.clock.now(),
+                    owed=owed,
+                )
+                self.ledger.settled(owed)
+            if isinstance(answer, CallWaits):
+                await self.ended.next()
+                continue
+            if isinstance(answer, BudgetDenied):
+                self.log.warning(LogEvent.MODEL_CALL_REFUSED, scope=answer.scope.value, reason=answer.message)
+                self.refusal = answer.message
+                self.over_budget()
+                return answer
+            self._warn_of_price(asked)
+            return answer.id
+
+    def tell_refused(self, reason: str) -> None:
+        """Log that a request was not passed on."""
+        self.log.warning(LogEvent.MODEL_REQUEST_REFUSED, reason=reason)
+
+    def handle(self, answer: ApiAnswer) -> None:
+        """Pass on what an answer says about all sessions. Raises nothing, waits for nobody."""
+        if self.availability is None:
+            return
+        refused = refusal(answer, session_id=self.session.id, now=self.clock.now())
+        if refused is not None:
+            self._unanswered = True
+            self.availability.report_refusal(replace(refused, message=self.redactor.text(refused.message)))
+        elif answer.status < _ERROR_STATUS and answer.error is None and self._unanswered:
+            self._unanswered = False
+            self.availability.report_success(self.session.id)
+
+    async def note(self, state: CallState) -> None:
+        """Write how a call stands; what cannot be written of an open one is written at its end."""
+        await self.ledger.note(state)
+
+    async def end(self, state: CallState) -> None:
+        """Write how a call ended, whoever is cancelled; bounded. What the database does not take is owed."""
+        self._made.add(state.id)
+        await self.ledger.end(replace(state, ended_at=self.clock.now()))
+        self.log.info(
+            LogEvent.MODEL_CALL_ENDED,
+            call=state.id,
+            http_status=state.http_status,
+            cost_usd=state.cost_usd,
+            error=state.error,
+        )
+
+    async def close(self) -> None:
+        """End the open calls and wait until they are booked; nothing is served afterwards. Bounded."""
+        self.closed = True
+        with anyio.move_on_after(CLOSE_SECONDS, shield=True):
+            for scope in self._calls:
+                scope.cancel()
+            while self._calls:
+                await self.ended.next()
+
+    def _warn_of_price(self, asked: CallRequest) -> None:
+        if asked.price is None and asked.model not in self._told_prices:
+            self._told_prices.add(asked.model)
+            self.log.warning(LogEvent.MODEL_WITHOUT_PRICE, model=asked.model, prices_as_of=prices.AS_OF.isoformat())
+
+
+BOOK_SECONDS: Final = 5.0
+"""A state that is not written by then is owed, if it is the last one of its call."""
+
+RETRY_FIRST_SECONDS: Final = 0.5
+RETRY_LONGEST_SECONDS: Final = 10.0
+
+
+class Ledger:
+    """What one meter has booked and what it owes; states by the ids of their calls."""
+
+    def __init__(self, store: Store, log: Logger) -> None:
+        self._store = store
+        self._log = log
+        self._owed: dict[int, CallState] = {}
+        self._grown = anyio.Event()
+
+    @property
+    def owed(self) -> tuple[CallState, ...]:
+        """The ends that are not written yet."""
+        return tuple(self._owed.values())
+
+    def owed_of(self, calls: Collection[int]) -> tuple[CallState, ...]:
+        """Return the ends of some calls that are not written yet."""
+        return tuple(state for call, state in self._owed.items() if call in calls)
+
+    async def note(self, state: CallState) -> None:
+        """Write how a call that goes on stands; what cannot be written of it is written at its end."""
+        await self._book(state)
+
+    async def end(self, state: CallState) -> None:
+        """Write how a call ended, whoever is cancelled; bounded. What the database does not take is owed."""
+        with anyio.CancelScope(shield=True):
+            if not await self._book(state):
+                self._owed[state.id] = state
+                self._grown.set()
+
+    def settled(self, states: Collection[CallState]) -> None:
+        """Note that somebody else has written them."""
+        for state in states:
+            self._owed.pop(state.id, None)
+
+    async def run(self) -> None:
+        """Write what is owed until cancelled, as soon as the database takes it."""
+        while True:
+            await self._grown.wait()
+            self._grown = anyio.Event()
+            delay = RETRY_FIRST_SECONDS
+            while self._owed:
+                await anyio.sleep(delay)
+                delay = min(delay * 2, RETRY_LONGEST_SECONDS)
+                await self._write_owed()
+            self._log.info(LogEvent.DATABASE_RECOVERED, while_doing="book")
+
+    async def _write_owed(self) -> None:
+        for state in self.owed:
+            if not await self._book(state):
+                return
+            self.settled((state,))
+
+    async def _book(self, state: CallState) -> bool:
+        try:
+            with anyio.fail_after(BOOK_SECONDS):
+                await self._store.book_model_call(state)
+        except (StoreError, TimeoutError) as error:
+            self._log.error(LogEvent.DATABASE_UNAVAILABLE, while_doing="book", error=str(error))
+            return False
+        return True

@@ -1,0 +1,139 @@
+"""The door to which it is told that the model API refuses us, or serves us again.
+
+Told from anywhere in the event loop, at once and without waiting; what follows for all sessions is written to the
+database behind it, in the order in which it was told.
+
+What somebody who wants a chain now is told while a hold stands: why nothing starts, not a wait for its end.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import replace
+from datetime import datetime
+from typing import Final
+
+import anyio
+
+from claudeops.domain.failure import kind_of_call
+from claudeops.domain.holds import REFUSALS, Admission, ApiRefusal, HoldKind, admission
+from claudeops.domain.model import DecisionReason, FailureKind, Suppressed
+from claudeops.domain.stream import ApiRetried, RateLimited, StreamEvent, ToolStarted
+from claudeops.engine.ports import Clock, Store
+from claudeops.errors import StoreError
+from claudeops.logs import LogEvent, Logger
+from claudeops.tasks import DatabaseTrouble
+
+_TRIES: Final = 5  # over a quarter of a minute
+
+
+class Availability:
+    """One per daemon. What is told while nobody runs it is written when somebody does."""
+
+    def __init__(self, *, store: Store, clock: Clock, log: Logger) -> None:
+        self._store = store
+        self._clock = clock
+        self._log = log
+        self._trouble = DatabaseTrouble(log, "hold")
+        self._told: deque[ApiRefusal | int] = deque()
+        self._more = anyio.Event()
+
+    def report_refusal(self, refusal: ApiRefusal) -> None:
+        """Tell that the model API refused a call; kinds that hold nobody back are ignored. Raises nothing."""
+        if refusal.kind in REFUSALS:
+            self._tell(refusal)
+
+    def report_success(self, session_id: int) -> None:
+        """Tell that the model API has answered a session. Raises nothing."""
+        self._tell(session_id)
+
+    async def run(self) -> None:
+        """Write what is told, until cancelled."""
+        while True:
+            while self._told:
+                await self._write(self._told.popleft())
+            self._more = anyio.Event()
+            await self._more.wait()
+
+    def _tell(self, what: ApiRefusal | int) -> None:
+        self._told.append(what)
+        self._more.set()
+
+    async def _write(self, told: ApiRefusal | int) -> None:
+        for _ in range(_TRIES):
+            try:
+                await (self._refused(told) if isinstance(told, ApiRefusal) else self._answered(told))
+            except StoreError as error:
+                # Not for ever: the end of the session says it again.
+                await anyio.sleep(self._trouble.failed(error))
+            else:
+                self._trouble.over()
+                return
+
+    async def _refused(self, refusal: ApiRefusal) -> None:
+        await self._store.refused(refusal, now=self._clock.now())
+        self._log.warning(
+            LogEvent.MODEL_API_REFUSED,
+            session_id=refusal.session_id,
+            kind=refusal.kind.value,
+            resets_at=None if refusal.resets_at is None else refusal.resets_at.isoformat(),
+            detail=refusal.message,
+        )
+
+    async def _answered(self, session_id: int) -> None:
+        released = await self._store.answered(session_id, now=self._clock.now())
+        if released:
+            self._log.info(LogEvent.HOLD_RELEASED, kinds=[kind.value for kind in released], session_id=session_id)
+
+
+class SessionAvailability:
+    """What one session's stream has to tell at that door."""
+
+    def __init__(self, availability: Availability | None, session_id: int) -> None:
+        self._availability = availability
+        self._session_id = session_id
+        self._unanswered = True  # since the start, or since the last refusal
+
+    def handle(self, fact: StreamEvent) -> None:
+        """Pass on what a fact says about the model API. A tool call is an answer; a text may be the CLI's own."""
+        if self._availability is None:
+            return
+        match fact:
+            case ApiRetried():
+                self._unanswered = True
+                kind = kind_of_call(label=fact.error, status=fact.status)
+                trying = kind in {FailureKind.RATE_LIMIT, FailureKind.OVERLOADED}
+                message = " ".join(str(part) for part in (fact.status, fact.error) if part is not None)
+                self._refused(self._availability, ApiRefusal(kind=kind, message=message, trying=trying))
+            case RateLimited(rejected=True):
+                self._unanswered = True
+                refusal = ApiRefusal(
+                    kind=FailureKind.RATE_LIMIT,
+                    message=fact.window or "",
+                    resets_at=fact.resets_at,
+                    trying=True,
+                )
+                self._refused(self._availability, refusal)
+            case ToolStarted() if self._unanswered:
+                self._unanswered = False
+                self._availability.report_success(self._session_id)
+            case _:
+                pass
+
+    def _refused(self, availability: Availability, refusal: ApiRefusal) -> None:
+        availability.report_refusal(replace(refusal, session_id=self._session_id))
+
+
+_REMEDY: Final = {HoldKind.PAUSED: " (`claudeops resume` lifts it)"}
+
+
+async def start_refusal(store: Store, now: datetime) -> Suppressed | None:
+    """Return why no chain can start now, if nothing can; the holds' own events say so already."""
+    holds = await store.holds(now)
+    if admission(holds, now) is not Admission.CLOSED:
+        return None
+    spent = all(hold.kind is HoldKind.BUDGET for hold in holds)
+    told = "; ".join(f"{hold.reason.rstrip('.')}{_REMEDY.get(hold.kind, '')}" for hold in holds)
+    return Suppressed(
+        reason=DecisionReason.BUDGET if spent else DecisionReason.PAUSED, message=f"no session is started: {told}."
+    )

@@ -1,0 +1,170 @@
+"""The bodies of requests while the meter holds them: how many bytes at once, how fast they come, how they are read.
+
+A body is held from its first byte until it has gone out to the model API. Room for all of it is taken before any of it
+is read, so that two halves never wait for each other; who finds none waits, and what he sends stays in his socket.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from typing import Final, Self
+
+import anyio
+import anyio.to_thread
+from starlette.types import Receive, Scope
+
+from claudeops.domain.spending.model_request import ModelRequest, Objection
+from claudeops.loopback import ConnectionLimits
+
+MAX_BODY_BYTES: Final = 32 * 1024 * 1024
+"""The API's own limit for a request: https://docs.anthropic.com/en/api/errors."""
+
+_AT_ONCE_BYTES: Final = 128 * 1024  # are read within a millisecond; more goes to a thread
+_LOOK_AGAIN_SECONDS: Final = 1.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MeterLimits:
+    """How much of the daemon sessions and strangers on loopback may take up, through the meter."""
+
+    connections: ConnectionLimits = field(default_factory=ConnectionLimits)
+    held_bytes: int = 8 * MAX_BODY_BYTES  # of bodies, of all sessions together
+    held_bytes_of_one: int = 2 * MAX_BODY_BYTES
+    room_seconds: float = 60.0  # that a request waits for room
+    quiet_seconds: float = 10.0  # between two pieces of a body
+    body_seconds: float = 60.0  # for a whole body, once it is read
+
+    @classmethod
+    def within(cls, descriptors: int) -> Self:
+        """Return limits that leave most of a process's descriptors to its own work."""
+        usual = ConnectionLimits()
+        nameless, in_all = min(usual.nameless, descriptors // 8), min(usual.in_all, descriptors // 4)
+        return cls(connections=replace(usual, nameless=nameless, in_all=in_all))
+
+
+class BodyRefusedError(Exception):
+    """A body was not taken; ``status`` and the sentence are what its sender is told."""
+
+    def __init__(self, status: int, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.kind = kind
+
+
+class Place:
+    """The room that one body has; given back once."""
+
+    def __init__(self, bodies: Bodies, owner: object, size: int) -> None:
+        self._bodies = bodies
+        self._owner = owner
+        self._size = size
+
+    def leave(self) -> None:
+        """Give the room back: the body is held no longer."""
+        size, self._size = self._size, 0
+        self._bodies.release(self._owner, size)
+
+
+class Bodies:
+    """The bodies that one meter holds."""
+
+    def __init__(self, limits: MeterLimits) -> None:
+        self._limits = limits
+        self._held: Counter[object] = Counter()
+        self._freed = anyio.Event()
+        self._reader = anyio.CapacityLimiter(1)  # one at a time: all of them need the interpreter
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes for which there is room taken."""
+        return self._held.total()
+
+    @asynccontextmanager
+    async def place(self, owner: object, scope: Scope) -> AsyncIterator[Place]:
+        """Take room for a request's body for the length of the block, or until it is left before.
+
+        Raises `BodyRefusedError` where it is too large, or there is no room in time.
+        """
+        size = _announced(scope)
+        if size > MAX_BODY_BYTES:
+            raise BodyRefusedError(413, "request_too_large", "the request is too large")
+        with anyio.move_on_after(self._limits.room_seconds):
+            while not self._fits(owner, size):
+                freed = self._freed
+                with anyio.move_on_after(_LOOK_AGAIN_SECONDS):
+                    await freed.wait()
+        if not self._fits(owner, size):
+            raise BodyRefusedError(500, "api_error", "too much is being sent at once")
+        self._held[owner] += size
+        place = Place(self, owner, size)
+        try:
+            yield place
+        finally:
+            place.leave()
+
+    async def read(self, receive: Receive) -> bytes | None:
+        """Return the whole body; ``None``: its sender has gone.
+
+        Raises `BodyRefusedError` where it does not come in time.
+        """
+        body = bytearray()
+        with anyio.move_on_after(self._limits.body_seconds):
+            while True:
+                with anyio.move_on_after(self._limits.quiet_seconds) as quiet:
+                    message = await receive()
+                if quiet.cancelled_caught:
+                    break
+                if message["type"] != "http.request":
+                    return None
+                body += message.get("body", b"")
+                if len(body) > MAX_BODY_BYTES:
+                    raise BodyRefusedError(413, "request_too_large", "the request is too large")
+                if not message.get("more_body", False):
+                    return bytes(body)
+        raise BodyRefusedError(408, "timeout_error", "the request did not come in time")
+
+    async def understood(
+        self, body: bytes, read: Callable[[bytes], ModelRequest | Objection]
+    ) -> ModelRequest | Objection:
+        """Return what a body asks for; long ones are read beside the event loop."""
+        if len(body) <= _AT_ONCE_BYTES:
+            return read(body)
+        return await anyio.to_thread.run_sync(read, body, limiter=self._reader)
+
+    def release(self, owner: object, size: int) -> None:
+        """Take room back."""
+        self._held[owner] -= size
+        if self._held[owner] <= 0:
+            del self._held[owner]
+        freed, self._freed = self._freed, anyio.Event()
+        freed.set()
+
+    def _fits(self, owner: object, size: int) -> bool:
+        limits = self._limits
+        return self._held.total() + size <= limits.held_bytes and self._held[owner] + size <= limits.held_bytes_of_one
+
+
+class Outgoing:
+    """A body on its way out, which is let go of as soon as it is out."""
+
+    def __init__(self, body: bytes, place: Place) -> None:
+        self.length = len(body)
+        self._body = body
+        self._place = place
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        """Give the whole body, once."""
+        body, self._body = self._body, b""
+        yield body
+        del body
+        self._place.leave()
+
+
+def _announced(scope: Scope) -> int:
+    """Return how long a body will be; the longest, where that is not said."""
+    headers: Mapping[bytes, bytes] = dict(scope["headers"])
+    length = headers.get(b"content-length")
+    return MAX_BODY_BYTES if length is None else int(length)

@@ -1,0 +1,167 @@
+"""The meter: a reverse proxy on loopback, through which every model call of every session goes.
+
+A session knows the meter's address and a token that works for it alone, while it runs, for its tier's model. The
+meter knows the model API and what opens it. A call is on record before it starts and booked when it ends; nothing of
+it is kept but counts. The meter is part of the daemon's process: where that has gone, no model call is served.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Final
+
+import anyio
+from starlette.types import Receive, Scope, Send
+
+from claudeops.domain.escalation import EscalationRules
+from claudeops.domain.model import Session
+from claudeops.domain.redact import Redactor
+from claudeops.engine.meter.account import CallEnded, Ledger, MeterAccount
+from claudeops.engine.meter.availability import Availability
+from claudeops.engine.meter.bodies import Bodies, MeterLimits
+from claudeops.engine.meter.call import COUNT_TOKENS, MESSAGES, HttpRefusal, MeteredCall, answer
+from claudeops.engine.meter.upstream import ModelApi, Upstream
+from claudeops.engine.ports import Clock, Store
+from claudeops.harness.protocol import CredentialKind
+from claudeops.logs import Logger
+from claudeops.loopback import Crowd, listen
+from claudeops.tasks import open_tasks
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ModelAccess:
+    """How sessions reach the model API. The secret goes to the CLI through a descriptor, never by environment."""
+
+    base_url: str | None = None
+    credential: CredentialKind | None = None
+    secret: str | None = field(default=None, repr=False)
+
+
+_HOST: Final = "127.0.0.1"
+_TOKEN_PREFIX: Final = "sk-ant-meter-"  # noqa: S105 - in the shape of a key, which every sink blots out
+_TOKEN_BYTES: Final = 32
+
+_HERE: Final = [(b"content-length", b"0"), (b"connection", b"close")]
+
+_TOO_MANY: Final = HttpRefusal(status=500, type="api_error", message="this session asks for too much at once")
+_UNKNOWN_PATH: Final = HttpRefusal(status=404, type="not_found_error", message="no such endpoint")
+_UNKNOWN_TOKEN: Final = HttpRefusal(
+    status=401, type="authentication_error", message="this token belongs to no running session"
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MeterDeps:
+    """Where calls are recorded, and by which rules they are paid."""
+
+    store: Store
+    rules: EscalationRules
+    clock: Clock
+    log: Logger
+    redactor_with: Callable[[str], Redactor]  # the daemon's, with one more secret
+
+
+class Meter:
+    """A running meter; made by `serve_meter`."""
+
+    def __init__(self, upstream: Upstream, api: ModelApi, books: MeterDeps, limits: MeterLimits) -> None:
+        self.url = ""  # set once connections are taken
+        self.crowd = Crowd(limits.connections)
+        self.bodies = Bodies(limits)
+        self.ledger = Ledger(books.store, books.log)
+        self._upstream = upstream
+        self._api = api
+        self._books = books
+        self._accounts: dict[str, MeterAccount] = {}
+        self._ended = CallEnded()
+
+    @asynccontextmanager
+    async def account(
+        self,
+        session: Session,
+        *,
+        over_budget: Callable[[], None],
+        availability: Availability | None = None,
+        searches: bool = False,
+    ) -> AsyncIterator[MeterAccount]:
+        """Serve a session for the length of the block; its calls are ended and booked when it is left.
+
+        ``over_budget`` is called for every call that is refused for want of money; ``availability`` is told what the
+        API's answers mean for all sessions; ``searches`` lets its requests have the API search the web.
+        """
+        books = self._books
+        token = _TOKEN_PREFIX + secrets.token_urlsafe(_TOKEN_BYTES)
+        account = MeterAccount(
+            session=session,
+            token=token,
+            redactor=books.redactor_with(token),
+            availability=availability,
+            store=books.store,
+            ledger=self.ledger,
+            searches=searches,
+            rules=books.rules,
+            clock=books.clock,
+            log=books.log.bind(session_id=session.id, chain=session.root_session_id, tier=session.tier),
+            over_budget=over_budget,
+            ended=self._ended,
+        )
+        self._accounts[account.token] = account
+        try:
+            yield account
+        finally:
+            del self._accounts[account.token]
+            await account.close()
+            self.crowd.dismiss(account.token)
+
+    def access_of(self, account: MeterAccount) -> ModelAccess:
+        """Return how a session reaches the model API: the meter's address, and its token for a credential.
+
+        The token is of the real credential's kind, so that the CLI behaves as it does with that.
+        """
+        return ModelAccess(base_url=self.url, credential=self._upstream.credential, secret=account.token)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request, as an ASGI application."""
+        method, path = scope["method"], scope["path"]
+        if (method, path) == ("HEAD", "/"):  # the CLI looks whether anybody is there
+            await send({"type": "http.response.start", "status": 200, "headers": _HERE})
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+        elif method != "POST" or path not in {MESSAGES, COUNT_TOKENS}:
+            await answer(send, _UNKNOWN_PATH, last=True)
+        elif (account := self._accounts.get(_token(scope))) is None:
+            await answer(send, _UNKNOWN_TOKEN, last=True)
+        elif not self.crowd.name(scope, account.token):
+            await answer(send, _TOO_MANY, last=True)
+        else:
+            call = MeteredCall(
+                account=account,
+                api=self._api,
+                bodies=self.bodies,
+                scope=scope,
+                receive=receive,
+                send=send,
+            )
+            await call.serve()
+
+
+@asynccontextmanager
+async def serve_meter(upstream: Upstream, books: MeterDeps, limits: MeterLimits | None = None) -> AsyncIterator[Meter]:
+    """Run a meter for the length of the block; what is open at its end is dropped within a few seconds.
+
+    Raises `ConfigurationError` when the way to the model API cannot be prepared as the operator wants it.
+    """
+    async with upstream.connections() as api, open_tasks() as tasks:
+        meter = Meter(upstream, api, books, limits or MeterLimits())
+        async with listen(meter, host=_HOST, port=0, closing=anyio.Event(), crowd=meter.crowd) as meter.url:
+            tasks.start_soon(meter.ledger.run)
+            yield meter
+        tasks.cancel_scope.cancel()
+
+
+def _token(scope: Scope) -> str:
+    headers: Mapping[bytes, bytes] = dict(scope["headers"])
+    key = headers.get(b"x-api-key") or headers.get(b"authorization", b"").removeprefix(b"Bearer ")
+    return key.decode("latin-1")

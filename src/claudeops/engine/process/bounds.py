@@ -1,0 +1,241 @@
+"""A running session and its bounds: whoever reaches one is stopped, politely and then hard.
+
+What was reached is told by the kernel's counters and by what there is: processes, files. What the session prints says
+nothing about it.
+
+The memory of a session's processes together; and how many sessions a machine has memory for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import anyio
+import anyio.to_thread
+import psutil
+
+from claudeops.domain.model import Level, NewEvent
+from claudeops.domain.outcome import StopCause
+from claudeops.engine.cell.cgroups import MIB, Bounds, Exceeded, Group
+from claudeops.engine.cell.workspace import Workspace
+from claudeops.engine.control import Control
+from claudeops.engine.process.disk_use import DiskUse, Premises
+from claudeops.engine.process.tree import Tally, tally
+from claudeops.logs import LogEvent, Logger
+from claudeops.tasks import Threads
+
+LOOK_SECONDS: Final = 1.0
+
+HARD: Final = 1.5
+"""At so many times a bound a session is killed at once: the polite way takes seconds that the machine lacks."""
+
+_PACE: Final = 4
+"""A look that takes long comes less often: so many times what the last one took is waited, at least."""
+
+_LAST_LOOK_SECONDS: Final = 5.0
+_PATIENCE_SECONDS: Final = 300.0
+"""For one look: far more than any number of files within the bound takes, so that none is outlasted."""
+
+_NOBODY: Final = Tally(pids=(), tasks=0, resident_bytes=0)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Seen:
+    """What one look has found."""
+
+    tasks: int
+    memory_mb: int
+    disk: DiskUse
+    refused: Mapping[Exceeded, int]  # by the kernel, since the start
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Reached:
+    """A bound that a session has reached."""
+
+    cause: StopCause
+    detail: str
+    hard: bool = False
+
+
+@dataclass(kw_only=True, slots=True)
+class BoundsWatch:
+    """One session's."""
+
+    control: Control
+    premises: Premises
+    given: DiskUse  # what was there before it started
+    bounds: Bounds
+    memory_mb: int | None  # MiB; None: not watched
+    group: Group | None
+    log: Logger
+    events: list[NewEvent] = field(default_factory=list)  # of bounds that were reached, and of whoever adds to them
+    # One thread for a session whose files do not answer, not one more at each look.
+    _threads: Threads = field(init=False, default_factory=lambda: Threads(most=1))
+
+    async def run(self, pid: int) -> None:
+        """Look again and again at what is below a process. Ends with its task group."""
+        while True:
+            began = anyio.current_time()
+            await self._look(pid)
+            await anyio.sleep(max(LOOK_SECONDS, _PACE * (anyio.current_time() - began)))
+
+    async def last_look(self) -> None:
+        """Look at what is left when all processes are gone: whether a bound was reached is no matter of the moment."""
+        with anyio.CancelScope(shield=True), anyio.move_on_after(_LAST_LOOK_SECONDS):
+            await self._look(None)
+
+    async def _look(self, pid: int | None) -> None:
+        try:
+            seen = await self._threads.run(
+                partial(self._see, pid), seconds=_PATIENCE_SECONDS, what="a look at a session"
+            )
+        except TimeoutError:
+            return  # that look says nothing; the next one may
+        for reached in self._reached(seen):
+            if self.control.cause is None:
+                self._tell(reached, seen)
+            self.control.stop(reached.cause)
+            if reached.hard:
+                self.control.hurry()
+
+    def _see(self, pid: int | None) -> Seen:
+        found = _NOBODY if pid is None else tally(pid, self.premises.uid)
+        watches_files = self.bounds.disk_mb is not None or self.bounds.file_mb is not None
+        enough = None if self.bounds.disk_bytes is None else int(self.given.used_bytes + self.bounds.disk_bytes * HARD)
+        return Seen(
+            tasks=found.tasks,
+            memory_mb=0 if self.memory_mb is None else used_mb(found, self.memory_mb),
+            disk=self.premises.measure(found.pids, enough_bytes=enough) if watches_files else DiskUse(),
+            refused={} if self.group is None else self.group.refusals(),
+        )
+
+    def _reached(self, seen: Seen) -> Iterator[Reached]:
+        """Give what was reached, the most urgent first."""
+        bounds = self.bounds
+        if self.memory_mb is not None and (seen.memory_mb > self.memory_mb or Exceeded.MEMORY in seen.refused):
+            used = f"its processes used {seen.memory_mb} MiB of memory"
+            yield Reached(
+                cause=StopCause.OUT_OF_MEMORY,
+                detail=f"{used}, more than the {self.memory_mb} MiB of CLAUDEOPS_SESSION_MEMORY_MB",
+                hard=seen.memory_mb > self.memory_mb * HARD,
+            )
+        if bounds.processes is not None and (seen.tasks >= bounds.processes or Exceeded.PROCESS in seen.refused):
+            yield Reached(
+                cause=StopCause.OUT_OF_PROCESSES,
+                detail=f"it reached the {bounds.processes} processes and threads of CLAUDEOPS_SESSION_PROCESSES",
+                hard=seen.tasks > bounds.processes * HARD,
+            )
+        if bounds.file_bytes is not None and seen.disk.grown_to(bounds.file_bytes, self.given):
+            yield Reached(
+                cause=StopCause.FILE_TOO_LARGE,
+                detail=f"one of its files reached the {bounds.file_mb} MiB of CLAUDEOPS_SESSION_FILE_MB",
+            )
+        if bounds.disk_bytes is not None:
+            yield from self._disk(seen.disk, bounds.disk_bytes)
+
+    def _disk(self, found: DiskUse, limit: int) -> Iterator[Reached]:
+        used = found.used_bytes - self.given.used_bytes
+        if used > limit:
+            detail = f"its files take {used // MIB} MiB, more than the {limit // MIB} MiB of CLAUDEOPS_SESSION_DISK_MB"
+            yield Reached(cause=StopCause.OUT_OF_DISK, detail=detail, hard=used > limit * HARD)
+        elif found.too_deep:
+            detail = "it made directories so deep that its files cannot be measured (CLAUDEOPS_SESSION_DISK_MB)"
+            yield Reached(cause=StopCause.OUT_OF_DISK, detail=detail)
+
+    def _tell(self, reached: Reached, seen: Seen) -> None:
+        if reached.cause is StopCause.OUT_OF_MEMORY:
+            self.log.warning(LogEvent.MEMORY_LIMIT_EXCEEDED, used_mb=seen.memory_mb, limit_mb=self.memory_mb)
+        else:
+            self.log.warning(LogEvent.BOUND_REACHED, bound=reached.cause.value, detail=reached.detail)
+        self.events.append(
+            NewEvent(
+                level=Level.WARNING, message=f"Session stopped: {reached.detail}.", fingerprint=reached.cause.value
+            )
+        )
+
+
+async def watch_over(
+    workspace: Workspace,
+    *,
+    bounds: Bounds,
+    memory_mb: int | None,
+    group: Group | None,
+    control: Control,
+    log: Logger,
+) -> BoundsWatch:
+    """Return the watch over a session that is about to start: what it was given is not held against it."""
+    premises = Premises(root=workspace.root, uid=workspace.uid)
+    return BoundsWatch(
+        control=control,
+        premises=premises,
+        given=await anyio.to_thread.run_sync(premises.measure),
+        bounds=bounds,
+        memory_mb=memory_mb,
+        group=group,
+        log=log,
+    )
+
+
+_CGROUPS: Final = Path("/sys/fs/cgroup")
+_FILES: Final = (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes"))
+"""Limit and use by cgroup v2, and by v1."""
+
+
+def used_mb(found: Tally, worth_knowing_mb: int = 0) -> int:
+    """Return the memory (MiB) of processes together, shared pages counted once. Not for the event loop.
+
+    Up to ``worth_knowing_mb`` the cheaper sum is returned, which counts shared pages for each process.
+    """
+    if found.resident_bytes <= worth_knowing_mb * MIB:
+        return found.resident_bytes // MIB
+    return sum(_proportional(pid) for pid in found.pids) // MIB
+
+
+def available_mb() -> int:
+    """Return the memory (MiB) that processes of ours can still get: the machine's, or what its cgroups leave."""
+    left = [limit - used for limit, used in _limits()]
+    return max(0, min([psutil.virtual_memory().available, *left])) // MIB
+
+
+def fitting_slots(wanted: int, *, session_mb: int, free_mb: int) -> int:
+    """Return how many sessions of ``session_mb`` fit into ``free_mb`` (both MiB), at most ``wanted``, at least one."""
+    return max(1, min(wanted, free_mb // session_mb))
+
+
+def _proportional(pid: int) -> int:
+    with contextlib.suppress(OSError):
+        for line in Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii").splitlines():
+            if line.startswith("Pss:"):
+                return int(line.split()[1]) * 1024
+    with contextlib.suppress(psutil.Error):  # another user's
+        return int(psutil.Process(pid).memory_info().rss)
+    return 0  # gone
+
+
+def _limits() -> Iterator[tuple[int, int]]:
+    """Yield limit and use, in bytes, of every cgroup that this process is in and of those above it."""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines():
+            _, controllers, inside = line.split(":", 2)
+            if controllers and "memory" not in controllers.split(","):
+                continue
+            top = _CGROUPS / ("memory" if controllers else "")
+            group = top / inside.strip("/")
+            for directory in (group, *group.parents):
+                if directory.is_relative_to(top):
+                    yield from _limit_of(directory)
+
+
+def _limit_of(directory: Path) -> Iterator[tuple[int, int]]:
+    for limit, used in _FILES:
+        with contextlib.suppress(OSError, ValueError):  # no such file, or "max": no limit
+            yield (
+                int((directory / limit).read_text(encoding="ascii")),
+                int((directory / used).read_text(encoding="ascii")),
+            )

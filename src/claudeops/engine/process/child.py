@@ -1,0 +1,375 @@
+"""One child process: spawned on socket pairs, stopped politely, reaped with its whole tree.
+
+The daemon's end of a session's lifeline: a guardian ends the session with it, a namespace does not begin without.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Final, Self, TypeVar
+
+import anyio
+from anyio.abc import ByteReceiveStream, Process, UNIXSocketStream
+
+from claudeops.engine.cell.cell import SandboxedCommand
+from claudeops.engine.process.channel import Channel
+from claudeops.engine.process.tree import (
+    ProcessId,
+    await_end,
+    disown,
+    first_inside,
+    inherited,
+    kill_all,
+    marked,
+    own,
+    reap,
+    starting,
+    still_there,
+    tree_of,
+)
+from claudeops.errors import SpawnError
+from claudeops.harness.protocol import Command
+from claudeops.tasks import Threads
+
+T = TypeVar("T")
+
+REAP_SECONDS: Final = 2.0
+"""How long the kernel gets to deliver the end of a process that was sent SIGKILL."""
+
+GUARDIAN_SECONDS: Final = 1.0
+"""How long a guardian gets to end its tree before that is done without it."""
+
+SETTLE_SECONDS: Final = 0.5
+"""How long the kernel gets to end a namespace whose first process has gone."""
+
+LISTING_SECONDS: Final = 1.0
+"""How long a look at the processes of a session may take; what it found by then is all that is known."""
+
+_TOLD_SECONDS: Final = 0.02
+"""How long a guardian whose CLI has ended gets to tell what that left."""
+
+_AGAIN_SECONDS: Final = 0.1
+"""How long processes that were sent SIGKILL get to end before it is looked for more of them."""
+
+_LAST_WORDS_BYTES: Final = 64 * 1024
+
+_NOBODY: Final[AbstractSet[ProcessId]] = frozenset()
+
+_LOOKS: Final = Threads(most=32)
+"""Reading ``/proc`` takes as long as the machine has processes, and may hang on one that hangs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Child:
+    """A running CLI with our ends of its streams.
+
+    ``process`` is what the daemon started: the guardian, or bubblewrap, which ends as the CLI ends.
+    """
+
+    process: Process
+    stdin: UNIXSocketStream
+    stdout: UNIXSocketStream
+    stderr: ByteReceiveStream
+    mark: str
+    lifeline: Lifeline | None = None  # of the guardian, where there is one; else everything is in a namespace
+    cli: int | None = None  # the CLI's own pid, as its guardian told it
+    seen: set[ProcessId] = field(default_factory=set)  # every member of its tree that was ever listed
+
+    @property
+    def pid(self) -> int:
+        """The id of the process that the daemon started, which is also its session and group id."""
+        return self.process.pid
+
+    @property
+    def exited(self) -> bool:
+        """Whether the CLI itself has ended; what it started may still run."""
+        return self.process.returncode is not None
+
+    async def note_tree(self) -> None:
+        """List the tree as it is now; descent is lost once a parent dies. Bounded by `LISTING_SECONDS`."""
+        self.seen.update(await _looked(lambda: tree_of(self.pid), _NOBODY))
+
+    async def aclose(self) -> None:
+        """Close our ends."""
+        with anyio.CancelScope(shield=True), anyio.move_on_after(REAP_SECONDS):
+            for stream in (self.stdin, self.stdout, self.stderr):
+                with suppress(OSError, anyio.ClosedResourceError):
+                    await stream.aclose()
+            if self.lifeline is not None:
+                await self.lifeline.cut()
+        if self.exited:
+            disown(self.pid)
+
+
+async def spawn(
+    command: Command, *, cwd: Path, mark: str, enclosed: SandboxedCommand | None = None, pass_fds: Sequence[int] = ()
+) -> Child:
+    """Start ``command`` in a session and process group of its own; raises `SpawnError`.
+
+    stdin and stdout are socket pairs, not pipes: a tool cannot open ``/proc/<cli>/fd/0`` of a socket, and so
+    can neither forge answers of the gate nor lines of the log.
+    """
+    (ours_in, theirs_in), (ours_out, theirs_out), (ours_life, theirs_life) = _socket_pairs(3)
+    try:
+        with starting():
+            process = await anyio.open_process(
+                _command_line(command, enclosed, theirs_life.fileno()),
+                stdin=theirs_in.fileno(),
+                stdout=theirs_out.fileno(),
+                stderr=subprocess.PIPE,
+                cwd=cwd,
+                env=command.env,
+                start_new_session=True,
+                pass_fds=pass_fds if enclosed is None else (*pass_fds, *enclosed.inherited, theirs_life.fileno()),
+            )
+            own(process.pid)
+    except (OSError, ValueError) as error:
+        for ours in (ours_in, ours_out, ours_life):
+            ours.close()
+        raise SpawnError(f"{command.argv[0]} could not be started: {error}") from error
+    finally:
+        for theirs in (theirs_in, theirs_out, theirs_life):
+            theirs.close()
+    if process.stderr is None:
+        raise AssertionError("stderr was asked for as a pipe")
+    lifeline = await Lifeline.over(ours_life)
+    child = Child(
+        process=process,
+        stdin=await UNIXSocketStream.from_socket(ours_in),
+        stdout=await UNIXSocketStream.from_socket(ours_out),
+        stderr=process.stderr,
+        mark=mark,
+    )
+    if enclosed is None:
+        await lifeline.cut()
+        return child
+    return await _begun(child, lifeline, guarded=enclosed.guarded, name=command.argv[0])
+
+
+def _socket_pairs(count: int) -> list[tuple[socket.socket, socket.socket]]:
+    """Return so many pairs, or none: where descriptors run out, those that were made are closed again."""
+    with ExitStack() as made:
+        pairs = []
+        for _ in range(count):
+            pairs.append(socket.socketpair())
+            for end in pairs[-1]:
+                made.callback(end.close)
+        made.pop_all()
+        return pairs
+
+
+def _command_line(command: Command, enclosed: SandboxedCommand | None, lifeline: int) -> tuple[str, ...]:
+    if enclosed is None:
+        return command.argv
+    return (*enclosed.before, str(lifeline), enclosed.binary, *command.argv[1:])
+
+
+async def _begun(child: Child, lifeline: Lifeline, *, guarded: bool, name: str) -> Child:
+    """Return the child once it has begun; what could not be started is removed."""
+    begun = False
+    try:
+        if guarded:
+            child = replace(child, lifeline=lifeline, cli=await lifeline.started())
+        else:
+            await lifeline.let_go_on()
+        begun = True
+    except SpawnError as error:
+        raise SpawnError(f"{name} could not be started: {await _last_words(child) or error}") from None
+    finally:
+        with anyio.CancelScope(shield=True):
+            if not (guarded and begun):
+                await lifeline.cut()
+            if not begun:
+                await kill(child)
+                await sweep(child)
+                await child.aclose()
+    return child
+
+
+async def _last_words(child: Child) -> str:
+    """Return the last line that was said on stderr, for as long as it takes to say one."""
+    said = b""
+    with anyio.move_on_after(GUARDIAN_SECONDS), suppress(anyio.EndOfStream, anyio.BrokenResourceError):
+        while True:
+            said = (said + await child.stderr.receive())[-_LAST_WORDS_BYTES:]
+    return said.decode("utf-8", "replace").strip().rpartition("\n")[2]
+
+
+async def stop(child: Child, channel: Channel, *, interrupt: bytes | None, grace_seconds: float) -> None:
+    """End a child within ``grace_seconds`` in all, politely first.
+
+    ``interrupt`` lets the CLI print a result line, so that the cost is known; SIGTERM makes it reap the tools
+    that it started; SIGKILL reaches neither, so the tree is listed before it. Without a control channel
+    (``interrupt`` is ``None``) SIGINT takes the place of the interrupt, and both signals go to the whole group:
+    such a CLI need not reap its tools. The caller shields this.
+    """
+    await child.note_tree()
+    deadline = anyio.current_time() + grace_seconds
+    if interrupt is not None:
+        with anyio.move_on_after(grace_seconds * 0.5):  # a CLI that does not read its input must not eat the grace
+            await channel.send(interrupt)
+    else:
+        await _signal_group(child, signal.SIGINT)
+    if await exited_within(child, deadline - grace_seconds * 0.5 - anyio.current_time()):
+        return
+    await child.note_tree()
+    await channel.close()
+    await (_signal_group if interrupt is None else _signal)(child, signal.SIGTERM)
+    if await exited_within(child, deadline - grace_seconds * 0.1 - anyio.current_time()):
+        return
+    await kill(child)
+
+
+async def kill(child: Child) -> None:
+    """SIGKILL the whole tree at once and wait for the child's end, at most `REAP_SECONDS` when it was listed."""
+    await child.note_tree()
+    if child.lifeline is not None:
+        # The guardian ends everything below it, also what is started meanwhile, and then as the CLI did.
+        await child.lifeline.cut()
+        if await exited_within(child, GUARDIAN_SECONDS):
+            return
+    kill_all(child.seen | await _looked(lambda: marked(child.mark), _NOBODY))
+    await exited_within(child, REAP_SECONDS)
+
+
+async def sweep(child: Child) -> int:
+    """Kill whatever the ended child left behind; return how many processes that were.
+
+    Repeats until a look finds nobody: a fork that races the first look is caught by the next one. What a namespace
+    held ends with it, a moment after its first process.
+    """
+    told = 0 if child.lifeline is None else await child.lifeline.strays(_TOLD_SECONDS)
+    killed: set[ProcessId] = set()
+    settled = anyio.current_time() + (SETTLE_SECONDS if child.lifeline is None else 0.0)
+    with anyio.move_on_after(REAP_SECONDS):
+        while strays := await _looked(lambda: _left_of(child), _NOBODY):
+            patience = settled - anyio.current_time()
+            if patience <= 0:
+                killed |= strays
+                kill_all(strays)
+                patience = _AGAIN_SECONDS
+            # Those that were found are waited for by themselves: a look for others reads all of the machine.
+            await _looked(partial(await_end, strays, patience), None, LISTING_SECONDS + patience)
+    return told + len(killed)
+
+
+def _left_of(child: Child) -> AbstractSet[ProcessId]:
+    """Return what still runs of an ended child: seen in its tree, marked as its own, or fallen to us as an orphan.
+
+    Of the orphans the dead are reaped.
+    """
+    ours = inherited()
+    orphans = frozenset().union(*(tree_of(pid) for pid in ours))
+    left = {process for process in child.seen | marked(child.mark) | orphans if still_there(process)}
+    reap(ours)
+    return left
+
+
+async def _looked(look: Callable[[], T], otherwise: T, seconds: float = LISTING_SECONDS) -> T:
+    """Return what a look at processes finds, off the event loop; ``otherwise`` when it hangs."""
+    try:
+        return await _LOOKS.run(look, seconds=seconds, what="a look at the processes of a session")
+    except TimeoutError:
+        return otherwise
+
+
+async def exited_within(child: Child, seconds: float) -> bool:
+    """Wait for the child's exit, at most ``seconds``."""
+    with anyio.move_on_after(seconds):
+        await child.process.wait()
+    return child.exited
+
+
+async def _signal_group(child: Child, number: signal.Signals) -> None:
+    if (cli := await _cli(child)) is not None:
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(os.getpgid(cli), number)
+
+
+async def _signal(child: Child, number: signal.Signals) -> None:
+    if (cli := await _cli(child)) is not None:
+        with suppress(ProcessLookupError, PermissionError):
+            os.kill(cli, number)
+
+
+async def _cli(child: Child) -> int | None:
+    """Return the CLI's own pid, if it still runs: what stands in front of it would not pass a signal on."""
+    if child.exited:
+        return None  # reaped, so its number may belong to others by now
+    if child.cli is not None:
+        return child.cli
+    inside = await _looked(lambda: first_inside(child.pid), child.pid)
+    return inside if child.process.returncode is None else None  # it may have been reaped meanwhile
+
+
+START_SECONDS: Final = 20.0
+"""How long a guardian may take to start a CLI; a machine under load takes a second."""
+
+_LINE_BYTES: Final = 64
+
+
+@dataclass(slots=True)
+class Lifeline:
+    """What a guardian tells over it, and the way to have it end everything. See ``guardian.py``."""
+
+    stream: UNIXSocketStream
+    _unread: bytes = b""
+
+    @classmethod
+    async def over(cls, ours: socket.socket) -> Self:
+        """Take over a socket whose other end a guardian has, or will have."""
+        return cls(await UNIXSocketStream.from_socket(ours))
+
+    async def started(self) -> int:
+        """Return the CLI's pid once it runs; raises `SpawnError`. Bounded by `START_SECONDS`."""
+        with anyio.move_on_after(START_SECONDS):
+            word, _, number = (await self._line()).partition(" ")
+            if word == "started":
+                return int(number)
+            if word == "failed":
+                raise SpawnError(os.strerror(int(number)))
+            raise SpawnError("its guardian ended before it ran")
+        raise SpawnError(f"its guardian did not start it within {START_SECONDS:g} s")
+
+    async def let_go_on(self) -> None:
+        """Tell what waits in a namespace that we are there; raises `SpawnError`. Bounded by `START_SECONDS`."""
+        with anyio.move_on_after(START_SECONDS):
+            if await self._line() != "ready":
+                raise SpawnError("its namespace could not be made")
+            with contextlib.suppress(anyio.BrokenResourceError):  # gone already, as the exit will say
+                await self.stream.send(b"go\n")
+            return
+        raise SpawnError(f"its namespace was not there within {START_SECONDS:g} s")
+
+    async def strays(self, seconds: float) -> int:
+        """Return how many processes the ended CLI had left to its guardian; 0 when it does not say so in time."""
+        with anyio.move_on_after(seconds):
+            while line := await self._line():
+                word, _, number = line.partition(" ")
+                if word == "strays":
+                    return int(number)
+        return 0
+
+    async def cut(self) -> None:
+        """Have the guardian kill everything that it holds, the CLI first. Safe to call twice."""
+        await self.stream.aclose()
+
+    async def _line(self) -> str:
+        """Return the next line without its end; empty when there is none any more."""
+        while b"\n" not in self._unread:
+            try:
+                self._unread += await self.stream.receive(_LINE_BYTES)
+            except (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError):
+                return ""
+        line, _, self._unread = self._unread.partition(b"\n")
+        return line.decode("ascii", "replace")

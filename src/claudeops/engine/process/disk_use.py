@@ -1,0 +1,132 @@
+"""What a session keeps on disk: in its own directories, where every user may write, and in files without a name."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+import sys
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+EVERYBODYS: Final = tuple(map(Path, ("/tmp", "/var/tmp", "/dev/shm")))  # noqa: S108 - looked at, not written to
+"""Where a user of its own may write beside its own directories."""
+
+_ENTRY_BYTES: Final = 4096
+"""What every name counts for at least: empty files use up a disk's inodes, and so all of its room."""
+
+_BLOCK_BYTES: Final = 512  # of ``st_blocks``, on every file system
+_OWNERS_LOOK: Final = 0o700
+_OTHERS_WRITE: Final = 0o002
+
+FileKey = tuple[int, int]
+"""Device and inode: what has two names, or is open twice, counts once."""
+
+
+@dataclass(slots=True)
+class DiskUse:
+    """What was found."""
+
+    used_bytes: int = 0
+    sizes: dict[FileKey, int] = field(default_factory=dict)  # bytes, holes included: that is what the kernel bounds
+    too_deep: bool = False  # something lies deeper than a path can say, which nobody needs but who hides it
+
+    def add(self, found: os.stat_result) -> None:
+        """Count a file, a directory or a link."""
+        key = (found.st_dev, found.st_ino)
+        if key not in self.sizes:
+            self.sizes[key] = found.st_size if stat.S_ISREG(found.st_mode) else 0
+            self.used_bytes += found.st_blocks * _BLOCK_BYTES
+
+    def grown_to(self, file_bytes: int, since: DiskUse) -> bool:
+        """Say whether a file has reached a size that it had not ``since``."""
+        return any(size >= file_bytes > since.sizes.get(key, 0) for key, size in self.sizes.items())
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Premises:
+    """Where a session may have files. `measure` looks at all of it: not for the event loop."""
+
+    root: Path  # its workspace
+    uid: int | None = None  # of its own; None: the daemon's
+    everybodys: Collection[Path] = EVERYBODYS
+
+    def measure(self, pids: Iterable[int] = (), *, enough_bytes: int | None = None) -> DiskUse:
+        """Return what is there now; the look ends early beyond ``enough_bytes``.
+
+        ``pids``: its processes, whose open files without a name count too.
+        """
+        use = DiskUse()
+        enough = sys.maxsize if enough_bytes is None else enough_bytes
+        _walk(self.root, use, owner=None, enough_bytes=enough)
+        if self.uid is not None:
+            for place in self.everybodys:
+                _walk(place, use, owner=self.uid, enough_bytes=enough)
+        with contextlib.suppress(OSError):
+            device = self.root.stat().st_dev
+            for pid in pids:
+                _add_nameless(pid, device, use)
+        return use
+
+
+def _walk(top: Path, use: DiskUse, *, owner: int | None, enough_bytes: int) -> None:
+    """Count what is below a directory; with an ``owner``, only what belongs to that user."""
+    waiting = [str(top)]
+    while waiting and use.used_bytes <= enough_bytes:
+        directory = waiting.pop()
+        try:
+            entries = _entries(directory)
+        except OSError as error:  # gone meanwhile; or somebody else's, who lets nobody in
+            use.too_deep |= error.errno == errno.ENAMETOOLONG and owner is None
+            continue
+        for path, found in entries:
+            if owner is None or found.st_uid == owner:
+                use.used_bytes += _ENTRY_BYTES
+                use.add(found)
+            if stat.S_ISDIR(found.st_mode) and _is_open_to(owner, found):
+                waiting.append(path)
+
+
+def _entries(directory: str) -> list[tuple[str, os.stat_result]]:
+    """Return what is in a directory, which a session may have closed to itself and so to the daemon as its user."""
+    try:
+        return _listed(directory)
+    except PermissionError:
+        _open_up(directory)
+        return _listed(directory)
+
+
+def _listed(directory: str) -> list[tuple[str, os.stat_result]]:
+    listed: list[tuple[str, os.stat_result]] = []
+    with os.scandir(directory) as entries:
+        for entry in entries:
+            with contextlib.suppress(FileNotFoundError):
+                listed.append((entry.path, entry.stat(follow_symlinks=False)))
+    return listed
+
+
+def _open_up(directory: str) -> None:
+    """Let the owner look into a directory. By descriptor: in its place a link to elsewhere may stand by now."""
+    descriptor = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        os.chmod(f"/proc/self/fd/{descriptor}", _OWNERS_LOOK)  # noqa: PTH101 - pathlib would resolve the link
+    finally:
+        os.close(descriptor)
+
+
+def _is_open_to(owner: int | None, directory: os.stat_result) -> bool:
+    """Say whether a user may have made anything in a directory."""
+    return owner is None or directory.st_uid == owner or bool(directory.st_mode & _OTHERS_WRITE)
+
+
+def _add_nameless(pid: int, device: int, use: DiskUse) -> None:
+    """Count the files of a process that were removed while they were open: they take room until they are closed."""
+    with contextlib.suppress(OSError):
+        for name in os.listdir(f"/proc/{pid}/fd"):  # noqa: PTH208 - hundreds, once a second
+            with contextlib.suppress(OSError):
+                found = os.stat(f"/proc/{pid}/fd/{name}")  # noqa: PTH116 - as above
+                if stat.S_ISREG(found.st_mode) and found.st_nlink == 0 and found.st_dev == device:
+                    use.add(found)

@@ -1,0 +1,1 @@
+"""What follows from the logs of sessions whose daemon died."""

@@ -1,0 +1,200 @@
+"""Sessions whose daemon died: their logs are taken up, or they are lost, and something follows.
+
+A log whose result line is complete becomes the end of its session, by the same way as if the daemon had lived. Any
+other session is lost. When its complete log turns up later (a disk that was not mounted), it is looked for at every
+start and every hour, and its row is amended once: report and cost, no decision.
+
+Each session is taken up by itself: a log that cannot be read, or that our own reader fails on, costs its own session
+and no other, and no daemon its start.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import anyio
+
+from claudeops.domain.backfill import Backfilled, BackfillRejected, RejectionReason
+from claudeops.domain.model import Level, NewEvent, Session
+from claudeops.domain.report.markers import Handoff, HandoffError
+from claudeops.engine.cell.cell import workspace_places
+from claudeops.engine.cell.workspace import Workspace, workspace_name
+from claudeops.engine.live.hub import session_ended, session_lost
+from claudeops.engine.recovery.replay import READ_SECONDS, LogRead, read_log
+from claudeops.engine.session.completion import commit_result, log_result
+from claudeops.engine.session.context import SessionContext
+from claudeops.engine.session.files import read_handoff
+from claudeops.errors import DatabaseUnavailableError, StoreError
+from claudeops.logs import LogEvent, Logger
+from claudeops.tasks import DatabaseTrouble, Threads
+
+LOOK_SECONDS: Final = 3600.0
+PATIENCE_SECONDS: Final = 300.0
+"""How long taking up one session may take, its log and the database together; the log alone may not take so long."""
+
+_STATE_SECONDS: Final = 5.0
+_UNREADABLE: Final = frozenset({RejectionReason.LOG_UNREADABLE, RejectionReason.LOG_UNDIGESTED})
+"""What somebody should look at. That a log is missing, empty or half written is what a crash leaves."""
+
+_LOG_NAME: Final = re.compile(r"session-(\d{1,18})\.")
+
+
+@dataclass(kw_only=True, slots=True)
+class Recovery:
+    """One per daemon."""
+
+    context: SessionContext
+    read_seconds: float = READ_SECONDS  # for one log
+    _seen: dict[int, tuple[int, int]] = field(default_factory=dict)  # size and time of the logs that were read in vain
+    _looks: Threads = field(default_factory=lambda: Threads(most=1))
+
+    async def take_up(self, orphans: Iterable[Session]) -> None:
+        """End every session that was taken over. Raises `DatabaseUnavailableError`; the next start goes on then."""
+        for session in orphans:
+            with anyio.move_on_after(PATIENCE_SECONDS) as patience:
+                try:
+                    await self._take_up(session)
+                except DatabaseUnavailableError:
+                    raise
+                except StoreError as error:  # the row stays as it is, for the next start to try again
+                    _bound(self.context.log, session).critical(LogEvent.SESSION_END_REFUSED, error=str(error))
+            if patience.cancelled_caught:
+                raise DatabaseUnavailableError(
+                    f"session {session.id} of a dead daemon could not be ended within {PATIENCE_SECONDS:g} s."
+                )
+
+    async def run(self) -> None:
+        """Look for the logs of lost sessions, now and every hour, until cancelled."""
+        trouble = DatabaseTrouble(self.context.log, "recovery")
+        while True:
+            pause = LOOK_SECONDS
+            try:
+                await self.look_again()
+            except StoreError as error:
+                pause = trouble.failed(error)
+            else:
+                trouble.over()
+            await anyio.sleep(pause)
+
+    async def look_again(self) -> None:
+        """Amend the lost sessions whose complete log is there by now. Raises `StoreError`."""
+        for session in await self.context.store.unrecovered_sessions():
+            state = await self._state(session)
+            if state is None or state == self._seen.get(session.id):
+                continue
+            self._seen[session.id] = state
+            read = await read_log(session, self.context, seconds=self.read_seconds)
+            if not isinstance(read, LogRead) or not read.complete:
+                continue
+            await self._amend(session, read)
+
+    async def _state(self, session: Session) -> tuple[int, int] | None:
+        """Return size (bytes) and time (nanoseconds) of a session's log; ``None``: it is not to be had now."""
+
+        def look() -> tuple[int, int]:
+            found = Path(session.log_path or "").stat()
+            return found.st_size, found.st_mtime_ns
+
+        try:
+            return await self._looks.run(look, seconds=_STATE_SECONDS, what="a look at a log")
+        except OSError:
+            return None
+
+    async def _amend(self, session: Session, read: LogRead) -> None:
+        log = _bound(self.context.log, session)
+        try:
+            amended = await self.context.store.backfill(read.ending)
+        except DatabaseUnavailableError:
+            raise
+        except StoreError as error:  # the others' logs are looked for all the same
+            log.error(LogEvent.SESSION_END_REFUSED, error=str(error))
+            return
+        if isinstance(amended, Backfilled) and amended.parts:
+            parts = sorted(part.value for part in amended.parts)
+            log.info(LogEvent.SESSION_AMENDED, parts=parts, path=session.log_path)
+
+    async def _take_up(self, session: Session) -> None:
+        log = _bound(self.context.log, session)
+        read = await read_log(session, self.context, handoff=await self._handoff(session), seconds=self.read_seconds)
+        if isinstance(read, LogRead) and read.complete:
+            finished = await commit_result(read.ending, store=self.context.store, rules=self.context.rules, log=log)
+            if finished is not None:
+                log.info(LogEvent.SESSION_RECOVERED, path=session.log_path, frames=read.frames)
+                log_result(read.ending, finished, log)
+                self.context.hub.publish(session_ended(session, read.ending, finished))
+                return
+        await self._lose(session, read, log)
+
+    async def _handoff(self, session: Session) -> Handoff | HandoffError | None:
+        """Read what a session left for the next tier: its workspace goes when its end is written."""
+        context = self.context
+        if not context.legacy_markers:
+            return None
+        for directory in workspace_places(context.sessions_dir):
+            found = await read_handoff(
+                Workspace(directory / workspace_name(session.id)).state_dir,
+                current_tier=session.tier,
+                max_tier=context.rules.max_tier,
+                redactor=context.redactor,
+            )
+            if found is not None:
+                return found
+        return None
+
+    async def _lose(self, session: Session, read: LogRead | BackfillRejected, log: Logger) -> None:
+        context = self.context
+        known = read if isinstance(read, LogRead) else None
+        lost = await context.store.mark_lost(
+            session,
+            rules=context.rules,
+            now=context.clock.now(),
+            tool_ends=known.ending.tool_ends if known else (),
+            events=() if isinstance(read, LogRead) else _told(session, read),
+        )
+        log.warning(
+            LogEvent.SESSION_LOST,
+            path=session.log_path,
+            frames=known.frames if known else 0,
+            refused=None if isinstance(read, LogRead) else read.message,
+        )
+        context.hub.publish(session_lost(lost, context.clock.now()))
+        if known is not None:
+            await self._amend(session, known)  # how far it came; that is no report and no cost
+
+
+def _told(session: Session, read: BackfillRejected) -> tuple[NewEvent, ...]:
+    """Return what people are told of a log that is there and cannot be read."""
+    if read.reason not in _UNREADABLE:
+        return ()
+    message = f"{read.message} The session counts as lost; the file stays where it is."
+    return (NewEvent(level=Level.WARNING, message=message, fingerprint=f"log_unread {session.id}"),)
+
+
+def highest_log_number(results_dir: Path) -> int:
+    """Return the highest session id that a log in a directory carries, also a compressed one; 0 without any."""
+    try:
+        names = [entry.name for entry in results_dir.iterdir()]
+    except OSError:
+        return 0
+    return max((int(found[1]) for name in names if (found := _LOG_NAME.match(name))), default=0)
+
+
+def free_log_path(results_dir: Path, session_id: int) -> Path:
+    """Return where a session's log goes: never over another one.
+
+    Only a restored database has sessions in its queue whose log is there already, of the time after its backup.
+    """
+    stem = f"session-{session_id:06d}"
+    for number in range(1, 1000):
+        name = stem if number == 1 else f"{stem}.{number}"
+        if not any((results_dir / f"{name}{suffix}").exists() for suffix in (".ndjson", ".ndjson.zst", ".stderr")):
+            return results_dir / f"{name}.ndjson"
+    return results_dir / f"{stem}.ndjson"  # opened exclusively, so the session says that it could not be written
+
+
+def _bound(log: Logger, session: Session) -> Logger:
+    return log.bind(session_id=session.id, chain=session.root_session_id, tier=session.tier)

@@ -1,0 +1,203 @@
+"""A session's log, read again: what the session wrote to the database, or would have written, is made from it.
+
+The same reader, the same extraction and the same judgement as while it ran. What a log cannot say (exit status,
+stderr, why we stopped the session, what its workspace held) is not made up.
+"""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import BinaryIO, Final
+
+from claudeops.domain.backfill import BackfillRejected, RejectionReason
+from claudeops.domain.model import Ending, NewEvent, Session, ToolEnd
+from claudeops.domain.report.markers import Handoff, HandoffError
+from claudeops.domain.stream import (
+    LINE_BYTES,
+    CliWarned,
+    Frame,
+    StreamEvent,
+    ToolEnded,
+    Transcript,
+    decode,
+    dropped_line,
+)
+from claudeops.domain.stream.framing import as_text
+from claudeops.engine.cell.workspace import Workspace, workspace_name
+from claudeops.engine.session.completion import Gathered, conclude, looked
+from claudeops.engine.session.context import SessionContext
+from claudeops.engine.session.mcp_servers import CliWarnings
+from claudeops.engine.session_log.reader import LogIndexReader, log_size, open_log
+from claudeops.harness.protocol import Harness
+from claudeops.logs import LogEvent
+from claudeops.tasks import Threads, check_abandoned
+
+READ_SECONDS: Final = 240.0
+"""How long reading one log may take: a GB takes half a minute. A disk that hangs takes all of it."""
+
+_SHOWN: Final = 80  # characters of a foreign id that a sentence repeats
+_LONGEST_BYTES: Final = 2 * LINE_BYTES  # a mask may be longer than what it covers
+_SKIPPED_BYTES: Final = 1024 * 1024
+_READERS: Final = Threads(most=4)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LogRead:
+    """What a log amounts to."""
+
+    ending: Ending  # ``ended_at``: when its last line arrived, as far as that is known
+    frames: int
+    complete: bool  # its result line is there
+
+
+async def read_log(
+    session: Session,
+    context: SessionContext,
+    *,
+    handoff: Handoff | HandoffError | None = None,
+    seconds: float = READ_SECONDS,
+) -> LogRead | BackfillRejected:
+    """Return what the log of a session amounts to, whatever its row says about an end; writes nothing.
+
+    The log's session id must be the row's. ``handoff``: what else it left, where that is still there. A log that our
+    reader fails on, or cannot read within ``seconds``, is refused like one that cannot be opened. Raises
+    `DatabaseUnavailableError`.
+    """
+    if session.log_path is None:
+        message = f"Session {session.id} was never started, so it has no log."
+        return BackfillRejected(reason=RejectionReason.NO_LOG, message=message)
+    harness = context.harnesses.get(session.harness)
+    if harness is None:
+        message = f"Session {session.id} ran on {session.harness}, a harness that is not known here."
+        return BackfillRejected(reason=RejectionReason.UNKNOWN_HARNESS, message=message)
+    allowed = await context.store.allowed_calls(session.id)
+    reading = _Reading(
+        session=session, context=context, harness=harness, allowed=allowed, path=Path(session.log_path), handoff=handoff
+    )
+    try:
+        return await _READERS.run(reading.run, seconds=seconds, what="reading it")
+    except TimeoutError as error:
+        return reading.refused(RejectionReason.LOG_UNREADABLE, f"cannot be read: {error.strerror}")
+
+
+@dataclass(kw_only=True, slots=True)
+class _Reading:
+    """One walk through a log, on a thread of its own; line by line, so its size does not matter."""
+
+    session: Session
+    context: SessionContext
+    harness: Harness
+    allowed: frozenset[str]  # tool_use_ids that got the gate's yes
+    path: Path
+    handoff: Handoff | HandoffError | None = None
+    _tool_ends: list[tuple[ToolEnded, datetime | None]] = field(default_factory=list)
+    _events: list[NewEvent] = field(default_factory=list)
+
+    def run(self) -> LogRead | BackfillRejected:
+        """Read the log; ends with `AbandonedError` when nobody waits any more. Raises nothing else."""
+        try:
+            with open_log(self.path) as log, closing(LogIndexReader(self.path)) as arrivals:
+                transcript = self._read(log, arrivals)
+                return (
+                    transcript
+                    if isinstance(transcript, BackfillRejected)
+                    else self._concluded(transcript, arrivals.latest)
+                )
+        except FileNotFoundError:
+            return self.refused(RejectionReason.LOG_MISSING, "does not exist")
+        except OSError as error:
+            return self.refused(RejectionReason.LOG_UNREADABLE, f"cannot be read: {error.strerror or error}")
+        except Exception as error:
+            # What our code fails on, memory included, costs this session its log, and not the daemon its start.
+            kind = type(error).__name__
+            self.context.log.critical(LogEvent.SESSION_LOG_UNDIGESTED, path=str(self.path), error=kind, exc_info=True)
+            return self.refused(RejectionReason.LOG_UNDIGESTED, f"cannot be digested: our reader failed on it ({kind})")
+
+    def _read(self, log: BinaryIO, arrivals: LogIndexReader) -> Transcript | BackfillRejected:
+        size = log_size(log)
+        reader, warnings = self.harness.reader(), CliWarnings(self.harness.name)
+        number = offset = 0
+        while size is None or offset < size:
+            line, length = _next_line(log)
+            if length == 0:
+                break
+            number += 1
+            arrived = arrivals.next(number, offset)
+            offset += length
+            # Once more: a secret may be known by now that was none when the line was written.
+            item = decode(self.context.redactor.line(line.removesuffix(b"\n")))
+            if isinstance(item, Frame) and (foreign := self._foreign(as_text(item.body.get("session_id")))):
+                return foreign
+            for fact in reader.feed(item):
+                self._note(fact, arrived, warnings)
+        return self._checked(reader.close(), offset)
+
+    def _note(self, fact: StreamEvent, arrived: datetime | None, warnings: CliWarnings) -> None:
+        if isinstance(fact, ToolEnded):
+            self._tool_ends.append((fact, arrived))
+        elif isinstance(fact, CliWarned) and (event := warnings.event(fact)) is not None:
+            self._events.append(event)
+
+    def _checked(self, transcript: Transcript, size: int) -> Transcript | BackfillRejected:
+        if size == 0:
+            return self.refused(RejectionReason.LOG_EMPTY, "is empty")
+        if not transcript.first_frame_seen:
+            return self.refused(RejectionReason.LOG_UNINTELLIGIBLE, "holds not one frame")
+        if transcript.session_id is None:
+            return self.refused(RejectionReason.UNNAMED_SESSION, "does not say of which session it is")
+        return self._foreign(transcript.session_id) or transcript
+
+    def _foreign(self, found: str | None) -> BackfillRejected | None:
+        """Refuse a log that names another session than the row does, be it in a single frame."""
+        known = self.session.cli_session_id
+        if found is None or found == known:
+            return None
+        return self.refused(RejectionReason.OTHER_SESSION, f"is of the CLI session {found[:_SHOWN]}, not of {known}")
+
+    def refused(self, reason: RejectionReason, why: str) -> BackfillRejected:
+        """Return why this log is not taken up."""
+        return BackfillRejected(reason=reason, message=f"The log {self.path} of session {self.session.id} {why}.")
+
+    def _concluded(self, transcript: Transcript, latest: datetime | None) -> LogRead:
+        session, context = self.session, self.context
+        said_at = latest or session.ended_at or context.clock.now()
+        gathered = Gathered(
+            harness=self.harness,
+            transcript=transcript,
+            exit_code=None,
+            stop=None,
+            allowed=self.allowed,
+            tool_ends=tuple(
+                ToolEnd(tool_use_id=end.tool_use_id, ended_at=arrived or said_at, is_error=end.is_error)
+                for end, arrived in self._tool_ends
+            ),
+            events=tuple(self._events),
+            stderr_tail="",
+            handoff=self.handoff,
+        )
+        if (tier := context.tiers.get(session.tier)) is not None:  # else nobody can tell what its calls were
+            root = context.cell.workspaces(context.sessions_dir) / workspace_name(session.id)
+            gathered = looked(gathered, lambda call: tier.judge(call, Workspace(root)))
+        ending = conclude(session, gathered, context, context.clock.monotonic())
+        ran = said_at - (session.started_at or said_at)
+        ending = replace(ending, ended_at=said_at, duration_ms=max(0, ran // timedelta(milliseconds=1)))
+        return LogRead(ending=ending, frames=transcript.frames, complete=transcript.result_seen)
+
+
+def _next_line(log: BinaryIO) -> tuple[bytes, int]:
+    """Return the next line, or what stands in the place of one that is too long, and its length in the log.
+
+    A packed log of some MB may unpack to a line without an end.
+    """
+    check_abandoned()
+    line = log.readline(_LONGEST_BYTES)
+    length = len(line)
+    if length < _LONGEST_BYTES or line.endswith(b"\n"):
+        return line, length
+    while not line.endswith(b"\n") and (line := log.readline(_SKIPPED_BYTES)):
+        check_abandoned()
+        length += len(line)
+    return dropped_line(length), length

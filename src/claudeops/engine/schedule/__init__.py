@@ -1,0 +1,1 @@
+"""When chains start by themselves."""

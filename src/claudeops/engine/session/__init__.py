@@ -1,0 +1,1 @@
+"""One session, from its claimed row to its committed result."""

@@ -1,0 +1,278 @@
+"""What a session amounts to once its process is gone: everything gathered, reduced to one `Ending`.
+
+The ends of sessions on their way into the database: however long that is away, and whatever it refuses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Final
+
+import anyio
+
+from claudeops.domain.escalation import EscalationRules
+from claudeops.domain.looks import Look
+from claudeops.domain.model import (
+    STRUCTURED_OUTPUT_TOOL,
+    CliRefusal,
+    DecisionReason,
+    Ending,
+    Extraction,
+    ExtractionMethod,
+    Finished,
+    Level,
+    NewEvent,
+    Outcome,
+    Session,
+    ToolCall,
+    ToolEnd,
+    Trigger,
+    Verdict,
+    VerdictKind,
+)
+from claudeops.domain.outcome import Exit, Judgement, StopCause, judge
+from claudeops.domain.report.extraction import extract
+from claudeops.domain.report.markers import Handoff, HandoffError
+from claudeops.domain.spending.budget import from_stream
+from claudeops.domain.spending.usage import CallState
+from claudeops.domain.stream import Transcript
+from claudeops.engine.ports import Store
+from claudeops.engine.session.context import SessionContext
+from claudeops.engine.session.files import apply_handoff
+from claudeops.errors import DatabaseUnavailableError, StaleAttemptError, StoreError
+from claudeops.harness.protocol import Harness
+from claudeops.logs import LogEvent, Logger
+
+_NO_REPORT: Final = Extraction(method=ExtractionMethod.NONE, report=None)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Gathered:
+    """What a conversation leaves behind."""
+
+    harness: Harness
+    transcript: Transcript
+    exit_code: int | None  # None: the process could not be reaped
+    stop: StopCause | None  # why we stopped it, if we did
+    allowed: frozenset[str]  # tool_use_ids that got the gate's yes, and that the CLI did not refuse itself
+    tool_ends: tuple[ToolEnd, ...]
+    events: tuple[NewEvent, ...]
+    stderr_tail: str
+    unbooked: tuple[CallState, ...] = ()  # model calls that the database did not take
+    metered: bool = False  # its model calls were counted one by one
+    stop_detail: str | None = None  # what exactly it was stopped for
+    refusals: tuple[CliRefusal, ...] = ()
+    handoff: Handoff | HandoffError | None = None  # what the session left for the next tier, if it was looked for
+    looks: tuple[Look, ...] = ()
+
+    @property
+    def ran(self) -> frozenset[str]:
+        """The ids of calls that ran; delivering the report is none.
+
+        With a gate: allowed by us, and a result came. Without one there is only the CLI's word for it: a result came
+        in the transcript, and it does not say that its own rules refused the call.
+        """
+        ran = {end.tool_use_id for end in self.tool_ends}
+        if self.harness.capabilities.gate:
+            ran &= self.allowed
+        else:
+            ran -= {denial.tool_use_id for denial in self.transcript.permission_denials}
+        calls = self.transcript.tool_calls.items()
+        return frozenset(ran - {key for key, call in calls if call.name == STRUCTURED_OUTPUT_TOOL})
+
+
+def looked(gathered: Gathered, judge: Callable[[ToolCall], Verdict]) -> Gathered:
+    """Return the same with what its calls looked at, as far as they ran and did not fail.
+
+    Judged once more, by what the log has of them: so it is the same whether the session is read while it runs or from
+    its log. ``judge`` may ask the file system, so this is for a thread of its own.
+    """
+    looks = []
+    for key in gathered.ran:
+        call = gathered.transcript.tool_calls.get(key)
+        if call is None or call.is_error or not call.ended:
+            continue
+        verdict = judge(ToolCall(tool_use_id=key, tool_name=call.name, input=call.input or {}))
+        if verdict.look is not None and verdict.kind is not VerdictKind.DENY and not verdict.actions:
+            looks.append(replace(verdict.look, results_before=call.results_before))
+    return replace(gathered, looks=tuple(sorted(looks, key=lambda look: look.results_before)))
+
+
+def never_started(session: Session, why: str, context: SessionContext, started: float) -> Ending:
+    """Return the ending of a session whose process never ran. ``started`` is the clock's monotonic reading."""
+    return Ending(
+        session_id=session.id,
+        attempt=session.attempt,
+        outcome=Outcome.SPAWN_FAILED,
+        error=context.redactor.text(why),
+        extraction=_NO_REPORT,
+        ended_at=context.clock.now(),
+        duration_ms=_since(started, context),
+        calls_ran=0,
+    )
+
+
+# Longer than forty lines, and flat: one line a field.
+def conclude(session: Session, gathered: Gathered, context: SessionContext, started: float) -> Ending:
+    """Return the ending of a session that ran. ``started`` is the clock's monotonic reading."""
+    transcript = gathered.transcript
+    extracted = extract(transcript, context.schema, legacy_markers=context.legacy_markers)
+    extraction, about_handoff = apply_handoff(extracted, gathered.handoff)
+    judgement = _judged(gathered, context, has_report=extraction.report is not None)
+    ending = Ending(
+        session_id=session.id,
+        attempt=session.attempt,
+        outcome=judgement.outcome,
+        extraction=extraction,
+        ended_at=context.clock.now(),
+        duration_ms=_since(started, context),
+        calls_ran=len(gathered.ran),
+        looks=gathered.looks,
+        exit_code=gathered.exit_code,
+        error_category=judgement.category,
+        failure_kind=judgement.failure_kind,
+        error=_detailed(judgement.error, gathered),
+        limit_resets_at=transcript.rate_limit_resets_at,
+        cli_session_id=transcript.session_id,
+        api_key_source=transcript.api_key_source,
+        num_turns=transcript.num_turns,
+        input_tokens=transcript.input_tokens if transcript.result_seen else None,
+        output_tokens=transcript.output_tokens if transcript.result_seen else None,
+        cost_usd=transcript.cost_usd,
+        response=transcript.text or None,
+        tool_calls_seen=transcript.tool_calls_seen,
+        malformed_lines=transcript.malformed_lines,
+        permission_mode=transcript.permission_mode,
+        stop_reason=transcript.stop_reason,
+        cli_duration_ms=transcript.duration_ms,
+        cached_input_tokens=transcript.cached_input_tokens,
+        reasoning_output_tokens=transcript.reasoning_output_tokens,
+        tool_errors=transcript.tool_errors,
+        api_retries=transcript.api_retries,
+        unknown_frames=transcript.unknown_frames,
+        last_assistant_text=transcript.last_assistant_text,
+        warnings=judgement.warnings,
+        stderr_tail=gathered.stderr_tail or None,
+        tool_ends=gathered.tool_ends,
+        unbooked=gathered.unbooked,
+        refusals=gathered.refusals,
+        stopped_for=DecisionReason.PAUSED if gathered.stop is StopCause.PAUSED else None,
+        events=(*gathered.events, *about_handoff, *_degradations(extraction)),
+    )
+    return ending if gathered.metered else from_stream(ending, transcript.messages_used)
+
+
+def _detailed(error: str | None, gathered: Gathered) -> str | None:
+    if error is None or gathered.stop_detail is None or gathered.stop is not StopCause.BUDGET_EXCEEDED:
+        return error
+    return f"{error}: {gathered.stop_detail}"
+
+
+def _judged(gathered: Gathered, context: SessionContext, *, has_report: bool) -> Judgement:
+    return judge(
+        gathered.transcript,
+        Exit(
+            code=gathered.exit_code,
+            stop=gathered.stop,
+            stderr_tail=gathered.stderr_tail,
+            stderr_is_noted=gathered.harness.stderr_is_noted,
+            stderr_notes=gathered.harness.stderr_notes(gathered.stderr_tail),
+        ),
+        heuristics=context.hang_heuristics,
+        has_report=has_report,
+        background_tasks_disabled=context.background_tasks_off,
+    )
+
+
+def _degradations(extraction: Extraction) -> tuple[NewEvent, ...]:
+    return tuple(
+        NewEvent(level=Level.WARNING, message=f"Report {warning}", fingerprint="report_degraded")
+        for warning in extraction.warnings
+        if warning.startswith("degraded:")
+    )
+
+
+def _since(started: float, context: SessionContext) -> int:
+    return round((context.clock.monotonic() - started) * 1000)
+
+
+RETRY_FIRST_SECONDS: Final = 0.25
+RETRY_LONGEST_SECONDS: Final = 10.0
+
+
+async def commit_result(ending: Ending, *, store: Store, rules: EscalationRules, log: Logger) -> Finished | None:
+    """Write the end of a session; while the database is away, the result waits for it.
+
+    What the database refuses for good is left out: the row then says that, and the log still has everything.
+    ``None``: the row belongs to somebody else by now, or not even that could be written.
+    """
+    try:
+        return await _written(ending, store=store, rules=rules, log=log)
+    except StaleAttemptError as error:
+        log.error(LogEvent.STALE_ATTEMPT, error=str(error))
+        return None
+    except StoreError as error:
+        log.critical(LogEvent.SESSION_END_REFUSED, error=str(error))
+        refused = str(error)
+    try:
+        return await _written(_bare(ending, refused), store=store, rules=rules, log=log)
+    except StoreError as error:
+        log.critical(LogEvent.SESSION_END_REFUSED, error=str(error))
+        return None
+
+
+def log_result(ending: Ending, finished: Finished, log: Logger) -> None:
+    """Log how a session ended and what follows."""
+    log.info(
+        LogEvent.SESSION_ENDED,
+        outcome=ending.outcome.value,
+        error_category=ending.error_category,
+        extraction_method=ending.extraction.method.value,
+        duration_ms=ending.duration_ms,
+        cost_usd=ending.cost_usd,
+        calls_ran=ending.calls_ran,
+        # Out of the database's reach: `claudeops audit verify --log` compares the two.
+        audit_head=finished.audit_head,
+        audit_results=finished.audit_results,
+    )
+    log.info(LogEvent.DECISION_MADE, reason=finished.decision.reason.value)
+    if finished.decision.next is not None:
+        escalated = finished.decision.next.trigger is Trigger.ESCALATION
+        log.info(
+            LogEvent.ESCALATION_QUEUED if escalated else LogEvent.RETRY_QUEUED,
+            next_session_id=finished.next_session_id,
+            next_tier=finished.decision.next.tier,
+        )
+
+
+async def _written(ending: Ending, *, store: Store, rules: EscalationRules, log: Logger) -> Finished:
+    delay = RETRY_FIRST_SECONDS
+    while True:
+        try:
+            finished = await store.finish(ending, rules=rules)
+        except DatabaseUnavailableError as error:
+            log.error(LogEvent.DATABASE_UNAVAILABLE, while_doing="finish", error=str(error))
+        else:
+            if delay > RETRY_FIRST_SECONDS:
+                log.info(LogEvent.DATABASE_RECOVERED, while_doing="finish")
+            return finished
+        await anyio.sleep(delay)
+        delay = min(delay * 2, RETRY_LONGEST_SECONDS)
+
+
+def _bare(ending: Ending, refused: str) -> Ending:
+    """Return the same end without what a model or a CLI wrote; only what it cost is kept."""
+    return replace(
+        ending,
+        outcome=Outcome.ERROR,
+        error=f"the end of this session could not be written as it was: {refused}",
+        extraction=Extraction(method=ExtractionMethod.NONE, report=None),
+        api_key_source=None,
+        response=None,
+        last_assistant_text=None,
+        warnings=(),
+        stderr_tail=None,
+        tool_ends=(),
+        events=(),
+    )

@@ -1,0 +1,351 @@
+"""A running session's talk with its CLI: reads every line, answers every question, ends it in time.
+
+The way of a line: bytes → line → redacted → log → frame → transcript. The gate judges what was really asked;
+everything that is kept is made from the redacted line.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Final
+
+import anyio
+from anyio.abc import TaskGroup
+
+from claudeops.domain.escalation import has_retry
+from claudeops.domain.model import Level, NewEvent
+from claudeops.domain.outcome import StopCause
+from claudeops.domain.report.extraction import shortcomings
+from claudeops.domain.stream import (
+    ApiRetried,
+    CliWarned,
+    Frame,
+    LineMalformed,
+    LineSplitter,
+    ResultSeen,
+    SessionStarted,
+    StreamEvent,
+    ToolDenied,
+    ToolEnded,
+    ToolStarted,
+    Transcript,
+)
+from claudeops.engine.control import Clocks, Control
+from claudeops.engine.gate.gate import Gate, Watch
+from claudeops.engine.live.hub import Broadcast
+from claudeops.engine.meter.availability import SessionAvailability
+from claudeops.engine.process import child as process
+from claudeops.engine.process.bounds import BoundsWatch
+from claudeops.engine.process.channel import Channel
+from claudeops.engine.session import mcp_servers
+from claudeops.engine.session.context import SessionContext
+from claudeops.engine.session.mcp_servers import CliWarnings
+from claudeops.engine.session_log.writer import CHUNK_BYTES, DecodedLine, OutputReader, SessionLog
+from claudeops.errors import DatabaseUnavailableError, StaleAttemptError
+from claudeops.harness.protocol import CallRan, GateCancelled, GateRequest, Harness, InitMismatch, Reader, Spec
+from claudeops.logs import LogEvent, Logger
+
+DRAIN_SECONDS: Final = 5.0
+"""How long output is still read after the CLI has gone: a grandchild may hold the stream open for ever."""
+
+STDERR_SECONDS: Final = 1.0
+"""How long stderr is still read after the exit; it says why a CLI refused to start."""
+
+SINK_LOOK_SECONDS: Final = 1.0
+"""How soon a log that cannot be written stops a session that says nothing."""
+
+STDERR_LINE_BYTES: Final = 1024 * 1024
+STDERR_TAIL_CHARACTERS: Final = 8192
+_AUTH_STATUSES: Final = (401, 403)
+
+
+@dataclass(kw_only=True)
+class Conversation:
+    """One session's stream, from the opening to the exit."""
+
+    child: process.Child
+    channel: Channel
+    harness: Harness
+    spec: Spec
+    gate: Gate
+    sink: SessionLog
+    clocks: Clocks
+    control: Control
+    context: SessionContext
+    live: Broadcast
+    bounds: BoundsWatch
+    log: Logger
+    events: list[NewEvent]
+    stderr_tail: str = ""
+    watch: Watch = field(init=False)
+    _reader: Reader = field(init=False)
+    _warnings: CliWarnings = field(init=False)
+    _availability: SessionAvailability = field(init=False)
+    _repaired: bool = False
+    _stderr_ended: anyio.Event = field(default_factory=anyio.Event)
+
+    def __post_init__(self) -> None:
+        self.watch = Watch(gate=self.gate)
+        self._reader = self.harness.reader()
+        self._warnings = CliWarnings(self.harness.name)
+        self._availability = SessionAvailability(self.context.availability, self.gate.session.id)
+
+    async def run(self) -> int | None:
+        """Talk until the child has gone; return its exit status (negative: a signal).
+
+        Whatever happens, the child and its tree are gone when this returns or raises.
+        """
+        try:
+            async with anyio.create_task_group() as tasks:
+                # First on the channel's lock, so that nothing is sent before the opening.
+                tasks.start_soon(self._open)
+                tasks.start_soon(self._keep_stderr)
+                tasks.start_soon(self.clocks.watch, self.control)
+                tasks.start_soon(self._stop_when_asked)
+                tasks.start_soon(self._watch_sink)
+                tasks.start_soon(self._kill_when_hurried)
+                tasks.start_soon(self.bounds.run, self.child.pid)
+                await self._read(tasks)
+                await self._await_exit()
+                tasks.cancel_scope.cancel()
+        finally:
+            await self._clean_up()
+        await self.bounds.last_look()
+        return self.child.process.returncode
+
+    def transcript(self) -> Transcript:
+        """Return what the stream has said so far."""
+        return self._reader.close()
+
+    async def _open(self) -> None:
+        await self.channel.send(self.harness.opening(self.spec))
+        if not self.harness.capabilities.talks:
+            # It reads its input to the end before it begins.
+            await self.channel.close()
+
+    # --- reading --------------------------------------------------------------------------------------
+
+    async def _read(self, tasks: TaskGroup) -> None:
+        with OutputReader(redactor=self.context.redactor, sink=self.sink, clock=self.context.clock) as intake:
+            with anyio.CancelScope() as reading:
+                tasks.start_soon(self._bound_reading, reading)
+                try:
+                    while True:
+                        await self.sink.room()  # else what a slow disk does not take would fill the memory
+                        for taken in await intake.take(await self.child.stdout.receive(CHUNK_BYTES)):
+                            await self._take(taken, tasks)
+                except (anyio.EndOfStream, anyio.BrokenResourceError):
+                    pass  # also when the child went away in the middle: what came is what there is
+            for taken in intake.flush():
+                await self._take(taken, tasks)
+
+    async def _bound_reading(self, reading: anyio.CancelScope) -> None:
+        await self.child.process.wait()
+        reading.deadline = anyio.current_time() + DRAIN_SECONDS
+
+    async def _take(self, taken: DecodedLine, tasks: TaskGroup) -> None:
+        self._check_sink()
+        self.clocks.frame()
+        facts = self._reader.feed(taken.kept)
+        for fact in facts:
+            self.clocks.note(fact)
+            self._note(fact, taken.arrived_at)
+            self.live.note(fact, taken.arrived_at)
+            if isinstance(fact, SessionStarted) and fact.session_id and not self.harness.capabilities.own_session_id:
+                tasks.start_soon(self._identify, fact.session_id)
+        if isinstance(taken.asked, Frame):
+            self._heed(taken.asked, tasks)
+        if any(isinstance(fact, ResultSeen) for fact in facts):
+            await self._after_result(taken.arrived_at)
+
+    def _note(self, fact: StreamEvent, now: datetime) -> None:
+        self._availability.handle(fact)
+        match fact:
+            case SessionStarted():
+                self.log.info(LogEvent.SESSION_INITIALISED, api_key_source=fact.api_key_source, model=fact.model)
+                if self.spec.mcp_config is not None and (missed := mcp_servers.missed(fact.mcp_servers, self.log)):
+                    self.events.append(missed)
+                    # A retry, or a tier that is not repeated, goes on: a look that sees less is worth more than none.
+                    if has_retry(self.gate.session):
+                        self.control.stop(StopCause.SERVERS_AWAY)
+            case ToolStarted() | ToolDenied() | ToolEnded() | ResultSeen():
+                self._watched(fact, now)
+            case ApiRetried() if fact.status in _AUTH_STATUSES:
+                # The CLI would go on trying for minutes with a key that was refused.
+                self.control.stop(StopCause.AUTH_REFUSED)
+            case LineMalformed():
+                self.log.warning(LogEvent.MALFORMED_LINE, line=fact.line, error=fact.reason)
+            case CliWarned():
+                if (event := self._warnings.event(fact)) is not None:
+                    self.events.append(event)
+            case _:
+                pass
+
+    def _watched(self, fact: ToolStarted | ToolDenied | ToolEnded | ResultSeen, now: datetime) -> None:
+        match fact:
+            case ToolStarted():
+                self.watch.started(fact)
+            case ToolDenied():
+                self.watch.denied(fact, now)
+            case ToolEnded():
+                self._note_tool_end(fact, now)
+            case ResultSeen():
+                self._suspect(self.watch.result(fact))
+
+    def _note_tool_end(self, fact: ToolEnded, now: datetime) -> None:
+        self._suspect(self.watch.ended(fact, now, stopping=self.control.cause is not None))
+        if (exhausted_reason := self.gate.repetition.exhausted_reason) is not None and self.control.cause is None:
+            self.log.error(LogEvent.SESSION_REPEATS, detail=exhausted_reason)
+            self.events.append(
+                NewEvent(level=Level.WARNING, message=f"Session stopped: {exhausted_reason}.", fingerprint="repetition")
+            )
+            self.control.stop(StopCause.REPETITION)
+
+    def _suspect(self, why: str | None) -> None:
+        """End the session when the stream shows what the gate did not allow. Without a gate nothing was promised."""
+        if why is not None and self.harness.capabilities.gate and self.control.cause is None:
+            self.log.critical(LogEvent.TOOL_CALL_UNGATED, detail=why)
+            self._distrust(why)
+
+    async def _identify(self, cli_session_id: str) -> None:
+        """Tell the row which session its CLI chose to be; without it a log found after a crash is nobody's."""
+        try:
+            await self.context.store.identify(self.gate.session, cli_session_id)
+        except DatabaseUnavailableError as error:
+            self.log.error(LogEvent.DATABASE_UNAVAILABLE, while_doing="identify", error=str(error))
+        except StaleAttemptError as error:
+            self.log.error(LogEvent.STALE_ATTEMPT, error=str(error))
+
+    def _heed(self, frame: Frame, tasks: TaskGroup) -> None:
+        signal = self.harness.signal(frame.body, self.spec)
+        match signal:
+            case GateRequest():
+                # At once: whatever the stream says of the call from here on, the gate was asked about it.
+                self.gate.asked.add(signal.call.tool_use_id)
+                tasks.start_soon(self._answer, signal)
+            case GateCancelled():
+                self.gate.withdraw(signal.request_id)
+                self.log.warning(LogEvent.GATE_REQUEST_CANCELLED, request_id=signal.request_id)
+            case InitMismatch():
+                self.log.critical(LogEvent.INIT_MISMATCH, detail=signal.detail)
+                self._distrust(f"the CLI started with {signal.detail}")
+            case CallRan():
+                self._suspect(self.watch.told(signal))
+                tasks.start_soon(self.channel.send, self.harness.heard(signal))
+            case None:
+                pass
+
+    async def _answer(self, request: GateRequest) -> None:
+        await self.gate.answer(request, harness=self.harness, channel=self.channel)
+
+    def _distrust(self, why: str) -> None:
+        self.events.append(
+            NewEvent(level=Level.CRITICAL, message=f"Session stopped: {why}.", fingerprint="ungated_call")
+        )
+        self.control.stop(StopCause.UNGATED_CALL)
+
+    async def _watch_sink(self) -> None:
+        """Stop the session also when no line comes any more after the one that could not be written."""
+        while True:
+            await anyio.sleep(SINK_LOOK_SECONDS)
+            self._check_sink()
+
+    def _check_sink(self) -> None:
+        if self.sink.failed is not None and self.control.cause is None:
+            self.log.critical(LogEvent.LOG_WRITE_FAILED, path=str(self.sink.path), error=str(self.sink.failed))
+            self.events.append(
+                NewEvent(
+                    level=Level.CRITICAL,
+                    message=f"Session stopped: its log could not be written ({self.sink.failed.strerror}).",
+                    fingerprint="log_write_failed",
+                )
+            )
+            self.control.stop(StopCause.DISK_FULL)
+
+    # --- the result line ------------------------------------------------------------------------------
+
+    async def _after_result(self, now: datetime) -> None:
+        """Ask once more when the report is missing or invalid; else close stdin, or the CLI waits for ever."""
+        self.clocks.result()
+        transcript = self.transcript()
+        self.live.result(transcript, now)
+        self.log.info(
+            LogEvent.RESULT_RECEIVED,
+            subtype=transcript.subtype,
+            is_error=transcript.is_error,
+            cost_usd=transcript.cost_usd,
+            num_turns=transcript.num_turns,
+        )
+        # A report that is on disk can be taken up after a crash; so first the disk, then what follows.
+        await self.sink.sync()
+        wrong = () if self._final(transcript) else shortcomings(transcript, self.context.schema)
+        if not wrong:
+            await self.channel.close()
+            return
+        self._repaired = True
+        self.clocks.another_turn()
+        self.log.warning(LogEvent.REPAIR_REQUESTED, errors=list(wrong))
+        asked = self.harness.repair(wrong)
+        if asked is None or not await self.channel.send(asked):
+            self.clocks.result()
+
+    def _final(self, transcript: Transcript) -> bool:
+        possible = self.context.repair_turn and self.harness.capabilities.repairs and not self._repaired
+        return not possible or transcript.is_error or self.control.cause is not None
+
+    # --- the end --------------------------------------------------------------------------------------
+
+    async def _await_exit(self) -> None:
+        """Wait for the exit of a child whose stream has ended."""
+        await self.channel.close()
+        if not await process.exited_within(self.child, self.context.timeouts.result_grace):
+            self.control.stop(StopCause.RESULT_GRACE)
+            # The ladder ends with SIGKILL; what outlives that is in the kernel's hands, not worth a wait.
+            await process.exited_within(self.child, self.context.timeouts.stop_grace + 2 * process.REAP_SECONDS)
+        with anyio.move_on_after(STDERR_SECONDS):
+            await self._stderr_ended.wait()
+
+    async def _stop_when_asked(self) -> None:
+        await self.control.asked()
+        self.log.warning(LogEvent.STOP_REQUESTED, cause=str(self.control.cause))
+        with anyio.CancelScope(shield=True):
+            await process.stop(
+                self.child,
+                self.channel,
+                interrupt=self.harness.interrupt(),
+                grace_seconds=self.context.timeouts.stop_grace,
+            )
+
+    async def _kill_when_hurried(self) -> None:
+        await self.control.hurried()
+        with anyio.CancelScope(shield=True):  # bounded: see `process.kill`
+            await process.kill(self.child)
+
+    async def _clean_up(self) -> None:
+        with anyio.CancelScope(shield=True):
+            if not self.child.exited:
+                await process.kill(self.child)
+            strays = await process.sweep(self.child)
+            if strays:
+                self.log.warning(LogEvent.STRAY_PROCESSES, count=strays)
+            await self.channel.close()
+            await self.child.aclose()
+
+    async def _keep_stderr(self) -> None:
+        splitter = LineSplitter(STDERR_LINE_BYTES)
+        try:
+            async for chunk in self.child.stderr:
+                for line in splitter.push(chunk):
+                    self._take_stderr(line)
+        except anyio.BrokenResourceError:
+            pass
+        finally:
+            if (rest := splitter.flush()) is not None:
+                self._take_stderr(rest)
+            self._stderr_ended.set()
+
+    def _take_stderr(self, line: bytes) -> None:
+        text = self.context.redactor.text(self.harness.kept_stderr(line.decode("utf-8", "replace")))
+        self.sink.append_stderr(text.encode("utf-8", "replace") + b"\n")
+        self.stderr_tail = f"{self.stderr_tail}{text}\n"[-STDERR_TAIL_CHARACTERS:]

@@ -1,0 +1,166 @@
+"""The handoff file that a session of an older prompt may leave in its own state directory.
+
+Whoever wrote it is as untrusted as any model: it is opened without following a link or waiting for a pipe, read up
+to a bound, redacted and validated before anything is believed of it, and gone afterwards.
+
+The files that a CLI is given before its start, and the one that it may leave behind.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from claudeops.domain.model import Extraction, ExtractionMethod, Level, NewEvent
+from claudeops.domain.redact import Redactor
+from claudeops.domain.report.markers import Handoff, HandoffError, parse_handoff, with_handoff
+from claudeops.engine.cell.workspace import LOOK_SECONDS, SESSION_FILES
+from claudeops.engine.session_log.reader import open_plain
+from claudeops.harness.protocol import Command
+
+HANDOFF_FILE: Final = "handoff.json"
+HANDOFF_BYTES: Final = 1024 * 1024
+"""A longer file is none; a handoff is a thousandth of it."""
+
+OUTRANKED: Final = "handoff file ignored: a validated report outranks it"
+
+_DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+async def take_handoff(
+    state_dir: Path, *, current_tier: int, max_tier: int, redactor: Redactor
+) -> Handoff | HandoffError | None:
+    """Read and remove the handoff file of a session whose process has ended; ``None`` when it left none.
+
+    Never raises. A file that cannot be read is as wrong as one that says nothing valid.
+    """
+    content = await _read(state_dir, remove=True)
+    return _parsed(content, current_tier=current_tier, max_tier=max_tier, redactor=redactor)
+
+
+async def read_handoff(
+    state_dir: Path, *, current_tier: int, max_tier: int, redactor: Redactor
+) -> Handoff | HandoffError | None:
+    """Read, and leave where it is, the handoff file of a session whose daemon died; ``None`` when it left none.
+
+    It goes with the directories of dead sessions, once their ends are written: a daemon that dies before that must
+    find it again. Never raises.
+    """
+    content = await _read(state_dir, remove=False)
+    return _parsed(content, current_tier=current_tier, max_tier=max_tier, redactor=redactor)
+
+
+def apply_handoff(
+    extraction: Extraction, taken: Handoff | HandoffError | None
+) -> tuple[Extraction, tuple[NewEvent, ...]]:
+    """Return what a session concluded with its handoff file taken into account, and the events about that file.
+
+    It counts where no validated report was found. What asks for help in a way that nobody understands is critical,
+    whatever else the session said.
+    """
+    if taken is None:
+        return extraction, ()
+    if isinstance(taken, HandoffError):
+        message = f"A session left word for the next tier that cannot be followed: {taken.message}"
+        return extraction, (NewEvent(level=Level.CRITICAL, message=message, fingerprint="handoff_invalid"),)
+    if extraction.method in (ExtractionMethod.STRUCTURED, ExtractionMethod.SALVAGED):
+        return replace(extraction, warnings=(*extraction.warnings, OUTRANKED)), ()
+    return with_handoff(extraction, taken), ()
+
+
+def _parsed(
+    content: bytes | HandoffError | None, *, current_tier: int, max_tier: int, redactor: Redactor
+) -> Handoff | HandoffError | None:
+    if content is None or isinstance(content, HandoffError):
+        return content
+    text = redactor.line(content).decode("utf-8", "replace")
+    return parse_handoff(text, current_tier=current_tier, max_tier=max_tier)
+
+
+async def _read(state_dir: Path, *, remove: bool) -> bytes | HandoffError | None:
+    try:
+        return await SESSION_FILES.run(
+            lambda: _look(state_dir, remove=remove), seconds=LOOK_SECONDS, what="reading the handoff file"
+        )
+    except TimeoutError as error:
+        return _unreadable(error)
+
+
+def _look(state_dir: Path, *, remove: bool) -> bytes | HandoffError | None:
+    try:
+        directory = os.open(state_dir, _DIRECTORY)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        return _unreadable(error)
+    try:
+        return _content(directory)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        return _unreadable(error)
+    finally:
+        # Also what was not read: nobody shall find it later and take it for another session's.
+        with suppress(OSError):
+            if remove:
+                os.unlink(HANDOFF_FILE, dir_fd=directory)
+        os.close(directory)
+
+
+def _content(directory: int) -> bytes | HandoffError:
+    with open_plain(HANDOFF_FILE, follow_links=False, directory_fd=directory) as file:
+        content = file.read(HANDOFF_BYTES + 1)
+    if len(content) > HANDOFF_BYTES:
+        return HandoffError(message=f"the handoff file is larger than {HANDOFF_BYTES} bytes.")
+    return content
+
+
+def _unreadable(error: OSError) -> HandoffError:
+    why = "it is a link" if error.errno == errno.ELOOP else error.strerror
+    return HandoffError(message=f"the handoff file cannot be read: {why}.")
+
+
+LAST_MESSAGE_BYTES: Final = 10 * 1024 * 1024
+"""So much of a last message is read; a report is a thousandth of it."""
+
+
+async def prepare(command: Command) -> None:
+    """Make the directories and files that ``command`` needs; raises `OSError`."""
+    await SESSION_FILES.run(lambda: _prepare(command), seconds=LOOK_SECONDS, what="writing the CLI's files")
+
+
+async def last_message(path: str) -> str | None:
+    """Return what the CLI left at ``path``; ``None`` when there is no such file, or nothing that can be read."""
+    try:
+        return await SESSION_FILES.run(lambda: _last_message(path), seconds=LOOK_SECONDS, what=f"reading {path}")
+    except TimeoutError:
+        return None
+
+
+def _prepare(command: Command) -> None:
+    for directory in command.directories:
+        Path(directory).mkdir(mode=0o700, parents=True, exist_ok=True)
+    for file in command.files:
+        # Exclusively: in a directory that was made for this session nothing can be there yet.
+        with open(os.open(file.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as opened:  # noqa: PTH123 - a descriptor
+            opened.write(file.text)
+
+
+def _last_message(path: str) -> str | None:
+    try:
+        # The session could write here: a link would lead elsewhere, and opening a pipe would wait for a writer.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return None
+    with open(descriptor, "rb") as file:  # noqa: PTH123 - a descriptor
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return None
+        try:
+            return file.read(LAST_MESSAGE_BYTES).decode("utf-8", "replace")
+        except OSError:
+            return None

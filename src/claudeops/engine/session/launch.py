@@ -1,0 +1,220 @@
+"""A session's way to its running process: prompt, command, cell, child."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from claudeops.domain.memory import select
+from claudeops.domain.model import Memory, Session
+from claudeops.domain.prompt import TRACEPARENT, Facts, Prompt, TracePlace, place_of, render
+from claudeops.engine.cell.cell import SandboxedCommand, SandboxSpec, named_in
+from claudeops.engine.cell.cgroups import Group
+from claudeops.engine.cell.workspace import LOOK_SECONDS, MAKE_SECONDS, SESSION_FILES, Workspace
+from claudeops.engine.process.child import Child, spawn
+from claudeops.engine.process.tree import SESSION_MARK, session_mark
+from claudeops.engine.session import files, mcp_servers
+from claudeops.engine.session.context import SessionContext, TierSetup
+from claudeops.errors import DatabaseUnavailableError
+from claudeops.harness.protocol import Command, Harness, Spec
+from claudeops.logs import LogEvent
+
+_SHARE_OF_SERVERS: Final = 1 / 3
+"""Of the time in which the first frame must come: what MCP servers may take of it to start. The CLI waits for them."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Launched:
+    """A session that runs."""
+
+    spec: Spec
+    command: Command
+    child: Child
+    place: TracePlace
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Launch:
+    """What one session is started from."""
+
+    context: SessionContext
+    session: Session
+    tier: TierSetup
+    harness: Harness
+    workspace: Workspace
+    group: Group | None = None  # that its processes join
+
+    async def start(self) -> Launched:
+        """Start the CLI in its cell; raises `OSError` and `HarnessError`, and leaves nothing running then."""
+        context, session, workspace = self.context, self.session, self.workspace
+        prompt, place = await self._prompt(), await self._place()
+        mark = session_mark(context.sessions_dir, session.id, session.attempt)
+        # Where no descriptor is read, the daemon's own key goes nowhere.
+        takes = self.harness.capabilities.key_by_descriptor
+        secret, servers = (context.access.secret, context.mcp_servers) if takes else (None, None)
+        with _credential(secret) as descriptor, mcp_servers.handed(servers, uid=workspace.uid) as listing:
+            spec = self._spec(prompt, place, mark=mark, descriptor=descriptor)
+            if listing is not None:
+                spec = replace(
+                    spec,
+                    mcp_config=f"/dev/fd/{listing}",
+                    mcp_servers=tuple(servers or ()),
+                    mcp_start_seconds=context.timeouts.startup * _SHARE_OF_SERVERS,
+                    # Then the model is told; the session's own clock ends it a little later.
+                    mcp_call_seconds=context.timeouts.silence,
+                )
+            command = self.harness.command(spec)
+            await files.prepare(command)
+            child = await spawn(
+                command,
+                cwd=workspace.workdir,
+                mark=mark,
+                enclosed=await self._enclosed(),
+                pass_fds=[given for given in (descriptor, listing) if given is not None],
+            )
+        return Launched(spec=spec, command=command, child=child, place=place)
+
+    async def _prompt(self) -> Prompt:
+        return render(
+            self.tier.template,
+            facts=self._facts(await _repositories(self.context.repos_dir)),
+            memories=await self._memories(),
+            request=self.session.prompt_text,
+            handover=self.session.context,
+        )
+
+    async def _place(self) -> TracePlace:
+        session = self.session
+        root = None
+        if session.root_session_id != session.id:
+            try:
+                root = await self.context.store.session(session.root_session_id)
+            except DatabaseUnavailableError as error:
+                # A trace of its own is worth more than no session.
+                self.context.log.error(LogEvent.DATABASE_UNAVAILABLE, while_doing="trace", error=str(error))
+        own = session.cli_session_id or ""
+        return place_of(own, root_cli_session_id=(root.cli_session_id if root is not None else None) or own)
+
+    def _facts(self, repositories: tuple[str, ...]) -> Facts:
+        context, session, tier, workspace = self.context, self.session, self.tier, self.workspace
+        return Facts(
+            now=context.clock.now(),
+            timezone=context.timezone,
+            tier=tier.number,
+            tier_name=tier.name,
+            max_tier=context.rules.max_tier,
+            dry_run=context.rules.dry_run,
+            repos_dir=str(context.repos_dir),
+            repositories=repositories,
+            workdir=str(workspace.workdir),
+            state_dir=str(workspace.state_dir),
+            session_id=session.id,
+            chain_id=session.root_session_id,
+            actions=tier.action_kinds,
+            limits=context.rules.limits,
+            max_turns=tier.max_turns,
+            max_budget_usd=self._budget_usd(),
+            time_limit_seconds=context.timeouts.session,
+        )
+
+    def _budget_usd(self) -> float:
+        """Return what was reserved for the session, which may be less than its tier's budget."""
+        reserved = self.session.allowance_usd
+        return self.tier.max_budget_usd if reserved is None else min(reserved, self.tier.max_budget_usd)
+
+    def _is_metered(self) -> bool:
+        return self.context.meter is not None and self.harness.capabilities.metered
+
+    async def _memories(self) -> Sequence[Memory]:
+        try:
+            found = await self.context.store.memories()
+        except DatabaseUnavailableError as error:
+            # A session without memories is worth more than none.
+            self.context.log.error(LogEvent.DATABASE_UNAVAILABLE, while_doing="memories", error=str(error))
+            return ()
+        return select(found, self.context.memory_budget_tokens)
+
+    async def _enclosed(self) -> SandboxedCommand:
+        context, workspace = self.context, self.workspace
+        inside = SandboxSpec(
+            workspace=workspace,
+            binary=context.binaries[self.session.harness],
+            repos_dir=context.repos_dir,
+            path=context.path,
+            shown=(
+                *named_in(self.tier.passed_env),
+                *mcp_servers.named_paths(context.mcp_servers or {}, but=context.mcp_of_repos),
+            ),
+            bounds=context.bounds,
+            group=self.group,
+        )
+
+        def enclose() -> SandboxedCommand:
+            context.cell.hand_over(workspace)
+            return context.cell.enclose(inside)
+
+        return await SESSION_FILES.run(enclose, seconds=MAKE_SECONDS, what="looking at what a session may see")
+
+    def _spec(self, prompt: Prompt, place: TracePlace, *, mark: str, descriptor: int | None) -> Spec:
+        context, session, tier, workspace = self.context, self.session, self.tier, self.workspace
+        ours = {
+            SESSION_MARK: mark,
+            "CLAUDEOPS_TIER": str(tier.number),
+            "CLAUDEOPS_DRY_RUN": str(context.rules.dry_run).lower(),
+            "CLAUDEOPS_STATE_DIR": str(workspace.state_dir),
+            "CLAUDEOPS_REPOS_DIR": str(context.repos_dir),
+            TRACEPARENT: place.header,
+        }
+        return Spec(
+            binary=str(context.binaries[session.harness]),
+            model=session.model,
+            cli_session_id=session.cli_session_id or "",
+            schema_text=context.schema.minified,
+            task=prompt.task,
+            system=prompt.system,
+            tools=tier.tools,
+            max_turns=tier.max_turns,
+            # The meter knows what the session has spent, and refuses before its CLI would notice.
+            max_budget_usd=tier.max_budget_usd if self._is_metered() else self._budget_usd(),
+            home=str(workspace.home),
+            workdir=str(workspace.workdir),
+            tmpdir=str(workspace.tmpdir),
+            state_dir=str(workspace.state_dir),
+            read_only=tier.read_only or context.rules.dry_run,
+            path=context.path,
+            passed_env={**tier.passed_env, **ours},
+            base_url=context.access.base_url,
+            credential=None if descriptor is None else context.access.credential,
+            credential_fd=descriptor,
+        )
+
+
+async def _repositories(repos_dir: Path) -> tuple[str, ...]:
+    def names() -> tuple[str, ...]:
+        return tuple(sorted(entry.name for entry in repos_dir.iterdir() if not entry.name.startswith(".")))
+
+    try:
+        return await SESSION_FILES.run(names, seconds=LOOK_SECONDS, what=f"listing {repos_dir}")
+    except OSError:
+        return ()
+
+
+@contextlib.contextmanager
+def _credential(secret: str | None) -> Iterator[int | None]:
+    """Give the read end of a pipe that holds the secret: the CLI drains it at its start, no tool inherits it."""
+    if secret is None:
+        yield None
+        return
+    reading, writing = os.pipe()
+    try:
+        try:
+            os.write(writing, secret.encode())
+        finally:
+            os.close(writing)
+        yield reading
+    finally:
+        os.close(reading)

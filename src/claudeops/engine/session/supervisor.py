@@ -1,0 +1,250 @@
+"""Claims queued sessions, runs them within the slots there are, writes their ends, and drains at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Final
+
+import anyio
+import anyio.lowlevel
+from anyio.abc import TaskGroup
+
+from claudeops.domain.escalation import EscalationRules
+from claudeops.domain.holds import Capacity
+from claudeops.domain.live import Redact
+from claudeops.domain.model import Ending, Extraction, ExtractionMethod, Finished, Outcome, Owner, Session
+from claudeops.domain.outcome import StopCause
+from claudeops.engine.control import Control
+from claudeops.engine.live.hub import Hub, session_began, session_ended
+from claudeops.engine.ports import Clock, Dispatcher, Store
+from claudeops.engine.session.completion import commit_result, log_result
+from claudeops.errors import StoreError
+from claudeops.logs import LogEvent, Logger
+from claudeops.tasks import DatabaseTrouble
+
+WAITING_FACTOR: Final = 2
+"""So many times the slots is the most that is under way at once, those among them that hold no slot: who waits for
+people, and whose end is being written."""
+
+LONGEST_CLAIM_PAUSE_SECONDS: Final = 5.0
+"""Between two claims, while the database gives them trouble: a look should not come much later than it is due."""
+
+STOP_MARGIN_SECONDS: Final = 5.0
+"""On top of the stop grace: the row is written and the files are closed in it."""
+
+
+def _nobody(_session: Session, _finished: Finished) -> None:
+    return
+
+
+def _nothing() -> None:
+    return
+
+
+@dataclass(kw_only=True)
+class Supervisor:
+    """Runs sessions until it is drained. One per process."""
+
+    store: Store
+    dispatcher: Dispatcher
+    clock: Clock
+    owner: Owner
+    rules: EscalationRules
+    run_session: Callable[[Session, Control], Awaitable[Ending]]
+    new_cli_session_id: Callable[[], str]
+    log_path: Callable[[int], str]
+    slots: int  # sessions at once; with more than one, one is kept for tier 1
+    stop_grace_seconds: float
+    hub: Hub
+    redact: Redact
+    log: Logger
+    chain: int | None = None  # only this chain (a foreground run), or whatever is queued
+    on_change: Callable[[], None] = _nothing  # told when a session starts and when it has ended
+    on_ended: Callable[[Session, Finished], None] = _nobody  # told of each end that was written
+    running: dict[int, tuple[Session, Control]] = field(default_factory=dict)
+    _written: set[int] = field(default_factory=set)  # of the running: nothing is left of them but an end to write
+    _draining: bool = False
+    _hurrying: bool = False
+    _claiming: bool = False  # a claim is under way: what it takes runs by its rows, and is not in ``running`` yet
+    _claim_at: float = 0.0  # monotonic seconds; later than now while the database gives claims trouble
+    _trouble: DatabaseTrouble = field(init=False)
+    _less: anyio.Event = field(default_factory=anyio.Event)  # set, and replaced, whenever a session or a claim ends
+
+    def __post_init__(self) -> None:
+        self._trouble = DatabaseTrouble(self.log, "claim", longest_seconds=LONGEST_CLAIM_PAUSE_SECONDS)
+
+    async def run(self) -> None:
+        """Claim and run until `drain`. Raises nothing for a session that fails, nor for a database that does."""
+        async with anyio.create_task_group() as tasks:
+            while not self._draining:
+                await self._fill_slots(tasks)
+                await self.dispatcher.wait()
+            await self._until_idle()
+
+    async def drain(self, timeout_seconds: float) -> None:
+        """Claim nothing more, wait for running sessions, then stop the rest politely. Bounded.
+
+        A claim that is under way is waited for too: what it takes is a running session. Call `hurry` to cut the
+        waiting short.
+        """
+        self._draining = True
+        await self.dispatcher.announce()
+        if self.running:
+            self.log.info(LogEvent.SUPERVISOR_DRAINING, running=len(self.running), timeout_seconds=timeout_seconds)
+        with anyio.move_on_after(timeout_seconds):
+            await self._until_idle()
+        self.hurry()
+        with anyio.move_on_after(self.stop_grace_seconds + STOP_MARGIN_SECONDS):
+            await self._until_idle()
+
+    def hurry(self) -> None:
+        """Ask every running session to stop now, and those of a claim under way; they end as ``cancelled``."""
+        self._hurrying = True
+        self.stop_all(StopCause.CANCELLED)
+
+    def stop_all(self, cause: StopCause) -> int:
+        """Ask every running session to stop now; return how many run."""
+        for _, control in self.running.values():
+            control.stop(cause)
+        return len(self.running)
+
+    def kill_all(self) -> None:
+        """Have every session that was asked to stop killed at once."""
+        for _, control in self.running.values():
+            control.hurry()
+
+    async def _until_idle(self) -> None:
+        while self.running or self._claiming:
+            await self._less.wait()
+
+    def _tell_less(self) -> None:
+        less, self._less = self._less, anyio.Event()
+        less.set()
+
+    async def _fill_slots(self, tasks: TaskGroup) -> None:
+        if self.clock.monotonic() < self._claim_at:
+            return
+        while not self._draining and (room := self._room()).sessions > 0:
+            self._claiming = True
+            try:
+                claimed = await self._claim(room)
+                for session in claimed:
+                    control = Control()
+                    if self._hurrying:  # since the claim began
+                        control.stop(StopCause.CANCELLED)
+                    self.running[session.id] = (session, control)
+                    tasks.start_soon(self._carry_out, session, control)
+            finally:
+                self._claiming = False
+                self._tell_less()
+            if not claimed:
+                return
+
+    def _room(self) -> Capacity:
+        """Return what may start. Who waits for people holds no slot, nor does who has nothing left but an end to write.
+
+        A long remediation must not blind the lowest tier: with more than one slot, one is kept for it.
+        """
+        lowest = self.rules.lowest.number
+        at_work = [
+            session
+            for session, control in self.running.values()
+            if not control.awaiting_approval and session.id not in self._written
+        ]
+        above = sum(1 for session in at_work if session.tier > lowest)
+        return Capacity(
+            sessions=min(self.slots - len(at_work), WAITING_FACTOR * self.slots - len(self.running)),
+            above=self.slots - 1 - above if self.slots > 1 else None,
+        )
+
+    async def _claim(self, room: Capacity) -> Sequence[Session]:
+        try:
+            claimed = await self.store.claim(
+                self.owner,
+                rules=self.rules,
+                now=self.clock.now(),
+                cli_session_id=self.new_cli_session_id,
+                log_path=self.log_path,
+                chain=self.chain,
+                room=room,
+            )
+        except StoreError as error:
+            self._claim_at = self.clock.monotonic() + self._trouble.failed(error)
+            return ()
+        self._trouble.over()
+        for session in claimed:
+            _bound(self.log, session).info(
+                LogEvent.SESSION_CLAIMED, trigger=session.trigger.value, attempt=session.attempt
+            )
+        return claimed
+
+    async def _carry_out(self, session: Session, control: Control) -> None:
+        log = _bound(self.log, session)
+        try:
+            with self._listening(log):
+                self.on_change()
+                if self.hub.listening:
+                    self.hub.publish(session_began(session, self.redact, self.clock.now()))
+            ending = await self._run_guarded(session, control, log)
+            # Its processes are gone: another one may start. Whoever claims is first in the writer's queue then, for
+            # that is short, and a slot stands empty meanwhile.
+            self._written.add(session.id)
+            await self.dispatcher.announce()
+            await anyio.lowlevel.checkpoint()
+            finished = await commit_result(ending, store=self.store, rules=self.rules, log=log)
+            if finished is not None:
+                self._tell(session, ending, finished, log)
+        finally:
+            del self.running[session.id]
+            self._written.discard(session.id)
+            self._tell_less()
+        with self._listening(log):
+            self.on_change()
+        # Also without a next tier: what is under way at all is limited too.
+        await self.dispatcher.announce()
+
+    def _tell(self, session: Session, ending: Ending, finished: Finished, log: Logger) -> None:
+        """Tell of an end that is in the database by now."""
+        log_result(ending, finished, log)
+        with self._listening(log):
+            self.on_ended(session, finished)
+        with self._listening(log):
+            self.hub.publish(session_ended(session, ending, finished))
+
+    @contextmanager
+    def _listening(self, log: Logger) -> Iterator[None]:
+        """Keep what fails in those who only hear of something from undoing it, and from ending the daemon."""
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is theirs
+            log.error(LogEvent.LISTENER_FAILED, error=f"{type(error).__name__}: {error}")
+
+    async def _run_guarded(self, session: Session, control: Control, log: Logger) -> Ending:
+        """Run one session; whatever goes wrong in our own code ends this session only."""
+        started = self.clock.monotonic()
+        if control.cause is not None:
+            return self._without_result(session, Outcome.CANCELLED, "the daemon was stopped before it began", started)
+        try:
+            return await self.run_session(session, control)
+        except Exception as error:
+            told = f"{type(error).__name__}: {error}"
+            log.critical(LogEvent.SESSION_CRASHED, error=told, exc_info=True)
+            return self._without_result(session, Outcome.ERROR, f"internal error: {told}", started)
+
+    def _without_result(self, session: Session, outcome: Outcome, error: str, started: float) -> Ending:
+        return Ending(
+            session_id=session.id,
+            attempt=session.attempt,
+            outcome=outcome,
+            error=error,
+            extraction=Extraction(method=ExtractionMethod.NONE, report=None),
+            ended_at=self.clock.now(),
+            duration_ms=round((self.clock.monotonic() - started) * 1000),
+            calls_ran=0,
+        )
+
+
+def _bound(log: Logger, session: Session) -> Logger:
+    return log.bind(session_id=session.id, chain=session.root_session_id, tier=session.tier)

@@ -1,0 +1,356 @@
+"""A session's files: raw redacted NDJSON, an arrival index beside it, and stderr.
+
+Writing happens on a thread of its own, so that the reader of the child's output waits for a disk only when that falls
+far behind; then it does, and with it the CLI, whose output stays in the kernel's buffers. Lines that arrived together
+are written together. Order of writes: the lines' bytes before their index entries, so that an index entry never points
+at nothing.
+
+The way of a CLI's output into a session: bytes → lines → redacted → log → frames.
+
+Whatever arrived together goes together: one scan for secrets, one write. Lines are with the log before anybody acts on
+them.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Final, Self
+
+import anyio
+import anyio.to_thread
+import msgspec
+
+from claudeops.domain.redact import Redactor
+from claudeops.domain.stream import Frame, LineSplitter, Malformed, decode
+from claudeops.engine.ports import Clock
+from claudeops.tasks import Threads
+
+Decoded = list[Frame | Malformed | None]
+
+FLUSH_SECONDS: Final = 30.0
+"""How long a session waits for its own lines to reach the disk before it goes on without."""
+
+_STDERR_LIMIT_BYTES: Final = 16 * 1024 * 1024
+_UNSYNCED_BYTES: Final = 8 * 1024 * 1024
+"""So much is written before the disk is asked to keep it; it bounds what the last `SessionLog.sync` waits for."""
+
+MOST_WAITING_BYTES: Final = 16 * 1024 * 1024
+"""So much may wait for a disk before nothing more is read of the CLI; a single line may be longer."""
+
+STALL_SECONDS: Final = 60.0
+"""A disk that takes nothing for so long, while the CLI waits for it, has failed."""
+
+_LOOK_SECONDS: Final = 0.01
+_PIECE_BYTES: Final = 4 * 1024 * 1024
+"""So much is written at once: each piece shows that the disk moves."""
+
+_NEW_FILE: Final = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+_READABLE: Final = 0o666  # what the umask leaves of it
+
+
+@dataclass(frozen=True, slots=True)
+class _Lines:
+    contents: Sequence[bytes]
+    joined: bytes  # the same, LF between them
+    arrived_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class _Stderr:
+    content: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class _Sync:
+    done: threading.Event
+
+
+class SessionLog:
+    """Append-only files of one session; opened exclusively, never over an existing file."""
+
+    def __init__(self, path: Path, *, stall_seconds: float = STALL_SECONDS) -> None:
+        """Open ``path``, ``path.index`` and ``path.stderr``; raises `OSError` (`FileExistsError` included). Blocks."""
+        self.path = path
+        self._stall_seconds = stall_seconds
+        self.failed: OSError | None = None  # what went wrong first; nothing is taken after it
+        self._todo: queue.SimpleQueue[_Lines | _Stderr | _Sync | None] = queue.SimpleQueue()
+        self._files: list[int] = []
+        try:
+            for suffix in (".ndjson", ".index", ".stderr"):
+                self._files.append(os.open(path.with_suffix(suffix), _NEW_FILE, _READABLE))
+        except OSError:
+            self._close_files()
+            raise
+        self._lines = 0
+        self._offset = 0
+        self._unsynced = 0  # bytes
+        self._stderr_bytes = 0  # taken; counted by the reader alone
+        self._taken = 0  # bytes of lines; counted by the reader alone
+        self._written = 0  # the same, counted by the writer alone, so that neither needs a lock
+        self._waits = Threads(most=2)
+        self._thread = threading.Thread(target=self._work, name=f"log-{path.stem}", daemon=True)
+        self._thread.start()
+
+    def append(self, line: bytes, arrived_at: datetime) -> None:
+        """Take one redacted line without its terminator. Never blocks, never raises."""
+        self.extend((line,), arrived_at)
+
+    def extend(self, lines: Sequence[bytes], arrived_at: datetime, *, joined: bytes | None = None) -> None:
+        """Take redacted lines without their terminators, which nobody changes any more. Never blocks, never raises.
+
+        Lines that arrived together are best given together: they cost one write, and one entry each. ``joined``: the
+        same with LF between them, if somebody has joined them already.
+        """
+        if not lines or self.failed is not None:
+            return
+        text = b"\n".join(lines) if joined is None else joined  # of one line that line itself, not copied
+        self._taken += len(text)
+        self._todo.put(_Lines(lines, text, arrived_at))
+
+    def append_stderr(self, content: bytes) -> None:
+        """Take redacted stderr, up to a bound. Never blocks, never raises."""
+        if (room := _STDERR_LIMIT_BYTES - self._stderr_bytes) > 0:
+            self._todo.put(_Stderr(content[:room]))
+            self._stderr_bytes += len(content)
+
+    async def room(self) -> None:
+        """Return once the disk has caught up with what was taken, to within `MOST_WAITING_BYTES`, or has failed.
+
+        Whoever reads the CLI asks before each read. A disk that takes nothing meanwhile fails after `STALL_SECONDS`.
+        """
+        seen, deadline = self._written, anyio.current_time() + self._stall_seconds
+        while self.failed is None and (waiting := self._taken - self._written) > MOST_WAITING_BYTES:
+            await anyio.sleep(_LOOK_SECONDS)
+            if self._written != seen:
+                seen, deadline = self._written, anyio.current_time() + self._stall_seconds
+            elif anyio.current_time() >= deadline:
+                self.failed = OSError(errno.ETIMEDOUT, f"the disk takes nothing any more: {waiting} bytes wait for it")
+
+    async def sync(self) -> None:
+        """Wait until everything taken so far is on disk (fsync), or failed; at most `FLUSH_SECONDS`."""
+        done = threading.Event()
+        self._todo.put(_Sync(done))
+        await self._waited_for(lambda: done.wait(FLUSH_SECONDS))
+
+    async def aclose(self) -> None:
+        """Write what is left, fsync, close. Bounded by `FLUSH_SECONDS`."""
+        with anyio.CancelScope(shield=True):
+            self.close_later()
+            await self._waited_for(lambda: self._thread.join(FLUSH_SECONDS))
+
+    def close_later(self) -> None:
+        """Take no more; what was taken is written, and the files are closed. Does not wait for that."""
+        self._todo.put(None)
+
+    async def _waited_for(self, wait: Callable[[], object]) -> None:
+        with suppress(TimeoutError):
+            await self._waits.run(wait, seconds=FLUSH_SECONDS, what="writing the log")
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    # --- on the writer's thread -----------------------------------------------------------------------
+
+    def _work(self) -> None:
+        refused = False  # by the disk: nothing is written behind a gap
+        while (item := self._todo.get()) is not None:
+            try:
+                if isinstance(item, _Sync):
+                    self._fsync()
+                elif not refused:
+                    self._write(item)
+            except OSError as error:
+                refused = True
+                self.failed = self.failed or error
+            finally:
+                if isinstance(item, _Sync):
+                    item.done.set()
+        with suppress(OSError):
+            self._fsync()
+        self._close_files()
+
+    def _write(self, item: _Lines | _Stderr) -> None:
+        if isinstance(item, _Lines):
+            self._write_lines(item)
+            return
+        _write_all(self._files[2], item.content)
+
+    def _write_lines(self, item: _Lines) -> None:
+        ndjson, index, _ = self._files
+        rest = memoryview(item.joined)
+        while len(rest) > _PIECE_BYTES:
+            _write_all(ndjson, rest[:_PIECE_BYTES])
+            self._written += _PIECE_BYTES
+            rest = rest[_PIECE_BYTES:]
+        _write_all(ndjson, rest, b"\n")
+        _write_all(index, self._entries(item))
+        self._lines += len(item.contents)
+        self._written += len(rest)
+        self._offset += len(item.joined) + 1
+        self._unsynced += len(item.joined) + 1
+        if self._unsynced >= _UNSYNCED_BYTES:
+            os.fdatasync(ndjson)
+            self._unsynced = 0
+
+    def _entries(self, item: _Lines) -> bytes:
+        """Return the index entries of lines that are about to be counted."""
+        arrived = item.arrived_at.isoformat(timespec="microseconds")
+        offset = self._offset
+        entries: list[str] = []
+        for number, line in enumerate(item.contents, self._lines + 1):
+            entries.append(f"{number}\t{offset}\t{arrived}\n")
+            offset += len(line) + 1
+        return "".join(entries).encode()
+
+    def _fsync(self) -> None:
+        for file in self._files:
+            os.fsync(file)
+        self._unsynced = 0
+
+    def _close_files(self) -> None:
+        for file in self._files:
+            with suppress(OSError):
+                os.close(file)
+
+
+def _write_all(file: int, *parts: bytes | memoryview) -> None:
+    """Write parts one behind the other; a disk that is nearly full may take less than it is given."""
+    written = os.writev(file, parts)
+    for part in parts:
+        rest = memoryview(part)[written:]
+        written = max(written - len(part), 0)
+        while rest:
+            rest = rest[os.write(file, rest) :]
+
+
+CHUNK_BYTES: Final = 256 * 1024
+"""So much is best read at once: what is done for each chunk is done seldom, and the chunk stays in the CPU's cache."""
+
+_WORTH_A_THREAD_BYTES: Final = 64 * 1024
+"""From here on it pays to decode on one core and scan on another; ordinary sessions stay below and start no thread."""
+
+_LONG_BYTES: Final = 1024 * 1024
+"""A line from here on is taken on a thread: scanning and decoding 64 MiB would hold up every other session."""
+
+_JOIN_SECONDS: Final = 5.0
+
+
+class DecodedLine(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """One line, as `decode` gives it."""
+
+    asked: Frame | Malformed | None  # as the CLI printed it: for the gate alone
+    kept: Frame | Malformed | None  # without its secrets: for everything else
+    arrived_at: datetime
+
+
+class OutputReader:
+    """Takes a child's output in order. Use it as a context manager: it may have a thread to end."""
+
+    def __init__(self, *, redactor: Redactor, sink: SessionLog, clock: Clock) -> None:
+        self._redactor = redactor
+        self._sink = sink
+        self._clock = clock
+        self._splitter = LineSplitter()
+        self._decoder = _Decoder()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._decoder.close()
+
+    async def take(self, chunk: bytes) -> list[DecodedLine]:
+        """Do what `push` does, without holding up the event loop for a long line. One caller at a time."""
+        if self._splitter.pending + len(chunk) < _LONG_BYTES:
+            return self.push(chunk)
+        return await anyio.to_thread.run_sync(self.push, chunk)
+
+    def push(self, chunk: bytes) -> list[DecodedLine]:
+        """Return the lines that ``chunk`` completes, in order. They are with the log already."""
+        return self._take(self._splitter.push(chunk))
+
+    def flush(self) -> list[DecodedLine]:
+        """Return the last line if the stream ended without a newline."""
+        last = self._splitter.flush()
+        return [] if last is None else self._take([last])
+
+    def _take(self, lines: Sequence[bytes]) -> list[DecodedLine]:
+        if not lines:
+            return []
+        arrived_at = self._clock.now()
+        joined = b"\n".join(lines)  # once for all: to scan, and to write if nothing was found
+        redacted, asked = self._read(lines, joined)
+        if redacted is lines:
+            self._sink.extend(lines, arrived_at, joined=joined)
+            return [DecodedLine(asked=frame, kept=frame, arrived_at=arrived_at) for frame in asked]
+        self._sink.extend(redacted, arrived_at)
+        return [
+            DecodedLine(asked=frame, kept=frame if clean is line else decode(clean), arrived_at=arrived_at)
+            for line, clean, frame in zip(lines, redacted, asked, strict=True)
+        ]
+
+    def _read(self, lines: Sequence[bytes], joined: bytes) -> tuple[Sequence[bytes], Decoded]:
+        if len(joined) < _WORTH_A_THREAD_BYTES:
+            return self._redactor.lines(lines, joined), _decoded(lines)
+        # google-re2 lets go of the interpreter while it scans, so both are done in little more than the time of one.
+        self._decoder.begin(lines)
+        try:
+            redacted = self._redactor.lines(lines, joined)
+        finally:
+            asked = self._decoder.result()
+        return redacted, _decoded(lines) if asked is None else asked
+
+
+class _Decoder:
+    """A thread that decodes while its caller does something else; it is started when it is first needed.
+
+    Two queues and no futures: those take as long as decoding ten lines.
+    """
+
+    def __init__(self) -> None:
+        self._thread: threading.Thread | None = None
+        self._todo: queue.SimpleQueue[Sequence[bytes] | None] = queue.SimpleQueue()
+        self._done: queue.SimpleQueue[Decoded | None] = queue.SimpleQueue()
+
+    def begin(self, lines: Sequence[bytes]) -> None:
+        """Decode ``lines``; `result` is to be called before the next ones."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._work, name="decode", daemon=True)
+            self._thread.start()
+        self._todo.put(lines)
+
+    def result(self) -> Decoded | None:
+        """Wait for as long as decoding takes; ``None`` if the thread died of it, out of memory for instance."""
+        decoded = self._done.get()
+        if decoded is None:
+            self._thread = None
+        return decoded
+
+    def close(self) -> None:
+        """End the thread, if there is one."""
+        if self._thread is not None:
+            self._todo.put(None)
+            self._thread.join(_JOIN_SECONDS)
+
+    def _work(self) -> None:
+        while (lines := self._todo.get()) is not None:
+            decoded: Decoded | None = None
+            try:
+                decoded = _decoded(lines)
+            finally:
+                self._done.put(decoded)
+
+
+def _decoded(lines: Sequence[bytes]) -> Decoded:
+    return [decode(line) for line in lines]

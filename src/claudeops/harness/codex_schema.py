@@ -1,0 +1,157 @@
+"""The report's schema in the form that OpenAI's structured outputs take, and the way back.
+
+There every object lists all its properties as required and allows no others, every part says its type, and most
+other keywords are refused with HTTP 400 (https://platform.openai.com/docs/guides/structured-outputs). What is lost
+on the way is no loss: the report is held against the real schema when it comes back.
+
+Codex's items that are tool calls, read as calls.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from claudeops.domain.stream.blocks import ToolUse
+from claudeops.domain.stream.framing import as_count, as_int, as_object, as_text, as_texts
+from claudeops.domain.text import regex
+
+_KEPT: Final = ("title", "description", "type", "enum", "const")
+_ALTERNATIVES: Final = ("anyOf", "oneOf")
+_INEXPRESSIBLE: Final = frozenset(
+    {"allOf", "not", "if", "patternProperties", "propertyNames", "dependencies", "$ref", "additionalItems"}
+)
+
+
+class _InexpressibleError(ValueError):
+    """A part of the schema has no strict form."""
+
+
+def strict_schema(text: str) -> str | None:
+    """Return the strict form of a schema as JSON text, or ``None`` for a schema that has none."""
+    try:
+        return json.dumps(_strict(json.loads(text)), separators=(",", ":"))
+    except _InexpressibleError:
+        return None
+
+
+def without_nulls(value: object) -> object:
+    """Return a JSON value without the keys whose value is null: that is how the strict form leaves one out."""
+    if isinstance(value, dict):
+        return {key: without_nulls(item) for key, item in value.items() if item is not None}
+    if isinstance(value, list):
+        return [without_nulls(item) for item in value]
+    return value
+
+
+def _strict(part: object) -> dict[str, object]:
+    if not isinstance(part, dict) or _INEXPRESSIBLE & part.keys():
+        raise _InexpressibleError
+    strict: dict[str, object] = {key: part[key] for key in _KEPT if key in part}
+    for keyword in _ALTERNATIVES:
+        if isinstance(alternatives := part.get(keyword), list):
+            strict["anyOf"] = [_strict(alternative) for alternative in alternatives]
+    if not strict.keys() & {"type", "anyOf"}:
+        raise _InexpressibleError
+    kinds = _types(part)
+    if "object" in kinds:
+        strict |= _strict_object(part)
+    if "array" in kinds:
+        strict["items"] = _strict(part.get("items"))
+    return strict
+
+
+def _strict_object(part: Mapping[str, object]) -> dict[str, object]:
+    properties = part.get("properties")
+    if not isinstance(properties, dict) or not properties or isinstance(part.get("additionalProperties"), dict):
+        raise _InexpressibleError
+    required = part.get("required")
+    needed = required if isinstance(required, list) else []
+    return {
+        "properties": {
+            name: _strict(inner) if name in needed else _nullable(_strict(inner)) for name, inner in properties.items()
+        },
+        "required": list(properties),
+        "additionalProperties": False,
+    }
+
+
+def _nullable(strict: dict[str, object]) -> dict[str, object]:
+    """Return a part that may be left out; a list is left out by being empty."""
+    kinds = _types(strict)
+    if "null" in kinds or "array" in kinds:
+        return strict
+    return {"anyOf": [strict, {"type": "null"}]}
+
+
+def _types(part: Mapping[str, object]) -> tuple[object, ...]:
+    kinds = part.get("type")
+    return tuple(kinds) if isinstance(kinds, list) else (kinds,)
+
+
+OUTPUT_CHARS: Final = 65_536
+"""Longest output of a command that is handed on, in characters; the log has the whole."""
+
+_FAILED: Final = frozenset({"failed", "declined"})
+_DROPPED: Final = regex.Pattern(r"\s*(\d{1,18})\s+events\s+were\s+dropped")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Call:
+    """A tool call as one item shows it."""
+
+    id: str  # "" when the item has none
+    name: str
+    input: Mapping[str, object]
+    output: str | None  # of a command
+    is_error: bool
+    declined: bool  # it did not run
+
+    def use(self) -> ToolUse:
+        """Return the call as the tally takes it."""
+        return ToolUse(id=self.id, name=self.name, input=self.input)
+
+
+def call_of(item: Mapping[str, object]) -> Call | None:
+    """Return the call that an item is; ``None`` for messages, reasoning, plans, notices and what is not known."""
+    match item.get("type"):
+        case "command_execution":
+            # The name that people know such a call by from the other CLIs.
+            return _call(item, "Bash", {"command": _command(item)})
+        case "file_change":
+            return _call(item, "file_change", {"changes": item.get("changes")})
+        case "mcp_tool_call":
+            server, tool = as_text(item.get("server")) or "unknown", as_text(item.get("tool")) or "unknown"
+            return _call(item, f"mcp__{server}__{tool}", as_object(item.get("arguments")))
+        case "collab_tool_call":
+            return _call(item, as_text(item.get("tool")) or "collab_tool_call", {})
+        case "web_search":
+            return _call(item, "web_search", {"query": item.get("query")})
+        case _:
+            return None
+
+
+def dropped_events(item: Mapping[str, object]) -> int:
+    """Return how many events an error item says were dropped; any other notice says 0."""
+    found = _DROPPED.match(as_text(item.get("message")) or "")
+    return as_count(found[1]) if found else 0
+
+
+def _call(item: Mapping[str, object], name: str, given: Mapping[str, object]) -> Call:
+    output = item.get("aggregated_output")
+    status = as_text(item.get("status"))
+    return Call(
+        id=as_text(item.get("id")) or "",
+        name=name,
+        input=given,
+        output=output if isinstance(output, str) else None,
+        is_error=status in _FAILED or bool(as_int(item.get("exit_code"))) or bool(item.get("error")),
+        declined=status == "declined",
+    )
+
+
+def _command(item: Mapping[str, object]) -> str:
+    command = item.get("command")
+    return command if isinstance(command, str) else " ".join(as_texts(command))

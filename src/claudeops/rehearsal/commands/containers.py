@@ -1,0 +1,244 @@
+"""``docker`` over the services that say ``runs_on = "docker"``.
+
+``kubectl`` over the services that say ``runs_on = "kubernetes"``: one deployment with one pod each.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Sequence
+from typing import Final
+
+from claudeops.rehearsal.commands.answer import Answer, Arguments, age, all_on, failed, find, last, read, table
+from claudeops.rehearsal.environment import Environment, Running
+from claudeops.rehearsal.scenario import RunsOn
+
+_DOCKER_VALUED: Final = frozenset(
+    {"-f", "--format", "--filter", "--tail", "-n", "--since", "--until", "-t", "--time", "--timeout", "-p", "--file"}
+)
+_FIELD: Final = re.compile(r"\{\{\s*\.([A-Za-z.]+)\s*\}\}")
+_DATA: Final = "/data"
+
+
+async def docker(estate: Environment, arguments: tuple[str, ...]) -> Answer:  # noqa: PLR0911 - a case, a command
+    """Carry out one docker command."""
+    head = [word for word in arguments if not word.startswith("-")][:1]
+    if head == ["exec"]:
+        return _execute(estate, arguments[arguments.index("exec") + 1 :])
+    given = read(arguments, valued=_DOCKER_VALUED)
+    words = given.words[1:] if given.words[:1] in {("container",), ("compose",)} else given.words
+    match words:
+        case ["ps" | "ls", *_]:
+            return _docker_listed(estate, given)
+        case ["logs", name]:
+            return _logs(estate, name, given)
+        case ["inspect", *names] if names:
+            return _inspected(estate, names, given.get("-f", "--format") or "{{.Name}} {{.State.Status}}")
+        case ["restart" | "start" | "stop" | "up" as verb, *names] if names:
+            return await _changed(estate, verb, names)
+        case ["version", *_]:
+            return Answer(out=["Docker, as far as this rehearsal needs it"])
+        case _:
+            return failed(f"docker: this rehearsal knows no '{' '.join(arguments) or 'docker'}'")
+
+
+def _docker_listed(estate: Environment, given: Arguments) -> Answer:
+    services = [
+        running
+        for running in all_on(estate, RunsOn.DOCKER)
+        if running.is_running or given.get("-a", "--all") is not None or "-aq" in given.options
+    ]
+    if (template := given.get("--format")) is not None:
+        return Answer(out=[_formatted(template, running) for running in services])
+    rows = [["CONTAINER ID", "IMAGE", "STATUS", "PORTS", "NAMES"]]
+    rows += [
+        [_id(running), _image(running), _status(running), f"127.0.0.1:{running.port}->80/tcp", running.name]
+        for running in services
+    ]
+    return Answer(out=table(rows))
+
+
+def _logs(estate: Environment, name: str, given: Arguments) -> Answer:
+    running = find(estate, name, RunsOn.DOCKER)
+    if running is None:
+        return _unknown(name)
+    return Answer(out=last(running.log_lines(), given.get("--tail", "-n")))
+
+
+def _inspected(estate: Environment, names: Sequence[str], template: str) -> Answer:
+    out, err = [], []
+    for name in names:
+        running = find(estate, name, RunsOn.DOCKER)
+        if running is None:
+            err.append(f"Error: No such object: {name}")
+        else:
+            out.append(_formatted(template, running))
+    return Answer(out=out, err=err, status=1 if err else 0)
+
+
+async def _changed(estate: Environment, verb: str, names: Sequence[str]) -> Answer:
+    out = []
+    for name in names:
+        running = find(estate, name, RunsOn.DOCKER)
+        if running is None:
+            return _unknown(name)
+        if verb == "up":
+            await running.redeploy()
+        elif verb == "stop":
+            await running.stop()
+        elif verb == "restart" or not running.is_running:
+            await running.restart()
+        out.append(name)
+    return Answer(out=out)
+
+
+def _execute(estate: Environment, arguments: Sequence[str]) -> Answer:
+    """Answer the few commands that look at a container's disk."""
+    words = [word for word in arguments if not word.startswith("-")]
+    running = find(estate, words[0] if words else "", RunsOn.DOCKER)
+    if running is None:
+        return _unknown(words[0] if words else "")
+    if not running.is_running:
+        return failed(f"Error response from daemon: container {running.name} is not running")
+    match words[1:]:
+        case ["df", *_]:
+            return Answer(out=_free(running))
+        case ["du" | "ls", *_] if running.data is not None:
+            files = sorted((entry.name, entry.stat().st_size) for entry in running.data.iterdir())
+            return Answer(out=[f"{size // 1024}K\t{_DATA}/{name}" for name, size in files])
+        case _:
+            return failed("this rehearsal's containers know df, du and ls of /data, and nothing else", status=126)
+
+
+def _free(running: Running) -> list[str]:
+    size, used = running.service.disk_kib or 0, running.used_kib()
+    if not size:
+        return table([["Filesystem", "Size", "Used", "Avail", "Use%", "Mounted on"]])
+    share = min(100, -(-used * 100 // size))
+    row = [f"{running.name}-data", f"{size}K", f"{used}K", f"{max(0, size - used)}K", f"{share}%", _DATA]
+    return table([["Filesystem", "Size", "Used", "Avail", "Use%", "Mounted on"], row])
+
+
+def _formatted(template: str, running: Running) -> str:
+    values = {
+        "Name": f"/{running.name}",
+        "Names": running.name,
+        "ID": _id(running),
+        "Image": _image(running),
+        "Config.Image": _image(running),
+        "Status": _status(running),
+        "State": "running" if running.is_running else "exited",
+        "State.Status": "running" if running.is_running else "exited",
+        "State.ExitCode": "0" if running.is_running else "1",
+        "State.StartedAt": running.started_at.isoformat(),
+        "RestartCount": str(running.restarts),
+    }
+    return _FIELD.sub(lambda found: values.get(found[1], "<no value>"), template)
+
+
+def _status(running: Running) -> str:
+    return f"Up {age(running.started_at)}" if running.is_running else f"Exited (1) {age(running.started_at)} ago"
+
+
+def _image(running: Running) -> str:
+    return f"example/{running.name}:{running.version}"
+
+
+def _id(running: Running) -> str:
+    return hashlib.sha256(running.name.encode()).hexdigest()[:12]
+
+
+def _unknown(name: str) -> Answer:
+    return failed(f"Error response from daemon: No such container: {name}")
+
+
+_KUBECTL_VALUED: Final = frozenset(
+    {"-n", "--namespace", "-o", "--output", "-l", "--selector", "--tail", "--since", "--timeout", "-c", "--context"}
+)
+_DEPLOYMENTS: Final = frozenset({"deployment", "deployments", "deploy", "deployment.apps", "deployments.apps"})
+_PODS: Final = frozenset({"pod", "pods", "po"})
+
+
+async def kubectl(estate: Environment, arguments: tuple[str, ...]) -> Answer:  # noqa: PLR0911 - a case, a command
+    """Carry out one kubectl command."""
+    given = read(arguments, valued=_KUBECTL_VALUED)
+    match given.words:
+        case ["get", kind, *names] if kind in _PODS | _DEPLOYMENTS:
+            return _kubectl_listed(estate, kind, names)
+        case ["get", "nodes"]:
+            return Answer(out=table([["NAME", "STATUS", "ROLES"], ["rehearsal", "Ready", "control-plane"]]))
+        case ["describe", *target] if (running := _target(estate, target)) is not None:
+            return Answer(out=_described(running))
+        case ["logs", *target] if (running := _target(estate, target)) is not None:
+            return Answer(out=last(running.log_lines(), given.get("--tail")))
+        case ["rollout", verb, *target] if (running := _target(estate, target)) is not None:
+            return await _rolled_out(verb, running)
+        case ["get" | "describe" | "logs" | "rollout", *rest]:
+            return failed(f'Error from server (NotFound): "{" ".join(rest)}" not found')
+        case _:
+            return failed(f"error: this rehearsal knows no '{' '.join(arguments) or 'kubectl'}'")
+
+
+def _kubectl_listed(estate: Environment, kind: str, names: list[str]) -> Answer:
+    services = all_on(estate, RunsOn.KUBERNETES)
+    if kind in _PODS:
+        rows = [["NAME", "READY", "STATUS", "RESTARTS", "AGE"]]
+        rows += [
+            [_pod(running), *_standing(running), str(running.restarts), age(running.started_at)]
+            for running in services
+            if not names or _pod(running) in names
+        ]
+    else:
+        rows = [["NAME", "READY", "UP-TO-DATE", "AVAILABLE", "AGE"]]
+        rows += [
+            [running.name, _standing(running)[0], "1", _standing(running)[0][0], age(running.started_at)]
+            for running in services
+            if not names or running.name in names
+        ]
+    return Answer(out=table(rows)) if len(rows) > 1 else failed("No resources found")
+
+
+def _described(running: Running) -> list[str]:
+    return [
+        f"Name:   {running.name}",
+        f"Pod:    {_pod(running)}",
+        f"Image:  example/{running.name}:{running.version}",
+        f"Status: {_standing(running)[1]}",
+    ]
+
+
+async def _rolled_out(verb: str, running: Running) -> Answer:
+    match verb:
+        case "restart":
+            await running.restart()
+            return Answer(out=[f"deployment.apps/{running.name} restarted"])
+        case "undo":
+            await running.redeploy()
+            return Answer(out=[f"deployment.apps/{running.name} rolled back"])
+        case "status" if running.is_running:
+            return Answer(out=[f'deployment "{running.name}" successfully rolled out'])
+        case "status":
+            return failed(f'error: deployment "{running.name}" exceeded its progress deadline')
+        case "history":
+            rows = [["REVISION", "IMAGE"]]
+            rows += [[str(n), f"example/{running.name}:{v}"] for n, v in enumerate(running.deployments, start=1)]
+            return Answer(out=[f"deployment.apps/{running.name}", *table(rows)])
+        case _:
+            return failed(f"error: unknown command '{verb}'")
+
+
+def _target(estate: Environment, target: list[str]) -> Running | None:
+    """Return the service that ``deployment/web``, ``deployment web``, ``pod NAME`` or ``NAME`` means."""
+    name = target[-1].rpartition("/")[2] if target else ""
+    named = find(estate, name, RunsOn.KUBERNETES)
+    return named or next((found for found in all_on(estate, RunsOn.KUBERNETES) if _pod(found) == name), None)
+
+
+def _standing(running: Running) -> tuple[str, str]:
+    return ("1/1", "Running") if running.is_running else ("0/1", "CrashLoopBackOff")
+
+
+def _pod(running: Running) -> str:
+    revision = hashlib.sha256(f"{running.name}/{len(running.deployments)}".encode()).hexdigest()
+    return f"{running.name}-{revision[:9]}-{revision[9:13]}{running.restarts % 10}"

@@ -1,0 +1,325 @@
+"""A certificate for a loopback service, valid for as long as a scenario says.
+
+Asks a small service how it is.
+
+The small estate that a rehearsal watches: real processes, with real faults, really restarted.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import socket
+import ssl
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from http import HTTPStatus
+from pathlib import Path
+from typing import Final
+
+import anyio
+import anyio.to_thread
+from anyio.abc import Process
+from anyio.streams.buffered import BufferedByteReceiveStream
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from claudeops.errors import RehearsalError
+from claudeops.rehearsal import service as small_service
+from claudeops.rehearsal.scenario import Cure, DiskFull, Failing, Fault, Scenario, Service, State, Stopped
+
+
+def write_certificate(path: Path, *, name: str, days: float) -> None:
+    """Write a self-signed certificate and its key to one file that only its owner may read."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"{name}.example.org")])
+    now = datetime.now(UTC)
+    names = x509.SubjectAlternativeName([x509.DNSName("localhost"), x509.IPAddress(ipaddress.IPv4Address("127.0.0.1"))])
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=days))
+        .add_extension(names, critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    private = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    path.touch(mode=0o600)
+    path.write_bytes(private + certificate.public_bytes(serialization.Encoding.PEM))
+
+
+_SECONDS: Final = 5.0
+
+
+async def get_status(url: str) -> int | None:
+    """Return the status of a GET, or ``None`` when nothing answers within five seconds."""
+    return await anyio.to_thread.run_sync(_ask, url)
+
+
+def _ask(url: str) -> int | None:
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # its certificate is its own, on loopback
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context))
+    try:
+        with opener.open(url, timeout=_SECONDS) as answer:
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        return error.code
+    except OSError:
+        return None
+
+
+_START_SECONDS: Final = 20.0  # a loaded machine takes its time; ordinarily 0.1
+_STOP_SECONDS: Final = 2.0
+_STDERR: Final = "stderr"
+GOOD_VERSION: Final = "1.4.2"
+BAD_VERSION: Final = "1.4.3"  # runs where only a redeployment helps
+
+
+@dataclass(kw_only=True)
+class Running:
+    """One service of the estate: its process, and what stands about it."""
+
+    name: str
+    service: Service
+    directory: Path
+    port: int
+    reserved: socket.socket  # bound, never listening: the port stays ours while the service is down
+    faults: list[Fault]
+    process: Process | None = None
+    restarts: int = 0
+    deployments: list[str] = field(default_factory=list)  # versions, oldest first
+    started_at: datetime = field(default_factory=lambda: datetime.now(UTC))
+    lock: anyio.Lock = field(default_factory=anyio.Lock)
+
+    @property
+    def url(self) -> str:
+        """Where it answers, or would."""
+        return f"{'https' if self.service.tls else 'http'}://127.0.0.1:{self.port}/"
+
+    @property
+    def is_running(self) -> bool:
+        """Whether its process is there."""
+        return self.process is not None and self.process.returncode is None
+
+    @property
+    def data(self) -> Path | None:
+        """Its data directory, if it has one."""
+        return None if self.service.disk_kib is None else self.directory / "data"
+
+    @property
+    def version(self) -> str:
+        """What is deployed now."""
+        return self.deployments[-1]
+
+    def log_lines(self) -> list[str]:
+        """Return its log, oldest line first."""
+        try:
+            return (self.directory / "log").read_text(encoding="utf-8", errors="replace").splitlines()
+        except FileNotFoundError:
+            return []
+
+    def used_kib(self) -> int:
+        """Return what its data directory holds, in whole KiB, rounded up."""
+        return 0 if self.data is None else -(-small_service.used_bytes(self.data) // 1024)
+
+    def note(self, *lines: str) -> None:
+        """Write to its log what was said before it could say it itself."""
+        at = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        with (self.directory / "log").open("a", encoding="utf-8") as file:
+            file.writelines(f"{at} {line}\n" for line in lines)
+
+    # --- the process ----------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Start its process and wait until it answers; one that a fault keeps down says so in its log."""
+        self.started_at = datetime.now(UTC)
+        for fault in self.faults:
+            if isinstance(fault, Stopped):
+                self.note(*(fault.log or (f"{self.name} exits with status 1",)))
+                return
+        config = self.directory / "config.json"
+        config.write_text(json.dumps(self._config()), encoding="utf-8")
+        program = str(Path(small_service.__file__))
+        with (self.directory / _STDERR).open("ab") as stderr:
+            self.process = await anyio.open_process(
+                [sys.executable, "-I", "-S", program, str(config)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=stderr,  # a pipe that nobody reads would fill up
+                cwd=self.directory,
+                # In our own session of processes: of the others only those are ours that a session started.
+            )
+        await self._until_ready(self.process)
+
+    async def stop(self) -> None:
+        """End its process, politely first; bounded."""
+        process, self.process = self.process, None
+        if process is None:
+            return
+        with anyio.CancelScope(shield=True):
+            if process.returncode is None:
+                process.terminate()
+                with anyio.move_on_after(_STOP_SECONDS):
+                    await process.wait()
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+            await process.aclose()
+
+    async def restart(self) -> None:
+        """End the process and start a new one; faults that a restart cures are gone."""
+        async with self.lock:
+            self.restarts += 1
+            self._cure(Cure.RESTART)
+            await self.stop()
+            await self.start()
+
+    async def redeploy(self) -> None:
+        """Deploy the good version: faults that a restart or a redeployment cures are gone."""
+        async with self.lock:
+            self._cure(Cure.RESTART, Cure.REDEPLOYMENT)
+            self.deployments.append(GOOD_VERSION)
+            self.note(f"{self.name} {GOOD_VERSION} is deployed")
+            await self.stop()
+            await self.start()
+
+    def _cure(self, *cures: Cure) -> None:
+        self.faults = [fault for fault in self.faults if fault.cured_by not in cures]
+
+    async def _until_ready(self, process: Process) -> None:
+        if process.stdout is None:
+            raise AssertionError("its output was asked for as a pipe")
+        try:
+            with anyio.fail_after(_START_SECONDS):
+                await BufferedByteReceiveStream(process.stdout).receive_until(b"\n", 100)
+        except (TimeoutError, anyio.IncompleteRead):
+            said = (self.directory / _STDERR).read_text(encoding="utf-8", errors="replace").strip().splitlines()
+            words = said[-1] if said else "it says nothing"
+            raise RehearsalError(f"The service {self.name} of the rehearsal did not start: {words}") from None
+
+    def _config(self) -> small_service.Config:
+        failing = next((fault for fault in self.faults if isinstance(fault, Failing)), None)
+        full = next((fault for fault in self.faults if isinstance(fault, DiskFull)), None)
+        certificate = self.directory / "certificate.pem"
+        return {
+            "name": self.name,
+            "port": self.port,
+            "answers": self.service.answers,
+            "log": str(self.directory / "log"),
+            "data": "" if self.data is None else str(self.data),
+            "disk_kib": self.service.disk_kib or 0,
+            "status": 0 if failing is None else failing.status,
+            "every": 1 if failing is None else failing.every,
+            "complaints": [] if failing is None else list(failing.log or (f"answered {failing.status}",)),
+            "disk_complaints": list((full and full.log) or ("write /data/upload: No space left on device",)),
+            "certificate": str(certificate) if self.service.tls else "",
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """All services of a rehearsal, by name."""
+
+    services: Mapping[str, Running]
+
+    def marks(self) -> dict[str, str]:
+        """Return what a scenario's texts may say of the services."""
+        marks = {}
+        for name, running in self.services.items():
+            marks[f"{name}.url"] = running.url
+            marks[f"{name}.host"] = f"127.0.0.1:{running.port}"
+            marks[f"{name}.port"] = str(running.port)
+        return marks
+
+    async def states(self) -> dict[str, State]:
+        """Ask every service over HTTP, as anybody could, and return how it answers."""
+        states = {}
+        for name, running in self.services.items():
+            status = await get_status(running.url)
+            states[name] = (
+                State.DOWN if status is None else State.UP if status < HTTPStatus.BAD_REQUEST else State.FAILING
+            )
+        return states
+
+
+@asynccontextmanager
+async def running_estate(scenario: Scenario, directory: Path) -> AsyncIterator[Environment]:
+    """Start a scenario's services below ``directory``; when the block is left, however, they are gone.
+
+    Raises `RehearsalError` when one does not start.
+    """
+    async with AsyncExitStack() as stack:
+        services = {}
+        for name, service in scenario.services.items():
+            faults = [fault for fault in scenario.faults if fault.service == name]
+            running = _prepared(name, service, faults, directory / name)
+            stack.callback(running.reserved.close)
+            stack.push_async_callback(running.stop)
+            services[name] = running
+        await _start_all(services.values())
+        yield Environment(services)
+
+
+async def _start_all(services: Iterable[Running]) -> None:
+    failures: list[RehearsalError] = []
+
+    async def start(running: Running) -> None:
+        try:
+            await running.start()
+        except RehearsalError as error:
+            failures.append(error)
+
+    async with anyio.create_task_group() as tasks:
+        for running in services:
+            tasks.start_soon(start, running)
+    if failures:
+        raise failures[0]
+
+
+def _prepared(name: str, service: Service, faults: list[Fault], directory: Path) -> Running:
+    directory.mkdir(parents=True)
+    reserved = socket.socket()
+    reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    reserved.bind(("127.0.0.1", 0))
+    needs_redeployment = any(fault.cured_by is Cure.REDEPLOYMENT for fault in faults)
+    running = Running(
+        name=name,
+        service=service,
+        directory=directory,
+        port=reserved.getsockname()[1],
+        reserved=reserved,
+        faults=faults,
+        deployments=[GOOD_VERSION, BAD_VERSION] if needs_redeployment else [GOOD_VERSION],
+    )
+    if service.tls:
+        # noqa: PLC0415 - takes as long as all the rest
+
+        write_certificate(directory / "certificate.pem", name=name, days=service.certificate_days)
+    if running.data is not None and service.disk_kib is not None:
+        _fill(running.data, service.disk_kib, faults)
+    running.note(*service.log)
+    return running
+
+
+def _fill(data: Path, disk_kib: int, faults: list[Fault]) -> None:
+    """Make the data directory, a quarter of it used; a full one is filled to its last KiB."""
+    data.mkdir()
+    used = disk_kib // 4
+    (data / "photos.db").write_bytes(bytes(used * 1024))
+    for fault in faults:
+        if isinstance(fault, DiskFull):
+            (data / fault.file).write_bytes(bytes((disk_kib - used) * 1024))

@@ -1,0 +1,307 @@
+"""A request as it came in, and what can be read out of it. Pure; nothing here raises on a strange body.
+
+What was asked and what was served: kept in memory, and line by line in a file for other processes.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+import msgspec
+
+from claudeops.errors import ConfigurationError
+from claudeops.scripted_api.script import Usage
+
+REDACTED: Final = "[redacted]"
+NO_BODY: Final = msgspec.Raw(b"null")
+"""Stands for a body that was no JSON."""
+
+ANONYMOUS: Final = "anonymous"
+"""The session key of requests that carry none; all of a tier's share it."""
+
+_SECRET_HEADERS: Final = frozenset({"authorization", "cookie", "proxy-authorization", "x-api-key"})
+_SESSION_HEADER: Final = "x-claude-code-session-id"
+_AGENT_HEADER: Final = "x-claude-code-agent-id"
+_TIER_LINE: Final = re.compile(r"^- Tier: (\d+) \(", re.MULTILINE)
+_REMINDER_BEGIN: Final = "<system-reminder>"
+_REMINDER_END: Final = "</system-reminder>"
+
+
+class Kind(StrEnum):
+    """What a request is for."""
+
+    MAIN = "main"  # carries tools: a turn of the agent, answered by a step
+    SIDE = "side"  # no tools: the CLI asks something for itself
+    COUNT = "count"  # count_tokens
+    OTHER = "other"  # anything else
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ToolResult:
+    """The result of a tool call as it was told to the model."""
+
+    tool_use_id: str
+    text: str  # without the reminders that the CLI adds at the end
+    is_error: bool
+
+
+class Recorded(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag="request"):
+    """One request. Credentials in the headers are blotted out, the body is kept."""
+
+    number: int  # from 1, in order of arrival
+    kind: Kind
+    method: str
+    path: str
+    headers: dict[str, str]  # lower-case names
+    session: str = ANONYMOUS  # the CLI's session id; a subagent adds "/" and its own
+    tier: str | None = None  # None: no tier claims the model
+    raw: msgspec.Raw = msgspec.field(default=NO_BODY, name="body")  # JSON on one line
+
+    def __repr__(self) -> str:
+        # Without headers and body: a failed assertion shows this, and a body has 50 KB.
+        return f"Recorded({self.number}, {self.kind}, {self.tier}, {self.session}, {self.method} {self.path})"
+
+    @property
+    def body(self) -> dict[str, object]:
+        """The decoded body, made anew on every access; empty when it was no JSON object."""
+        body = msgspec.json.decode(self.raw)
+        return body if isinstance(body, dict) else {}
+
+    @property
+    def model(self) -> str:
+        """The model that was asked for."""
+        return _text_of(self.body.get("model"))
+
+    @property
+    def system_text(self) -> str:
+        """The system prompt, its blocks joined by line ends."""
+        return _joined(self.body.get("system"))
+
+    @property
+    def user_texts(self) -> tuple[str, ...]:
+        """Every text block of every user message, oldest first."""
+        return tuple(text for blocks in _user_messages(self.body) for text in _texts(blocks))
+
+    @property
+    def tool_results(self) -> tuple[ToolResult, ...]:
+        """Every tool result of the conversation, oldest first."""
+        return tuple(result for blocks in _user_messages(self.body) for result in _results(blocks))
+
+    @property
+    def last_result(self) -> str:
+        """The results of the last message that has any, joined by line ends; empty when no tool ran yet."""
+        answered = [results for blocks in _user_messages(self.body) if (results := tuple(_results(blocks)))]
+        return "\n".join(result.text for result in answered[-1]) if answered else ""
+
+    def mentions(self, text: str) -> bool:
+        """Tell whether a text stands anywhere: in a string of the body, a key, a header or the path."""
+        return any(text in known for known in (self.path, *self.headers.values(), *_strings(self.body)))
+
+
+def one_line(body: bytes) -> msgspec.Raw:
+    """Return a JSON document on one line, or `NO_BODY` for anything that cannot be decoded."""
+    try:
+        msgspec.json.decode(body)
+    except (msgspec.DecodeError, RecursionError):
+        return NO_BODY
+    return msgspec.Raw(msgspec.json.format(body, indent=-1))
+
+
+def session_key(headers: Mapping[str, str], body: Mapping[str, object]) -> str:
+    """Return what tells the sessions of several CLIs apart, and a session's subagents from itself.
+
+    CLI 2.1.329 sends the session id as a header and in ``metadata.user_id``, which is JSON text; subagents
+    add a header with an id of their own.
+    """
+    session = headers.get(_SESSION_HEADER) or _session_in(body.get("metadata")) or ANONYMOUS
+    agent = headers.get(_AGENT_HEADER)
+    return f"{session}/{agent}" if agent else session
+
+
+def tier_number(body: Mapping[str, object]) -> str | None:
+    """Return the tier that a session of ours says it is, from the environment section of its system prompt."""
+    found = _TIER_LINE.search(_joined(body.get("system")))
+    return found[1] if found else None
+
+
+def without_credentials(headers: Mapping[str, str]) -> dict[str, str]:
+    """Return the headers with every credential blotted out."""
+    return {name: REDACTED if name in _SECRET_HEADERS else value for name, value in headers.items()}
+
+
+def _session_in(metadata: object) -> str:
+    user_id = _text_of(metadata.get("user_id")) if isinstance(metadata, dict) else ""
+    try:
+        parsed = msgspec.json.decode(user_id)
+    except msgspec.DecodeError:
+        return ""
+    return _text_of(parsed.get("session_id")) if isinstance(parsed, dict) else ""
+
+
+def _user_messages(body: Mapping[str, object]) -> Iterator[object]:
+    """Yield the content of each user message."""
+    messages = body.get("messages")
+    for message in messages if isinstance(messages, list) else ():
+        if isinstance(message, dict) and message.get("role") == "user":
+            yield message.get("content")
+
+
+def _blocks(content: object) -> Iterator[dict[str, object]]:
+    """Yield content as blocks; a plain string is one text block."""
+    if isinstance(content, str):
+        yield {"type": "text", "text": content}
+    for block in content if isinstance(content, list) else ():
+        if isinstance(block, dict):
+            yield block
+
+
+def _texts(content: object) -> Iterator[str]:
+    return (_text_of(block.get("text")) for block in _blocks(content) if block.get("type") == "text")
+
+
+def _joined(content: object) -> str:
+    return "\n".join(_texts(content))
+
+
+def _results(content: object) -> Iterator[ToolResult]:
+    for block in _blocks(content):
+        if block.get("type") == "tool_result":
+            yield ToolResult(
+                tool_use_id=_text_of(block.get("tool_use_id")),
+                text=_without_reminders(_joined(block.get("content"))),
+                is_error=block.get("is_error") is True,
+            )
+
+
+def _without_reminders(text: str) -> str:
+    """Return a result as the tool printed it: CLI 2.1.329 adds a reminder of the tokens left at the end."""
+    while (ending := text.rstrip()).endswith(_REMINDER_END) and (start := ending.rfind(_REMINDER_BEGIN)) >= 0:
+        text = ending[:start].rstrip()
+    return text
+
+
+def _text_of(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _strings(value: object) -> Iterator[str]:
+    """Yield every string in a JSON value, keys included."""
+    match value:
+        case str():
+            yield value
+        case dict():
+            for key, item in value.items():
+                yield key
+                yield from _strings(item)
+        case list():
+            for item in value:
+                yield from _strings(item)
+
+
+class Ending(StrEnum):
+    """How an answer ended."""
+
+    COMPLETE = "complete"
+    CUT = "cut"  # broken off, as scripted
+    GONE = "gone"  # the client left first
+    CLOSED = "closed"  # the server stopped first
+
+
+class Served(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag="served"):
+    """How one request ended. Tokens are those of the answer as far as it went out, as an API would book them."""
+
+    number: int  # of the request
+    kind: Kind
+    tier: str | None
+    session: str
+    model: str
+    place: str | None  # the step, as tiers.haiku.steps[2]; None: no step answered
+    status: int | None  # None: not one byte went out
+    ending: Ending
+    started: datetime  # UTC, arrival of the request
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cache_creation_input_tokens: int = 0
+    cache_read_input_tokens: int = 0
+
+
+class Problem(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag="problem"):
+    """Something that the script did not foresee; a rehearsal with a problem has failed."""
+
+    number: int  # of the request
+    text: str  # one sentence that begins with the place
+
+
+class Traffic:
+    """Requests in order of arrival, answers in order of their end, problems. Grows as long as it lives."""
+
+    def __init__(self) -> None:
+        self.requests: list[Recorded] = []
+        self.served: list[Served] = []
+        self.problems: list[str] = []
+
+    def add(self, entry: Recorded | Served | Problem) -> None:
+        """Keep one entry."""
+        match entry:
+            case Recorded():
+                self.requests.append(entry)
+            case Served():
+                self.served.append(entry)
+            case Problem() if entry.text not in self.problems:  # the CLI repeats what was refused
+                self.problems.append(entry.text)
+
+    def main(self, tier: str | None = None, session: str | None = None) -> list[Recorded]:
+        """Return the agent's turns, those of one tier or session where these are given."""
+        return [seen for seen in self.requests if seen.kind is Kind.MAIN and _is_of(seen, tier, session)]
+
+    def sessions(self, tier: str) -> list[str]:
+        """Return the keys of a tier's sessions, in the order in which they first asked."""
+        return list(dict.fromkeys(seen.session for seen in self.main(tier)))
+
+    def mentioning(self, text: str) -> list[Recorded]:
+        """Return the requests in which a text stands anywhere; what to ask about a secret."""
+        return [seen for seen in self.requests if seen.mentions(text)]
+
+    def tokens(self, tier: str | None = None, session: str | None = None) -> Usage:
+        """Return the sum of all tokens served, side requests included."""
+        chosen = [served for served in self.served if _is_of(served, tier, session)]
+        fields = Usage.__struct_fields__
+        return Usage(**{name: sum(getattr(served, name) for served in chosen) for name in fields})
+
+
+class Journal:
+    """Appends every entry to a file as one JSON line, readable by the owner alone.
+
+    Written in the event loop, on purpose: the lines then stand in the order of events, and none of them is
+    later than what the client saw.
+    """
+
+    def __init__(self, path: Path) -> None:
+        try:
+            self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise ConfigurationError(f"journal {path}: cannot be written: {error.strerror}") from error
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        os.close(self._file)
+
+    def append(self, entry: Recorded | Served | Problem) -> None:
+        """Write one entry; a reader in another process sees it at once."""
+        os.write(self._file, msgspec.json.encode(entry) + b"\n")
+
+
+def _is_of(entry: Recorded | Served, tier: str | None, session: str | None) -> bool:
+    return tier in (None, entry.tier) and session in (None, entry.session)

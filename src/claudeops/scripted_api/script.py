@@ -1,0 +1,311 @@
+"""From a parsed document to values, with one sentence that names the place when something is wrong.
+
+What the scripted model says: the values of a rehearsal, and what a file may say wrongly.
+
+The shapes are those of a JSON or TOML document, one to one::
+
+    [[tiers.haiku.sessions]]
+    steps = [
+      { text = "I look at the disk.", tool = { name = "Bash", input = { command = "df -h /" } } },
+      { when = { contains = "100%" }, report = { summary = "full: {{last_result}}" } },
+      { report = { summary = "all is well" } },
+    ]
+
+A tier with one scripted session may leave the ``sessions`` out and say its ``steps`` directly.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping
+from typing import Annotated, Final, Literal, Self, TypeVar, get_args
+
+import msgspec
+
+from claudeops.errors import ConfigurationError
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+_PLACE: Final = re.compile(r"(?P<what>.*?)(?: - at (?:`key` in )?`\$?(?P<path>.*)`)?", re.DOTALL)
+_UNKNOWN_KEY: Final = re.compile(r"Object contains unknown field `(.*)`")
+
+
+def convert(
+    obj: object,
+    wanted: type[T],
+    *,
+    place: str,
+    shapes: Mapping[str, type[msgspec.Struct]],
+    remedies: Mapping[str, str],
+) -> T:
+    """Return ``obj`` as ``wanted``; raises `ConfigurationError` with ``<place>.<path>: <what is wrong>``.
+
+    ``shapes`` are the structs below ``wanted`` by the key at which they stand, ``remedies`` what is said of a wrong
+    value of some key instead of msgspec's own sentence.
+    """
+    try:
+        return msgspec.convert(obj, wanted)
+    except msgspec.ValidationError as error:
+        raise ConfigurationError(_sentence(str(error), wanted, place, shapes, remedies)) from None
+
+
+def _sentence(
+    complaint: str,
+    wanted: type[msgspec.Struct],
+    place: str,
+    shapes: Mapping[str, type[msgspec.Struct]],
+    remedies: Mapping[str, str],
+) -> str:
+    """Turn ``<what> - at `$.a[0].b``` into ``<place>.a[0].b: <what>``, with the near miss of an unknown key."""
+    parts = _PLACE.fullmatch(complaint)
+    what, path = (parts["what"], parts["path"] or "") if parts else (complaint, "")
+    where = f"{place}{path}".removeprefix(".")
+    last = re.findall(r"[A-Za-z_]+", path)[-1:]
+    if unknown := _UNKNOWN_KEY.fullmatch(what):
+        known = (shapes[last[0]] if last else wanted).__struct_fields__
+        what = f"unknown key {unknown[1]!r}, {nearest(unknown[1], known)}"
+    elif last and last[0] in remedies:
+        what = remedies[last[0]]
+    return f"{where}: {what}" if where else what
+
+
+def nearest(name: str, known: tuple[str, ...]) -> str:
+    """Return the remedy for a name that is not among the known ones."""
+    near = difflib.get_close_matches(name, known, n=1)
+    return f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}"
+
+
+LAST_RESULT: Final = "last_result"
+"""In texts and reports ``{{last_result}}`` is replaced by the text of the last tool results."""
+
+MAX_DELAY_SECONDS: Final = 3600
+
+StopReason = Literal["end_turn", "tool_use", "max_tokens", "stop_sequence", "pause_turn", "refusal"]
+_STOP_REASONS: Final = f"must be one of {', '.join(get_args(StopReason))}"
+
+Count = Annotated[int, msgspec.Meta(ge=0)]
+Name = Annotated[str, msgspec.Meta(min_length=1)]
+CaptureName = Annotated[str, msgspec.Meta(pattern="^[a-z][a-z0-9_]*$")]
+
+_ERROR_TYPES: Final = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    402: "billing_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    504: "timeout_error",
+    529: "overloaded_error",
+}
+# https://docs.anthropic.com/en/api/errors; every other status is an ``api_error``
+
+_HEADER_NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+_HEADER_VALUE: Final = re.compile(r"[\x20-\x7e]*")
+
+
+def _check_pattern(where: str, pattern: str) -> re.Pattern[str]:
+    try:
+        return re.compile(pattern, re.MULTILINE)
+    except re.error as error:
+        raise ValueError(f"{where}: {pattern!r} is no regular expression: {error}") from None
+
+
+class ToolUse(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One tool call of the scripted model."""
+
+    name: Name
+    input: dict[str, object] = msgspec.field(default_factory=dict)
+
+
+class ApiError(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An HTTP error in the API's shape.
+
+    What the CLI makes of one request: 2.1.329 sends a refused one again, without telling, twice after a 400 (each
+    time with fewer beta features), and up to ``CLAUDE_CODE_MAX_RETRIES`` times after a 401, 429, 529 or another 5xx.
+    So an error that is to last has a step with as many ``times``.
+    """
+
+    status: Annotated[int, msgspec.Meta(ge=400, le=599)]
+    type: str = ""  # "" = the API's own type for this status
+    message: str = "scripted error"
+    headers: dict[str, str] = msgspec.field(default_factory=dict)  # such as retry-after, in seconds
+
+    def __post_init__(self) -> None:
+        for name, value in self.headers.items():
+            if not _HEADER_NAME.fullmatch(name) or not _HEADER_VALUE.fullmatch(value):
+                raise ValueError(f"header {name!r}: {value!r} is no HTTP header, use printable ASCII on one line")
+
+    @property
+    def error_type(self) -> str:
+        """The type as it goes out, such as ``rate_limit_error``."""
+        return self.type or _ERROR_TYPES.get(self.status, "api_error")
+
+
+class Usage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Tokens of one answer. The defaults are constant, so that what a rehearsal costs can be computed."""
+
+    input_tokens: Count = 12
+    output_tokens: Count = 60
+    cache_creation_input_tokens: Count = 900
+    cache_read_input_tokens: Count = 5400
+
+
+NOTHING: Final = Usage(input_tokens=0, output_tokens=0, cache_creation_input_tokens=0, cache_read_input_tokens=0)
+
+
+class When(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the tool results must be like; all conditions have to hold. No result is ``""``."""
+
+    contains: Name | None = None  # in the last results
+    not_contains: Name | None = None  # same
+    matches: Name | None = None  # a regular expression that is found in the last results
+    seen: Name | None = None  # in any result of the session so far
+
+    def __post_init__(self) -> None:
+        if self.contains is None and self.not_contains is None and self.matches is None and self.seen is None:
+            raise ValueError("say contains, not_contains, matches or seen")
+        if self.matches is not None:
+            _check_pattern("matches", self.matches)
+
+    def holds(self, last_result: str, seen: str = "") -> bool:
+        """Tell whether a step with this condition answers; ``seen`` are all results of the session."""
+        return (
+            (self.contains is None or self.contains in last_result)
+            and (self.not_contains is None or self.not_contains not in last_result)
+            and (self.matches is None or re.search(self.matches, last_result, re.MULTILINE) is not None)
+            and (self.seen is None or self.seen in seen or self.seen in last_result)
+        )
+
+
+class Step(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One answer of the scripted model.
+
+    ``text``, ``tool`` or ``tools``, and ``report`` together are one message; without a call it ends the turn.
+    Else a step is an ``error``, or a ``hang``. A step whose ``when`` does not hold is passed over for good.
+    """
+
+    text: str | None = None
+    tool: ToolUse | None = None
+    tools: tuple[ToolUse, ...] = ()  # parallel calls of one message
+    report: dict[str, object] | None = None  # the input of a StructuredOutput call
+    error: ApiError | None = None
+    hang: bool = False  # alone: never answers. With a message: begins it, then stays silent in the middle
+    cut: bool = False  # the connection breaks off in the middle of the message
+    stop_reason: StopReason | None = None  # None = tool_use with calls, else end_turn
+    usage: Usage = Usage()
+    delay_seconds: Annotated[float, msgspec.Meta(ge=0, le=MAX_DELAY_SECONDS)] = 0  # before the first byte
+    when: When | None = None
+    capture: dict[CaptureName, Name] = msgspec.field(default_factory=dict)
+    # Regular expressions with one group, for the results of this step's calls: later steps say {{name}}
+    times: Annotated[int, msgspec.Meta(ge=1)] = 1  # how many requests this step answers, one after the other
+
+    def __post_init__(self) -> None:
+        if self.tool is not None and self.tools:
+            raise ValueError("say tool for one call or tools for several, not both")
+        if not (self.is_message or self.error or self.hang):
+            raise ValueError("a step says text, tool, tools or report, or else error or hang")
+        if self.error and (self.is_message or self.hang):
+            raise ValueError("error stands alone: it cannot be joined with a message or with hang")
+        if self.cut and (self.hang or not self.is_message):
+            raise ValueError("cut breaks off a message: it needs text, tool, tools or report, and no hang")
+        if self.stop_reason and not self.is_message:
+            raise ValueError("stop_reason belongs to a message: it needs text, tool, tools or report")
+        if self.capture and not self.tool_calls:
+            raise ValueError("capture takes from results: it needs tool or tools")
+        for name, pattern in self.capture.items():
+            if _check_pattern(f"capture.{name}", pattern).groups != 1:
+                raise ValueError(f"capture.{name}: {pattern!r} needs exactly one group in parentheses")
+
+    @property
+    def is_message(self) -> bool:
+        """Whether there is anything for the model to say."""
+        return self.text is not None or self.report is not None or bool(self.tool_calls)
+
+    @property
+    def tool_calls(self) -> tuple[ToolUse, ...]:
+        """The calls of the message, without the report."""
+        return self.tools if self.tool is None else (self.tool,)
+
+
+Steps = Annotated[tuple[Step, ...], msgspec.Meta(min_length=1)]
+
+
+class SessionScript(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the model does in one session."""
+
+    steps: Steps
+
+
+class Tier(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The sessions of one model: the n-th new session gets the n-th of them."""
+
+    sessions: tuple[SessionScript, ...] = ()
+    steps: tuple[Step, ...] = ()  # short for one session
+    model: str = ""  # the model's name or a part of it; "" = the tier's own key
+    repeat_last: bool = False  # sessions beyond the last one get the last one again
+
+    def __post_init__(self) -> None:
+        if bool(self.sessions) == bool(self.steps):
+            raise ValueError("say sessions, or steps for a single session")
+
+    @property
+    def scripted(self) -> tuple[SessionScript, ...]:
+        """The sessions, however they were written."""
+        return self.sessions or (SessionScript(steps=self.steps),)
+
+    def place(self, session: int) -> str:
+        """Return where a session's steps stand below the tier, as ``sessions[0].steps`` or ``steps``."""
+        return f"sessions[{session}].steps" if self.sessions else "steps"
+
+
+class Script(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A whole rehearsal: what every model says, by tier."""
+
+    tiers: dict[str, Tier]
+    side_text: str = "ok"  # answers every request without tools
+    by_number: bool = False  # a tier's key is its number, as the system prompts of claudeops' sessions say it
+
+    def __post_init__(self) -> None:
+        if not self.tiers:
+            raise ValueError("tiers: name at least one, such as haiku")
+        patterns = [] if self.by_number else sorted(tier.model or name for name, tier in self.tiers.items())
+        for pattern in patterns:
+            if patterns.count(pattern) > 1:
+                raise ValueError(f"tiers: two tiers claim the model {pattern!r}, give each its own")
+
+    def tier_of(self, model: str) -> str | None:
+        """Return the tier whose model name, or part of one, is the longest that ``model`` contains."""
+        claims = [(len(tier.model or name), name) for name, tier in self.tiers.items() if (tier.model or name) in model]
+        return max(claims)[1] if claims else None
+
+    @classmethod
+    def from_mapping(cls, obj: object) -> Self:
+        """Build a script from a parsed JSON or TOML document.
+
+        Raises `ConfigurationError`: one sentence that begins with the place, as ``tiers.haiku.steps[2].tool: …``.
+        """
+        if not isinstance(obj, Mapping):
+            raise ConfigurationError(f"script: must be a table with tiers, not {type(obj).__name__}")
+        tiers = obj.get("tiers")
+        if not isinstance(tiers, Mapping):
+            raise ConfigurationError("tiers: must be a table of tiers by model name, such as haiku")
+        built = {str(name): _convert(tier, Tier, place=f"tiers.{name}") for name, tier in tiers.items()}
+        rest = {key: value for key, value in obj.items() if key != "tiers"}
+        return _convert({**rest, "tiers": built}, cls, place="")
+
+
+_SHAPES: Final[Mapping[str, type[msgspec.Struct]]] = {
+    "steps": Step,
+    "sessions": SessionScript,
+    "tool": ToolUse,
+    "tools": ToolUse,
+    "error": ApiError,
+    "usage": Usage,
+    "when": When,
+}
+
+
+def _convert(obj: object, wanted: type[T], *, place: str) -> T:
+    return convert(obj, wanted, place=place, shapes=_SHAPES, remedies={"stop_reason": _STOP_REASONS})

@@ -1,0 +1,253 @@
+"""The rungs of the ladder.
+
+Limits that must fit each other: money, times, the schedule.
+
+A default gives way to a lower limit that the operator set; two values that the operator set and that contradict
+each other are refused. A money limit never rises by itself.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import pairwise
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from claudeops.errors import ConfigurationError, MissingInputError
+from claudeops.settings.environ import is_text
+from claudeops.settings.files import load_prompt
+from claudeops.settings.model import TierSettings
+from claudeops.settings.names import (
+    HARNESS_MODELS,
+    HARNESSES,
+    HIGHEST_TIER,
+    PER_TIER,
+    PROVIDER_SWITCHES,
+    prompt_variable,
+)
+from claudeops.settings.reader import Reader, shown
+
+NAMES: Final = ("observe", "investigate", "remediate")
+
+_VARIABLE_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_RESERVED: Final = re.compile(
+    # What the daemon itself sets for a session, what would give away its own credentials, and what would be
+    # loaded into the CLI's process.
+    r"(ANTHROPIC_|CLAUDE|LD_|DYLD_)\w*|HOME|PATH|SHELL|TMPDIR|NODE_OPTIONS|BUN_OPTIONS|BASH_ENV|CODEX_HOME"
+)
+
+_PROVIDER: Final = re.compile(
+    # Of the CLI, for Bedrock and Vertex: who is asked for the model in the place of the Messages API, and how.
+    rf"{'|'.join(PROVIDER_SWITCHES)}|CLAUDE_CODE_SKIP_(BEDROCK|VERTEX)_AUTH"
+    r"|ANTHROPIC_((BEDROCK|VERTEX)_BASE_URL|VERTEX_PROJECT_ID|SMALL_FAST_MODEL_AWS_REGION)"
+)
+
+
+def read_tiers(
+    reader: Reader, environ: Mapping[str, str], *, max_tier: int, budgets: Budgets, root: Path
+) -> tuple[TierSettings, ...]:
+    """Return the tiers from 1 to ``max_tier``."""
+    tiers = range(1, max_tier + 1)
+    return tuple(_tier(reader, environ, tier, budget=budgets.tiers[tier - 1], root=root) for tier in tiers)
+
+
+def idle_tiers(reader: Reader, max_tier: int) -> tuple[str, ...]:
+    """Return a warning for every variable of a tier above ``max_tier``."""
+    return tuple(
+        f"{name} is set, but CLAUDEOPS_MAX_TIER is {max_tier}: it has no effect."
+        for tier in range(max_tier + 1, HIGHEST_TIER + 1)
+        for name in (variable.name.replace("{n}", str(tier)) for variable in PER_TIER)
+        if reader.is_set(name)
+    )
+
+
+def _tier(reader: Reader, environ: Mapping[str, str], tier: int, *, budget: float, root: Path) -> TierSettings:
+    prefix = f"CLAUDEOPS_TIER{tier}_"
+    harness = reader.choice(f"{prefix}HARNESS" if reader.is_set(f"{prefix}HARNESS") else "CLAUDEOPS_HARNESS")
+    model = _model(reader, f"{prefix}MODEL", harness)
+    prompt_path, prompt_text = load_prompt(tier, reader.path(prompt_variable(tier)), root=root)
+    return TierSettings(
+        number=tier,
+        name=NAMES[tier - 1] if tier <= len(NAMES) else f"tier{tier}",
+        harness=harness,
+        model=model,
+        prompt_path=prompt_path,
+        prompt_text=prompt_text,
+        max_turns=reader.whole(f"{prefix}MAX_TURNS"),
+        max_budget_usd=budget,
+        allowed_tools=_tools(reader, tier, "ALLOWED_TOOLS"),
+        disallowed_tools=_tools(reader, tier, "DISALLOWED_TOOLS"),
+        env=MappingProxyType(_handed(reader, environ, f"{prefix}ENV")),
+        home=_home(reader, f"{prefix}HOME"),
+    )
+
+
+def _model(reader: Reader, variable: str, harness: str) -> str:
+    """Return the tier's model; the names in the list of variables are those of the first harness only."""
+    if harness == HARNESSES[0] or reader.is_set(variable):
+        model, lacking = reader.model(variable), f"tiers above {len(NAMES)} have no default"
+    else:
+        model, lacking = HARNESS_MODELS.get(harness), f"tiers on {harness} have no default"
+    if model is None:
+        remedy = "set it, or lower CLAUDEOPS_MAX_TIER" if harness == HARNESSES[0] else "set it to a model of that CLI"
+        raise ConfigurationError(f"{variable} is not set, and {lacking}: {remedy}.")
+    return model
+
+
+def _tools(reader: Reader, tier: int, name: str) -> tuple[str, ...]:
+    """Return a tier's own list, else the shared one: the two have never been added up."""
+    own = f"CLAUDEOPS_TIER{tier}_{name}"
+    return reader.tools(own if reader.is_set(own) else f"CLAUDEOPS_{name}")
+
+
+def _handed(reader: Reader, environ: Mapping[str, str], variable: str) -> dict[str, str]:
+    handed: dict[str, str] = {}
+    for name in reader.names(variable):
+        if not _VARIABLE_NAME.fullmatch(name):
+            raise ConfigurationError(
+                f"{variable} holds {shown(name)}, which is not the name of a variable: "
+                "list names only, separated by commas, and set their values as variables of the daemon."
+            )
+        if _PROVIDER.fullmatch(name):
+            if reader.switch("CLAUDEOPS_METER"):
+                raise ConfigurationError(
+                    f"{variable} names {name}, which leads the CLI past the meter: set CLAUDEOPS_METER to off, or "
+                    "remove it."
+                )
+        elif _RESERVED.fullmatch(name):
+            raise ConfigurationError(
+                f"{variable} names {name}, which sessions get from the daemon alone or not at all: remove it."
+            )
+        if name not in environ:
+            raise ConfigurationError(f"{variable} names {name}, which is not set: set {name}, or remove it.")
+        if not is_text(environ[name]):
+            raise ConfigurationError(f"{variable} names {name}, which holds bytes that are not UTF-8: remove it.")
+        handed[name] = environ[name]
+    return handed
+
+
+def _home(reader: Reader, variable: str) -> Path | None:
+    home = reader.path(variable)
+    if home is not None and not home.is_dir():
+        raise MissingInputError(f"{variable} leads to {home}, which is not a directory: correct it, or unset it.")
+    return home
+
+
+_DAILY: Final = "CLAUDEOPS_DAILY_BUDGET_USD"
+_CHAIN: Final = "CLAUDEOPS_CHAIN_BUDGET_USD"
+_SESSION: Final = "CLAUDEOPS_SESSION_TIMEOUT"
+_CRON: Final = "CLAUDEOPS_CRON"
+_INTERVAL: Final = "CLAUDEOPS_INTERVAL"
+_JITTER: Final = "CLAUDEOPS_JITTER"
+
+_SHARE_OF_SESSION: Final = 0.9
+"""A default that does not fit into a short session becomes this share of the session's time."""
+
+_SAMPLED_FIRES: Final = 32
+_SAMPLE_START: Final = datetime(2024, 1, 1, tzinfo=UTC)  # the answer must not depend on the day of the start
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Budgets:
+    """Money limits in US dollars; no tier is above the chain, nor the chain above the day."""
+
+    daily: float
+    chain: float
+    tiers: tuple[float, ...]  # by tier number, from 1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Schedule:
+    """When chains start; durations in seconds."""
+
+    interval: float
+    cron: str | None
+    timezone: str
+    jitter: float
+
+
+def read_budgets(reader: Reader, max_tier: int) -> Budgets:
+    """Return the budgets of the tiers 1 to ``max_tier``, of a chain and of a day."""
+    daily = reader.number(_DAILY)
+    chain = _budget(reader, _CHAIN, daily, _DAILY)
+    names = (f"CLAUDEOPS_TIER{tier}_MAX_BUDGET_USD" for tier in range(1, max_tier + 1))
+    return Budgets(daily=daily, chain=chain, tiers=tuple(_budget(reader, name, chain, _CHAIN) for name in names))
+
+
+def read_timeout(reader: Reader, name: str) -> float:
+    """Return a time limit within a session, in seconds; it is below the session's own."""
+    session, value = reader.number(_SESSION), reader.number(name)
+    if value < session:
+        return value
+    if not reader.is_set(name):
+        return session * _SHARE_OF_SESSION
+    raise ConfigurationError(
+        f"{name} is {value:g} s, not below {_SESSION}, which is {session:g} s{_by_default(reader, _SESSION)}: "
+        "lower the first, or raise the second."
+    )
+
+
+def read_schedule(reader: Reader) -> Schedule:
+    """Return the schedule: an interval, or cron."""
+    timezone, cron = _timezone(reader), reader.text(_CRON)
+    interval, jitter = reader.number(_INTERVAL), reader.number(_JITTER)
+    if cron is not None and reader.is_set(_INTERVAL):
+        raise ConfigurationError(f"Both {_CRON} and {_INTERVAL} are set: unset one of them.")
+    gap = interval if cron is None else _shortest_gap(cron)
+    if jitter >= gap:
+        period = f"{_INTERVAL}, which is {gap:g} s" if cron is None else f"the {gap:g} s between two times of {_CRON}"
+        raise ConfigurationError(f"{_JITTER} is {jitter:g} s, not below {period}: lower the jitter.")
+    return Schedule(interval=interval, cron=cron, timezone=timezone, jitter=jitter)
+
+
+def _budget(reader: Reader, name: str, ceiling: float, ceiling_name: str) -> float:
+    value = reader.number(name)
+    if value <= ceiling:
+        return value
+    if not reader.is_set(name):
+        return ceiling
+    raise ConfigurationError(
+        f"{name} is {value:g} USD, above {ceiling_name}, which is {ceiling:g} USD"
+        f"{_by_default(reader, ceiling_name)}: lower the first, or raise the second."
+    )
+
+
+def _by_default(reader: Reader, name: str) -> str:
+    return "" if reader.is_set(name) else " unless you set it"
+
+
+def _timezone(reader: Reader) -> str:
+    name = reader.text("CLAUDEOPS_TIMEZONE") or "UTC"
+    try:
+        ZoneInfo(name)
+    # ValueError: a path instead of a name; OSError: the name of a directory of zones.
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise ConfigurationError(
+            f"CLAUDEOPS_TIMEZONE is {shown(name)}, which is no IANA time zone: set one such as Europe/Berlin or UTC."
+        ) from None
+    return name
+
+
+def _shortest_gap(cron: str) -> float:
+    """Return the least number of seconds between two of the next times of a crontab(5) expression."""
+    from cronsim import CronSim, CronSimError  # noqa: PLC0415 - needed by few installations
+
+    refusal = ConfigurationError(
+        f"{_CRON} is {shown(cron)}, which is not five crontab(5) fields that ever come due: "
+        "set minute, hour, day, month and weekday, such as '*/30 * * * *'."
+    )
+    if len(cron.split()) != 5:  # noqa: PLR2004 - cronsim takes a sixth field, for seconds; crontab(5) has five
+        raise refusal
+    try:
+        # StopIteration: it never comes due. AssertionError, ValueError: cronsim 2.8 notices some odd fields no
+        # other way.
+        fires = CronSim(cron, _SAMPLE_START)
+        times = [next(fires) for _ in range(_SAMPLED_FIRES)]
+    except (CronSimError, StopIteration, AssertionError, ValueError):
+        raise refusal from None
+    return min((later - sooner).total_seconds() for sooner, later in pairwise(times))
