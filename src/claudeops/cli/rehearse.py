@@ -66,12 +66,6 @@ def rehearse(given: Sequence[str], *, pace_seconds: float, as_json: bool) -> int
         return print_failure(NAME, error, as_json=as_json, operation="start", sysexit=Exit.NO_INPUT)
     except ClaudeopsError as error:
         return print_failure(NAME, error, as_json=as_json, operation="start")
-    return _run(found, pace_seconds=pace_seconds, as_json=as_json)
-
-
-def _run(found: Sequence[Named], *, pace_seconds: float, as_json: bool) -> int:
-    # noqa: PLC0415 - the whole daemon, which takes a second
-
     return run_all(found, pace_seconds=pace_seconds, as_json=as_json)
 
 

@@ -41,7 +41,7 @@ from claudeops.domain.model import (
     ToolEnd,
 )
 from claudeops.domain.report.evidence import NOTHING_BEFORE, Background, Deed, Names, Proof, weigh
-from claudeops.store.types import clean, clip
+from claudeops.domain.text import clean, clip
 
 NO_RESULT_SEEN: Final = "no result seen"
 _ENDED_WITH_AN_ERROR: Final = "the call ended with an error"

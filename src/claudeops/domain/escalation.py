@@ -58,6 +58,34 @@ from claudeops.domain.spending import budget
 from claudeops.domain.spending.budget import Budgets
 from claudeops.domain.text import casefold_key, join_names, one_line, regex, unique
 
+NO_REASON_GIVEN: Final = "the report asks for the next tier and gives no reason"
+_LEVELS: Final = {
+    DecisionReason.MAX_TIER: Level.CRITICAL,
+    DecisionReason.NO_REPORT: Level.CRITICAL,
+    DecisionReason.SESSION_FAILED: Level.CRITICAL,
+    DecisionReason.COOLDOWN: Level.CRITICAL,
+    DecisionReason.BUDGET: Level.CRITICAL,
+}
+_BREAKING: Final = frozenset({FailureKind.AUTH, FailureKind.BILLING})
+RETRY_DELAY: Final = timedelta(seconds=5)
+"""A moment, because what broke the session may be under repair: a binary that is replaced, a disk that is mounted."""
+_MAY_PASS: Final = frozenset(
+    {
+        Outcome.ERROR,
+        Outcome.TIMEOUT,
+        Outcome.STARTUP_TIMEOUT,
+        Outcome.STALLED,
+        Outcome.NO_OUTPUT,
+        Outcome.NO_RESULT,
+        Outcome.OUT_OF_MEMORY,
+        Outcome.OUT_OF_PROCESSES,
+        Outcome.OUT_OF_DISK,
+        Outcome.FILE_TOO_LARGE,
+        Outcome.SPAWN_FAILED,
+    }
+)
+"""Outcomes that another try may not have. A limit of the session's own, or our own stop, it would meet again."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TierChoice:
@@ -89,17 +117,6 @@ class EscalationRules:
     def lowest(self) -> TierChoice:
         """The tier that only looks."""
         return min(self.tiers, key=lambda choice: choice.number)
-
-
-NO_REASON_GIVEN: Final = "the report asks for the next tier and gives no reason"
-_LEVELS: Final = {
-    DecisionReason.MAX_TIER: Level.CRITICAL,
-    DecisionReason.NO_REPORT: Level.CRITICAL,
-    DecisionReason.SESSION_FAILED: Level.CRITICAL,
-    DecisionReason.COOLDOWN: Level.CRITICAL,
-    DecisionReason.BUDGET: Level.CRITICAL,
-}
-_BREAKING: Final = frozenset({FailureKind.AUTH, FailureKind.BILLING})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -360,27 +377,6 @@ def _event(reason: DecisionReason, message: str, *, tier: int, services: Sequenc
         service=services[0] if len(services) == 1 else None,
         fingerprint=fingerprint(reason.value, kind, tier, *sorted(map(casefold_key, services))),
     )
-
-
-RETRY_DELAY: Final = timedelta(seconds=5)
-"""A moment, because what broke the session may be under repair: a binary that is replaced, a disk that is mounted."""
-
-_MAY_PASS: Final = frozenset(
-    {
-        Outcome.ERROR,
-        Outcome.TIMEOUT,
-        Outcome.STARTUP_TIMEOUT,
-        Outcome.STALLED,
-        Outcome.NO_OUTPUT,
-        Outcome.NO_RESULT,
-        Outcome.OUT_OF_MEMORY,
-        Outcome.OUT_OF_PROCESSES,
-        Outcome.OUT_OF_DISK,
-        Outcome.FILE_TOO_LARGE,
-        Outcome.SPAWN_FAILED,
-    }
-)
-"""Outcomes that another try may not have. A limit of the session's own, or our own stop, it would meet again."""
 
 
 def has_retry(session: Session) -> bool:

@@ -7,7 +7,6 @@ The small estate that a rehearsal watches: real processes, with real faults, rea
 
 from __future__ import annotations
 
-import ipaddress
 import json
 import socket
 import ssl
@@ -18,7 +17,7 @@ import urllib.request
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from http import HTTPStatus
 from pathlib import Path
 from typing import Final
@@ -27,39 +26,10 @@ import anyio
 import anyio.to_thread
 from anyio.abc import Process
 from anyio.streams.buffered import BufferedByteReceiveStream
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
 from claudeops.errors import RehearsalError
 from claudeops.rehearsal import service as small_service
 from claudeops.rehearsal.scenario import Cure, DiskFull, Failing, Fault, Scenario, Service, State, Stopped
-
-
-def write_certificate(path: Path, *, name: str, days: float) -> None:
-    """Write a self-signed certificate and its key to one file that only its owner may read."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"{name}.example.org")])
-    now = datetime.now(UTC)
-    names = x509.SubjectAlternativeName([x509.DNSName("localhost"), x509.IPAddress(ipaddress.IPv4Address("127.0.0.1"))])
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(subject)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(days=1))
-        .not_valid_after(now + timedelta(days=days))
-        .add_extension(names, critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    private = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-    path.touch(mode=0o600)
-    path.write_bytes(private + certificate.public_bytes(serialization.Encoding.PEM))
-
 
 _SECONDS: Final = 5.0
 
@@ -306,7 +276,7 @@ def _prepared(name: str, service: Service, faults: list[Fault], directory: Path)
         deployments=[GOOD_VERSION, BAD_VERSION] if needs_redeployment else [GOOD_VERSION],
     )
     if service.tls:
-        # noqa: PLC0415 - takes as long as all the rest
+        from claudeops.rehearsal.certificate import write_certificate  # noqa: PLC0415 - takes as long as all the rest
 
         write_certificate(directory / "certificate.pem", name=name, days=service.certificate_days)
     if running.data is not None and service.disk_kib is not None:

@@ -21,12 +21,12 @@ from claudeops.domain.gate.approval import Approval
 from claudeops.domain.gate.audit import TOO_LATE, link, seal, tombstone_hash
 from claudeops.domain.gate.grants import NO_LONGER_APPROVED, Grant, grant
 from claudeops.domain.model import Action, CliRefusal, Session, Status, ToolCall, Verdict, VerdictKind
+from claudeops.domain.text import clip
 from claudeops.errors import StaleAttemptError
 from claudeops.store import approvals, queries
 from claudeops.store.database import ADD_ACTION, ADD_CALL, CHANGE_SESSION, CHANGE_SESSION_AS_SEEN
 from claudeops.store.events import raise_event
 from claudeops.store.tables import audit_tombstones, cooldown_actions, sessions, tool_calls
-from claudeops.store.types import clip
 
 RETENTION: Final = "retention"
 

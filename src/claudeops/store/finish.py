@@ -22,6 +22,7 @@ from claudeops.domain.holds import when_ended
 from claudeops.domain.memory import MemoryChange
 from claudeops.domain.model import CheckSource, Ending, Finished, ServiceCheck, Session, Status, ToolEnd, VerdictKind
 from claudeops.domain.spending.budget import metered
+from claudeops.domain.spending.prices import known_usd
 from claudeops.errors import StaleAttemptError
 from claudeops.store import approvals, holds, queries, spend
 from claudeops.store.calls import add_refusals, audit_marks, seal_results
@@ -30,7 +31,6 @@ from claudeops.store.events import raise_event, resolve_events
 from claudeops.store.queue import add_session
 from claudeops.store.rows import ended_values
 from claudeops.store.tables import budget_entries, cooldown_actions, memories, service_checks, tool_calls
-from claudeops.store.types import known_usd
 
 # Put together once: every end needs them.
 _ADD_CHECK: Final = insert(service_checks)

@@ -38,6 +38,7 @@ from claudeops.domain.model import (
 )
 from claudeops.domain.report import evidence
 from claudeops.domain.report.evidence import Background, Names, PastCheck
+from claudeops.domain.text import clip
 from claudeops.store.rows import TableRow, to_handover, to_known_memory, to_past_action, to_session
 from claudeops.store.tables import (
     cooldown_actions,
@@ -48,7 +49,6 @@ from claudeops.store.tables import (
     sessions,
     tool_calls,
 )
-from claudeops.store.types import clip
 
 # Statements that every claim and every end of a session needs are put together once: building and compiling one takes
 # three times as long as running it.

@@ -11,6 +11,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 import msgspec
 from sqlalchemy import Row
 
+from claudeops.domain.backfill import report_summary, told_values
 from claudeops.domain.memory import KnownMemory
 from claudeops.domain.model import (
     DecisionReason,
@@ -28,7 +29,7 @@ from claudeops.domain.model import (
 )
 from claudeops.domain.spending.budget import BookedCall, BookedCalls
 from claudeops.domain.spending.usage import CallState
-from claudeops.store.types import clean
+from claudeops.domain.text import json_text
 
 Member = TypeVar("Member", bound=StrEnum)
 TableRow: TypeAlias = Row[*tuple[Any, ...]] | SimpleNamespace  # a row as read, or as it is about to be written
@@ -107,12 +108,7 @@ def to_handover(text: str | None) -> Handover | None:
 
 def _handover_text(handover: Handover | None) -> str | None:
     """Return a handover as JSON."""
-    return None if handover is None else _json_text(msgspec.to_builtins(handover))
-
-
-def _json_text(value: object) -> str:
-    """Return plain values as JSON text that every database takes."""
-    return msgspec.json.encode(_cleaned(value)).decode()
+    return None if handover is None else json_text(msgspec.to_builtins(handover))
 
 
 def queued_values(new: NewSession, *, root_session_id: int | None, now: datetime) -> dict[str, object]:
@@ -214,36 +210,6 @@ def ended_values(
     }
 
 
-def told_values(ending: Ending, *, warnings: Sequence[str]) -> dict[str, object]:
-    """Return the columns that only the stream can tell, but for the report and the cost."""
-    return {
-        "api_key_source": ending.api_key_source,
-        "num_turns": ending.num_turns,
-        "input_tokens": ending.input_tokens,
-        "output_tokens": ending.output_tokens,
-        "response": ending.response,
-        "tool_calls_seen": ending.tool_calls_seen,
-        "calls_ran": ending.calls_ran,
-        "malformed_lines": ending.malformed_lines,
-        "permission_mode": ending.permission_mode,
-        "stop_reason": ending.stop_reason,
-        "cli_duration_ms": ending.cli_duration_ms,
-        "cached_input_tokens": ending.cached_input_tokens,
-        "reasoning_output_tokens": ending.reasoning_output_tokens,
-        "tool_errors": ending.tool_errors,
-        "api_retries": ending.api_retries,
-        "unknown_frames": ending.unknown_frames,
-        "last_assistant_text": ending.last_assistant_text,
-        "warnings": _json_text(list(warnings)),
-    }
-
-
-def report_summary(ending: Ending) -> str | None:
-    """Return the summary of an ending's report."""
-    report = ending.extraction.report
-    return report.summary if report else None
-
-
 def to_warnings(text: str | None) -> tuple[str, ...]:
     """Return the sentences of a stored ``warnings`` column; a text that is no list of them is one."""
     if text is None:
@@ -260,16 +226,6 @@ def _member(members: type[Member], value: str | None) -> Member | None:
 
 def _value(member: StrEnum | None) -> str | None:
     return None if member is None else member.value
-
-
-def _cleaned(value: object) -> object:
-    if isinstance(value, str):
-        return clean(value)
-    if isinstance(value, list | tuple):
-        return [_cleaned(item) for item in value]
-    if isinstance(value, dict):
-        return {key: _cleaned(item) for key, item in value.items()}
-    return value
 
 
 def _spent_values(calls: BookedCalls) -> dict[str, object]:

@@ -36,12 +36,13 @@ from claudeops.domain.spending.budget import (
     Short,
     Spending,
 )
+from claudeops.domain.spending.prices import known_usd
 from claudeops.domain.spending.usage import CallState
 from claudeops.errors import StaleAttemptError, StoreError
 from claudeops.store.holds import set_hold
 from claudeops.store.rows import TableRow, call_values, to_booked_call
 from claudeops.store.tables import budget_entries, model_calls, sessions
-from claudeops.store.types import UtcDateTime, known_usd
+from claudeops.store.types import UtcDateTime
 
 _AMOUNT = func.coalesce(func.sum(budget_entries.c.amount_usd), 0.0)
 _RUNNING = sessions.c.status == Status.RUNNING.value

@@ -6,7 +6,6 @@ greatest length and integers a greatest value. Values are mended on their way in
 
 from __future__ import annotations
 
-import math
 from datetime import UTC, datetime
 from typing import Final
 
@@ -14,24 +13,10 @@ from sqlalchemy import BigInteger, DateTime, Numeric, String, Text
 from sqlalchemy.engine import Dialect
 from sqlalchemy.types import TypeDecorator
 
-NAME_LENGTH: Final = 255  # characters; the longest name that Kubernetes allows is 253
+from claudeops.domain.spending.prices import known_usd
+from claudeops.domain.text import NAME_LENGTH, clean, clip
+
 _LARGEST_COUNT: Final = 2**63 - 1
-_LARGEST_USD: Final = 1e9  # what NUMERIC(20, 10) holds, and more than anybody pays
-
-
-def clean(text: str) -> str:
-    """Return ``text`` with NUL and unpaired surrogates replaced, so that every database takes it."""
-    return text.replace("\x00", "\ufffd").encode("utf-8", "replace").decode("utf-8")
-
-
-def clip(name: str) -> str:
-    """Return ``name`` as a `Name` column stores it: clean and at most 255 characters."""
-    return clean(name)[:NAME_LENGTH]
-
-
-def known_usd(amount: float | None) -> float | None:
-    """Return an amount that is one; ``None`` for what is not finite or more than a column holds."""
-    return amount if amount is not None and math.isfinite(amount) and abs(amount) < _LARGEST_USD else None
 
 
 class UtcDateTime(TypeDecorator[datetime]):

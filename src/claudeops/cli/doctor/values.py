@@ -12,17 +12,6 @@ from claudeops.errors import ClaudeopsError
 from claudeops.settings import Settings
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Answer:
-    """What came back."""
-
-    asked: str  # method and path
-    status: int | None  # None: nothing
-    error: str = ""  # why nothing came back
-    date: datetime | None = None  # the clock of whoever answered, UTC
-    heard_at: datetime | None = None  # ours at that moment
-
-
 class Status(StrEnum):
     """How a check came out."""
 
@@ -114,3 +103,14 @@ class Check:
     name: str
     look: Callable[[Case, Settings], Awaitable[Finding]]
     variables: tuple[str, ...] = ()  # patterns of the variables whose faults are this check's
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Answer:
+    """What came back."""
+
+    asked: str  # method and path
+    status: int | None  # None: nothing
+    error: str = ""  # why nothing came back
+    date: datetime | None = None  # the clock of whoever answered, UTC
+    heard_at: datetime | None = None  # ours at that moment

@@ -13,13 +13,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import sha256
-from typing import Final
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
 from claudeops.domain.model import ToolCall, Verdict, VerdictKind
-from claudeops.store.rows import TableRow
-from claudeops.store.types import clean, clip
+from claudeops.domain.text import clean, clip
+
+StoredRow: TypeAlias = Any
+"""A row as the store has read it: its attributes are the columns."""
 
 TOO_LATE: Final = "denied: the verdict before this row was written too late to be told"
 """Why the last row of a call says no although an earlier one says yes."""
@@ -83,7 +85,7 @@ def link(
     )
 
 
-def row_hash(row: TableRow) -> str:
+def row_hash(row: StoredRow) -> str:
     """Return what the ``hash`` of a stored row must be."""
     texts = (row.tool_use_id, row.agent_id, row.tool_name, row.input, row.verdict, row.reason, *_if_any(row.ran))
     return _digest((row.previous_hash, row.session_id, *texts, _moment(row.requested_at), _moment(row.decided_at)))
@@ -94,13 +96,13 @@ def _if_any(ran: str | None) -> tuple[str, ...]:
     return () if ran is None else (ran,)
 
 
-def seal(rows: Iterable[TableRow]) -> str:
+def seal(rows: Iterable[StoredRow]) -> str:
     """Return what ``audit_results`` must be for a session's rows, in the order of their ids."""
     ends = [(row.hash, None if row.ended_at is None else _moment(row.ended_at), _truth(row.is_error)) for row in rows]
     return _digest((_SEAL, *ends))
 
 
-def tombstone_hash(row: TableRow) -> str:
+def tombstone_hash(row: StoredRow) -> str:
     """Return what the ``hash`` of a stored tombstone must be."""
     content = (row.previous_hash, row.session_id, row.calls, row.audit_head, row.audit_results, row.reason)
     return _digest((*content, _moment(row.buried_at)))

@@ -33,8 +33,7 @@ from claudeops.domain.model import (
     Verdict,
     VerdictKind,
 )
-from claudeops.domain.text import WHERE_KINDS, parts, regex
-from claudeops.store.types import clip
+from claudeops.domain.text import WHERE_KINDS, clip, parts, regex
 
 NO_LONGER_APPROVED: Final = "the approval is no longer valid: it was used before, or changed after it was given"
 

@@ -8,6 +8,7 @@ is not in the table, so a call that was served in it has an unknown price too.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import date
@@ -16,6 +17,9 @@ from typing import Final
 
 from claudeops.domain.spending.usage import TokenUsage
 from claudeops.domain.text import regex
+
+_LARGEST_USD: Final = 1e9  # what NUMERIC(20, 10) holds, and more than anybody pays
+
 
 AS_OF: Final = date(2026, 11, 21)
 """The day on which the table was right."""
@@ -189,3 +193,8 @@ def concrete(configured: str) -> str | None:
     if len(families) > 1:
         return None
     return [name for name in PRICES if families[0] in name.split("-")][-1]
+
+
+def known_usd(amount: float | None) -> float | None:
+    """Return an amount that is one; ``None`` for what is not finite or more than a column holds."""
+    return amount if amount is not None and math.isfinite(amount) and abs(amount) < _LARGEST_USD else None

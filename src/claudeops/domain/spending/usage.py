@@ -16,26 +16,11 @@ import msgspec
 
 from claudeops.domain.stream.framing import LineSplitter
 
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CallState:
-    """What is known of a model call at some moment: while it is open, or when it is over."""
-
-    id: int  # of its row
-    http_status: int | None = None  # None: no answer came
-    usage: TokenUsage | None = None  # None: nothing was said about it
-    cost_usd: float | None = None  # None: not known
-    charged_usd: float  # what budgets count for it: never unknown
-    error: str | None = None  # what the API called its error, or what cut the call off
-    ended_at: datetime | None = None
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class MessageUsage:
-    """What one message used, as far as the stream says."""
-
-    model: str
-    usage: TokenUsage
+_DATA: Final = b"data:"
+_WORTH_READING: Final = (b'"usage"', b'"error"', b"message_stop")
+"""Lines without one of these are deltas of the text: not decoded at all."""
+LONGEST_BODY: Final = 32 * 1024 * 1024
+"""Bytes of an unstreamed answer that are kept to read its usage, which stands at the end."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -57,12 +42,25 @@ class TokenUsage:
         return self.input_tokens + self.cache_read_tokens + self.cache_write_tokens
 
 
-_DATA: Final = b"data:"
-_WORTH_READING: Final = (b'"usage"', b'"error"', b"message_stop")
-"""Lines without one of these are deltas of the text: not decoded at all."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MessageUsage:
+    """What one message used, as far as the stream says."""
 
-LONGEST_BODY: Final = 32 * 1024 * 1024
-"""Bytes of an unstreamed answer that are kept to read its usage, which stands at the end."""
+    model: str
+    usage: TokenUsage
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CallState:
+    """What is known of a model call at some moment: while it is open, or when it is over."""
+
+    id: int  # of its row
+    http_status: int | None = None  # None: no answer came
+    usage: TokenUsage | None = None  # None: nothing was said about it
+    cost_usd: float | None = None  # None: not known
+    charged_usd: float  # what budgets count for it: never unknown
+    error: str | None = None  # what the API called its error, or what cut the call off
+    ended_at: datetime | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -5,6 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+import msgspec
+
+NAME_LENGTH: Final = 255  # characters; the longest name that Kubernetes allows is 253
+
+
 REASON_LENGTH: Final = 500  # characters of a model's reason that a sentence repeats
 WHERE_KINDS: Final = ("project", "namespace", "context", "container", "engine", "machine", "user")
 """What stands in front of the parts of a service's name that say where it runs: ``namespace:media/web``."""
@@ -46,3 +51,28 @@ def one_line(text: str | None) -> str:
     """Return a text as one line of bounded length, for use inside a sentence."""
     line = " ".join((text or "").split())
     return line if len(line) <= REASON_LENGTH else line[:REASON_LENGTH] + " ..."
+
+
+def clean(text: str) -> str:
+    """Return ``text`` with NUL and unpaired surrogates replaced, so that every database takes it."""
+    return text.replace("\x00", "\ufffd").encode("utf-8", "replace").decode("utf-8")
+
+
+def clip(name: str) -> str:
+    """Return ``name`` as a `Name` column stores it: clean and at most 255 characters."""
+    return clean(name)[:NAME_LENGTH]
+
+
+def json_text(value: object) -> str:
+    """Return plain values as JSON text that every database takes."""
+    return msgspec.json.encode(_cleaned(value)).decode()
+
+
+def _cleaned(value: object) -> object:
+    if isinstance(value, str):
+        return clean(value)
+    if isinstance(value, list | tuple):
+        return [_cleaned(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _cleaned(item) for key, item in value.items()}
+    return value

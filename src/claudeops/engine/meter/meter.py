@@ -30,16 +30,6 @@ from claudeops.logs import Logger
 from claudeops.loopback import Crowd, listen
 from claudeops.tasks import open_tasks
 
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ModelAccess:
-    """How sessions reach the model API. The secret goes to the CLI through a descriptor, never by environment."""
-
-    base_url: str | None = None
-    credential: CredentialKind | None = None
-    secret: str | None = field(default=None, repr=False)
-
-
 _HOST: Final = "127.0.0.1"
 _TOKEN_PREFIX: Final = "sk-ant-meter-"  # noqa: S105 - in the shape of a key, which every sink blots out
 _TOKEN_BYTES: Final = 32
@@ -51,6 +41,15 @@ _UNKNOWN_PATH: Final = HttpRefusal(status=404, type="not_found_error", message="
 _UNKNOWN_TOKEN: Final = HttpRefusal(
     status=401, type="authentication_error", message="this token belongs to no running session"
 )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ModelAccess:
+    """How sessions reach the model API. The secret goes to the CLI through a descriptor, never by environment."""
+
+    base_url: str | None = None
+    credential: CredentialKind | None = None
+    secret: str | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
