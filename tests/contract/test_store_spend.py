@@ -12,7 +12,7 @@ from claudeops.domain.escalation import EscalationRules, TierChoice
 from claudeops.domain.holds import HoldKind
 from claudeops.domain.model import DecisionReason, Level, Outcome, Session, Status
 from claudeops.domain.spending.budget import BudgetDenied, Budgets, BudgetScope, CallBegun, CallWaits
-from claudeops.domain.spending.usage import CallState, TokenUsage
+from claudeops.domain.spending.tokens import CallState, TokenUsage
 from claudeops.engine.ports import Store
 from claudeops.errors import StaleAttemptError
 from support.store_values import NOW, after, alarm, claimed, ending, gone, how_many_wait, queued, rules, wanted

@@ -13,7 +13,7 @@ from typing import Final
 
 import pytest
 
-from claudeops.engine.process import guardian
+from claudeops.engine.cell import guardian
 from claudeops.engine.system import MOST_DESCRIPTORS
 
 HIGH: Final = 1500  # above what ``select`` knows

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from claudeops.domain.spending import prices
-from claudeops.domain.spending.usage import TokenUsage
+from claudeops.domain.spending.tokens import TokenUsage
 from claudeops.engine.meter.account import CallRequest
 from claudeops.engine.meter.bodies import MAX_BODY_BYTES
 from support.metering import ASKED, MODEL, bench, paid

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from claudeops.domain.spending.prices import price_of
-from claudeops.domain.spending.usage import TokenUsage
+from claudeops.domain.spending.tokens import TokenUsage
 from claudeops.scripted_api.requests import Kind, Served, Traffic
 from kill_matrix.plan import Cli
 from kill_matrix.records import Records, Row

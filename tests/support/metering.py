@@ -15,7 +15,7 @@ from claudeops.domain.escalation import EscalationRules, TierChoice
 from claudeops.domain.model import Session
 from claudeops.domain.redact import Redactor
 from claudeops.domain.spending.budget import Budgets
-from claudeops.domain.spending.usage import CallState
+from claudeops.domain.spending.tokens import CallState
 from claudeops.engine.meter.account import MeterAccount
 from claudeops.engine.meter.availability import Availability
 from claudeops.engine.meter.bodies import MeterLimits

@@ -10,7 +10,7 @@ import pytest
 
 from claudeops.domain.spending import prices
 from claudeops.domain.spending.prices import PRICES, Rates, canonical, concrete, is_model_of, price_of
-from claudeops.domain.spending.usage import TokenUsage
+from claudeops.domain.spending.tokens import TokenUsage
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference" / "prices.md"
 MILLION = 1_000_000

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from claudeops.domain.spending.budget import from_stream
-from claudeops.domain.spending.usage import MessageUsage, TokenUsage
+from claudeops.domain.spending.tokens import MessageUsage, TokenUsage
 from support.store_values import ending, running
 from support.streams import read
 

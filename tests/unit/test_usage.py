@@ -7,7 +7,8 @@ from collections.abc import Mapping
 
 import pytest
 
-from claudeops.domain.spending.usage import LONGEST_BODY, ApiError, TokenUsage, UsageReader
+from claudeops.domain.spending.tokens import TokenUsage
+from claudeops.domain.spending.usage import LONGEST_BODY, ApiError, UsageReader
 
 START = {
     "type": "message_start",

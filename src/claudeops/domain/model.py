@@ -15,7 +15,7 @@ from enum import StrEnum
 from typing import Final
 
 from claudeops.domain.looks import Look
-from claudeops.domain.spending.usage import CallState
+from claudeops.domain.spending.tokens import CallState
 
 STRUCTURED_OUTPUT_TOOL: Final = "StructuredOutput"
 """The tool through which the CLI delivers the report (``--json-schema``)."""

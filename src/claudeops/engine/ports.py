@@ -31,7 +31,7 @@ from claudeops.domain.model import (
 )
 from claudeops.domain.retention import Aged, Cutoffs, Expired
 from claudeops.domain.spending.budget import BudgetDenied, CallBegun, CallWaits
-from claudeops.domain.spending.usage import CallState
+from claudeops.domain.spending.tokens import CallState
 
 
 class Clock(Protocol):

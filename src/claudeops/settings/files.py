@@ -131,7 +131,7 @@ def _schema_fault(schema: object) -> str | None:
 
 ResourceKind = Literal["schemas", "prompts", "migrations"]
 
-_PACKAGE: Final = Path(__file__).resolve().parent
+_PACKAGE: Final = Path(__file__).resolve().parent.parent
 
 
 def packaged(kind: ResourceKind, *, package: Path = _PACKAGE) -> Path:

@@ -28,7 +28,7 @@ from claudeops.domain.model import (
     Trigger,
 )
 from claudeops.domain.spending.budget import BookedCall, BookedCalls
-from claudeops.domain.spending.usage import CallState
+from claudeops.domain.spending.tokens import CallState
 from claudeops.domain.text import json_text
 
 Member = TypeVar("Member", bound=StrEnum)

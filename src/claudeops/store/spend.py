@@ -37,7 +37,7 @@ from claudeops.domain.spending.budget import (
     Spending,
 )
 from claudeops.domain.spending.prices import known_usd
-from claudeops.domain.spending.usage import CallState
+from claudeops.domain.spending.tokens import CallState
 from claudeops.errors import StaleAttemptError, StoreError
 from claudeops.store.holds import set_hold
 from claudeops.store.rows import TableRow, call_values, to_booked_call

@@ -31,7 +31,7 @@ from claudeops.domain.model import (
     Verdict,
 )
 from claudeops.domain.spending.budget import BudgetDenied, CallBegun, CallWaits
-from claudeops.domain.spending.usage import CallState
+from claudeops.domain.spending.tokens import CallState
 from claudeops.errors import DatabaseUnavailableError
 from claudeops.store import approvals, calls, holds, queries, queue, spend
 from claudeops.store import queue as queueing

@@ -23,7 +23,7 @@ from zoneinfo import ZoneInfo
 from claudeops.domain.holds import Hold, HoldKind
 from claudeops.domain.model import DecisionReason, Ending, Suppressed
 from claudeops.domain.spending.prices import price_of
-from claudeops.domain.spending.usage import MessageUsage
+from claudeops.domain.spending.tokens import MessageUsage
 
 LEAST_SHARE: Final = 0.25
 """The share of its tier's budget that a session needs to be started."""

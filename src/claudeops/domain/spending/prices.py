@@ -15,7 +15,7 @@ from datetime import date
 from types import MappingProxyType
 from typing import Final
 
-from claudeops.domain.spending.usage import TokenUsage
+from claudeops.domain.spending.tokens import TokenUsage
 from claudeops.domain.text import regex
 
 _LARGEST_USD: Final = 1e9  # what NUMERIC(20, 10) holds, and more than anybody pays

@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 
 from claudeops.domain.model import ErrorCategory
-from claudeops.domain.spending.usage import MessageUsage, TokenUsage
+from claudeops.domain.spending.tokens import MessageUsage, TokenUsage
 from claudeops.domain.stream.events import ApiRetried, McpServer
 from claudeops.domain.stream.framing import as_count, as_object, as_text
 

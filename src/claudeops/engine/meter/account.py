@@ -24,7 +24,7 @@ from claudeops.domain.spending import prices
 from claudeops.domain.spending.budget import BudgetDenied, CallWaits
 from claudeops.domain.spending.model_request import shown
 from claudeops.domain.spending.prices import Price
-from claudeops.domain.spending.usage import CallState, TokenUsage
+from claudeops.domain.spending.tokens import CallState, TokenUsage
 from claudeops.engine.meter.availability import Availability
 from claudeops.engine.ports import Clock, Store
 from claudeops.errors import StoreError

@@ -17,7 +17,8 @@ from starlette.types import Receive, Scope, Send
 from claudeops.domain.holds import ApiAnswer
 from claudeops.domain.spending.budget import BudgetDenied
 from claudeops.domain.spending.model_request import Objection, read_request, shown, unknown_betas
-from claudeops.domain.spending.usage import CallState, UsageReader
+from claudeops.domain.spending.tokens import CallState
+from claudeops.domain.spending.usage import UsageReader
 from claudeops.engine.meter.account import CallRequest, MeterAccount
 from claudeops.engine.meter.bodies import Bodies, BodyRefusedError, Outgoing, Place
 from claudeops.engine.meter.upstream import BROKEN, NEVER_SENT, ModelApi, answer_headers

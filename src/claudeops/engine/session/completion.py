@@ -35,7 +35,7 @@ from claudeops.domain.outcome import Exit, Judgement, StopCause, judge
 from claudeops.domain.report.extraction import extract
 from claudeops.domain.report.markers import Handoff, HandoffError
 from claudeops.domain.spending.budget import from_stream
-from claudeops.domain.spending.usage import CallState
+from claudeops.domain.spending.tokens import CallState
 from claudeops.domain.stream import Transcript
 from claudeops.engine.ports import Store
 from claudeops.engine.session.context import SessionContext

@@ -13,7 +13,7 @@ from claudeops.domain.model import Session, ToolCall, Verdict
 from claudeops.domain.outcome import StopCause
 from claudeops.domain.redact import Redactor
 from claudeops.domain.report.extraction import ReportSchema
-from claudeops.domain.spending.usage import CallState
+from claudeops.domain.spending.tokens import CallState
 from claudeops.engine.cell.cell import Cell, PlainCell
 from claudeops.engine.cell.cgroups import Bounds, Groups
 from claudeops.engine.cell.workspace import Workspace

@@ -1,0 +1,46 @@
+"""What a model call took, as the Messages API counts it. Imports nothing of ours: `claudeops.domain.model` needs it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TokenUsage:
+    """What one call used, as the API counts it."""
+
+    input_tokens: int = 0  # of the prompt, those that no cache had or took
+    output_tokens: int = 0
+    cache_read_tokens: int = 0
+    cache_write_tokens: int = 0  # all that were written to a cache
+    cache_write_1h_tokens: int = 0  # those of them that are kept for an hour, at a higher price
+    web_searches: int = 0  # by the API's own tool
+    fast: bool = False  # served in fast mode, which has prices of its own
+    us_only: bool = False  # served in the United States only, on request, at a higher price
+
+    @property
+    def prompt_tokens(self) -> int:
+        """Everything that was read, from a cache or not."""
+        return self.input_tokens + self.cache_read_tokens + self.cache_write_tokens
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MessageUsage:
+    """What one message used, as far as the stream says."""
+
+    model: str
+    usage: TokenUsage
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CallState:
+    """What is known of a model call at some moment: while it is open, or when it is over."""
+
+    id: int  # of its row
+    http_status: int | None = None  # None: no answer came
+    usage: TokenUsage | None = None  # None: nothing was said about it
+    cost_usd: float | None = None  # None: not known
+    charged_usd: float  # what budgets count for it: never unknown
+    error: str | None = None  # what the API called its error, or what cut the call off
+    ended_at: datetime | None = None
