@@ -11,11 +11,13 @@ import logging
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from collections.abc import Set as AbstractSet
 from enum import StrEnum
-from typing import Final, Literal, Self, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, Self, TypeAlias
 
-from structlog.typing import FilteringBoundLogger, Processor
-
+from claudeops.domain.model import Session
 from claudeops.log_writer import FileWriter, Stream, StreamWriter, descriptor_of
+
+if TYPE_CHECKING:  # a dear import, see `configure`
+    from structlog.typing import FilteringBoundLogger, Processor
 
 EventDict: TypeAlias = MutableMapping[str, object]
 
@@ -371,3 +373,8 @@ def _listen_to_libraries() -> None:
     logging.captureWarnings(capture=True)
     # What libraries' logging itself stumbles over must not be printed past us either.
     logging.raiseExceptions = False
+
+
+def log_context(log: Logger, session: Session) -> Logger:
+    """Return the log that names a session in every line: its id, chain and tier."""
+    return log.bind(session_id=session.id, chain=session.root_session_id, tier=session.tier)

@@ -25,8 +25,9 @@ from claudeops.domain.model import (
     ServiceStatus,
     Session,
 )
-from claudeops.engine.control import Control
+from claudeops.engine.control import Control, RunningSessions
 from claudeops.engine.daemon.status import StatusFile, StatusKeeper
+from claudeops.engine.ports import SessionListener
 from claudeops.engine.session.supervisor import Supervisor
 from support.estate import Estate, open_estate
 
@@ -70,7 +71,7 @@ async def _burst(setup: Setup) -> float:
             for _ in range(setup.burst):
                 await estate.queue()
             work = _Work(estate, setup.burst)
-            async with _status(estate, estate.supervisor(run_session=work, on_ended=work.ended, slots=SLOTS)) as run:
+            async with _supervised(estate, work) as run:
                 started = time.perf_counter()
                 async with anyio.create_task_group() as tasks:
                     tasks.start_soon(run.run)
@@ -81,23 +82,23 @@ async def _burst(setup: Setup) -> float:
 
 
 @asynccontextmanager
-async def _status(estate: Estate, supervisor: Supervisor) -> AsyncIterator[Supervisor]:
-    """Keep ``daemon.json`` true meanwhile, as the daemon does."""
+async def _supervised(estate: Estate, work: _Work) -> AsyncIterator[Supervisor]:
+    """Return a supervisor; ``daemon.json`` is kept true meanwhile, as the daemon does."""
+    running = RunningSessions()
     keeper = StatusKeeper(
         file=StatusFile(estate.root / "daemon.json", estate.owner, estate.context.clock.now()),
         store=estate.store,
         clock=estate.context.clock,
-        running=lambda: [session for session, _ in supervisor.running.values()],
+        running=running.sessions,
         log=estate.context.log,
     )
-    supervisor.on_change = keeper.changed
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(keeper.run)
-        yield supervisor
+        yield estate.supervisor(run_session=work, running=running, listeners=[keeper, work], slots=SLOTS)
         tasks.cancel_scope.cancel()
 
 
-class _Work:
+class _Work(SessionListener):
     """Stands for `SessionRunner.run`."""
 
     def __init__(self, estate: Estate, expected: int) -> None:
@@ -120,7 +121,7 @@ class _Work:
             looks=(Look(),),
         )
 
-    def ended(self, _session: Session, _finished: Finished) -> None:
+    def ended(self, session: Session, finished: Finished) -> None:  # noqa: ARG002 - every end counts
         self._left -= 1
         if not self._left:
             self.done.set()

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import anyio
 
-from claudeops.app.node import open_node, run_daemon
+from claudeops.app.daemon import run_daemon
+from claudeops.app.node import open_node
 from claudeops.cli.start import listening, start
 from claudeops.engine.process.tree import become_subreaper
 from claudeops.engine.system import Shutdown

@@ -11,7 +11,7 @@ import pytest
 import sqlalchemy as sa
 
 from claudeops import logs
-from claudeops.app.node import run_chain_beside
+from claudeops.app.chain import run_chain_beside
 from claudeops.app.wiring import root_session
 from claudeops.domain.model import Session, Trigger
 from claudeops.settings import Settings, load_settings

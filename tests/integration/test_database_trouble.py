@@ -18,7 +18,7 @@ from claudeops.domain.commands import CommandName
 from claudeops.domain.holds import ApiRefusal
 from claudeops.domain.model import Decision, DecisionReason, FailureKind, Finished
 from claudeops.engine.daemon.commands import run_commands
-from claudeops.engine.daemon.healthcheck_ping import Heartbeat
+from claudeops.engine.daemon.healthcheck_ping import HealthcheckPing
 from claudeops.engine.daemon.housekeeping import DiskFloor, Housekeeping
 from claudeops.engine.daemon.lease import LeaseKeeper
 from claudeops.engine.meter.availability import Availability
@@ -74,7 +74,7 @@ async def limits(estate: Estate, store: Any) -> None:
 
 
 async def heartbeat(estate: Estate, store: Any) -> None:
-    beat = Heartbeat(store=store, ping=lambda: None, lowest_tier=1, log=estate.context.log)
+    beat = HealthcheckPing(store=store, ping=lambda: None, lowest_tier=1, log=estate.context.log)
     session = await estate.queue()
     beat.ended(session, Finished(decision=Decision(reason=DecisionReason.HEALTHY)))
     await beat.run()

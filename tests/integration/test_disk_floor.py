@@ -176,7 +176,7 @@ async def test_a_running_session_goes_on_below_the_floor_and_is_stopped_before_t
     estate.script({"touch": str(tmp_path / "runs")}, {"hang": True})
     await estate.queue()
     supervisor = estate.supervisor()
-    floor.stop_all, floor.kill_all = supervisor.stop_all, supervisor.kill_all
+    floor.stop_all, floor.kill_all = supervisor.running.stop_all, supervisor.running.kill_all
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(supervisor.run)
         await until((tmp_path / "runs").exists)
@@ -203,7 +203,7 @@ async def test_one_that_does_not_heed_it_is_killed_with_the_last_of_the_room(
     estate.script(deaf, {"touch": str(tmp_path / "runs")}, {"hang": True})
     await estate.queue()
     supervisor = estate.supervisor()
-    floor.stop_all, floor.kill_all = supervisor.stop_all, supervisor.kill_all
+    floor.stop_all, floor.kill_all = supervisor.running.stop_all, supervisor.running.kill_all
     with anyio.fail_after(15):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(supervisor.run)

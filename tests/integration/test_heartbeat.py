@@ -13,7 +13,7 @@ import pytest
 
 from claudeops.domain.model import Decision, DecisionReason, Finished, Session
 from claudeops.engine.control import Control
-from claudeops.engine.daemon.healthcheck_ping import TRIES, Heartbeat, pinging
+from claudeops.engine.daemon.healthcheck_ping import TRIES, HealthcheckPing, pinging
 from claudeops.engine.session.runner import SessionRunner
 from support.estate import Estate, deliver, look, report
 from support.waiting import until
@@ -60,8 +60,8 @@ def watchdog() -> Iterator[Watchdog]:
         yield served
 
 
-def beating(estate: Estate, ping: Callable[[], None]) -> Heartbeat:
-    return Heartbeat(store=estate.store, ping=ping, lowest_tier=1, log=estate.context.log, wait_seconds=0.01)
+def beating(estate: Estate, ping: Callable[[], None]) -> HealthcheckPing:
+    return HealthcheckPing(store=estate.store, ping=ping, lowest_tier=1, log=estate.context.log, wait_seconds=0.01)
 
 
 async def beats(estate: Estate, ping: Callable[[], None], *ends: tuple[Session, DecisionReason]) -> None:

@@ -17,7 +17,8 @@ import anyio
 import pytest
 
 from claudeops import logs
-from claudeops.app.node import open_node, run_daemon
+from claudeops.app.daemon import run_daemon
+from claudeops.app.node import open_node
 from claudeops.engine.system import Shutdown
 from claudeops.settings import load_settings
 from support.long_run import LINE_BYTES, SESSION, ran_well

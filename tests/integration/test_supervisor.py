@@ -10,11 +10,12 @@ from typing import Any
 import anyio
 import pytest
 
-from claudeops.app.node import follow
+from claudeops.app.chain import follow
 from claudeops.domain.escalation import EscalationRules
 from claudeops.domain.model import Ending, Extraction, ExtractionMethod, Finished, Outcome, Session
 from claudeops.domain.outcome import StopCause
 from claudeops.engine.control import Control
+from claudeops.engine.ports import SessionListener
 from claudeops.engine.session.supervisor import Supervisor
 from claudeops.errors import DatabaseUnavailableError
 from support.estate import Estate, deliver, look, report
@@ -273,7 +274,11 @@ async def test_a_stop_that_meets_a_claim_leaves_no_row_running(estate: Estate, h
     assert list(sessions.started) == ([] if hurried else [root.id])  # no process for what is to stop at once
 
 
-@pytest.mark.parametrize("listener", ["on_change", "on_ended", "hub"])
+class _Listener(SessionListener):
+    """Hears of everything."""
+
+
+@pytest.mark.parametrize("listener", ["started", "ended", "left", "hub"])
 async def test_who_only_listens_and_fails_ends_neither_the_session_nor_the_daemon(
     estate: Estate, listener: str
 ) -> None:
@@ -282,9 +287,11 @@ async def test_who_only_listens_and_fails_ends_neither_the_session_nor_the_daemo
 
     estate.script(look(), deliver(report()))
     first, second = await estate.queue(), await estate.queue()
-    heard = {} if listener == "hub" else {listener: fail}
+    deaf = _Listener()
+    if listener != "hub":
+        setattr(deaf, listener, fail)
     with estate.context.hub.subscribe(wake=fail) if listener == "hub" else nullcontext():
-        async with supervised(estate, slots=1, **heard):
+        async with supervised(estate, slots=1, listeners=[deaf]):
             for root in (first, second):
                 (session,) = await until_all_ended(estate, root.id)
                 assert (session.outcome, session.decision_reason) == ("success", "healthy")

@@ -1,74 +1,225 @@
-"""The upkeep of a node, put together from the operator's settings. Part of the composition root."""
+"""The daemon: everything that runs beside sessions, started, kept going by the schedule, and stopped in order."""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Final
 
 import anyio
+import anyio.to_thread
 from anyio import TASK_STATUS_IGNORED
 from anyio.abc import TaskStatus
 
-from claudeops.engine.daemon.healthcheck_ping import Heartbeat, pinging
+from claudeops.app.node import Node
+from claudeops.app.wiring import root_session, schedule
+from claudeops.domain.model import Session, SkipReason, Trigger
+from claudeops.domain.schedule import NEVER, Schedule
+from claudeops.engine.control import RunningSessions
+from claudeops.engine.daemon.commands import ServiceManager, run_commands
+from claudeops.engine.daemon.healthcheck_ping import HealthcheckPing, pinging
 from claudeops.engine.daemon.housekeeping import DiskFloor, Housekeeping
-from claudeops.engine.session.context import SessionContext
+from claudeops.engine.daemon.lease import LeaseKeeper
+from claudeops.engine.daemon.status import StatusFile, StatusKeeper
+from claudeops.engine.schedule.scheduler import Scheduler
 from claudeops.engine.session.supervisor import Supervisor
-from claudeops.settings import Settings
+from claudeops.engine.system import Shutdown
+from claudeops.errors import StoreError
+from claudeops.logs import LogEvent
 from claudeops.store.database import parse_url, sqlite_file
+from claudeops.tasks import DatabaseTrouble
 
 _MIB: Final = 1024 * 1024
 
 
-async def run_housekeeping(
-    settings: Settings,
-    context: SessionContext,
-    supervisor: Supervisor,
-    *,
-    task_status: TaskStatus[Heartbeat | None] = TASK_STATUS_IGNORED,
-) -> None:
-    """Watch the disks, keep house and ping the watchdog until cancelled; started once the disks were looked at.
-
-    What starts it gets the heartbeat, if there is one.
-    """
-    upkeep = Housekeeping(
-        store=context.store,
-        clock=context.clock,
-        results_dir=settings.results_dir,
-        retention_days=settings.retention_days,
-        running=supervisor.running.keys,
-        log=context.log,
+async def run_daemon(node: Node, shutdown: Shutdown) -> None:
+    """Run by the schedule until asked to stop. Returns after an ordered shutdown."""
+    file = StatusFile(node.settings.state_dir / "daemon.json", node.owner, node.clock.now())
+    if shutdown.requested.is_set():  # while the node was opened
+        await _remove(file)  # a daemon that died may have left one
+        return
+    running = RunningSessions()
+    lease = lease_keeper(node, running, shutdown)
+    status = StatusKeeper(
+        file=file,
+        store=node.store,
+        clock=node.clock,
+        running=running.sessions,
+        log=node.log,
+        trouble=lambda: lease.trouble,
+    )
+    ping = healthcheck_ping(node)
+    supervisor = node.supervisor(running=running, listeners=[status] if ping is None else [status, ping])
+    plan = schedule(node.settings)
+    manager = ServiceManager(
+        address=node.settings.notify_socket, watchdog_seconds=node.settings.watchdog_seconds, log=node.log
     )
     async with anyio.create_task_group() as tasks:
-        await tasks.start(_disk_floor(settings, context, supervisor).run)
-        tasks.start_soon(upkeep.run)
-        heartbeat = None
-        if settings.heartbeat_url is not None:
-            heartbeat = Heartbeat(
-                store=context.store,
-                ping=pinging(settings.heartbeat_url, proxies=_proxies(settings.inherited_env)),
-                lowest_tier=min(tier.number for tier in settings.tiers),
-                log=context.log,
-            )
-            supervisor.on_ended = heartbeat.ended
-            tasks.start_soon(heartbeat.run)
-        task_status.started(heartbeat)
+        await tasks.start(run_housekeeping, node, running, ping)
+        tasks.start_soon(_keep_schedule, node, plan, shutdown)
+        tasks.start_soon(supervisor.run)
+        tasks.start_soon(node.recovery.run)
+        tasks.start_soon(lease.run)
+        if node.context.availability is not None:
+            tasks.start_soon(node.context.availability.run)
+        tasks.start_soon(run_commands, node.store, node.clock, running.stop_all, node.log)
+        await status.refresh()
+        tasks.start_soon(status.run)
+        manager.ready()
+        tasks.start_soon(manager.show_life)
+        node.log.info(LogEvent.DAEMON_READY, schedule=str(plan.cadence), max_tier=node.settings.max_tier)
+        await shutdown.requested.wait()
+        node.log.info(LogEvent.DAEMON_STOPPING)
+        manager.stopping()
+        await status.stop()
+        await _drain(supervisor, node, shutdown)
+        tasks.cancel_scope.cancel()
+    await _remove(file)
 
 
-def _disk_floor(settings: Settings, context: SessionContext, supervisor: Supervisor) -> DiskFloor:
+async def _remove(file: StatusFile) -> None:
+    with contextlib.suppress(OSError):
+        await file.remove()
+
+
+async def _keep_schedule(node: Node, plan: Schedule, shutdown: Shutdown) -> None:
+    """Fire at the due times after the last one on record, until asked to stop; a fire under way is not cut then.
+
+    What was missed while no daemon ran is caught up by one chain; a daemon that is back before the next due time waits
+    for it. A schedule that was never fired is overdue: the first daemon of all begins with a look.
+    """
+    last = await _last_due(node, plan)
+    scheduler = Scheduler(
+        clock=node.clock,
+        schedules=[plan],
+        fire=lambda name, due_at: _fire(node, name, due_at),
+        on_error=lambda name, due_at, error: node.log.error(
+            LogEvent.SCHEDULE_FIRE_FAILED, schedule=name, due_at=due_at.isoformat(), error=str(error)
+        ),
+        last_due={plan.name: NEVER if last is None else last},
+    )
+    async with anyio.create_task_group() as tasks:
+        await tasks.start(scheduler.run)
+        node.log.info(
+            LogEvent.SCHEDULE_KEPT,
+            schedule=plan.name,
+            last_due=None if last is None else last.isoformat(),
+            next_fire=scheduler.next_fire(plan.name).isoformat(),
+        )
+        await shutdown.requested.wait()
+        scheduler.pause()
+
+
+async def _last_due(node: Node, plan: Schedule) -> datetime | None:
+    trouble = DatabaseTrouble(node.log, "schedule")
+    while True:
+        try:
+            last = await node.store.last_fire(plan.name)
+        except StoreError as error:
+            await anyio.sleep(trouble.failed(error))
+        else:
+            trouble.over()
+            return last
+
+
+async def _fire(node: Node, schedule_name: str, due_at: datetime) -> None:
+    lowest = min(choice.number for choice in node.rules.tiers)
+    new = root_session(node.settings, lowest, Trigger.SCHEDULED)
+    result = await node.store.fire(schedule_name, due_at, new, rules=node.rules, now=node.clock.now())
+    about = {"schedule": schedule_name, "due_at": due_at.isoformat()}
+    match result:
+        case Session():
+            node.log.info(LogEvent.SCHEDULE_FIRED, session_id=result.id, **about)
+            await node.dispatcher.announce()
+        case SkipReason():
+            node.log.warning(LogEvent.SCHEDULE_SKIPPED, reason=result.value, **about)
+        case None:
+            pass  # fired before: by an earlier daemon, or before the clock was set back
+
+
+async def _drain(supervisor: Supervisor, node: Node, shutdown: Shutdown) -> None:
+    async with anyio.create_task_group() as tasks:
+
+        async def hurry() -> None:
+            await shutdown.hurried.wait()
+            supervisor.hurry()
+
+        tasks.start_soon(hurry)
+        await supervisor.drain(node.settings.drain_timeout_seconds)
+        tasks.cancel_scope.cancel()
+
+
+def lease_keeper(node: Node, running: RunningSessions, shutdown: Shutdown) -> LeaseKeeper:
+    """Return what keeps a daemon's lease; it asks for a quick stop when the database is another daemon's."""
+
+    def stop_quickly() -> None:
+        shutdown.requested.set()
+        shutdown.hurried.set()
+
+    return LeaseKeeper(
+        store=node.store,
+        owner=node.owner,
+        clock=node.clock,
+        running=running,
+        check_lock=node.check_lock,
+        lost=stop_quickly,
+        log=node.log,
+    )
+
+
+async def run_housekeeping(
+    node: Node,
+    running: RunningSessions,
+    ping: HealthcheckPing | None,
+    *,
+    task_status: TaskStatus[None] = TASK_STATUS_IGNORED,
+) -> None:
+    """Watch the disks, expire what is old and send pings until cancelled; started once the disks were looked at."""
+    housekeeping = Housekeeping(
+        store=node.store,
+        clock=node.clock,
+        results_dir=node.settings.results_dir,
+        retention_days=node.settings.retention_days,
+        running=running.keys,
+        log=node.log,
+    )
+    async with anyio.create_task_group() as tasks:
+        await tasks.start(_disk_floor(node, running).run)
+        tasks.start_soon(housekeeping.run)
+        if ping is not None:
+            tasks.start_soon(ping.run)
+        task_status.started()
+
+
+def healthcheck_ping(node: Node) -> HealthcheckPing | None:
+    """Return what tells the operator's healthcheck that chains end well; ``None`` where no address is set."""
+    if node.settings.heartbeat_url is None:
+        return None
+    return HealthcheckPing(
+        store=node.store,
+        ping=pinging(node.settings.heartbeat_url, proxies=_proxies(node.settings.inherited_env)),
+        lowest_tier=min(tier.number for tier in node.settings.tiers),
+        log=node.log,
+    )
+
+
+def _disk_floor(node: Node, running: RunningSessions) -> DiskFloor:
     """Return what watches the disks of logs, state, database and sessions."""
+    settings, context = node.settings, node.context
     database = sqlite_file(parse_url(settings.database_url))
     workspaces = context.cell.workspaces(context.sessions_dir)
     there = next(path for path in (workspaces, *workspaces.parents) if path.is_dir())  # before the first session
     directories = {settings.results_dir, settings.state_dir, there}
     directories |= set() if database is None else {database.parent}
     return DiskFloor(
-        store=context.store,
-        clock=context.clock,
+        store=node.store,
+        clock=node.clock,
         directories=sorted(directories),
         floor_bytes=settings.disk_floor_mb * _MIB,
-        stop_all=supervisor.stop_all,
-        kill_all=supervisor.kill_all,
-        log=context.log,
+        stop_all=running.stop_all,
+        kill_all=running.kill_all,
+        log=node.log,
     )
 
 

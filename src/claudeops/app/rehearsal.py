@@ -15,7 +15,8 @@ from typing import Final
 
 import anyio
 
-from claudeops.app import node as app
+from claudeops.app.daemon import run_daemon
+from claudeops.app.node import Node, open_node
 from claudeops.domain.model import Session, Status
 from claudeops.engine.system import Shutdown
 from claudeops.errors import ConfigurationError, StoreError
@@ -92,7 +93,7 @@ def _is_proxy(name: str) -> bool:
     return name.lower().endswith("_proxy")
 
 
-def _nobody(_node: app.Node) -> AbstractAsyncContextManager[None]:
+def _nobody(_node: Node) -> AbstractAsyncContextManager[None]:
     return _silent()
 
 
@@ -109,7 +110,7 @@ async def rehearse(
     shutdown: Shutdown,
     log: Logger,
     pace_seconds: float = 0,
-    telling: Callable[[app.Node], AbstractAsyncContextManager[None]] = _nobody,
+    telling: Callable[[Node], AbstractAsyncContextManager[None]] = _nobody,
 ) -> Rehearsed:
     """Run a scenario's chain to its end with the daemon's own parts; files stay below ``root``, an empty directory.
 
@@ -120,8 +121,8 @@ async def rehearse(
     async with set_up(scenario, root, path=settings.path, pace_seconds=pace_seconds) as stage:
         ours = rehearsal_settings(settings, stage)
         interrupted = False
-        async with app.open_node(ours, log=log) as node, telling(node), open_tasks() as tasks:
-            tasks.start_soon(app.run_daemon, node, shutdown)
+        async with open_node(ours, log=log) as node, telling(node), open_tasks() as tasks:
+            tasks.start_soon(run_daemon, node, shutdown)
             with anyio.move_on_after(LONGEST_SECONDS):
                 interrupted = await _until_ended(node, shutdown)
             # Twice: what still runs now is not waited for.
@@ -131,7 +132,7 @@ async def rehearse(
     return Rehearsed(record=record, shortfalls=shortfalls(record, scenario.expect), interrupted=interrupted)
 
 
-async def _until_ended(node: app.Node, shutdown: Shutdown) -> bool:
+async def _until_ended(node: Node, shutdown: Shutdown) -> bool:
     """Wait until every session of the chain has ended; return whether somebody asked to stop before that."""
     while not shutdown.requested.is_set():
         sessions: Sequence[Session] = ()

@@ -12,7 +12,8 @@ from typing import Final
 import anyio
 import click
 
-from claudeops.app import node as app
+from claudeops.app import chain
+from claudeops.app.node import open_node
 from claudeops.app.wiring import root_session
 from claudeops.cli import output
 from claudeops.cli.output import Exit, print_document, print_failure
@@ -70,10 +71,10 @@ async def _chain(
     shutdown = Shutdown()
     with listening(shutdown, log):
         try:
-            async with app.open_node(settings, log=log, shutdown=shutdown) as node:
+            async with open_node(settings, log=log, shutdown=shutdown) as node:
                 become_subreaper()
                 with live_printer(node.context.hub, sys.stderr) if live else contextlib.nullcontext():
-                    return await app.run_chain(node, new, shutdown, told)
+                    return await chain.run_chain(node, new, shutdown, told)
         except AlreadyRunningError:
             async with shutdown.stoppable(otherwise="stopped following; the daemon goes on with what was queued."):
                 result = await _beside(settings, new, told, log, live=live)
@@ -103,7 +104,7 @@ async def _beside(
             if live:
                 tasks.start_soon(tell, root)
 
-        outcome = await app.run_chain_beside(settings, new, told, queued=queued, log=log)
+        outcome = await chain.run_chain_beside(settings, new, told, queued=queued, log=log)
         if live and not isinstance(outcome, Suppressed):
             with anyio.move_on_after(LAST_WORDS_SECONDS):
                 await over.wait()

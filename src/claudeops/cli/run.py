@@ -16,7 +16,8 @@ import anyio
 import click
 import msgspec
 
-from claudeops.app import node as app
+from claudeops.app.daemon import run_daemon
+from claudeops.app.node import open_node
 from claudeops.cli import output
 from claudeops.cli.early_signals import hear
 from claudeops.cli.output import Exit, exit_for, print_document
@@ -65,10 +66,10 @@ async def _daemon(settings: Settings, log: Logger, *, live: bool) -> None:
     become_subreaper()
     # Told from before the node is opened: what it takes up of a dead daemon is news too.
     with listening(shutdown, log), live_printer(hub, sys.stdout, times=True) if live else nullcontext():
-        async with app.open_node(settings, log=log, hub=hub, shutdown=shutdown) as node:
+        async with open_node(settings, log=log, hub=hub, shutdown=shutdown) as node:
             if live:
                 click.echo(_places(settings))
-            await app.run_daemon(node, shutdown)
+            await run_daemon(node, shutdown)
 
 
 def _places(settings: Settings) -> str:

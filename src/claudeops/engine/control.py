@@ -16,6 +16,7 @@ from typing import Final
 import anyio
 
 from claudeops.domain.gate.repetition import ToolTime, tool_time
+from claudeops.domain.model import Session
 from claudeops.domain.outcome import StopCause
 from claudeops.domain.stream import StreamEvent, TextSaid, ToolEnded, ToolStarted, TurnStarted
 from claudeops.tasks import Threads
@@ -268,3 +269,22 @@ class CliTranscript:
                 if entry.is_dir(follow_symlinks=False) and candidate.is_file():
                     return candidate
         return None
+
+
+class RunningSessions(dict[int, tuple[Session, Control]]):
+    """The sessions that run in this process, by id. The supervisor fills it; others look, stop and kill."""
+
+    def sessions(self) -> list[Session]:
+        """Return their rows as they were claimed."""
+        return [session for session, _ in self.values()]
+
+    def stop_all(self, cause: StopCause) -> int:
+        """Ask every session to stop now; return how many run."""
+        for _, control in self.values():
+            control.stop(cause)
+        return len(self)
+
+    def kill_all(self) -> None:
+        """Have every session that was asked to stop killed at once."""
+        for _, control in self.values():
+            control.hurry()

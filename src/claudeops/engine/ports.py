@@ -304,3 +304,19 @@ class Dispatcher(Protocol):
 
     async def wait(self) -> None:
         """Return soon after an `announce`, and at the latest after the dispatcher's own interval (1 s)."""
+
+
+class SessionListener(Protocol):
+    """Hears of sessions, on the event loop, and must not wait. What it raises is logged and undoes nothing."""
+
+    def started(self, session: Session) -> None:  # noqa: ARG002 - who overrides it may use it
+        """Hear that a session is about to run."""
+        return
+
+    def ended(self, session: Session, finished: Finished) -> None:  # noqa: ARG002 - as above
+        """Hear of an end that the database has taken, and of what follows."""
+        return
+
+    def left(self, session: Session) -> None:  # noqa: ARG002 - as above
+        """Hear that a session is no longer among those that run, whether or not its end could be written."""
+        return

@@ -17,7 +17,7 @@ import anyio
 import anyio.to_thread
 
 from claudeops.domain.model import DecisionReason, Finished, Session
-from claudeops.engine.ports import Store
+from claudeops.engine.ports import SessionListener, Store
 from claudeops.errors import StoreError
 from claudeops.logs import LogEvent, Logger
 from claudeops.tasks import DatabaseTrouble
@@ -34,7 +34,7 @@ _READ_BYTES: Final = 1024  # of an answer that nobody reads; enough to let the c
 
 
 @dataclass(kw_only=True)
-class Heartbeat:
+class HealthcheckPing(SessionListener):
     """Pings in its own task; nobody waits for it. A newer chain's end takes the place of one that waits."""
 
     store: Store

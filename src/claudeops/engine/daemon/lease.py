@@ -19,7 +19,7 @@ from claudeops.domain.outcome import StopCause
 from claudeops.engine.control import Control
 from claudeops.engine.ports import Clock, Store
 from claudeops.errors import AlreadyRunningError, StoreError
-from claudeops.logs import LogEvent, Logger
+from claudeops.logs import LogEvent, Logger, log_context
 from claudeops.tasks import DatabaseTrouble
 
 BEAT_SECONDS: Final = 5.0
@@ -68,9 +68,7 @@ class LeaseKeeper:
             session, control = self.running[session_id]
             if control.cause is None:
                 why = f"session {session_id} is no longer running as attempt {attempt}."
-                self.log.bind(session_id=session.id, chain=session.root_session_id, tier=session.tier).error(
-                    LogEvent.STALE_ATTEMPT, error=why
-                )
+                log_context(self.log, session).error(LogEvent.STALE_ATTEMPT, error=why)
                 control.stop(StopCause.CANCELLED)
         self._missing = missing
 

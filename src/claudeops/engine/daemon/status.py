@@ -18,7 +18,7 @@ import orjson
 
 from claudeops.domain.holds import Hold
 from claudeops.domain.model import Owner, Session
-from claudeops.engine.ports import Clock, Store
+from claudeops.engine.ports import Clock, SessionListener, Store
 from claudeops.errors import StoreError
 from claudeops.logs import LogEvent, Logger
 from claudeops.tasks import Threads
@@ -96,7 +96,7 @@ class StatusFile:
 
 
 @dataclass(kw_only=True)
-class StatusKeeper:
+class StatusKeeper(SessionListener):
     """Keeps the file true while the daemon runs: looks every second, writes what has changed."""
 
     file: StatusFile
@@ -120,8 +120,12 @@ class StatusKeeper:
                 await self._news.wait()
                 await anyio.sleep(REST_SECONDS)
 
-    def changed(self) -> None:
-        """Have the file written soon. Whoever has changed something does not wait for that."""
+    def started(self, session: Session) -> None:  # noqa: ARG002 - the registry of running sessions has it
+        """Have the file written soon; nobody waits for that."""
+        self._news.set()
+
+    def left(self, session: Session) -> None:  # noqa: ARG002 - as above
+        """Have the file written soon; nobody waits for that."""
         self._news.set()
 
     async def stop(self) -> None:

@@ -26,7 +26,7 @@ from claudeops.engine.meter.call import COUNT_TOKENS, MESSAGES, HttpRefusal, Met
 from claudeops.engine.meter.upstream import ModelApi, Upstream
 from claudeops.engine.ports import Clock, Store
 from claudeops.harness.protocol import CredentialKind
-from claudeops.logs import Logger
+from claudeops.logs import Logger, log_context
 from claudeops.loopback import Crowd, listen
 from claudeops.tasks import open_tasks
 
@@ -103,7 +103,7 @@ class Meter:
             searches=searches,
             rules=books.rules,
             clock=books.clock,
-            log=books.log.bind(session_id=session.id, chain=session.root_session_id, tier=session.tier),
+            log=log_context(books.log, session),
             over_budget=over_budget,
             ended=self._ended,
         )

@@ -29,7 +29,7 @@ from claudeops.engine.session.completion import commit_result, log_result
 from claudeops.engine.session.context import SessionContext
 from claudeops.engine.session.files import read_handoff
 from claudeops.errors import DatabaseUnavailableError, StoreError
-from claudeops.logs import LogEvent, Logger
+from claudeops.logs import LogEvent, Logger, log_context
 from claudeops.tasks import DatabaseTrouble, Threads
 
 LOOK_SECONDS: Final = 3600.0
@@ -61,7 +61,7 @@ class Recovery:
                 except DatabaseUnavailableError:
                     raise
                 except StoreError as error:  # the row stays as it is, for the next start to try again
-                    _bound(self.context.log, session).critical(LogEvent.SESSION_END_REFUSED, error=str(error))
+                    log_context(self.context.log, session).critical(LogEvent.SESSION_END_REFUSED, error=str(error))
             if patience.cancelled_caught:
                 raise DatabaseUnavailableError(
                     f"session {session.id} of a dead daemon could not be ended within {PATIENCE_SECONDS:g} s."
@@ -105,7 +105,7 @@ class Recovery:
             return None
 
     async def _amend(self, session: Session, read: LogRead) -> None:
-        log = _bound(self.context.log, session)
+        log = log_context(self.context.log, session)
         try:
             amended = await self.context.store.backfill(read.ending)
         except DatabaseUnavailableError:
@@ -118,7 +118,7 @@ class Recovery:
             log.info(LogEvent.SESSION_AMENDED, parts=parts, path=session.log_path)
 
     async def _take_up(self, session: Session) -> None:
-        log = _bound(self.context.log, session)
+        log = log_context(self.context.log, session)
         read = await read_log(session, self.context, handoff=await self._handoff(session), seconds=self.read_seconds)
         if isinstance(read, LogRead) and read.complete:
             finished = await commit_result(read.ending, store=self.context.store, rules=self.context.rules, log=log)
@@ -194,7 +194,3 @@ def free_log_path(results_dir: Path, session_id: int) -> Path:
         if not any((results_dir / f"{name}{suffix}").exists() for suffix in (".ndjson", ".ndjson.zst", ".stderr")):
             return results_dir / f"{name}.ndjson"
     return results_dir / f"{stem}.ndjson"  # opened exclusively, so the session says that it could not be written
-
-
-def _bound(log: Logger, session: Session) -> Logger:
-    return log.bind(session_id=session.id, chain=session.root_session_id, tier=session.tier)

@@ -31,7 +31,7 @@ from claudeops.engine.session_log.writer import SessionLog
 from claudeops.errors import HarnessError
 from claudeops.harness import ungated_refusal
 from claudeops.harness.protocol import Harness
-from claudeops.logs import LogEvent, Logger
+from claudeops.logs import LogEvent, Logger, log_context
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,7 +50,7 @@ class SessionRunner:
 
     async def _run(self, session: Session, control: Control, held: contextlib.ExitStack) -> Ending:
         context = self.context
-        log = context.log.bind(session_id=session.id, chain=session.root_session_id, tier=session.tier)
+        log = log_context(context.log, session)
         started = context.clock.monotonic()
         root = context.cell.workspaces(context.sessions_dir) / workspaces.workspace_name(session.id)
         try:

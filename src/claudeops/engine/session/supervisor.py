@@ -16,12 +16,12 @@ from claudeops.domain.holds import Capacity
 from claudeops.domain.live import Redact
 from claudeops.domain.model import Ending, Extraction, ExtractionMethod, Finished, Outcome, Owner, Session
 from claudeops.domain.outcome import StopCause
-from claudeops.engine.control import Control
+from claudeops.engine.control import Control, RunningSessions
 from claudeops.engine.live.hub import Hub, session_began, session_ended
-from claudeops.engine.ports import Clock, Dispatcher, Store
+from claudeops.engine.ports import Clock, Dispatcher, SessionListener, Store
 from claudeops.engine.session.completion import commit_result, log_result
 from claudeops.errors import StoreError
-from claudeops.logs import LogEvent, Logger
+from claudeops.logs import LogEvent, Logger, log_context
 from claudeops.tasks import DatabaseTrouble
 
 WAITING_FACTOR: Final = 2
@@ -33,14 +33,6 @@ LONGEST_CLAIM_PAUSE_SECONDS: Final = 5.0
 
 STOP_MARGIN_SECONDS: Final = 5.0
 """On top of the stop grace: the row is written and the files are closed in it."""
-
-
-def _nobody(_session: Session, _finished: Finished) -> None:
-    return
-
-
-def _nothing() -> None:
-    return
 
 
 @dataclass(kw_only=True)
@@ -61,9 +53,8 @@ class Supervisor:
     redact: Redact
     log: Logger
     chain: int | None = None  # only this chain (a foreground run), or whatever is queued
-    on_change: Callable[[], None] = _nothing  # told when a session starts and when it has ended
-    on_ended: Callable[[Session, Finished], None] = _nobody  # told of each end that was written
-    running: dict[int, tuple[Session, Control]] = field(default_factory=dict)
+    listeners: Sequence[SessionListener] = ()
+    running: RunningSessions = field(default_factory=RunningSessions)
     _written: set[int] = field(default_factory=set)  # of the running: nothing is left of them but an end to write
     _draining: bool = False
     _hurrying: bool = False
@@ -102,18 +93,7 @@ class Supervisor:
     def hurry(self) -> None:
         """Ask every running session to stop now, and those of a claim under way; they end as ``cancelled``."""
         self._hurrying = True
-        self.stop_all(StopCause.CANCELLED)
-
-    def stop_all(self, cause: StopCause) -> int:
-        """Ask every running session to stop now; return how many run."""
-        for _, control in self.running.values():
-            control.stop(cause)
-        return len(self.running)
-
-    def kill_all(self) -> None:
-        """Have every session that was asked to stop killed at once."""
-        for _, control in self.running.values():
-            control.hurry()
+        self.running.stop_all(StopCause.CANCELLED)
 
     async def _until_idle(self) -> None:
         while self.running or self._claiming:
@@ -175,16 +155,18 @@ class Supervisor:
             return ()
         self._trouble.over()
         for session in claimed:
-            _bound(self.log, session).info(
+            log_context(self.log, session).info(
                 LogEvent.SESSION_CLAIMED, trigger=session.trigger.value, attempt=session.attempt
             )
         return claimed
 
     async def _carry_out(self, session: Session, control: Control) -> None:
-        log = _bound(self.log, session)
+        log = log_context(self.log, session)
         try:
-            with self._listening(log):
-                self.on_change()
+            for listener in self.listeners:
+                with _guarded(log):
+                    listener.started(session)
+            with _guarded(log):
                 if self.hub.listening:
                     self.hub.publish(session_began(session, self.redact, self.clock.now()))
             ending = await self._run_guarded(session, control, log)
@@ -200,26 +182,20 @@ class Supervisor:
             del self.running[session.id]
             self._written.discard(session.id)
             self._tell_less()
-        with self._listening(log):
-            self.on_change()
+        for listener in self.listeners:
+            with _guarded(log):
+                listener.left(session)
         # Also without a next tier: what is under way at all is limited too.
         await self.dispatcher.announce()
 
     def _tell(self, session: Session, ending: Ending, finished: Finished, log: Logger) -> None:
         """Tell of an end that is in the database by now."""
         log_result(ending, finished, log)
-        with self._listening(log):
-            self.on_ended(session, finished)
-        with self._listening(log):
+        for listener in self.listeners:
+            with _guarded(log):
+                listener.ended(session, finished)
+        with _guarded(log):
             self.hub.publish(session_ended(session, ending, finished))
-
-    @contextmanager
-    def _listening(self, log: Logger) -> Iterator[None]:
-        """Keep what fails in those who only hear of something from undoing it, and from ending the daemon."""
-        try:
-            yield
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is theirs
-            log.error(LogEvent.LISTENER_FAILED, error=f"{type(error).__name__}: {error}")
 
     async def _run_guarded(self, session: Session, control: Control, log: Logger) -> Ending:
         """Run one session; whatever goes wrong in our own code ends this session only."""
@@ -246,5 +222,10 @@ class Supervisor:
         )
 
 
-def _bound(log: Logger, session: Session) -> Logger:
-    return log.bind(session_id=session.id, chain=session.root_session_id, tier=session.tier)
+@contextmanager
+def _guarded(log: Logger) -> Iterator[None]:
+    """Keep a listener's fault from undoing what it hears of, and from ending the daemon."""
+    try:
+        yield
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is theirs
+        log.error(LogEvent.LISTENER_FAILED, error=f"{type(error).__name__}: {error}")

@@ -1,0 +1,136 @@
+"""One chain in the foreground: run here, or queued for the daemon that owns the database and followed."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
+
+import anyio
+import anyio.to_thread
+
+from claudeops.app.daemon import healthcheck_ping, run_housekeeping
+from claudeops.app.node import Node
+from claudeops.app.wiring import escalation_rules
+from claudeops.domain.model import NewSession, Session, Status, Suppressed
+from claudeops.engine.control import RunningSessions
+from claudeops.engine.meter.availability import start_refusal
+from claudeops.engine.ports import Store
+from claudeops.engine.system import Shutdown, SystemClock
+from claudeops.errors import AlreadyRunningError
+from claudeops.logs import LogEvent, Logger
+from claudeops.settings import Settings
+from claudeops.store.locks import claim_watch
+from claudeops.store.store import open_store
+from claudeops.tasks import open_tasks
+
+FOLLOW_SECONDS: Final = 0.2
+LAST_PING_SECONDS: Final = 15.0
+"""How long a foreground chain waits at its end for the last ping to be delivered."""
+
+HELD_LOOKS: Final = 10
+"""Consecutive polls that must see a hold before the follower gives up: a trial session needs a moment to start."""
+
+
+async def run_chain(
+    node: Node, new: NewSession, shutdown: Shutdown, told: Callable[[Session], None]
+) -> Sequence[Session] | Suppressed:
+    """Queue a chain, run it to its end and return its sessions; asked to stop, the running one is cancelled.
+
+    ``told`` hears of each session when it has ended. Raises `StoppedError` where nothing was queued for that.
+    """
+    shutdown.check()
+    now = node.clock.now()
+    root = await start_refusal(node.store, now) or await node.store.enqueue(new, rules=node.rules, now=now)
+    if isinstance(root, Suppressed):
+        node.log.warning(LogEvent.SESSION_SUPPRESSED, reason=root.reason.value)
+        return root
+    running, ping = RunningSessions(), healthcheck_ping(node)
+    supervisor = node.supervisor(running=running, listeners=[] if ping is None else [ping], chain=root.id)
+
+    async def stop_when_asked() -> None:
+        await shutdown.requested.wait()
+        await supervisor.drain(0)
+
+    async def unasked() -> bool:
+        return not shutdown.requested.is_set()
+
+    async with open_tasks() as tasks:
+        tasks.start_soon(stop_when_asked)
+        await tasks.start(run_housekeeping, node, running, ping)
+        if node.context.availability is not None:
+            tasks.start_soon(node.context.availability.run)
+        async with open_tasks() as supervising:
+            supervising.start_soon(supervisor.run)
+            sessions = await follow(node.store, root.id, told=told, served=unasked)
+            await supervisor.drain(0)
+        if ping is not None:
+            with anyio.move_on_after(LAST_PING_SECONDS):
+                await ping.settled()
+        tasks.cancel_scope.cancel()
+    return await node.store.chain(root.id) or sessions
+
+
+async def run_chain_beside(
+    settings: Settings,
+    new: NewSession,
+    told: Callable[[Session], None],
+    *,
+    queued: Callable[[Session], None],
+    log: Logger,
+) -> Sequence[Session] | Suppressed:
+    """Queue a chain for the daemon that owns the database, and follow it to its end.
+
+    ``queued`` hears of its first session before that can have started, ``told`` of each one that has ended.
+    Raises `AlreadyRunningError` when that daemon goes away before the chain has ended; what is queued stays so.
+    """
+    store = open_store(settings.database_url)
+    with claim_watch(settings.database_url) as look:
+
+        async def served() -> bool:
+            return await anyio.to_thread.run_sync(look)
+
+        try:
+            now = SystemClock().now()
+            root = await start_refusal(store, now) or await store.enqueue(
+                new, rules=escalation_rules(settings), now=now
+            )
+            if isinstance(root, Suppressed):
+                log.warning(LogEvent.SESSION_SUPPRESSED, reason=root.reason.value)
+                return root
+            log.info(LogEvent.SESSION_QUEUED, session_id=root.id)
+            queued(root)
+            sessions = await follow(store, root.id, told=told, served=served)
+        finally:
+            await store.close()
+        if any(session.status is not Status.ENDED for session in sessions) and not await served():
+            raise AlreadyRunningError(
+                f"The daemon stopped before session {sessions[-1].id} had ended: "
+                "it stays queued and runs when the daemon is started again."
+            )
+    return sessions
+
+
+async def follow(
+    store: Store, root_id: int, *, told: Callable[[Session], None], served: Callable[[], Awaitable[bool]]
+) -> Sequence[Session]:
+    """Watch a chain until all its sessions have ended, or nobody serves it any more; return its sessions.
+
+    Looks `FOLLOW_SECONDS` apart: the daemon may be another process, and the row is the truth. A chain of which
+    nothing runs while a hold keeps the rest in the queue counts as not served: a hold may last for days.
+    """
+    known: set[int] = set()
+    sessions: Sequence[Session] = ()
+    polls_held = 0
+    while polls_held < HELD_LOOKS:
+        being_served = await served()  # before the look: what ended last is then seen
+        sessions = await store.chain(root_id)
+        for session in sessions:
+            if session.status is Status.ENDED and session.id not in known:
+                known.add(session.id)
+                told(session)
+        if len(known) == len(sessions) or not being_served:
+            break
+        running = any(session.status is Status.RUNNING for session in sessions)
+        polls_held = 0 if running or not await store.holds(SystemClock().now()) else polls_held + 1
+        await anyio.sleep(FOLLOW_SECONDS)
+    return sessions
