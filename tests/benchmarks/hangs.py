@@ -77,7 +77,7 @@ async def _late(setup: Setup, hang: _Hang) -> float:
     with tempfile.TemporaryDirectory(dir=setup.directory) as name:
         async with open_estate(Path(name)) as estate:
             touched = estate.root / _TOUCHED
-            estate.with_kit(timeouts=hang.limits)
+            estate.with_context(timeouts=hang.limits)
             steps = [{**step, "touch": str(touched)} if "touch" in step else step for step in hang.steps]
             await estate.run(*steps, {"hang": True})
             since = touched.stat().st_mtime if hang.since == _TOUCHED else _moment(estate, hang.since)

@@ -88,8 +88,8 @@ async def test_a_fork_bomb_is_bounded_and_other_sessions_go_on(
     most, endings = [0], {}
     async with caged(tmp_path, level, steps=[look(bomb(number))], second=[look("sleep 4; echo done")],
                      binary=everybodys_cli) as cage:  # fmt: skip
-        cage.estate.with_kit(
-            bounds=Bounds(processes=PROCESSES), groups=bounded_by(counted, cage.estate.context.cell, groups)
+        cage.estate.with_context(
+            bounds=Bounds(processes=PROCESSES), groups=bounded_by(counted, cage.estate.context.confinement.cell, groups)
         )
         await cage.estate.queue()
         await cage.estate.queue()
@@ -123,8 +123,8 @@ async def test_many_files_are_bounded(tmp_path: Path, level: Level, everybodys_c
     write = "i=0; while [ $i -lt 695 ]; do head -c 1048576 /dev/zero > $i; i=$((i+1)); sleep 0.02; done; sleep 20"
     most = [0]
     async with caged(tmp_path, level, write, binary=everybodys_cli) as cage:
-        workspaces = cage.estate.context.cell.workspaces(cage.estate.context.sessions_dir)
-        cage.estate.with_kit(bounds=Bounds(disk_mb=64))
+        workspaces = cage.estate.context.workspaces()
+        cage.estate.with_context(bounds=Bounds(disk_mb=64))
         with anyio.fail_after(SECONDS):
             async with anyio.create_task_group() as watching:
                 watching.start_soon(most_at_once, lambda: below(workspaces), most)
@@ -173,7 +173,7 @@ async def test_disk_that_is_hidden_counts_as_well(tmp_path: Path, level: Level, 
     if level is Level.NONE and way == EVERYBODYS:
         pytest.skip("at this level the files of a session in /tmp cannot be told from the daemon's")
     async with caged(tmp_path, level, HIDDEN[way], binary=everybodys_cli) as cage:
-        cage.estate.with_kit(bounds=Bounds(disk_mb=64))
+        cage.estate.with_context(bounds=Bounds(disk_mb=64))
         ending = await ended(cage)
     assert (str(ending.outcome), events(ending)) == ("out_of_disk", ["out_of_disk"])
 
@@ -183,8 +183,8 @@ async def test_one_huge_file_is_bounded(tmp_path: Path, level: Level, everybodys
     async with caged(
         tmp_path, level, "head -c 300000000 /dev/zero > x; ls -l x; sleep 20", binary=everybodys_cli
     ) as cage:
-        workspaces = cage.estate.context.cell.workspaces(cage.estate.context.sessions_dir)
-        cage.estate.with_kit(bounds=Bounds(file_mb=16, disk_mb=2048))
+        workspaces = cage.estate.context.workspaces()
+        cage.estate.with_context(bounds=Bounds(file_mb=16, disk_mb=2048))
         async with anyio.create_task_group() as watching:
             watching.start_soon(most_at_once, lambda: below(workspaces), most)
             ending = await ended(cage)
@@ -198,7 +198,7 @@ async def test_a_bound_that_was_reached_in_the_last_moment_is_told_too(
 ) -> None:
     """Whether the watch looked in time must not decide what a session's end is called."""
     async with caged(tmp_path, level, "head -c 300000000 /dev/zero > x", binary=everybodys_cli) as cage:
-        cage.estate.with_kit(bounds=Bounds(file_mb=16))
+        cage.estate.with_context(bounds=Bounds(file_mb=16))
         ending = await ended(cage)
     assert str(ending.outcome) == "file_too_large"
 
@@ -210,7 +210,7 @@ async def test_the_usual_bounds_are_none_to_the_real_cli(
     tools = "for i in 1 2 3 4 5 6 7 8; do (seq 100000 | sort -r | gzip > $i.gz) & done; wait; ls *.gz | wc -l"
     inside = "ulimit -c; ulimit -f"
     async with caged(tmp_path, level, tools, inside, binary=everybodys_cli) as cage:
-        cage.estate.with_kit(
+        cage.estate.with_context(
             bounds=Bounds(processes=1024, file_mb=1024, disk_mb=2048), session_memory_mb=4096, groups=groups
         )
         ending = await ended(cage)
@@ -240,6 +240,6 @@ async def test_what_a_session_was_given_is_not_held_against_it(
     (home / "large").write_bytes(b"x" * (80 * MIB))
     async with caged(tmp_path / "estate", level, "ls -l ~/large; sleep 2", binary=everybodys_cli) as cage:
         tiers = {number: replace(tier, template_home=home) for number, tier in cage.estate.context.tiers.items()}
-        cage.estate.with_kit(tiers=tiers, bounds=Bounds(file_mb=16, disk_mb=64))
+        cage.estate.with_context(tiers=tiers, bounds=Bounds(file_mb=16, disk_mb=64))
         ending = await ended(cage)
     assert str(ending.outcome) == "success"

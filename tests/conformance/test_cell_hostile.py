@@ -57,7 +57,7 @@ async def test_a_hostile_repository_runs_nothing_and_instructs_nobody(
             "ls ~/trap; env | grep PWNED; echo looked",
         )
         async with caged(tmp_path, level, *commands, binary=everybodys_cli) as cage:
-            cage.estate.with_kit(repos_dir=repos)
+            cage.estate.with_context(repos_dir=repos)
             ending = await cage.run()
             outputs, requests = cage.outputs(), cage.requests()
     assert str(ending.outcome) == "success"
@@ -183,8 +183,9 @@ async def test_the_clis_own_tools_reach_no_further_than_a_command(
     ]
     async with caged(passable, level, steps=steps, binary=everybodys_cli) as cage:
         context = cage.estate.context
-        tiers = {1: replace(context.tiers[1], tools=("Bash", "Read", "Write"))}
-        cage.estate.with_kit(tiers={**context.tiers, **tiers})
+        policy = replace(context.tiers[1].policy, tools=("Bash", "Read", "Write"))
+        tiers = {1: replace(context.tiers[1], policy=policy)}
+        cage.estate.with_context(tiers={**context.tiers, **tiers})
         before = of_the_daemon(passable)
         ending = await cage.run()
         outputs = "\n".join(cage.outputs())

@@ -171,7 +171,7 @@ async def test_signals_reach_the_cli_in_its_namespace_and_not_what_stands_in_fro
     async with open_estate(tmp_path) as estate:
         cell = working_cell(Level.BUBBLEWRAP, ONE_SHOT, repos=tmp_path / "repos", hidden=())
         timeouts = replace(estate.context.timeouts, stop_grace=2)
-        estate.with_kit(cell=cell, path=PATH, allow_ungated=("caliban",), timeouts=timeouts)
+        estate.with_context(cell=cell, path=PATH, allow_ungated=("caliban",), timeouts=timeouts)
         reached = tmp_path / "state" / "sessions" / "000001" / "home" / "reached"
         estate.script_one_shot(lines=[], hang=heeds, touch=str(reached))
         await estate.queue(harness="caliban")

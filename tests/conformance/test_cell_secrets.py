@@ -59,7 +59,7 @@ async def test_a_tier_1_session_finds_no_secret_of_the_daemon_nor_of_another_tie
     async with caged(tmp_path, Level.BUBBLEWRAP, *LOOK_EVERYWHERE) as cage:
         estate = cage.estate
         higher = replace(estate.context.tiers[3], template_home=home)
-        estate.with_kit(tiers={**estate.context.tiers, 3: higher})
+        estate.with_context(tiers={**estate.context.tiers, 3: higher})
         with contextlib.closing(sqlite3.connect(tmp_path / "state" / "other.db")) as connection:
             connection.execute("CREATE TABLE secrets AS SELECT 'planted-database-password' AS password")
             connection.commit()
@@ -77,10 +77,10 @@ async def test_the_home_of_a_tier_is_its_sessions_own_and_is_gone_with_them(
     home = plant(tmp_path)
     async with caged(tmp_path, level, "cat ~/.ssh/id_tier3; stat -c %a ~/.ssh", binary=everybodys_cli) as cage:
         context = cage.estate.context
-        cage.estate.with_kit(tiers={**context.tiers, 1: replace(context.tiers[1], template_home=home)})
+        cage.estate.with_context(tiers={**context.tiers, 1: replace(context.tiers[1], template_home=home)})
         await cage.run()
         assert SSH_KEY in cage.outputs()[0]
-        assert not list(context.cell.workspaces(context.sessions_dir).glob("*"))
+        assert not list(context.workspaces().glob("*"))
     assert (home / ".ssh" / "id_tier3").read_text() == SSH_KEY
 
 
@@ -99,13 +99,13 @@ async def test_the_home_of_a_session_is_closed_to_one_that_runs_beside_it(
     )
     async with caged(tmp_path, level, wait, second=[look_over], binary=everybodys_cli) as cage:
         context = cage.estate.context
-        cage.estate.with_kit(tiers={**context.tiers, 1: replace(context.tiers[1], template_home=home)})
+        cage.estate.with_context(tiers={**context.tiers, 1: replace(context.tiers[1], template_home=home)})
         with anyio.fail_after(50):
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(cage.run)
                 await until((theirs / "reached").exists)
                 assert (theirs / ".ssh" / "id_tier3").exists()
-                cage.estate.with_kit(tiers=context.tiers)
+                cage.estate.with_context(tiers=context.tiers)
                 await cage.run()
                 (theirs / "reached").unlink()
         [seen, *_] = cage.outputs(2)
@@ -119,7 +119,7 @@ async def test_ssh_finds_the_keys_of_its_tier_in_the_namespace(tmp_path: Path) -
     home = plant(tmp_path)
     async with caged(tmp_path, Level.BUBBLEWRAP, "getent passwd $(id -u)") as cage:
         context = cage.estate.context
-        cage.estate.with_kit(tiers={**context.tiers, 1: replace(context.tiers[1], template_home=home)})
+        cage.estate.with_context(tiers={**context.tiers, 1: replace(context.tiers[1], template_home=home)})
         await cage.run()
         assert "/state/sessions/000001/home:" in cage.outputs()[0]
 
@@ -172,9 +172,9 @@ async def test_no_secret_is_in_a_file_an_argument_or_an_environment_at_any_level
     server = {"command": str(mcp_server), "args": [], "env": {"TOKEN": token}}
     wait = "touch ~/reached; while [ -e ~/reached ]; do sleep 0.1; done"
     async with caged(tmp_path, level, wait, binary=everybodys_cli) as cage:
-        cage.estate.with_kit(mcp_servers={"grafana": server})
+        cage.estate.with_context(mcp_servers={"grafana": server})
         context = cage.estate.context
-        sessions = context.cell.workspaces(context.sessions_dir)
+        sessions = context.workspaces()
         reached = sessions / "000001" / "home" / "reached"
         with anyio.fail_after(50):
             async with anyio.create_task_group() as tasks:
@@ -200,7 +200,7 @@ async def test_a_server_of_the_operator_has_an_environment_of_its_own_and_its_to
         look("env | cut -d= -f1"),
     ]
     async with caged(tmp_path, level, steps=steps, binary=everybodys_cli, OF_THE_TIER="1") as cage:
-        cage.estate.with_kit(mcp_servers={"grafana": server})
+        cage.estate.with_context(mcp_servers={"grafana": server})
         ending = await cage.run()
         of_the_server, of_a_tool, *_ = cage.outputs()
         asked = cage.estate.rows("SELECT tool_name, verdict FROM tool_calls ORDER BY id")
@@ -217,7 +217,7 @@ async def test_no_path_that_a_repositorys_server_names_is_shown_to_a_session(tmp
         file.write_text("shown")
     servers = {name: {"command": str(mcp_server), "args": [str(tmp_path / name)]} for name in ("operators", "theirs")}
     async with caged(tmp_path, Level.BUBBLEWRAP, f"cat {operators}; echo; ls {theirs}") as cage:
-        cage.estate.with_kit(mcp_servers=servers, mcp_of_repos=frozenset({"theirs"}))
+        cage.estate.with_context(mcp_servers=servers, mcp_of_repos=frozenset({"theirs"}))
         await cage.run()
         seen, *_ = cage.outputs()
     assert "shown" in seen

@@ -61,7 +61,7 @@ async def may_start(estate: Estate) -> bool:
 async def listening(estate: Estate) -> AsyncIterator[None]:
     """Have the daemon hear at once what a session's stream says about the model API."""
     availability = Availability(store=estate.store, clock=estate.context.clock, log=estate.context.log)
-    estate.with_kit(availability=availability)
+    estate.with_context(availability=availability)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(availability.run)
         yield
@@ -103,7 +103,7 @@ async def test_row_15_plan_limit_parks_until_its_reset_time(estate: Estate) -> N
 async def test_row_16_credentials_that_are_refused_stop_all_spawns_with_one_alarm(estate: Estate) -> None:
     """No clock of ours could end these: the CLI would go on trying, and is stopped by what it says."""
     far = replace(estate.context.timeouts, session=300, startup=300, silence=300)
-    estate.with_kit(timeouts=far, repair_turn=False)
+    estate.with_context(timeouts=far, repair_turn=False)
     async with listening(estate):
         first = await estate.run(retried(401, "authentication_failed"), {"hang": True})
         with anyio.fail_after(PATIENCE_SECONDS):
@@ -129,7 +129,7 @@ async def test_row_28_cost_ten_times_wrong(estate: Estate) -> None:
             redactor_with=lambda secret: Redactor((secret,)),
         )
         async with serve_meter(Upstream(base_url=api.url, secret="sk-ant-key"), books) as meter:
-            estate.with_kit(meter=meter)
+            estate.with_context(meter=meter)
             asking = {"ask_model": {"model": "claude-haiku-4-5", "stream": True}}
             result = {"result": {"structured_output": report(), "total_cost_usd": 10.0}}
             row = await estate.finished(asking, look(), result)

@@ -24,7 +24,7 @@ DEAF: dict[str, object] = {"ignore": ["SIGTERM", "SIGINT", "interrupt"]}
 def clocks(estate: Estate, **changes: float) -> None:
     """Set clocks, in seconds; those that are not named are far longer than the test."""
     far = {"session": 300.0, "startup": 300.0, "silence": 300.0, "result_grace": 300.0, "stop_grace": 1.0}
-    estate.with_kit(timeouts=replace(estate.context.timeouts, **{**far, **changes}))
+    estate.with_context(timeouts=replace(estate.context.timeouts, **{**far, **changes}))
 
 
 def saying(text: str) -> dict[str, object]:

@@ -56,7 +56,9 @@ async def test_row_18_and_so_when_their_cli_dies_without_a_word(estate: Estate) 
 
 async def test_row_21_tool_of_an_mcp_server_hangs(estate: Estate) -> None:
     """The CLI says that it lives for as long as the server hangs, which proves nothing about the server."""
-    estate.with_kit(timeouts=replace(estate.context.timeouts, session=300, startup=300, silence=0.5, tool_margin=0.2))
+    estate.with_context(
+        timeouts=replace(estate.context.timeouts, session=300, startup=300, silence=0.5, tool_margin=0.2)
+    )
     use = {"type": "tool_use", "id": "toolu_5", "name": "mcp__grafana__query", "input": {}}
     opened = {"frame": {"type": "assistant", "message": {"content": [use]}}}
     progress = {"frame": {"type": "tool_progress", "tool_use_id": "toolu_5", "tool_name": "mcp__grafana__query"}}
@@ -71,7 +73,7 @@ async def test_row_21_call_that_an_mcp_server_never_answers_is_ended_by_the_cli_
     ask: Mapping[str, object] = {"text": "I ask.", "tool": {"name": "mcp__grafana__hang", "input": {}}}
     async with caged(tmp_path, Level.NONE, "uptime", steps=[ask]) as cage:
         timeouts = replace(cage.estate.context.timeouts, silence=6)
-        cage.estate.with_kit(mcp_servers={"grafana": {"command": str(mcp_server)}}, timeouts=timeouts)
+        cage.estate.with_context(mcp_servers={"grafana": {"command": str(mcp_server)}}, timeouts=timeouts)
         ending = await cage.run()
         [answer, *_] = cage.outputs()
     assert (ending.outcome, ending.calls_ran) == (Outcome.SUCCESS, 2)
@@ -82,7 +84,7 @@ async def test_row_21_mcp_server_hangs_from_the_start_and_does_not_survive(tmp_p
     """The real CLI, whose server never answers: the session begins without it, and nothing of it is left."""
     server = {"command": "/bin/sleep", "args": [f"{NUMBER}.1"]}
     async with caged(tmp_path, Level.NONE, "uptime", MCP_TIMEOUT="500") as cage:
-        cage.estate.with_kit(mcp_servers={"grafana": server})
+        cage.estate.with_context(mcp_servers={"grafana": server})
         ending = await cage.run()
         await cage.estate.store.finish(ending, rules=cage.estate.context.rules)
         assert_settled(cage.estate)
@@ -91,7 +93,7 @@ async def test_row_21_mcp_server_hangs_from_the_start_and_does_not_survive(tmp_p
 
 
 async def test_row_22_session_leaks_memory(estate: Estate) -> None:
-    estate.with_kit(session_memory_mb=150)
+    estate.with_context(session_memory_mb=150)
     row = await estate.finished(look(), {"eat": 200}, {"hang": True})
     assert (row["outcome"], row["decision_reason"], row["cost_usd"]) == ("out_of_memory", "session_failed", 0.01)
 
@@ -108,7 +110,7 @@ async def test_row_22_session_leaks_memory(estate: Estate) -> None:
 async def test_row_22_session_leaks_processes_and_disk(
     estate: Estate, bounds: Bounds, step: dict[str, object], outcome: str
 ) -> None:
-    estate.with_kit(bounds=bounds)
+    estate.with_context(bounds=bounds)
     row = await estate.finished(look(), step, {"hang": True})
     told = estate.rows("SELECT level, fingerprint FROM events")
     assert (row["outcome"], row["decision_reason"], row["cost_usd"]) == (outcome, "session_failed", 0.01)

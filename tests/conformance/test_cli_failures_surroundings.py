@@ -74,7 +74,7 @@ async def test_row_20_tools_of_an_mcp_server_are_missing(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("status", ["pending", "failed", "needs-auth"])
 async def test_row_20_whatever_the_cli_calls_it(estate: Estate, status: str) -> None:
-    estate.with_kit(mcp_servers={"grafana": {"command": "/bin/true"}})
+    estate.with_context(mcp_servers={"grafana": {"command": "/bin/true"}})
     servers = [{"name": "grafana", "status": status}]
     init = {"type": "system", "subtype": "init", "tools": ["Bash"], "permissionMode": "dontAsk", "mcp_servers": servers}
     row = await estate.finished({"frame": init}, {"hang": True})
@@ -127,8 +127,8 @@ async def test_row_25_hooks_fail_open_and_the_gate_does_not(tmp_path: Path) -> N
                     await anyio.sleep_forever()
                 return await estate.store.record_call(session, call, *given, **more)  # type: ignore[arg-type]  # as it came
 
-        harnesses = {**estate.context.harnesses, "claude": ClaudeHarness(hook_timeout_seconds=1)}
-        estate.with_kit(store=Stuck(), harnesses=harnesses)
+        harnesses = {**estate.context.clis.harnesses, "claude": ClaudeHarness(hook_timeout_seconds=1)}
+        estate.with_context(store=Stuck(), harnesses=harnesses)
         ending = await cage.run()
         await estate.store.finish(ending, rules=estate.context.rules)
         row = estate.row(ending.session_id)

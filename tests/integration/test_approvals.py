@@ -97,7 +97,7 @@ async def talking(
         timeout_seconds=seconds,
         workdir=str(workdir),
         own=(str(workdir),),
-        shown=context.redactor.text,
+        redact=context.redactor.text,
         waiting=nullcontext,
         log=context.log,
     )
@@ -110,7 +110,7 @@ async def talking(
             store=estate.store,
             clock=context.clock,
             display_input=lambda call: json.dumps(dict(call.input)),
-            desk=desk,
+            approvals=desk,
             log=context.log,
         ),
     )
@@ -235,7 +235,7 @@ async def test_a_yes_is_good_for_one_permission_request(estate: Estate) -> None:
 
 
 async def test_in_a_dry_run_nobody_is_asked(estate: Estate) -> None:
-    estate.with_kit(rules=replace(estate.context.rules, dry_run=True))
+    estate.with_context(rules=replace(estate.context.rules, dry_run=True))
     async with talking(estate) as talk:
         told = await talk.hook()
     assert "dry run: would restarts the database" in str(told)
@@ -256,7 +256,7 @@ async def test_while_people_are_asked_no_clock_runs_and_no_slot_is_held(estate: 
     """A session whose wall clock is shorter than the answer takes, beside another that needs its slot."""
     estate.with_judge(lambda _, __: ASK)
     timeouts = replace(estate.context.timeouts, session=1.5)
-    estate.with_kit(approval_key=KEY, timeouts=timeouts)
+    estate.with_context(approval_key=KEY, timeouts=timeouts)
     supervisor = estate.supervisor(slots=1, run_session=SessionRunner(context=estate.context).run)
     estate.script(look(), deliver(report()))
     await estate.queue()

@@ -63,7 +63,7 @@ async def orders(estate: Estate, store: Any) -> None:
 
 
 async def recovery(estate: Estate, store: Any) -> None:
-    estate.with_kit(store=store)
+    estate.with_context(store=store)
     await Recovery(context=estate.context).run()
 
 

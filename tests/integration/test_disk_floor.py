@@ -199,7 +199,7 @@ async def test_one_that_does_not_heed_it_is_killed_with_the_last_of_the_room(
     estate: Estate, disks: Disks, floor: DiskFloor, tmp_path: Path
 ) -> None:
     deaf = {"ignore": ["SIGTERM", "SIGINT", "interrupt"]}
-    estate.with_kit(timeouts=replace(estate.context.timeouts, stop_grace=25))
+    estate.with_context(timeouts=replace(estate.context.timeouts, stop_grace=25))
     estate.script(deaf, {"touch": str(tmp_path / "runs")}, {"hang": True})
     await estate.queue()
     supervisor = estate.supervisor()

@@ -50,7 +50,7 @@ async def impatient(estate: Estate) -> None:
     """Have the store wait for a lock for a moment only."""
     await estate.store.close()
     estate.store = open_store(estate.url, busy_seconds=0.1)
-    estate.with_kit(store=estate.store)
+    estate.with_context(store=estate.store)
 
 
 @pytest.mark.parametrize("then", [{"hang": True}, {"line_of": MEBIBYTE}], ids=["silence", "more lines"])

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 
 from claudeops.domain.model import ToolCall, Verdict
 from claudeops.domain.policy import Scope, judge, tier_policy
-from claudeops.engine.cell.workspace import Workspace
 from claudeops.engine.control import Control
 from claudeops.engine.recovery.replay import LogRead, read_log
 from claudeops.engine.session.runner import SessionRunner
@@ -22,14 +22,8 @@ WELL = deliver(report())
 UNSEEN = "no look at web came back after the last action"
 
 
-def as_shipped(call: ToolCall, workspace: Workspace) -> Verdict:
-    scope = Scope(
-        repos_dir="/repos",
-        workdir=str(workspace.workdir),
-        tmpdir=str(workspace.tmpdir),
-        home=str(workspace.home),
-    )
-    return judge(call, tier=tier_policy(POLICY, 2), scope=scope)
+def as_shipped(call: ToolCall, scope: Scope) -> Verdict:
+    return judge(call, tier=tier_policy(POLICY, 2), scope=replace(scope, repos_dir="/repos"))
 
 
 def bash(name: str, command: str, **more: object) -> Mapping[str, object]:
@@ -51,7 +45,7 @@ LOOK_BEFORE = bash("before", "docker logs --tail 1 web")
 
 async def told(estate: Estate, *steps: Mapping[str, object], request: str = REQUEST) -> tuple[str, str]:
     """Run a tier 2 to its end; return its decision, and the events that it left."""
-    estate.with_judge(as_shipped)  # type: ignore[arg-type]  # a workspace is what it is given
+    estate.with_judge(as_shipped)
     estate.script(*steps)
     session = await estate.claim((await estate.queue(2, request)).id)
     ending = await SessionRunner(context=estate.context).run(session, Control())
@@ -154,7 +148,7 @@ async def test_a_session_whose_only_look_failed_is_not_believed(estate: Estate) 
 
 
 async def test_the_log_of_a_dead_daemon_is_weighed_like_a_live_session(estate: Estate) -> None:
-    estate.with_judge(as_shipped)  # type: ignore[arg-type]  # a workspace is what it is given
+    estate.with_judge(as_shipped)
     for steps, decision in (((RESTART, seeing(), WELL), "healthy"), ((LOOK_BEFORE, RESTART, WELL), "no_evidence")):
         estate.script(*steps)
         session = await estate.claim((await estate.queue(2, REQUEST)).id)

@@ -213,7 +213,7 @@ def leaving(**changes: object) -> dict[str, object]:
 
 async def ended(estate: Estate, *steps: Mapping[str, object]) -> dict[str, object]:
     """Run a session that delivers no report but what its steps leave."""
-    estate.with_kit(repair_turn=False)
+    estate.with_context(repair_turn=False)
     return await estate.finished(look(), *steps)
 
 
@@ -253,7 +253,7 @@ async def test_handoff_asks_in_vain_beside_a_report_that_was_delivered(estate: E
 
 @pytest.mark.parametrize("changes", [{}, {"recommended_tier": 1}], ids=["valid", "wrong"])
 async def test_without_the_legacy_nobody_looks_for_a_handoff(estate: Estate, changes: dict[str, object]) -> None:
-    estate.with_kit(legacy_markers=False)
+    estate.with_context(legacy_markers=False)
 
     row = await ended(estate, leaving(**changes), {"result": {}}, {"await_eof": True})
 

@@ -13,11 +13,13 @@ import pytest
 
 from claudeops.domain.model import Ending
 from claudeops.domain.outcome import StopCause
+from claudeops.domain.policy import tier_policy
 from claudeops.engine.control import Control
 from claudeops.engine.meter.meter import ModelAccess
 from claudeops.engine.session.runner import SessionRunner
 from claudeops.harness.protocol import CredentialKind
 from support.estate import Estate, report
+from support.policy_cases import POLICY
 from support.waiting import until
 
 pytestmark = pytest.mark.anyio
@@ -79,12 +81,12 @@ async def test_codex_session_leaves_its_row_its_log_and_nothing_else(estate: Est
 
 async def test_codex_is_given_its_prompt_its_schema_and_no_account_of_ours(estate: Estate) -> None:
     seen_file = estate.root / "seen.json"
-    estate.with_kit(access=ModelAccess(credential=CredentialKind.API_KEY, secret=SECRET))
+    estate.with_context(access=ModelAccess(credential=CredentialKind.API_KEY, secret=SECRET))
     await estate.one_shot("codex", seen=str(seen_file), lines=[DONE])
     seen = json.loads(seen_file.read_text())
     assert "Look at everything." in seen["stdin"]
     assert "# Environment of this session" in seen["stdin"]
-    assert set(seen["schema"]["required"]) == set(json.loads(estate.context.schema.minified)["properties"])
+    assert set(seen["schema"]["required"]) == set(json.loads(estate.context.completion.schema.minified)["properties"])
     assert SECRET not in json.dumps(seen)
     assert seen["descriptors"] == [], "nor is there one to read it from"
     assert seen["env"]["CODEX_HOME"] == f"{seen['env']['HOME']}/.codex"
@@ -99,10 +101,10 @@ async def test_caliban_session_is_healthy_by_its_own_frames(estate: Estate) -> N
 
 async def test_tier_that_may_write_gets_the_sandbox_for_it_but_not_in_a_dry_run(estate: Estate) -> None:
     seen_file = estate.root / "seen.json"
-    estate.with_kit(tiers={1: replace(estate.context.tiers[1], read_only=False)})
+    estate.with_context(tiers={1: replace(estate.context.tiers[1], policy=tier_policy(POLICY, 2))})
     await estate.one_shot("codex", seen=str(seen_file), lines=[DONE])
     assert "workspace-write" in json.loads(seen_file.read_text())["argv"]
-    estate.with_kit(rules=replace(estate.context.rules, dry_run=True))
+    estate.with_context(rules=replace(estate.context.rules, dry_run=True))
     await estate.one_shot("codex", seen=str(seen_file), lines=[DONE])
     assert "read-only" in json.loads(seen_file.read_text())["argv"]
 
@@ -129,14 +131,14 @@ async def test_harness_without_a_gate_does_not_run_unless_the_operator_says_so(e
 
 
 async def test_row_for_a_harness_that_is_configured_no_more_does_not_run(estate: Estate) -> None:
-    estate.with_kit(binaries={"claude": estate.context.binaries["claude"]})
+    estate.with_context(binaries={"claude": estate.context.clis.binaries["claude"]})
     row = await estate.one_shot("codex", lines=[DONE])
     assert row["outcome"] == "spawn_failed"
     assert "no tier is configured to run on codex" in str(row["error"])
 
 
 async def test_row_for_a_tier_that_is_configured_no_more_does_not_run(estate: Estate) -> None:
-    estate.with_kit(tiers={2: estate.context.tiers[2]})
+    estate.with_context(tiers={2: estate.context.tiers[2]})
     row = await estate.one_shot("codex", lines=[DONE])
     assert (row["outcome"], row["error"]) == ("spawn_failed", "tier 1 is not configured")
 
@@ -164,7 +166,7 @@ async def test_line_of_stderr_that_may_open_an_account_reaches_no_file_and_no_ro
 
 
 async def test_prompt_that_it_never_reads_ends_no_session_of_ours(estate: Estate) -> None:
-    estate.with_kit(binaries={**estate.context.binaries, "codex": Path("/bin/false")})
+    estate.with_context(binaries={**estate.context.clis.binaries, "codex": Path("/bin/false")})
     row = await estate.one_shot("codex")
     assert (row["outcome"], row["exit_code"]) == ("no_output", 1)
 
@@ -173,14 +175,14 @@ async def test_prompt_that_it_never_reads_ends_no_session_of_ours(estate: Estate
 
 
 async def test_turn_after_a_completed_one_is_waited_for(estate: Estate) -> None:
-    estate.with_kit(timeouts=replace(estate.context.timeouts, result_grace=0.2, silence=1, stop_grace=2))
+    estate.with_context(timeouts=replace(estate.context.timeouts, result_grace=0.2, silence=1, stop_grace=2))
     reached = str(estate.root / "reached")
     row = await estate.one_shot("codex", lines=[STARTED, TURN, DONE, TURN], hang="SIGINT", touch=reached)
     assert row["outcome"] == "stalled"
 
 
 async def test_codex_that_does_not_leave_after_its_last_turn_is_stopped_and_stays_a_success(estate: Estate) -> None:
-    estate.with_kit(timeouts=replace(estate.context.timeouts, result_grace=0.3, stop_grace=2))
+    estate.with_context(timeouts=replace(estate.context.timeouts, result_grace=0.3, stop_grace=2))
     reached = str(estate.root / "reached")
     lines = [STARTED, TURN, command(), message(json.dumps(report())), DONE]
     row = await estate.one_shot("codex", lines=lines, hang="SIGINT", touch=reached)
@@ -193,7 +195,7 @@ async def test_codex_that_does_not_leave_after_its_last_turn_is_stopped_and_stay
 async def test_cli_without_a_control_channel_is_stopped_by_signals_with_all_it_started(
     estate: Estate, heeds: str, exit_code: int
 ) -> None:
-    estate.with_kit(timeouts=replace(estate.context.timeouts, stop_grace=1), allow_ungated=("caliban",))
+    estate.with_context(timeouts=replace(estate.context.timeouts, stop_grace=1), allow_ungated=("caliban",))
     reached, stray = estate.root / "reached", estate.root / "stray.pid"
     estate.script_one_shot(lines=caliban_lines()[:1], stray=str(stray), hang=heeds, touch=str(reached))
     await estate.queue(harness="caliban")
@@ -220,7 +222,7 @@ async def test_cli_without_a_control_channel_is_stopped_by_signals_with_all_it_s
 async def test_row_knows_the_clis_own_session_id_while_it_still_runs(
     estate: Estate, harness: str, lines: list[dict[str, Any]], named: str
 ) -> None:
-    estate.with_kit(timeouts=replace(estate.context.timeouts, stop_grace=1), allow_ungated=(harness,))
+    estate.with_context(timeouts=replace(estate.context.timeouts, stop_grace=1), allow_ungated=(harness,))
     estate.script_one_shot(lines=lines, hang="SIGINT", touch=str(estate.root / "reached"))
     await estate.queue(harness=harness)
     session, control = await estate.claim(), Control()

@@ -39,13 +39,15 @@ def with_home(estate: Estate) -> Path:
     home = estate.root / "home"
     (home / ".ssh").mkdir(parents=True)
     (home / ".ssh" / "key").write_text("key", encoding="utf-8")
-    estate.with_kit(tiers={number: replace(tier, template_home=home) for number, tier in estate.context.tiers.items()})
+    estate.with_context(
+        tiers={number: replace(tier, template_home=home) for number, tier in estate.context.tiers.items()}
+    )
     return home
 
 
 async def test_a_session_asks_no_disk_on_the_event_loop(estate: Estate) -> None:
     with_home(estate)
-    estate.with_kit(timeouts=replace(estate.context.timeouts, silence=2))
+    estate.with_context(timeouts=replace(estate.context.timeouts, silence=2))
     estate.script(look(), {"grow": "x" * 100, "every": 0.2, "times": 8}, deliver(report()))
     await estate.queue()
     session = await estate.claim()
@@ -71,7 +73,7 @@ def _binary(estate: Estate) -> Path:
     directory = estate.root / "bin"
     directory.mkdir()
     (directory / "claude").symlink_to(STAND_IN)
-    estate.with_kit(binaries={"claude": directory / "claude"})
+    estate.with_context(binaries={"claude": directory / "claude"})
     return directory
 
 
@@ -145,7 +147,7 @@ async def test_a_call_that_names_a_file_on_a_disk_that_hangs_is_denied_in_time(e
         timeout_seconds=60,
         workdir=str(estate.root),
         own=(str(estate.root),),
-        shown=str,
+        redact=str,
         waiting=_nobody_waits,
         log=estate.context.log,
         read_seconds=0.2,

@@ -35,7 +35,7 @@ def gate(path: Path) -> tuple[dict[str, object], dict[str, object]]:
 @asynccontextmanager
 async def listening(estate: Estate) -> AsyncIterator[Availability]:
     availability = Availability(store=estate.store, clock=estate.context.clock, log=estate.context.log)
-    estate.with_kit(availability=availability)
+    estate.with_context(availability=availability)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(availability.run)
         yield availability

@@ -98,7 +98,7 @@ async def test_a_reader_that_never_reads_holds_up_no_session(estate: Estate) -> 
 
 
 async def test_a_call_of_a_cli_that_asks_nobody_is_told_when_it_starts(estate: Estate) -> None:
-    estate.with_kit(allow_ungated=("codex",))
+    estate.with_context(allow_ungated=("codex",))
     item = {"id": "i1", "type": "command_execution", "command": "uptime", "aggregated_output": "up 3 days"}
     lines = [
         {"type": "thread.started", "thread_id": "t1"},

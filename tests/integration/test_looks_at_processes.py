@@ -73,7 +73,7 @@ async def test_the_event_loop_reads_nothing_of_other_processes_and_a_session_cos
 
 
 async def test_a_session_that_is_stopped_is_listed_without_a_look_at_all_processes(estate: Estate) -> None:
-    estate.with_kit(session_memory_mb=100)
+    estate.with_context(session_memory_mb=100)
     with watched_files() as seen:
         row = await estate.finished({"ignore": ["SIGTERM", "SIGINT", "interrupt"]}, {"eat": 300}, {"hang": True})
 

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.anyio
 
 
 async def test_a_session_that_outgrows_its_memory_is_stopped_and_says_what_it_cost(estate: Estate) -> None:
-    estate.with_kit(session_memory_mb=150)
+    estate.with_context(session_memory_mb=150)
     row = await estate.finished(look(), {"eat": 200}, {"hang": True})
     assert (row["outcome"], row["cost_usd"]) == ("out_of_memory", 0.01)
     assert "memory limit" in str(row["error"])
@@ -21,14 +21,14 @@ async def test_a_session_that_outgrows_its_memory_is_stopped_and_says_what_it_co
 
 
 async def test_one_that_ignores_every_request_is_killed_before_it_has_eaten_everything(estate: Estate) -> None:
-    estate.with_kit(session_memory_mb=100)
+    estate.with_context(session_memory_mb=100)
     deaf = {"ignore": ["SIGTERM", "SIGINT", "interrupt"]}
     row = await estate.finished(deaf, {"eat": 300}, {"hang": True})
     assert (row["outcome"], row["exit_code"]) == ("out_of_memory", -9)
 
 
 async def test_a_session_within_its_memory_is_left_alone(estate: Estate) -> None:
-    estate.with_kit(session_memory_mb=2000)
+    estate.with_context(session_memory_mb=2000)
     row = await estate.finished({"eat": 50}, look(), deliver(report()))
     assert row["outcome"] == "success"
 

@@ -46,7 +46,7 @@ async def test_a_line_that_is_longer_is_dropped_and_counted_and_its_session_goes
 
 async def test_a_result_that_is_too_long_is_no_result_and_no_success(estate: Estate) -> None:
     long = {"result": {"structured_output": report(), "result": "x" * LINE_BYTES}}
-    estate.with_kit(repair_turn=False)
+    estate.with_context(repair_turn=False)
     row = await estate.finished(look(), long, {"exit": 0})
     assert (row["outcome"], row["decision_reason"], row["malformed_lines"]) == ("no_result", "session_failed", 1)
 

@@ -125,7 +125,7 @@ async def test_a_remediation_that_was_cut_off_is_followed_by_a_look_that_is_told
 
 
 async def test_what_a_session_left_for_the_next_tier_is_heeded_when_its_daemon_has_died(estate: Estate) -> None:
-    estate.with_kit(repair_turn=False)
+    estate.with_context(repair_turn=False)
     await ran(estate, look(), {"result": {}}, {"await_eof": True})
     state = Workspace(estate.context.sessions_dir / workspace_name(1)).state_dir
     state.mkdir(parents=True)
@@ -147,7 +147,7 @@ async def test_who_listens_from_the_start_hears_what_became_of_dead_sessions(est
     told = estate.context.hub.from_threads()
     await estate.store.close()
     estate.store = open_store(estate.url, raised=told)
-    estate.with_kit(store=estate.store)
+    estate.with_context(store=estate.store)
     with estate.context.hub.subscribe() as reader:
         await restarted(estate)
         await anyio.wait_all_tasks_blocked()
@@ -187,7 +187,7 @@ async def test_an_end_that_the_database_refuses_for_good_does_not_keep_the_daemo
             return await estate.store.finish(ending, rules=rules)
 
     await ran(estate, look(), deliver(report()))
-    estate.with_kit(store=Picky())
+    estate.with_context(store=Picky())
 
     await restarted(estate)
 
@@ -240,7 +240,7 @@ async def test_a_log_that_our_reader_fails_on_costs_its_own_session_and_no_other
     path = Path(estate.log_path(2))
     whole = path.read_bytes()
     path.write_bytes(json.dumps(POISON).encode() + b"\n" + whole)
-    estate.with_kit(harnesses={"claude": Poisoned(failure)})
+    estate.with_context(harnesses={"claude": Poisoned(failure)})
 
     recovery = await restarted(estate)
 
@@ -261,7 +261,7 @@ async def test_a_log_that_our_reader_fails_on_costs_its_own_session_and_no_other
     await recovery.look_again()  # every hour: the log is read once more, and nothing ends with it
     await recovery.look_again()  # as it has not changed, no more
     assert estate.logged.getvalue().count('"session_log_undigested"') == 2
-    estate.with_kit(harnesses=HARNESSES)
+    estate.with_context(harnesses=HARNESSES)
     await Recovery(context=estate.context).look_again()  # by a version that can read it
     assert estate.row(2)["cost_usd"] == 0.01
 
@@ -323,7 +323,7 @@ async def test_a_loss_that_the_database_refuses_keeps_no_other_session_from_its_
         if number != 2:
             path = Path(estate.log_path(number))
             path.write_bytes(path.read_bytes()[:-40])
-    estate.with_kit(store=Picky())
+    estate.with_context(store=Picky())
 
     recovery = await restarted(estate)
     await recovery.look_again()

@@ -96,7 +96,7 @@ def _log(estate: Estate) -> list[str]:
 
 
 async def test_replay_onto_a_restored_database_makes_the_tables_what_they_were(estate: Estate) -> None:
-    estate.with_kit(clock=StillClock())
+    estate.with_context(clock=StillClock())
     await estate.finished(look("toolu_0"), deliver(FULL))  # something to reinforce and to count up
     estate.with_judge(restarting)
     warned = {"frame": {"type": "warning", "subtype": "model_mismatch", "message": "asked for sonnet, got opus"}}
@@ -169,7 +169,7 @@ async def test_log_of_a_session_that_the_database_forgot_goes_into_no_other_row(
 
 
 async def test_ends_of_calls_get_the_times_of_their_arrival(estate: Estate) -> None:
-    estate.with_kit(clock=StillClock(timedelta(seconds=1)))
+    estate.with_context(clock=StillClock(timedelta(seconds=1)))
     ending = await ran(estate, look("toolu_1"), look("toolu_2"), deliver(report()))
     await mark_lost(estate)
 
@@ -188,7 +188,7 @@ def _index(estate: Estate) -> Path:
 
 @pytest.mark.parametrize("damage", ["missing", "empty", "of another log", "cut off", "a pipe's", "naive times"])
 async def test_index_that_does_not_fit_is_left_alone(estate: Estate, damage: str) -> None:
-    estate.with_kit(clock=StillClock())
+    estate.with_context(clock=StillClock())
     await ran(estate, look(), deliver(FULL))
     await mark_lost(estate)
     index = _index(estate)
@@ -247,7 +247,7 @@ async def test_log_that_turns_up_whole_later_completes_what_half_of_it_said(esta
 async def test_secret_that_was_none_when_the_log_was_written_reaches_no_row(estate: Estate) -> None:
     await ran(estate, look(), deliver(report(summary="The door opens with sesame-street, as it always did.")))
     await mark_lost(estate)
-    estate.with_kit(redactor=Redactor(["sesame-street"]))
+    estate.with_context(redactor=Redactor(["sesame-street"]))
 
     await replayed(estate)
 
@@ -270,11 +270,11 @@ async def test_markers_count_on_replay_as_they_do_live(estate: Estate) -> None:
     text = {"type": "text", "text": "[EVENT:critical:web] down\n[MEMORY:timing:web] answers within 40 ms"}
     said = {"type": "assistant", "message": {"role": "assistant", "content": [text]}}
     await lost_with_log(estate, said, {**result_line({}), "structured_output": None})
-    estate.with_kit(legacy_markers=False)
+    estate.with_context(legacy_markers=False)
     await replayed(estate)
     assert estate.row(1)["extraction_method"] == "none"
 
-    estate.with_kit(legacy_markers=True)
+    estate.with_context(legacy_markers=True)
     await replayed(estate)
 
     assert estate.row(1)["extraction_method"] == "markers"

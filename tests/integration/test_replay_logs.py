@@ -250,7 +250,7 @@ class Halting(ClaudeHarness):
 async def test_replay_that_is_cancelled_stops_reading_and_writes_nothing(estate: Estate) -> None:
     await lost_with_log(estate, *[SAID] * 1000, DELIVERED)
     before, halting = tables(estate), Halting()
-    estate.with_kit(harnesses={"claude": halting})
+    estate.with_context(harnesses={"claude": halting})
 
     with anyio.fail_after(20):
         async with anyio.create_task_group() as tasks:

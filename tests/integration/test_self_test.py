@@ -175,7 +175,7 @@ async def test_a_session_does_not_start_on_a_cli_that_is_refused(tmp_path: Path)
         return "The gate does not hold with this CLI."
 
     async with open_estate(tmp_path) as estate:
-        estate.with_kit(cli_refusal=refusal)
+        estate.with_context(refusal=refusal)
         row = await estate.finished(look())
         assert (row["outcome"], row["error"]) == ("spawn_failed", "The gate does not hold with this CLI.")
         assert estate.rows("SELECT * FROM tool_calls") == []

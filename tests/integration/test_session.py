@@ -23,7 +23,7 @@ pytestmark = pytest.mark.anyio
 
 
 def clocks(estate: Estate, **changes: float) -> None:
-    estate.with_kit(timeouts=replace(estate.context.timeouts, **changes))
+    estate.with_context(timeouts=replace(estate.context.timeouts, **changes))
 
 
 def runs(pid: int) -> bool:
@@ -278,7 +278,7 @@ async def test_a_result_line_without_its_newline_is_a_result_line(estate: Estate
 
 
 async def test_a_missing_binary_is_an_outcome_not_a_crash(estate: Estate) -> None:
-    estate.with_kit(binaries={"claude": estate.root / "no-such-cli"})
+    estate.with_context(binaries={"claude": estate.root / "no-such-cli"})
     row = await estate.finished(look())
     assert row["outcome"] == "spawn_failed"
     assert "no-such-cli" in str(row["error"])
@@ -316,7 +316,7 @@ async def test_the_gate_denies_what_the_database_cannot_record(estate: Estate) -
         return Verdict(kind=VerdictKind.ALLOW, reason="allowed by the policy")
 
     estate.with_judge(judge)
-    estate.with_kit(repair_turn=False)
+    estate.with_context(repair_turn=False)
     estate.script(look(), {"result": {}}, {"await_eof": True})
     await estate.queue()
     session = await estate.claim()

@@ -98,7 +98,7 @@ async def run_slowly(estate: Estate, recording: Path, signals: Path) -> Ending:
     """Run a session of the stand-in; nearly as long as silence may last passes after each line."""
     clock = LeapingClock()
     limits = replace(estate.context.timeouts, session=1e6, startup=SILENCE, silence=SILENCE, result_grace=SILENCE)
-    estate.with_kit(clock=clock, timeouts=limits, repair_turn=False)
+    estate.with_context(clock=clock, timeouts=limits, repair_turn=False)
     estate.script(*paced(recording, signals))
     queued = await estate.queue()
     ended: list[Ending] = []

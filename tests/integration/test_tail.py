@@ -101,7 +101,12 @@ def timeless(facts: Sequence[LiveFact]) -> list[LiveFact]:
 
 
 async def test_the_log_tells_what_was_told_live(estate: Estate) -> None:
-    estate.with_kit(tiers={number: replace(tier, tools=TOOLS) for number, tier in estate.context.tiers.items()})
+    estate.with_context(
+        tiers={
+            number: replace(tier, policy=replace(tier.policy, tools=TOOLS))
+            for number, tier in estate.context.tiers.items()
+        }
+    )
     estate.with_judge(no_reboots)
     reads: dict[str, object] = {"tool": {"id": "toolu_3", "name": "Read", "input": {"file_path": "/etc/hosts"}}}
     steps: list[dict[str, object]] = [
@@ -265,7 +270,7 @@ def asks_first(call: ToolCall, _workspace: object) -> Verdict:
 
 
 async def test_a_wait_for_a_person_is_told_while_it_lasts_and_stands_where_its_time_is(estate: Estate) -> None:
-    estate.with_kit(approval_key=KEY, approval_seconds=30)
+    estate.with_context(approval_key=KEY, approval_seconds=30)
     estate.with_judge(asks_first)
     estate.script({"frame": SAID}, look(command="restart db"), look("toolu_2"), deliver(report()))
     await estate.queue()

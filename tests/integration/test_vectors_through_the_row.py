@@ -62,15 +62,15 @@ def prefixes_held(row: Row, vector: Vector) -> bool:
 
 
 async def clauditors_session(estate: Estate, vector: Vector) -> Row:
-    binary = estate.context.binaries["claude"]
-    estate.with_kit(
+    binary = estate.context.clis.binaries["claude"]
+    estate.with_context(
         hang_heuristics=vector.get("hang", True),
         background_tasks_off=vector.get("env", {}).get("CLAUDE_CODE_DISABLE_BACKGROUND_TASKS") == "1",
-        binaries={**estate.context.binaries, "claude": Path(vector.get("bin", binary))},
+        binaries={**estate.context.clis.binaries, "claude": Path(vector.get("bin", binary))},
     )
     printed = {"raw": "".join(f"{line}\n" for line in lines_of(vector))}
     row = await estate.finished(printed, {"stderr": vector.get("stderr", "")}, {"exit": vector.get("rc", 0)})
-    estate.with_kit(binaries={**estate.context.binaries, "claude": binary})
+    estate.with_context(binaries={**estate.context.clis.binaries, "claude": binary})
     return row
 
 

@@ -68,7 +68,7 @@ async def test_a_cli_that_is_removed_while_it_runs_ends_what_it_began_and_the_ne
 ) -> None:
     binary, reached = tmp_path / "claude", tmp_path / "reached"
     shutil.copy(STAND_IN, binary)
-    estate.with_kit(binaries={**estate.context.binaries, "claude": binary})
+    estate.with_context(binaries={**estate.context.clis.binaries, "claude": binary})
     ended: list[Ending] = []
 
     async def run(session: Session) -> None:
@@ -107,7 +107,7 @@ async def test_a_clock_that_is_set_during_a_session_ends_it_neither_early_nor_ne
     estate: Estate, tmp_path: Path, by: timedelta
 ) -> None:
     reached, go, clock = tmp_path / "reached", tmp_path / "go", SetClock()
-    estate.with_kit(clock=clock)
+    estate.with_context(clock=clock)
     estate.script({"touch": str(reached)}, {"await": str(go)}, look(), deliver(report()))
     await estate.queue()
     async with anyio.create_task_group() as tasks:

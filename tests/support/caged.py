@@ -101,7 +101,7 @@ async def caged(
         tiers = {
             number: replace(tier, passed_env=passed, max_turns=50) for number, tier in estate.context.tiers.items()
         }
-        estate.with_kit(
+        estate.with_context(
             cell=working_cell(level, program, repos=root / "repos", hidden=hidden),
             binaries={"claude": program},
             path=PATH,
@@ -120,7 +120,7 @@ async def _be_a_daemon(level: str, root: str, commands: list[str]) -> None:
     home = Path(os.environ["CAGED_HOME"]) if "CAGED_HOME" in os.environ else None
     async with caged(Path(root), Level(level), *commands, binary=Path(os.environ["CAGED_CLI"])) as cage:
         tiers = cage.estate.context.tiers
-        cage.estate.with_kit(tiers={**tiers, 1: replace(tiers[1], template_home=home)})
+        cage.estate.with_context(tiers={**tiers, 1: replace(tiers[1], template_home=home)})
         ending = await cage.run()
         print("outputs:", cage.outputs())  # noqa: T201 - for whoever started this
     print(ending.outcome, ending.exit_code)  # noqa: T201 - for whoever started this

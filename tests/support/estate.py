@@ -8,7 +8,7 @@ import os
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import cast
 
@@ -30,13 +30,14 @@ from claudeops.domain.model import (
     Verdict,
     VerdictKind,
 )
+from claudeops.domain.policy import NodeScope, Scope, TierPolicy, tier_policy
 from claudeops.domain.redact import Redactor
 from claudeops.domain.report.extraction import ReportSchema
 from claudeops.engine.control import Control, Timeouts
 from claudeops.engine.live.hub import Hub
 from claudeops.engine.meter.meter import ModelAccess
 from claudeops.engine.ports import Store
-from claudeops.engine.session.context import SessionContext, TierSetup
+from claudeops.engine.session.context import Clis, CompletionRules, SessionContext, TierSetup
 from claudeops.engine.session.runner import SessionRunner
 from claudeops.engine.session.supervisor import Supervisor
 from claudeops.engine.system import SystemClock, this_owner
@@ -44,6 +45,7 @@ from claudeops.harness import HARNESSES
 from claudeops.settings.files import packaged
 from claudeops.store.migrate import migrate
 from claudeops.store.store import open_store
+from support.policy_cases import POLICY
 
 STAND_IN = Path(__file__).with_name("stand_in_cli.py")
 ONE_SHOT = Path(__file__).with_name("stand_in_one_shot.py")
@@ -105,7 +107,7 @@ class Estate:
 
     async def one_shot(self, harness: str, **steps: object) -> dict[str, object]:
         """Run one session of that stand-in to its end and return its row; the harness may run without a gate."""
-        self.with_kit(allow_ungated=("codex", "caliban"))
+        self.with_context(allow_ungated=("codex", "caliban"))
         self.script_one_shot(**steps)
         queued = await self.queue(harness=harness)
         ending = await SessionRunner(context=self.context).run(await self.claim(queued.id), Control())
@@ -149,11 +151,19 @@ class Estate:
         for kind in HoldKind:
             await self.store.release(kind, now=self.context.clock.now())
 
-    def with_kit(self, **changes: object) -> None:
+    def with_context(self, **changes: object) -> None:
+        """Change fields of the context; those of its groups go by their own names."""
+        for name in ("clis", "completion", "confinement", "approvals", "mcp"):
+            group = getattr(self.context, name)
+            own = {field.name: changes.pop(field.name) for field in fields(group) if field.name in changes}
+            changes |= {name: replace(group, **own)} if own else {}
         self.context = replace(self.context, **changes)  # type: ignore[arg-type]  # a test names its fields
 
-    def with_judge(self, judge: Callable[[ToolCall, object], Verdict]) -> None:
-        self.with_kit(tiers={number: replace(tier, judge=judge) for number, tier in self.context.tiers.items()})
+    def with_judge(self, judge: Callable[[ToolCall, Scope], Verdict]) -> None:
+        def decide(call: ToolCall, *, tier: TierPolicy, scope: Scope) -> Verdict:  # noqa: ARG001 - as the port has it
+            return judge(call, scope)
+
+        self.with_context(tiers={number: replace(tier, judge=decide) for number, tier in self.context.tiers.items()})
 
     def supervisor(self, **changes: object) -> Supervisor:
         given: dict[str, object] = {
@@ -219,10 +229,11 @@ async def open_estate(root: Path) -> AsyncIterator[Estate]:
         clock=SystemClock(),
         log=logs.get_logger(),
         redactor=redactor,
-        schema=ReportSchema.load((packaged("schemas") / "agent-response.json").read_text(encoding="utf-8")),
-        harnesses=HARNESSES,
-        binaries={"claude": STAND_IN, "codex": ONE_SHOT, "caliban": ONE_SHOT},
-        tiers={number: _tier(number, steps_file) for number in MODELS},
+        completion=CompletionRules(
+            schema=ReportSchema.load((packaged("schemas") / "agent-response.json").read_text(encoding="utf-8"))
+        ),
+        clis=Clis(harnesses=HARNESSES, binaries={"claude": STAND_IN, "codex": ONE_SHOT, "caliban": ONE_SHOT}),
+        tiers={number: _tier(number, root, steps_file) for number in MODELS},
         rules=EscalationRules(
             max_tier=3,
             dry_run=False,
@@ -248,15 +259,20 @@ async def open_estate(root: Path) -> AsyncIterator[Estate]:
         await store.close()
 
 
-def _tier(number: int, steps_file: Path) -> TierSetup:
+def _allow(call: ToolCall, *, tier: TierPolicy, scope: Scope) -> Verdict:  # noqa: ARG001 - as the port has it
+    return allow(call, scope)
+
+
+def _tier(number: int, root: Path, steps_file: Path) -> TierSetup:
+    policy = replace(tier_policy(POLICY, number), tools=("Bash", "Read"))
     return TierSetup(
         number=number,
         name=f"tier{number}",
         template="Look at everything.",
-        tools=("Bash", "Read"),
-        judge=allow,
+        policy=policy,
+        scope=NodeScope(repos_dir=str(root / "repos")),
+        judge=_allow,
         max_turns=5,
         max_budget_usd=1.0,
-        action_kinds=(),
         passed_env={"STAND_IN_STEPS": str(steps_file)},
     )

@@ -30,7 +30,7 @@ NO_STORE: Final = cast("Store", object())
 """Nobody asks it anything here."""
 
 
-def kit_of(settings: Settings) -> SessionContext:
+def context_of(settings: Settings) -> SessionContext:
     rules = escalation_rules(settings)
     return build_context(settings, store=NO_STORE, rules=rules, clock=SystemClock(), hub=Hub(), log=get_logger())
 
@@ -40,7 +40,7 @@ def test_no_tier_reads_what_belongs_to_the_daemon(tier: int, world: World) -> No
     database = world.base / "elsewhere" / "watch.db"
     settings = world.settings(CLAUDEOPS_DATABASE_URL=f"sqlite:///{database}")
     workspace = Workspace(settings.state_dir / "sessions" / "000001")
-    judge = kit_of(settings).tiers[tier].judge
+    judge = context_of(settings).tiers[tier].judge_in(workspace)
     for path in (
         database,
         f"{database}-wal",
@@ -49,20 +49,21 @@ def test_no_tier_reads_what_belongs_to_the_daemon(tier: int, world: World) -> No
         settings.state_dir / "sessions" / "000002" / "work" / "notes",
     ):
         call = ToolCall(tool_use_id="t", tool_name="Read", input={"file_path": str(path)})
-        assert judge(call, workspace).kind is VerdictKind.DENY, path
+        assert judge(call).kind is VerdictKind.DENY, path
     own = ToolCall(tool_use_id="t", tool_name="Read", input={"file_path": str(workspace.workdir / "notes")})
-    assert judge(own, workspace).kind is VerdictKind.ALLOW
+    assert judge(own).kind is VerdictKind.ALLOW
 
 
 def test_dry_run_reaches_every_tiers_gate(world: World) -> None:
     settings = world.settings(CLAUDEOPS_DRY_RUN="true")
     call = ToolCall(tool_use_id="t", tool_name="Bash", input={"command": "docker restart web"})
-    verdict = kit_of(settings).tiers[3].judge(call, Workspace(settings.state_dir / "sessions" / "000001"))
+    workspace = Workspace(settings.state_dir / "sessions" / "000001")
+    verdict = context_of(settings).tiers[3].judge_in(workspace)(call)
     assert (verdict.kind, "dry run" in verdict.reason) == (VerdictKind.DENY, True)
 
 
 def test_the_operators_tool_list_narrows_what_exists(world: World) -> None:
-    tools = kit_of(world.settings(CLAUDEOPS_TIER1_ALLOWED_TOOLS="Read")).tiers[1].tools
+    tools = context_of(world.settings(CLAUDEOPS_TIER1_ALLOWED_TOOLS="Read")).tiers[1].policy.tools
     assert tools == ("Read",)
 
 

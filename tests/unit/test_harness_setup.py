@@ -30,7 +30,7 @@ def world(tmp_path: Path) -> World:
     return world
 
 
-def kit_of(settings: Settings) -> SessionContext:
+def context_of(settings: Settings) -> SessionContext:
     logs.configure(level="critical", fmt="json", stream=io.StringIO(), redact=str)
     never_asked = cast("Store", None)
     rules = escalation_rules(settings)
@@ -62,9 +62,8 @@ def test_kit_knows_who_may_run_and_what_may_be_changed(world: World) -> None:
         CLAUDEOPS_ALLOW_UNGATED="codex,caliban",
         CLAUDE_CODE_DISABLE_BACKGROUND_TASKS="1",
     )
-    context = kit_of(settings)
-    assert set(binaries(settings)) == set(context.binaries) == {"claude", "codex"}
-    assert context.allow_ungated == ("codex", "caliban")
-    assert context.background_tasks_off
-    assert {number: tier.read_only for number, tier in context.tiers.items()} == {1: True, 2: False, 3: False}
-    assert all(tier.needs_gate for tier in context.tiers.values())
+    context = context_of(settings)
+    assert set(binaries(settings)) == set(context.clis.binaries) == {"claude", "codex"}
+    assert context.clis.allow_ungated == ("codex", "caliban")
+    assert context.completion.background_tasks_off
+    assert {number: tier.policy.read_only for number, tier in context.tiers.items()} == {1: True, 2: False, 3: False}

@@ -208,7 +208,7 @@ def _disk_floor(node: Node, running: RunningSessions) -> DiskFloor:
     """Return what watches the disks of logs, state, database and sessions."""
     settings, context = node.settings, node.context
     database = sqlite_file(parse_url(settings.database_url))
-    workspaces = context.cell.workspaces(context.sessions_dir)
+    workspaces = context.workspaces()
     there = next(path for path in (workspaces, *workspaces.parents) if path.is_dir())  # before the first session
     directories = {settings.results_dir, settings.state_dir, there}
     directories |= set() if database is None else {database.parent}

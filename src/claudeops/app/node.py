@@ -130,13 +130,16 @@ async def open_node(
             await end_leftovers(settings.state_dir / SESSIONS, log)
             rules = escalation_rules(settings)
             async with meter_of(settings, store=store, rules=rules, clock=clock, log=log) as meter:
+                context = build_context(settings, store=store, rules=rules, clock=clock, hub=hub, log=log)
                 context = replace(
-                    build_context(settings, store=store, rules=rules, clock=clock, hub=hub, log=log),
-                    cli_refusal=clis.refusal,
+                    context,
                     meter=meter,
-                    cell=cell,
-                    groups=await groups_of_sessions(settings, log),
-                    approval_key=await answered(lambda: ensure_key(settings.state_dir), "reading the approval key"),
+                    clis=replace(context.clis, refusal=clis.refusal),
+                    confinement=replace(context.confinement, cell=cell, groups=await groups_of_sessions(settings, log)),
+                    approvals=replace(
+                        context.approvals,
+                        approval_key=await answered(lambda: ensure_key(settings.state_dir), "reading the approval key"),
+                    ),
                 )
                 recovery = Recovery(context=context)
                 await take_over(recovery, owner, settings, shutdown)

@@ -14,15 +14,14 @@ from pathlib import Path
 from typing import Final
 
 from claudeops.domain.escalation import EscalationRules, TierChoice
-from claudeops.domain.model import NewSession, ToolCall, Trigger, Verdict
-from claudeops.domain.policy import Scope, TierPolicy, judge, narrow, tier_policy
+from claudeops.domain.model import NewSession, Trigger
+from claudeops.domain.policy import NodeScope, TierPolicy, narrow, tier_policy
 from claudeops.domain.prompt import template_fault
 from claudeops.domain.redact import Redactor
 from claudeops.domain.report.extraction import ReportSchema
 from claudeops.domain.schedule import Cadence, Cron, Interval, Schedule
 from claudeops.domain.spending.budget import Budgets
 from claudeops.engine.cell.cgroups import Bounds
-from claudeops.engine.cell.workspace import Workspace
 from claudeops.engine.control import Timeouts
 from claudeops.engine.live.hub import Hub
 from claudeops.engine.meter.availability import Availability
@@ -30,8 +29,15 @@ from claudeops.engine.meter.bodies import MeterLimits
 from claudeops.engine.meter.meter import Meter, MeterDeps, ModelAccess, serve_meter
 from claudeops.engine.meter.upstream import Upstream
 from claudeops.engine.ports import Clock, Store
-from claudeops.engine.session.context import SessionContext, TierSetup
-from claudeops.engine.session.files import HANDOFF_FILE
+from claudeops.engine.session.context import (
+    ApprovalTerms,
+    Clis,
+    CompletionRules,
+    Confinement,
+    McpServers,
+    SessionContext,
+    TierSetup,
+)
 from claudeops.engine.system import raise_descriptor_limit
 from claudeops.errors import ConfigurationError
 from claudeops.harness import HARNESSES, ungated_refusal
@@ -57,12 +63,20 @@ def build_context(
         clock=clock,
         log=log,
         redactor=Redactor(settings.secrets),
-        schema=ReportSchema.load(settings.schema_text),
-        harnesses=HARNESSES,
-        binaries=binaries(settings),
-        tiers={tier.number: _tier_setup(tier, settings) for tier in settings.tiers},
         rules=rules,
+        tiers={tier.number: _tier_setup(tier, settings) for tier in settings.tiers},
+        clis=Clis(harnesses=HARNESSES, binaries=binaries(settings), allow_ungated=settings.allow_ungated),
         access=model_access(settings),
+        availability=Availability(store=store, clock=clock, log=log),
+        completion=CompletionRules(
+            schema=ReportSchema.load(settings.schema_text),
+            legacy_markers=settings.legacy_markers,
+            hang_heuristics=settings.hang_heuristics,
+            background_tasks_off=settings.background_tasks_off,
+        ),
+        confinement=Confinement(bounds=bounds(settings), session_memory_mb=settings.session_memory_mb),
+        approvals=ApprovalTerms(approval_seconds=settings.approval_timeout_seconds),
+        mcp=McpServers(mcp_servers=_mcp_servers(settings), mcp_of_repos=frozenset(settings.trusted_repos)),
         timeouts=Timeouts(
             session=settings.session_timeout_seconds,
             startup=settings.startup_timeout_seconds,
@@ -76,17 +90,7 @@ def build_context(
         timezone=settings.timezone,
         path=settings.path,
         memory_budget_tokens=settings.memory_budget_tokens,
-        legacy_markers=settings.legacy_markers,
-        hang_heuristics=settings.hang_heuristics,
         repair_turn=settings.repair_turn,
-        mcp_servers=_mcp_servers(settings),
-        mcp_of_repos=frozenset(settings.trusted_repos),
-        session_memory_mb=settings.session_memory_mb,
-        bounds=bounds(settings),
-        approval_seconds=settings.approval_timeout_seconds,
-        allow_ungated=settings.allow_ungated,
-        availability=Availability(store=store, clock=clock, log=log),
-        background_tasks_off=settings.background_tasks_off,
     )
 
 
@@ -180,34 +184,23 @@ def model_access(settings: Settings) -> ModelAccess:
 
 
 def _tier_setup(tier: TierSettings, settings: Settings) -> TierSetup:
-    policy = _policy(tier, settings)
-
-    def judge_call(call: ToolCall, workspace: Workspace) -> Verdict:
-        return judge(call, tier=policy, scope=session_scope(settings, workspace, dry_run=settings.dry_run))
-
     return TierSetup(
         number=tier.number,
         name=tier.name,
         template=tier.prompt_text,
-        tools=policy.tools,
-        judge=judge_call,
-        read_only=policy.read_only,
+        policy=_policy(tier, settings),
+        scope=node_scope(settings, dry_run=settings.dry_run),
         max_turns=tier.max_turns,
         max_budget_usd=tier.max_budget_usd,
-        action_kinds=policy.action_kinds,
         passed_env={**settings.inherited_env, **tier.env},
         template_home=tier.home,
     )
 
 
-def session_scope(settings: Settings, workspace: Workspace, *, dry_run: bool) -> Scope:
-    """Return where a session lives, as its calls are judged."""
-    return Scope(
+def node_scope(settings: Settings, *, dry_run: bool) -> NodeScope:
+    """Return where sessions live, as their calls are judged."""
+    return NodeScope(
         repos_dir=str(settings.repos_dir),
-        workdir=str(workspace.workdir),
-        tmpdir=str(workspace.tmpdir),
-        home=str(workspace.home),
-        handoff=str(workspace.state_dir / HANDOFF_FILE),
         dry_run=dry_run,
         forbidden_paths=forbidden_paths(settings),
         resolve=os.path.realpath,

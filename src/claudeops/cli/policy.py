@@ -16,7 +16,7 @@ from typing import Final
 import click
 import msgspec
 
-from claudeops.app.wiring import session_scope, tier_policies
+from claudeops.app.wiring import node_scope, tier_policies
 from claudeops.cli.output import Exit, print_document, print_failure
 from claudeops.domain.model import ToolCall
 from claudeops.domain.policy import Judgement, Policy, TierPolicy, explain
@@ -24,6 +24,7 @@ from claudeops.domain.policy.document import render
 from claudeops.domain.policy.rule_book import REASONS
 from claudeops.domain.policy.rules import CommandRule
 from claudeops.engine.cell.workspace import Workspace
+from claudeops.engine.session.context import session_scope
 from claudeops.errors import ClaudeopsError
 from claudeops.settings import Settings, fragment_texts, load_settings, policy_document
 from claudeops.settings.files import default_policy_path
@@ -125,9 +126,8 @@ def _judged(call: ToolCall, question: Question, settings: Settings) -> dict[int,
         raise click.UsageError(
             f"There is no tier {question.tier}: CLAUDEOPS_MAX_TIER is {settings.max_tier}; give one from 1 to that."
         )
-    scope = session_scope(
-        settings, Workspace(settings.state_dir / "sessions" / _EXAMPLE), dry_run=settings.dry_run or question.dry_run
-    )
+    node = node_scope(settings, dry_run=settings.dry_run or question.dry_run)
+    scope = session_scope(node, Workspace(settings.state_dir / "sessions" / _EXAMPLE))
     wanted = {question.tier: tiers[question.tier]} if question.tier is not None else tiers
     return {number: explain(call, tier=tier, scope=scope) for number, tier in wanted.items()}
 

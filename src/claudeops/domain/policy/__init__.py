@@ -27,13 +27,14 @@ from claudeops.domain.policy.policy import (
     split_patterns,
     with_both_names,
 )
-from claudeops.domain.policy.reach import Scope
+from claudeops.domain.policy.reach import NodeScope, Scope
 from claudeops.domain.policy.rule_book import RuleBook
 from claudeops.domain.policy.schema import Document, TierEntry
 
 __all__ = [
     "Document",
     "Judgement",
+    "NodeScope",
     "Policy",
     "PolicyFault",
     "Scope",

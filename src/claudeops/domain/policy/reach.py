@@ -189,15 +189,21 @@ def usual_program(name: str) -> str:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Scope:
-    """What is true for one session. Paths are absolute."""
+class NodeScope:
+    """What is true for all sessions of a daemon. Paths are absolute."""
 
     repos_dir: str  # the operator's infrastructure as files: read, and deployed from
-    workdir: str  # the session's own directory: its first working directory, writable from tier 2 up
-    tmpdir: str  # the session's own temporary directory, writable from tier 2 up
-    home: str  # the session's home: its files with a leading dot are nobody's to read
-    handoff: str = ""  # the file by which a session of an older prompt asks for the next tier; "" = there is none
     dry_run: bool = False
     forbidden_paths: tuple[str, ...] = ()  # state, results, database: never read nor written
     resolve: Callable[[str], str] = as_written  # follows symlinks of the local file system (os.path.realpath)
     program: Callable[[str], str | None] = usual_program  # where a program is on the session's ``PATH``; None: nowhere
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Scope(NodeScope):
+    """What is true for one session. Paths are absolute."""
+
+    workdir: str  # the session's own directory: its first working directory, writable from tier 2 up
+    tmpdir: str  # the session's own temporary directory, writable from tier 2 up
+    home: str  # the session's home: its files with a leading dot are nobody's to read
+    handoff: str = ""  # the file by which a session of an older prompt asks for the next tier; "" = there is none

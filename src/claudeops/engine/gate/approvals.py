@@ -64,7 +64,7 @@ class ApprovalService:
     timeout_seconds: float
     workdir: str
     own: tuple[str, ...]  # directories in which the session can write
-    shown: Callable[[str], str]  # redacts
+    redact: Callable[[str], str]
     waiting: Callable[[], AbstractContextManager[None]]  # the session holds no slot and its clock stands still
     log: Logger
     read_seconds: float = READ_SECONDS
@@ -143,7 +143,7 @@ class ApprovalService:
         """Return the scripts that a call names; ``None`` when their disk does not answer."""
         try:
             return await _READERS.run(
-                lambda: named_scripts(call.input, own=self.own, workdir=self.workdir, shown=self.shown),
+                lambda: named_scripts(call.input, own=self.own, workdir=self.workdir, redact=self.redact),
                 seconds=self.read_seconds,
                 what="reading the files that a call names",
             )
@@ -231,17 +231,17 @@ _BETWEEN: Final = regex.Pattern(rf"[{regex.SPACE}'\"`;|&<>(){{}}$=,]+")
 
 
 def named_scripts(
-    given: Mapping[str, object], *, own: Iterable[str], workdir: str, shown: Callable[[str], str]
+    given: Mapping[str, object], *, own: Iterable[str], workdir: str, redact: Callable[[str], str]
 ) -> tuple[Script, ...]:
     """Return the scripts that the texts of a call's input name, in the order of their paths. Blocks on the disk.
 
     A script is a file that may be run or that steers what is run: executable, with a shebang, of a usual suffix, or in
-    a directory of the session's ``own``, where it could be written. ``shown`` redacts.
+    a directory of the session's ``own``, where it could be written. ``redact`` hides secrets.
     """
     found: dict[str, Script] = {}
     roots = tuple(os.path.realpath(root) for root in own)
     for path in _paths(given, workdir):
-        if path not in found and len(found) < _MOST and (script := _script(path, roots, shown)) is not None:
+        if path not in found and len(found) < _MOST and (script := _script(path, roots, redact)) is not None:
             found[path] = script
     return tuple(found[path] for path in sorted(found))
 
@@ -259,7 +259,7 @@ def _paths(given: object, workdir: str) -> Iterator[str]:
             yield from _paths(value, workdir)
 
 
-def _script(path: str, roots: tuple[str, ...], shown: Callable[[str], str]) -> Script | None:
+def _script(path: str, roots: tuple[str, ...], redact: Callable[[str], str]) -> Script | None:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except (OSError, ValueError):
@@ -280,7 +280,7 @@ def _script(path: str, roots: tuple[str, ...], shown: Callable[[str], str]) -> S
             digest.update(str(about.st_size).encode())  # what is not read counts by its length
         except OSError:
             return None
-    text = shown(first.decode("utf-8", "replace"))[:SHOWN_CHARACTERS]
+    text = redact(first.decode("utf-8", "replace"))[:SHOWN_CHARACTERS]
     return Script(path=path, sha256=digest.hexdigest(), text=text)
 
 

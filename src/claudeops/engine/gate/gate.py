@@ -77,8 +77,8 @@ class Gate:
     clock: Clock
     display_input: Callable[[ToolCall], str]  # redacted JSON of a call's input
     log: Logger
-    desk: ApprovalService | None = None  # where people are asked; None: nowhere, what needs approval is denied
-    told: Callable[[ToolCall, Verdict], None] = _nobody  # hears of every verdict, to tell it live
+    approvals: ApprovalService | None = None  # where people are asked; None: nowhere, what needs approval is denied
+    on_verdict: Callable[[ToolCall, Verdict], None] = _nobody  # hears of every verdict, to tell it live
     is_report: Callable[[ToolCall], bool] = _no_report  # whether a StructuredOutput call holds a valid report
     stopping: Callable[[], bool] = _never  # whether the session was asked to stop
     repetition: Repetition = field(default_factory=Repetition)
@@ -150,7 +150,7 @@ class Gate:
         if self.rules.dry_run and changes and verdict.kind is not VerdictKind.DENY:
             # The policy says so itself; this is for a policy that forgets.
             return _deny(f"dry run: would {verdict.reason}")
-        if verdict.kind is VerdictKind.ASK and self.desk is None:
+        if verdict.kind is VerdictKind.ASK and self.approvals is None:
             return _deny(f"{NO_APPROVER}: {verdict.reason}")
         return verdict
 
@@ -174,14 +174,14 @@ class Gate:
     async def _permit(self, call: ToolCall) -> Verdict:
         """Answer a permission request: it may wait for people, and is granted to what was put to them, once."""
         requested_at = self.clock.now()
-        put = self._to_ask.pop(call.tool_use_id, None)
-        if put is None or self.desk is None:
+        pending_call = self._to_ask.pop(call.tool_use_id, None)
+        if pending_call is None or self.approvals is None:
             return await self._record(call, _deny(NOT_ASKED), requested_at=requested_at)
-        asked, judged = put
+        asked, judged = pending_call
         if (call.tool_name, call.input) != (asked.tool_name, asked.input):
             return await self._record(call, _deny(NOT_ASKED), requested_at=requested_at)
         runs = asked if judged.ran is None else replace(asked, input=judged.ran)
-        said = await self.desk.ask(runs, shown_input=self.display_input(runs), reason=judged.reason)
+        said = await self.approvals.ask(runs, shown_input=self.display_input(runs), reason=judged.reason)
         if isinstance(said, ApprovalDenied):
             return await self._record(asked, _deny(said.reason), requested_at=requested_at)
         if self.stopping():
@@ -227,7 +227,7 @@ class Gate:
                 reason=verdict.reason,
                 actions=[f"{action.kind}:{action.service}" for action in verdict.actions],
             )
-        self.told(call, verdict)
+        self.on_verdict(call, verdict)
         return verdict
 
 
@@ -293,7 +293,7 @@ class Watch:
             return None
         return f"a tool call failed that the gate was never asked about ({name})"
 
-    def told(self, fact: CallRan) -> str | None:
+    def ran_with(self, fact: CallRan) -> str | None:
         """Take with which input a call has run; return why the CLI is not to be trusted any more, or ``None``."""
         wanted = self.gate.ran.get(fact.tool_use_id, {})
         # What runs a command may be given nothing beside what was judged; other tools' inputs the CLI may complete.

@@ -132,7 +132,7 @@ class Recovery:
     async def _handoff(self, session: Session) -> Handoff | HandoffError | None:
         """Read what a session left for the next tier: its workspace goes when its end is written."""
         context = self.context
-        if not context.legacy_markers:
+        if not context.completion.legacy_markers:
             return None
         for directory in workspace_places(context.sessions_dir):
             found = await read_handoff(

@@ -7,7 +7,7 @@ stderr, why we stopped the session, what its workspace held) is not made up.
 from __future__ import annotations
 
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import BinaryIO, Final
@@ -69,7 +69,7 @@ async def read_log(
     if session.log_path is None:
         message = f"Session {session.id} was never started, so it has no log."
         return BackfillRejected(reason=RejectionReason.NO_LOG, message=message)
-    harness = context.harnesses.get(session.harness)
+    harness = context.clis.harnesses.get(session.harness)
     if harness is None:
         message = f"Session {session.id} ran on {session.harness}, a harness that is not known here."
         return BackfillRejected(reason=RejectionReason.UNKNOWN_HARNESS, message=message)
@@ -179,11 +179,11 @@ class _Reading:
             handoff=self.handoff,
         )
         if (tier := context.tiers.get(session.tier)) is not None:  # else nobody can tell what its calls were
-            root = context.cell.workspaces(context.sessions_dir) / workspace_name(session.id)
-            gathered = looked(gathered, lambda call: tier.judge(call, Workspace(root)))
-        ending = conclude(session, gathered, context, context.clock.monotonic())
+            workspace = Workspace(context.workspaces() / workspace_name(session.id))
+            gathered = looked(gathered, tier.judge_in(workspace))
         ran = said_at - (session.started_at or said_at)
-        ending = replace(ending, ended_at=said_at, duration_ms=max(0, ran // timedelta(milliseconds=1)))
+        ms = max(0, ran // timedelta(milliseconds=1))
+        ending = conclude(session, gathered, context.completion, at=said_at, ms=ms)
         return LogRead(ending=ending, frames=transcript.frames, complete=transcript.result_seen)
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Final
 
 import anyio
@@ -38,7 +39,7 @@ from claudeops.domain.spending.budget import from_stream
 from claudeops.domain.spending.tokens import CallState
 from claudeops.domain.stream import Transcript
 from claudeops.engine.ports import Store
-from claudeops.engine.session.context import SessionContext
+from claudeops.engine.session.context import CompletionRules
 from claudeops.engine.session.files import apply_handoff
 from claudeops.errors import DatabaseUnavailableError, StaleAttemptError, StoreError
 from claudeops.harness.protocol import Harness
@@ -99,34 +100,34 @@ def looked(gathered: Gathered, judge: Callable[[ToolCall], Verdict]) -> Gathered
     return replace(gathered, looks=tuple(sorted(looks, key=lambda look: look.results_before)))
 
 
-def never_started(session: Session, why: str, context: SessionContext, started: float) -> Ending:
-    """Return the ending of a session whose process never ran. ``started`` is the clock's monotonic reading."""
+def never_started(session: Session, why: str, *, at: datetime, ms: int) -> Ending:
+    """Return the ending of a session whose process never ran; ``ms``: how long it was tried."""
     return Ending(
         session_id=session.id,
         attempt=session.attempt,
         outcome=Outcome.SPAWN_FAILED,
-        error=context.redactor.text(why),
+        error=why,
         extraction=_NO_REPORT,
-        ended_at=context.clock.now(),
-        duration_ms=_since(started, context),
+        ended_at=at,
+        duration_ms=ms,
         calls_ran=0,
     )
 
 
 # Longer than forty lines, and flat: one line a field.
-def conclude(session: Session, gathered: Gathered, context: SessionContext, started: float) -> Ending:
-    """Return the ending of a session that ran. ``started`` is the clock's monotonic reading."""
+def conclude(session: Session, gathered: Gathered, rules: CompletionRules, *, at: datetime, ms: int) -> Ending:
+    """Return the ending of a session that ran for ``ms`` milliseconds and ended at ``at``."""
     transcript = gathered.transcript
-    extracted = extract(transcript, context.schema, legacy_markers=context.legacy_markers)
+    extracted = extract(transcript, rules.schema, legacy_markers=rules.legacy_markers)
     extraction, about_handoff = apply_handoff(extracted, gathered.handoff)
-    judgement = _judged(gathered, context, has_report=extraction.report is not None)
+    judgement = _judged(gathered, rules, has_report=extraction.report is not None)
     ending = Ending(
         session_id=session.id,
         attempt=session.attempt,
         outcome=judgement.outcome,
         extraction=extraction,
-        ended_at=context.clock.now(),
-        duration_ms=_since(started, context),
+        ended_at=at,
+        duration_ms=ms,
         calls_ran=len(gathered.ran),
         looks=gathered.looks,
         exit_code=gathered.exit_code,
@@ -169,7 +170,7 @@ def _detailed(error: str | None, gathered: Gathered) -> str | None:
     return f"{error}: {gathered.stop_detail}"
 
 
-def _judged(gathered: Gathered, context: SessionContext, *, has_report: bool) -> Judgement:
+def _judged(gathered: Gathered, rules: CompletionRules, *, has_report: bool) -> Judgement:
     return judge(
         gathered.transcript,
         Exit(
@@ -179,9 +180,9 @@ def _judged(gathered: Gathered, context: SessionContext, *, has_report: bool) ->
             stderr_is_noted=gathered.harness.stderr_is_noted,
             stderr_notes=gathered.harness.stderr_notes(gathered.stderr_tail),
         ),
-        heuristics=context.hang_heuristics,
+        heuristics=rules.hang_heuristics,
         has_report=has_report,
-        background_tasks_disabled=context.background_tasks_off,
+        background_tasks_disabled=rules.background_tasks_off,
     )
 
 
@@ -191,10 +192,6 @@ def _degradations(extraction: Extraction) -> tuple[NewEvent, ...]:
         for warning in extraction.warnings
         if warning.startswith("degraded:")
     )
-
-
-def _since(started: float, context: SessionContext) -> int:
-    return round((context.clock.monotonic() - started) * 1000)
 
 
 RETRY_FIRST_SECONDS: Final = 0.25

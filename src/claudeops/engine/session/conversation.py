@@ -16,6 +16,7 @@ from anyio.abc import TaskGroup
 from claudeops.domain.escalation import has_retry
 from claudeops.domain.model import Level, NewEvent
 from claudeops.domain.outcome import StopCause
+from claudeops.domain.redact import Redactor
 from claudeops.domain.report.extraction import shortcomings
 from claudeops.domain.stream import (
     ApiRetried,
@@ -73,6 +74,7 @@ class Conversation:
     clocks: Clocks
     control: Control
     context: SessionContext
+    redactor: Redactor
     live: Broadcast
     bounds: BoundsWatch
     log: Logger
@@ -127,7 +129,7 @@ class Conversation:
     # --- reading --------------------------------------------------------------------------------------
 
     async def _read(self, tasks: TaskGroup) -> None:
-        with OutputReader(redactor=self.context.redactor, sink=self.sink, clock=self.context.clock) as intake:
+        with OutputReader(redactor=self.redactor, sink=self.sink, clock=self.context.clock) as intake:
             with anyio.CancelScope() as reading:
                 tasks.start_soon(self._bound_reading, reading)
                 try:
@@ -231,7 +233,7 @@ class Conversation:
                 self.log.critical(LogEvent.INIT_MISMATCH, detail=signal.detail)
                 self._distrust(f"the CLI started with {signal.detail}")
             case CallRan():
-                self._suspect(self.watch.told(signal))
+                self._suspect(self.watch.ran_with(signal))
                 tasks.start_soon(self.channel.send, self.harness.heard(signal))
             case None:
                 pass
@@ -279,7 +281,7 @@ class Conversation:
         )
         # A report that is on disk can be taken up after a crash; so first the disk, then what follows.
         await self.sink.sync()
-        wrong = () if self._final(transcript) else shortcomings(transcript, self.context.schema)
+        wrong = () if self._final(transcript) else shortcomings(transcript, self.context.completion.schema)
         if not wrong:
             await self.channel.close()
             return
@@ -346,6 +348,6 @@ class Conversation:
             self._stderr_ended.set()
 
     def _take_stderr(self, line: bytes) -> None:
-        text = self.context.redactor.text(self.harness.kept_stderr(line.decode("utf-8", "replace")))
+        text = self.redactor.text(self.harness.kept_stderr(line.decode("utf-8", "replace")))
         self.sink.append_stderr(text.encode("utf-8", "replace") + b"\n")
         self.stderr_tail = f"{self.stderr_tail}{text}\n"[-STDERR_TAIL_CHARACTERS:]

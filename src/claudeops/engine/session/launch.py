@@ -15,6 +15,7 @@ from claudeops.domain.prompt import TRACEPARENT, Facts, Prompt, TracePlace, plac
 from claudeops.engine.cell.cell import SandboxedCommand, SandboxSpec, named_in
 from claudeops.engine.cell.cgroups import Group
 from claudeops.engine.cell.workspace import LOOK_SECONDS, MAKE_SECONDS, SESSION_FILES, Workspace
+from claudeops.engine.meter.meter import ModelAccess
 from claudeops.engine.process.child import Child, spawn
 from claudeops.engine.process.tree import SESSION_MARK, session_mark
 from claudeops.engine.session import files, mcp_servers
@@ -46,6 +47,7 @@ class Launch:
     tier: TierSetup
     harness: Harness
     workspace: Workspace
+    access: ModelAccess
     group: Group | None = None  # that its processes join
 
     async def start(self) -> Launched:
@@ -55,7 +57,7 @@ class Launch:
         mark = session_mark(context.sessions_dir, session.id, session.attempt)
         # Where no descriptor is read, the daemon's own key goes nowhere.
         takes = self.harness.capabilities.key_by_descriptor
-        secret, servers = (context.access.secret, context.mcp_servers) if takes else (None, None)
+        secret, servers = (self.access.secret, context.mcp.mcp_servers) if takes else (None, None)
         with _credential(secret) as descriptor, mcp_servers.handed(servers, uid=workspace.uid) as listing:
             spec = self._spec(prompt, place, mark=mark, descriptor=descriptor)
             if listing is not None:
@@ -114,7 +116,7 @@ class Launch:
             state_dir=str(workspace.state_dir),
             session_id=session.id,
             chain_id=session.root_session_id,
-            actions=tier.action_kinds,
+            actions=tier.policy.action_kinds,
             limits=context.rules.limits,
             max_turns=tier.max_turns,
             max_budget_usd=self._budget_usd(),
@@ -142,20 +144,21 @@ class Launch:
         context, workspace = self.context, self.workspace
         inside = SandboxSpec(
             workspace=workspace,
-            binary=context.binaries[self.session.harness],
+            binary=context.clis.binaries[self.session.harness],
             repos_dir=context.repos_dir,
             path=context.path,
             shown=(
                 *named_in(self.tier.passed_env),
-                *mcp_servers.named_paths(context.mcp_servers or {}, but=context.mcp_of_repos),
+                *mcp_servers.named_paths(context.mcp.mcp_servers or {}, but=context.mcp.mcp_of_repos),
             ),
-            bounds=context.bounds,
+            bounds=context.confinement.bounds,
             group=self.group,
         )
 
         def enclose() -> SandboxedCommand:
-            context.cell.hand_over(workspace)
-            return context.cell.enclose(inside)
+            cell = context.confinement.cell
+            cell.hand_over(workspace)
+            return cell.enclose(inside)
 
         return await SESSION_FILES.run(enclose, seconds=MAKE_SECONDS, what="looking at what a session may see")
 
@@ -170,13 +173,13 @@ class Launch:
             TRACEPARENT: place.header,
         }
         return Spec(
-            binary=str(context.binaries[session.harness]),
+            binary=str(context.clis.binaries[session.harness]),
             model=session.model,
             cli_session_id=session.cli_session_id or "",
-            schema_text=context.schema.minified,
+            schema_text=context.completion.schema.minified,
             task=prompt.task,
             system=prompt.system,
-            tools=tier.tools,
+            tools=tier.policy.tools,
             max_turns=tier.max_turns,
             # The meter knows what the session has spent, and refuses before its CLI would notice.
             max_budget_usd=tier.max_budget_usd if self._is_metered() else self._budget_usd(),
@@ -184,11 +187,11 @@ class Launch:
             workdir=str(workspace.workdir),
             tmpdir=str(workspace.tmpdir),
             state_dir=str(workspace.state_dir),
-            read_only=tier.read_only or context.rules.dry_run,
+            read_only=tier.policy.read_only or context.rules.dry_run,
             path=context.path,
             passed_env={**tier.passed_env, **ours},
-            base_url=context.access.base_url,
-            credential=None if descriptor is None else context.access.credential,
+            base_url=self.access.base_url,
+            credential=None if descriptor is None else self.access.credential,
             credential_fd=descriptor,
         )
 

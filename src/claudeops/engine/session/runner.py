@@ -4,34 +4,44 @@ from __future__ import annotations
 
 import contextlib
 import json
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from typing import Final
 
 import anyio
 import anyio.to_thread
 
 from claudeops.domain.live import Viewpoint
 from claudeops.domain.model import Ending, Session, ToolCall
+from claudeops.domain.outcome import StopCause
+from claudeops.domain.redact import Redactor
 from claudeops.domain.report.markers import Handoff, HandoffError
+from claudeops.domain.spending.tokens import CallState
 from claudeops.engine.cell import workspace as workspaces
 from claudeops.engine.cell.cgroups import Group
 from claudeops.engine.cell.workspace import Workspace
 from claudeops.engine.control import CliTranscript, Clocks, Control, waiting_for_people
+from claudeops.engine.gate.approvals import ApprovalService
 from claudeops.engine.gate.gate import Gate
 from claudeops.engine.live.hub import COMMAND_CHARACTERS, Broadcast
+from claudeops.engine.meter.account import MeterAccount
+from claudeops.engine.meter.meter import ModelAccess
 from claudeops.engine.process.bounds import watch_over
 from claudeops.engine.process.channel import Channel
 from claudeops.engine.session import files
 from claudeops.engine.session.completion import Gathered, conclude, looked, never_started
-from claudeops.engine.session.context import SessionContext, TierSetup, approval_service, metered
+from claudeops.engine.session.context import Clis, Confinement, SessionContext, TierSetup
 from claudeops.engine.session.conversation import Conversation
 from claudeops.engine.session.files import take_handoff
 from claudeops.engine.session.launch import Launch
 from claudeops.engine.session_log.writer import SessionLog
 from claudeops.errors import HarnessError
-from claudeops.harness import ungated_refusal
 from claudeops.harness.protocol import Harness
 from claudeops.logs import LogEvent, Logger, log_context
+
+_SEARCH_TOOL: Final = "WebSearch"  # the CLI's, which has the API search
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -52,32 +62,36 @@ class SessionRunner:
         context = self.context
         log = log_context(context.log, session)
         started = context.clock.monotonic()
-        root = context.cell.workspaces(context.sessions_dir) / workspaces.workspace_name(session.id)
+        root = context.workspaces() / workspaces.workspace_name(session.id)
         try:
-            tier, harness = _chosen(session, context)
-            await _found(harness, context)
-            await _admit(harness, context)
-            uid = await workspaces.enter(held, context.cell.acquire_user())
+            tier, harness = _tier_of(session, context), context.clis.harness_of(session)
+            await _admit(harness, context.clis)
+            uid = await workspaces.enter(held, context.confinement.cell.acquire_user())
             workspace = await workspaces.create(root, template_home=tier.template_home, uid=uid)
             async with (
-                _group(session, context) as group,
-                metered(context, session, harness, control) as own,
+                _group(session, context.confinement) as group,
+                metered(context, session, harness, control) as access,
                 await _log_of(session) as sink,
             ):
-                runner = SessionRunner(context=own.context)
-                gathered = await runner._converse(
-                    session, tier, harness, workspace, group=group, sink=sink, control=control, log=log
+                gathered = await self._converse(
+                    session, tier, harness, workspace, access=access, group=group, sink=sink, control=control, log=log
                 )
             gathered = replace(
-                gathered, unbooked=own.unbooked, metered=own.account is not None, stop_detail=own.refusal
+                gathered, unbooked=access.unbooked, metered=access.account is not None, stop_detail=access.refusal
             )
         except (OSError, HarnessError) as error:
-            return never_started(session, str(error), context, started)
+            return never_started(
+                session, context.redactor.text(str(error)), at=context.clock.now(), ms=self._ms(started)
+            )
         finally:
             with anyio.CancelScope(shield=True):  # bounded by itself
                 if (left := await workspaces.remove(root)) is not None:
                     log.error(LogEvent.WORKSPACE_NOT_REMOVED, path=str(root), error=str(left))
-        return conclude(session, gathered, context, started)
+        return conclude(session, gathered, context.completion, at=context.clock.now(), ms=self._ms(started))
+
+    def _ms(self, started: float) -> int:
+        """Return the milliseconds since a reading of the monotonic clock."""
+        return round((self.context.clock.monotonic() - started) * 1000)
 
     async def _converse(
         self,
@@ -86,6 +100,7 @@ class SessionRunner:
         harness: Harness,
         workspace: Workspace,
         *,
+        access: MeteredAccess,
         group: Group | None,
         sink: SessionLog,
         control: Control,
@@ -94,13 +109,21 @@ class SessionRunner:
         context = self.context
         watch = await watch_over(
             workspace,
-            bounds=context.bounds,
-            memory_mb=context.session_memory_mb,
+            bounds=context.confinement.bounds,
+            memory_mb=context.confinement.session_memory_mb,
             group=group,
             control=control,
             log=log,
         )
-        launch = Launch(context=context, session=session, tier=tier, harness=harness, workspace=workspace, group=group)
+        launch = Launch(
+            context=context,
+            session=session,
+            tier=tier,
+            harness=harness,
+            workspace=workspace,
+            access=access.access,
+            group=group,
+        )
         launched = await launch.start()
         log.info(
             LogEvent.SESSION_SPAWNED,
@@ -109,14 +132,28 @@ class SessionRunner:
             trace_id=launched.place.trace_id,
             span_id=launched.place.span_id,
         )
-        view = Viewpoint(root=str(workspace.workdir), redact=context.redactor.text, command_chars=COMMAND_CHARACTERS)
+        view = Viewpoint(root=str(workspace.workdir), redact=access.redactor.text, command_chars=COMMAND_CHARACTERS)
         live = Broadcast(session=session, view=view, asks=harness.capabilities.gate, hub=context.hub)
         clocks = Clocks(
             limits=context.timeouts,
             monotonic=context.clock.monotonic,
             transcript_size=CliTranscript(workspace.home, session.cli_session_id or "").size,
         )
-        gate = self._gate(session, tier, workspace, clocks=clocks, control=control, live=live, log=log)
+        judge = tier.judge_in(workspace)
+        gate = Gate(
+            session=session,
+            judge=judge,
+            threads=context.judging,
+            rules=context.rules,
+            store=context.store,
+            clock=context.clock,
+            display_input=partial(_display, access.redactor),
+            approvals=self._approvals(session, workspace, access.redactor, clocks=clocks, control=control, log=log),
+            is_report=self._is_report,
+            stopping=lambda: control.cause is not None,
+            on_verdict=lambda call, verdict: live.judged(call, verdict, context.clock.now()),
+            log=log,
+        )
         conversation = Conversation(
             child=launched.child,
             channel=Channel(launched.child.stdin),
@@ -127,6 +164,7 @@ class SessionRunner:
             clocks=clocks,
             control=control,
             context=context,
+            redactor=access.redactor,
             live=live,
             bounds=watch,
             log=log,
@@ -136,7 +174,7 @@ class SessionRunner:
         transcript = conversation.transcript()
         if (path := launched.command.last_message) is not None:
             left = await files.last_message(path)
-            transcript = harness.with_last_message(transcript, context.redactor.text(left or ""))
+            transcript = harness.with_last_message(transcript, access.redactor.text(left or ""))
         gathered = Gathered(
             harness=harness,
             transcript=transcript,
@@ -147,79 +185,84 @@ class SessionRunner:
             refusals=tuple(conversation.watch.refusals),
             events=tuple(conversation.events),
             stderr_tail=conversation.stderr_tail,
-            handoff=await self._handoff(session, workspace),
+            handoff=await self._handoff(session, workspace, access.redactor),
         )
-        return await anyio.to_thread.run_sync(looked, gathered, lambda call: tier.judge(call, workspace))
+        return await anyio.to_thread.run_sync(looked, gathered, judge)
 
-    def _gate(
+    def _approvals(
         self,
         session: Session,
-        tier: TierSetup,
         workspace: Workspace,
+        redactor: Redactor,
         *,
         clocks: Clocks,
         control: Control,
-        live: Broadcast,
         log: Logger,
-    ) -> Gate:
-        context = self.context
-        return Gate(
+    ) -> ApprovalService | None:
+        """Return where people are asked; ``None`` where nobody can prove to be an operator."""
+        terms = self.context.approvals
+        if terms.approval_key is None:
+            return None
+        return ApprovalService(
             session=session,
-            judge=lambda call: tier.judge(call, workspace),
-            threads=context.judging,
-            rules=context.rules,
-            store=context.store,
-            clock=context.clock,
-            display_input=self._shown,
-            desk=approval_service(
-                session, context, workspace, waiting=lambda: waiting_for_people(clocks, control), log=log
-            ),
-            is_report=self._is_report,
-            stopping=lambda: control.cause is not None,
-            told=lambda call, verdict: live.judged(call, verdict, context.clock.now()),
+            store=self.context.store,
+            clock=self.context.clock,
+            key=terms.approval_key,
+            timeout_seconds=terms.approval_seconds,
+            workdir=str(workspace.workdir),
+            own=(str(workspace.root),),
+            redact=redactor.text,
+            waiting=lambda: waiting_for_people(clocks, control),
             log=log,
         )
 
     def _is_report(self, call: ToolCall) -> bool:
-        return not self.context.schema.errors(call.input)
+        return not self.context.completion.schema.errors(call.input)
 
-    async def _handoff(self, session: Session, workspace: Workspace) -> Handoff | HandoffError | None:
+    async def _handoff(
+        self, session: Session, workspace: Workspace, redactor: Redactor
+    ) -> Handoff | HandoffError | None:
         """Take what the session left for the next tier; its process has ended, its workspace is still there."""
-        context = self.context
-        if not context.legacy_markers:
+        if not self.context.completion.legacy_markers:
             return None
         return await take_handoff(
-            workspace.state_dir, current_tier=session.tier, max_tier=context.rules.max_tier, redactor=context.redactor
+            workspace.state_dir,
+            current_tier=session.tier,
+            max_tier=self.context.rules.max_tier,
+            redactor=redactor,
         )
 
-    def _shown(self, call: ToolCall) -> str:
-        return self.context.redactor.line(json.dumps(dict(call.input), default=str).encode()).decode()
+
+def _display(redactor: Redactor, call: ToolCall) -> str:
+    """Return a call's input as redacted JSON."""
+    return redactor.line(json.dumps(dict(call.input), default=str).encode()).decode()
 
 
-def _group(session: Session, context: SessionContext) -> contextlib.AbstractAsyncContextManager[Group | None]:
+def _group(session: Session, limits: Confinement) -> contextlib.AbstractAsyncContextManager[Group | None]:
     """Return where the kernel will count what a session uses; raises `OSError` when it is entered."""
-    if context.groups is None:
+    if limits.groups is None:
         return contextlib.nullcontext(None)
-    return context.groups.lent(f"{session.id}.{session.attempt}", context.bounds, context.session_memory_mb)
+    return limits.groups.lent(f"{session.id}.{session.attempt}", limits.bounds, limits.session_memory_mb)
 
 
-def _chosen(session: Session, context: SessionContext) -> tuple[TierSetup, Harness]:
-    """Return what the row asks for; raises `HarnessError`. The row may be older than the settings."""
-    tier, harness = context.tiers.get(session.tier), context.harnesses.get(session.harness)
+def _tier_of(session: Session, context: SessionContext) -> TierSetup:
+    """Return the tier that a row asks for; raises `HarnessError`. The row may be older than the settings."""
+    tier = context.tiers.get(session.tier)
     if tier is None:
         raise HarnessError(f"tier {session.tier} is not configured")
-    if harness is None or session.harness not in context.binaries:
-        raise HarnessError(f"no tier is configured to run on {session.harness}, so no such CLI was looked for")
-    if tier.needs_gate and (refusal := ungated_refusal(harness, allowed=context.allow_ungated, tier=session.tier)):
-        raise HarnessError(refusal)
-    return tier, harness
+    return tier
 
 
-async def _found(harness: Harness, context: SessionContext) -> None:
-    """Raise `HarnessError` unless the CLI is where it was, and `OSError` for a disk that does not say."""
-    binary = context.binaries[harness.name]
+async def _admit(harness: Harness, clis: Clis) -> None:
+    """Raise `HarnessError` unless the CLI is where it was and its gate is known to hold: it updates itself.
+
+    Raises `OSError` for a disk that does not say.
+    """
+    binary = clis.binaries[harness.name]
     if not await workspaces.SESSION_FILES.run(binary.exists, seconds=workspaces.LOOK_SECONDS, what=f"finding {binary}"):
         raise HarnessError(f"{harness.name.capitalize()} CLI not found: {binary}")
+    if harness.capabilities.gate and (refusal := await clis.refusal(binary)) is not None:
+        raise HarnessError(refusal)
 
 
 async def _log_of(session: Session) -> SessionLog:
@@ -233,7 +276,39 @@ async def _log_of(session: Session) -> SessionLog:
     )
 
 
-async def _admit(harness: Harness, context: SessionContext) -> None:
-    """Raise `HarnessError` unless the gate is known to hold with the CLI as it is now: it updates itself."""
-    if harness.capabilities.gate and (refusal := await context.cli_refusal(context.binaries[harness.name])) is not None:
-        raise HarnessError(refusal)
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MeteredAccess:
+    """A session's own way to the model API, and what is left of it for the books when its process has gone."""
+
+    access: ModelAccess
+    redactor: Redactor  # that knows its token, too
+    account: MeterAccount | None = None  # None: its model calls do not go through the meter
+
+    @property
+    def unbooked(self) -> tuple[CallState, ...]:
+        """Return the calls whose end the database did not take; complete once the account is closed."""
+        return self.account.unbooked if self.account else ()
+
+    @property
+    def refusal(self) -> str | None:
+        """Return the sentence that refused a call because there was no money left for it."""
+        return self.account.refusal if self.account else None
+
+
+@contextlib.asynccontextmanager
+async def metered(
+    context: SessionContext, session: Session, harness: Harness, control: Control
+) -> AsyncIterator[MeteredAccess]:
+    """Open a session's account for the length of the block, if there is a meter and its CLI can be sent there."""
+    if context.meter is None or not harness.capabilities.metered:
+        yield MeteredAccess(access=context.access, redactor=context.redactor)
+        return
+
+    def stop() -> None:
+        control.stop(StopCause.BUDGET_EXCEEDED)
+
+    searches = _SEARCH_TOOL in context.tiers[session.tier].policy.tools
+    async with context.meter.account(
+        session, over_budget=stop, availability=context.availability, searches=searches
+    ) as account:
+        yield MeteredAccess(access=context.meter.access_of(account), redactor=account.redactor, account=account)
