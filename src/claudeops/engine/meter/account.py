@@ -102,7 +102,6 @@ class MeterAccount:
     searches: bool = False  # may its requests have the API search the web?
     refusal: str | None = None  # the sentence that refused a call for want of money
     closed: bool = False
-    _unanswered: bool = True  # since the start, or since the last refusal
     _told_prices: set[str] = field(default_factory=set)
     _calls: set[anyio.CancelScope] = field(default_factory=set)
     _made: set[int] = field(default_factory=set)  # ids of its calls that are over
@@ -180,10 +179,8 @@ class MeterAccount:
             return
         refused = refusal(answer, session_id=self.session.id, now=self.clock.now())
         if refused is not None:
-            self._unanswered = True
             self.availability.report_refusal(replace(refused, message=self.redactor.text(refused.message)))
-        elif answer.status < _ERROR_STATUS and answer.error is None and self._unanswered:
-            self._unanswered = False
+        elif answer.status < _ERROR_STATUS and answer.error is None:
             self.availability.report_success(self.session.id)
 
     async def note(self, state: CallState) -> None:

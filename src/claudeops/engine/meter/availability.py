@@ -36,16 +36,28 @@ class Availability:
         self._log = log
         self._trouble = DatabaseTrouble(log, "hold")
         self._told: deque[ApiRefusal | int] = deque()
+        self._served: set[int] = set()  # sessions that were answered since they began, or since their last refusal
         self._more = anyio.Event()
 
     def report_refusal(self, refusal: ApiRefusal) -> None:
         """Tell that the model API refused a call; kinds that hold nobody back are ignored. Raises nothing."""
+        if refusal.session_id is not None:
+            self._served.discard(refusal.session_id)
         if refusal.kind in REFUSALS:
             self._tell(refusal)
 
     def report_success(self, session_id: int) -> None:
-        """Tell that the model API has answered a session. Raises nothing."""
-        self._tell(session_id)
+        """Tell that the model API has answered a session; only the first answer after a refusal is news.
+
+        Both the meter and the stream report what they see: here it is known once. Raises nothing.
+        """
+        if session_id not in self._served:
+            self._served.add(session_id)
+            self._tell(session_id)
+
+    def forget(self, session_id: int) -> None:
+        """Drop what is known of a session that has ended."""
+        self._served.discard(session_id)
 
     async def run(self) -> None:
         """Write what is told, until cancelled."""
@@ -92,7 +104,6 @@ class SessionAvailability:
     def __init__(self, availability: Availability | None, session_id: int) -> None:
         self._availability = availability
         self._session_id = session_id
-        self._unanswered = True  # since the start, or since the last refusal
 
     def handle(self, fact: StreamEvent) -> None:
         """Pass on what a fact says about the model API. A tool call is an answer; a text may be the CLI's own."""
@@ -100,13 +111,11 @@ class SessionAvailability:
             return
         match fact:
             case ApiRetried():
-                self._unanswered = True
                 kind = kind_of_call(label=fact.error, status=fact.status)
                 trying = kind in {FailureKind.RATE_LIMIT, FailureKind.OVERLOADED}
                 message = " ".join(str(part) for part in (fact.status, fact.error) if part is not None)
                 self._refused(self._availability, ApiRefusal(kind=kind, message=message, trying=trying))
             case RateLimited(rejected=True):
-                self._unanswered = True
                 refusal = ApiRefusal(
                     kind=FailureKind.RATE_LIMIT,
                     message=fact.window or "",
@@ -114,8 +123,7 @@ class SessionAvailability:
                     trying=True,
                 )
                 self._refused(self._availability, refusal)
-            case ToolStarted() if self._unanswered:
-                self._unanswered = False
+            case ToolStarted():
                 self._availability.report_success(self._session_id)
             case _:
                 pass

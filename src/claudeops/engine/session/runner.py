@@ -84,6 +84,8 @@ class SessionRunner:
                 session, context.redactor.text(str(error)), at=context.clock.now(), ms=self._ms(started)
             )
         finally:
+            if context.availability is not None:
+                context.availability.forget(session.id)
             with anyio.CancelScope(shield=True):  # bounded by itself
                 if (left := await workspaces.remove(root)) is not None:
                     log.error(LogEvent.WORKSPACE_NOT_REMOVED, path=str(root), error=str(left))
