@@ -1,0 +1,202 @@
+"""Measure the house: modules, importers, circles, medians, blocks of type imports, methods that only forward.
+
+`python docs/house.py` prints the figures of this checkout, `python docs/house.py --list` also what stands behind them.
+An import counts wherever it stands, also inside a function or for types only; importing a module imports its packages.
+"""
+
+from __future__ import annotations
+
+import ast
+import statistics
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+SOURCE: Final = Path(__file__).resolve().parents[1] / "src"
+FLOOR_LINES: Final = 60
+"""A shorter module argues for itself."""
+
+SMALL_LINES: Final = 100
+"""So does a shorter one than this that has one importer."""
+
+CEILING_LINES: Final = 500
+FUNCTION_LINES: Final = 40
+FOLDER_FILES: Final = 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Module:
+    """One file of the package, as its text says."""
+
+    name: str
+    path: Path
+    lines: int
+    tree: ast.Module = field(repr=False)
+    is_package: bool
+
+    @property
+    def has_type_block(self) -> bool:
+        """Whether some imports are for the type checker alone."""
+        return any(
+            isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+            for node in ast.walk(self.tree)
+        )
+
+
+def read_modules(source: Path = SOURCE) -> dict[str, Module]:
+    """Return every module below ``source`` by its dotted name."""
+    found = {}
+    for path in sorted(source.glob("claudeops/**/*.py")):
+        parts = path.relative_to(source).with_suffix("").parts
+        is_package = parts[-1] == "__init__"
+        name = ".".join(parts[:-1] if is_package else parts)
+        text = path.read_text(encoding="utf-8")
+        found[name] = Module(
+            name=name, path=path, lines=text.count("\n"), tree=ast.parse(text), is_package=is_package
+        )
+    return found
+
+
+def imports(modules: Mapping[str, Module]) -> dict[str, set[str]]:
+    """Return which modules each module names in its imports."""
+    return {name: set(_named(module, modules)) - {name} for name, module in modules.items()}
+
+
+def _named(module: Module, modules: Mapping[str, Module]) -> Iterator[str]:
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name in modules)
+        elif isinstance(node, ast.ImportFrom) and node.module is not None:
+            for alias in node.names:
+                inner = f"{node.module}.{alias.name}"
+                if inner in modules:
+                    yield inner
+                elif node.module in modules:
+                    yield node.module
+
+
+def circles(graph: Mapping[str, set[str]]) -> list[list[str]]:
+    """Return the groups of modules that import each other, by Tarjan's algorithm."""
+    index: dict[str, int] = {}
+    low: dict[str, int] = {}
+    stack: list[str] = []
+    found: list[list[str]] = []
+
+    def visit(name: str) -> None:
+        index[name] = low[name] = len(index)
+        stack.append(name)
+        for other in graph[name]:
+            if other not in index:
+                visit(other)
+                low[name] = min(low[name], low[other])
+            elif other in stack:
+                low[name] = min(low[name], index[other])
+        if low[name] == index[name]:
+            group = stack[stack.index(name) :]
+            del stack[stack.index(name) :]
+            if len(group) > 1:
+                found.append(sorted(group))
+
+    for name in graph:
+        if name not in index:
+            visit(name)
+    return found
+
+
+def functions(module: Module) -> Iterator[tuple[str, int]]:
+    """Return the functions of a module with their lines, docstring and decorators not counted."""
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            body = node.body[1:] if ast.get_docstring(node) is not None else node.body
+            lines = (body[-1].end_lineno or 0) - body[0].lineno + 1 if body else 0
+            yield f"{module.name}.{node.name}", lines
+
+
+def forwarding(module: Module) -> Iterator[str]:
+    """Return the methods that do nothing but call another function with their own arguments."""
+    for holder in ast.walk(module.tree):
+        if not isinstance(holder, ast.ClassDef):
+            continue
+        for node in holder.body:
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and _only_forwards(node):
+                yield f"{module.name}.{holder.name}.{node.name}"
+
+
+def _only_forwards(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    body = node.body[1:] if ast.get_docstring(node) is not None else node.body
+    own = {argument.arg for argument in (*node.args.args, *node.args.kwonlyargs)} - {"self"}
+    if len(body) != 1 or not own or not isinstance(body[0], ast.Return | ast.Expr):
+        return False
+    value = body[0].value.value if isinstance(body[0].value, ast.Await) else body[0].value
+    if not isinstance(value, ast.Call):
+        return False
+    given = [*value.args, *(keyword.value for keyword in value.keywords)]
+    names = {name.id for one in given for name in ast.walk(one) if isinstance(name, ast.Name)}
+    return own <= names and all(isinstance(one, ast.Name | ast.Attribute | ast.Lambda | ast.Call) for one in given)
+
+
+@dataclass(frozen=True, kw_only=True)
+class House:
+    """What is measured."""
+
+    modules: dict[str, Module]
+    importers: Counter[str]
+    circles: list[list[str]]
+
+    @property
+    def folders(self) -> Counter[Path]:
+        """Files by folder, ``__init__`` left out."""
+        return Counter(module.path.parent for module in self.modules.values() if not module.is_package)
+
+    @property
+    def small(self) -> list[str]:
+        """The modules that have to argue for themselves."""
+        return sorted(
+            name
+            for name, module in self.modules.items()
+            if not module.is_package
+            and (
+                module.lines < FLOOR_LINES or (module.lines < SMALL_LINES and self.importers[name] == 1)
+            )
+        )
+
+
+def measure(source: Path = SOURCE) -> House:
+    """Measure the package below ``source``."""
+    modules = read_modules(source)
+    graph = imports(modules)
+    importers = Counter(other for named in graph.values() for other in named)
+    return House(modules=modules, importers=importers, circles=circles(graph))
+
+
+def main() -> None:
+    """Print the figures, and with ``--list`` what stands behind them."""
+    source = next((Path(given) for given in sys.argv[1:] if not given.startswith("-")), SOURCE)
+    house = measure(source)
+    files = [module for module in house.modules.values() if not module.is_package or module.lines > 1]
+    lengths = [module.lines for module in files]
+    long = [(name, lines) for module in files for name, lines in functions(module) if lines > FUNCTION_LINES]
+    every = sorted(lines for module in files for _, lines in functions(module))
+    forwards = [name for module in files for name in forwarding(module)]
+    blocks = [module.name for module in files if module.has_type_block]
+    single = [module.name for module in files if house.importers[module.name] == 1]
+    print(f"modules                    {len(files)}, {sum(lengths)} lines")  # noqa: T201
+    print(f"with one importer          {len(single)}")  # noqa: T201
+    print(f"under {SMALL_LINES} lines            {sum(length < SMALL_LINES for length in lengths)}")  # noqa: T201
+    print(f"median file                {statistics.median(lengths):g} lines, longest {max(lengths)}")  # noqa: T201
+    print(f"largest folder             {max(house.folders.values())} files")  # noqa: T201
+    print(f"import circles             {len(house.circles)}")  # noqa: T201
+    print(f"TYPE_CHECKING blocks       {len(blocks)}")  # noqa: T201
+    print(f"methods that only forward  {len(forwards)}")  # noqa: T201
+    ninetieth = every[len(every) * 9 // 10]
+    print(f"functions                  {len(every)}, 90th percentile {ninetieth} lines, over {FUNCTION_LINES}: {len(long)}")  # noqa: T201
+    if "--list" in sys.argv:
+        for title, names in (("small", house.small), ("circles", house.circles), ("blocks", blocks), ("long", long), ("forwarding", forwards)):
+            print(f"\n{title}:", *names, sep="\n  ")  # noqa: T201
+
+
+if __name__ == "__main__":
+    main()
