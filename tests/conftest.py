@@ -18,6 +18,7 @@ import hypothesis
 import psutil
 import pytest
 
+from support.passable import let_pass
 from support.seen_at_once import SeenAtOnce
 
 # Before anything reads them: the developer's own settings and credentials have no place in a test. The time zone is
@@ -35,8 +36,6 @@ hypothesis.settings.load_profile("claudeops")
 _SLOWEST_FIRST = ("kill_matrix", "acceptance", "conformance", "integration", "migration", "contract", "unit")
 _LEFTOVER_GRACE_SECONDS = 2.0  # for what is ending already when its test returns
 
-_EVERYBODY_MAY_PASS = 0o011  # and still list nothing
-
 _strangers: list[str] = []  # addresses that the code under test tried to reach
 
 
@@ -51,7 +50,7 @@ def tmp_path(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     if os.geteuid() == 0:
         base = tmp_path_factory.getbasetemp()
         for directory in (tmp_path, base, *(parent for parent in base.parents if "pytest-of-" in str(parent))):
-            directory.chmod(directory.stat().st_mode & 0o7777 | _EVERYBODY_MAY_PASS)
+            let_pass(directory)
     return tmp_path
 
 

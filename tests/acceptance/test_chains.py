@@ -216,5 +216,5 @@ async def test_nothing_of_a_session_is_left_but_its_rows_and_its_log(tmp_path: P
     async with operator(tmp_path, haiku=[look("sleep 0"), conclude()]) as node:
         await node.bootstrap()
         assert node.processes_of_sessions() == []
-    assert not list((tmp_path / "state" / "sessions").glob("*"))
+    assert node.workspaces_left() == []
     assert sorted(path.suffix for path in (tmp_path / "results").iterdir()) == [".index", ".ndjson", ".stderr"]

@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 
-from support.operating import Operator, conclude, look, operator
+from support.operating import Operator, conclude, look, operator, workdir
 from support.waiting import until
 
 pytestmark = pytest.mark.anyio
@@ -35,7 +35,7 @@ async def judged(node: Operator, tier: int, **environment: str) -> list[tuple[st
 
 @pytest.mark.parametrize("tier", MODELS)
 async def test_calls_of_every_kind_get_the_verdict_of_their_tier(tmp_path: Path, tier: int) -> None:
-    own = tmp_path / "state" / "sessions" / "000001" / "work" / "notes.txt"
+    own = workdir(tmp_path) / "notes.txt"
     repository = tmp_path / "repos" / "estate"
     higher = "allow" if tier > 1 else "deny"
     steps = {
@@ -155,7 +155,7 @@ async def test_a_dry_run_records_what_it_would_have_done_and_tells_the_session(t
         'extends = "default"\n[tiers.1]\ntools = ["Bash", "Write"]\nwrite = ["{workdir}", "{tmpdir}"]\n',
         encoding="utf-8",
     )
-    own = tmp_path / "state" / "sessions" / "000001" / "work" / "notes.txt"
+    own = workdir(tmp_path) / "notes.txt"
     script: list[dict[str, object]] = [
         look(f"echo x > {own}"),
         {"tool": {"name": "Write", "input": {"file_path": str(own), "content": "x"}}},

@@ -18,6 +18,7 @@ import psutil
 import pytest
 from anyio.abc import Process
 
+from claudeops.engine.cell.cell import workspace_places
 from support.cli import binary
 from support.estate import deliver, look, report
 from support.operating import COMMAND, Daemon, Operator, conclude, operator
@@ -48,7 +49,7 @@ async def ended(process: Process, seconds: float = PATIENCE_SECONDS) -> int:
 def assert_nothing_is_left(node: Operator) -> None:
     assert node.processes_of_sessions() == []
     assert not (node.root / "state" / "daemon.json").exists()
-    assert list((node.root / "state").glob("sessions/*")) == []
+    assert node.workspaces_left() == []
     if not node.database.exists():
         return
     with closing(sqlite3.connect(node.database)) as connection:
@@ -119,25 +120,26 @@ async def test_signals_without_end_are_one_stop(tmp_path: Path, moment: str) -> 
 
 
 async def test_a_signal_while_a_new_cli_is_tried_leaves_nothing_of_the_trial(tmp_path: Path) -> None:
-    trial = str(tmp_path / "state" / "sessions" / "self-test")
+    # Of the trial: at level user its directories lie elsewhere.
+    trial = workspace_places(tmp_path / "state" / "sessions" / "self-test")
     async with operator(tmp_path, haiku=[ask(), conclude()]) as node:
         async with node.daemon(CLAUDEOPS_CLI_SELF_TEST="true", CLAUDEOPS_CLAUDE_BIN=str(binary())) as daemon:
-            await until(lambda: len(named_by(trial)) > 0)
+            await until(lambda: len(named_by(*trial)) > 0)
             daemon.signal(signal.SIGTERM)
             assert await ended(daemon.process) == 0
         assert told(daemon, "cli_self_test_passed", "cli_self_test_failed") == []
-        assert named_by(trial) == []
+        assert named_by(*trial) == []
         assert_nothing_is_left(node)
         assert not node.database.exists()
 
 
-def named_by(text: str) -> list[int]:
-    """Return the processes that name something in their arguments or in what they were started with."""
+def named_by(*places: Path) -> list[int]:
+    """Return the processes that name one of some places in their arguments or in what they were started with."""
     found = []
     for pid in psutil.pids():
         with suppress(OSError):  # gone, or not ours to look at
             told = (Path(f"/proc/{pid}/{name}").read_bytes() for name in ("cmdline", "environ"))
-            if any(text.encode() in each for each in told):
+            if any(bytes(place) in each for each in told for place in places):
                 found.append(pid)
     return found
 

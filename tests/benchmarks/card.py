@@ -15,6 +15,7 @@ from typing import Final
 
 from benchmarks import burst, gate, hangs, machine, meter, recovery, sessions, start, stream
 from benchmarks.table import Setup, Table
+from support.passable import let_pass
 
 LINES: Final[dict[str, Callable[[Setup], Table]]] = {
     "stream": stream.throughput,
@@ -34,6 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Measure and print."""
     chosen = _parser().parse_args(arguments)
     with tempfile.TemporaryDirectory(prefix="claudeops-card-", dir=chosen.directory) as directory:
+        let_pass(Path(directory))
         setup = Setup(
             directory=Path(directory),
             repeats=chosen.repeats,

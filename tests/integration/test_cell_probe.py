@@ -42,6 +42,19 @@ def test_without_bubblewrap_the_next_level_is_taken_and_the_reason_kept(tmp_path
     assert "apt-get install bubblewrap" in chosen.passed_over[Level.BUBBLEWRAP]
 
 
+def test_a_user_that_cannot_reach_the_repositories_is_no_level_that_works(tmp_path: Path) -> None:
+    """Sessions would start, and read nothing of what they are to watch: in a directory of root's own, for one."""
+    needs(Level.USER)
+    repos = tmp_path / "closed" / "repos"
+    repos.mkdir(parents=True)
+    assert check_level("user", HostContext(path=PATH, repos_dir=repos)) is None
+    repos.parent.chmod(0o700)
+    why = check_level("user", HostContext(path=PATH, repos_dir=repos))
+    assert why is not None
+    assert f"{repos} cannot be entered by user" in why
+    assert check_level("user", HostContext(path=PATH, repos_dir=tmp_path / "gone")) is None
+
+
 def test_a_bubblewrap_that_does_not_work_is_quoted_with_the_remedy(tmp_path: Path) -> None:
     surroundings = broken_bwrap(tmp_path, "No permissions to create new namespace")
     why = check_level("bubblewrap", surroundings)

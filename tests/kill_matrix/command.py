@@ -22,6 +22,7 @@ import anyio
 from kill_matrix.figures import Figures, add_to
 from kill_matrix.matrix import Matrix, Verdict, keep, known_plans
 from kill_matrix.plan import POLITE_ROUND, POLITE_ROUNDS, plan_of, polite_plan_of
+from support.passable import let_pass
 
 REFERENCE: Final = Path(__file__).parents[2] / "docs" / "reference" / "kill-matrix.md"
 ENOUGH_TRIALS: Final = 100  # from here on figures are worth keeping
@@ -41,6 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if chosen.trials >= ENOUGH_TRIALS:
         plans = [*map(polite_plan_of, range(POLITE_ROUND * POLITE_ROUNDS)), *plans]
     with tempfile.TemporaryDirectory(prefix="kill-matrix-", dir=chosen.directory) as directory:
+        let_pass(Path(directory))
         began = time.monotonic()
         matrix = Matrix(directory=Path(directory), at_once=chosen.at_once, tell=_told)
         verdicts = anyio.run(partial(matrix.run, plans))

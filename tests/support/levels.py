@@ -12,7 +12,7 @@ from typing import Final
 
 import pytest
 
-from claudeops.engine.cell.cell import Level
+from claudeops.engine.cell.cell import Cell, Level
 from claudeops.engine.cell.levels import HostContext, check_level, choose
 from support import cli
 
@@ -34,7 +34,16 @@ def needs(level: Level) -> None:
         pytest.skip(why)
 
 
-@functools.cache
 def strongest(binary: Path | None = None) -> Level:
     """Return the level that a daemon takes by itself for a CLI, without one the bundled one."""
-    return choose("auto", HostContext(path=PATH, binaries=(binary or Path(cli.binary()),))).cell.level
+    return _taken(binary).level
+
+
+def workspaces(sessions_dir: Path) -> Path:
+    """Return where such a daemon, with the bundled CLI, puts what belongs to its sessions."""
+    return _taken(None).workspaces(sessions_dir)
+
+
+@functools.cache
+def _taken(binary: Path | None) -> Cell:
+    return choose("auto", HostContext(path=PATH, binaries=(binary or Path(cli.binary()),))).cell

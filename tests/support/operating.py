@@ -22,9 +22,12 @@ import psutil
 import sqlalchemy as sa
 from anyio.abc import Process
 
-from claudeops.engine.process.tree import marks_below
+from claudeops.engine.cell.cell import workspace_places
+from claudeops.engine.cell.workspace import Workspace, workspace_name
+from claudeops.engine.process.tree import SESSION_MARK, marks_below
 from claudeops.scripted_api.script import Script
 from claudeops.scripted_api.server import MessagesApi, serve
+from support.levels import workspaces
 from support.waiting import PATIENCE_SECONDS, until
 
 COMMAND = (sys.executable, "-m", "claudeops")
@@ -58,6 +61,15 @@ def say(text: str, times: int = 1) -> dict[str, object]:
     return {"text": text, "times": times}
 
 
+def workdir(root: Path, session_id: int = 1) -> Path:
+    """Return where a session of the operator at ``root`` works: what its level may write lies elsewhere at ``user``."""
+    return Workspace(workspaces(_sessions_dir(root)) / workspace_name(session_id)).workdir
+
+
+def _sessions_dir(root: Path) -> Path:
+    return root / "state" / "sessions"
+
+
 @dataclass(frozen=True)
 class Completed:
     """A command that has ended."""
@@ -85,6 +97,10 @@ class Operator:
     @property
     def database(self) -> Path:
         return self.root / "state" / "claudeops.db"
+
+    def workspaces_left(self) -> list[Path]:
+        """Return what lies where sessions have their directories, whatever their level was."""
+        return [left for place in workspace_places(_sessions_dir(self.root)) for left in place.glob("*")]
 
     def environment(self, **changes: str) -> dict[str, str]:
         return {
@@ -185,7 +201,7 @@ class Operator:
         return list(self._sessions().values())
 
     def _sessions(self) -> dict[int, str]:
-        mark = f"CLAUDEOPS_SESSION_MARK={marks_below(self.root / 'state' / 'sessions')}"
+        mark = f"{SESSION_MARK}={marks_below(_sessions_dir(self.root))}"
         found = {}
         for pid in psutil.pids():
             with contextlib.suppress(OSError):  # gone since, or not ours to look at

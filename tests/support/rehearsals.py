@@ -8,6 +8,7 @@ from pathlib import Path
 import anyio
 import psutil
 
+from claudeops.engine.process.tree import SESSION_MARK
 from support.operating import COMMAND, Completed
 
 LONGEST_SECONDS = 100  # for one scenario on a machine that does other things
@@ -44,11 +45,14 @@ class Rehearser:
 
 
 def processes_about(root: Path) -> dict[int, str]:
-    """Return every process that was started below ``root`` or has it in its command line."""
+    """Return every process that was started below ``root``, has it in its command line, or is of a session of it.
+
+    A session of another user works elsewhere, and is known by its mark.
+    """
     found = {}
     for process in psutil.process_iter():
         try:
-            told = " ".join([process.cwd(), *process.cmdline()])
+            told = " ".join([process.cwd(), *process.cmdline(), process.environ().get(SESSION_MARK, "")])
         except (psutil.Error, OSError):
             continue
         if str(root) in told and process.pid != psutil.Process().pid and process.status() != psutil.STATUS_ZOMBIE:

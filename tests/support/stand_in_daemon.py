@@ -15,6 +15,7 @@ from claudeops.engine.system import SystemClock
 from claudeops.store.store import open_store
 from support.estate import STAND_IN
 from support.operating import Daemon, Operator, operator, say
+from support.passable import let_pass
 from support.waiting import until
 
 _RULES = EscalationRules(max_tier=3, dry_run=False, tiers=(TierChoice(number=1, model="haiku"),), limits={})
@@ -71,6 +72,7 @@ class StandInNode:
 @asynccontextmanager
 async def stand_in_node(root: Path) -> AsyncIterator[StandInNode]:
     """Give an operator a small estate below ``root``; its model is never asked."""
+    let_pass(root)  # for the script of the stand-in
     async with operator(root, haiku=[say("nobody asks")]) as node:
         yield StandInNode(node, root)
 

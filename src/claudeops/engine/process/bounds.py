@@ -9,7 +9,7 @@ The memory of a session's processes together; and how many sessions a machine ha
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -40,8 +40,6 @@ _PACE: Final = 4
 _LAST_LOOK_SECONDS: Final = 5.0
 _PATIENCE_SECONDS: Final = 300.0
 """For one look: far more than any number of files within the bound takes, so that none is outlasted."""
-
-_NOBODY: Final = Tally(pids=(), tasks=0, resident_bytes=0)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -82,18 +80,22 @@ class BoundsWatch:
         """Look again and again at what is below a process. Ends with its task group."""
         while True:
             began = anyio.current_time()
-            await self._look(pid)
+            await self._look(partial(tally, pid, self.premises.uid))
             await anyio.sleep(max(LOOK_SECONDS, _PACE * (anyio.current_time() - began)))
 
-    async def last_look(self) -> None:
-        """Look at what is left when all processes are gone: whether a bound was reached is no matter of the moment."""
-        with anyio.CancelScope(shield=True), anyio.move_on_after(_LAST_LOOK_SECONDS):
-            await self._look(None)
+    async def last_look(self, left: int = 0) -> None:
+        """Look at what is left when all processes are gone: whether a bound was reached is no matter of the moment.
 
-    async def _look(self, pid: int | None) -> None:
+        ``left``: how many processes the CLI had left when it ended. One that gets no more threads ends at once.
+        """
+        found = Tally(pids=(), tasks=left + 1, resident_bytes=0)  # the CLI was one more
+        with anyio.CancelScope(shield=True), anyio.move_on_after(_LAST_LOOK_SECONDS):
+            await self._look(lambda: found)
+
+    async def _look(self, count: Callable[[], Tally]) -> None:
         try:
             seen = await self._threads.run(
-                partial(self._see, pid), seconds=_PATIENCE_SECONDS, what="a look at a session"
+                partial(self._see, count), seconds=_PATIENCE_SECONDS, what="a look at a session"
             )
         except TimeoutError:
             return  # that look says nothing; the next one may
@@ -104,8 +106,8 @@ class BoundsWatch:
             if reached.hard:
                 self.control.hurry()
 
-    def _see(self, pid: int | None) -> Seen:
-        found = _NOBODY if pid is None else tally(pid, self.premises.uid)
+    def _see(self, count: Callable[[], Tally]) -> Seen:
+        found = count()
         watches_files = self.bounds.disk_mb is not None or self.bounds.file_mb is not None
         enough = None if self.bounds.disk_bytes is None else int(self.given.used_bytes + self.bounds.disk_bytes * HARD)
         return Seen(

@@ -85,6 +85,7 @@ class Conversation:
     _warnings: CliWarnings = field(init=False)
     _availability: SessionAvailability = field(init=False)
     _repaired: bool = False
+    _left: int = 0  # processes that the CLI left when it ended
     _stderr_ended: anyio.Event = field(default_factory=anyio.Event)
 
     def __post_init__(self) -> None:
@@ -113,7 +114,7 @@ class Conversation:
                 tasks.cancel_scope.cancel()
         finally:
             await self._clean_up()
-        await self.bounds.last_look()
+        await self.bounds.last_look(self._left)
         return self.child.process.returncode
 
     def transcript(self) -> Transcript:
@@ -328,9 +329,9 @@ class Conversation:
         with anyio.CancelScope(shield=True):
             if not self.child.exited:
                 await process.kill(self.child)
-            strays = await process.sweep(self.child)
-            if strays:
-                self.log.warning(LogEvent.STRAY_PROCESSES, count=strays)
+            self._left = await process.sweep(self.child)
+            if self._left:
+                self.log.warning(LogEvent.STRAY_PROCESSES, count=self._left)
             await self.channel.close()
             await self.child.aclose()
 
