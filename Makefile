@@ -37,8 +37,8 @@ SEED ?= 0
 # Executed by bash under strace, of trees drawn from SEED.
 COMMANDS ?= 100000
 
-.PHONY: help run shell excerpt setup test lint types imports check card soak kill-matrix what-runs format lock image \
-	wheel clean
+.PHONY: help run shell excerpt setup test lint types imports check figures card soak kill-matrix what-runs format lock \
+	image wheel clean
 
 help:  ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*  ## /\1\t/p' Makefile | while IFS="$$(printf '\t')" read -r name text; do \
@@ -76,6 +76,9 @@ imports: $(PROJECT)  ## Check that imports run one way
 	@$(BIN)/lint-imports --no-logo
 
 check: lint types imports test  ## All four; what CI runs
+
+figures: $(PACKAGES)  ## Measure the code: modules, importers, circles, medians (ARGS=--list names them)
+	@$(BIN)/python tests/support/house.py $(ARGS)
 
 card: $(PROJECT)  ## Measure what this machine can do (ARGS='--repeats 3' is quicker; ARGS=--help)
 	@PYTHONPATH=tests $(BIN)/python -m benchmarks.card $(ARGS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -14,7 +14,7 @@ import anyio
 import anyio.to_thread
 
 from claudeops.domain.live import Viewpoint
-from claudeops.domain.model import Ending, Session, ToolCall
+from claudeops.domain.model import Ending, Session, ToolCall, Verdict
 from claudeops.domain.outcome import StopCause
 from claudeops.domain.redact import Redactor
 from claudeops.domain.report.markers import Handoff, HandoffError
@@ -28,14 +28,14 @@ from claudeops.engine.gate.gate import Gate
 from claudeops.engine.live.hub import COMMAND_CHARACTERS, Broadcast
 from claudeops.engine.meter.account import MeterAccount
 from claudeops.engine.meter.meter import ModelAccess
-from claudeops.engine.process.bounds import watch_over
+from claudeops.engine.process.bounds import BoundsWatch, watch_over
 from claudeops.engine.process.channel import Channel
 from claudeops.engine.session import files
 from claudeops.engine.session.completion import Gathered, conclude, looked, never_started
 from claudeops.engine.session.context import Clis, Confinement, SessionContext, TierSetup
 from claudeops.engine.session.conversation import Conversation
 from claudeops.engine.session.files import take_handoff
-from claudeops.engine.session.launch import Launch
+from claudeops.engine.session.launch import Launch, Launched
 from claudeops.engine.session_log.writer import SessionLog
 from claudeops.errors import HarnessError
 from claudeops.harness.protocol import Harness
@@ -73,9 +73,19 @@ class SessionRunner:
                 metered(context, session, harness, control) as access,
                 await _log_of(session) as sink,
             ):
-                gathered = await self._converse(
-                    session, tier, harness, workspace, access=access, group=group, sink=sink, control=control, log=log
+                run = _Run(
+                    context=context,
+                    session=session,
+                    tier=tier,
+                    harness=harness,
+                    workspace=workspace,
+                    access=access,
+                    group=group,
+                    sink=sink,
+                    control=control,
+                    log=log,
                 )
+                gathered = await run.converse()
             gathered = replace(
                 gathered, unbooked=access.unbooked, metered=access.account is not None, stop_detail=access.refusal
             )
@@ -95,143 +105,146 @@ class SessionRunner:
         """Return the milliseconds since a reading of the monotonic clock."""
         return round((self.context.clock.monotonic() - started) * 1000)
 
-    async def _converse(
-        self,
-        session: Session,
-        tier: TierSetup,
-        harness: Harness,
-        workspace: Workspace,
-        *,
-        access: MeteredAccess,
-        group: Group | None,
-        sink: SessionLog,
-        control: Control,
-        log: Logger,
-    ) -> Gathered:
-        context = self.context
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Run:
+    """One session with everything that it is run with."""
+
+    context: SessionContext
+    session: Session
+    tier: TierSetup
+    harness: Harness
+    workspace: Workspace
+    access: MeteredAccess
+    group: Group | None
+    sink: SessionLog
+    control: Control
+    log: Logger
+
+    async def converse(self) -> Gathered:
+        """Start the CLI, talk with it to its end, and return what that leaves; raises `OSError` and `HarnessError`."""
         watch = await watch_over(
-            workspace,
-            bounds=context.confinement.bounds,
-            memory_mb=context.confinement.session_memory_mb,
-            group=group,
-            control=control,
-            log=log,
+            self.workspace,
+            bounds=self.context.confinement.bounds,
+            memory_mb=self.context.confinement.session_memory_mb,
+            group=self.group,
+            control=self.control,
+            log=self.log,
         )
-        launch = Launch(
-            context=context,
-            session=session,
-            tier=tier,
-            harness=harness,
-            workspace=workspace,
-            access=access.access,
-            group=group,
-        )
-        launched = await launch.start()
-        log.info(
-            LogEvent.SESSION_SPAWNED,
-            pid=launched.child.pid,
-            cli_session_id=session.cli_session_id,
-            trace_id=launched.place.trace_id,
-            span_id=launched.place.span_id,
-        )
-        view = Viewpoint(root=str(workspace.workdir), redact=access.redactor.text, command_chars=COMMAND_CHARACTERS)
-        live = Broadcast(session=session, view=view, asks=harness.capabilities.gate, hub=context.hub)
-        clocks = Clocks(
-            limits=context.timeouts,
-            monotonic=context.clock.monotonic,
-            transcript_size=CliTranscript(workspace.home, session.cli_session_id or "").size,
-        )
-        judge = tier.judge_in(workspace)
-        gate = Gate(
-            session=session,
-            judge=judge,
-            threads=context.judging,
-            rules=context.rules,
-            store=context.store,
-            clock=context.clock,
-            display_input=partial(_display, access.redactor),
-            approvals=self._approvals(session, workspace, access.redactor, clocks=clocks, control=control, log=log),
-            is_report=self._is_report,
-            stopping=lambda: control.cause is not None,
-            on_verdict=lambda call, verdict: live.judged(call, verdict, context.clock.now()),
-            log=log,
-        )
-        conversation = Conversation(
-            child=launched.child,
-            channel=Channel(launched.child.stdin),
-            harness=harness,
-            spec=launched.spec,
-            gate=gate,
-            sink=sink,
-            clocks=clocks,
-            control=control,
-            context=context,
-            redactor=access.redactor,
-            live=live,
-            bounds=watch,
-            log=log,
-            events=watch.events,
-        )
+        launched = await self._launch()
+        judge = self.tier.judge_in(self.workspace)
+        conversation = self._conversation(launched, watch, judge)
         exit_code = await conversation.run()
         transcript = conversation.transcript()
         if (path := launched.command.last_message) is not None:
             left = await files.last_message(path)
-            transcript = harness.with_last_message(transcript, access.redactor.text(left or ""))
+            transcript = self.harness.with_last_message(transcript, self.access.redactor.text(left or ""))
         gathered = Gathered(
-            harness=harness,
+            harness=self.harness,
             transcript=transcript,
             exit_code=exit_code,
-            stop=control.cause,
+            stop=self.control.cause,
             allowed=conversation.watch.ran,
             tool_ends=tuple(conversation.watch.ends),
             refusals=tuple(conversation.watch.refusals),
             events=tuple(conversation.events),
             stderr_tail=conversation.stderr_tail,
-            handoff=await self._handoff(session, workspace, access.redactor),
+            handoff=await self._handoff(),
         )
         return await anyio.to_thread.run_sync(looked, gathered, judge)
 
-    def _approvals(
-        self,
-        session: Session,
-        workspace: Workspace,
-        redactor: Redactor,
-        *,
-        clocks: Clocks,
-        control: Control,
-        log: Logger,
-    ) -> ApprovalService | None:
+    async def _launch(self) -> Launched:
+        launch = Launch(
+            context=self.context,
+            session=self.session,
+            tier=self.tier,
+            harness=self.harness,
+            workspace=self.workspace,
+            access=self.access.access,
+            group=self.group,
+        )
+        launched = await launch.start()
+        self.log.info(
+            LogEvent.SESSION_SPAWNED,
+            pid=launched.child.pid,
+            cli_session_id=self.session.cli_session_id,
+            trace_id=launched.place.trace_id,
+            span_id=launched.place.span_id,
+        )
+        return launched
+
+    def _conversation(
+        self, launched: Launched, watch: BoundsWatch, judge: Callable[[ToolCall], Verdict]
+    ) -> Conversation:
+        context, redactor = self.context, self.access.redactor
+        view = Viewpoint(root=str(self.workspace.workdir), redact=redactor.text, command_chars=COMMAND_CHARACTERS)
+        live = Broadcast(session=self.session, view=view, asks=self.harness.capabilities.gate, hub=context.hub)
+        clocks = Clocks(
+            limits=context.timeouts,
+            monotonic=context.clock.monotonic,
+            transcript_size=CliTranscript(self.workspace.home, self.session.cli_session_id or "").size,
+        )
+        return Conversation(
+            child=launched.child,
+            channel=Channel(launched.child.stdin),
+            harness=self.harness,
+            spec=launched.spec,
+            gate=self._gate(judge, clocks, live),
+            sink=self.sink,
+            clocks=clocks,
+            control=self.control,
+            context=context,
+            redactor=redactor,
+            live=live,
+            bounds=watch,
+            log=self.log,
+            events=watch.events,
+        )
+
+    def _gate(self, judge: Callable[[ToolCall], Verdict], clocks: Clocks, live: Broadcast) -> Gate:
+        context = self.context
+        return Gate(
+            session=self.session,
+            judge=judge,
+            threads=context.judging,
+            rules=context.rules,
+            store=context.store,
+            clock=context.clock,
+            display_input=partial(_display, self.access.redactor),
+            approvals=self._approvals(clocks),
+            is_report=lambda call: not context.completion.schema.errors(call.input),
+            stopping=lambda: self.control.cause is not None,
+            on_verdict=lambda call, verdict: live.judged(call, verdict, context.clock.now()),
+            log=self.log,
+        )
+
+    def _approvals(self, clocks: Clocks) -> ApprovalService | None:
         """Return where people are asked; ``None`` where nobody can prove to be an operator."""
         terms = self.context.approvals
         if terms.approval_key is None:
             return None
         return ApprovalService(
-            session=session,
+            session=self.session,
             store=self.context.store,
             clock=self.context.clock,
             key=terms.approval_key,
             timeout_seconds=terms.approval_seconds,
-            workdir=str(workspace.workdir),
-            own=(str(workspace.root),),
-            redact=redactor.text,
-            waiting=lambda: waiting_for_people(clocks, control),
-            log=log,
+            workdir=str(self.workspace.workdir),
+            own=(str(self.workspace.root),),
+            redact=self.access.redactor.text,
+            waiting=lambda: waiting_for_people(clocks, self.control),
+            log=self.log,
         )
 
-    def _is_report(self, call: ToolCall) -> bool:
-        return not self.context.completion.schema.errors(call.input)
-
-    async def _handoff(
-        self, session: Session, workspace: Workspace, redactor: Redactor
-    ) -> Handoff | HandoffError | None:
+    async def _handoff(self) -> Handoff | HandoffError | None:
         """Take what the session left for the next tier; its process has ended, its workspace is still there."""
         if not self.context.completion.legacy_markers:
             return None
         return await take_handoff(
-            workspace.state_dir,
-            current_tier=session.tier,
+            self.workspace.state_dir,
+            current_tier=self.session.tier,
             max_tier=self.context.rules.max_tier,
-            redactor=redactor,
+            redactor=self.access.redactor,
         )
 
 

@@ -1,6 +1,7 @@
 """Measure the house: modules, importers, circles, medians, blocks of type imports, methods that only forward.
 
-`python docs/house.py` prints the figures of this checkout, `python docs/house.py --list` also what stands behind them.
+`make figures` prints the figures of this checkout, `make figures ARGS=--list` also what stands behind them; another
+checkout is measured by `python tests/support/house.py PATH/src`.
 An import counts wherever it stands, also inside a function or for types only; importing a module imports its packages.
 """
 
@@ -15,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-SOURCE: Final = Path(__file__).resolve().parents[1] / "src"
+SOURCE: Final = Path(__file__).resolve().parents[2] / "src"
 FLOOR_LINES: Final = 60
 """A shorter module argues for itself."""
 
@@ -168,35 +169,42 @@ def measure(source: Path = SOURCE) -> House:
     return House(modules=modules, importers=importers, circles=circles(graph))
 
 
+def figures(house: House) -> list[str]:
+    """Return what is measured, a line each."""
+    files = [module for module in house.modules.values() if not module.is_package or module.lines > 1]
+    lengths = [module.lines for module in files]
+    every = sorted(lines for module in files for _, lines in functions(module))
+    return [
+        f"modules                    {len(files)}, {sum(lengths)} lines",
+        f"with one importer          {sum(house.importers[module.name] == 1 for module in files)}",
+        f"under {SMALL_LINES} lines            {sum(length < SMALL_LINES for length in lengths)}",
+        f"median file                {statistics.median(lengths):g} lines, longest {max(lengths)}",
+        f"largest folder             {max(house.folders.values())} files",
+        f"import circles             {len(house.circles)}",
+        f"type imports in blocks     {sum(module.has_type_block for module in files)} files",
+        f"methods that only forward  {sum(1 for module in files for _ in forwarding(module))}",
+        f"functions                  {len(every)}, 90th percentile {every[9 * len(every) // 10]} lines",
+        f"functions over {FUNCTION_LINES} lines    {sum(lines > FUNCTION_LINES for lines in every)}",
+    ]
+
+
+def listed(house: House) -> list[str]:
+    """Return the names behind the figures."""
+    found: dict[str, list[str]] = {"small": house.small, "circles": [" ".join(one) for one in house.circles]}
+    for module in house.modules.values():
+        found.setdefault("type blocks", []).extend([module.name] if module.has_type_block else [])
+        long = (name for name, lines in functions(module) if lines > FUNCTION_LINES)
+        found.setdefault("long functions", []).extend(long)
+        found.setdefault("forwarding", []).extend(forwarding(module))
+    return [line for title, names in found.items() for line in ("", f"{title}:", *(f"  {name}" for name in names))]
+
+
 def main() -> None:
     """Print the figures, and with ``--list`` what stands behind them."""
     source = next((Path(given) for given in sys.argv[1:] if not given.startswith("-")), SOURCE)
     house = measure(source)
-    files = [module for module in house.modules.values() if not module.is_package or module.lines > 1]
-    lengths = [module.lines for module in files]
-    long = [(name, lines) for module in files for name, lines in functions(module) if lines > FUNCTION_LINES]
-    every = sorted(lines for module in files for _, lines in functions(module))
-    forwards = [name for module in files for name in forwarding(module)]
-    blocks = [module.name for module in files if module.has_type_block]
-    single = [module.name for module in files if house.importers[module.name] == 1]
-    print(f"modules                    {len(files)}, {sum(lengths)} lines")
-    print(f"with one importer          {len(single)}")
-    print(f"under {SMALL_LINES} lines            {sum(length < SMALL_LINES for length in lengths)}")
-    print(f"median file                {statistics.median(lengths):g} lines, longest {max(lengths)}")
-    print(f"largest folder             {max(house.folders.values())} files")
-    print(f"import circles             {len(house.circles)}")
-    print(f"TYPE_CHECKING blocks       {len(blocks)}")
-    print(f"methods that only forward  {len(forwards)}")
-    print(f"functions                  {len(every)}, 90th percentile {every[len(every) * 9 // 10]} lines")
-    if "--list" in sys.argv:
-        for title, names in {
-            "small": house.small,
-            "circles": house.circles,
-            "type blocks": blocks,
-            "long": long,
-            "forwarding": forwards,
-        }.items():
-            print(f"\n{title}:", *names, sep="\n  ")
+    lines = figures(house) + (listed(house) if "--list" in sys.argv else [])
+    sys.stdout.write("\n".join(lines) + "\n")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,81 @@
+"""What keeps the code a house in which a stranger finds his way: see "The house" in docs/how-to/develop.md."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pytest
+
+from support.house import CEILING_LINES, FOLDER_FILES, FUNCTION_LINES, House, forwarding, functions, measure
+
+SMALL: Final = {
+    "claudeops.__main__": "`python -m claudeops` asks for it",
+    "claudeops.cli.audit": "one command; nothing else of the operator's reads logs",
+    "claudeops.cli.early_signals": "imported before anything else: it may import nothing that takes time",
+    "claudeops.cli.main": "the entry point: it hears signals before it imports the rest",
+    "claudeops.dispatch.local": "an adapter of its own, beside the one for several nodes that comes",
+    "claudeops.domain.commands": "rows of one table, written by one process and read by another",
+    "claudeops.domain.cooldown": "asked by the decision and by the grants, which may not know each other",
+    "claudeops.domain.policy.flow": "one rule about all commands of a line; the judge asks it last",
+    "claudeops.domain.policy.statements": "SQL is a language of its own beside the shell",
+    "claudeops.domain.recovery": "what follows a death, beside what follows an end: neither knows the other",
+    "claudeops.domain.retention": "the operator's days as moments; engine and store share the value",
+    "claudeops.domain.shell.syntax": "the one door to tree-sitter",
+    "claudeops.domain.spending.tokens": "imports nothing of ours: the model needs it",
+    "claudeops.engine.daemon.commands": "two small talks with the world outside: operators, the service manager",
+    "claudeops.engine.daemon.lease": "the one writer of a daemon's sign of life",
+    "claudeops.engine.process.channel": "the one writer of a child's stdin",
+    "claudeops.harness.caliban": "an adapter of its own",
+    "claudeops.harness.codex": "an adapter of its own; its frames and its schema are files beside it",
+    "claudeops.rehearsal.certificate": "cryptography takes as long to import as all the rest: few scenarios need it",
+}
+"""Modules under 60 lines, or under 100 with one importer, each with the reason why it does not go home."""
+
+TYPE_BLOCKS: Final = {
+    "claudeops.logs": "structlog pulls in rich, and most commands never log",
+}
+"""Modules with imports for the type checker alone."""
+
+LONG: Final = {
+    "claudeops.app.daemon.run_daemon": "the order in which a daemon starts and stops, one line a part",
+    "claudeops.app.node.open_node": "the order in which a node opens, one line a step",
+    "claudeops.engine.session.completion.conclude": "flat: one line a field",
+    "claudeops.settings.load.load_settings": "flat: one line a setting",
+    "claudeops.store.queue._claim_one": "one transaction; the order is its meaning",
+}
+"""Functions over forty lines, each with its reason."""
+
+
+@pytest.fixture(scope="module")
+def house() -> House:
+    return measure()
+
+
+def test_no_two_modules_import_each_other_not_even_for_types(house: House) -> None:
+    assert house.circles == []
+
+
+def test_no_folder_is_a_heap(house: House) -> None:
+    assert {str(folder): files for folder, files in house.folders.items() if files > FOLDER_FILES} == {}
+
+
+def test_no_file_is_too_long_to_be_read_at_night(house: House) -> None:
+    assert {name: module.lines for name, module in house.modules.items() if module.lines > CEILING_LINES} == {}
+
+
+def test_every_small_module_says_why_it_is_one(house: House) -> None:
+    assert set(house.small) == set(SMALL)
+
+
+def test_an_import_for_types_alone_has_a_reason(house: House) -> None:
+    assert {name for name, module in house.modules.items() if module.has_type_block} == set(TYPE_BLOCKS)
+
+
+def test_every_long_function_says_why_it_is_one(house: House) -> None:
+    found = (one for module in house.modules.values() for one in functions(module))
+    assert {name for name, lines in found if lines > FUNCTION_LINES} == set(LONG)
+
+
+def test_the_methods_of_the_store_are_the_sql_and_forward_nothing(house: House) -> None:
+    store = (module for name, module in house.modules.items() if name.startswith("claudeops.store."))
+    assert [name for module in store for name in forwarding(module)] == []
