@@ -18,7 +18,7 @@ import claudeops.domain
 import claudeops.harness
 from claudeops.domain.policy import parse_policy
 from claudeops.domain.text import glob, regex
-from claudeops.settings.files import default_policy_path
+from claudeops.settings.load import default_text
 
 # Its three expressions are taken by `re` in one way only, and it runs over every line; the import contract says so too.
 NOT_READ = "claudeops.domain.redact"
@@ -62,7 +62,7 @@ def test_a_look_at_every_module_would_find_an_expression_of_re() -> None:
 
 
 def test_every_expression_of_the_shipped_policy_is_one_that_google_re2_takes() -> None:
-    parse_policy(default_policy_path().read_text(encoding="utf-8"))  # raises for any other
+    parse_policy(default_text())  # raises for any other
 
 
 @pytest.mark.parametrize("expression", ["(", "(?!a)b", "(a)\\1", "a{1,2000}", "\ud800"])
