@@ -20,7 +20,8 @@ from typing import NamedTuple
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from support.checkout import ROOT
+
 PACKAGED = ("schemas", "prompts", "migrations")
 BOUND_SECONDS = 60.0
 

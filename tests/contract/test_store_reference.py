@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import Final
 
 from sqlalchemy import Column
 
 from claudeops.store.tables import metadata
+from support.checkout import ROOT
 
-REFERENCE: Final = Path(__file__).parents[2] / "docs" / "reference" / "database.md"
+REFERENCE: Final = ROOT / "docs" / "reference" / "database.md"
 
 TYPES: Final = {
     "Integer": "integer",

@@ -15,11 +15,12 @@ from claudeops.engine.cell.cell import PlainCell
 from claudeops.engine.gate.admission import CliAdmission, Trial
 from claudeops.engine.gate.self_test import Bench, Fault, SelfTestResult, self_test
 from claudeops.engine.system import SystemClock
+from support.checkout import TESTS
 from support.estate import look, open_estate
 
 pytestmark = pytest.mark.anyio
 
-LEAKY = Path(__file__).parents[1] / "support" / "leaky_cli.py"
+LEAKY = TESTS / "support" / "leaky_cli.py"
 PATH = "/usr/local/bin:/usr/bin:/bin"
 
 NOT_HEEDED = {Fault.ASKED_RAN, Fault.ANSWERED_NOT_RUN, Fault.NOT_TOLD}

@@ -13,12 +13,12 @@ from pathlib import Path
 import psutil
 import pytest
 
+from support.checkout import TESTS
 from support.seen_at_once import SeenAtOnce
 from support.waiting import until
 
 pytestmark = pytest.mark.timeout(150)  # interpreters one after the other, and ten seconds of pytest-xdist's own
 
-TESTS = Path(__file__).parents[1]
 
 CONFTEST = f"""
 import sys

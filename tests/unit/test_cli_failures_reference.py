@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 import re
 from collections import defaultdict
-from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+from support.checkout import ROOT
+
 PAGE = (ROOT / "docs" / "reference" / "cli-failures.md").read_text(encoding="utf-8")
 ROWS = range(1, 34)
 NOT_REPRODUCED = "not reproduced: "

@@ -21,9 +21,9 @@ from claudeops.engine.cell import cell
 from claudeops.engine.cell.cell import USER_HOMES
 from claudeops.engine.system import MOST_DESCRIPTORS
 from claudeops.settings.names import FILE_SUFFIX, KNOWN
+from support.checkout import ROOT
 from support.settings_world import make_world
 
-ROOT = Path(__file__).parents[2]
 DOCKERFILE = (ROOT / "Dockerfile").read_text(encoding="utf-8")
 COMPOSE = yaml.safe_load((ROOT / "deploy" / "compose.yaml").read_text(encoding="utf-8"))
 SERVICE = COMPOSE["services"]["claudeops"]

@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-from pathlib import Path
 
 import pytest
 
 from claudeops.domain.model import VerdictKind
+from support.checkout import ROOT
 from support.policy_cases import judged
 
-PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "watch-your-first-estate.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "how-to" / "watch-your-first-estate.md").read_text(encoding="utf-8")
 CHECKS = re.findall(r"^\| [\w-]+ \| \S+ \| `([^`]+)` \|", PAGE, flags=re.MULTILINE)
 (SCRIPT,) = re.findall(r"```sh\n(.*?)```", PAGE, flags=re.DOTALL)
 LISTED = ["uptime", *re.findall(r'"([a-z][^"]*)"', SCRIPT.partition("echo")[0])]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from enum import StrEnum
-from pathlib import Path
 
 import pytest
 
 from claudeops.domain import model
+from support.checkout import ROOT
 
-GLOSSARY = Path(__file__).parents[2] / "docs" / "glossary.md"
+GLOSSARY = ROOT / "docs" / "glossary.md"
 ENUMS = [
     value
     for value in vars(model).values()

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from pathlib import Path
 
 from claudeops.harness import HARNESSES
 from claudeops.harness.protocol import Capabilities
 from claudeops.settings.names import HARNESS_MODELS
+from support.checkout import ROOT
 
-REFERENCE = (Path(__file__).parents[2] / "docs" / "reference" / "harnesses.md").read_text(encoding="utf-8")
+REFERENCE = (ROOT / "docs" / "reference" / "harnesses.md").read_text(encoding="utf-8")
 
 
 def test_capabilities_are_those_that_the_code_declares() -> None:

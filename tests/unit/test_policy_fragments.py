@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 
@@ -12,12 +11,13 @@ from claudeops.domain.policy import Policy, PolicyFault, parse_policy, tier_poli
 from claudeops.domain.policy.statements import refuse_sql
 from claudeops.settings.files import policy_fragments
 from claudeops.settings.load import fragment_texts
+from support.checkout import ROOT
 from support.policy_cases import DEFAULT_TEXT, POLICY, TIERS, judged, rows, sections
 
 ALLOW, DENY = VerdictKind.ALLOW, VerdictKind.DENY
 LETTERS = {"a": ALLOW, "d": DENY}
 FRAGMENTS = fragment_texts()
-DOCS = Path(__file__).parents[2] / "docs"
+DOCS = ROOT / "docs"
 
 
 def extended(*names: str, text: str = "") -> Policy:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import tomllib
-from pathlib import Path
 
 import pytest
 
@@ -14,9 +13,10 @@ from claudeops.domain.policy.matching import ARGUMENT_CHECKS
 from claudeops.domain.policy.never import refuse_line, refuse_text
 from claudeops.domain.policy.schema import BUILT_IN_TOOLS, TABLES
 from claudeops.settings.load import fragment_texts
+from support.checkout import ROOT
 from support.policy_cases import DEFAULT_TEXT
 
-DOCS = Path(__file__).parents[2] / "docs"
+DOCS = ROOT / "docs"
 REFERENCE = (DOCS / "reference" / "policy.md").read_text(encoding="utf-8")
 HOW_TO = (DOCS / "how-to" / "write-a-policy.md").read_text(encoding="utf-8")
 

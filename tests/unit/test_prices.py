@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from claudeops.domain.spending import prices
 from claudeops.domain.spending.prices import PRICES, Rates, canonical, concrete, is_model_of, price_of
 from claudeops.domain.spending.tokens import TokenUsage
+from support.checkout import ROOT
 
-REFERENCE = Path(__file__).parents[2] / "docs" / "reference" / "prices.md"
+REFERENCE = ROOT / "docs" / "reference" / "prices.md"
 MILLION = 1_000_000
 
 

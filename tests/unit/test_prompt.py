@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from datetime import UTC, datetime
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -13,8 +12,9 @@ from hypothesis import strategies as st
 
 from claudeops.domain.model import ActionLimit, Handover, Memory, ServiceCheck, ServiceStatus
 from claudeops.domain.prompt import Facts, render, template_fault
+from support.checkout import ROOT
 
-PROMPTS = Path(__file__).parents[2] / "prompts"
+PROMPTS = ROOT / "prompts"
 SHIPPED = ("tier1-observe.md", "tier2-investigate.md", "tier3-remediate.md")
 MOMENT = datetime(2026, 11, 21, 11, 30, tzinfo=UTC)
 FACTS = Facts(

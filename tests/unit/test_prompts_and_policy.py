@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 
 from claudeops.domain.model import ToolCall, VerdictKind
 from claudeops.domain.policy import Scope, judge, tier_policy
+from support.checkout import ROOT
 from support.policy_cases import POLICY
 
-PROMPTS = Path(__file__).parents[2] / "prompts"
+PROMPTS = ROOT / "prompts"
 SCOPE = Scope(repos_dir="/repos", workdir="/w/1/work", tmpdir="/w/1/tmp", home="/w/1/home")
 
 PLACEHOLDERS = {

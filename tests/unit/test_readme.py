@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from support.checkout import ROOT
+
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 EXCERPT = README.partition("```\n")[2].partition("```")[0].splitlines()
 PRINTED = (ROOT / "docs/excerpts/make-run.txt").read_text(encoding="utf-8").splitlines()

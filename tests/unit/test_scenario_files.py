@@ -10,8 +10,9 @@ import pytest
 from claudeops.errors import ConfigurationError, MissingInputError
 from claudeops.rehearsal.scenario import DiskFull, Expected, Failing, Service, Step, Stopped
 from claudeops.rehearsal.scenario_file import find, line_of, read, shipped
+from support.checkout import ROOT
 
-DOCS = Path(__file__).parents[2] / "docs"
+DOCS = ROOT / "docs"
 PAGE = DOCS / "how-to" / "write-a-scenario.md"
 EXCERPT = DOCS / "excerpts" / "make-run.txt"
 GOOD = """\

@@ -6,15 +6,14 @@ import dataclasses
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from claudeops.settings import Settings, TierSettings
 from claudeops.settings.environ import INHERITED
 from claudeops.settings.names import GENERAL, KNOWN, PER_TIER, WITHOUT_EFFECT, Kind, Variable
+from support.checkout import ROOT
 
-ROOT = Path(__file__).parents[2]
 # One entry a row of the reference, in its order.
 DOCUMENTED = (*GENERAL, *PER_TIER)
 REFERENCE = ROOT / "docs" / "reference" / "settings.md"

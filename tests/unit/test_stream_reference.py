@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import Any, get_args
 
 import pytest
@@ -21,9 +20,10 @@ from claudeops.domain.stream.framing import Frame
 from claudeops.engine.session import conversation, files
 from claudeops.engine.session_log import writer
 from claudeops.harness.codex_frames import CodexReader
+from support.checkout import ROOT
 from support.streams import judged, read, result
 
-REFERENCE = (Path(__file__).parents[2] / "docs" / "reference" / "stream.md").read_text(encoding="utf-8")
+REFERENCE = (ROOT / "docs" / "reference" / "stream.md").read_text(encoding="utf-8")
 NO_SHAPES = Redactor([])
 
 
