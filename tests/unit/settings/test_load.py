@@ -1,4 +1,4 @@
-"""What the settings are when they are right; what is refused stands in `test_settings_refusals`."""
+"""What the settings are when they are right; what is refused stands in `test_refusals`."""
 
 from __future__ import annotations
 
