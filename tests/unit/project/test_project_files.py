@@ -92,6 +92,25 @@ def test_domain_is_forbidden_every_library_that_is_not_for_parsing() -> None:
             assert importable & forbidden, f"{name} is missing from the domain's import contract"
 
 
+# --- where tests stand ------------------------------------------------------------------------------------
+
+MIRRORED = [ROOT / "tests" / suite for suite in ("unit", "contract", "integration")]
+
+
+def test_folders_of_tests_are_those_of_the_package() -> None:
+    folders = {path.parent.relative_to(suite) for suite in MIRRORED for path in suite.glob("**/test_*.py")}
+    folders.remove(Path("project"))  # what is about the repository's own files
+
+    assert [folder for folder in folders if not (ROOT / "src" / "claudeops" / folder).is_dir()] == []
+    assert len(folders) > 20
+
+
+def test_only_what_is_about_a_module_at_the_top_stands_in_no_folder() -> None:
+    loose = {path.stem.removeprefix("test_") for suite in MIRRORED for path in suite.glob("test_*.py")}
+
+    assert [name for name in loose if not (ROOT / "src" / "claudeops" / f"{name}.py").is_file()] == []
+
+
 # --- what lies at the root --------------------------------------------------------------------------------
 
 READABLE_BYTES = 1_000_000  # the locks have 150 000
