@@ -10,11 +10,12 @@ from pathlib import Path
 import anyio
 import pytest
 
+from support.checkout import ROOT
 from support.operating import Operator, conclude, look, operator
 
 pytestmark = pytest.mark.timeout(180)  # several daemons one after the other
 
-HOW_TO = Path(__file__).parents[2] / "docs" / "how-to" / "back-up-and-restore.md"
+HOW_TO = ROOT / "docs" / "how-to" / "back-up-and-restore.md"
 ENDED = "SELECT * FROM sessions WHERE status = 'ended'"
 MODEL = [look(), conclude()]
 

@@ -21,11 +21,12 @@ from claudeops.engine.cell import cell
 from claudeops.engine.cell.cell import USER_HOMES
 from claudeops.scripted_api.script import Script
 from claudeops.scripted_api.server import serve
+from support.checkout import TESTS
 from support.operating import COMMAND, DUMMY_KEY, Operator, conclude, look, operator
 
 pytestmark = [pytest.mark.anyio, pytest.mark.skipif(shutil.which("bwrap") is None, reason="needs bubblewrap")]
 
-LEAKY = Path(__file__).parents[1] / "support" / "leaky_cli.py"
+LEAKY = TESTS / "support" / "leaky_cli.py"
 TOOLS = ("bash", "bwrap", "curl", "df", "free", "grep", "head", "jq", "ping", "ps", "sort", "ss", "ssh", "tail", "wc")
 MACHINE = {
     "clock",

@@ -17,11 +17,11 @@ import anyio
 import pytest
 from anyio.abc import Process
 
+from support.checkout import ROOT
 from support.operating import conclude, look, operator
 from support.rehearsals import environment, processes_about
 from support.waiting import until
 
-ROOT = Path(__file__).parents[2]
 LONGEST_SECONDS = 150
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(LONGEST_SECONDS + 60)]

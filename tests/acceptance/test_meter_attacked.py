@@ -18,13 +18,14 @@ import pytest
 
 from claudeops.domain.spending.model_request import ModelRequest, read_request, unknown_betas
 from claudeops.scripted_api.requests import Recorded
+from support.checkout import TESTS
 from support.operating import conclude, look, operator, say
 from support.waiting import LOOK_SECONDS, until
 
 pytestmark = pytest.mark.anyio
 
 USUAL_DESCRIPTORS: Final = 1024
-METER: Final = Path(__file__).parents[1] / "benchmarks" / "meter_alone.py"
+METER: Final = TESTS / "benchmarks" / "meter_alone.py"
 MEGABYTE: Final = 1024 * 1024
 BODY_BYTES: Final = 30 * MEGABYTE
 PIXEL: Final = (

@@ -12,11 +12,10 @@ import anyio
 import pytest
 
 from claudeops.rehearsal.scenario_file import SHIPPED, shipped
+from support.checkout import ROOT
 from support.operating import COMMAND, Completed
 from support.rehearsals import LONGEST_SECONDS, Rehearser, environment, processes_about
 from support.waiting import until
-
-ROOT = Path(__file__).parents[2]
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(LONGEST_SECONDS + 20)]
 

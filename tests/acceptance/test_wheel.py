@@ -20,7 +20,8 @@ from typing import NamedTuple
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from support.checkout import ROOT
+
 PACKAGED = ("schemas", "prompts", "migrations")
 BOUND_SECONDS = 60.0
 
@@ -91,18 +92,28 @@ def files_below(directory: Path) -> dict[str, bytes]:
     }
 
 
-@pytest.mark.parametrize("kind", PACKAGED)
-def test_wheel_carries_what_the_repository_has(installed: Installed, kind: str) -> None:
-    prefix = f"claudeops/_packaged/{kind}/"
-    with zipfile.ZipFile(installed.wheel) as archive:
-        packed = {
+def packed_below(wheel: Path, prefix: str) -> dict[str, bytes]:
+    with zipfile.ZipFile(wheel) as archive:
+        return {
             name.removeprefix(prefix): archive.read(name)
             for name in archive.namelist()
             if name.startswith(prefix) and not name.endswith("/")
         }
 
+
+@pytest.mark.parametrize("kind", PACKAGED)
+def test_wheel_carries_what_the_repository_has(installed: Installed, kind: str) -> None:
+    packed = packed_below(installed.wheel, f"claudeops/_packaged/{kind}/")
+
     assert packed == files_below(ROOT / kind)
     assert packed, f"the repository has no {kind}"
+
+
+def test_wheel_carries_every_file_of_the_policy(installed: Installed) -> None:
+    packed = packed_below(installed.wheel, "claudeops/policy/")
+
+    assert packed == files_below(ROOT / "src" / "claudeops" / "policy")
+    assert {name.partition("/")[0] for name in packed} == {"default", "fragments"}
 
 
 def test_wheel_carries_nothing_but_the_package_and_its_metadata(installed: Installed) -> None:

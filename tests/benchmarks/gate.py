@@ -29,7 +29,8 @@ from claudeops.engine.session_log.writer import CHUNK_BYTES, OutputReader, Sessi
 from claudeops.engine.system import SystemClock, this_owner
 from claudeops.harness.claude import ClaudeHarness
 from claudeops.harness.protocol import GateRequest, Spec
-from claudeops.settings.files import default_policy_path, packaged
+from claudeops.settings.files import packaged
+from claudeops.settings.load import default_text
 from claudeops.store.migrate import migrate
 from claudeops.store.store import open_store
 
@@ -131,7 +132,7 @@ def _request(number: int) -> bytes:
 
 
 async def _gate(store: Store, directory: Path) -> Gate:
-    policy = parse_policy(default_policy_path().read_text(encoding="utf-8"))
+    policy = parse_policy(default_text())
     tier = tier_policy(policy, 2)
     scope = Scope(
         repos_dir="/repos", workdir=str(directory), tmpdir=str(directory), home=str(directory), forbidden_paths=()

@@ -13,6 +13,7 @@ import pytest
 from claudeops.engine.cell.cell import USER_HOMES, Level
 from support import cli
 from support.aftermath import assert_settled
+from support.checkout import TESTS
 from support.estate import Estate, open_estate
 from support.levels import needs
 
@@ -36,7 +37,7 @@ def level(request: pytest.FixtureRequest) -> Level:
 @pytest.fixture
 def mcp_server(everybodys_cli: Path) -> Path:
     """Return the stand-in for an MCP server, where every user can reach it."""
-    return Path(shutil.copy(Path(__file__).parents[1] / "support" / "stand_in_mcp.py", everybodys_cli.parent))
+    return Path(shutil.copy(TESTS / "support" / "stand_in_mcp.py", everybodys_cli.parent))
 
 
 @pytest.fixture(scope="session")

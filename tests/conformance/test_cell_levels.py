@@ -17,13 +17,12 @@ from claudeops.engine.control import Control
 from claudeops.engine.process.tree import marked, marks_below
 from claudeops.engine.session.runner import SessionRunner
 from support.caged import caged, forget_workspaces, working_cell
+from support.checkout import TESTS
 from support.estate import ONE_SHOT, open_estate
 from support.levels import PATH
 from support.waiting import until
 
 pytestmark = pytest.mark.anyio
-
-TESTS = Path(__file__).parents[1]
 
 
 async def test_the_real_cli_and_its_tools_work(tmp_path: Path, level: Level, everybodys_cli: Path) -> None:

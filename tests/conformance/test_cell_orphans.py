@@ -13,10 +13,10 @@ import psutil
 import pytest
 
 from claudeops.engine.cell.cell import Level
+from support.checkout import TESTS
 
 pytestmark = pytest.mark.anyio
 
-TESTS = Path(__file__).parents[1]
 
 # The guardian is the parent of the CLI, which is the parent of the tool. What is left clears its environment and forks
 # twice, so that neither the mark nor descent leads to it; it falls to the daemon, which knows that it did not start it.

@@ -16,6 +16,7 @@ import pytest
 
 from claudeops.engine.cell.cell import Level
 from support.caged import KEY, caged, working_cell
+from support.checkout import ROOT, TESTS
 from support.operating import look
 from support.waiting import until
 
@@ -142,7 +143,7 @@ async def test_ssh_runs_as_a_sessions_own_user_and_finds_what_is_for_its_tier(
         ],
         env={
             "PATH": os.environ["PATH"],
-            "PYTHONPATH": str(Path(__file__).parents[1]),
+            "PYTHONPATH": str(TESTS),
             "CAGED_CLI": str(everybodys_cli),
             "CAGED_HOME": str(home),
         },
@@ -157,7 +158,7 @@ async def test_ssh_runs_as_a_sessions_own_user_and_finds_what_is_for_its_tier(
 
 def listed_users() -> Iterator[str]:
     """Return the users of deploy/claudeops-sessions.conf as lines of /etc/passwd."""
-    deploy = Path(__file__).parents[2] / "deploy" / "claudeops-sessions.conf"
+    deploy = ROOT / "deploy" / "claudeops-sessions.conf"
     for line in deploy.read_text().splitlines():
         if not line.startswith("#"):
             _, name, uid, _, home, shell = line.split()

@@ -19,11 +19,11 @@ from claudeops.engine.cell.cgroups import Bounds
 from support import cli
 from support.aftermath import assert_settled, runs
 from support.caged import caged
+from support.checkout import TESTS
 from support.estate import Estate, deliver, look, report
 
 pytestmark = pytest.mark.anyio
 
-TESTS = Path(__file__).parents[1]
 NUMBER = 900_000 + os.getpid()  # tells our sleepers from those of another run of these tests
 
 

@@ -13,6 +13,7 @@ from claudeops.domain.redact import MASK, Redactor
 from claudeops.domain.report.extraction import ReportSchema, extract, shortcomings
 from claudeops.domain.stream import LineSplitter, Transcript, TranscriptBuilder, decode
 from claudeops.harness.codex_frames import CodexReader
+from support.checkout import ROOT
 from support.damage import confused, damaged, reordered
 from support.streams import RECORDINGS
 
@@ -20,7 +21,7 @@ MUTATIONS = 10_000
 EACH = -(-MUTATIONS // len(RECORDINGS))
 ROUND = (damaged, damaged, confused, reordered)
 
-SCHEMA = ReportSchema.load((Path(__file__).parents[2] / "schemas" / "agent-response.json").read_text(encoding="utf-8"))
+SCHEMA = ReportSchema.load((ROOT / "schemas" / "agent-response.json").read_text(encoding="utf-8"))
 SECRET = "tool_use"  # stands in most recordings, so that damaged lines are redacted, too
 REDACTOR = Redactor([SECRET])
 

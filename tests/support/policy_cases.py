@@ -7,9 +7,9 @@ from pathlib import Path
 
 from claudeops.domain.model import ToolCall, Verdict
 from claudeops.domain.policy import Scope, TierPolicy, judge, parse_policy, tier_policy
-from claudeops.settings.files import default_policy_path
+from claudeops.settings.load import default_text
 
-DEFAULT_TEXT = default_policy_path().read_text(encoding="utf-8")
+DEFAULT_TEXT = default_text()
 POLICY = parse_policy(DEFAULT_TEXT)
 TABLES = Path(__file__).parents[1] / "data" / "policy"
 SCOPE = Scope(

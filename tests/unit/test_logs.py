@@ -15,8 +15,9 @@ import pytest
 
 from claudeops import logs
 from claudeops.logs import LogEvent, configure, get_logger
+from support.checkout import ROOT
 
-REFERENCE = Path(__file__).parents[2] / "docs" / "reference" / "logs.md"
+REFERENCE = ROOT / "docs" / "reference" / "logs.md"
 
 
 @pytest.fixture(autouse=True)

@@ -154,6 +154,15 @@ def policy_fragments(*, package: Path = _PACKAGE) -> dict[str, Path]:
     return {path.stem: path for path in sorted((package / "policy" / "fragments").glob("*.toml"))}
 
 
+_DEFAULT_PARTS: Final = ("tiers", "machine", "files", "network", "containers", "clusters", "git")
+
+
 def default_policy_path(*, package: Path = _PACKAGE) -> Path:
-    """Return the policy that is in force where the operator names none."""
-    return package / "policy" / "default.toml"
+    """Return the directory of the policy that is in force where the operator names none."""
+    return package / "policy" / "default"
+
+
+def default_policy_parts(*, package: Path = _PACKAGE) -> tuple[Path, ...]:
+    """Return the files of the default policy in their order, which decides between rules of one name."""
+    directory = default_policy_path(package=package)
+    return tuple(directory / f"{number}-{name}.toml" for number, name in enumerate(_DEFAULT_PARTS, 1))

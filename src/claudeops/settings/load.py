@@ -34,7 +34,13 @@ from claudeops.settings.environ import (
     watchdog_seconds,
     without_services,
 )
-from claudeops.settings.files import default_policy_path, load_schema, policy_fragments, read_text
+from claudeops.settings.files import (
+    default_policy_parts,
+    default_policy_path,
+    load_schema,
+    policy_fragments,
+    read_text,
+)
 from claudeops.settings.ladder import idle_tiers, read_budgets, read_schedule, read_tiers, read_timeout
 from claudeops.settings.model import Loaded, Settings, TierSettings
 from claudeops.settings.names import BROWSER_CREDENTIAL_PREFIX, GATED, HARNESSES
@@ -220,35 +226,42 @@ def _secrets(
 
 POLICY_VARIABLE: Final = "CLAUDEOPS_POLICY_PATH"
 _MOST_BYTES: Final = 4 * 1024 * 1024
+_PARTS: Final = default_policy_parts()
 
 
-def load_policy(named: Path | None) -> Policy:
-    """Return the policy of the named file, else the default; raises `ConfigurationError` with line and remedy."""
+def load_policy(named: Path | None, *, parts: tuple[Path, ...] = _PARTS) -> Policy:
+    """Return the policy of the named file, else the default, which ``parts`` hold.
+
+    Raises `ConfigurationError` with file, line and remedy.
+    """
     if named is None:
-        return _default()
+        return _default(parts)
     text = read_text(named, origin=POLICY_VARIABLE, what="policy", limit=_MOST_BYTES)
     try:
-        return parse_policy(text, default=default_text(), fragments=fragment_texts())
+        return parse_policy(text, default=default_text(parts), fragments=fragment_texts())
     except PolicyFault as fault:
-        raise ConfigurationError(f"{POLICY_VARIABLE}: {named}, line {fault.line}: {fault}.") from None
+        raise _refusal(fault, named, parts) from None
 
 
 def policy_document(environ: Mapping[str, str], *, cwd: Path, file: Path | None) -> tuple[Path, Document]:
-    """Return the policy that is in force as its file has it, and where that is; ``file`` stands before the variable."""
+    """Return the policy that is in force as its file has it, and where that is; ``file`` stands before the variable.
+
+    The default is a directory. Raises `ConfigurationError` with file, line and remedy.
+    """
     named = file or Reader(environ, cwd=cwd).path(POLICY_VARIABLE)
-    if named is None:
-        return default_policy_path(), read_document(default_text())
-    text = read_text(named, origin=POLICY_VARIABLE, what="policy", limit=_MOST_BYTES)
     try:
+        if named is None:
+            return default_policy_path(), read_document(default_text())
+        text = read_text(named, origin=POLICY_VARIABLE, what="policy", limit=_MOST_BYTES)
         return named, read_document(text, default=default_text(), fragments=fragment_texts())
     except PolicyFault as fault:
-        raise ConfigurationError(f"{POLICY_VARIABLE}: {named}, line {fault.line}: {fault}.") from None
+        raise _refusal(fault, named) from None
 
 
-def default_text() -> str:
-    """Return the text of the policy that ships."""
-    path = default_policy_path()
-    return read_text(path, origin=f"The default of {POLICY_VARIABLE}", what="policy", limit=_MOST_BYTES)
+def default_text(parts: tuple[Path, ...] = _PARTS) -> str:
+    """Return the text of the policy that ships: its parts, one after another."""
+    origin = f"The default of {POLICY_VARIABLE}"
+    return "\n".join(read_text(path, origin=origin, what="policy", limit=_MOST_BYTES) for path in parts)
 
 
 def fragment_texts() -> dict[str, str]:
@@ -260,5 +273,29 @@ def fragment_texts() -> dict[str, str]:
 
 
 @cache
-def _default() -> Policy:
-    return parse_policy(default_text())
+def _default(parts: tuple[Path, ...]) -> Policy:
+    try:
+        return parse_policy(default_text(parts))
+    except PolicyFault as fault:
+        raise _refusal(fault, None, parts) from None
+
+
+def _refusal(fault: PolicyFault, named: Path | None, parts: tuple[Path, ...] = _PARTS) -> ConfigurationError:
+    """Return the sentence for a fault in the named file, or in what it extends; without a name, in the default."""
+    origin, path, line = POLICY_VARIABLE, named, fault.line
+    if fault.extended in policy_fragments():
+        origin, path = f"The fragment {fault.extended}", policy_fragments()[fault.extended]
+    elif fault.extended or path is None:
+        origin = f"The default of {POLICY_VARIABLE}"
+        path, line = _part_line(fault.line, parts)
+    return ConfigurationError(f"{origin}: {path}, line {line}: {fault}.")
+
+
+def _part_line(line: int, parts: tuple[Path, ...]) -> tuple[Path, int]:
+    """Return the part that a line of the default's whole text is from, and the line's number in it."""
+    for path in parts[:-1]:
+        count = default_text((path,)).count("\n") + 1
+        if line <= count:
+            return path, line
+        line -= count
+    return parts[-1], line

@@ -132,11 +132,15 @@ _NONE: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class PolicyFault(Exception):  # noqa: N818 - no error of ours: it says what is wrong with somebody's text
-    """What is wrong with a policy file; ``str()`` is a clause with the remedy, ``line`` counts from 1."""
+    """What is wrong with a policy file; ``str()`` is a clause with the remedy, ``line`` counts from 1.
 
-    def __init__(self, line: int, reason: str) -> None:
+    ``extended`` names what the file extends (`DEFAULT` or a fragment) where the fault lies in there.
+    """
+
+    def __init__(self, line: int, reason: str, *, extended: str = "") -> None:
         super().__init__(reason)
         self.line = line
+        self.extended = extended
 
 
 def read_document(text: str, *, default: str = "", fragments: Mapping[str, str] = _NONE) -> Document:
@@ -151,24 +155,25 @@ def read_document(text: str, *, default: str = "", fragments: Mapping[str, str] 
     if document.extends is None:
         reader.check(document)
         return document
-    base = _load(default)
+    base = _load(default, extended=DEFAULT)
     for name in reader.fragments(document, known=fragments):
-        base = _laid_over(base, _load(fragments[name]))
+        base = _laid_over(base, _load(fragments[name], extended=name))
     reader.check_without(document.without, base)
     merged = msgspec.convert(_laid_over(_without(base, document.without), own), Document)
     reader.check(merged, own=document)
     return merged
 
 
-def _load(text: str) -> dict[str, object]:
+def _load(text: str, *, extended: str = "") -> dict[str, object]:
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         found = _POSITION.search(str(error))
         line = int(found[1]) if found and found[1] else text.count("\n") + 1
-        raise PolicyFault(line, f"this is no TOML: {_POSITION.sub('', str(error))}") from None
+        reason = f"this is no TOML: {_POSITION.sub('', str(error))}"
+        raise PolicyFault(line, reason, extended=extended) from None
     except RecursionError:
-        raise PolicyFault(1, "this is nested too deeply to be a policy") from None
+        raise PolicyFault(1, "this is nested too deeply to be a policy", extended=extended) from None
 
 
 def _laid_over(base: Mapping[str, object], own: Mapping[str, object]) -> dict[str, object]:

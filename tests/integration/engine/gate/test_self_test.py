@@ -1,0 +1,182 @@
+"""A CLI whose gate has a hole is found out before it is used, whatever it says about itself."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from claudeops import logs
+from claudeops.app.cell import serve_script, try_gate
+from claudeops.engine.cell.cell import PlainCell
+from claudeops.engine.gate.admission import CliAdmission, Trial
+from claudeops.engine.gate.self_test import Bench, Fault, SelfTestResult, self_test
+from claudeops.engine.system import SystemClock
+from support.checkout import TESTS
+from support.estate import look, open_estate
+
+pytestmark = pytest.mark.anyio
+
+LEAKY = TESTS / "support" / "leaky_cli.py"
+PATH = "/usr/local/bin:/usr/bin:/bin"
+
+NOT_HEEDED = {Fault.ASKED_RAN, Fault.ANSWERED_NOT_RUN, Fault.NOT_TOLD}
+NOTHING_RAN = {Fault.ALLOWED_NOT_RUN, Fault.ANSWERED_NOT_RUN, Fault.NOT_TOLD}
+HOLES = {
+    "none": set(),
+    "unasked": {
+        Fault.NOT_ASKED,
+        Fault.DENIED_RAN,
+        Fault.LATE_RAN,
+        Fault.UNANSWERED_RAN,
+        *NOT_HEEDED,
+    },
+    "denied": {Fault.DENIED_RAN},
+    "late": {Fault.LATE_RAN},
+    "unanswered": {Fault.UNANSWERED_RAN},
+    "deaf": NOTHING_RAN,
+    "headstrong": NOT_HEEDED,
+    "silent": {Fault.NOT_TOLD},
+    "tools": {Fault.INIT_DIFFERS},
+    "fewer": {Fault.INIT_DIFFERS},
+    "broken": {Fault.NOT_STARTED, Fault.NOT_ASKED, *NOTHING_RAN},
+    "slow": {Fault.TOO_SLOW, Fault.NOT_ASKED, *NOTHING_RAN},
+}
+
+
+def cli(directory: Path, hole: str) -> Path:
+    """Return a CLI with one hole."""
+    there = directory / f"cli-{hole}"
+    there.symlink_to(LEAKY)
+    return there
+
+
+def bench(directory: Path) -> Bench:
+    return Bench(cell=PlainCell(), path=PATH, root=directory / "bench")
+
+
+@pytest.mark.parametrize("hole", HOLES)
+async def test_every_hole_has_its_own_name(hole: str, tmp_path: Path) -> None:
+    limit = 3 if hole == "slow" else 30
+    tested = await self_test(cli(tmp_path, hole), bench=bench(tmp_path), serve=serve_script, limit_seconds=limit)
+    assert set(tested.faults) == HOLES[hole], tested
+
+
+async def test_a_cli_that_is_not_there_is_a_fault_and_no_crash(tmp_path: Path) -> None:
+    tested = await try_gate(tmp_path / "nothing", bench(tmp_path))
+    assert Fault.NOT_STARTED in tested.faults
+    assert "nothing" in tested.detail
+
+
+# --- remembering ----------------------------------------------------------------------------------------
+
+
+class Trials:
+    """Counts the tests; each finds what it was told to find."""
+
+    def __init__(self, *faults: Fault) -> None:
+        self.faults = faults
+        self.made = 0
+
+    async def __call__(self, _binary: Path) -> SelfTestResult:
+        self.made += 1
+        return SelfTestResult(faults=self.faults, detail="")
+
+
+def admission(directory: Path, test: Trial | None, tester: str = "1") -> CliAdmission:
+    return CliAdmission(
+        record=directory / "tests.json", tester=tester, test=test, clock=SystemClock(), log=logs.get_logger()
+    )
+
+
+async def test_what_has_passed_is_not_tested_again_by_the_next_daemon(tmp_path: Path) -> None:
+    binary, tests = cli(tmp_path, "none"), Trials()
+    assert await admission(tmp_path, tests).refusal(binary) is None
+    assert await admission(tmp_path, tests).refusal(binary) is None
+    assert tests.made == 1
+
+
+async def test_another_claudeops_tests_again(tmp_path: Path) -> None:
+    binary, tests = cli(tmp_path, "none"), Trials()
+    await admission(tmp_path, tests, tester="1").refusal(binary)
+    await admission(tmp_path, tests, tester="2").refusal(binary)
+    assert tests.made == 2
+
+
+async def test_a_binary_that_changes_on_disk_is_tested_before_it_is_used(tmp_path: Path) -> None:
+    binary, tests = tmp_path / "cli-none", Trials()
+    shutil.copy(LEAKY, binary)
+    clis = admission(tmp_path, tests)
+    assert [await clis.refusal(binary) for _ in range(2)] == [None, None]
+    with binary.open("a", encoding="utf-8") as file:
+        file.write("# an update\n")
+    tests.faults = (Fault.DENIED_RAN,)
+    refusal = await clis.refusal(binary)
+    assert refusal is not None
+    assert Fault.DENIED_RAN.value in refusal
+    assert "CLAUDEOPS_CLAUDE_BIN" in refusal
+    assert tests.made == 2
+
+
+async def test_a_failure_is_not_remembered(tmp_path: Path) -> None:
+    binary, tests = cli(tmp_path, "none"), Trials(Fault.TOO_SLOW)
+    clis = admission(tmp_path, tests)
+    assert await clis.refusal(binary) is not None
+    tests.faults = ()
+    assert await clis.refusal(binary) is None
+
+
+async def test_a_binary_that_is_replaced_during_its_test_is_not_let_through(tmp_path: Path) -> None:
+    binary = tmp_path / "cli-none"
+    shutil.copy(LEAKY, binary)
+
+    async def replace(_binary: Path) -> SelfTestResult:
+        binary.unlink()
+        shutil.copy(LEAKY, binary)
+        return SelfTestResult(faults=(), detail="")
+
+    assert "replaced" in (await admission(tmp_path, replace).refusal(binary) or "")
+
+
+async def test_a_damaged_record_costs_a_test_and_nothing_else(tmp_path: Path) -> None:
+    binary, tests = cli(tmp_path, "none"), Trials()
+    (tmp_path / "tests.json").write_text('{"passed": "all of them"}', encoding="utf-8")
+    assert await admission(tmp_path, tests).refusal(binary) is None
+    assert tests.made == 1
+
+
+async def test_a_record_that_cannot_be_written_stops_nothing_and_is_logged(tmp_path: Path) -> None:
+    said = io.StringIO()
+    logs.configure(level="info", fmt="json", stream=said, redact=str)
+    (tmp_path / "tests.json.new").mkdir()
+    assert await admission(tmp_path, Trials()).refusal(cli(tmp_path, "none")) is None
+    assert [json.loads(line)["event"] for line in said.getvalue().splitlines()] == [
+        "cli_self_test_passed",
+        "cli_self_test_forgotten",
+    ]
+
+
+async def test_a_cli_that_is_too_old_by_now_is_refused_without_a_test(tmp_path: Path) -> None:
+    old, tests = tmp_path / "claude", Trials()
+    old.write_text("#!/bin/sh\necho 2.1.100\n")
+    old.chmod(0o755)
+    assert "2.1.236" in (await admission(tmp_path, tests).refusal(old) or "")
+    assert tests.made == 0
+
+
+async def test_switched_off_nothing_is_tested(tmp_path: Path) -> None:
+    assert await admission(tmp_path, None).refusal(tmp_path / "nothing") is None
+
+
+async def test_a_session_does_not_start_on_a_cli_that_is_refused(tmp_path: Path) -> None:
+    async def refusal(_binary: Path) -> str:
+        return "The gate does not hold with this CLI."
+
+    async with open_estate(tmp_path) as estate:
+        estate.with_context(refusal=refusal)
+        row = await estate.finished(look())
+        assert (row["outcome"], row["error"]) == ("spawn_failed", "The gate does not hold with this CLI.")
+        assert estate.rows("SELECT * FROM tool_calls") == []

@@ -1,0 +1,268 @@
+"""The files that somebody deploys with agree with each other, and with what claudeops is."""
+
+from __future__ import annotations
+
+import fnmatch
+import importlib.metadata
+import re
+import shutil
+import subprocess
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+import yaml
+from packaging.requirements import Requirement
+
+from claudeops.cli.commands import claudeops
+from claudeops.cli.doctor.machine import NEEDED, USEFUL
+from claudeops.cli.output import Exit
+from claudeops.engine.cell import cell
+from claudeops.engine.cell.cell import USER_HOMES
+from claudeops.engine.system import MOST_DESCRIPTORS
+from claudeops.settings.names import FILE_SUFFIX, KNOWN
+from support.checkout import ROOT
+from support.settings_world import make_world
+
+DOCKERFILE = (ROOT / "Dockerfile").read_text(encoding="utf-8")
+COMPOSE = yaml.safe_load((ROOT / "deploy" / "compose.yaml").read_text(encoding="utf-8"))
+SERVICE = COMPOSE["services"]["claudeops"]
+UNIT_FILE = ROOT / "deploy" / "claudeops.service"
+ALWAYS_THERE = {"bash", "coreutils", "grep"}  # in every Debian
+STOPPING_SECONDS = sum(float(KNOWN[f"CLAUDEOPS_{name}"].default or 0) for name in ("DRAIN_TIMEOUT", "STOP_GRACE"))
+BESIDE_OURS = {"HOME", "LANG"}
+
+
+def instructions() -> list[tuple[str, str]]:
+    """Return the Dockerfile's instructions, continued lines joined, comments left out."""
+    lines = "\n".join(line for line in DOCKERFILE.splitlines() if not line.startswith("#"))
+    joined = re.sub(r"\\\n\s*", " ", lines)
+    return [(line.split(" ", 1)[0], line.split(" ", 1)[1].strip()) for line in joined.splitlines() if line.strip()]
+
+
+def of(name: str) -> list[str]:
+    return [arguments for instruction, arguments in instructions() if instruction == name]
+
+
+def last_stage() -> list[tuple[str, str]]:
+    stages = instructions()
+    return stages[max(number for number, (name, _) in enumerate(stages) if name == "FROM") :]
+
+
+def unit() -> dict[str, list[str]]:
+    """Return the unit's settings, each with its values in their order."""
+    found: dict[str, list[str]] = {}
+    for line in UNIT_FILE.read_text(encoding="utf-8").splitlines():
+        if line and not line.startswith(("#", "[")):
+            name, _, value = line.partition("=")
+            found.setdefault(name, []).append(value)
+    return found
+
+
+def unknown(names: Iterable[str]) -> list[str]:
+    return [name for name in names if name not in BESIDE_OURS and name.removesuffix(FILE_SUFFIX) not in KNOWN]
+
+
+# --- Dockerfile -----------------------------------------------------------------------------------------
+
+
+def test_every_file_that_is_copied_is_there_and_goes_into_the_build() -> None:
+    ignore = [line for line in (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines() if line[:1] != "#"]
+    let_in = {line[1:] for line in ignore if line.startswith("!")}
+    copied = [source for line in of("COPY") if "--from=" not in line for source in line.split()[:-1]]
+
+    assert ignore[0] == "*"  # nothing goes in by accident: no .env, no key, no history
+    assert [source for source in copied if not (ROOT / source).exists()] == []
+    assert set(copied) == let_in
+
+
+def test_the_base_is_pinned_by_name_and_version() -> None:
+    (base,) = [line for line in of("ARG") if line.startswith("BASE=")]
+
+    assert re.fullmatch(r"BASE=docker\.io/library/debian:\d+\.\d+-slim", base)
+    assert {line.split()[0] for line in of("FROM")} == {"${BASE}"}
+
+
+def test_no_address_of_an_index_is_written_down() -> None:
+    assert "://" not in "\n".join(arguments for _, arguments in instructions())
+
+
+def test_everything_that_pip_installs_is_checked_or_our_own() -> None:
+    installs = [command for line in of("RUN") for command in line.split(";") if " install --quiet" in command]
+
+    assert len(installs) == 3
+    assert [command for command in installs if "--require-hashes" not in command and "--no-index" not in command] == []
+
+
+def test_the_build_backend_comes_with_all_that_it_needs() -> None:
+    (wanted,) = re.findall(r"wanted = /\^\(([^)]+)\)==/", DOCKERFILE)
+    needed = {Requirement(line) for line in importlib.metadata.requires("hatchling") or ()}
+    names = {need.name for need in needed if need.marker is None or need.marker.evaluate({"python_version": "3.11"})}
+
+    assert set(wanted.split("|")) == {"hatchling", *names}
+
+
+def test_the_tools_of_the_prompts_are_in_the_image() -> None:
+    (installed,) = [arguments for name, arguments in last_stage() if name == "RUN" and "apt-get install" in arguments]
+    packages = {*NEEDED.values(), *USEFUL.values()} - ALWAYS_THERE
+
+    assert [package for package in ("tini", "bubblewrap", *packages) if package not in installed.split()] == []
+
+
+def test_it_runs_as_a_user_with_a_fixed_number_who_owns_what_it_writes() -> None:
+    (user,) = [arguments for name, arguments in last_stage() if name == "USER"]
+    (made,) = [line for line in of("RUN") if "useradd" in line]
+
+    assert user == "10001:10001" == SERVICE["user"]
+    assert "--uid 10001" in made
+    assert "--gid 10001" in made
+    for volume in ("/state", "/results"):
+        assert re.search(rf"install -d -o claudeops -g claudeops -m 07[05]0 {volume}\b", made)
+    assert of("VOLUME") == ['["/state", "/results", "/repos"]']
+
+
+def test_every_user_that_a_session_may_have_is_on_the_list_with_the_home_that_it_gets() -> None:
+    lines = (ROOT / "deploy" / "claudeops-sessions.conf").read_text(encoding="utf-8").splitlines()
+    listed = [line.split() for line in lines if not line.startswith("#")]
+    uids = range(cell.FIRST_UID, cell.FIRST_UID + cell.UIDS)
+
+    assert [(kind, int(uid), home) for kind, _, uid, _, home, _ in listed] == [
+        ("u", uid, str(cell.listed_home(USER_HOMES, uid))) for uid in uids
+    ]
+    assert len({name for _, name, *_ in listed}) == cell.UIDS
+
+
+def test_the_image_has_those_users(tmp_path: Path) -> None:
+    (made,) = [line for line in of("RUN") if "claudeops-sessions.conf" in line]
+    made = made.replace("/usr/lib/sysusers.d", str(ROOT / "deploy")).replace("/etc/", f"{tmp_path}/")
+    subprocess.run(["bash", "-euo", "pipefail", "-c", made], check=True, timeout=20)
+
+    users = [line.split(":") for line in (tmp_path / "passwd").read_text(encoding="utf-8").splitlines()]
+    assert users[1] == [
+        *("claudeops-session-01", "x", "60601", "60601", ""),
+        *("/var/lib/claudeops-sessions/homes/60601", "/usr/sbin/nologin"),
+    ]
+    assert len(users) == cell.UIDS
+    groups = (tmp_path / "group").read_text(encoding="utf-8").splitlines()
+    assert groups[1] == "claudeops-session-01:x:60601:"
+
+
+def test_what_it_starts_exists() -> None:
+    assert of("ENTRYPOINT") == ['["/usr/bin/tini", "--", "claudeops"]']
+    assert of("CMD") == ['["run"]']
+    (check,) = of("HEALTHCHECK")
+    assert check.endswith('CMD ["claudeops", "health"]')
+    assert {"run", "health"} <= set(claudeops.commands)
+
+
+def test_schemas_and_prompts_are_where_the_settings_look_for_them() -> None:
+    copied = dict(line.split() for line in of("COPY") if "/app/" in line)
+
+    assert copied == {"schemas": "/app/schemas", "prompts": "/app/prompts"}
+
+
+def test_every_variable_of_the_image_is_a_setting() -> None:
+    (image,) = [arguments for name, arguments in last_stage() if name == "ENV"]
+
+    assert unknown(name for name in re.findall(r"(\w+)=", image) if not name.startswith("PYTHON")) == []
+
+
+def test_the_build_script_is_a_script() -> None:
+    script = ROOT / "deploy" / "build-image"
+
+    assert script.stat().st_mode & 0o111
+    subprocess.run(["bash", "-n", script], check=True, timeout=10)
+
+
+# --- compose --------------------------------------------------------------------------------------------
+
+
+def test_the_root_file_system_is_read_only_and_no_port_is_open() -> None:
+    assert SERVICE["read_only"] is True
+    assert [mount.partition(":")[0] for mount in SERVICE["tmpfs"]] == ["/tmp"]  # noqa: S108 - in the container
+    assert {"ports", "expose", "network_mode", "privileged", "cap_add"} & set(SERVICE) == set()
+    assert SERVICE["cap_drop"] == ["ALL"]
+    assert "no-new-privileges:true" in SERVICE["security_opt"]
+
+
+def test_every_volume_of_the_image_is_mounted_and_what_is_watched_is_read_only() -> None:
+    mounts = {line.split(":")[1]: line for line in SERVICE["volumes"]}
+
+    assert sorted(mounts) == ["/repos", "/results", "/state"]
+    assert mounts["/repos"].endswith(":ro")
+    assert {line.split(":")[0] for line in SERVICE["volumes"] if not line.startswith(".")} == set(COMPOSE["volumes"])
+
+
+def test_the_key_comes_from_a_file_and_not_from_the_environment() -> None:
+    (secret,) = SERVICE["secrets"]
+
+    assert SERVICE["environment"]["ANTHROPIC_API_KEY_FILE"] == f"/run/secrets/{secret}"
+    assert "ANTHROPIC_API_KEY" not in SERVICE["environment"]
+    assert set(COMPOSE["secrets"]) == {secret}
+
+
+def test_its_environment_is_one_that_the_daemon_takes(tmp_path: Path) -> None:
+    world = make_world(tmp_path)
+    key = world.file("anthropic-api-key", "sk-ant-of-the-compose-file\n")
+
+    loaded = world.load({**SERVICE["environment"], "ANTHROPIC_API_KEY_FILE": str(key)})
+
+    assert loaded.settings.anthropic_api_key == "sk-ant-of-the-compose-file"
+    assert loaded.settings.dry_run
+
+
+def test_compose_waits_longer_than_the_daemon_takes_to_stop() -> None:
+    assert int(SERVICE["stop_grace_period"].removesuffix("s")) > STOPPING_SECONDS
+
+
+def test_what_bubblewrap_needs_is_given_and_nothing_more() -> None:
+    given = set(SERVICE["security_opt"]) - {"no-new-privileges:true"}
+
+    assert given == {"systempaths=unconfined", "seccomp=unconfined", "apparmor=unconfined"}
+    assert SERVICE["environment"]["CLAUDEOPS_ISOLATION"] == "bubblewrap"
+
+
+def test_the_daemon_may_open_as_many_files_as_it_wants() -> None:
+    assert SERVICE["ulimits"]["nofile"] == MOST_DESCRIPTORS
+    assert unit()["LimitNOFILE"] == [str(MOST_DESCRIPTORS)]
+
+
+# --- systemd --------------------------------------------------------------------------------------------
+
+
+def test_systemd_starts_nothing_again_that_would_fail_again() -> None:
+    (prevented,) = unit()["RestartPreventExitStatus"]
+
+    assert {int(number) for number in prevented.split()} == {Exit.USAGE, Exit.CONFIGURATION}
+
+
+def test_systemd_lets_the_daemon_end_its_own_sessions() -> None:
+    assert (unit()["Type"], unit()["KillMode"], unit()["NotifyAccess"]) == (["notify"], ["mixed"], ["main"])
+    assert int(unit()["TimeoutStopSec"][0]) > STOPPING_SECONDS
+
+
+def test_every_variable_of_the_unit_is_a_setting() -> None:
+    assert unknown(value.partition("=")[0] for value in unit()["Environment"]) == []
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    ["ProtectKernelTunables", "ProtectKernelLogs", "ProtectProc", "ProcSubset", "RestrictNamespaces", "PrivateUsers"],
+)
+def test_nothing_in_the_unit_stops_bubblewrap(pattern: str) -> None:
+    assert fnmatch.filter(unit(), pattern) == []
+    assert "@mount" in unit()["SystemCallFilter"][0]
+
+
+def test_systemd_finds_nothing_wrong_with_the_unit(tmp_path: Path) -> None:
+    analyze = shutil.which("systemd-analyze")
+    if analyze is None:
+        pytest.skip("needs systemd-analyze (Debian: systemd)")
+    copy = tmp_path / "claudeops.service"
+    # The daemon itself need not be installed where this is tested.
+    copy.write_text(re.sub(r"(?m)^ExecStart=\S+", "ExecStart=/bin/true", UNIT_FILE.read_text(encoding="utf-8")))
+    done = subprocess.run(
+        [analyze, "--man=no", "verify", copy], capture_output=True, text=True, check=False, timeout=30
+    )
+    ours = [line for line in done.stderr.splitlines() if "claudeops.service" in line]
+    assert (done.returncode, ours) == (0, []), done.stderr

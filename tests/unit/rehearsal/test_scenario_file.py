@@ -1,0 +1,205 @@
+"""A scenario file that is wrong is refused with line, place and remedy, before anything is started."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from claudeops.errors import ConfigurationError, MissingInputError
+from claudeops.rehearsal.scenario import DiskFull, Expected, Failing, Service, Step, Stopped
+from claudeops.rehearsal.scenario_file import find, line_of, read, shipped
+from support.checkout import ROOT
+
+DOCS = ROOT / "docs"
+PAGE = DOCS / "how-to" / "write-a-scenario.md"
+EXCERPT = DOCS / "excerpts" / "make-run.txt"
+GOOD = """\
+title = "One service"
+
+[services.web]
+answers = "hello"
+
+[[faults]]
+service = "web"
+kind = "stopped"
+
+[[tiers.1.steps]]
+say = "I look."
+run = "curl {{web.url}}"
+capture = { code = '(\\d+)' }
+
+[[tiers.1.steps]]
+when = "200"
+report = { summary = "it said {{code}}: {{last_result}}" }
+
+[expect]
+decision = "healthy"
+tiers = [1]
+"""
+
+
+def written(directory: Path, text: str) -> Path:
+    path = directory / "mine.toml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_a_whole_file_is_read(tmp_path: Path) -> None:
+    scenario = read(written(tmp_path, GOOD))
+    assert (scenario.title, list(scenario.services), len(scenario.tiers["1"].steps)) == ("One service", ["web"], 2)
+
+
+REFUSALS = {
+    "no TOML": (
+        "[services.web]",
+        "[services.web",
+        "no TOML: Expected ']' at the end of a table declaration (at line 3",
+    ),
+    "unknown key at the top": ("title = ", "titel = ", "line 1: unknown key 'titel', did you mean 'title'?"),
+    "unknown key of a service": (
+        'answers = "hello"',
+        'anwsers = "hello"',
+        "line 4: services.web: unknown key 'anwsers', did you mean 'answers'?",
+    ),
+    "unknown key of a fault": (
+        'kind = "stopped"',
+        'kind = "stopped"\nstatus = 500',
+        "line 9: faults[0]: unknown key 'status', known are service, cured_by, log",
+    ),
+    "unknown kind of fault": ('kind = "stopped"', 'kind = "stoped"', "must be one of stopped, failing, disk-full"),
+    "unknown key of the second step": (
+        'when = "200"',
+        'wen = "200"',
+        "line 16: tiers.1.steps[1]: unknown key 'wen', did you mean 'when'?",
+    ),
+    "two ways of calling": (
+        'run = "curl {{web.url}}"',
+        'run = "uptime"\nread = "/etc/hosts"',
+        "line 10: tiers.1.steps[0]: say one of run, run_all, read or tool",
+    ),
+    "a step that says nothing": (
+        'when = "200"\nreport = { summary = "it said {{code}}: {{last_result}}" }',
+        'when = "200"',
+        "line 15: tiers.1.steps[1]: a step says say, run, run_all, read, tool or report",
+    ),
+    "a mark that nothing fills": (
+        "{{web.url}}",
+        "{{web.ulr}}",
+        "line 10: tiers.1.steps[0]: nothing is known by the name {{web.ulr}}, did you mean 'web.url'?",
+    ),
+    "a capture used before it is taken": (
+        'say = "I look."',
+        'say = "{{code}}"',
+        "nothing is known by the name {{code}}",
+    ),
+    "a capture without a group": ("(\\d+)", "\\d+", "capture.code: '\\\\d+' needs exactly one group in parentheses"),
+    "a capture that is no pattern": ("(\\d+)", "(", "is no regular expression"),
+    "a fault of a stranger": (
+        'service = "web"',
+        'service = "wed"',
+        "line 7: faults[0].service: 'wed' is no service of this scenario, did you mean 'web'?",
+    ),
+    "a full disk that is not there": (
+        'kind = "stopped"',
+        'kind = "disk-full"',
+        "web has no disk that could be full: give it a size, such as disk_kib = 1024 in [services.web]",
+    ),
+    "a certificate without TLS": (
+        'answers = "hello"',
+        "certificate_days = 3",
+        "line 4: services.web.certificate_days: only with tls = true is there a certificate",
+    ),
+    "a name that is none": ("[services.web]", "[services.Web]", "must be tables by name in lower case letters"),
+    "a tier that is no number": ("[[tiers.1.steps]]", "[[tiers.one.steps]]", "such as [[tiers.1.steps]]"),
+    "no first tier": ("[[tiers.1.steps]]", "[[tiers.2.steps]]", "say what tier 1 does, in [[tiers.1.steps]]"),
+    "no expectation": ('[expect]\ndecision = "healthy"\ntiers = [1]\n', "", "missing required field `expect`"),
+    "an unknown decision": ('"healthy"', '"helthy"', "line 20: expect.decision: must be one of healthy, escalated,"),
+    "an expected tier that is not scripted": (
+        "tiers = [1]",
+        "tiers = [1, 2]",
+        "line 21: expect.tiers: tier 2 is expected",
+    ),
+    "an expected service of a stranger": (
+        "tiers = [1]",
+        'tiers = [1]\nservices = { wep = "up" }',
+        "line 22: expect.services.wep: 'wep' is no service",
+    ),
+}
+
+
+@pytest.mark.parametrize(("part", "instead", "complaint"), REFUSALS.values(), ids=REFUSALS)
+def test_a_wrong_file_is_one_sentence_with_line_and_remedy(
+    tmp_path: Path, part: str, instead: str, complaint: str
+) -> None:
+    assert part in GOOD
+    path = written(tmp_path, GOOD.replace(part, instead))
+    with pytest.raises(ConfigurationError) as refusal:
+        read(path)
+    said = str(refusal.value)
+    assert complaint in said
+    assert said.startswith(f"{path}: ")
+    assert "\n" not in said
+
+
+def test_bytes_that_are_no_text_are_refused_with_their_line(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_bytes(b'title = "x"\nnote = "\xff"\n')
+    with pytest.raises(ConfigurationError, match="line 2: not UTF-8"):
+        read(path)
+
+
+def test_a_file_that_is_not_there_is_missing_input(tmp_path: Path) -> None:
+    with pytest.raises(MissingInputError, match=r"nowhere\.toml: cannot be read \(No such file or directory\)"):
+        find("nowhere.toml", cwd=tmp_path)
+
+
+def test_a_name_that_is_nearly_one_of_ours_says_which(tmp_path: Path) -> None:
+    with pytest.raises(MissingInputError, match="did you mean 'service-down'"):
+        find("service-dwn", cwd=tmp_path)
+
+
+def test_a_relative_path_starts_at_the_working_directory(tmp_path: Path) -> None:
+    written(tmp_path, GOOD)
+    assert find("mine.toml", cwd=tmp_path).name == "mine"
+
+
+def test_at_least_the_promised_scenarios_are_shipped() -> None:
+    assert {
+        "healthy-estate",
+        "service-down",
+        "restart-does-not-help",
+        "flapping",
+        "disk-full",
+        "certificate-expiring",
+        "hostile-log",
+        "no-report",
+        "the-liar",
+    } <= set(shipped())
+
+
+@pytest.mark.parametrize("shape", [Service, Stopped, Failing, DiskFull, Step, Expected])
+def test_every_key_is_explained_on_the_page_about_scenarios(shape: type[msgspec.Struct]) -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    assert [key for key in shape.__struct_fields__ if f"`{key}`" not in page and f"{key} = " not in page] == []
+
+
+def test_lines_are_found_through_arrays_of_tables_and_tables_in_their_last_entry() -> None:
+    text = "[[a.b]]\nx = 1\n\n[[a.b]]\n# a comment\nx = 2\n[a.b.c]\ny = 1\n[[a.b.c.d]]\nz = 1\n"
+    assert [line_of(text, place) for place in ("a.b[0].x", "a.b[1].x", "a.b[1].c.y", "a.b[1].c.d[0].z", "q")] == [
+        2,
+        6,
+        8,
+        10,
+        None,
+    ]
+
+
+@pytest.mark.parametrize("name", ["service-down", "restart-does-not-help"])
+def test_the_recorded_session_is_of_the_scenarios_as_they_are(name: str) -> None:
+    recorded = EXCERPT.read_text(encoding="utf-8")
+    scenario = find(name, cwd=PAGE.parent).scenario
+    assert scenario.title in recorded, "record it again: make excerpt"
+    words = [step.say for tier in scenario.tiers.values() for step in tier.steps if step.say is not None]
+    assert [said for said in words if said not in recorded] == [], "record it again: make excerpt"
