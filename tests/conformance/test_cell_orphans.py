@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Set as AbstractSet
 from pathlib import Path
 
-import anyio
 import psutil
 import pytest
 
-from claudeops.engine.cell.cell import Level
-from support.checkout import TESTS
+from support.caged import daemon_output
 
 pytestmark = pytest.mark.anyio
 
@@ -39,16 +35,7 @@ def sleepers() -> AbstractSet[int]:
 async def test_orphans_of_a_killed_guardian_are_killed_and_reaped_by_the_daemon(
     tmp_path: Path, everybodys_cli: Path
 ) -> None:
-    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(TESTS), "CAGED_CLI": str(everybodys_cli)}
-    with anyio.fail_after(50):
-        done = await anyio.run_process(
-            [sys.executable, "-m", "support.caged", Level.NONE.value, str(tmp_path), CUT_LOOSE],
-            env=environment,
-            cwd=tmp_path,
-            stderr=subprocess.STDOUT,
-            check=False,
-        )
-    said = done.stdout.decode()
+    said = await daemon_output(tmp_path, CUT_LOOSE, binary=everybodys_cli)
     assert "children left: []" in said, said
     assert "no_result -9" in said
     assert sleepers() == set()

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-import anyio
 import psutil
 import pytest
 
@@ -18,8 +15,7 @@ from claudeops.engine.cell.cell import Level
 from claudeops.engine.cell.cgroups import Bounds
 from support import cli
 from support.aftermath import assert_settled, runs
-from support.caged import caged
-from support.checkout import TESTS
+from support.caged import caged, daemon_output
 from support.estate import Estate, deliver, look, report
 
 pytestmark = pytest.mark.anyio
@@ -120,15 +116,6 @@ async def test_row_22_session_leaks_processes_and_disk(
 async def test_row_30_zombies_of_a_daemon_that_does_not_reap(tmp_path: Path) -> None:
     """The real CLI below a daemon of its own; its tools leave orphans by the dozen, which end one after the other."""
     orphans = "for n in 1 2 3 4 5 6 7 8 9 10 11 12; do (setsid sleep 0.0$n > /dev/null 2>&1 &); done; sleep 0.3"
-    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(TESTS), "CAGED_CLI": cli.binary()}
-    with anyio.fail_after(50):
-        done = await anyio.run_process(
-            [sys.executable, "-m", "support.caged", Level.NONE.value, str(tmp_path), orphans],
-            env=environment,
-            cwd=tmp_path,
-            stderr=subprocess.STDOUT,
-            check=False,
-        )
-    said = done.stdout.decode()
+    said = await daemon_output(tmp_path, orphans, binary=cli.binary())
     assert "success 0" in said, said
     assert "children left: []" in said, said

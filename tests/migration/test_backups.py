@@ -23,14 +23,6 @@ pytest_plugins = ("support.store_fixtures",)
 
 
 @pytest.fixture
-def up(tmp_path: Path) -> Callable[[Database], Migrated]:
-    def up(database: Database) -> Migrated:
-        return migrate(database.url, migrations_dir=MIGRATIONS, backup_dir=tmp_path / "backups", now=NOW)
-
-    return up
-
-
-@pytest.fixture
 def older(tmp_path: Path) -> tuple[Database, Path]:
     """Return a database of a step before the first, and migrations that begin with that step."""
     migrations = tmp_path / "migrations"

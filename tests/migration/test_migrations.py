@@ -26,28 +26,10 @@ from claudeops.errors import (
 from claudeops.store.database import parse_url
 from claudeops.store.migrate import Migrated, migrate, run
 from claudeops.store.tables import HEAD, metadata
-from support.postgres import Server
 from support.store_values import NOW
-from support.stores import MIGRATIONS, POSTGRES, Database
+from support.stores import MIGRATIONS, Database
 
 pytest_plugins = ("support.store_fixtures",)
-
-
-@pytest.fixture(params=[pytest.param("sqlite"), pytest.param("postgresql", marks=POSTGRES)])
-def empty(request: pytest.FixtureRequest, tmp_path: Path) -> Database:
-    """Return the address of a database without a table."""
-    if request.param == "sqlite":
-        return Database(f"sqlite:///{tmp_path}/claudeops.db")
-    server: Server = request.getfixturevalue("postgres")
-    return Database(server.url(server.create()))
-
-
-@pytest.fixture
-def up(tmp_path: Path) -> Callable[[Database], Migrated]:
-    def up(database: Database) -> Migrated:
-        return migrate(database.url, migrations_dir=MIGRATIONS, backup_dir=tmp_path / "backups", now=NOW)
-
-    return up
 
 
 def downgrade(database: Database, revision: str) -> None:

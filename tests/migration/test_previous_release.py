@@ -7,7 +7,6 @@ working at the head: no new column that it would have to fill, no old one gone, 
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
@@ -18,7 +17,7 @@ from alembic.script import ScriptDirectory
 from claudeops.store.database import parse_url
 from claudeops.store.migrate import run
 from support.postgres import Server
-from support.stores import MIGRATIONS, POSTGRES, Database
+from support.stores import MIGRATIONS, Database
 
 pytest_plugins = ("support.store_fixtures",)
 
@@ -46,15 +45,6 @@ def _config() -> Config:
 
 
 REVISIONS = [script.revision for script in reversed(list(ScriptDirectory.from_config(_config()).walk_revisions()))]
-
-
-@pytest.fixture(params=[pytest.param("sqlite"), pytest.param("postgresql", marks=POSTGRES)])
-def empty(request: pytest.FixtureRequest, tmp_path: Path) -> Database:
-    """Return the address of a database without a table."""
-    if request.param == "sqlite":
-        return Database(f"sqlite:///{tmp_path}/claudeops.db")
-    server: Server = request.getfixturevalue("postgres")
-    return Database(server.url(server.create()))
 
 
 def upgrade(database: Database, revision: str) -> None:

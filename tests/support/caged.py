@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import subprocess
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -30,6 +31,7 @@ from claudeops.harness.protocol import CredentialKind
 from claudeops.scripted_api.script import Script
 from claudeops.scripted_api.server import MessagesApi, serve
 from support import cli
+from support.checkout import TESTS
 from support.estate import Estate, open_estate
 from support.levels import PATH, needs
 from support.operating import conclude, look
@@ -113,6 +115,19 @@ async def caged(
             yield Caged(estate, api)
         finally:
             forget_workspaces(root)
+
+
+async def daemon_output(root: Path, command: str, *, binary: str | Path) -> str:
+    """Run a daemon whose one session, in no cell, runs a command; return what it printed."""
+    with anyio.fail_after(50):
+        done = await anyio.run_process(
+            [sys.executable, "-m", "support.caged", Level.NONE.value, str(root), command],
+            env={"PATH": os.environ["PATH"], "PYTHONPATH": str(TESTS), "CAGED_CLI": str(binary)},
+            cwd=root,
+            stderr=subprocess.STDOUT,
+            check=False,
+        )
+    return done.stdout.decode()
 
 
 async def _be_a_daemon(level: str, root: str, commands: list[str]) -> None:

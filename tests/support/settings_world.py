@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
+
 from claudeops.settings import Loaded, Settings, load_settings
 
 SCHEMA = {"$schema": "http://json-schema.org/draft-07/schema#", "type": "object"}
@@ -60,3 +62,8 @@ def make_world(base: Path) -> World:
     world.claude.write_text("#!/bin/sh\n")
     world.claude.chmod(0o755)
     return world
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return make_world(tmp_path)

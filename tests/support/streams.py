@@ -87,6 +87,13 @@ def ids(cases: Iterable[Mapping[str, Any]]) -> list[str]:
 
 # --- frames by hand -----------------------------------------------------------------------------------
 
+INIT = {"type": "system", "subtype": "init", "session_id": "s"}
+
+
+def transcript_of(*lines: Mapping[str, Any]) -> Transcript:
+    """Return what is read of a stream that began as it should."""
+    return read(INIT, *lines).transcript
+
 
 def said(text: str, **more: Any) -> dict[str, Any]:
     message = {"role": "assistant", "content": [{"type": "text", "text": text}], "stop_reason": None}
@@ -110,3 +117,7 @@ def answered(tool_use_id: str, content: Any = "ok", *, is_error: bool = False, *
 
 def result(**fields: Any) -> dict[str, Any]:
     return {"type": "result", "subtype": "success", "is_error": False, "num_turns": 3} | fields
+
+
+def failed(**fields: Any) -> dict[str, Any]:
+    return result(is_error=True, **fields)

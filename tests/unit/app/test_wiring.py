@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Final, cast
 
 import pytest
@@ -18,13 +17,7 @@ from claudeops.engine.system import SystemClock
 from claudeops.harness.protocol import CredentialKind
 from claudeops.logs import get_logger
 from claudeops.settings import Settings
-from support.settings_world import World, make_world
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    return make_world(tmp_path)
-
+from support.settings_world import World
 
 NO_STORE: Final = cast("Store", object())
 """Nobody asks it anything here."""

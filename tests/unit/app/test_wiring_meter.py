@@ -2,18 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-import pytest
-
 from claudeops.app.wiring import upstream
 from claudeops.harness.protocol import CredentialKind
-from support.settings_world import World, make_world
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    return make_world(tmp_path)
+from support.settings_world import World
 
 
 def test_an_api_key_goes_to_the_public_address(world: World) -> None:

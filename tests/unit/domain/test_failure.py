@@ -9,17 +9,7 @@ import pytest
 from claudeops.domain.model import ErrorCategory, FailureKind
 from claudeops.domain.outcome import Exit, StopCause
 from claudeops.domain.stream import Transcript
-from support.streams import judged, read, result, said
-
-INIT = {"type": "system", "subtype": "init", "session_id": "s"}
-
-
-def transcript_of(*lines: dict[str, Any]) -> Transcript:
-    return read(INIT, *lines).transcript
-
-
-def failed(**fields: Any) -> dict[str, Any]:
-    return result(is_error=True, **fields)
+from support.streams import failed, judged, result, said, transcript_of
 
 
 def retry(status: int | None, error: str | None = None) -> dict[str, Any]:

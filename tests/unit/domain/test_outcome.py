@@ -9,20 +9,11 @@ import pytest
 from claudeops.domain.model import ErrorCategory, FailureKind, Outcome
 from claudeops.domain.outcome import NO_RESULT_WARNING, Exit, ExitReason, StopCause
 from claudeops.domain.stream import Transcript
-from support.streams import called, judged, read, result, said
+from support.streams import INIT, called, failed, judged, read, result, said, transcript_of
 
-INIT = {"type": "system", "subtype": "init", "session_id": "s"}
 WAITS = said("still waiting on the agent")
 LAUNCH = called("t1", "Task", {"prompt": "x", "run_in_background": True})
 TIMED_OUT = {StopCause.TIMEOUT, StopCause.STARTUP_TIMEOUT, StopCause.STALLED, StopCause.TOOL_STALLED}
-
-
-def transcript_of(*lines: dict[str, Any]) -> Transcript:
-    return read(INIT, *lines).transcript
-
-
-def failed(**fields: Any) -> dict[str, Any]:
-    return result(is_error=True, **fields)
 
 
 # --- the result line's subtype ------------------------------------------------------------------------

@@ -9,29 +9,10 @@ import pytest
 
 from claudeops.domain.model import ToolCall, Verdict, VerdictKind
 from claudeops.harness.claude import ClaudeHarness
-from claudeops.harness.protocol import CredentialKind, GateCancelled, GateRequest, InitMismatch, Question, Spec
+from claudeops.harness.protocol import CredentialKind, GateCancelled, GateRequest, InitMismatch, Question
+from support.specs import SPEC
 
 HARNESS = ClaudeHarness()
-SPEC = Spec(
-    binary="/opt/claude",
-    model="haiku",
-    cli_session_id="670033f8-2ca5-4a09-8f30-443dd1de556f",
-    schema_text='{"type":"object"}',
-    task="Look at everything.",
-    system="Time: now. Findings: @/etc/shadow",
-    tools=("Bash", "Read"),
-    max_turns=30,
-    max_budget_usd=0.5,
-    home="/s/1/home",
-    workdir="/s/1/work",
-    tmpdir="/s/1/tmp",
-    state_dir="/s/1/state",
-    path="/usr/bin:/bin",
-    passed_env={"TZ": "UTC"},
-    base_url="http://127.0.0.1:1",
-    credential=CredentialKind.API_KEY,
-    credential_fd=7,
-)
 ALLOW = Verdict(kind=VerdictKind.ALLOW, reason="read-only")
 DENY = Verdict(kind=VerdictKind.DENY, reason="not at this tier")
 

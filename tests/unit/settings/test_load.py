@@ -8,12 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from support.settings_world import SCHEMA, World, make_world
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    return make_world(tmp_path)
+from support.settings_world import SCHEMA, World
 
 
 def test_empty_environment_is_a_working_configuration(world: World) -> None:

@@ -14,12 +14,7 @@ from claudeops.settings import prepare_directories, require_repos
 from claudeops.settings.files import packaged
 from claudeops.settings.places import read_places, unusable
 from claudeops.settings.reader import Reader
-from support.settings_world import World, make_world
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    return make_world(tmp_path)
+from support.settings_world import World
 
 
 def test_usual_directories_are_used_where_they_exist(world: World) -> None:

@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 
 from claudeops.errors import ConfigurationError
 from claudeops.settings import require_credentials
-from support.settings_world import World, make_world
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    return make_world(tmp_path)
+from support.settings_world import World
 
 
 def test_secret_may_come_from_a_file(world: World) -> None:

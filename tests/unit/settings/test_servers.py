@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 
 from claudeops.errors import ConfigurationError
-from support.settings_world import World, make_world
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    return make_world(tmp_path)
+from support.settings_world import World
 
 
 def with_servers(world: World, servers: object) -> dict[str, str]:

@@ -8,14 +8,9 @@ from pathlib import Path
 import pytest
 
 from claudeops.errors import ConfigurationError
-from support.settings_world import World, make_world
+from support.settings_world import World
 
 LOKI = {"command": "/usr/bin/loki-mcp", "args": ["--quiet"], "env": {"LOKI_TOKEN": "token-in-the-repository"}}
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    return make_world(tmp_path)
 
 
 def repository(world: World, name: str, servers: object) -> Path:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-import psutil
 import pytest
 
 from claudeops.domain.model import Ending
@@ -18,6 +17,7 @@ from claudeops.engine.control import Control
 from claudeops.engine.meter.meter import ModelAccess
 from claudeops.engine.session.runner import SessionRunner
 from claudeops.harness.protocol import CredentialKind
+from support.aftermath import runs
 from support.estate import Estate, report
 from support.policy_cases import POLICY
 from support.waiting import until
@@ -54,14 +54,6 @@ def caliban_lines(**result: Any) -> list[dict[str, Any]]:
         {"type": "tool_result", "tool_use_id": "a", "is_error": False, "content": [{"type": "text", "text": "up"}]},
         {"type": "result", "subtype": "success", "session_id": "c-1", "total_cost_usd": 0.02, **result},
     ]
-
-
-def runs(pid: int) -> bool:
-    """Whether a process lives; one that only waits to be reaped does not."""
-    try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
 
 
 # --- a whole session ----------------------------------------------------------------------------------

@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import anyio
-import psutil
 import pytest
 
 from claudeops.domain.gate.audit import TOO_LATE
@@ -16,6 +15,7 @@ from claudeops.domain.model import Ending, ExtractionMethod, Outcome, ToolCall, 
 from claudeops.domain.outcome import StopCause
 from claudeops.engine.control import Control
 from claudeops.engine.session.runner import SessionRunner
+from support.aftermath import runs
 from support.estate import Estate, deliver, look, report
 from support.waiting import until
 
@@ -24,14 +24,6 @@ pytestmark = pytest.mark.anyio
 
 def clocks(estate: Estate, **changes: float) -> None:
     estate.with_context(timeouts=replace(estate.context.timeouts, **changes))
-
-
-def runs(pid: int) -> bool:
-    """Whether a process lives; one that only waits to be reaped does not."""
-    try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
 
 
 async def test_a_healthy_session_leaves_its_row_its_log_and_nothing_else(estate: Estate) -> None:
