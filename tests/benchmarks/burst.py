@@ -85,7 +85,7 @@ async def _status(estate: Estate, supervisor: Supervisor) -> AsyncIterator[Super
     """Keep ``daemon.json`` true meanwhile, as the daemon does."""
     keeper = StatusKeeper(
         file=StatusFile(estate.root / "daemon.json", estate.owner, estate.context.clock.now()),
-        store=estate.store,
+        holds=estate.store.holds,
         clock=estate.context.clock,
         running=lambda: [session for session, _ in supervisor.running.values()],
         log=estate.context.log,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Final, cast
 
 import pytest
@@ -26,7 +27,7 @@ def world(tmp_path: Path) -> World:
     return make_world(tmp_path)
 
 
-NO_STORE: Final = cast("Store", object())
+NO_STORE: Final = cast("Store", SimpleNamespace(holds=None))
 """Nobody asks it anything here."""
 
 

@@ -31,7 +31,8 @@ async def run_housekeeping(
     What starts it gets the heartbeat, if there is one.
     """
     upkeep = Housekeeping(
-        store=context.store,
+        database=context.store.housekeeping,
+        records=context.store.records,
         clock=context.clock,
         results_dir=settings.results_dir,
         retention_days=settings.retention_days,
@@ -44,7 +45,7 @@ async def run_housekeeping(
         heartbeat = None
         if settings.heartbeat_url is not None:
             heartbeat = Heartbeat(
-                store=context.store,
+                records=context.store.records,
                 ping=pinging(settings.heartbeat_url, proxies=_proxies(settings.inherited_env)),
                 lowest_tier=min(tier.number for tier in settings.tiers),
                 log=context.log,
@@ -62,7 +63,7 @@ def _disk_floor(settings: Settings, context: SessionContext, supervisor: Supervi
     directories = {settings.results_dir, settings.state_dir, there}
     directories |= set() if database is None else {database.parent}
     return DiskFloor(
-        store=context.store,
+        holds=context.store.holds,
         clock=context.clock,
         directories=sorted(directories),
         floor_bytes=settings.disk_floor_mb * _MIB,

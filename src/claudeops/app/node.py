@@ -86,7 +86,7 @@ class Node:
     def supervisor(self, *, chain: int | None = None) -> Supervisor:
         """Return a supervisor over this node's queue, or over one chain of it."""
         return Supervisor(
-            store=self.store,
+            queue=self.store.queue,
             dispatcher=self.dispatcher,
             clock=self.clock,
             owner=self.owner,
@@ -140,10 +140,10 @@ async def open_node(
         hub = hub or Hub()
         store = open_store(settings.database_url, raised=hub.from_threads())
         try:
-            await store.make_room()
+            await store.housekeeping.make_room()
             await end_leftovers(settings.state_dir / SESSIONS, log)
             rules = escalation_rules(settings)
-            async with meter_of(settings, store=store, rules=rules, clock=clock, log=log) as meter:
+            async with meter_of(settings, spending=store.spending, rules=rules, clock=clock, log=log) as meter:
                 context = replace(
                     build_context(settings, store=store, rules=rules, clock=clock, hub=hub, log=log),
                     cli_refusal=clis.refusal,
@@ -176,7 +176,7 @@ async def open_node(
 async def _depart(store: Store, owner: Owner, log: Logger) -> None:
     """Say that this owner runs no more; who finds it on record all the same sees that its process is gone."""
     try:
-        await store.depart(owner)
+        await store.recovery.depart(owner)
     except StoreError as error:
         DatabaseTrouble(log, "departure").failed(error)
 
@@ -194,7 +194,7 @@ async def run_daemon(node: Node, shutdown: Shutdown) -> None:
     pulse = pulse_of(node, supervisor, shutdown)
     status = StatusKeeper(
         file=file,
-        store=node.store,
+        holds=node.store.holds,
         clock=node.clock,
         running=lambda: [session for session, _ in supervisor.running.values()],
         log=node.log,
@@ -213,7 +213,7 @@ async def run_daemon(node: Node, shutdown: Shutdown) -> None:
         tasks.start_soon(pulse.run)
         if node.context.availability is not None:
             tasks.start_soon(node.context.availability.run)
-        tasks.start_soon(run_commands, node.store, node.clock, supervisor.stop_all, node.log)
+        tasks.start_soon(run_commands, node.store.queue, node.clock, supervisor.stop_all, node.log)
         await status.refresh()
         tasks.start_soon(status.run)
         manager.ready()
@@ -265,7 +265,7 @@ async def _last_due(node: Node, plan: Schedule) -> datetime | None:
     trouble = DatabaseTrouble(node.log, "schedule")
     while True:
         try:
-            last = await node.store.last_fire(plan.name)
+            last = await node.store.queue.last_fire(plan.name)
         except StoreError as error:
             await anyio.sleep(trouble.failed(error))
         else:
@@ -276,7 +276,7 @@ async def _last_due(node: Node, plan: Schedule) -> datetime | None:
 async def _fire(node: Node, schedule_name: str, due_at: datetime) -> None:
     lowest = min(choice.number for choice in node.rules.tiers)
     new = root_session(node.settings, lowest, Trigger.SCHEDULED)
-    result = await node.store.fire(schedule_name, due_at, new, rules=node.rules, now=node.clock.now())
+    result = await node.store.queue.fire(schedule_name, due_at, new, rules=node.rules, now=node.clock.now())
     about = {"schedule": schedule_name, "due_at": due_at.isoformat()}
     match result:
         case Session():
@@ -312,7 +312,7 @@ async def run_chain(
     """
     shutdown.check()
     now = node.clock.now()
-    root = await start_refusal(node.store, now) or await node.store.enqueue(new, rules=node.rules, now=now)
+    root = await start_refusal(node.store.holds, now) or await node.store.queue.enqueue(new, rules=node.rules, now=now)
     if isinstance(root, Suppressed):
         node.log.warning(LogEvent.SESSION_SUPPRESSED, reason=root.reason.value)
         return root
@@ -338,7 +338,7 @@ async def run_chain(
             with anyio.move_on_after(LAST_BEAT_SECONDS):
                 await watchdog.settled()
         tasks.cancel_scope.cancel()
-    return await node.store.chain(root.id) or sessions
+    return await node.store.records.chain(root.id) or sessions
 
 
 async def run_chain_beside(
@@ -362,7 +362,7 @@ async def run_chain_beside(
 
         try:
             now = SystemClock().now()
-            root = await start_refusal(store, now) or await store.enqueue(
+            root = await start_refusal(store.holds, now) or await store.queue.enqueue(
                 new, rules=escalation_rules(settings), now=now
             )
             if isinstance(root, Suppressed):
@@ -394,7 +394,7 @@ async def follow(
     start_refusal = 0
     while start_refusal < HELD_LOOKS:
         being_served = await served()  # before the look: what ended last is then seen
-        sessions = await store.chain(root_id)
+        sessions = await store.records.chain(root_id)
         for session in sessions:
             if session.status is Status.ENDED and session.id not in known:
                 known.add(session.id)
@@ -402,7 +402,7 @@ async def follow(
         if len(known) == len(sessions) or not being_served:
             break
         running = any(session.status is Status.RUNNING for session in sessions)
-        start_refusal = 0 if running or not await store.holds(SystemClock().now()) else start_refusal + 1
+        start_refusal = 0 if running or not await store.holds.standing(SystemClock().now()) else start_refusal + 1
         await anyio.sleep(FOLLOW_SECONDS)
     return sessions
 
@@ -421,8 +421,8 @@ async def take_over(recovery: Recovery, owner: Owner, settings: Settings, shutdo
         patience_seconds=settings.drain_timeout_seconds, grace_seconds=settings.stop_grace_seconds
     ):
         results = settings.results_dir
-        await context.store.skip_ids(await answered(lambda: highest_log_number(results), f"listing {results}"))
-        orphans = await context.store.reconcile(owner, now=context.clock.now(), alive=alive)
+        await context.store.recovery.skip_ids(await answered(lambda: highest_log_number(results), f"listing {results}"))
+        orphans = await context.store.recovery.reconcile(owner, now=context.clock.now(), alive=alive)
         if orphans:
             context.log.warning(LogEvent.SESSIONS_RECONCILED, sessions=[session.id for session in orphans])
         await recovery.take_up(orphans)
@@ -466,7 +466,7 @@ def pulse_of(node: Node, supervisor: Supervisor, shutdown: Shutdown) -> LeaseKee
         shutdown.hurried.set()
 
     return LeaseKeeper(
-        store=node.store,
+        recovery=node.store.recovery,
         owner=node.owner,
         clock=node.clock,
         running=supervisor.running,

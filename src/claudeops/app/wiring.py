@@ -29,7 +29,7 @@ from claudeops.engine.meter.availability import Availability
 from claudeops.engine.meter.bodies import MeterLimits
 from claudeops.engine.meter.meter import Meter, MeterDeps, ModelAccess, serve_meter
 from claudeops.engine.meter.upstream import Upstream
-from claudeops.engine.ports import Clock, Store
+from claudeops.engine.ports import Clock, Spending, Store
 from claudeops.engine.session.context import SessionContext, TierSetup
 from claudeops.engine.session.files import HANDOFF_FILE
 from claudeops.engine.system import raise_descriptor_limit
@@ -85,7 +85,7 @@ def build_context(
         bounds=bounds(settings),
         approval_seconds=settings.approval_timeout_seconds,
         allow_ungated=settings.allow_ungated,
-        availability=Availability(store=store, clock=clock, log=log),
+        availability=Availability(holds=store.holds, clock=clock, log=log),
         background_tasks_off=settings.background_tasks_off,
     )
 
@@ -241,7 +241,7 @@ def _policy(tier: TierSettings, settings: Settings) -> TierPolicy:
 
 @asynccontextmanager
 async def meter_of(
-    settings: Settings, *, store: Store, rules: EscalationRules, clock: Clock, log: Logger
+    settings: Settings, *, spending: Spending, rules: EscalationRules, clock: Clock, log: Logger
 ) -> AsyncIterator[Meter | None]:
     """Run the meter for the length of the block, unless the operator wants none.
 
@@ -253,7 +253,7 @@ async def meter_of(
         yield None
         return
     books = MeterDeps(
-        store=store,
+        spending=spending,
         rules=rules,
         clock=clock,
         log=log,

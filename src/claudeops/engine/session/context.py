@@ -108,7 +108,7 @@ def approval_service(
         return None
     return ApprovalService(
         session=session,
-        store=context.store,
+        verdicts=context.store.verdicts,
         clock=context.clock,
         key=context.approval_key,
         timeout_seconds=context.approval_seconds,

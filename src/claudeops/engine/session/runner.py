@@ -168,7 +168,7 @@ class SessionRunner:
             judge=lambda call: tier.judge(call, workspace),
             threads=context.judging,
             rules=context.rules,
-            store=context.store,
+            verdicts=context.store.verdicts,
             clock=context.clock,
             display_input=self._shown,
             desk=approval_service(
