@@ -87,7 +87,7 @@ async def _supervised(estate: Estate, work: _Work) -> AsyncIterator[Supervisor]:
     running = RunningSessions()
     keeper = StatusKeeper(
         file=StatusFile(estate.root / "daemon.json", estate.owner, estate.context.clock.now()),
-        store=estate.store,
+        holds=estate.store.holds,
         clock=estate.context.clock,
         running=running.sessions,
         log=estate.context.log,

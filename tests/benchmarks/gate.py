@@ -140,9 +140,9 @@ async def _gate(store: Store, directory: Path) -> Gate:
     rules = EscalationRules(max_tier=3, dry_run=False, tiers=(TierChoice(number=2, model="sonnet"),), limits={})
     redactor, clock = Redactor(_SECRETS), SystemClock()
     new = NewSession(tier=2, trigger=Trigger.MANUAL, model="sonnet", prompt_text="web does not answer")
-    await store.reconcile(this_owner(), now=clock.now(), alive=lambda _: False)
-    await store.enqueue(new, rules=rules, now=clock.now())
-    (session,) = await store.claim(
+    await store.recovery.reconcile(this_owner(), now=clock.now(), alive=lambda _: False)
+    await store.queue.enqueue(new, rules=rules, now=clock.now())
+    (session,) = await store.queue.claim(
         this_owner(), rules=rules, now=clock.now(), cli_session_id=lambda: "card", log_path=lambda _: "card.ndjson"
     )
 
@@ -153,7 +153,7 @@ async def _gate(store: Store, directory: Path) -> Gate:
         session=session,
         judge=lambda call: judge(call, tier=tier, scope=scope),
         rules=rules,
-        store=store,
+        verdicts=store.verdicts,
         clock=clock,
         display_input=shown,
         log=logs.get_logger(),

@@ -35,14 +35,14 @@ async def _run(directory: Path, url: str) -> None:
     rules = EscalationRules(max_tier=1, dry_run=False, tiers=tiers, budgets=budgets)
     clock, owner = SystemClock(), this_owner()
     store = open_store(database)
-    await store.make_room()  # as the daemon does
-    await store.reconcile(owner, now=clock.now(), alive=lambda _: True)
-    await store.enqueue(NewSession(tier=1, trigger=Trigger.MANUAL, model="haiku"), rules=rules, now=clock.now())
-    (session,) = await store.claim(
+    await store.housekeeping.make_room()  # as the daemon does
+    await store.recovery.reconcile(owner, now=clock.now(), alive=lambda _: True)
+    await store.queue.enqueue(NewSession(tier=1, trigger=Trigger.MANUAL, model="haiku"), rules=rules, now=clock.now())
+    (session,) = await store.queue.claim(
         owner, rules=replace(rules), now=clock.now(), cli_session_id=lambda: "bench", log_path=lambda _: ""
     )
     books = MeterDeps(
-        store=store, rules=rules, clock=clock, log=get_logger(), redactor_with=lambda key: Redactor((key,))
+        spending=store.spending, rules=rules, clock=clock, log=get_logger(), redactor_with=lambda key: Redactor((key,))
     )
     async with (
         serve_meter(Upstream(base_url=url, secret="not-asked-for"), books) as meter,

@@ -41,13 +41,13 @@ def refused(status: int, text: str) -> dict[str, object]:
 
 
 async def held(estate: Estate) -> dict[HoldKind, Hold]:
-    return {hold.kind: hold for hold in await estate.store.holds(estate.context.clock.now())}
+    return {hold.kind: hold for hold in await estate.store.holds.standing(estate.context.clock.now())}
 
 
 async def may_start(estate: Estate) -> bool:
     """Queue a session and say whether a claim would get one; the session is not begun."""
     await estate.queue()
-    claimed = await estate.store.claim(
+    claimed = await estate.store.queue.claim(
         estate.owner,
         rules=estate.context.rules,
         now=estate.context.clock.now(),
@@ -60,7 +60,7 @@ async def may_start(estate: Estate) -> bool:
 @asynccontextmanager
 async def listening(estate: Estate) -> AsyncIterator[None]:
     """Have the daemon hear at once what a session's stream says about the model API."""
-    availability = Availability(store=estate.store, clock=estate.context.clock, log=estate.context.log)
+    availability = Availability(holds=estate.store.holds, clock=estate.context.clock, log=estate.context.log)
     estate.with_context(availability=availability)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(availability.run)
@@ -109,7 +109,7 @@ async def test_row_16_credentials_that_are_refused_stop_all_spawns_with_one_alar
         with anyio.fail_after(PATIENCE_SECONDS):
             while HoldKind.BREAKER not in await held(estate):  # noqa: ASYNC110 - a database sets no event
                 await anyio.sleep(0.01)
-        await estate.store.finish(first, rules=estate.context.rules)
+        await estate.store.queue.finish(first, rules=estate.context.rules)
     row = estate.row(first.session_id)
     assert (row["outcome"], row["failure_kind"], row["error_category"]) == ("error", "auth", "auth")
     assert not await may_start(estate)
@@ -122,7 +122,7 @@ async def test_row_28_cost_ten_times_wrong(estate: Estate) -> None:
     script = Script.from_mapping({"tiers": {"haiku": {"steps": [{"text": "I look."}]}}})
     async with serve(script) as api:
         books = MeterDeps(
-            store=estate.store,
+            spending=estate.store.spending,
             rules=estate.context.rules,
             clock=estate.context.clock,
             log=estate.context.log,
@@ -167,7 +167,7 @@ async def test_row_29_a_chain_is_one_trace_and_the_log_names_it(estate: Estate) 
     await estate.queue()
     for _ in range(2):
         ending = await SessionRunner(context=estate.context).run(await estate.claim(), Control())
-        await estate.store.finish(ending, rules=estate.context.rules)
+        await estate.store.queue.finish(ending, rules=estate.context.rules)
 
     first, second = (str(row["cli_session_id"]) for row in estate.rows("SELECT * FROM sessions ORDER BY id LIMIT 2"))
     told = [json.loads((estate.root / f"{name}.json").read_text())["environment"] for name in (first, second)]
@@ -190,7 +190,7 @@ async def test_row_33_first_call_carries_no_more_than_is_asked_for_and_keeps_its
     for name in ("first", "second"):
         async with caged(tmp_path / name, Level.NONE, "uptime") as cage:
             ending = await cage.run()
-            await cage.estate.store.finish(ending, rules=cage.estate.context.rules)
+            await cage.estate.store.queue.finish(ending, rules=cage.estate.context.rules)
             assert_settled(cage.estate)
             asked = cage.api.traffic.main("haiku")[0]
         text, separator, _ = asked.system_text.partition(ours)

@@ -132,6 +132,6 @@ async def test_row_19_sigterm_that_is_ignored_is_followed_by_the_end_of_the_whol
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(stop)
         ending = await SessionRunner(context=estate.context).run(session, control)
-    await estate.store.finish(ending, rules=estate.context.rules)
+    await estate.store.queue.finish(ending, rules=estate.context.rules)
     assert (ending.outcome, ending.exit_code) == (Outcome.CANCELLED, -9)
     assert not runs(int((estate.root / "stray.pid").read_text()))

@@ -82,7 +82,7 @@ async def test_row_21_mcp_server_hangs_from_the_start_and_does_not_survive(tmp_p
     async with caged(tmp_path, Level.NONE, "uptime", MCP_TIMEOUT="500") as cage:
         cage.estate.with_context(mcp_servers={"grafana": server})
         ending = await cage.run()
-        await cage.estate.store.finish(ending, rules=cage.estate.context.rules)
+        await cage.estate.store.queue.finish(ending, rules=cage.estate.context.rules)
         assert_settled(cage.estate)
     assert ending.outcome is Outcome.ERROR
     assert sleepers() == []

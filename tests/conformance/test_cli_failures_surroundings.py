@@ -5,16 +5,19 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
 
-from claudeops.domain.model import ToolCall
+from claudeops.domain.model import Session, ToolCall, Verdict
 from claudeops.engine.cell.cell import Level
 from claudeops.engine.control import Control
 from claudeops.engine.session.runner import SessionRunner
 from claudeops.harness.claude import ClaudeHarness
+from claudeops.store.verdicts import SqlVerdicts
 from support.aftermath import assert_settled
 from support.caged import caged
 from support.estate import Estate, deliver, look, report
@@ -50,7 +53,7 @@ async def test_row_17_configuration_is_corrupted_by_parallel_sessions(estate: Es
 
 async def end_of(estate: Estate, chain: int) -> None:
     ending = await SessionRunner(context=estate.context).run(await estate.claim(chain), Control())
-    await estate.store.finish(ending, rules=estate.context.rules)
+    await estate.store.queue.finish(ending, rules=estate.context.rules)
 
 
 async def test_row_20_tools_of_an_mcp_server_are_missing(tmp_path: Path) -> None:
@@ -116,21 +119,18 @@ async def test_row_25_hooks_fail_open_and_the_gate_does_not(tmp_path: Path) -> N
     async with caged(tmp_path, Level.NONE, f"touch {ran}") as cage:
         estate = cage.estate
 
-        class Stuck:
-            """The store, with a write that never comes back for calls of Bash."""
+        class Stuck(SqlVerdicts):
+            """Its write never comes back for calls of Bash."""
 
-            def __getattr__(self, name: str) -> object:
-                return getattr(estate.store, name)
-
-            async def record_call(self, session: object, call: ToolCall, *given: object, **more: object) -> object:
+            async def record_call(self, session: Session, call: ToolCall, *given: Any, **more: Any) -> Verdict:
                 if call.tool_name == "Bash":
                     await anyio.sleep_forever()
-                return await estate.store.record_call(session, call, *given, **more)  # type: ignore[arg-type]  # as it came
+                return await super().record_call(session, call, *given, **more)
 
         harnesses = {**estate.context.clis.harnesses, "claude": ClaudeHarness(hook_timeout_seconds=1)}
-        estate.with_context(store=Stuck(), harnesses=harnesses)
+        estate.with_context(store=replace(estate.store, verdicts=Stuck(estate.store.database)), harnesses=harnesses)
         ending = await cage.run()
-        await estate.store.finish(ending, rules=estate.context.rules)
+        await estate.store.queue.finish(ending, rules=estate.context.rules)
         row = estate.row(ending.session_id)
         assert_settled(estate)
     assert "gate_request_cancelled" in estate.logged.getvalue()
@@ -157,7 +157,7 @@ async def test_row_27_session_ids_are_chosen_by_us_and_never_resumed(estate: Est
     estate.script(tell(estate), look(), deliver(report()))
     again = await estate.claim(1)
     ending = await SessionRunner(context=estate.context).run(again, Control())
-    await estate.store.finish(ending, rules=estate.context.rules)
+    await estate.store.queue.finish(ending, rules=estate.context.rules)
     second = estate.row(int(str(retry)))
     given = [list(start["arguments"]) for start in told(estate)]
     starts = {str(arguments[arguments.index("--session-id") + 1]) for arguments in given}

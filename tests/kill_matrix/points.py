@@ -19,12 +19,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Final, TypeVar, cast
+from typing import Final, TypeVar, cast
 
+from kill_matrix.plan import Strike
 from kill_matrix.victims import session_processes
-
-if TYPE_CHECKING:  # a plan is drawn from the points
-    from kill_matrix.plan import Strike
 
 STRUCK: Final = "struck"
 """A file beside the trial's other ones; each strike at a place adds its label, a line."""

@@ -119,7 +119,7 @@ class World:
         async with opened(Database(f"sqlite:///{self.database}")) as store:
             for _ in range(self.plan.queued):
                 new = NewSession(tier=1, trigger=Trigger.API, model=FAMILIES[1])
-                await store.enqueue(new, rules=rules, now=datetime.now(UTC))
+                await store.queue.enqueue(new, rules=rules, now=datetime.now(UTC))
 
     def script(self) -> Script:
         """Return what the model API says."""

@@ -57,7 +57,7 @@ async def test_old_database_is_backed_up_and_then_opens(older: tuple[Database, P
         assert connection.exec_driver_sql("SELECT text FROM notes").scalar_one() == "kept"
     async with opened(database) as store:
         session = await started(store)
-        await store.finish(ending(session, report(check("web"))), rules=RULES)
+        await store.queue.finish(ending(session, report(check("web"))), rules=RULES)
 
 
 def test_migration_that_fails_leaves_the_database_as_it_was(older: tuple[Database, Path], tmp_path: Path) -> None:
@@ -151,7 +151,7 @@ async def test_backup_of_a_database_in_use_holds_what_was_committed_and_is_priva
 
         size = back_up_to(parse_url(sqlite.url), target)
 
-        await store.finish(ending(session, report(check("web"))), rules=RULES)
+        await store.queue.finish(ending(session, report(check("web"))), rules=RULES)
     assert size == target.stat().st_size
     assert target.stat().st_mode & 0o777 == 0o600
     assert [row["status"] for row in Database(f"sqlite:///{target}").rows("sessions")] == ["running"]

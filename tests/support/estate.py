@@ -36,7 +36,6 @@ from claudeops.domain.report.extraction import ReportSchema
 from claudeops.engine.control import Control, Timeouts
 from claudeops.engine.live.hub import Hub
 from claudeops.engine.meter.meter import ModelAccess
-from claudeops.engine.ports import Store
 from claudeops.engine.session.context import Clis, CompletionRules, SessionContext, TierSetup
 from claudeops.engine.session.runner import SessionRunner
 from claudeops.engine.session.supervisor import Supervisor
@@ -44,7 +43,7 @@ from claudeops.engine.system import SystemClock, this_owner
 from claudeops.harness import HARNESSES
 from claudeops.settings.files import packaged
 from claudeops.store.migrate import migrate
-from claudeops.store.store import open_store
+from claudeops.store.store import SqlStore, open_store
 from support.policy_cases import POLICY
 
 STAND_IN = Path(__file__).with_name("stand_in_cli.py")
@@ -87,7 +86,7 @@ class Estate:
     """What a test can look at afterwards: rows, files, log lines."""
 
     root: Path
-    store: Store
+    store: SqlStore
     context: SessionContext
     url: str
     logged: io.StringIO
@@ -111,19 +110,19 @@ class Estate:
         self.script_one_shot(**steps)
         queued = await self.queue(harness=harness)
         ending = await SessionRunner(context=self.context).run(await self.claim(queued.id), Control())
-        await self.store.finish(ending, rules=self.context.rules)
+        await self.store.queue.finish(ending, rules=self.context.rules)
         return self.row(ending.session_id)
 
     async def queue(self, tier: int = 1, prompt_text: str | None = None, harness: str = "claude") -> Session:
         new = NewSession(
             tier=tier, trigger=Trigger.MANUAL, model=MODELS[tier], harness=harness, prompt_text=prompt_text
         )
-        session = await self.store.enqueue(new, rules=self.context.rules, now=self.context.clock.now())
+        session = await self.store.queue.enqueue(new, rules=self.context.rules, now=self.context.clock.now())
         assert isinstance(session, Session)
         return session
 
     async def claim(self, chain: int | None = None) -> Session:
-        (session,) = await self.store.claim(
+        (session,) = await self.store.queue.claim(
             self.owner,
             rules=self.context.rules,
             now=self.context.clock.now(),
@@ -143,13 +142,13 @@ class Estate:
     async def finished(self, *steps: Mapping[str, object]) -> dict[str, object]:
         """Run one session of the stand-in, write its end, and return its row."""
         ending = await self.run(*steps)
-        await self.store.finish(ending, rules=self.context.rules)
+        await self.store.queue.finish(ending, rules=self.context.rules)
         return self.row(ending.session_id)
 
     async def release_holds(self) -> None:
         """Let sessions start although an earlier one of the test was refused by the model API."""
         for kind in HoldKind:
-            await self.store.release(kind, now=self.context.clock.now())
+            await self.store.holds.release(kind, now=self.context.clock.now())
 
     def with_context(self, **changes: object) -> None:
         """Change fields of the context; those of its groups go by their own names."""
@@ -167,7 +166,7 @@ class Estate:
 
     def supervisor(self, **changes: object) -> Supervisor:
         given: dict[str, object] = {
-            "store": self.store,
+            "queue": self.store.queue,
             "dispatcher": self.dispatcher,
             "clock": self.context.clock,
             "owner": self.owner,
@@ -223,7 +222,7 @@ async def open_estate(root: Path) -> AsyncIterator[Estate]:
     logs.configure(level="debug", fmt="json", stream=logged, redact=redactor.text)
     store = open_store(url)
     owner = this_owner()
-    await store.reconcile(owner, now=SystemClock().now(), alive=lambda _: True)
+    await store.recovery.reconcile(owner, now=SystemClock().now(), alive=lambda _: True)
     context = SessionContext(
         store=store,
         clock=SystemClock(),

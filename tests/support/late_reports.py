@@ -48,11 +48,11 @@ async def lost(store: Store, *, at: datetime = NOW, tier: int = 1, calls: bool =
         await recorded(store, session, "toolu_1", allow(restart()), at=at)
         await recorded(store, session, "toolu_2", allow(restart("db")), at=at)
     (row,) = await gone(store, at=after(hours=1))
-    await store.depart(OTHER_OWNER)
+    await store.recovery.depart(OTHER_OWNER)
     return row
 
 
 async def amended(store: Store, end: Ending) -> Backfilled:
-    result = await store.backfill(end)
+    result = await store.recovery.backfill(end)
     assert isinstance(result, Backfilled)
     return result

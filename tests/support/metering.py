@@ -21,7 +21,7 @@ from claudeops.engine.meter.availability import Availability
 from claudeops.engine.meter.bodies import MeterLimits
 from claudeops.engine.meter.meter import Meter, MeterDeps, serve_meter
 from claudeops.engine.meter.upstream import Upstream
-from claudeops.engine.ports import Store
+from claudeops.engine.ports import Spending, Store
 from claudeops.engine.system import SystemClock
 from claudeops.errors import DatabaseUnavailableError
 from claudeops.logs import get_logger
@@ -80,7 +80,7 @@ class Bench:
     @asynccontextmanager
     async def account(self, *, model: str = "haiku", searches: bool = False) -> AsyncIterator[MeterAccount]:
         session = await self.session(model)
-        availability = Availability(store=self.store, clock=SystemClock(), log=get_logger())
+        availability = Availability(holds=self.store.holds, clock=SystemClock(), log=get_logger())
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(availability.run)
             async with self.meter.account(
@@ -154,20 +154,17 @@ class Slowness:
     recorded: anyio.Event = field(default_factory=anyio.Event)  # set once a row is there
 
 
-class FailingStore:
-    """A store whose database is away for the calls that are named, or slow; the rest is passed on."""
+class FailingSpending:
+    """A port whose database is away for the calls that are named, or slow."""
 
-    def __init__(self, store: Store, away: set[str], slow: Slowness) -> None:
-        self._store = store
+    def __init__(self, spending: Spending, away: set[str], slow: Slowness) -> None:
+        self._spending = spending
         self.away = away
         self.slow = slow
 
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._store, name)
-
     async def begin_model_call(self, *args: object, **kwargs: object) -> object:
         self._refuse("begin")
-        begun = await self._store.begin_model_call(*args, **kwargs)  # type: ignore[arg-type]
+        begun = await self._spending.begin_model_call(*args, **kwargs)  # type: ignore[arg-type]
         self.slow.recorded.set()
         if self.slow.begins is not None:
             await self.slow.begins.wait()
@@ -175,7 +172,7 @@ class FailingStore:
 
     async def book_model_call(self, state: CallState) -> None:
         self._refuse("book")
-        await self._store.book_model_call(state)
+        await self._spending.book_model_call(state)
 
     def _refuse(self, name: str) -> None:
         if name in self.away:
@@ -195,9 +192,9 @@ async def bench(
     async with opened(database) as store, serve(script(*steps), expected_key=KEY) as api:
         away: set[str] = set()
         slow = Slowness()
-        failing: Store = FailingStore(store, away, slow)  # type: ignore[assignment]  # passes on what it does not name
+        failing: Spending = FailingSpending(store.spending, away, slow)  # type: ignore[assignment]  # passes on what it is given
         books = MeterDeps(
-            store=failing,
+            spending=failing,
             rules=with_rules,
             clock=SystemClock(),
             log=get_logger(),
@@ -206,4 +203,4 @@ async def bench(
         way = upstream or Upstream(secret=KEY)
         way = way if way.base_url else replace(way, base_url=api.url)
         async with serve_meter(way, books, limits) as meter:
-            yield Bench(database=database, store=failing, away=away, slow=slow, api=api, meter=meter, rules=with_rules)
+            yield Bench(database=database, store=store, away=away, slow=slow, api=api, meter=meter, rules=with_rules)

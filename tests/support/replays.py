@@ -74,9 +74,9 @@ async def ran(estate: Estate, *steps: Mapping[str, object], tier: int = 1, reque
 async def mark_lost(estate: Estate) -> Session:
     """End the running session as one whose daemon is gone; return its row."""
     somebody = replace(estate.owner, name="the next daemon")
-    (orphan,) = await estate.store.reconcile(somebody, now=LOST_AT, alive=lambda _: False)
-    session = await estate.store.mark_lost(orphan, rules=estate.context.rules, now=LOST_AT)
-    await estate.store.depart(somebody)
+    (orphan,) = await estate.store.recovery.reconcile(somebody, now=LOST_AT, alive=lambda _: False)
+    session = await estate.store.recovery.mark_lost(orphan, rules=estate.context.rules, now=LOST_AT)
+    await estate.store.recovery.depart(somebody)
     return session
 
 
@@ -123,12 +123,12 @@ class Replayed:
 
 async def replay(session_id: int, context: SessionContext) -> Replayed | BackfillRejected:
     """Read a session's log again, as recovery does, and write what the database lacks; what is refused is returned."""
-    session = await context.store.session(session_id)
+    session = await context.store.records.session(session_id)
     assert session is not None
     read = await read_log(session, context)
     if isinstance(read, BackfillRejected):
         return read
-    amended = await context.store.backfill(read.ending)
+    amended = await context.store.recovery.backfill(read.ending)
     if isinstance(amended, BackfillRejected):
         return amended
     return Replayed(

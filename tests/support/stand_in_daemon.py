@@ -54,7 +54,7 @@ class StandInNode:
         store, clock = open_store(f"sqlite:///{self.operator.database}"), SystemClock()
         try:
             new = NewSession(tier=1, trigger=Trigger.MANUAL, model="haiku")
-            queued = [await store.enqueue(new, rules=_RULES, now=clock.now()) for _ in range(count)]
+            queued = [await store.queue.enqueue(new, rules=_RULES, now=clock.now()) for _ in range(count)]
         finally:
             await store.close()
         return [session.id for session in queued if isinstance(session, Session)]

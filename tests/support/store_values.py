@@ -148,21 +148,21 @@ def restart(service: str = "web") -> Action:
 
 async def queued(store: Store, new: NewSession | None = None, *, at: datetime = NOW) -> Session:
     """Queue a session that no rule forbids."""
-    session = await store.enqueue(new or wanted(), rules=rules(limited=False), now=at)
+    session = await store.queue.enqueue(new or wanted(), rules=rules(limited=False), now=at)
     assert isinstance(session, Session)
     return session
 
 
 async def how_many_wait(store: Store) -> int:
     """Return the number of sessions that are queued."""
-    return sum(place.status is Status.QUEUED for place in await store.under_way(0))
+    return sum(place.status is Status.QUEUED for place in await store.records.under_way(0))
 
 
 async def claimed(
     store: Store, *, at: datetime = NOW, owner: Owner = OWNER, with_rules: EscalationRules = RULES
 ) -> Session | None:
     """Claim the next session."""
-    taken = await store.claim(
+    taken = await store.queue.claim(
         owner,
         rules=with_rules,
         now=at,
@@ -185,7 +185,7 @@ async def recorded(
     store: Store, session: Session, tool_use_id: str, verdict: Verdict, *, at: datetime = NOW
 ) -> Verdict:
     """Record a call with the usual rules."""
-    return await store.record_call(
+    return await store.verdicts.record_call(
         session, call(tool_use_id), verdict, shown_input="{}", rules=RULES, requested_at=at, now=at
     )
 
@@ -200,11 +200,11 @@ async def one_session(
 ) -> Ending:
     """Run one session from its queueing to its end."""
     end = ending(await started(store, wanted(trigger=trigger), at=at), said, **changes)
-    await store.finish(end, rules=RULES)
+    await store.queue.finish(end, rules=RULES)
     return end
 
 
 async def gone(store: Store, *, at: datetime, owner: Owner = OTHER_OWNER) -> tuple[Session, ...]:
     """End what dead owners left as lost, as the next daemon does; return the rows."""
-    orphans = await store.reconcile(owner, now=at, alive=lambda _: False)
-    return tuple([await store.mark_lost(orphan, rules=RULES, now=at) for orphan in orphans])
+    orphans = await store.recovery.reconcile(owner, now=at, alive=lambda _: False)
+    return tuple([await store.recovery.mark_lost(orphan, rules=RULES, now=at) for orphan in orphans])

@@ -40,7 +40,7 @@ async def run_chain(
     """
     shutdown.check()
     now = node.clock.now()
-    root = await start_refusal(node.store, now) or await node.store.enqueue(new, rules=node.rules, now=now)
+    root = await start_refusal(node.store.holds, now) or await node.store.queue.enqueue(new, rules=node.rules, now=now)
     if isinstance(root, Suppressed):
         node.log.warning(LogEvent.SESSION_SUPPRESSED, reason=root.reason.value)
         return root
@@ -67,7 +67,7 @@ async def run_chain(
             with anyio.move_on_after(LAST_PING_SECONDS):
                 await ping.settled()
         tasks.cancel_scope.cancel()
-    return await node.store.chain(root.id) or sessions
+    return await node.store.records.chain(root.id) or sessions
 
 
 async def run_chain_beside(
@@ -91,7 +91,7 @@ async def run_chain_beside(
 
         try:
             now = SystemClock().now()
-            root = await start_refusal(store, now) or await store.enqueue(
+            root = await start_refusal(store.holds, now) or await store.queue.enqueue(
                 new, rules=escalation_rules(settings), now=now
             )
             if isinstance(root, Suppressed):
@@ -123,7 +123,7 @@ async def follow(
     polls_held = 0
     while polls_held < HELD_LOOKS:
         being_served = await served()  # before the look: what ended last is then seen
-        sessions = await store.chain(root_id)
+        sessions = await store.records.chain(root_id)
         for session in sessions:
             if session.status is Status.ENDED and session.id not in known:
                 known.add(session.id)
@@ -131,6 +131,6 @@ async def follow(
         if len(known) == len(sessions) or not being_served:
             break
         running = any(session.status is Status.RUNNING for session in sessions)
-        polls_held = 0 if running or not await store.holds(SystemClock().now()) else polls_held + 1
+        polls_held = 0 if running or not await store.holds.standing(SystemClock().now()) else polls_held + 1
         await anyio.sleep(FOLLOW_SECONDS)
     return sessions

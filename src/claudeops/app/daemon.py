@@ -43,7 +43,7 @@ async def run_daemon(node: Node, shutdown: Shutdown) -> None:
     lease = lease_keeper(node, running, shutdown)
     status = StatusKeeper(
         file=file,
-        store=node.store,
+        holds=node.store.holds,
         clock=node.clock,
         running=running.sessions,
         log=node.log,
@@ -63,7 +63,7 @@ async def run_daemon(node: Node, shutdown: Shutdown) -> None:
         tasks.start_soon(lease.run)
         if node.context.availability is not None:
             tasks.start_soon(node.context.availability.run)
-        tasks.start_soon(run_commands, node.store, node.clock, running.stop_all, node.log)
+        tasks.start_soon(run_commands, node.store.queue, node.clock, running.stop_all, node.log)
         await status.refresh()
         tasks.start_soon(status.run)
         manager.ready()
@@ -115,7 +115,7 @@ async def _last_due(node: Node, plan: Schedule) -> datetime | None:
     trouble = DatabaseTrouble(node.log, "schedule")
     while True:
         try:
-            last = await node.store.last_fire(plan.name)
+            last = await node.store.queue.last_fire(plan.name)
         except StoreError as error:
             await anyio.sleep(trouble.failed(error))
         else:
@@ -126,7 +126,7 @@ async def _last_due(node: Node, plan: Schedule) -> datetime | None:
 async def _fire(node: Node, schedule_name: str, due_at: datetime) -> None:
     lowest = min(choice.number for choice in node.rules.tiers)
     new = root_session(node.settings, lowest, Trigger.SCHEDULED)
-    result = await node.store.fire(schedule_name, due_at, new, rules=node.rules, now=node.clock.now())
+    result = await node.store.queue.fire(schedule_name, due_at, new, rules=node.rules, now=node.clock.now())
     about = {"schedule": schedule_name, "due_at": due_at.isoformat()}
     match result:
         case Session():
@@ -158,7 +158,7 @@ def lease_keeper(node: Node, running: RunningSessions, shutdown: Shutdown) -> Le
         shutdown.hurried.set()
 
     return LeaseKeeper(
-        store=node.store,
+        recovery=node.store.recovery,
         owner=node.owner,
         clock=node.clock,
         running=running,
@@ -177,7 +177,8 @@ async def run_housekeeping(
 ) -> None:
     """Watch the disks, expire what is old and send pings until cancelled; started once the disks were looked at."""
     housekeeping = Housekeeping(
-        store=node.store,
+        database=node.store.housekeeping,
+        records=node.store.records,
         clock=node.clock,
         results_dir=node.settings.results_dir,
         retention_days=node.settings.retention_days,
@@ -197,7 +198,7 @@ def healthcheck_ping(node: Node) -> HealthcheckPing | None:
     if node.settings.heartbeat_url is None:
         return None
     return HealthcheckPing(
-        store=node.store,
+        records=node.store.records,
         ping=pinging(node.settings.heartbeat_url, proxies=_proxies(node.settings.inherited_env)),
         lowest_tier=min(tier.number for tier in node.settings.tiers),
         log=node.log,
@@ -213,7 +214,7 @@ def _disk_floor(node: Node, running: RunningSessions) -> DiskFloor:
     directories = {settings.results_dir, settings.state_dir, there}
     directories |= set() if database is None else {database.parent}
     return DiskFloor(
-        store=node.store,
+        holds=node.store.holds,
         clock=node.clock,
         directories=sorted(directories),
         floor_bytes=settings.disk_floor_mb * _MIB,

@@ -73,7 +73,7 @@ class Node:
     ) -> Supervisor:
         """Return a supervisor over this node's queue, or over one chain of it."""
         return Supervisor(
-            store=self.store,
+            queue=self.store.queue,
             dispatcher=self.dispatcher,
             clock=self.clock,
             owner=self.owner,
@@ -126,10 +126,10 @@ async def open_node(
         hub = hub or Hub()
         store = open_store(settings.database_url, raised=hub.from_threads())
         try:
-            await store.make_room()
+            await store.housekeeping.make_room()
             await end_leftovers(settings.state_dir / SESSIONS, log)
             rules = escalation_rules(settings)
-            async with meter_of(settings, store=store, rules=rules, clock=clock, log=log) as meter:
+            async with meter_of(settings, spending=store.spending, rules=rules, clock=clock, log=log) as meter:
                 context = build_context(settings, store=store, rules=rules, clock=clock, hub=hub, log=log)
                 context = replace(
                     context,
@@ -165,7 +165,7 @@ async def open_node(
 async def _depart(store: Store, owner: Owner, log: Logger) -> None:
     """Say that this owner runs no more; who finds it on record all the same sees that its process is gone."""
     try:
-        await store.depart(owner)
+        await store.recovery.depart(owner)
     except StoreError as error:
         DatabaseTrouble(log, "departure").failed(error)
 
@@ -180,8 +180,8 @@ async def take_over(recovery: Recovery, owner: Owner, settings: Settings, shutdo
         patience_seconds=settings.drain_timeout_seconds, grace_seconds=settings.stop_grace_seconds
     ):
         results = settings.results_dir
-        await context.store.skip_ids(await answered(lambda: highest_log_number(results), f"listing {results}"))
-        orphans = await context.store.reconcile(owner, now=context.clock.now(), alive=alive)
+        await context.store.recovery.skip_ids(await answered(lambda: highest_log_number(results), f"listing {results}"))
+        orphans = await context.store.recovery.reconcile(owner, now=context.clock.now(), alive=alive)
         if orphans:
             context.log.warning(LogEvent.SESSIONS_RECONCILED, sessions=[session.id for session in orphans])
         await recovery.take_up(orphans)

@@ -137,7 +137,7 @@ async def _until_ended(node: Node, shutdown: Shutdown) -> bool:
     while not shutdown.requested.is_set():
         sessions: Sequence[Session] = ()
         with suppress(StoreError):  # the daemon says so itself; the next look may work
-            sessions = await node.store.chain(ROOT_SESSION)
+            sessions = await node.store.records.chain(ROOT_SESSION)
         if sessions and all(session.status is Status.ENDED for session in sessions):
             return False
         with anyio.move_on_after(_LOOK_SECONDS):
@@ -149,8 +149,8 @@ async def _record(settings: Settings, stage: Stage) -> Record:
     store = open_store(settings.database_url)
     try:
         return Record(
-            sessions=await store.chain(ROOT_SESSION),
-            account=await store.chain_record(ROOT_SESSION),
+            sessions=await store.records.chain(ROOT_SESSION),
+            account=await store.records.chain_record(ROOT_SESSION),
             states=await stage.estate.states(),
             problems=stage.api.problems,
         )

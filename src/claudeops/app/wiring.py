@@ -28,7 +28,7 @@ from claudeops.engine.meter.availability import Availability
 from claudeops.engine.meter.bodies import MeterLimits
 from claudeops.engine.meter.meter import Meter, MeterDeps, ModelAccess, serve_meter
 from claudeops.engine.meter.upstream import Upstream
-from claudeops.engine.ports import Clock, Store
+from claudeops.engine.ports import Clock, Spending, Store
 from claudeops.engine.session.context import (
     ApprovalTerms,
     Clis,
@@ -67,7 +67,7 @@ def build_context(
         tiers={tier.number: _tier_setup(tier, settings) for tier in settings.tiers},
         clis=Clis(harnesses=HARNESSES, binaries=binaries(settings), allow_ungated=settings.allow_ungated),
         access=model_access(settings),
-        availability=Availability(store=store, clock=clock, log=log),
+        availability=Availability(holds=store.holds, clock=clock, log=log),
         completion=CompletionRules(
             schema=ReportSchema.load(settings.schema_text),
             legacy_markers=settings.legacy_markers,
@@ -234,7 +234,7 @@ def _policy(tier: TierSettings, settings: Settings) -> TierPolicy:
 
 @asynccontextmanager
 async def meter_of(
-    settings: Settings, *, store: Store, rules: EscalationRules, clock: Clock, log: Logger
+    settings: Settings, *, spending: Spending, rules: EscalationRules, clock: Clock, log: Logger
 ) -> AsyncIterator[Meter | None]:
     """Run the meter for the length of the block, unless the operator wants none.
 
@@ -246,7 +246,7 @@ async def meter_of(
         yield None
         return
     books = MeterDeps(
-        store=store,
+        spending=spending,
         rules=rules,
         clock=clock,
         log=log,

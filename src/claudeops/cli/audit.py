@@ -22,7 +22,7 @@ def verify(*, session_id: int | None, log: Path | None, as_json: bool) -> int:
 
 async def _verify(session_id: int | None, log: Path | None, _settings: Settings, store: SqlStore) -> Answered:
     logged = {} if log is None else heads(log)
-    found = await store.verify_audit(session_id=session_id, logged=logged)
+    found = await store.audit.verify(session_id=session_id, logged=logged)
     if session_id is not None and not found.sessions and not found.faults:
         return not_found("session_not_found", str(session_id), f"There is no session {session_id}.")
     looked_at = f"{found.sessions} sessions, {found.calls} tool calls, {found.tombstones} tombstones"

@@ -124,24 +124,24 @@ def show_all(*, everything: bool, as_json: bool) -> int:
 
 async def _give(approval_id: int, status: ApprovalStatus, settings: Settings, store: SqlStore) -> Answered:
     key = read_key(settings.state_dir)
-    asked = await store.approval(approval_id)
+    asked = await store.verdicts.approval(approval_id)
     if asked is None:
         return not_found("approval_not_found", str(approval_id), f"There is no approval {approval_id}.")
     said = approvals.answer(key, asked, status=status, decided_by=operators_name(), at=now())
-    if await store.answer_approval(approval_id, said):
+    if await store.verdicts.answer_approval(approval_id, said):
         body: dict[str, object] = {"approval_id": approval_id, "handled": True, "status": status.value}
         answered = replace(asked, status=status, decided_by=said.decided_by, decided_at=said.decided_at)
         return Answered(
             text=f"approval {approval_id}: {status.value} by {said.decided_by}\n{_told(answered)}",
             body={**body, "session_id": asked.session_id, "decided_by": said.decided_by},
         )
-    latest = await store.approval(approval_id) or asked
+    latest = await store.verdicts.approval(approval_id) or asked
     why = "its time is over" if latest.status is ApprovalStatus.PENDING else f"it is {latest.status.value} already"
     return refused(_SAID[status], str(approval_id), f"Approval {approval_id} takes no answer any more: {why}.")
 
 
 async def _listed(everything: bool, _settings: Settings, store: SqlStore) -> Answered:  # noqa: FBT001 - bound by name
-    found = await store.approvals(everything=everything)
+    found = await store.verdicts.approvals(everything=everything)
     text = "\n\n".join(map(_told, found)) or "no call waits for an answer"
     return Answered(text=text, body={"approvals_count": len(found), "approvals": [_document(asked) for asked in found]})
 
@@ -229,12 +229,12 @@ def resume(*, as_json: bool) -> int:
 async def _pause(reason: str | None, stop: bool, settings: Settings, store: SqlStore) -> Answered:  # noqa: FBT001 - bound
     at, who = now(), operators_name()
     told = f"paused by {who}: {' '.join(reason.split())}" if reason and reason.strip() else f"paused by {who}"
-    await store.hold(Hold(kind=HoldKind.PAUSED, reason=told, since=at, by=who), now=at)
+    await store.holds.hold(Hold(kind=HoldKind.PAUSED, reason=told, since=at, by=who), now=at)
     running = is_claimed(settings.database_url)
     # Without a daemon there is no session to stop, and an order would meet the next daemon's.
     stopping = stop and running
     if stopping:
-        await store.request_command(CommandName.STOP_SESSIONS, by=who, now=at)
+        await store.queue.request_command(CommandName.STOP_SESSIONS, by=who, now=at)
     if stopping:
         after = "running sessions are stopped"
     elif running:
@@ -248,8 +248,8 @@ async def _pause(reason: str | None, stop: bool, settings: Settings, store: SqlS
 
 
 async def _resume(_settings: Settings, store: SqlStore) -> Answered:
-    released = await store.release(HoldKind.PAUSED, now=now())
-    left = [hold for hold in await store.holds(now()) if hold.kind is not HoldKind.PAUSED]
+    released = await store.holds.release(HoldKind.PAUSED, now=now())
+    left = [hold for hold in await store.holds.standing(now()) if hold.kind is not HoldKind.PAUSED]
     lines = ["sessions are started again" if released else "it was not paused"]
     lines += [f"still held ({hold.kind.value}): {hold.reason}" for hold in left]
     return Answered(

@@ -32,7 +32,7 @@ from claudeops.domain.model import DecisionReason, Level, Outcome, Session, Stat
 from claudeops.domain.redact import Redactor
 from claudeops.engine.live.follower import LogFollower, in_order
 from claudeops.engine.live.hub import session_began
-from claudeops.engine.ports import Store
+from claudeops.engine.ports import Records
 from claudeops.errors import ClaudeopsError, DatabaseUnavailableError
 from claudeops.harness import HARNESSES
 from claudeops.store.store import open_store
@@ -92,11 +92,11 @@ async def _tail(
     """Return the session that was told first; ``None``: there was none."""
     store = open_store(database_url)
     try:
-        tail = Tail(store=store, sink=sink, redact=redact, follow=follow)
+        tail = Tail(records=store.records, sink=sink, redact=redact, follow=follow)
         if session_id is None and follow:
             await Chains(tail=tail, idle=_say_that_nothing_runs).run()
             return None
-        first = await (begun(tail) if session_id is None else _named(store, session_id))
+        first = await (begun(tail) if session_id is None else _named(store.records, session_id))
         for session in first:
             await tail.run(session)
     finally:
@@ -104,8 +104,8 @@ async def _tail(
     return first[0] if first else None
 
 
-async def _named(store: Store, session_id: int) -> list[Session]:
-    session = await store.session(session_id)
+async def _named(records: Records, session_id: int) -> list[Session]:
+    session = await records.session(session_id)
     return [] if session is None else [session]
 
 
@@ -120,7 +120,7 @@ async def follow(database_url: str, session: Session, sink: Sink, *, redact: Red
     store = open_store(database_url)
     try:
         with contextlib.suppress(DatabaseUnavailableError):
-            await Tail(store=store, sink=sink, redact=redact, follow=True).run(session)
+            await Tail(records=store.records, sink=sink, redact=redact, follow=True).run(session)
     finally:
         await store.close()
 
@@ -129,7 +129,7 @@ async def follow(database_url: str, session: Session, sink: Sink, *, redact: Red
 class Tail:
     """Tells sessions of one chain, one after the other."""
 
-    store: Store
+    records: Records
     sink: Sink
     redact: Redact
     follow: bool  # wait for what is yet to come; else tell what is there
@@ -216,18 +216,18 @@ class Tail:
 
     async def _again(self, session: Session) -> Session:
         with contextlib.suppress(DatabaseUnavailableError):
-            return await self.store.session(session.id) or session
+            return await self.records.session(session.id) or session
         return session
 
     async def _account(self, session_id: int) -> SessionRecord:
         with contextlib.suppress(DatabaseUnavailableError):
-            return await self.store.session_record(session_id)
+            return await self.records.session_record(session_id)
         return _NOTHING_KNOWN
 
     async def _chain(self, root: int) -> Sequence[Session]:
         while True:
             try:
-                return await self.store.chain(root)
+                return await self.records.chain(root)
             except DatabaseUnavailableError:
                 if not self.follow:
                     raise
@@ -341,12 +341,12 @@ CHAINS_LOOK_SECONDS: Final = 1.0
 
 async def begun(tail: Tail) -> list[Session]:
     """Return the first sessions of the chains that run, oldest first; of the newest chain where none does."""
-    newest = await tail.store.newest()
+    newest = await tail.records.newest()
     if newest is None:
         return []
-    running = [place.chain for place in await tail.store.under_way(newest.id) if place.status is Status.RUNNING]
+    running = [place.chain for place in await tail.records.under_way(newest.id) if place.status is Status.RUNNING]
     roots = sorted(set(running)) or [newest.root_session_id]
-    return [root for number in roots if (root := await tail.store.session(number)) is not None]
+    return [root for number in roots if (root := await tail.records.session(number)) is not None]
 
 
 @dataclass(kw_only=True)
@@ -375,16 +375,16 @@ class Chains:
             while not self.tail.sink.broken:
                 await anyio.sleep(CHAINS_LOOK_SECONDS)
                 with suppress(DatabaseUnavailableError):
-                    for session in await self._started(await self.tail.store.under_way(self._after)):
+                    for session in await self._started(await self.tail.records.under_way(self._after)):
                         self._followed[session.root_session_id] = session.id
                         tasks.start_soon(self._follow, session)
 
     async def _leave_out_what_is_over(self) -> None:
         """Count as told what had ended by now, also where it is younger than what still waits in the queue."""
-        newest = await self.tail.store.newest()
+        newest = await self.tail.records.newest()
         self._after = 0 if newest is None else newest.id
-        self._forget(await self.tail.store.under_way(self._after), {})
-        for place in await self.tail.store.under_way(self._after):
+        self._forget(await self.tail.records.under_way(self._after), {})
+        for place in await self.tail.records.under_way(self._after):
             if place.status is Status.ENDED:
                 self._told[place.chain] = place.session_id
 
@@ -396,7 +396,7 @@ class Chains:
             if place.status is not Status.QUEUED and untold and place.chain not in self._followed:
                 new.setdefault(place.chain, place.session_id)
         self._forget(places, new)
-        found = [await self.tail.store.session(number) for number in new.values()]
+        found = [await self.tail.records.session(number) for number in new.values()]
         return [session for session in found if session is not None]
 
     def _forget(self, places: Sequence[Place], new: dict[int, int]) -> None:

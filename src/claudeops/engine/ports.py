@@ -1,6 +1,12 @@
 """Every port of the engine, with what its adapters promise.
 
-Each port has one contract suite in ``tests/contract`` that runs over the fake and the real adapter.
+Each port has its contract suites in ``tests/contract``.
+
+The database stands behind seven of them, from `Queue` to `Housekeeping`; `Store` holds them together. There every
+method is one transaction, or a read. It may raise `DatabaseUnavailableError` (locked, full, unreachable: the same call
+may work later) and bounds its own wait. A cancelled caller never cuts a transaction: it is committed whole or not at
+all. Methods that take ``attempt``, or a session that runs, raise `StaleAttemptError`, and write nothing, when the row's
+attempt is another one or the row has ended.
 """
 
 from __future__ import annotations
@@ -44,14 +50,8 @@ class Clock(Protocol):
         """Return seconds that never go back; durations come from here."""
 
 
-class Store(Protocol):
-    """The database. Every method is one transaction, or a read.
-
-    Every method may raise `DatabaseUnavailableError` (locked, full, unreachable: the same call may work
-    later) and bounds its own wait. A cancelled caller never cuts a transaction: it is committed whole or
-    not at all. Methods that take ``attempt`` raise `StaleAttemptError`, and write nothing, when the row's
-    attempt is another one or the row has ended.
-    """
+class Queue(Protocol):
+    """Sessions into the queue, out of it, and to their ends; and what operators ask of the daemon."""
 
     async def enqueue(self, new: NewSession, *, rules: EscalationRules, now: datetime) -> Session | Suppressed:
         """Queue a chain's first session, unless maximum tier, dry run or cooldown forbid it.
@@ -68,6 +68,9 @@ class Store(Protocol):
         has a session that has not ended), which is recorded; or ``None`` when this very fire
         (``schedule``, ``due_at``) was recorded before, in which case nothing is written.
         """
+
+    async def last_fire(self, schedule: str) -> datetime | None:
+        """Return the latest recorded due time of a schedule."""
 
     async def claim(
         self,
@@ -96,6 +99,33 @@ class Store(Protocol):
         none is queued.
         """
 
+    async def identify(self, session: Session, cli_session_id: str) -> None:
+        """Write the session id that a CLI chose itself, as soon as it says it.
+
+        After a crash a log is taken for a row's only where both name the same session.
+        """
+
+    async def finish(self, ending: Ending, *, rules: EscalationRules) -> Finished:
+        """End a session and write everything that follows from it, in one transaction.
+
+        Session row, events, memories merged, service checks, tool ends, calls that the CLI refused, ledger settled,
+        spend booked, open questions to people expired, decision, and the next tier's queued session, or the
+        retry's; and what the end means for holds.
+        """
+
+    async def request_command(self, name: CommandName, *, by: str, now: datetime) -> None:
+        """Ask something of the running daemon."""
+
+    async def take_commands(self, *, now: datetime) -> Sequence[Command]:
+        """Return what was asked and not taken yet, oldest first; it is taken now, and given to nobody else."""
+
+    async def finish_command(self, command_id: int, *, result: str | None, error: str | None, now: datetime) -> None:
+        """Write what came of a command."""
+
+
+class Holds(Protocol):
+    """What stops claims."""
+
     async def hold(self, hold: Hold, *, now: datetime) -> None:
         """Stop claims, in the place of a hold of the same kind.
 
@@ -105,14 +135,18 @@ class Store(Protocol):
     async def release(self, kind: HoldKind, *, now: datetime) -> bool:
         """Lift a hold; ``False``: none of this kind stood."""
 
-    async def holds(self, now: datetime) -> Sequence[Hold]:
+    async def standing(self, now: datetime) -> Sequence[Hold]:
         """Return the holds that are not over by ``now``, the longest standing first."""
 
     async def refused(self, refusal: ApiRefusal, *, now: datetime) -> None:
-        """Write what follows from a refusal of the model API: a hold begins, or lasts longer (``domain.refusals``)."""
+        """Write what follows from a refusal of the model API: a hold begins, or lasts longer (``domain.holds``)."""
 
     async def answered(self, session_id: int, *, now: datetime) -> Sequence[HoldKind]:
         """Release the holds whose probe a session is, because the model API has answered it; return their kinds."""
+
+
+class Verdicts(Protocol):
+    """Tool calls with the answers that the gate and people gave them."""
 
     async def record_call(
         self,
@@ -131,11 +165,14 @@ class Store(Protocol):
 
         An allow or ask that carries actions is checked in the same transaction, against what the chain has found and
         against the cooldown ledger: what is not granted becomes a deny (recorded as such; over a limit with a warning
-        event). The actions of an allow are reserved (``success`` null until `finish` settles them). ``shown_input`` is
-        the redacted JSON to store, ``shown_ran`` that of the input that runs in its place, if another one does. With
-        an ``approval``, whose proof the caller has checked, the allow uses it up, and is a deny when it is not approved
-        any more.
+        event). The actions of an allow are reserved (``success`` null until `Queue.finish` settles them).
+        ``shown_input`` is the redacted JSON to store, ``shown_ran`` that of the input that runs in its place, if
+        another one does. With an ``approval``, whose proof the caller has checked, the allow uses it up, and is a deny
+        when it is not approved any more.
         """
+
+    async def allowed_calls(self, session_id: int) -> frozenset[str]:
+        """Return the ``tool_use_id`` of every call of a session that the gate allowed."""
 
     async def request_approval(self, new: NewApproval) -> Approval:
         """Write a question to people, with the event that tells of it."""
@@ -151,6 +188,10 @@ class Store(Protocol):
 
     async def answer_approval(self, approval_id: int, said: Answer) -> bool:
         """Write a person's answer; ``False``, and nothing written, when the question does not wait any more."""
+
+
+class Spending(Protocol):
+    """What model calls cost, and whether that may be spent."""
 
     async def begin_model_call(
         self,
@@ -173,59 +214,15 @@ class Store(Protocol):
     async def book_model_call(self, state: CallState) -> None:
         """Write what is known of a call that was begun; one that is over is not changed any more."""
 
-    async def request_command(self, name: CommandName, *, by: str, now: datetime) -> None:
-        """Ask something of the running daemon."""
 
-    async def take_commands(self, *, now: datetime) -> Sequence[Command]:
-        """Return what was asked and not taken yet, oldest first; it is taken now, and given to nobody else."""
-
-    async def finish_command(self, order_id: int, *, result: str | None, error: str | None, now: datetime) -> None:
-        """Write what came of an order."""
-
-    async def identify(self, session: Session, cli_session_id: str) -> None:
-        """Write the session id that a CLI chose itself, as soon as it says it.
-
-        After a crash a log is taken for a row's only where both name the same session.
-        """
-
-    async def finish(self, ending: Ending, *, rules: EscalationRules) -> Finished:
-        """End a session and write everything that follows from it, in one transaction.
-
-        Session row, events, memories merged, service checks, tool ends, calls that the CLI refused, ledger settled,
-        spend booked, open questions to people expired, decision, and the next tier's queued session, or the
-        retry's; and what the end means for holds.
-        """
-
-    async def backfill(self, ending: Ending) -> Backfilled | BackfillRejected:
-        """Write what a session's log says and the database does not know yet, in one transaction.
-
-        For a session that has ended without its log having been taken up (a ``lost`` one), or not wholly.
-        ``ending.ended_at`` is the time that everything gets which is written; later than the row's own end it
-        is that. Each part is written once, however often this is called:
-
-        - the report (method, summary, events, memories, service checks), when the row has none;
-        - cost and settled spend, when the row's cost is unknown;
-        - with either of them, or when the row was never told of its stream: response, tokens, turns,
-          counters, warnings;
-        - results of tool calls that show none, and the actions that were settled as never seen to end.
-
-        What was settled stays: outcome, error, decision, end, exit. Nothing follows: no decision, no next
-        session, no cooldown counter cleared. What is known from later sessions outranks what is told late:
-        it moves no ``last_seen`` or ``updated_at`` back, reopens no condition that is over and contradicts no
-        memory that was confirmed since.
-
-        Refuses with `UNKNOWN_SESSION`, `NOT_ENDED` or `OTHER_SESSION` (``ending.cli_session_id`` is not the
-        row's). After a `finish` with the same ending it changes nothing.
-        """
-
-    async def allowed_calls(self, session_id: int) -> frozenset[str]:
-        """Return the ``tool_use_id`` of every call of a session that the gate allowed."""
+class Recovery(Protocol):
+    """Who runs what, and what the dead have left."""
 
     async def reconcile(self, owner: Owner, *, now: datetime, alive: Callable[[Owner], bool]) -> Sequence[Session]:
         """Register ``owner`` and take over the running sessions of dead owners.
 
         Their attempt is raised, so that the dead write no more. Returns what was taken over, still ``running``:
-        to be ended by `finish` or `lose`. A breaker that stands is tried at once.
+        to be ended by `Queue.finish` or `mark_lost`. A breaker that stands is tried at once.
         """
 
     async def mark_lost(
@@ -247,6 +244,28 @@ class Store(Protocol):
     async def unrecovered_sessions(self) -> Sequence[Session]:
         """Return lost sessions whose log was not taken up as a complete one, newest first; at most some hundreds."""
 
+    async def backfill(self, ending: Ending) -> Backfilled | BackfillRejected:
+        """Write what a session's log says and the database does not know yet, in one transaction.
+
+        For a session that has ended without its log having been taken up (a ``lost`` one), or not wholly.
+        ``ending.ended_at`` is the time that everything gets which is written; later than the row's own end it
+        is that. Each part is written once, however often this is called:
+
+        - the report (method, summary, events, memories, service checks), when the row has none;
+        - cost and settled spend, when the row's cost is unknown;
+        - with either of them, or when the row was never told of its stream: response, tokens, turns,
+          counters, warnings;
+        - results of tool calls that show none, and the actions that were settled as never seen to end.
+
+        What was settled stays: outcome, error, decision, end, exit. Nothing follows: no decision, no next
+        session, no cooldown counter cleared. What is known from later sessions outranks what is told late:
+        it moves no ``last_seen`` or ``updated_at`` back, reopens no condition that is over and contradicts no
+        memory that was confirmed since.
+
+        Refuses with `UNKNOWN_SESSION`, `NOT_ENDED` or `OTHER_SESSION` (``ending.cli_session_id`` is not the
+        row's). After a `Queue.finish` with the same ending it changes nothing.
+        """
+
     async def renew_lease(self, owner: Owner, *, now: datetime) -> frozenset[tuple[int, int]]:
         """Note that ``owner`` lives and renew its leases; return what it runs by the rows, as id and attempt."""
 
@@ -256,8 +275,9 @@ class Store(Protocol):
     async def depart(self, owner: Owner) -> None:
         """Remove ``owner`` from the running instances."""
 
-    async def memories(self, limit: int = 500) -> Sequence[Memory]:
-        """Return active memories, best first."""
+
+class Records(Protocol):
+    """What is on record, for those who read and write nothing."""
 
     async def session(self, session_id: int) -> Session | None:
         """Return one row."""
@@ -277,8 +297,12 @@ class Store(Protocol):
     async def chain_record(self, root_session_id: int) -> ChainRecord:
         """Return a chain's tool calls, its actions, and the events that its sessions were the first to write."""
 
-    async def last_fire(self, schedule: str) -> datetime | None:
-        """Return the latest recorded due time of a schedule."""
+    async def memories(self, limit: int = 500) -> Sequence[Memory]:
+        """Return active memories, best first."""
+
+
+class Housekeeping(Protocol):
+    """What keeps the database small and quick."""
 
     async def expire(self, aged: Aged, cutoffs: Cutoffs, *, now: datetime, rows: int) -> Expired:
         """Remove what is older than ``cutoffs`` of a kind, in one short transaction that gives way to verdicts.
@@ -292,8 +316,40 @@ class Store(Protocol):
     async def checkpoint(self) -> bool:
         """Write the database's own log back into it; ``False``: somebody was in the way, so try again."""
 
-    async def close(self) -> None:
-        """Finish what is under way and let go of the database; bounded, and safe to call twice."""
+    async def make_room(self) -> None:
+        """Do what makes the first writes as quick as later ones; where that cannot be now, they are slower."""
+
+
+class Store(Protocol):
+    """The ports to one database, for those who hand them on; who works with one of them asks for that one."""
+
+    @property
+    def queue(self) -> Queue:
+        """What is queued."""
+
+    @property
+    def holds(self) -> Holds:
+        """What stops claims."""
+
+    @property
+    def verdicts(self) -> Verdicts:
+        """Tool calls and their verdicts."""
+
+    @property
+    def spending(self) -> Spending:
+        """Model calls and their costs."""
+
+    @property
+    def recovery(self) -> Recovery:
+        """Who runs what."""
+
+    @property
+    def records(self) -> Records:
+        """What is on record."""
+
+    @property
+    def housekeeping(self) -> Housekeeping:
+        """What keeps it small."""
 
 
 class Dispatcher(Protocol):

@@ -1,9 +1,8 @@
-"""What is left of tool calls that were removed on purpose, so that `verify` can tell that from tampering.
+"""The trail of a session's tool calls beside the verdicts: what the CLI refused, the seal, the tombstones.
 
 Whoever removes calls (retention, a deleted session) does it through `bury`, in the transaction that removes the rest.
-A tombstone says which head the calls had, how many they were and why they went; tombstones are a chain of their own.
-
-Tool calls: written with their verdict before the answer goes out.
+A tombstone says which head the calls had, how many they were and why they went, so that `verify` can tell that from
+tampering; tombstones are a chain of their own.
 """
 
 from __future__ import annotations
@@ -14,21 +13,50 @@ from datetime import datetime
 from types import SimpleNamespace
 from typing import Final
 
-from sqlalchemy import Connection, bindparam, delete, func, insert, select, update
+from sqlalchemy import Connection, bindparam, delete, func, insert, select
 
-from claudeops.domain.escalation import EscalationRules
-from claudeops.domain.gate.approval import Approval
-from claudeops.domain.gate.audit import TOO_LATE, link, seal, tombstone_hash
-from claudeops.domain.gate.grants import NO_LONGER_APPROVED, Grant, grant
-from claudeops.domain.model import Action, CliRefusal, Session, Status, ToolCall, Verdict, VerdictKind
+from claudeops.domain.gate.audit import link, seal, tombstone_hash
+from claudeops.domain.model import CliRefusal, Verdict, VerdictKind
 from claudeops.domain.text import clip
-from claudeops.errors import StaleAttemptError
-from claudeops.store import approvals, queries
-from claudeops.store.database import ADD_ACTION, ADD_CALL, CHANGE_SESSION, CHANGE_SESSION_AS_SEEN
-from claudeops.store.events import raise_event
-from claudeops.store.tables import audit_tombstones, cooldown_actions, sessions, tool_calls
+from claudeops.store.database import ADD_CALL, CHANGE_SESSION
+from claudeops.store.tables import audit_tombstones, sessions, tool_calls
 
 RETENTION: Final = "retention"
+
+_OF_SESSION: Final = sessions.c.id == bindparam("session")
+_HEAD: Final = select(sessions.c.audit_head).where(_OF_SESSION)
+_MARKS: Final = select(sessions.c.audit_head, sessions.c.audit_results).where(_OF_SESSION)
+_CALLS: Final = select(tool_calls).where(tool_calls.c.session_id == bindparam("session")).order_by(tool_calls.c.id)
+
+
+def add_refusals(connection: Connection, session_id: int, refusals: Iterable[CliRefusal]) -> None:
+    """Append the calls that the CLI refused itself; it told us nothing before, so they are written at the end."""
+    head = connection.execute(_HEAD, {"session": session_id}).scalar_one()
+    for refusal in refusals:
+        row = link(
+            head,
+            session_id=session_id,
+            call=refusal.call,
+            verdict=Verdict(kind=VerdictKind.DENY, reason=refusal.reason),
+            shown_input=refusal.shown_input,
+            requested_at=refusal.at,
+            decided_at=refusal.at,
+        )
+        connection.execute(ADD_CALL, {**asdict(row), "ended_at": refusal.at, "is_error": True})
+        head = row.hash
+        connection.execute(CHANGE_SESSION, {"session": session_id, "audit_head": head})
+
+
+def seal_results(connection: Connection, session_id: int) -> None:
+    """Write what the results of a session's calls were, so that a later change shows."""
+    rows = connection.execute(_CALLS, {"session": session_id}).all()
+    connection.execute(CHANGE_SESSION, {"session": session_id, "audit_results": seal(rows)})
+
+
+def audit_marks(connection: Connection, session_id: int) -> tuple[str, str | None]:
+    """Return a session's head and seal."""
+    row = connection.execute(_MARKS, {"session": session_id}).one()
+    return row.audit_head, row.audit_results
 
 
 def bury(connection: Connection, session_ids: Iterable[int], *, reason: str, at: datetime) -> int:
@@ -93,152 +121,3 @@ def _tombstone(
         buried_at=at,
     )
     return {**vars(row), "hash": tombstone_hash(row)}
-
-
-_OF_SESSION: Final = sessions.c.id == bindparam("session")
-_HEAD: Final = select(sessions.c.audit_head).where(_OF_SESSION)
-_CURRENT_HEAD: Final = _HEAD.where(
-    sessions.c.attempt == bindparam("seen_attempt"), sessions.c.status == bindparam("seen_status")
-)
-_MARKS: Final = select(sessions.c.audit_head, sessions.c.audit_results).where(_OF_SESSION)
-_CALLS: Final = select(tool_calls).where(tool_calls.c.session_id == bindparam("session")).order_by(tool_calls.c.id)
-
-
-def record_call(
-    connection: Connection,
-    session: Session,
-    call: ToolCall,
-    verdict: Verdict,
-    *,
-    shown_input: str,
-    rules: EscalationRules,
-    requested_at: datetime,
-    now: datetime,
-    shown_ran: str | None = None,
-    approval: Approval | None = None,
-) -> Verdict:
-    """Write a call with the verdict that counts, and reserve its actions; return that verdict."""
-    current = {"session": session.id, "seen_attempt": session.attempt, "seen_status": Status.RUNNING.value}
-    head = connection.execute(_CURRENT_HEAD, current).scalar_one_or_none()
-    if head is None:
-        raise StaleAttemptError(f"session {session.id} is no longer running as attempt {session.attempt}.")
-    granted = _granted(connection, session, verdict, approval, rules=rules, now=now)
-    counts = granted.verdict
-    row = link(
-        head,
-        session_id=session.id,
-        call=call,
-        verdict=counts,
-        shown_input=shown_input,
-        shown_ran=shown_ran,
-        requested_at=requested_at,
-        decided_at=now,
-    )
-    connection.execute(ADD_CALL, {**asdict(row), "held_service": granted.held_service})
-    connection.execute(CHANGE_SESSION_AS_SEEN, {**current, "audit_head": row.hash})
-    if counts.kind is VerdictKind.ALLOW:
-        for action in counts.actions:
-            _reserve(connection, session, row.tool_use_id, action, now=now)
-    if granted.event is not None:
-        raise_event(connection, granted.event, session_id=session.id, at=now)
-    return counts
-
-
-def deny_late(
-    connection: Connection,
-    session: Session,
-    call: ToolCall,
-    *,
-    shown_input: str,
-    requested_at: datetime,
-    now: datetime,
-) -> None:
-    """Take back a verdict that nobody was told: the call was denied meanwhile, so its actions were never done.
-
-    What is written stays written: a further row says what became of the call.
-    """
-    row = connection.execute(select(sessions).where(sessions.c.id == session.id)).one()
-    denied = link(
-        row.audit_head,
-        session_id=session.id,
-        call=call,
-        verdict=Verdict(kind=VerdictKind.DENY, reason=TOO_LATE),
-        shown_input=shown_input,
-        requested_at=requested_at,
-        decided_at=now,
-    )
-    connection.execute(ADD_CALL, asdict(denied))
-    connection.execute(CHANGE_SESSION, {"session": session.id, "audit_head": denied.hash})
-    if row.status == Status.ENDED.value:
-        seal_results(connection, session.id)
-    actions = cooldown_actions.c
-    connection.execute(
-        update(cooldown_actions)
-        .where(actions.session_id == session.id, actions.tool_use_id == denied.tool_use_id, actions.success.is_(None))
-        .values(success=False, error=TOO_LATE, cleared_at=now)
-    )
-
-
-def add_refusals(connection: Connection, session_id: int, refusals: Iterable[CliRefusal]) -> None:
-    """Append the calls that the CLI refused itself; it told us nothing before, so they are written at the end."""
-    head = connection.execute(_HEAD, {"session": session_id}).scalar_one()
-    for refusal in refusals:
-        row = link(
-            head,
-            session_id=session_id,
-            call=refusal.call,
-            verdict=Verdict(kind=VerdictKind.DENY, reason=refusal.reason),
-            shown_input=refusal.shown_input,
-            requested_at=refusal.at,
-            decided_at=refusal.at,
-        )
-        connection.execute(ADD_CALL, {**asdict(row), "ended_at": refusal.at, "is_error": True})
-        head = row.hash
-        connection.execute(CHANGE_SESSION, {"session": session_id, "audit_head": head})
-
-
-def seal_results(connection: Connection, session_id: int) -> None:
-    """Write what the results of a session's calls were, so that a later change shows."""
-    rows = connection.execute(_CALLS, {"session": session_id}).all()
-    connection.execute(CHANGE_SESSION, {"session": session_id, "audit_results": seal(rows)})
-
-
-def audit_marks(connection: Connection, session_id: int) -> tuple[str, str | None]:
-    """Return a session's head and seal."""
-    row = connection.execute(_MARKS, {"session": session_id}).one()
-    return row.audit_head, row.audit_results
-
-
-def _granted(
-    connection: Connection,
-    session: Session,
-    verdict: Verdict,
-    approval: Approval | None,
-    *,
-    rules: EscalationRules,
-    now: datetime,
-) -> Grant:
-    if approval is not None and not approvals.use(connection, approval, at=now):
-        return Grant(verdict=Verdict(kind=VerdictKind.DENY, reason=NO_LONGER_APPROVED))
-    if not verdict.actions:
-        return Grant(verdict=verdict)
-    return grant(
-        verdict,
-        session=session,
-        findings=queries.findings(connection, session),
-        ledger=queries.ledger(connection, rules, now),
-        rules=rules,
-        now=now,
-    )
-
-
-def _reserve(connection: Connection, session: Session, tool_use_id: str, action: Action, *, now: datetime) -> None:
-    reserved = {
-        "session_id": session.id,
-        "tool_use_id": tool_use_id,
-        "service": action.service,
-        "action_type": action.kind,
-        "timestamp": now,
-        "tier": session.tier,
-    }
-    connection.execute(ADD_ACTION, reserved)

@@ -1,9 +1,8 @@
-"""Connections to SQLite and PostgreSQL, and the border at which their errors become ours.
+"""An open database: one thread that writes, connections that read, and the border at which errors become ours.
 
-Statements that every session needs, put together once.
-
-Building a statement and looking it up among the compiled ones takes three times as long as running it on SQLite.
-Values are given when they are run: of an UPDATE or INSERT the names of columns, beside the parameters named here.
+Below that, statements that every session needs, put together once: building a statement and looking it up among the
+compiled ones takes three times as long as running it on SQLite. Values are given when they are run: of an UPDATE or
+INSERT the names of columns, beside the parameters named here.
 """
 
 from __future__ import annotations
@@ -11,9 +10,13 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import datetime
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
+import anyio
+import anyio.to_thread
 from sqlalchemy import bindparam, create_engine, event, insert, update
 from sqlalchemy.engine import URL, Connection, Engine, ExceptionContext, make_url
 from sqlalchemy.engine.interfaces import DBAPIConnection
@@ -21,12 +24,18 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.pool import ConnectionPoolEntry
 
+from claudeops.domain.live import EventRaised
 from claudeops.errors import ConfigurationError, DatabaseUnavailableError, MissingInputError, StoreError
+from claudeops.store.events import noticing, tell
 from claudeops.store.tables import cooldown_actions, sessions, tool_calls
+from claudeops.store.writer import Writer
+
+T = TypeVar("T")
 
 BUSY_SECONDS: Final = 5.0  # how long a statement waits for somebody else's lock
+WAIT_SECONDS: Final = 30.0  # how long a caller waits for its turn and its answer together
+_READERS: Final = 4  # reads at the same time; they never wait behind the writer
 _STATEMENT_SECONDS: Final = 15  # how long PostgreSQL may work on one statement
-_GROWTH_BYTES: Final = 6_000_000  # two of them stay in the connection's memory; SQLite begins anew after four
 _WRITER_KEY: Final = 0x636C6F70  # "clop": the advisory lock behind which PostgreSQL has one writer at a time
 
 # libpq: a server that is gone is noticed within about half a minute, not after the kernel's two hours.
@@ -54,6 +63,93 @@ _ELSEWHERE: Final = (
     "set CLAUDEOPS_STATE_DIR (or CLAUDEOPS_DATABASE_URL) as the daemon has it, or call this where the daemon was"
     " started; a new installation begins with `claudeops run`"
 )
+
+
+class Database:
+    """A database that is open. Writes go through one thread and one connection, reads have connections of their own.
+
+    What is handed to it works on a connection and is called in a thread. Every method but `close` raises
+    `DatabaseUnavailableError` (locked, full, unreachable: the same call may work later) or `StoreError`, and bounds
+    its own wait.
+    """
+
+    def __init__(
+        self,
+        url: URL,
+        *,
+        busy_seconds: float,
+        wait_seconds: float,
+        now: Callable[[], datetime],
+        raised: Callable[[EventRaised], None],
+    ) -> None:
+        self.url = url
+        self.wait_seconds = wait_seconds
+        self.now = now
+        self._raised = raised
+        self._writing = writing_engine(url, busy_seconds=busy_seconds)
+        self._reading = reading_engine(url, size=_READERS, busy_seconds=busy_seconds)
+        self._readers = anyio.CapacityLimiter(_READERS)
+        self._writer = Writer(wait_seconds=wait_seconds)
+
+    async def read(self, query: Callable[[Connection], T]) -> T:
+        """Run a query on one snapshot; one that does not come back in time is left to itself."""
+
+        def snapshot() -> T:
+            with border(self.url), self._reading.connect() as connection:
+                return query(connection)
+
+        with anyio.move_on_after(self.wait_seconds):
+            return await anyio.to_thread.run_sync(snapshot, abandon_on_cancel=True, limiter=self._readers)
+        raise DatabaseUnavailableError(f"the database gave no answer within {self.wait_seconds:g} s.")
+
+    async def write(
+        self,
+        job: Callable[[Connection], T],
+        *,
+        urgent: bool = False,
+        undo: Callable[[Connection, T], None] | None = None,
+    ) -> T:
+        """Run a job as one transaction; urgent ones overtake those that wait.
+
+        A caller that is cancelled never cuts it: it is committed whole or not at all. ``undo`` is another transaction,
+        which gets the job's result, for a job that was done when its caller had stopped waiting for it.
+        """
+        if undo is None:
+            return await self._writer.run(partial(self._transaction, job), urgent=urgent)
+        take_back = undo
+
+        def taken_back(result: T) -> None:
+            self._transaction(lambda connection: take_back(connection, result))
+
+        return await self._writer.run(partial(self._transaction, job), urgent=urgent, undo=taken_back)
+
+    async def write_outside(self, job: Callable[[Engine], T]) -> T:
+        """Run a job in the writer's turn and outside of any transaction, in which it would be in its own way."""
+
+        def bordered() -> T:
+            with border(self.url):
+                return job(self._writing)
+
+        return await self._writer.run(bordered)
+
+    def is_awaited(self) -> bool:
+        """Tell whether something urgent waits for the writer; asked by a job that can be done in parts."""
+        return self._writer.is_awaited()
+
+    async def close(self) -> None:
+        """Write what was handed in, then let go of the database; bounded, and safe to call twice."""
+        await self._writer.close()
+        with anyio.CancelScope(shield=True):
+            # In a thread: SQLite's last connection writes its log back into the file.
+            await anyio.to_thread.run_sync(self._writing.dispose)
+            await anyio.to_thread.run_sync(self._reading.dispose)
+
+    def _transaction(self, job: Callable[[Connection], T]) -> T:
+        with border(self.url), self._writing.begin() as connection, noticing(connection) as noticed:
+            result = job(connection)
+        for told in noticed:
+            tell(told, self._raised)
+        return result
 
 
 def parse_url(url: str) -> URL:
@@ -138,19 +234,6 @@ def migrating_engine(url: URL, *, busy_seconds: float = BUSY_SECONDS) -> Engine:
     else:
         event.listen(engine, "begin", _wait_for_turn)
     return engine
-
-
-def make_room(engine: Engine) -> None:
-    """Let SQLite's write-ahead log have at once the length that it has later on; nothing of it is kept.
-
-    Where the file grows, a commit waits for the journal of the file system too, which takes many times as long on a
-    disk that others use as well. The log is overwritten from its beginning again and again, so this is once for all.
-    """
-    if engine.dialect.name != "sqlite":
-        return
-    with engine.connect() as connection:  # left without a commit
-        connection.exec_driver_sql("CREATE TABLE room (bytes BLOB)")
-        connection.exec_driver_sql("INSERT INTO room VALUES (zeroblob(?))", (_GROWTH_BYTES,))
 
 
 @contextmanager

@@ -1,4 +1,7 @@
-"""The end of a session and everything that follows from it; the caller's transaction holds it together."""
+"""What the end of a session writes, and what it shares with a report that comes late.
+
+The caller's transaction holds it together.
+"""
 
 from __future__ import annotations
 
@@ -20,17 +23,17 @@ from claudeops.domain.consequences import (
 from claudeops.domain.escalation import EscalationRules
 from claudeops.domain.holds import when_ended
 from claudeops.domain.memory import MemoryChange
-from claudeops.domain.model import CheckSource, Ending, Finished, ServiceCheck, Session, Status, ToolEnd, VerdictKind
+from claudeops.domain.model import CheckSource, Ending, ServiceCheck, Session, Status, ToolEnd, VerdictKind
 from claudeops.domain.spending.budget import metered
 from claudeops.domain.spending.prices import known_usd
 from claudeops.errors import StaleAttemptError
-from claudeops.store import approvals, holds, queries, spend
-from claudeops.store.calls import add_refusals, audit_marks, seal_results
+from claudeops.store import holds, queries, spend
+from claudeops.store.calls import add_refusals, seal_results
 from claudeops.store.database import CHANGE_SESSION
 from claudeops.store.events import raise_event, resolve_events
-from claudeops.store.queue import add_session
 from claudeops.store.rows import ended_values
 from claudeops.store.tables import budget_entries, cooldown_actions, memories, service_checks, tool_calls
+from claudeops.store.verdicts import close_approvals
 
 # Put together once: every end needs them.
 _ADD_CHECK: Final = insert(service_checks)
@@ -47,8 +50,8 @@ _END_CALL: Final = update(tool_calls).where(
 )
 
 
-def finish(connection: Connection, ending: Ending, *, rules: EscalationRules) -> Finished:
-    """End a session.
+def write_end(connection: Connection, ending: Ending, *, rules: EscalationRules) -> Consequences:
+    """Write a session's end and what follows from it, but for the next session; return what was decided.
 
     Raises `StaleAttemptError`, with nothing written, when it is not running as ``ending.attempt``.
     """
@@ -60,7 +63,7 @@ def finish(connection: Connection, ending: Ending, *, rules: EscalationRules) ->
     _end_calls(connection, session.id, ending.tool_ends)
     add_refusals(connection, session.id, ending.refusals)
     seal_results(connection, session.id)
-    approvals.close_of_session(connection, session.id, at=at)
+    close_approvals(connection, session.id, at=at)
     settle_actions(connection, outcome.settlements)
     spend.settle(connection, session.id, spent, at=at)
     record_checks(connection, session.id, outcome.checks, at=at)
@@ -71,15 +74,7 @@ def finish(connection: Connection, ending: Ending, *, rules: EscalationRules) ->
         raise_event(connection, event, session_id=session.id, at=at)
     resolve_events(connection, session, well=outcome.well, all_well=outcome.all_well, at=at)
     holds.apply(connection, when_ended(holds.standing(connection, at), ending, at), now=at)
-    following = outcome.decision.next
-    queued = None if following is None else add_session(connection, following, now=at)
-    head, results = audit_marks(connection, session.id)
-    return Finished(
-        decision=outcome.decision,
-        next_session_id=None if queued is None else queued.id,
-        audit_head=head,
-        audit_results=results,
-    )
+    return outcome
 
 
 def settle_actions(connection: Connection, settlements: Iterable[Settlement]) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -20,6 +21,7 @@ from claudeops.domain.holds import (
     when_answered,
     when_refused,
 )
+from claudeops.store.database import Database
 from claudeops.store.events import raise_event, resolve_event
 from claudeops.store.rows import TableRow
 from claudeops.store.tables import flags
@@ -29,6 +31,48 @@ _KINDS: Final = tuple(kind.value for kind in HoldKind)
 # Put together once: every claim asks.
 _STANDING: Final = select(flags).where(flags.c.name.in_(_KINDS))
 _LAPSED: Final = _STANDING.where(flags.c.until <= bindparam("now"))
+
+
+class SqlHolds:
+    """`claudeops.engine.ports.Holds`, over SQLite or PostgreSQL."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def hold(self, hold: Hold, *, now: datetime) -> None:
+        """Write a hold in the place of one of its kind."""
+        await self._database.write(partial(set_hold, hold=hold, now=now))
+
+    async def release(self, kind: HoldKind, *, now: datetime) -> bool:
+        """Take a hold away and resolve its event."""
+        return await self._database.write(partial(release, kind=kind, now=now))
+
+    async def standing(self, now: datetime) -> Sequence[Hold]:
+        """Return the holds that are not over, the longest standing first."""
+        return await self._database.read(partial(standing, now=now))
+
+    async def refused(self, refusal: ApiRefusal, *, now: datetime) -> None:
+        """Write what follows from a refusal of the model API."""
+
+        def refuse(connection: Connection) -> None:
+            apply(connection, when_refused(standing(connection, now), refusal, now), now=now)
+
+        await self._database.write(refuse)
+
+    async def answered(self, session_id: int, *, now: datetime) -> Sequence[HoldKind]:
+        """Release what a session was the probe of; mostly there is nothing, so that is looked for first."""
+        if not any(hold.probe == session_id for hold in await self.standing(now)):
+            return ()
+
+        def answer(connection: Connection) -> Sequence[HoldKind]:
+            changes = when_answered(standing(connection, now), session_id)
+            apply(connection, changes, now=now)
+            return tuple(changes)
+
+        return await self._database.write(answer)
+
+
+# --- what several transactions do -------------------------------------------------------------------------
 
 
 class _Kept(msgspec.Struct, omit_defaults=True):
@@ -112,18 +156,6 @@ def apply(connection: Connection, changes: Changes, *, now: datetime) -> None:
             release(connection, kind, now=now)
         else:
             set_hold(connection, hold, now=now)
-
-
-def refused(connection: Connection, refusal: ApiRefusal, now: datetime) -> None:
-    """Write what follows from a refusal of the model API."""
-    apply(connection, when_refused(standing(connection, now), refusal, now), now=now)
-
-
-def answered(connection: Connection, session_id: int, now: datetime) -> tuple[HoldKind, ...]:
-    """Release what a session was the probe of; return the kinds."""
-    changes = when_answered(standing(connection, now), session_id)
-    apply(connection, changes, now=now)
-    return tuple(changes)
 
 
 def _clear_lapsed(connection: Connection, now: datetime) -> None:

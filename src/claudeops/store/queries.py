@@ -1,40 +1,24 @@
-"""What is read: each function takes an open connection and answers from one snapshot.
-
-What is on record about a session, for those who read its log beside it.
-
-What a chain did, read for whoever tells of it.
-
-What the tables hold that bears on whether a report is believed, as values.
-"""
+"""What transactions read on their way: each function takes an open connection."""
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from functools import cache
 from typing import Final
 
-from sqlalchemy import ColumnElement, Connection, Select, Table, and_, bindparam, case, false, func, not_, or_, select
+from sqlalchemy import Connection, and_, bindparam, false, func, not_, select
 
 from claudeops.domain import memory
-from claudeops.domain.chain_record import ChainRecord, Judged, KnownAction, KnownCall, KnownEvent, Place, SessionRecord
 from claudeops.domain.consequences import NO_RESULT_SEEN, NO_WITNESSES, LastSeen, Reservation
 from claudeops.domain.escalation import EscalationRules
 from claudeops.domain.gate import grants
 from claudeops.domain.gate.audit import TOO_LATE
-from claudeops.domain.live import EventRaised
 from claudeops.domain.memory import KnownMemory
 from claudeops.domain.model import (
     CheckSource,
-    Level,
-    Memory,
     PastAction,
     ServiceStatus,
     Session,
-    Status,
-    Verdict,
-    VerdictKind,
 )
 from claudeops.domain.report import evidence
 from claudeops.domain.report.evidence import Background, Names, PastCheck
@@ -42,9 +26,7 @@ from claudeops.domain.text import clip
 from claudeops.store.rows import TableRow, to_handover, to_known_memory, to_past_action, to_session
 from claudeops.store.tables import (
     cooldown_actions,
-    events,
     memories,
-    schedule_fires,
     service_checks,
     sessions,
     tool_calls,
@@ -123,60 +105,7 @@ def session(connection: Connection, session_id: int) -> Session | None:
     return None if row is None else to_session(row)
 
 
-def chain(connection: Connection, root_session_id: int) -> tuple[Session, ...]:
-    """Return a chain's sessions, oldest first."""
-    query = select(sessions).where(sessions.c.root_session_id == root_session_id).order_by(sessions.c.id)
-    return tuple(to_session(row) for row in connection.execute(query))
-
-
-@cache
-def due(*, of_chain: bool, of_tiers: bool) -> ColumnElement[bool]:
-    """Return the condition of a session that may be claimed: ``now``, of a ``chain``, of some ``tiers``."""
-    condition = (sessions.c.status == Status.QUEUED.value) & or_(
-        sessions.c.not_before.is_(None), sessions.c.not_before <= bindparam("now")
-    )
-    if of_chain:
-        condition &= sessions.c.root_session_id == bindparam("chain")
-    if of_tiers:
-        condition &= sessions.c.tier.in_(bindparam("tiers", expanding=True))
-    return condition
-
-
-@cache
-def _anything_due(*, of_chain: bool, of_tiers: bool) -> Select[tuple[int]]:
-    return select(sessions.c.id).where(due(of_chain=of_chain, of_tiers=of_tiers)).limit(1)
-
-
-def anything_due(connection: Connection, now: datetime, *, chain: int | None, tiers: Sequence[int] | None) -> bool:
-    """Tell whether a claim could find something."""
-    query = _anything_due(of_chain=chain is not None, of_tiers=tiers is not None)
-    return connection.execute(query, {"now": now, "chain": chain, "tiers": tiers}).first() is not None
-
-
-def last_fire(connection: Connection, schedule: str) -> datetime | None:
-    """Return the latest due time that was recorded for a schedule."""
-    query = select(func.max(schedule_fires.c.due_at)).where(schedule_fires.c.schedule == schedule)
-    return connection.execute(query).scalar_one_or_none()
-
-
-def chain_unfinished(connection: Connection, schedule: str) -> bool:
-    """Tell whether a chain that this schedule started has a session that has not ended."""
-    query = (
-        select(sessions.c.id)
-        .join(schedule_fires, schedule_fires.c.session_id == sessions.c.root_session_id)
-        .where(schedule_fires.c.schedule == schedule, sessions.c.status != Status.ENDED.value)
-        .limit(1)
-    )
-    return connection.execute(query).first() is not None
-
-
 # --- memories ---------------------------------------------------------------------------------------------
-
-
-def believed(connection: Connection, now: datetime, limit: int) -> tuple[Memory, ...]:
-    """Return the memories that are active now, with the confidence they have now, best first."""
-    rows = connection.execute(select(memories).where(memories.c.active))
-    return memory.believed(map(to_known_memory, rows), now, limit)
 
 
 def known_memories(connection: Connection, categories: Iterable[str]) -> tuple[KnownMemory, ...]:
@@ -190,19 +119,7 @@ def fading_memories(connection: Connection, now: datetime) -> tuple[KnownMemory,
     return tuple(map(to_known_memory, connection.execute(_FADING, {"since": now - memory.FADES_AFTER})))
 
 
-# --- tool calls -------------------------------------------------------------------------------------------
-
-
-def allowed_calls(connection: Connection, session_id: int) -> frozenset[str]:
-    """Return the ids of a session's calls that the gate allowed."""
-    calls = tool_calls.c
-    of_session = select(calls.tool_use_id).where(calls.session_id == session_id)
-    allowed = connection.execute(of_session.where(calls.verdict == VerdictKind.ALLOW.value)).scalars()
-    late = connection.execute(of_session.where(calls.reason == TOO_LATE)).scalars()
-    return frozenset(allowed) - frozenset(late)
-
-
-# --- cooldown ---------------------------------------------------------------------------------------------
+# --- actions and what bears on them ------------------------------------------------------------------------
 
 
 def ledger(connection: Connection, rules: EscalationRules, now: datetime) -> tuple[PastAction, ...]:
@@ -280,99 +197,6 @@ def standing(connection: Connection, service: str, *, besides: int) -> LastSeen 
         status=ServiceStatus(last.status),
         looked_at=last.checked_at if last.session_id is None else last.started_at,
         last_action_at=connection.execute(_LAST_ACTION, {"name": service}).scalar_one_or_none(),
-    )
-
-
-def account(connection: Connection, session_id: int) -> SessionRecord:
-    """Return the verdicts and events of a session."""
-    calls = connection.execute(
-        select(tool_calls).where(tool_calls.c.session_id == session_id).order_by(tool_calls.c.id)
-    )
-    raised = connection.execute(
-        select(events)
-        .where(or_(events.c.session_id == session_id, events.c.last_session_id == session_id))
-        .order_by(events.c.id)
-    )
-    return _account(session_id, calls, raised)
-
-
-def newest(connection: Connection) -> Session | None:
-    """Return the running session that was claimed last, else the newest of all."""
-    running_first = case((sessions.c.status == Status.RUNNING.value, 0), else_=1)
-    row = connection.execute(select(sessions).order_by(running_first, sessions.c.id.desc()).limit(1)).one_or_none()
-    return None if row is None else to_session(row)
-
-
-def under_way(connection: Connection, after: int) -> tuple[Place, ...]:
-    """Return the sessions that have not ended, and all with a higher id than ``after``, oldest first."""
-    found = connection.execute(
-        select(sessions.c.id, sessions.c.root_session_id, sessions.c.status)
-        # Both by an index: asked for again and again.
-        .where(or_(sessions.c.status.in_((Status.QUEUED.value, Status.RUNNING.value)), sessions.c.id > after))
-        .order_by(sessions.c.id)
-    )
-    return tuple(map(_place, found))
-
-
-def _place(row: TableRow) -> Place:
-    return Place(session_id=row.id, chain=row.root_session_id, status=Status(row.status))
-
-
-def _account(session_id: int, calls: Iterable[TableRow], raised: Iterable[TableRow]) -> SessionRecord:
-    verdicts: defaultdict[str, list[Judged]] = defaultdict(list)
-    for row in calls:
-        verdict = Verdict(kind=VerdictKind(row.verdict), reason=row.reason)
-        verdicts[row.tool_use_id].append(Judged(verdict=verdict, at=row.decided_at))
-    return SessionRecord(
-        verdicts={tool_use_id: tuple(given) for tool_use_id, given in verdicts.items()},
-        events=tuple(
-            EventRaised(
-                # Counted up by a later session, its last sight is not this one's.
-                at=row.last_seen if row.last_session_id == session_id else row.first_seen,
-                level=Level(row.level),
-                service=row.service,
-                message=row.message,
-                session_id=session_id,
-            )
-            for row in raised
-        ),
-    )
-
-
-def chain_record(connection: Connection, root_session_id: int) -> ChainRecord:
-    """Return a chain's tool calls, actions and events."""
-
-    def of(table: Table) -> Sequence[TableRow]:
-        query = select(table).join(sessions, sessions.c.id == table.c.session_id)
-        return connection.execute(query.where(sessions.c.root_session_id == root_session_id).order_by(table.c.id)).all()
-
-    return to_chain_record(calls=of(tool_calls), actions=of(cooldown_actions), events=of(events))
-
-
-def to_chain_record(
-    *, calls: Iterable[TableRow], actions: Iterable[TableRow], events: Iterable[TableRow]
-) -> ChainRecord:
-    """Return rows, oldest first, as a record."""
-    return ChainRecord(
-        calls=tuple(
-            KnownCall(
-                session_id=row.session_id,
-                tool_name=row.tool_name,
-                shown_input=row.input,
-                verdict=VerdictKind(row.verdict),
-                reason=row.reason,
-                is_error=row.is_error,
-            )
-            for row in calls
-        ),
-        actions=tuple(
-            KnownAction(session_id=row.session_id, kind=row.action_type, service=row.service, success=row.success)
-            for row in actions
-        ),
-        events=tuple(
-            KnownEvent(session_id=row.session_id, level=Level(row.level), service=row.service, message=row.message)
-            for row in events
-        ),
     )
 
 

@@ -36,7 +36,7 @@ TableRow: TypeAlias = Row[*tuple[Any, ...]] | SimpleNamespace  # a row as read, 
 
 LEASE: Final = timedelta(hours=1)
 """How long a claim is good for without news. For people and other tools to read: what frees a session is
-`Store.reconcile`, which asks whether its owner lives, because a long session is not a dead one."""
+`Recovery.reconcile`, which asks whether its owner lives, because a long session is not a dead one."""
 
 _TOKENS: Final = (
     "input_tokens",

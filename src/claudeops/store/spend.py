@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Final
 
 from sqlalchemy import (
@@ -39,10 +40,10 @@ from claudeops.domain.spending.budget import (
 from claudeops.domain.spending.prices import known_usd
 from claudeops.domain.spending.tokens import CallState
 from claudeops.errors import StaleAttemptError, StoreError
+from claudeops.store.database import Database
 from claudeops.store.holds import set_hold
 from claudeops.store.rows import TableRow, call_values, to_booked_call
-from claudeops.store.tables import budget_entries, model_calls, sessions
-from claudeops.store.types import UtcDateTime
+from claudeops.store.tables import UtcDateTime, budget_entries, model_calls, sessions
 
 _AMOUNT = func.coalesce(func.sum(budget_entries.c.amount_usd), 0.0)
 _RUNNING = sessions.c.status == Status.RUNNING.value
@@ -194,43 +195,56 @@ _BEGIN = insert(model_calls)
 _BOOK = update(model_calls).where(model_calls.c.id == bindparam("call"), _IS_OPEN)
 
 
-def begin_call(
-    connection: Connection,
-    session: Session,
-    *,
-    model: str,
-    worst_usd: float,
-    rules: EscalationRules,
-    now: datetime,
-    owed: Sequence[CallState] = (),
-) -> CallBegun | CallWaits | BudgetDenied:
-    """Put a model call on record before it starts, unless a budget forbids it; the ends that are owed come first."""
-    for state in owed:
-        book_call(connection, state)
-    timezone = rules.budgets.timezone if rules.budgets else "UTC"
-    asked = {"caller": session.id, "attempt": session.attempt, "root": session.root_session_id}
-    standing = connection.execute(_STANDING, {**asked, "since": budget.last_midnight(now, timezone)}).one()
-    if not standing.current:
-        raise StaleAttemptError(f"session {session.id} is no longer running as attempt {session.attempt}.")
-    against = budget.objection(_balances(standing, rules), worst_usd)
-    if against is not None:
-        return against
-    begun = {"session_id": session.id, "model": model, "charged_usd": worst_usd, "started_at": now}
-    key = connection.execute(_BEGIN, begun).inserted_primary_key
-    if key is None:
-        raise StoreError("the database gave a new model call no id.")
-    return CallBegun(id=key.id)
+class SqlSpending:
+    """`claudeops.engine.ports.Spending`, over SQLite or PostgreSQL; ahead of other writes, for a model call waits."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def begin_model_call(
+        self,
+        session: Session,
+        *,
+        model: str,
+        worst_usd: float,
+        rules: EscalationRules,
+        now: datetime,
+        owed: Sequence[CallState] = (),
+    ) -> CallBegun | CallWaits | BudgetDenied:
+        """Put a model call on record before it starts, unless a budget forbids it; the owed ends come first."""
+        timezone = rules.budgets.timezone if rules.budgets else "UTC"
+        asked = {"caller": session.id, "attempt": session.attempt, "root": session.root_session_id}
+
+        def begin(connection: Connection) -> CallBegun | CallWaits | BudgetDenied:
+            for state in owed:
+                book_call(connection, state)
+            standing = connection.execute(_STANDING, {**asked, "since": budget.last_midnight(now, timezone)}).one()
+            if not standing.current:
+                raise StaleAttemptError(f"session {session.id} is no longer running as attempt {session.attempt}.")
+            against = budget.objection(_balances(standing, rules), worst_usd)
+            if against is not None:
+                return against
+            begun = {"session_id": session.id, "model": model, "charged_usd": worst_usd, "started_at": now}
+            key = connection.execute(_BEGIN, begun).inserted_primary_key
+            if key is None:
+                raise StoreError("the database gave a new model call no id.")
+            return CallBegun(id=key.id)
+
+        def withdraw(connection: Connection, answer: CallBegun | CallWaits | BudgetDenied) -> None:
+            if isinstance(answer, CallBegun):  # too late, so that it was never made
+                ended = {"ended_at": self._database.now(), "error": _NEVER_MADE, "charged_usd": 0.0}
+                connection.execute(_BOOK, {"call": answer.id, **ended})
+
+        return await self._database.write(begin, urgent=True, undo=withdraw)
+
+    async def book_model_call(self, state: CallState) -> None:
+        """Write what is known of a call; one that is over is not changed any more."""
+        await self._database.write(partial(book_call, state=state), urgent=True)
 
 
 def book_call(connection: Connection, state: CallState) -> None:
     """Write what is known of a call; one that is over is not changed any more."""
     connection.execute(_BOOK, {"call": state.id, **call_values(state)})
-
-
-def withdraw_call(connection: Connection, call_id: int, *, at: datetime) -> None:
-    """End a call that was put on record too late, so that it was never made."""
-    values = {"ended_at": at, "error": _NEVER_MADE, "charged_usd": 0.0}
-    connection.execute(_BOOK, {"call": call_id, **values})
 
 
 def close_calls(connection: Connection, session_id: int, *, at: datetime, error: str) -> None:

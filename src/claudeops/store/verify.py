@@ -10,11 +10,13 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 
 from sqlalchemy import Connection, select, text
 
 from claudeops.domain.gate.audit import row_hash, seal, tombstone_hash
 from claudeops.domain.model import Status
+from claudeops.store.database import Database
 from claudeops.store.rows import TableRow
 from claudeops.store.tables import audit_tombstones, sessions, tool_calls
 
@@ -53,6 +55,17 @@ class Verified:
     calls: int
     tombstones: int
     faults: tuple[Fault, ...]
+
+
+class AuditTrail:
+    """The audit trail of a database that is open, for operators; the engine has no use for it, and no port."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def verify(self, *, session_id: int | None = None, logged: Mapping[int, Logged] | None = None) -> Verified:
+        """Check one session's trail or all of them; what the daemon's ``logged`` says is compared, where given."""
+        return await self._database.read(partial(verify, session_id=session_id, logged=logged))
 
 
 def verify(

@@ -48,9 +48,9 @@ def yes(at: datetime = NOW, status: ApprovalStatus = ApprovalStatus.APPROVED) ->
 
 
 async def approved(store: Store, session: Session) -> Approval:
-    asked = await store.request_approval(question(session))
-    assert await store.answer_approval(asked.id, yes())
-    row = await store.approval(asked.id)
+    asked = await store.verdicts.request_approval(question(session))
+    assert await store.verdicts.answer_approval(asked.id, yes())
+    row = await store.verdicts.approval(asked.id)
     assert row is not None
     return row
 
@@ -58,33 +58,33 @@ async def approved(store: Store, session: Session) -> Approval:
 async def test_question_waits_and_tells_of_itself(store: Store, database: Database) -> None:
     session = await started(store, wanted(3))
 
-    asked = await store.request_approval(question(session))
+    asked = await store.verdicts.request_approval(question(session))
 
     assert (asked.status, asked.tier, asked.workdir, asked.tool_name) == (ApprovalStatus.PENDING, 3, "/work", "Bash")
-    assert await store.approvals() == (asked,)
+    assert await store.verdicts.approvals() == (asked,)
     (event,) = database.rows("events")
     assert (event["level"], event["session_id"], event["resolved_at"]) == ("warning", session.id, None)
     assert f"claudeops approve {asked.id}" in str(event["message"])
 
 
 async def test_question_that_does_not_exist_is_none_and_takes_no_answer(store: Store) -> None:
-    assert await store.approval(7) is None
-    assert not await store.answer_approval(7, yes())
+    assert await store.verdicts.approval(7) is None
+    assert not await store.verdicts.answer_approval(7, yes())
 
 
 async def test_second_answer_changes_nothing(store: Store) -> None:
     asked = await approved(store, await started(store))
 
-    assert not await store.answer_approval(asked.id, yes(status=ApprovalStatus.DENIED))
-    assert await store.approval(asked.id) == asked
-    assert await store.approvals() == ()
-    assert await store.approvals(everything=True) == (asked,)
+    assert not await store.verdicts.answer_approval(asked.id, yes(status=ApprovalStatus.DENIED))
+    assert await store.verdicts.approval(asked.id) == asked
+    assert await store.verdicts.approvals() == ()
+    assert await store.verdicts.approvals(everything=True) == (asked,)
 
 
 async def test_answer_after_the_time_counts_for_nothing(store: Store) -> None:
-    asked = await store.request_approval(question(await started(store)))
+    asked = await store.verdicts.request_approval(question(await started(store)))
 
-    assert not await store.answer_approval(asked.id, yes(at=after(minutes=15)))
+    assert not await store.verdicts.answer_approval(asked.id, yes(at=after(minutes=15)))
 
 
 async def test_answer_is_used_once_by_the_allow_that_it_is_for(store: Store, database: Database) -> None:
@@ -93,7 +93,7 @@ async def test_answer_is_used_once_by_the_allow_that_it_is_for(store: Store, dat
 
     kinds = [
         (
-            await store.record_call(
+            await store.verdicts.record_call(
                 session,
                 call(f"toolu_{number}"),
                 allow(restart()),
@@ -109,7 +109,7 @@ async def test_answer_is_used_once_by_the_allow_that_it_is_for(store: Store, dat
 
     assert kinds == [VerdictKind.ALLOW, VerdictKind.DENY]
     assert len(database.rows("cooldown_actions")) == 1
-    row = await store.approval(asked.id)
+    row = await store.verdicts.approval(asked.id)
     assert row == replace(asked, status=ApprovalStatus.USED)
     assert [event["resolved_at"] for event in database.rows("events")] == [NOW]
 
@@ -119,7 +119,7 @@ async def test_row_that_is_not_what_was_proven_lets_nothing_through(store: Store
     session = await started(store)
     asked = replace(await approved(store, session), **change)  # type: ignore[arg-type]  # the test names its fields
 
-    verdict = await store.record_call(
+    verdict = await store.verdicts.record_call(
         session, call(), allow(), shown_input="{}", rules=RULES, requested_at=NOW, now=NOW, approval=asked
     )
 
@@ -130,20 +130,20 @@ async def test_question_that_waited_in_vain_expires_and_an_answered_one_does_not
     store: Store, database: Database
 ) -> None:
     session = await started(store)
-    in_vain = await store.request_approval(question(session))
+    in_vain = await store.verdicts.request_approval(question(session))
     answered = await approved(store, session)
 
-    assert (await store.close_approval(in_vain.id, now=after(minutes=15))).status is ApprovalStatus.EXPIRED
-    assert (await store.close_approval(answered.id, now=after(minutes=15))).status is ApprovalStatus.APPROVED
+    assert (await store.verdicts.close_approval(in_vain.id, now=after(minutes=15))).status is ApprovalStatus.EXPIRED
+    assert (await store.verdicts.close_approval(answered.id, now=after(minutes=15))).status is ApprovalStatus.APPROVED
     assert [event["resolved_at"] for event in database.rows("events")] == [after(minutes=15), None]
 
 
 async def test_questions_of_a_session_end_with_it(store: Store, database: Database) -> None:
     session = await started(store)
-    await store.request_approval(question(session))
+    await store.verdicts.request_approval(question(session))
     await approved(store, session)
 
-    await store.finish(ending(session, report()), rules=RULES)
+    await store.queue.finish(ending(session, report()), rules=RULES)
 
     assert [row["status"] for row in database.rows("approvals")] == ["expired", "expired"]
     asked = [row for row in database.rows("events") if str(row["fingerprint"]).startswith("approval:")]
@@ -152,10 +152,10 @@ async def test_questions_of_a_session_end_with_it(store: Store, database: Databa
 
 async def test_daemon_that_starts_denies_what_was_asked_before(store: Store, database: Database) -> None:
     session = await started(store)
-    await store.request_approval(question(session))
+    await store.verdicts.request_approval(question(session))
     await approved(store, session)
 
-    await store.reconcile(OTHER_OWNER, now=after(minutes=1), alive=lambda _: False)
+    await store.recovery.reconcile(OTHER_OWNER, now=after(minutes=1), alive=lambda _: False)
 
     rows = database.rows("approvals")
     assert [(row["status"], row["decided_by"]) for row in rows] == [("denied", "restart of the daemon")] * 2

@@ -42,14 +42,14 @@ async def session_with_calls(store: Store, calls: int = 3) -> Finished:
         ToolEnd(tool_use_id=f"toolu_{number}", ended_at=after(minutes=9), is_error=bool(number))
         for number in range(calls)
     )
-    return await store.finish(ending(session, report(check("web")), tool_ends=ends), rules=RULES)
+    return await store.queue.finish(ending(session, report(check("web")), tool_ends=ends), rules=RULES)
 
 
 async def faults(
     database: Database, logged: dict[int, Logged] | None = None
 ) -> list[tuple[FaultKind, int | None, int | None]]:
     async with opened(database) as store:
-        found: Iterable[Fault] = (await store.verify_audit(logged=logged)).faults
+        found: Iterable[Fault] = (await store.audit.verify(logged=logged)).faults
     return [(fault.kind, fault.session_id, fault.call_id) for fault in found]
 
 
@@ -214,7 +214,7 @@ async def test_call_that_the_cli_refused_itself_joins_the_trail(store: Store, da
         at=after(minutes=2),
     )
 
-    finished = await store.finish(ending(session, report(), refusals=(refused,)), rules=RULES)
+    finished = await store.queue.finish(ending(session, report(), refusals=(refused,)), rules=RULES)
 
     first, second = database.rows("tool_calls")
     assert (second["verdict"], second["previous_hash"], second["is_error"]) == ("deny", first["hash"], True)

@@ -72,25 +72,25 @@ async def test_session_that_was_finished_is_not_changed(
     await recorded(store, session, "toolu_1", allow(restart()))
     await recorded(store, session, "toolu_3", allow(restart("db")))
     end = read(session, said, **{"tool_ends": ENDS, "warnings": ("slow",), **changes})
-    await store.finish(end, rules=RULES)
+    await store.queue.finish(end, rules=RULES)
     before = all_rows(database)
 
     result = await amended(store, end)
 
     assert all_rows(database) == before
     assert result.parts == frozenset()
-    assert result.session == await store.session(session.id)
+    assert result.session == await store.records.session(session.id)
 
 
 async def test_later_reading_by_other_rules_does_not_change_a_finished_session(
     store: Store, database: Database
 ) -> None:
     session = await started(store)
-    await store.finish(read(session, exit_code=-9), rules=RULES)
+    await store.queue.finish(read(session, exit_code=-9), rules=RULES)
     before = all_rows(database)
 
     again = read(session, alarm(), cost_usd=9.0, num_turns=99, response="else", warnings=("exit-code-mismatch: -9",))
-    await store.backfill(again)
+    await store.recovery.backfill(again)
 
     assert all_rows(database) == before
 
@@ -197,7 +197,7 @@ async def test_amended_session_equals_a_finished_one_but_for_its_end(store: Stor
         look = Look(names=frozenset({service}), results_before=1)
         return read(session, said, tool_ends=(end,), looks=(look,), response="I looked.", warnings=("slow",))
 
-    await store.finish(log_of(first), rules=RULES)
+    await store.queue.finish(log_of(first), rules=RULES)
     await gone(store, at=after(hours=1))
     await amended(store, replace(log_of(second), attempt=2))  # taken over once
 
@@ -255,7 +255,7 @@ async def test_cost_that_comes_after_the_report_is_booked_alone(store: Store, da
 async def test_session_that_our_own_fault_ended_gets_the_report_of_its_log(store: Store, database: Database) -> None:
     session = await started(store, wanted(trigger=Trigger.RETRY))
     told = {"error": "internal error", "warnings": ("it broke",), "api_key_source": "none", "calls_ran": 0}
-    await store.finish(ending(session, None, outcome=Outcome.ERROR, **told), rules=RULES)
+    await store.queue.finish(ending(session, None, outcome=Outcome.ERROR, **told), rules=RULES)
 
     result = await amended(store, read(session, warnings=("slow",), exit_code=0))
 
@@ -336,5 +336,5 @@ async def test_allowed_calls_are_those_with_our_yes(store: Store) -> None:
     await recorded(store, session, "toolu_2", replace(allow(), kind=VerdictKind.DENY))
     await recorded(store, other, "toolu_3", allow())
 
-    assert await store.allowed_calls(session.id) == {"toolu_1"}
-    assert await store.allowed_calls(99) == frozenset()
+    assert await store.verdicts.allowed_calls(session.id) == {"toolu_1"}
+    assert await store.verdicts.allowed_calls(99) == frozenset()

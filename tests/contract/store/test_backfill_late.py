@@ -116,7 +116,7 @@ async def test_session_that_had_looked_before_says_nothing_about_the_end_of_a_co
     early = await claimed(store, owner=OTHER_OWNER)
     assert early is not None
     session = await lost(store)
-    await store.finish(ending(early, report(check("web")), ended_at=after(hours=2)), rules=RULES)
+    await store.queue.finish(ending(early, report(check("web")), ended_at=after(hours=2)), rules=RULES)
 
     await amended(store, read(session))
 
@@ -204,9 +204,9 @@ async def test_nothing_is_dated_later_than_the_end_of_its_session(store: Store, 
 async def _restart(store: Store, at: datetime) -> VerdictKind:
     session = await started(store, wanted(2), at=at)
     verdict = await recorded(store, session, f"toolu_{session.id}", allow(restart()), at=at)
-    await store.finish(ending(session, alarm("db"), ended_at=at), rules=RULES)
+    await store.queue.finish(ending(session, alarm("db"), ended_at=at), rules=RULES)
     while (follower := await claimed(store, at=at)) is not None:
-        await store.finish(ending(follower, report(), ended_at=at), rules=RULES)
+        await store.queue.finish(ending(follower, report(), ended_at=at), rules=RULES)
     return verdict.kind
 
 

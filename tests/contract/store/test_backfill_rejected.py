@@ -37,7 +37,7 @@ async def test_nothing_is_written_for_a_session_that_has_not_ended(store: Store,
     before = all_rows(database)
 
     for session in (running, waiting):
-        refused = await store.backfill(read(session))
+        refused = await store.recovery.backfill(read(session))
         assert isinstance(refused, BackfillRejected)
         assert refused.reason is RejectionReason.NOT_ENDED
         assert refused.message == f"Session {session.id} is {session.status.value}: wait until it has ended."
@@ -60,7 +60,7 @@ async def test_nothing_is_written_into_the_wrong_row(
     session = await lost(store, tier=2, calls=True)
     before = all_rows(database)
 
-    refused = await store.backfill(read(session, FULL, tool_ends=ENDS, **changes))
+    refused = await store.recovery.backfill(read(session, FULL, tool_ends=ENDS, **changes))
 
     assert isinstance(refused, BackfillRejected)
     assert refused.reason is reason
@@ -71,11 +71,11 @@ async def test_row_that_never_had_a_cli_session_takes_no_log(store: Store, datab
     await queued(store, wanted(3))
     blocked = await claimed(store, with_rules=replace(RULES, max_tier=2))
     assert blocked is None
-    session = await store.session(1)
+    session = await store.records.session(1)
     assert session is not None
     before = all_rows(database)
 
-    refused = await store.backfill(read(session))
+    refused = await store.recovery.backfill(read(session))
 
     assert isinstance(refused, BackfillRejected)
     assert refused.reason is RejectionReason.OTHER_SESSION
@@ -87,7 +87,7 @@ async def test_another_attempt_is_stale(store: Store, database: Database) -> Non
     before = all_rows(database)
 
     with pytest.raises(StaleAttemptError):
-        await store.backfill(read(session, attempt=session.attempt + 1))
+        await store.recovery.backfill(read(session, attempt=session.attempt + 1))
 
     assert all_rows(database) == before
 
@@ -98,11 +98,11 @@ async def test_another_attempt_is_stale(store: Store, database: Database) -> Non
 async def test_id_that_the_cli_chose_itself_is_the_rows_from_then_on(store: Store, database: Database) -> None:
     session = await started(store)
 
-    await store.identify(session, "thread-1")
+    await store.queue.identify(session, "thread-1")
 
     assert database.rows("sessions")[0]["cli_session_id"] == "thread-1"
     gone = await lost_as_it_is(store)
-    assert isinstance(await store.backfill(read(session)), BackfillRejected)
+    assert isinstance(await store.recovery.backfill(read(session)), BackfillRejected)
     assert (await amended(store, read(gone))).session.cli_session_id == "thread-1"
 
 
@@ -121,7 +121,7 @@ async def test_id_for_a_session_that_does_not_run_is_stale(store: Store, databas
 
     for other in (ended, waiting, replace(session, attempt=2)):
         with pytest.raises(StaleAttemptError):
-            await store.identify(other, "thread-1")
+            await store.queue.identify(other, "thread-1")
 
     assert all_rows(database) == before
 
@@ -130,5 +130,5 @@ async def first_ended(store: Store) -> Session:
     """Run the session that waits; return it as it was claimed."""
     session = await claimed(store)
     assert session is not None
-    await store.finish(read(session), rules=RULES)
+    await store.queue.finish(read(session), rules=RULES)
     return session

@@ -48,7 +48,7 @@ async def test_call_is_written_with_its_verdict(store: Store, database: Database
     session = await started(store)
     asked = ToolCall(tool_use_id="toolu_9", tool_name="Bash", input={"command": "ls"}, agent_id="agent-1")
 
-    verdict = await store.record_call(
+    verdict = await store.verdicts.record_call(
         session, asked, DENY, shown_input='{"command":"ls"}', rules=RULES, requested_at=NOW, now=after(minutes=1)
     )
 
@@ -91,7 +91,7 @@ async def test_what_was_asked_and_what_ran_are_both_kept(store: Store, database:
     session = await started(store)
     verdicts = (ALLOW, Verdict(kind=VerdictKind.ASK, reason="restarts the database"), DENY)
     for number, verdict in enumerate(verdicts):
-        await store.record_call(
+        await store.verdicts.record_call(
             session,
             call(f"toolu_{number}"),
             verdict,
@@ -112,7 +112,7 @@ async def test_what_was_asked_and_what_ran_are_both_kept(store: Store, database:
 async def test_calls_of_a_session_form_a_chain_that_anybody_can_compute_again(store: Store, database: Database) -> None:
     session = await started(store)
     for number in range(3):
-        await store.record_call(
+        await store.verdicts.record_call(
             session,
             replace(call(f"toolu_{number}"), agent_id=None if number else "agent-1"),
             DENY,
@@ -219,7 +219,7 @@ async def test_call_of_an_attempt_that_is_over_is_not_answered_and_writes_nothin
     store: Store, database: Database
 ) -> None:
     session = await started(store, wanted(2))
-    await store.finish(ending(session, outcome=Outcome.TIMEOUT), rules=RULES)
+    await store.queue.finish(ending(session, outcome=Outcome.TIMEOUT), rules=RULES)
     events = database.rows("events")
 
     with pytest.raises(StaleAttemptError):
@@ -252,7 +252,7 @@ async def test_reserved_action_is_settled_by_its_own_result(
     session = await started(store, wanted(2))
     await recorded(store, session, "toolu_1", allow(restart()))
 
-    await store.finish(ending(session, alarm(), tool_ends=ends), rules=RULES)
+    await store.queue.finish(ending(session, alarm(), tool_ends=ends), rules=RULES)
 
     (action,) = database.rows("cooldown_actions")
     assert (action["success"], action["error"]) == settled
@@ -267,7 +267,7 @@ async def test_tool_ends_reach_the_rows_of_their_calls(store: Store, database: D
         ToolEnd(tool_use_id="toolu_7", ended_at=after(minutes=1), is_error=False),
     )
 
-    await store.finish(ending(session, alarm(), tool_ends=ends), rules=RULES)
+    await store.queue.finish(ending(session, alarm(), tool_ends=ends), rules=RULES)
 
     assert [(row["tool_use_id"], row["ended_at"], row["is_error"]) for row in database.rows("tool_calls")] == [
         ("toolu_1", None, None),
@@ -277,7 +277,7 @@ async def test_tool_ends_reach_the_rows_of_their_calls(store: Store, database: D
 
 async def _healthy(store: Store, at: datetime) -> None:
     session = await started(store, at=at)
-    await store.finish(ending(session, report(check("web"))), rules=RULES)
+    await store.queue.finish(ending(session, report(check("web"))), rules=RULES)
 
 
 async def _restarted_twice(store: Store) -> Session:
@@ -293,7 +293,7 @@ async def _restart_again(store: Store, at: datetime) -> VerdictKind:
 
 
 async def test_counters_clear_after_two_healthy_checks_in_a_row(store: Store) -> None:
-    await store.finish(ending(await _restarted_twice(store), alarm()), rules=RULES)
+    await store.queue.finish(ending(await _restarted_twice(store), alarm()), rules=RULES)
     escalated = await claimed(store, at=after(minutes=2))
     assert escalated is None  # tier 3 is the last one
 
@@ -307,7 +307,7 @@ async def test_counters_clear_after_two_healthy_checks_in_a_row(store: Store) ->
 
 
 async def test_session_that_acted_is_no_witness_of_its_success(store: Store) -> None:
-    await store.finish(ending(await _restarted_twice(store), report(check("web"))), rules=RULES)
+    await store.queue.finish(ending(await _restarted_twice(store), report(check("web"))), rules=RULES)
     await _healthy(store, after(minutes=10))
 
     assert await _restart_again(store, after(minutes=20)) is VerdictKind.DENY
@@ -316,23 +316,23 @@ async def test_session_that_acted_is_no_witness_of_its_success(store: Store) -> 
 async def test_session_that_acted_does_not_second_the_health_that_another_saw(store: Store) -> None:
     acting = await _restarted_twice(store)
     await _healthy(store, after(minutes=10))
-    await store.finish(ending(acting, report(check("web")), ended_at=after(minutes=15)), rules=RULES)
+    await store.queue.finish(ending(acting, report(check("web")), ended_at=after(minutes=15)), rules=RULES)
 
     assert await _restart_again(store, after(minutes=20)) is VerdictKind.DENY
 
 
 async def test_health_from_before_the_action_does_not_clear_its_counter(store: Store) -> None:
     await _healthy(store, after(minutes=-30))
-    await store.finish(ending(await _restarted_twice(store), report()), rules=RULES)
+    await store.queue.finish(ending(await _restarted_twice(store), report()), rules=RULES)
     await _healthy(store, after(minutes=10))
 
     assert await _restart_again(store, after(minutes=20)) is VerdictKind.DENY
 
 
 async def test_health_without_a_call_that_ran_clears_no_counter(store: Store) -> None:
-    await store.finish(ending(await _restarted_twice(store), alarm()), rules=RULES)
+    await store.queue.finish(ending(await _restarted_twice(store), alarm()), rules=RULES)
     for minutes in (10, 20):
         session = await started(store, at=after(minutes=minutes))
-        await store.finish(ending(session, report(check("web")), calls_ran=0), rules=RULES)
+        await store.queue.finish(ending(session, report(check("web")), calls_ran=0), rules=RULES)
 
     assert await _restart_again(store, after(minutes=30)) is VerdictKind.DENY

@@ -24,9 +24,9 @@ async def test_record_of_a_chain_holds_its_calls_actions_and_events_in_order(sto
             ReportedEvent(level=Level.INFO, message="second"),
         )
     )
-    await store.finish(ending(session, said, tool_ends=(ended,)), rules=RULES)
+    await store.queue.finish(ending(session, said, tool_ends=(ended,)), rules=RULES)
 
-    record = await store.chain_record(session.id)
+    record = await store.records.chain_record(session.id)
 
     assert record.calls == (
         KnownCall(
@@ -54,4 +54,4 @@ async def test_record_of_a_chain_holds_its_calls_actions_and_events_in_order(sto
 
 
 async def test_record_of_a_chain_that_does_not_exist_is_empty(store: Store) -> None:
-    assert await store.chain_record(4711) == ChainRecord()
+    assert await store.records.chain_record(4711) == ChainRecord()

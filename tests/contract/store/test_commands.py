@@ -11,12 +11,12 @@ pytest_plugins = ("support.store_fixtures",)
 
 
 async def test_order_is_taken_once_and_its_end_is_written(store: Store, database: Database) -> None:
-    await store.request_command(CommandName.STOP_SESSIONS, by="ada", now=NOW)
-    await store.request_command(CommandName.STOP_SESSIONS, by="eve", now=after(minutes=1))
+    await store.queue.request_command(CommandName.STOP_SESSIONS, by="ada", now=NOW)
+    await store.queue.request_command(CommandName.STOP_SESSIONS, by="eve", now=after(minutes=1))
 
-    taken = await store.take_commands(now=after(minutes=2))
-    again = await store.take_commands(now=after(minutes=3))
-    await store.finish_command(taken[0].id, result="1 session was stopped", error=None, now=after(minutes=4))
+    taken = await store.queue.take_commands(now=after(minutes=2))
+    again = await store.queue.take_commands(now=after(minutes=3))
+    await store.queue.finish_command(taken[0].id, result="1 session was stopped", error=None, now=after(minutes=4))
 
     assert [(order.name, order.requested_by, order.requested_at) for order in taken] == [
         ("stop_sessions", "ada", NOW),
@@ -31,5 +31,5 @@ async def test_order_is_taken_once_and_its_end_is_written(store: Store, database
 
 
 async def test_without_an_order_nothing_is_written(store: Store, database: Database) -> None:
-    assert await store.take_commands(now=NOW) == ()
+    assert await store.queue.take_commands(now=NOW) == ()
     assert database.rows("commands") == []

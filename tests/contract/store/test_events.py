@@ -88,7 +88,7 @@ async def test_session_resolves_nothing_that_was_seen_after_it_had_looked(store:
     fault = ReportedEvent(level=Level.CRITICAL, message="web is down", service="web")
     await one_session(store, report(check("web", ServiceStatus.DEGRADED), events=(fault,)), at=after(minutes=5))
 
-    await store.finish(ending(early, report(check("web")), ended_at=after(minutes=20)), rules=RULES)
+    await store.queue.finish(ending(early, report(check("web")), ended_at=after(minutes=20)), rules=RULES)
 
     (event,) = database.rows("events")
     assert event["resolved_at"] is None

@@ -23,7 +23,7 @@ from claudeops.domain.model import (
     Trigger,
 )
 from claudeops.engine.ports import Store
-from claudeops.store.calls import deny_late
+from claudeops.store.verdicts import deny_late
 from support.store_values import (
     NOW,
     RULES,
@@ -77,7 +77,7 @@ async def acting(store: Store, service: str = "web", tier: int = 2) -> Session:
 
 async def ended(store: Store, session: Session, said: Report | None, *looks: Look, **changes: object) -> Decision:
     given = {"tool_ends": (end(),), "looks": looks, **changes}
-    return (await store.finish(ending(session, said, **given), rules=RULES)).decision
+    return (await store.queue.finish(ending(session, said, **given), rules=RULES)).decision
 
 
 async def following(store: Store, minutes: int = 5) -> Session:
@@ -123,7 +123,7 @@ async def test_another_name_of_the_service_is_the_service(store: Store) -> None:
     given = ending(session, report(check("Webserver")), tool_ends=(end(),), looks=(at("webserver"),))
     rules = replace(RULES, other_names={"webserver": "web"})
 
-    assert (await store.finish(given, rules=rules)).decision.reason is DecisionReason.HEALTHY
+    assert (await store.queue.finish(given, rules=rules)).decision.reason is DecisionReason.HEALTHY
 
 
 async def test_an_address_is_the_services_that_an_earlier_report_gave_it(store: Store) -> None:
@@ -193,7 +193,7 @@ async def test_a_report_that_is_found_late_shows_no_more_than_one_in_time(store:
     late: Ending = ending(
         session, said, attempt=2, cli_session_id=session.cli_session_id, tool_ends=(end(),), looks=(at("db"),)
     )
-    await store.backfill(late)
+    await store.recovery.backfill(late)
 
     assert [row["service"] for row in database.rows("service_checks")] == ["db"]
 

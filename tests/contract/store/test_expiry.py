@@ -39,7 +39,7 @@ async def expired(store: Store, wanted: Cutoffs = USUAL, *, rows: int = 500) -> 
     for aged in Aged:
         more = True
         while more:
-            step = await store.expire(aged, wanted, now=LATER, rows=rows)
+            step = await store.housekeeping.expire(aged, wanted, now=LATER, rows=rows)
             done[aged] += step.done
             more = step.more
     return {aged: count for aged, count in done.items() if count}
@@ -54,7 +54,7 @@ async def acting_session(store: Store, *, at: datetime = NOW) -> Session:
         events=(ReportedEvent(level=Level.WARNING, message="web was slow", service="web"),),
         memories=(ReportedMemory(category="timing", observation="40 ms", service="web"),),
     )
-    await store.finish(ending(session, said, cost_usd=0.01, response="long text", stderr_tail="x"), rules=RULES)
+    await store.queue.finish(ending(session, said, cost_usd=0.01, response="long text", stderr_tail="x"), rules=RULES)
     return session
 
 
@@ -109,11 +109,11 @@ async def test_a_chain_of_which_a_part_is_young_or_runs_stays_whole(store: Store
 
     assert Aged.CHAINS not in await expired(store)
 
-    (second,) = await store.claim(
+    (second,) = await store.queue.claim(
         OWNER, rules=RULES, now=after(days=80), cli_session_id=lambda: "x", log_path=lambda _: "/x.ndjson"
     )
     assert Aged.CHAINS not in await expired(store)
-    await store.finish(ending(second, report(check("web")), ended_at=after(days=80)), rules=RULES)
+    await store.queue.finish(ending(second, report(check("web")), ended_at=after(days=80)), rules=RULES)
     assert Aged.CHAINS not in await expired(store)  # it is the last end that counts
     assert (await expired(store, cutoffs(after(days=171), retention_days=30)))[Aged.CHAINS] == 2
 
@@ -143,12 +143,12 @@ async def test_the_latest_check_of_each_service_stays(store: Store, database: Da
 async def test_the_latest_fire_of_each_schedule_stays(store: Store) -> None:
     for name in ("one", "other"):
         for hour in range(3):
-            await store.fire(name, after(hours=hour), wanted(), rules=RULES, now=after(hours=hour))
+            await store.queue.fire(name, after(hours=hour), wanted(), rules=RULES, now=after(hours=hour))
 
     found = await expired(store)
 
     assert found[Aged.FIRES] == 4
-    assert await store.last_fire("one") == await store.last_fire("other") == after(hours=2)
+    assert await store.queue.last_fire("one") == await store.queue.last_fire("other") == after(hours=2)
 
 
 async def test_a_step_is_small_and_the_next_one_goes_on(store: Store, database: Database) -> None:
@@ -156,7 +156,7 @@ async def test_a_step_is_small_and_the_next_one_goes_on(store: Store, database: 
         await one_session(store, report(check("web")), at=after(hours=hour))
     young = cutoffs(after(days=31), retention_days=30)
 
-    found = [await store.expire(Aged.CHECKS, young, now=LATER, rows=2) for _ in range(3)]
+    found = [await store.housekeeping.expire(Aged.CHECKS, young, now=LATER, rows=2) for _ in range(3)]
 
     assert found == [Expired(done=2, more=True), Expired(done=2, more=True), Expired()]
     assert len(database.rows("service_checks")) == 1
@@ -175,7 +175,7 @@ async def test_what_expired_leaves_no_fault_in_the_audit_trail(database: Databas
         await acting_session(store)
         await acting_session(store, at=after(days=99))
         await expired(store)
-        verified = await store.verify_audit()
+        verified = await store.audit.verify()
     finally:
         await store.close()
 
@@ -192,8 +192,8 @@ async def test_a_reader_in_the_way_of_that_holds_nobody_up_for_long(sqlite: Data
             connection.exec_driver_sql("SELECT * FROM sessions").fetchone()
             await queued(store, at=after(hours=1))
 
-            assert not await store.checkpoint()
+            assert not await store.housekeeping.checkpoint()
 
-        assert await store.checkpoint()
+        assert await store.housekeeping.checkpoint()
     finally:
         await store.close()

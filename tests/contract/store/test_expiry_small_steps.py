@@ -14,7 +14,7 @@ import pytest
 import sqlalchemy as sa
 
 from claudeops.domain.retention import Aged, Expired, cutoffs
-from claudeops.store.expiry import PIECE_ROWS, Step, among, look, old, references, remove
+from claudeops.store.housekeeping import PIECE_ROWS, Step, among, look, old, references, remove
 from claudeops.store.store import SqlStore
 from claudeops.store.tables import metadata
 from support.store_values import NOW, RULES, after, alarm, allow, check, claimed, ending, recorded, report, started
@@ -44,8 +44,8 @@ class Transactions:
     go_on: threading.Event = field(default_factory=threading.Event)
 
     def of(self, store: SqlStore) -> Transactions:
-        sa.event.listen(store._writing, "begin", self._begin)
-        sa.event.listen(store._writing, "after_cursor_execute", self._executed)
+        sa.event.listen(store.database._writing, "begin", self._begin)
+        sa.event.listen(store.database._writing, "after_cursor_execute", self._executed)
         return self
 
     @property
@@ -84,18 +84,18 @@ async def chain(store: SqlStore, *, calls: int = 0) -> tuple[int, int]:
     first = await started(store)
     for number in range(calls):
         await recorded(store, first, f"toolu_{number}", allow())
-    await store.finish(ending(first, alarm()), rules=RULES)
+    await store.queue.finish(ending(first, alarm()), rules=RULES)
     second = await claimed(store, at=after(minutes=2))
     assert second is not None
-    await store.finish(ending(second, report(check("web"))), rules=RULES)
+    await store.queue.finish(ending(second, report(check("web"))), rules=RULES)
     return first.id, second.id
 
 
 async def steps(store: SqlStore, aged: Aged, *, rows: int = 500) -> list[Expired]:
     """Remove all that is too old of a kind; return what each step did."""
-    done = [await store.expire(aged, OLD, now=LATER, rows=rows)]
+    done = [await store.housekeeping.expire(aged, OLD, now=LATER, rows=rows)]
     while done[-1].more:
-        done.append(await store.expire(aged, OLD, now=LATER, rows=rows))
+        done.append(await store.housekeeping.expire(aged, OLD, now=LATER, rows=rows))
     return done
 
 
@@ -185,7 +185,7 @@ async def test_verdicts_without_end_do_not_keep_a_step_from_going_on(store: SqlS
     await chain(store)
     written = 0
     for _ in range(50):
-        with store._writing.begin() as connection:
+        with store.database._writing.begin() as connection:
             found = look(connection, Aged.CHAINS, OLD, 500)
             step = Step(rows=500, awaited=lambda: True)
             done = remove(connection, Aged.CHAINS, found, cutoffs=OLD, now=LATER, step=step)
@@ -200,7 +200,7 @@ async def test_verdicts_without_end_do_not_keep_a_step_from_going_on(store: SqlS
 async def test_a_step_whose_time_is_over_ends(store: SqlStore, database: Database) -> None:
     add_events(database, 3 * PIECE_ROWS)
 
-    with store._writing.begin() as connection:
+    with store.database._writing.begin() as connection:
         found = look(connection, Aged.EVENTS, OLD, 500)
         over = Step(rows=500, awaited=lambda: False, until=monotonic())
         done = remove(connection, Aged.EVENTS, found, cutoffs=OLD, now=LATER, step=over)
@@ -213,9 +213,9 @@ async def test_after_every_step_the_record_can_be_verified(store: SqlStore, data
     add_events(database, PIECE_ROWS, session_id=first)
     more, rounds = True, 0
     while more:
-        more = (await store.expire(Aged.CHAINS, OLD, now=LATER, rows=1)).more
+        more = (await store.housekeeping.expire(Aged.CHAINS, OLD, now=LATER, rows=1)).more
         rounds += 1
-        assert (await store.verify_audit()).faults == ()
+        assert (await store.audit.verify()).faults == ()
 
     assert rounds > 3
     assert database.rows("sessions") == []
@@ -226,12 +226,12 @@ async def test_what_came_alive_since_it_was_looked_for_stays(store: SqlStore, da
     await chain(store, calls=1)
     add_events(database, 1)
     found = {}
-    with store._reading.connect() as connection:
+    with store.database._reading.connect() as connection:
         found = {aged: look(connection, aged, OLD, 500) for aged in (Aged.CHAINS, Aged.EVENTS)}
     database.execute("UPDATE sessions SET ended_at = '2026-06-08 00:00:00' WHERE id = 2")
     database.execute("UPDATE events SET resolved_at = NULL")
 
-    with store._writing.begin() as connection:
+    with store.database._writing.begin() as connection:
         for aged, keys in found.items():
             assert keys
             step = Step(rows=500, awaited=lambda: False)

@@ -96,7 +96,7 @@ async def test_session_row_keeps_what_is_known_about_the_end(store: Store, datab
         stderr_tail="boom",
     )
 
-    finished = await store.finish(end, rules=RULES)
+    finished = await store.queue.finish(end, rules=RULES)
 
     (row,) = database.rows("sessions")
     assert finished.decision.reason is DecisionReason.SESSION_FAILED
@@ -153,7 +153,7 @@ async def test_session_row_keeps_what_is_known_about_the_end(store: Store, datab
         "audit_results": written["audit_results"],
         "isolation": "user",
     }
-    read = await store.session(session.id)
+    read = await store.records.session(session.id)
     assert read is not None
     assert (read.status, read.outcome, read.cost_usd, read.num_turns) == (Status.ENDED, Outcome.MAX_TURNS, 0.0425, 30)
 
@@ -175,11 +175,11 @@ async def test_unknown_cost_is_null_and_books_nothing(store: Store, database: Da
 async def test_escalation_is_a_queued_row_of_the_same_commit(store: Store, database: Database) -> None:
     session = await started(store, wanted(prompt_text="look at web"))
 
-    finished = await store.finish(ending(session, alarm()), rules=RULES)
+    finished = await store.queue.finish(ending(session, alarm()), rules=RULES)
 
     assert finished.decision.reason is DecisionReason.ESCALATED
     assert finished.next_session_id is not None
-    following = await store.session(finished.next_session_id)
+    following = await store.records.session(finished.next_session_id)
     assert following is not None
     assert (following.root_session_id, following.parent_session_id) == (session.id, session.id)
     assert (following.tier, following.model, following.harness, following.trigger, following.status) == (
@@ -204,15 +204,15 @@ async def test_three_tiers_form_one_chain_and_the_last_one_says_so(store: Store,
     await started(store)
     reasons = []
     for number in (1, 2, 3):
-        session = await store.session(number)
+        session = await store.records.session(number)
         if session is not None and session.status is Status.QUEUED:
             session = await claimed(store, at=after(minutes=number * 2))
         assert session is not None
-        finished = await store.finish(ending(session, alarm()), rules=RULES)
+        finished = await store.queue.finish(ending(session, alarm()), rules=RULES)
         reasons.append(finished.decision.reason)
 
     assert reasons == [DecisionReason.ESCALATED, DecisionReason.ESCALATED, DecisionReason.MAX_TIER]
-    assert [(session.tier, session.harness) for session in await store.chain(1)] == [
+    assert [(session.tier, session.harness) for session in await store.records.chain(1)] == [
         (1, "claude"),
         (2, "claude"),
         (3, "codex"),
@@ -232,18 +232,18 @@ async def test_stale_end_writes_nothing(store: Store, database: Database, attemp
     end = ending(session, alarm(), events=(NewEvent(level=Level.INFO, message="seen"),), cost_usd=1.0)
 
     with pytest.raises(StaleAttemptError):
-        await store.finish(replace(end, attempt=attempt, session_id=session_id), rules=RULES)
+        await store.queue.finish(replace(end, attempt=attempt, session_id=session_id), rules=RULES)
 
     assert everything(database) == before
 
 
 async def test_session_ends_once(store: Store, database: Database) -> None:
     session = await started(store)
-    await store.finish(ending(session, alarm()), rules=RULES)
+    await store.queue.finish(ending(session, alarm()), rules=RULES)
     before = everything(database)
 
     with pytest.raises(StaleAttemptError):
-        await store.finish(ending(session, alarm()), rules=RULES)
+        await store.queue.finish(ending(session, alarm()), rules=RULES)
 
     assert everything(database) == before
 
@@ -289,7 +289,7 @@ async def test_health_that_nothing_stands_behind_is_not_recorded(store: Store, d
 async def test_dry_run_says_what_it_would_have_done(store: Store, database: Database) -> None:
     session = await started(store)
 
-    finished = await store.finish(ending(session, alarm()), rules=rules(dry_run=True))
+    finished = await store.queue.finish(ending(session, alarm()), rules=rules(dry_run=True))
 
     assert finished.decision.reason is DecisionReason.DRY_RUN
     assert (await how_many_wait(store), len(database.rows("sessions"))) == (0, 1)
@@ -309,7 +309,7 @@ async def test_nothing_that_a_model_writes_keeps_a_session_from_ending(store: St
         escalation=replace(alarm().escalation, reason=hostile, failed_checks=(hostile,)),
     )
 
-    finished = await store.finish(
+    finished = await store.queue.finish(
         ending(
             session,
             extraction=extraction(said),

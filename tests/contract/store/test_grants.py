@@ -87,7 +87,7 @@ async def test_who_starts_a_chain_says_what_it_may_act_on(
 
 async def test_earlier_session_of_the_chain_says_what_a_later_one_may_act_on(store: Store, database: Database) -> None:
     first = await started(store)
-    await store.finish(ending(first, alarm("web")), rules=RULES)
+    await store.queue.finish(ending(first, alarm("web")), rules=RULES)
     second = await claimed(store, at=after(minutes=2))
     assert second is not None
 
@@ -99,7 +99,7 @@ async def test_earlier_session_of_the_chain_says_what_a_later_one_may_act_on(sto
 
 
 async def test_what_was_found_on_one_host_is_no_leave_to_act_on_another(store: Store, database: Database) -> None:
-    await store.finish(ending(await started(store), alarm("web")), rules=RULES)
+    await store.queue.finish(ending(await started(store), alarm("web")), rules=RULES)
     second = await claimed(store, at=after(minutes=2))
     assert second is not None
 
@@ -126,7 +126,7 @@ async def test_another_name_counts_for_the_place_it_names_alone(store: Store) ->
     rules = replace(RULES, other_names={"web1/web": "shop"})
 
     for service, name, kind in (("shop", "toolu_1", VerdictKind.ALLOW), ("web", "toolu_2", VerdictKind.DENY)):
-        verdict = await store.record_call(
+        verdict = await store.verdicts.record_call(
             session, call(name), allow(restart(service)), shown_input="{}", rules=rules, requested_at=NOW, now=NOW
         )
         assert verdict.kind is kind
@@ -145,14 +145,14 @@ async def test_a_service_is_found_by_any_of_its_names(store: Store) -> None:
     rules = replace(RULES, other_names={"media-web-1": "web", "media-db-1": "db"})
 
     for service, name, kind in (("web", "toolu_1", VerdictKind.ALLOW), ("db", "toolu_2", VerdictKind.DENY)):
-        verdict = await store.record_call(
+        verdict = await store.verdicts.record_call(
             session, call(name), allow(restart(service)), shown_input="{}", rules=rules, requested_at=NOW, now=NOW
         )
         assert verdict.kind is kind
 
 
 async def test_what_another_chain_found_is_no_leave_to_act(store: Store) -> None:
-    await store.finish(ending(await started(store), report(check("web", ServiceStatus.DOWN))), rules=RULES)
+    await store.queue.finish(ending(await started(store), report(check("web", ServiceStatus.DOWN))), rules=RULES)
     session = await started(store, wanted(2, prompt_text=None), at=after(minutes=10))
 
     assert (await restarted(store, session, "web")).kind is VerdictKind.DENY
@@ -164,7 +164,7 @@ async def test_lowest_tier_acts_by_its_policy_alone(store: Store) -> None:
 
 async def healthy_chain(store: Store, at: datetime, **changes: object) -> None:
     session = await started(store, at=at)
-    await store.finish(ending(session, report(check("web")), **changes), rules=RULES)
+    await store.queue.finish(ending(session, report(check("web")), **changes), rules=RULES)
 
 
 async def counted(database: Database) -> int:
@@ -173,15 +173,15 @@ async def counted(database: Database) -> int:
 
 async def test_two_looks_of_the_chain_that_acted_clear_nothing(store: Store, database: Database) -> None:
     """Tier 2 restarts, then tier 2 and tier 3 of the same chain call the service healthy."""
-    await store.finish(ending(await started(store), alarm()), rules=RULES)
+    await store.queue.finish(ending(await started(store), alarm()), rules=RULES)
     second = await claimed(store, at=after(minutes=2))
     assert second is not None
     await restarted(store, second, "web")
     goes_on = report(check("web"), escalation=Escalation(needed=True, reason="look again", failed_checks=("db",)))
-    await store.finish(ending(second, goes_on), rules=RULES)
+    await store.queue.finish(ending(second, goes_on), rules=RULES)
     third = await claimed(store, at=after(minutes=4))
     assert third is not None
-    await store.finish(ending(third, report(check("web"))), rules=RULES)
+    await store.queue.finish(ending(third, report(check("web"))), rules=RULES)
     assert await counted(database) == 1
 
     await healthy_chain(store, after(minutes=10))
@@ -194,8 +194,8 @@ async def test_chain_that_began_to_look_before_the_action_is_no_witness(store: S
     early = await started(store, at=after(minutes=-5))
     acting = await started(store, wanted(2))
     await restarted(store, acting, "web")
-    await store.finish(ending(acting, report()), rules=RULES)
-    await store.finish(ending(early, report(check("web")), ended_at=after(minutes=5)), rules=RULES)
+    await store.queue.finish(ending(acting, report()), rules=RULES)
+    await store.queue.finish(ending(early, report(check("web")), ended_at=after(minutes=5)), rules=RULES)
     await healthy_chain(store, after(minutes=10))
 
     assert await counted(database) == 1
@@ -211,7 +211,7 @@ async def held_back(store: Store, said: Report, tier: int = 3) -> DecisionReason
     )
     look = Look(names=frozenset({"web"}), results_before=3)
     end = ending(session, said, tool_ends=ends, looks=(look,))
-    return (await store.finish(end, rules=RULES)).decision.reason
+    return (await store.queue.finish(end, rules=RULES)).decision.reason
 
 
 @pytest.mark.parametrize(
@@ -238,7 +238,7 @@ async def test_chain_that_failed_says_so_first(store: Store) -> None:
     session = await started(store, wanted(3))
     for number in range(3):
         await restarted(store, session, "web", f"toolu_{number}")
-    finished = await store.finish(
+    finished = await store.queue.finish(
         ending(session, report(check("web", ServiceStatus.DOWN)), outcome=Outcome.TIMEOUT), rules=RULES
     )
 
@@ -246,14 +246,14 @@ async def test_chain_that_failed_says_so_first(store: Store) -> None:
 
 
 async def test_earlier_session_that_was_held_back_counts_for_the_end_of_its_chain(store: Store) -> None:
-    await store.finish(ending(await started(store), alarm()), rules=RULES)
+    await store.queue.finish(ending(await started(store), alarm()), rules=RULES)
     second = await claimed(store, at=after(minutes=2))
     assert second is not None
     for number in range(3):
         await restarted(store, second, "web", f"toolu_{number}")
     # Another kind of action is left to tier 3, so the chain goes on.
-    assert (await store.finish(ending(second, alarm()), rules=RULES)).decision.reason is DecisionReason.ESCALATED
+    assert (await store.queue.finish(ending(second, alarm()), rules=RULES)).decision.reason is DecisionReason.ESCALATED
     third = await claimed(store, at=after(minutes=4))
     assert third is not None
 
-    assert (await store.finish(ending(third, alarm()), rules=RULES)).decision.reason is DecisionReason.COOLDOWN
+    assert (await store.queue.finish(ending(third, alarm()), rules=RULES)).decision.reason is DecisionReason.COOLDOWN

@@ -29,14 +29,14 @@ async def test_two_true_facts_in_one_category_do_not_fight(store: Store) -> None
         await one_session(store, remembered("starts within 30 s"), at=after(days=day - 9))
         await one_session(store, remembered("its library scan is slow"), at=after(days=day - 9, hours=1))
 
-    assert [memory.confidence for memory in await store.memories()] == [1.0, 1.0]
+    assert [memory.confidence for memory in await store.records.memories()] == [1.0, 1.0]
 
 
 async def test_contradicted_memory_is_weaker_and_the_new_one_stands_beside_it(store: Store) -> None:
     await one_session(store, remembered("starts within 30 s"), at=after(days=-2))
     await one_session(store, remembered("starts within 60 s"), at=after(days=-1))
 
-    assert [(memory.observation, memory.confidence) for memory in await store.memories()] == [
+    assert [(memory.observation, memory.confidence) for memory in await store.records.memories()] == [
         ("starts within 60 s", 0.7),
         ("starts within 30 s", 0.5),
     ]
@@ -47,14 +47,14 @@ async def test_memories_fade_with_time_and_not_with_looking(store: Store) -> Non
     await one_session(store, remembered("answers within 40 ms", category="speed"), at=after(days=-29))
 
     for _ in range(5):
-        assert [memory.confidence for memory in await store.memories()] == [0.7, 0.5]
+        assert [memory.confidence for memory in await store.records.memories()] == [0.7, 0.5]
 
 
 async def test_memory_nobody_confirms_is_given_up_and_comes_back_when_somebody_does(
     store: Store, database: Database
 ) -> None:
     await one_session(store, remembered("starts within 30 s"), at=after(days=-90))
-    assert await store.memories() == ()
+    assert await store.records.memories() == ()
     await one_session(store, report(check("web")), at=after(days=-2))
     (row,) = database.rows("memories")
     given_up = row["active"]
@@ -62,7 +62,7 @@ async def test_memory_nobody_confirms_is_given_up_and_comes_back_when_somebody_d
     await one_session(store, remembered("starts within 30 s"), at=after(days=-1))
 
     assert given_up is False
-    (memory,) = await store.memories()
+    (memory,) = await store.records.memories()
     assert memory.confidence == 0.3
 
 
@@ -71,4 +71,4 @@ async def test_memories_are_limited_to_the_best(store: Store) -> None:
         await one_session(store, remembered(f"fact {'abc'[number]}"), at=after(days=number - 9))
     await one_session(store, remembered("fact a"), at=after(days=-1))
 
-    assert [memory.observation for memory in await store.memories(2)] == ["fact a", "fact c"]
+    assert [memory.observation for memory in await store.records.memories(2)] == ["fact a", "fact c"]

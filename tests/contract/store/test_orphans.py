@@ -48,21 +48,21 @@ NEXT_OWNER = replace(OWNER, name="node-1-again", pid=99)
 
 
 async def taken_over(store: Store) -> Session:
-    (orphan,) = await store.reconcile(NEXT_OWNER, now=after(hours=1), alive=lambda _: False)
+    (orphan,) = await store.recovery.reconcile(NEXT_OWNER, now=after(hours=1), alive=lambda _: False)
     return orphan
 
 
 async def follower(store: Store, lost: Session) -> Session | None:
     """Return the session that was queued after a lost one."""
-    chain = await store.chain(lost.root_session_id)
+    chain = await store.records.chain(lost.root_session_id)
     return next((session for session in chain if session.parent_session_id == lost.id), None)
 
 
 async def test_sessions_of_dead_owners_are_taken_over_and_those_of_living_ones_are_left(
     store: Store, database: Database
 ) -> None:
-    await store.reconcile(OWNER, now=NOW, alive=lambda _: False)
-    await store.reconcile(OTHER_OWNER, now=NOW, alive=lambda _: True)
+    await store.recovery.reconcile(OWNER, now=NOW, alive=lambda _: False)
+    await store.recovery.reconcile(OTHER_OWNER, now=NOW, alive=lambda _: True)
     orphan = await started(store)
     kept = await queued(store)
     assert await claimed(store, owner=OTHER_OWNER) is not None
@@ -72,7 +72,7 @@ async def test_sessions_of_dead_owners_are_taken_over_and_those_of_living_ones_a
         asked.append(owner)
         return owner == OTHER_OWNER
 
-    (taken,) = await store.reconcile(NEXT_OWNER, now=after(hours=1), alive=alive)
+    (taken,) = await store.recovery.reconcile(NEXT_OWNER, now=after(hours=1), alive=alive)
 
     assert asked == [OWNER, OTHER_OWNER]
     assert taken == replace(orphan, attempt=2)
@@ -85,7 +85,7 @@ async def test_sessions_of_dead_owners_are_taken_over_and_those_of_living_ones_a
 async def test_a_session_of_an_owner_that_was_never_registered_is_taken_over(store: Store) -> None:
     await started(store)
 
-    assert len(await store.reconcile(OTHER_OWNER, now=after(hours=1), alive=lambda _: True)) == 1
+    assert len(await store.recovery.reconcile(OTHER_OWNER, now=after(hours=1), alive=lambda _: True)) == 1
 
 
 async def test_a_daemon_that_was_thought_dead_writes_nothing_any_more(store: Store, database: Database) -> None:
@@ -93,11 +93,11 @@ async def test_a_daemon_that_was_thought_dead_writes_nothing_any_more(store: Sto
     await taken_over(store)
 
     with pytest.raises(StaleAttemptError):
-        await store.finish(ending(session, report(check("web"))), rules=RULES)
+        await store.queue.finish(ending(session, report(check("web"))), rules=RULES)
     with pytest.raises(StaleAttemptError):
         await recorded(store, session, "toolu_1", allow())
     with pytest.raises(StaleAttemptError):
-        await store.mark_lost(session, rules=RULES, now=after(hours=1))
+        await store.recovery.mark_lost(session, rules=RULES, now=after(hours=1))
     assert [row["status"] for row in database.rows("sessions")] == ["running"]
     assert database.rows("tool_calls") == []
 
@@ -107,9 +107,9 @@ async def test_a_complete_log_ends_a_session_that_was_taken_over_once(store: Sto
     orphan = await taken_over(store)
     end = ending(orphan, report(check("web")), cost_usd=0.02)
 
-    finished = await store.finish(end, rules=RULES)
+    finished = await store.queue.finish(end, rules=RULES)
     with pytest.raises(StaleAttemptError):
-        await store.finish(end, rules=RULES)
+        await store.queue.finish(end, rules=RULES)
 
     assert finished.decision.reason is DecisionReason.HEALTHY
     assert len(database.rows("budget_entries")) == 1
@@ -121,7 +121,7 @@ async def test_a_look_that_was_lost_is_started_once_more_with_what_it_was_asked(
 ) -> None:
     await started(store, wanted(prompt_text="look at web", harness="codex"))
 
-    lost = await store.mark_lost(await taken_over(store), rules=RULES, now=after(hours=1))
+    lost = await store.recovery.mark_lost(await taken_over(store), rules=RULES, now=after(hours=1))
 
     assert (lost.status, lost.outcome, lost.ended_at) == (Status.ENDED, Outcome.LOST, after(hours=1))
     assert lost.decision_reason is DecisionReason.SESSION_FAILED
@@ -159,7 +159,7 @@ async def test_a_tier_that_can_change_things_is_not_repeated_but_looked_after(st
     await recorded(store, session, "toolu_3", Verdict(kind=VerdictKind.DENY, reason="no"), at=after(minutes=3))
     ends = (ToolEnd(tool_use_id="toolu_1", ended_at=after(minutes=1.5), is_error=False),)
 
-    lost = await store.mark_lost(await taken_over(store), rules=RULES, now=after(hours=1), tool_ends=ends)
+    lost = await store.recovery.mark_lost(await taken_over(store), rules=RULES, now=after(hours=1), tool_ends=ends)
 
     look = await follower(store, lost)
     assert look is not None
@@ -188,7 +188,7 @@ async def test_actions_count_as_used_and_failed_unless_the_log_shows_their_end(
     await recorded(store, session, "toolu_2", allow(restart("db")))
     ends = (ToolEnd(tool_use_id="toolu_1", ended_at=after(minutes=1), is_error=False),)
 
-    await store.mark_lost(await taken_over(store), rules=RULES, now=after(hours=1), tool_ends=ends)
+    await store.recovery.mark_lost(await taken_over(store), rules=RULES, now=after(hours=1), tool_ends=ends)
 
     settled = [(row["service"], row["success"], row["error"]) for row in database.rows("cooldown_actions")]
     assert settled == [("web", True, None), ("db", False, "no result seen")]
@@ -205,29 +205,29 @@ async def test_lost_sessions_are_looked_for_until_their_report_or_cost_is_known(
     await one_session(store, report(check("web")), at=after(hours=2))
     named = {"cli_session_id": first.cli_session_id}
 
-    assert [session.id for session in await store.unrecovered_sessions()] == [third.id, second.id, first.id]
-    await store.backfill(ending(first, report(check("web")), **named))
-    await store.backfill(ending(second, None, num_turns=3, **named))
-    await store.backfill(ending(third, None, **named))
-    assert [session.id for session in await store.unrecovered_sessions()] == [third.id]
+    assert [session.id for session in await store.recovery.unrecovered_sessions()] == [third.id, second.id, first.id]
+    await store.recovery.backfill(ending(first, report(check("web")), **named))
+    await store.recovery.backfill(ending(second, None, num_turns=3, **named))
+    await store.recovery.backfill(ending(third, None, **named))
+    assert [session.id for session in await store.recovery.unrecovered_sessions()] == [third.id]
 
 
 async def test_a_living_owner_hears_what_it_still_runs_and_its_leases_are_renewed(
     store: Store, database: Database
 ) -> None:
-    await store.reconcile(OWNER, now=NOW, alive=lambda _: True)
+    await store.recovery.reconcile(OWNER, now=NOW, alive=lambda _: True)
     first, second = await started(store), await started(store)
-    await store.finish(ending(first, report(check("web"))), rules=RULES)
+    await store.queue.finish(ending(first, report(check("web"))), rules=RULES)
 
-    running = await store.renew_lease(OWNER, now=after(hours=3))
+    running = await store.recovery.renew_lease(OWNER, now=after(hours=3))
 
     assert running == {(second.id, 1)}
     (row,) = [row for row in database.rows("sessions") if row["id"] == second.id]
     assert row["lease_expires_at"] == after(hours=4)
     (instance,) = database.rows("instances")
     assert instance["heartbeat"] == after(hours=3)
-    await store.reconcile(OTHER_OWNER, now=after(hours=4), alive=lambda _: False)
-    assert await store.renew_lease(OWNER, now=after(hours=5)) == frozenset()
+    await store.recovery.reconcile(OTHER_OWNER, now=after(hours=4), alive=lambda _: False)
+    assert await store.recovery.renew_lease(OWNER, now=after(hours=5)) == frozenset()
 
 
 @pytest.mark.parametrize("before", [0, 3])
@@ -235,8 +235,8 @@ async def test_no_session_gets_an_id_whose_log_is_there_already(store: Store, be
     for _ in range(before):
         await queued(store)
 
-    await store.skip_ids(41)
-    await store.skip_ids(12)
+    await store.recovery.skip_ids(41)
+    await store.recovery.skip_ids(12)
 
     assert (await queued(store)).id == 42
     assert (await queued(store)).id == 43

@@ -21,6 +21,7 @@ from claudeops.domain.model import (
 )
 from claudeops.engine.ports import Store
 from claudeops.errors import StoreError
+from claudeops.store.store import SqlStore
 from support.store_values import (
     NOW,
     OWNER,
@@ -72,13 +73,13 @@ async def test_queued_session_is_its_own_root_and_reads_back_as_it_was_wanted(st
         attempt=0,
         created_at=NOW,
     )
-    assert await store.session(session.id) == session
+    assert await store.records.session(session.id) == session
     assert await how_many_wait(store) == 1
 
 
 async def test_session_that_is_not_there_is_none(store: Store) -> None:
-    assert await store.session(4711) is None
-    assert await store.chain(4711) == ()
+    assert await store.records.session(4711) is None
+    assert await store.records.chain(4711) == ()
 
 
 async def test_follow_up_joins_its_parents_chain(store: Store) -> None:
@@ -87,7 +88,7 @@ async def test_follow_up_joins_its_parents_chain(store: Store) -> None:
     follower = await queued(store, wanted(trigger=Trigger.FOLLOW_UP, parent_session_id=parent.id))
 
     assert follower.root_session_id == parent.id
-    assert [session.id for session in await store.chain(parent.id)] == [parent.id, follower.id]
+    assert [session.id for session in await store.records.chain(parent.id)] == [parent.id, follower.id]
 
 
 async def test_follower_of_nobody_is_refused_and_leaves_nothing(store: Store, database: Database) -> None:
@@ -107,7 +108,9 @@ async def test_follower_of_nobody_is_refused_and_leaves_nothing(store: Store, da
 async def test_suppressed_start_leaves_one_counted_event_and_no_row(
     store: Store, database: Database, *, tier: int, with_rules: EscalationRules, reason: DecisionReason, level: str
 ) -> None:
-    answers = [await store.enqueue(wanted(tier), rules=with_rules, now=after(minutes=minutes)) for minutes in range(3)]
+    answers = [
+        await store.queue.enqueue(wanted(tier), rules=with_rules, now=after(minutes=minutes)) for minutes in range(3)
+    ]
 
     assert database.rows("sessions") == []
     (event,) = database.rows("events")
@@ -120,10 +123,10 @@ async def test_direct_start_is_suppressed_when_nothing_may_be_done_any_more(stor
     session = await started(store, wanted(3))
     for number in range(2):
         await recorded(store, session, f"toolu_{number}", allow(restart()))
-    await store.finish(ending(session, alarm()), rules=rules(max_tier=2))
+    await store.queue.finish(ending(session, alarm()), rules=rules(max_tier=2))
 
-    answer = await store.enqueue(wanted(2), rules=rules(max_tier=2), now=after(hours=1))
-    later = await store.enqueue(wanted(2), rules=rules(max_tier=2), now=after(hours=5))
+    answer = await store.queue.enqueue(wanted(2), rules=rules(max_tier=2), now=after(hours=1))
+    later = await store.queue.enqueue(wanted(2), rules=rules(max_tier=2), now=after(hours=5))
 
     assert isinstance(answer, Suppressed)
     assert answer.reason is DecisionReason.COOLDOWN
@@ -131,39 +134,39 @@ async def test_direct_start_is_suppressed_when_nothing_may_be_done_any_more(stor
 
 
 async def test_fire_is_recorded_once_whoever_repeats_it(store: Store, database: Database) -> None:
-    first = await store.fire("default", NOW, wanted(), rules=RULES, now=NOW)
-    again = await store.fire("default", NOW, wanted(), rules=RULES, now=after(minutes=1))
+    first = await store.queue.fire("default", NOW, wanted(), rules=RULES, now=NOW)
+    again = await store.queue.fire("default", NOW, wanted(), rules=RULES, now=after(minutes=1))
 
     assert isinstance(first, Session)
     assert again is None
     (fired,) = database.rows("schedule_fires")
     assert (fired["session_id"], fired["skipped_reason"], fired["fired_at"]) == (first.id, None, NOW)
-    assert await store.last_fire("default") == NOW
-    assert await store.last_fire("another") is None
+    assert await store.queue.last_fire("default") == NOW
+    assert await store.queue.last_fire("another") is None
 
 
 async def test_fire_is_skipped_while_an_escalation_of_its_last_chain_is_under_way(store: Store) -> None:
-    first = await store.fire("default", NOW, wanted(), rules=RULES, now=NOW)
+    first = await store.queue.fire("default", NOW, wanted(), rules=RULES, now=NOW)
     assert isinstance(first, Session)
     session = await claimed(store)
     assert session is not None
-    await store.finish(ending(session, alarm()), rules=RULES)
+    await store.queue.finish(ending(session, alarm()), rules=RULES)
 
-    while_escalated = await store.fire("default", after(hours=1), wanted(), rules=RULES, now=after(hours=1))
-    another = await store.fire("another", after(hours=1), wanted(), rules=RULES, now=after(hours=1))
+    while_escalated = await store.queue.fire("default", after(hours=1), wanted(), rules=RULES, now=after(hours=1))
+    another = await store.queue.fire("another", after(hours=1), wanted(), rules=RULES, now=after(hours=1))
     escalated = await claimed(store, at=after(hours=1))
     assert escalated is not None
-    await store.finish(ending(escalated, report(check("web"))), rules=RULES)
-    when_done = await store.fire("default", after(hours=2), wanted(), rules=RULES, now=after(hours=2))
+    await store.queue.finish(ending(escalated, report(check("web"))), rules=RULES)
+    when_done = await store.queue.fire("default", after(hours=2), wanted(), rules=RULES, now=after(hours=2))
 
     assert while_escalated is SkipReason.CHAIN_UNFINISHED
     assert isinstance(another, Session)
     assert isinstance(when_done, Session)
-    assert await store.last_fire("default") == after(hours=2)
+    assert await store.queue.last_fire("default") == after(hours=2)
 
 
 async def test_fire_of_a_forbidden_tier_is_recorded_as_suppressed(store: Store, database: Database) -> None:
-    answer = await store.fire("remedy", NOW, wanted(3), rules=rules(dry_run=True), now=NOW)
+    answer = await store.queue.fire("remedy", NOW, wanted(3), rules=rules(dry_run=True), now=NOW)
 
     assert answer is SkipReason.SUPPRESSED
     (fired,) = database.rows("schedule_fires")
@@ -206,7 +209,7 @@ async def test_oldest_due_session_is_taken_first_and_none_before_its_time(store:
 
 async def test_claim_can_be_kept_to_a_chain_or_to_what_there_is_room_for(store: Store) -> None:
     async def take(**only: object) -> list[int]:
-        taken = await store.claim(
+        taken = await store.queue.claim(
             OWNER,
             rules=rules(limited=False),
             now=NOW,
@@ -245,7 +248,7 @@ async def test_row_that_the_rules_forbid_by_now_ends_as_blocked_and_the_next_is_
 
     assert claim is not None
     assert claim.id == allowed.id
-    blocked = await store.session(forbidden.id)
+    blocked = await store.records.session(forbidden.id)
     assert blocked is not None
     assert (blocked.status, blocked.outcome, blocked.decision_reason, blocked.attempt) == (
         Status.ENDED,
@@ -260,7 +263,7 @@ async def test_row_that_the_rules_forbid_by_now_ends_as_blocked_and_the_next_is_
 
 async def test_escalation_waits_in_vain_when_its_services_cool_down_by_now(store: Store) -> None:
     session = await started(store)
-    finished = await store.finish(ending(session, alarm()), rules=rules(max_tier=2, tiers=TIERS[:2]))
+    finished = await store.queue.finish(ending(session, alarm()), rules=rules(max_tier=2, tiers=TIERS[:2]))
     assert finished.next_session_id is not None
     other = await started_beside(store)
     for number in range(2):
@@ -269,21 +272,21 @@ async def test_escalation_waits_in_vain_when_its_services_cool_down_by_now(store
     claim = await claimed(store, at=after(minutes=3), with_rules=rules(max_tier=2))
 
     assert claim is None
-    blocked = await store.session(finished.next_session_id)
+    blocked = await store.records.session(finished.next_session_id)
     assert blocked is not None
     assert blocked.decision_reason is DecisionReason.COOLDOWN
 
 
 async def started_beside(store: Store) -> Session:
     session = await queued(store)
-    (claim,) = await store.claim(
+    (claim,) = await store.queue.claim(
         OWNER, rules=RULES, now=after(minutes=1), cli_session_id=str, log_path=str, chain=session.id
     )
     return claim
 
 
 async def test_owner_that_departs_is_forgotten(store: Store, database: Database) -> None:
-    await store.reconcile(OWNER, now=NOW, alive=lambda _: True)
+    await store.recovery.reconcile(OWNER, now=NOW, alive=lambda _: True)
     (row,) = database.rows("instances")
     assert (row["owner"], row["pid"], row["process_started_at"], row["boot_id"], row["heartbeat"]) == (
         OWNER.name,
@@ -293,13 +296,13 @@ async def test_owner_that_departs_is_forgotten(store: Store, database: Database)
         NOW,
     )
 
-    await store.depart(OWNER)
-    await store.depart(OWNER)
+    await store.recovery.depart(OWNER)
+    await store.recovery.depart(OWNER)
 
     assert database.rows("instances") == []
 
 
-async def test_closed_store_refuses_and_closes_twice(store: Store) -> None:
+async def test_closed_store_refuses_and_closes_twice(store: SqlStore) -> None:
     await store.close()
     await store.close()
 

@@ -11,7 +11,7 @@ pytest_plugins = ("support.store_fixtures",)
 
 
 async def test_without_a_session_there_is_no_newest(store: Store) -> None:
-    assert await store.newest() is None
+    assert await store.records.newest() is None
 
 
 async def test_newest_is_the_one_that_runs_even_if_others_were_queued_since(store: Store) -> None:
@@ -19,7 +19,7 @@ async def test_newest_is_the_one_that_runs_even_if_others_were_queued_since(stor
     running = await started(store, at=after(hours=1))
     await queued(store, at=after(hours=2))
 
-    newest = await store.newest()
+    newest = await store.records.newest()
 
     assert newest is not None
     assert newest.id == running.id
@@ -29,7 +29,7 @@ async def test_newest_is_the_last_one_when_none_runs(store: Store) -> None:
     await one_session(store, report(check("web")))
     await one_session(store, report(check("web")), at=after(hours=1))
 
-    newest = await store.newest()
+    newest = await store.records.newest()
 
     assert newest is not None
     assert newest.id == 2
@@ -38,7 +38,7 @@ async def test_newest_is_the_last_one_when_none_runs(store: Store) -> None:
 async def test_an_account_has_the_verdicts_and_the_events_of_its_session_alone(store: Store) -> None:
     session = await started(store)
     for tool_use_id, kind in (("a", VerdictKind.ALLOW), ("b", VerdictKind.DENY)):
-        await store.record_call(
+        await store.verdicts.record_call(
             session,
             ToolCall(tool_use_id=tool_use_id, tool_name="Bash", input={}),
             Verdict(kind=kind, reason=f"because of {tool_use_id}"),
@@ -50,7 +50,7 @@ async def test_an_account_has_the_verdicts_and_the_events_of_its_session_alone(s
     said = ReportedEvent(level=Level.WARNING, message="db is slow", service="db")
     await one_session(store, report(check("db"), events=(said,)), at=after(hours=1))
 
-    first, second = await store.session_record(session.id), await store.session_record(2)
+    first, second = await store.records.session_record(session.id), await store.records.session_record(2)
 
     assert first.verdicts == {
         "a": (Judged(verdict=Verdict(kind=VerdictKind.ALLOW, reason="because of a"), at=NOW),),
@@ -65,7 +65,7 @@ async def test_a_call_that_was_put_to_people_has_both_answers_in_their_order(sto
     session = await started(store)
     said = [(VerdictKind.ASK, NOW), (VerdictKind.ALLOW, after(minutes=5))]
     for kind, at in said:
-        await store.record_call(
+        await store.verdicts.record_call(
             session,
             ToolCall(tool_use_id="a", tool_name="Bash", input={}),
             Verdict(kind=kind, reason="x"),
@@ -75,7 +75,7 @@ async def test_a_call_that_was_put_to_people_has_both_answers_in_their_order(sto
             now=at,
         )
 
-    account = await store.session_record(session.id)
+    account = await store.records.session_record(session.id)
 
     assert [(judged.verdict.kind, judged.at) for judged in account.verdicts["a"]] == said
 
@@ -89,5 +89,5 @@ async def test_under_way_is_what_has_not_ended_and_whatever_came_later(store: St
         Place(session_id=3, chain=3, status=Status.QUEUED),
     ]
 
-    assert list(await store.under_way(3)) == later
-    assert list(await store.under_way(0)) == [Place(session_id=1, chain=1, status=Status.ENDED), *later]
+    assert list(await store.records.under_way(3)) == later
+    assert list(await store.records.under_way(0)) == [Place(session_id=1, chain=1, status=Status.ENDED), *later]

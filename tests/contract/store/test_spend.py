@@ -52,7 +52,9 @@ async def begun(store: Store, session: Session, worst: float = 0.2, *, with_rule
 async def asked(
     store: Store, session: Session, worst: float = 0.2, *, with_rules: EscalationRules = RULES, at: datetime = NOW
 ) -> CallBegun | CallWaits | BudgetDenied:
-    return await store.begin_model_call(session, model="claude-haiku-5-5", worst_usd=worst, rules=with_rules, now=at)
+    return await store.spending.begin_model_call(
+        session, model="claude-haiku-5-5", worst_usd=worst, rules=with_rules, now=at
+    )
 
 
 def state(call_id: int, cost: float | None = 0.1, *, over: bool = True, **changes: object) -> CallState:
@@ -69,7 +71,7 @@ def state(call_id: int, cost: float | None = 0.1, *, over: bool = True, **change
 
 
 async def spent(store: Store, session: Session, usd: float, *, with_rules: EscalationRules = RULES) -> None:
-    await store.book_model_call(state(await begun(store, session, 0.01, with_rules=with_rules), usd))
+    await store.spending.book_model_call(state(await begun(store, session, 0.01, with_rules=with_rules), usd))
 
 
 def entries(database: Database) -> list[tuple[object, object, object]]:
@@ -90,8 +92,8 @@ async def test_a_call_is_on_record_before_it_starts_and_says_at_its_end_what_it_
     assert (row["session_id"], row["model"], row["started_at"]) == (session.id, "claude-haiku-5-5", NOW)
     assert (row["ended_at"], row["cost_usd"], row["input_tokens"], row["charged_usd"]) == (None, None, None, 0.2)
 
-    await store.book_model_call(state(call_id, over=False, charged_usd=0.2))
-    await store.book_model_call(state(call_id, error="overloaded_error"))
+    await store.spending.book_model_call(state(call_id, over=False, charged_usd=0.2))
+    await store.spending.book_model_call(state(call_id, error="overloaded_error"))
 
     [row] = database.rows("model_calls")
     tokens = [row[name] for name in ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens")]
@@ -103,11 +105,11 @@ async def test_a_call_is_on_record_before_it_starts_and_says_at_its_end_what_it_
 async def test_a_call_that_is_over_is_not_changed_any_more(store: Store, database: Database) -> None:
     session = await running(store)
     call_id = await begun(store, session)
-    await store.book_model_call(state(call_id))
+    await store.spending.book_model_call(state(call_id))
     before = database.rows("model_calls")
 
-    await store.book_model_call(state(call_id, 9.0, over=False))
-    await store.book_model_call(state(call_id, 9.0))
+    await store.spending.book_model_call(state(call_id, 9.0, over=False))
+    await store.spending.book_model_call(state(call_id, 9.0))
 
     assert database.rows("model_calls") == before
 
@@ -118,14 +120,14 @@ async def test_what_is_owed_is_written_before_budgets_are_looked_at(store: Store
     assert isinstance(await asked(store, session, 0.4), CallWaits)
 
     owed = (state(first, 0.05),)
-    answer = await store.begin_model_call(
+    answer = await store.spending.begin_model_call(
         session, model="claude-haiku-5-5", worst_usd=0.4, rules=RULES, now=NOW, owed=owed
     )
 
     assert isinstance(answer, CallBegun)
     assert [row["charged_usd"] for row in database.rows("model_calls")] == [0.05, 0.4]
-    await store.book_model_call(state(answer.id, 0.46))
-    refused = await store.begin_model_call(
+    await store.spending.book_model_call(state(answer.id, 0.46))
+    refused = await store.spending.begin_model_call(
         session, model="claude-haiku-5-5", worst_usd=0.4, rules=RULES, now=NOW, owed=owed
     )
     assert isinstance(refused, BudgetDenied)
@@ -135,7 +137,7 @@ async def test_only_the_current_attempt_of_a_running_session_makes_calls(store: 
     session = await running(store)
     with pytest.raises(StaleAttemptError):
         await asked(store, replace(session, attempt=session.attempt + 1))
-    await store.finish(ending(session), rules=RULES)
+    await store.queue.finish(ending(session), rules=RULES)
     with pytest.raises(StaleAttemptError):
         await asked(store, session)
     assert database.rows("model_calls") == []
@@ -149,7 +151,7 @@ async def test_a_session_costs_the_sum_of_its_calls(store: Store, database: Data
     for usd in (0.1, 0.15):
         await spent(store, session, usd)
 
-    await store.finish(ending(session, cost_usd=0.9, input_tokens=1), rules=RULES)
+    await store.queue.finish(ending(session, cost_usd=0.9, input_tokens=1), rules=RULES)
 
     [row] = database.rows("sessions")
     assert row["cost_usd"] == pytest.approx(0.25)
@@ -161,7 +163,7 @@ async def test_a_session_costs_the_sum_of_its_calls(store: Store, database: Data
 
 async def test_without_calls_the_clis_own_figure_is_settled(store: Store, database: Database) -> None:
     session = await running(store)
-    await store.finish(ending(session, cost_usd=0.125), rules=RULES)
+    await store.queue.finish(ending(session, cost_usd=0.125), rules=RULES)
     assert entries(database)[-1] == (session.id, "settled", 0.125)
     assert database.rows("sessions")[0]["cost_usd"] == 0.125
 
@@ -170,7 +172,7 @@ async def test_what_could_not_be_booked_in_time_is_booked_with_the_end(store: St
     session = await running(store)
     call_id = await begun(store, session)
 
-    await store.finish(ending(session, unbooked=(state(call_id),)), rules=RULES)
+    await store.queue.finish(ending(session, unbooked=(state(call_id),)), rules=RULES)
 
     assert database.rows("model_calls")[0]["ended_at"] == after(minutes=1)
     assert database.rows("sessions")[0]["cost_usd"] == pytest.approx(0.1)
@@ -179,9 +181,9 @@ async def test_what_could_not_be_booked_in_time_is_booked_with_the_end(store: St
 async def test_a_call_that_nobody_ended_is_over_with_its_session(store: Store, database: Database) -> None:
     session = await running(store)
     said, silent = await begun(store, session, 0.03), await begun(store, session, 0.02)
-    await store.book_model_call(state(said, 0.01, over=False, charged_usd=0.03))
+    await store.spending.book_model_call(state(said, 0.01, over=False, charged_usd=0.03))
 
-    await store.finish(ending(session), rules=RULES)
+    await store.queue.finish(ending(session), rules=RULES)
 
     calls = {row["id"]: row for row in database.rows("model_calls")}
     assert all((row["error"], row["ended_at"]) == ("not seen to end", after(minutes=1)) for row in calls.values())
@@ -194,8 +196,8 @@ async def test_a_call_without_a_price_leaves_the_cost_unknown_and_is_settled_all
     store: Store, database: Database
 ) -> None:
     session = await running(store)
-    await store.book_model_call(state(await begun(store, session), None, charged_usd=0.3))
-    await store.finish(ending(session, cost_usd=0.05), rules=RULES)
+    await store.spending.book_model_call(state(await begun(store, session), None, charged_usd=0.3))
+    await store.queue.finish(ending(session, cost_usd=0.05), rules=RULES)
     [row] = database.rows("sessions")
     assert row["cost_usd"] is None
     assert "cost-unknown: there is no price for claude-haiku-5-5" in str(row["warnings"])
@@ -206,7 +208,7 @@ async def test_a_lost_session_keeps_what_its_calls_had_said(store: Store, databa
     session = await running(store)
     await spent(store, session, 0.1)
     mid_stream, unanswered = await begun(store, session, 0.03), await begun(store, session, 0.02)
-    await store.book_model_call(state(mid_stream, 0.01, over=False, charged_usd=0.03))
+    await store.spending.book_model_call(state(mid_stream, 0.01, over=False, charged_usd=0.03))
 
     [lost] = await gone(store, at=after(hours=1))
 
@@ -234,10 +236,10 @@ async def test_what_one_session_was_promised_no_other_gets(store: Store, databas
     assert first is not None
     assert second is not None
     assert [kind for _, kind, _ in entries(database)] == ["reserved", "reserved"]
-    assert await store.holds(NOW) == (), "what is promised may come back: the day is not spent"
+    assert await store.holds.standing(NOW) == (), "what is promised may come back: the day is not spent"
 
     await spent(store, first, 0.1, with_rules=tight)
-    await store.finish(ending(first), rules=tight)
+    await store.queue.finish(ending(first), rules=tight)
     third = await claimed(store, at=after(minutes=2), with_rules=tight)
     assert third is not None
     assert third.id == sessions[2].id
@@ -262,13 +264,13 @@ async def test_a_spent_day_parks_the_queue_until_midnight_with_one_critical_even
     tight = paid(chain=1, day=1)
     session = await running(store, with_rules=tight)
     await spent(store, session, 0.95, with_rules=tight)
-    await store.finish(ending(session), rules=tight)
+    await store.queue.finish(ending(session), rules=tight)
     waiting = [await queued(store, at=after(minutes=2)) for _ in range(2)]
 
     for minute in (3, 4, 5):
         assert await claimed(store, at=after(minutes=minute), with_rules=tight) is None
 
-    [hold] = await store.holds(after(minutes=6))
+    [hold] = await store.holds.standing(after(minutes=6))
     assert (hold.kind, hold.until) == (HoldKind.BUDGET, after(hours=12))
     told = [row for row in database.rows("events") if row["fingerprint"] == "hold:budget"]
     assert [(row["level"], row["count"], row["resolved_at"]) for row in told] == [(Level.CRITICAL.value, 1, None)]
@@ -284,7 +286,7 @@ async def test_the_day_begins_anew_at_midnight_of_its_own_time_zone(store: Store
     nepal = replace(RULES, budgets=Budgets(chain_usd=0.5, day_usd=0.5, timezone="Asia/Kathmandu"))  # UTC+5:45
     session = await running(store, with_rules=nepal)
     await spent(store, session, 0.5, with_rules=nepal)
-    await store.finish(ending(session), rules=nepal)
+    await store.queue.finish(ending(session), rules=nepal)
     await queued(store, at=after(minutes=2))
     assert await claimed(store, at=after(hours=6), with_rules=nepal) is None
     assert await claimed(store, at=after(hours=6, minutes=15), with_rules=nepal) is not None
@@ -295,7 +297,7 @@ async def test_a_chain_out_of_budget_escalates_no_further(store: Store, database
     session = await running(store, with_rules=tight)
     await spent(store, session, 0.5, with_rules=tight)
 
-    finished = await store.finish(ending(session, alarm()), rules=tight)
+    finished = await store.queue.finish(ending(session, alarm()), rules=tight)
 
     assert (finished.decision.reason, finished.next_session_id) == (DecisionReason.BUDGET, None)
     [event] = [row for row in database.rows("events") if str(row["fingerprint"]).startswith("budget:")]
@@ -308,12 +310,12 @@ async def test_a_queued_session_of_a_chain_that_has_no_money_left_ends_as_blocke
 ) -> None:
     session = await running(store)
     await spent(store, session, 0.4)
-    finished = await store.finish(ending(session, alarm()), rules=RULES)
+    finished = await store.queue.finish(ending(session, alarm()), rules=RULES)
     assert finished.next_session_id is not None
 
     assert await claimed(store, at=after(minutes=2), with_rules=paid(chain=0.5)) is None
 
-    blocked = await store.session(finished.next_session_id)
+    blocked = await store.records.session(finished.next_session_id)
     assert blocked is not None
     assert (blocked.status, blocked.outcome) == (Status.ENDED, Outcome.BLOCKED)
     assert blocked.decision_reason is DecisionReason.BUDGET
@@ -347,7 +349,7 @@ async def test_a_call_that_could_pass_a_budget_waits_for_those_that_are_open(sto
     session = await running(store)
     first = await begun(store, session, 0.4)
     assert await asked(store, session, 0.4) == CallWaits(scope=BudgetScope.SESSION)
-    await store.book_model_call(state(first, 0.05))
+    await store.spending.book_model_call(state(first, 0.05))
     second = await asked(store, session, 9.0)
     assert isinstance(second, CallBegun), "nobody else is open: this is the one that may pass it"
 
@@ -355,7 +357,7 @@ async def test_a_call_that_could_pass_a_budget_waits_for_those_that_are_open(sto
 async def test_a_chain_pays_for_all_its_sessions(store: Store) -> None:
     session = await running(store)
     await spent(store, session, 0.4)
-    await store.finish(ending(session, alarm()), rules=RULES)
+    await store.queue.finish(ending(session, alarm()), rules=RULES)
     following = await claimed(store, at=after(minutes=2), with_rules=RULES)
     assert following is not None
     await spent(store, following, 1.0)
@@ -374,7 +376,7 @@ async def test_sessions_side_by_side_pass_the_day_by_one_call_at_most(store: Sto
         while not isinstance(answer := await asked(node, session, 0.11, with_rules=loose), BudgetDenied):
             if isinstance(answer, CallBegun):
                 await anyio.lowlevel.checkpoint()
-                await node.book_model_call(state(answer.id, 0.11))
+                await node.spending.book_model_call(state(answer.id, 0.11))
                 costs.append(0.11)
 
     other = database.open()
@@ -390,5 +392,5 @@ async def test_sessions_side_by_side_pass_the_day_by_one_call_at_most(store: Sto
 async def test_money_that_was_given_back_is_there_again(store: Store) -> None:
     tight = paid(chain=0.5, day=0.5)
     session = await running(store, with_rules=tight)
-    await store.finish(ending(session), rules=tight)
+    await store.queue.finish(ending(session), rules=tight)
     assert await running(store, with_rules=tight, at=after(minutes=2)) is not None

@@ -65,7 +65,7 @@ class Held:
         return f"session-{session_id}"
 
     async def claim(self, store: Store, with_rules: EscalationRules = RULES) -> Session | None:
-        taken = await store.claim(OWNER, rules=with_rules, now=NOW, cli_session_id=str, log_path=self.log_path)
+        taken = await store.queue.claim(OWNER, rules=with_rules, now=NOW, cli_session_id=str, log_path=self.log_path)
         return taken[0] if taken else None
 
     async def until_inside(self) -> None:
@@ -144,11 +144,11 @@ async def test_end_that_cannot_be_written_whole_is_not_written_at_all(database: 
         before = {table: database.rows(table) for table in ("sessions", "events", "service_checks", "cooldown_actions")}
 
         with pytest.raises(StoreError):
-            await store.finish(ending(session, alarm(), cost_usd=1.0), rules=RULES)
+            await store.queue.finish(ending(session, alarm(), cost_usd=1.0), rules=RULES)
 
         assert {table: database.rows(table) for table in before} == before
         assert database.rows("budget_entries") == []
-        assert await store.session(session.id) == session
+        assert await store.records.session(session.id) == session
 
 
 async def test_cancelled_callers_transaction_is_whole(database: Database, held: Held) -> None:
@@ -159,7 +159,7 @@ async def test_cancelled_callers_transaction_is_whole(database: Database, held: 
 
     async with opened(database) as store:
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(store._write, two)
+            tasks.start_soon(store.database.write, two)
             await held.until_inside()
             tasks.cancel_scope.cancel()
         held.let_go.set()
@@ -182,12 +182,12 @@ async def test_what_a_claimer_took_who_has_gone_waits_again_and_nothing_is_reser
             lambda: database.rows("sessions")[0]["attempt"] == 1 and database.rows("sessions")[0]["status"] == "queued"
         )
         assert database.rows("budget_entries") == []
-        waiting = await store.session(session.id)
+        waiting = await store.records.session(session.id)
         assert waiting == replace(session, attempt=1)
 
         again = await claimed(store, with_rules=PAID)
         assert again is not None
-        await store.finish(ending(again, report(check("web"))), rules=PAID)
+        await store.queue.finish(ending(again, report(check("web"))), rules=PAID)
 
     assert (again.id, again.attempt) == (session.id, 2)
     assert [row["kind"] for row in database.rows("budget_entries")] == ["reserved", "released"]
@@ -197,7 +197,7 @@ async def test_the_probe_that_a_claimer_took_who_has_gone_can_be_taken_again(dat
     parked = Hold(kind=HoldKind.PARKED, reason="the model API is overloaded", since=NOW, until=NOW)
     async with opened(database) as store:
         session = await queued(store)
-        await store.hold(parked, now=NOW)
+        await store.holds.hold(parked, now=NOW)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(held.claim, store)
             await held.until_inside()
@@ -233,7 +233,7 @@ async def test_reads_do_not_wait_behind_the_writer(database: Database, held: Hel
             tasks.start_soon(held.claim, store)
             await held.until_inside()
             with anyio.fail_after(PATIENCE_SECONDS):
-                seen = await store.session(session.id)
+                seen = await store.records.session(session.id)
             held.let_go.set()
 
     assert seen == session
@@ -295,7 +295,7 @@ async def test_connections_that_the_server_dropped_are_made_again(postgresql: Da
 
 async def test_full_disk_is_unavailable_and_writes_nothing(sqlite: Database) -> None:
     async with opened(sqlite) as store:
-        with store._writing.connect() as connection:
+        with store.database._writing.connect() as connection:
             pages = connection.exec_driver_sql("PRAGMA page_count").scalar_one()
             connection.exec_driver_sql(f"PRAGMA max_page_count = {pages}")
         with pytest.raises(DatabaseUnavailableError, match="full"):
@@ -306,7 +306,7 @@ async def test_full_disk_is_unavailable_and_writes_nothing(sqlite: Database) -> 
 
 async def test_database_keeps_what_was_committed_and_checks_references(sqlite: Database) -> None:
     async with opened(sqlite) as store:
-        with store._writing.connect() as connection:
+        with store.database._writing.connect() as connection:
             pragmas = {
                 name: connection.exec_driver_sql(f"PRAGMA {name}").scalar_one()
                 for name in ("journal_mode", "synchronous", "foreign_keys", "busy_timeout")
@@ -317,7 +317,7 @@ async def test_database_keeps_what_was_committed_and_checks_references(sqlite: D
 
 async def test_readers_cannot_write(database: Database) -> None:
     async with opened(database) as store:
-        with pytest.raises(sa.exc.DBAPIError), store._reading.connect() as connection:
+        with pytest.raises(sa.exc.DBAPIError), store.database._reading.connect() as connection:
             connection.exec_driver_sql("DELETE FROM sessions")
 
 
@@ -333,7 +333,7 @@ async def test_times_are_sortable_utc_text_in_sqlite(sqlite: Database) -> None:
 async def test_naive_time_is_refused(database: Database) -> None:
     async with opened(database) as store:
         with pytest.raises(StoreError):
-            await store.fire("default", NOW.replace(tzinfo=None), wanted(), rules=RULES, now=NOW)
+            await store.queue.fire("default", NOW.replace(tzinfo=None), wanted(), rules=RULES, now=NOW)
 
         assert await how_many_wait(store) == 0
 
@@ -362,7 +362,7 @@ async def test_handover_that_cannot_be_read_is_handed_over_as_text(database: Dat
 async def test_healthy_estate_leaves_a_database_that_answers_without_claudeops(sqlite: Database) -> None:
     async with opened(sqlite) as store:
         session = await started(store)
-        await store.finish(ending(session, report(check("web"))), rules=RULES)
+        await store.queue.finish(ending(session, report(check("web"))), rules=RULES)
 
     with sqlite.connect() as connection:
         row = connection.exec_driver_sql("SELECT status, outcome, decision_reason FROM sessions").one()
@@ -380,7 +380,7 @@ async def test_a_verdict_that_was_committed_too_late_does_not_stay_an_allow(sqli
         other.execute("ROLLBACK")
         other.close()
         await until(lambda: len(sqlite.rows("tool_calls")) == 2)
-        late = await store.allowed_calls(session.id)
+        late = await store.verdicts.allowed_calls(session.id)
         again = await recorded(store, session, "toolu_2", allow(restart()))
 
     assert late == frozenset()

@@ -58,10 +58,12 @@ def no_reboots(call: ToolCall, _workspace: object) -> Verdict:
 
 
 async def tailed(estate: Estate, session_id: int = 1, *, follow: bool = False, heard: Heard | None = None) -> Heard:
-    session = await estate.store.session(session_id)
+    session = await estate.store.records.session(session_id)
     assert session is not None
     heard = heard or Heard()
-    await Tail(store=estate.store, sink=heard, redact=estate.context.redactor.text, follow=follow).run(session)
+    await Tail(records=estate.store.records, sink=heard, redact=estate.context.redactor.text, follow=follow).run(
+        session
+    )
     return heard
 
 
@@ -69,7 +71,7 @@ async def tailed(estate: Estate, session_id: int = 1, *, follow: bool = False, h
 async def following(estate: Estate) -> AsyncIterator[tuple[Heard, list[int]]]:
     """Follow whatever there is beside the block; give what was heard, and how much of it whenever nothing ran."""
     heard, idle = Heard(), list[int]()
-    tail = Tail(store=estate.store, sink=heard, redact=estate.context.redactor.text, follow=True)
+    tail = Tail(records=estate.store.records, sink=heard, redact=estate.context.redactor.text, follow=True)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(Chains(tail=tail, idle=lambda: idle.append(len(heard.facts))).run)
         yield heard, idle
@@ -249,14 +251,14 @@ async def test_nobody_who_reads_any_more_is_noticed(estate: Estate, *, follow: b
 
 async def test_a_secret_that_became_known_later_is_not_told(estate: Estate) -> None:
     await run_chain(estate, look(command="echo later-known"), deliver(report()))
-    session = await estate.store.session(1)
+    session = await estate.store.records.session(1)
     assert session is not None
     heard = Heard()
 
     def redact(text: str) -> str:
         return text.replace("later-known", "[redacted]")
 
-    await Tail(store=estate.store, sink=heard, redact=redact, follow=False).run(session)
+    await Tail(records=estate.store.records, sink=heard, redact=redact, follow=False).run(session)
 
     assert "later-known" not in repr(heard.facts)
 
@@ -285,9 +287,9 @@ async def test_a_wait_for_a_person_is_told_while_it_lasts_and_stands_where_its_t
         await until(lambda: bool(heard.of(EventRaised)))
         assert [type(fact) for fact in heard.facts] == [SessionBegan, AssistantSaid, CallJudged, EventRaised]
         assert heard.facts[2].verdict is VerdictKind.ASK  # type: ignore[union-attr]
-        (asked,) = await estate.store.approvals()
+        (asked,) = await estate.store.verdicts.approvals()
         said = answer(KEY, asked, status=ApprovalStatus.APPROVED, decided_by="ada", at=estate.context.clock.now())
-        assert await estate.store.answer_approval(asked.id, said)
+        assert await estate.store.verdicts.answer_approval(asked.id, said)
         await until(lambda: bool(heard.of(SessionEnded)))
         await supervisor.drain(20)
     afterwards = await tailed(estate)
@@ -366,7 +368,7 @@ async def test_where_nothing_runs_the_newest_chain_is_told_whole_and_then_what_s
         await run_chain(estate, look(), deliver(report()), sessions=5)  # may be over before anybody looks
         await until(lambda: len(heard.of(SessionEnded)) == 4)
 
-    tail = Tail(store=estate.store, sink=Heard(), redact=str, follow=False)
+    tail = Tail(records=estate.store.records, sink=Heard(), redact=str, follow=False)
     assert [session.id for session in await begun(tail)] == [5]
 
 

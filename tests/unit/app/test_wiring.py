@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Final, cast
 
 import pytest
@@ -19,7 +20,7 @@ from claudeops.logs import get_logger
 from claudeops.settings import Settings
 from support.settings_world import World
 
-NO_STORE: Final = cast("Store", object())
+NO_STORE: Final = cast("Store", SimpleNamespace(holds=None))
 """Nobody asks it anything here."""
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
@@ -32,7 +33,7 @@ def world(tmp_path: Path) -> World:
 
 def context_of(settings: Settings) -> SessionContext:
     logs.configure(level="critical", fmt="json", stream=io.StringIO(), redact=str)
-    never_asked = cast("Store", None)
+    never_asked = cast("Store", SimpleNamespace(holds=None))
     rules = escalation_rules(settings)
     return build_context(
         settings, store=never_asked, rules=rules, clock=SystemClock(), hub=Hub(), log=logs.get_logger()

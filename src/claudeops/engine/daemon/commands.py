@@ -17,7 +17,7 @@ import anyio
 
 from claudeops.domain.commands import CommandName
 from claudeops.domain.outcome import StopCause
-from claudeops.engine.ports import Clock, Store
+from claudeops.engine.ports import Clock, Queue
 from claudeops.errors import StoreError
 from claudeops.logs import LogEvent, Logger
 from claudeops.tasks import DatabaseTrouble
@@ -26,19 +26,19 @@ LOOK_SECONDS: Final = 1.0
 """How soon an order is noticed."""
 
 
-async def run_commands(store: Store, clock: Clock, stop_all: Callable[[StopCause], int], log: Logger) -> None:
+async def run_commands(queue: Queue, clock: Clock, stop_all: Callable[[StopCause], int], log: Logger) -> None:
     """Take orders and do them until cancelled. A database that fails keeps them waiting."""
     trouble = DatabaseTrouble(log, "orders")
     while True:
         pause = LOOK_SECONDS
         try:
-            for order in await store.take_commands(now=clock.now()):
+            for order in await queue.take_commands(now=clock.now()):
                 log.warning(LogEvent.ORDER_TAKEN, order=order.name, requested_by=order.requested_by)
                 if order.name == CommandName.STOP_SESSIONS:
                     result, error = f"{stop_all(StopCause.PAUSED)} sessions were asked to stop", None
                 else:
                     result, error = None, "this release does not know the order"
-                await store.finish_command(order.id, result=result, error=error, now=clock.now())
+                await queue.finish_command(order.id, result=result, error=error, now=clock.now())
         except StoreError as error_of_database:
             pause = trouble.failed(error_of_database)
         else:

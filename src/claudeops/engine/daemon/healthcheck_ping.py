@@ -17,7 +17,7 @@ import anyio
 import anyio.to_thread
 
 from claudeops.domain.model import DecisionReason, Finished, Session
-from claudeops.engine.ports import SessionListener, Store
+from claudeops.engine.ports import Records, SessionListener
 from claudeops.errors import StoreError
 from claudeops.logs import LogEvent, Logger
 from claudeops.tasks import DatabaseTrouble
@@ -37,7 +37,7 @@ _READ_BYTES: Final = 1024  # of an answer that nobody reads; enough to let the c
 class HealthcheckPing(SessionListener):
     """Pings in its own task; nobody waits for it. A newer chain's end takes the place of one that waits."""
 
-    store: Store
+    records: Records
     ping: Callable[[], None]  # on a thread; raises `OSError`
     lowest_tier: int
     log: Logger
@@ -76,7 +76,7 @@ class HealthcheckPing(SessionListener):
         trouble, why = DatabaseTrouble(self.log, "watchdog"), ""
         for _ in range(TRIES):
             try:
-                root = await self.store.session(session.root_session_id)
+                root = await self.records.session(session.root_session_id)
             except StoreError as error:
                 why = str(error)
                 await anyio.sleep(trouble.failed(error))

@@ -29,7 +29,8 @@ from claudeops.domain.holds import Hold, HoldKind
 from claudeops.domain.model import Session, Status
 from claudeops.domain.outcome import StopCause
 from claudeops.domain.retention import Aged, cutoffs
-from claudeops.engine.ports import Clock, Store
+from claudeops.engine import ports
+from claudeops.engine.ports import Clock, Holds, Records
 from claudeops.engine.session_log import reader
 from claudeops.errors import StoreError
 from claudeops.logs import LogEvent, Logger
@@ -58,7 +59,8 @@ _LOG_NAME: Final = re.compile(r"session-(\d{6,18})(\.\d+)?\.ndjson(\.zst)?")
 class Housekeeping:
     """The upkeep of one node."""
 
-    store: Store
+    database: ports.Housekeeping
+    records: Records
     clock: Clock
     results_dir: Path
     retention_days: int
@@ -81,7 +83,7 @@ class Housekeeping:
         try:
             await self._logs(now, done)
             await self._rows(now, done)
-            if not await self.store.checkpoint():
+            if not await self.database.checkpoint():
                 done["checkpoints_missed"] += 1
         except StoreError as error:
             self.log.error(LogEvent.UPKEEP_FAILED, error=str(error))
@@ -119,7 +121,7 @@ class Housekeeping:
         session_id = log_id(name)
         if session_id is None or session_id in self.running():
             return None
-        session = await self.store.session(session_id)
+        session = await self.records.session(session_id)
         if session is None or session.status is not Status.ENDED or session.log_path is None:
             return None
         plain = name.removesuffix(reader.PACKED)
@@ -152,7 +154,7 @@ class Housekeeping:
         for aged in Aged:
             more = True
             while more and self.clock.monotonic() < enough:
-                expired = await self.store.expire(aged, old, now=now, rows=_ROWS)
+                expired = await self.database.expire(aged, old, now=now, rows=_ROWS)
                 done[aged.value] += expired.done
                 more = expired.more
 
@@ -192,7 +194,7 @@ def _nothing() -> None:
 class DiskFloor:
     """Holds the queue while a disk is too full, with one critical event each time; ends sessions before it is full."""
 
-    store: Store
+    holds: Holds
     clock: Clock
     directories: Collection[Path]
     floor_bytes: int  # 0: no floor
@@ -271,11 +273,11 @@ class DiskFloor:
         )
         self.log.critical(LogEvent.DISK_LOW, path=str(directory), free_mb=free // _MIB)
         now = self.clock.now()
-        await self.store.hold(Hold(kind=HoldKind.DISK, reason=reason, since=now), now=now)
+        await self.holds.hold(Hold(kind=HoldKind.DISK, reason=reason, since=now), now=now)
         self._low = directory
 
     async def _go_on(self, free: int) -> None:
-        released = await self.store.release(HoldKind.DISK, now=self.clock.now())
+        released = await self.holds.release(HoldKind.DISK, now=self.clock.now())
         if released:
             self.log.info(LogEvent.DISK_RECOVERED, free_mb=free // _MIB)
         self._low, self._released = None, True

@@ -17,7 +17,7 @@ import anyio.to_thread
 from claudeops.domain.model import Owner, Session
 from claudeops.domain.outcome import StopCause
 from claudeops.engine.control import Control
-from claudeops.engine.ports import Clock, Store
+from claudeops.engine.ports import Clock, Recovery
 from claudeops.errors import AlreadyRunningError, StoreError
 from claudeops.logs import LogEvent, Logger, log_context
 from claudeops.tasks import DatabaseTrouble
@@ -29,7 +29,7 @@ BEAT_SECONDS: Final = 5.0
 class LeaseKeeper:
     """One per daemon."""
 
-    store: Store
+    recovery: Recovery
     owner: Owner
     clock: Clock
     running: Mapping[int, tuple[Session, Control]]  # as it is at any moment
@@ -55,7 +55,7 @@ class LeaseKeeper:
         """Renew what is ours, and stop what is ours no longer. Raises nothing."""
         known = self._known()
         try:
-            ours = await self.store.renew_lease(self.owner, now=self.clock.now())
+            ours = await self.recovery.renew_lease(self.owner, now=self.clock.now())
         except StoreError as error:
             self._beating.failed(error)
             self.trouble = str(error)

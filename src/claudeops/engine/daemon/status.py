@@ -18,7 +18,7 @@ import orjson
 
 from claudeops.domain.holds import Hold
 from claudeops.domain.model import Owner, Session
-from claudeops.engine.ports import Clock, SessionListener, Store
+from claudeops.engine.ports import Clock, Holds, SessionListener
 from claudeops.errors import StoreError
 from claudeops.logs import LogEvent, Logger
 from claudeops.tasks import Threads
@@ -100,7 +100,7 @@ class StatusKeeper(SessionListener):
     """Keeps the file true while the daemon runs: looks every second, writes what has changed."""
 
     file: StatusFile
-    store: Store
+    holds: Holds
     clock: Clock
     running: Callable[[], Sequence[Session]]
     log: Logger
@@ -150,7 +150,7 @@ class StatusKeeper(SessionListener):
     async def _look(self) -> DaemonState:
         running = tuple(self.running())
         try:
-            holds = tuple(await self.store.holds(self.clock.now()))
+            holds = tuple(await self.holds.standing(self.clock.now()))
         except StoreError as error:
             return DaemonState(ready=False, reason=str(error), running=running)
         if self._stopping:

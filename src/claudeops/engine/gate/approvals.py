@@ -29,7 +29,7 @@ import anyio
 from claudeops.domain.gate.approval import KEY_BYTES, Approval, ApprovalStatus, NewApproval, Script, call_hash, proven
 from claudeops.domain.model import Session, ToolCall
 from claudeops.domain.text import regex
-from claudeops.engine.ports import Clock, Store
+from claudeops.engine.ports import Clock, Verdicts
 from claudeops.errors import ConfigurationError, DatabaseUnavailableError, MissingInputError
 from claudeops.logs import LogEvent, Logger
 from claudeops.tasks import Threads
@@ -58,7 +58,7 @@ class ApprovalService:
     """Where the calls of one session wait for people."""
 
     session: Session
-    store: Store
+    verdicts: Verdicts
     clock: Clock
     key: bytes = field(repr=False)
     timeout_seconds: float
@@ -91,7 +91,7 @@ class ApprovalService:
         )
         try:
             with anyio.fail_after(ASK_SECONDS):
-                asked = await self.store.request_approval(new)
+                asked = await self.verdicts.request_approval(new)
         except (DatabaseUnavailableError, TimeoutError):
             return ApprovalDenied(reason="needs approval, and the question could not be written; try again later")
         log = self.log.bind(approval_id=asked.id, tool_use_id=call.tool_use_id)
@@ -129,13 +129,13 @@ class ApprovalService:
     async def _close(self, asked: Approval) -> Approval | None:
         try:
             with anyio.fail_after(ASK_SECONDS):
-                return await self.store.close_approval(asked.id, now=self.clock.now())
+                return await self.verdicts.close_approval(asked.id, now=self.clock.now())
         except (DatabaseUnavailableError, TimeoutError):
             return None
 
     async def _look(self, approval_id: int) -> Approval | None:
         try:
-            return await self.store.approval(approval_id)
+            return await self.verdicts.approval(approval_id)
         except DatabaseUnavailableError:
             return None  # it is looked again: the answer is not lost
 

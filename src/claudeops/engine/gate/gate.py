@@ -26,7 +26,7 @@ from claudeops.domain.gate.repetition import Repetition
 from claudeops.domain.model import STRUCTURED_OUTPUT_TOOL, CliRefusal, Session, ToolCall, ToolEnd, Verdict, VerdictKind
 from claudeops.domain.stream import ResultSeen, ToolDenied, ToolEnded, ToolStarted
 from claudeops.engine.gate.approvals import ApprovalDenied, ApprovalService
-from claudeops.engine.ports import Clock, Store
+from claudeops.engine.ports import Clock, Verdicts
 from claudeops.engine.process.channel import Channel
 from claudeops.errors import DatabaseUnavailableError, StaleAttemptError
 from claudeops.harness.protocol import CallRan, GateRequest, Harness, Question
@@ -73,7 +73,7 @@ class Gate:
     session: Session
     judge: Callable[[ToolCall], Verdict]  # called in a thread: it may block, on a disk that does not answer
     rules: EscalationRules
-    store: Store
+    verdicts: Verdicts
     clock: Clock
     display_input: Callable[[ToolCall], str]  # redacted JSON of a call's input
     log: Logger
@@ -197,7 +197,7 @@ class Gate:
         shown_ran = None if verdict.ran is None else self.display_input(replace(call, input=verdict.ran))
         try:
             with anyio.fail_after(self.record_seconds):
-                verdict = await self.store.record_call(
+                verdict = await self.verdicts.record_call(
                     self.session,
                     call,
                     verdict,

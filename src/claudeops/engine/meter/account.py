@@ -26,7 +26,7 @@ from claudeops.domain.spending.model_request import shown
 from claudeops.domain.spending.prices import Price
 from claudeops.domain.spending.tokens import CallState, TokenUsage
 from claudeops.engine.meter.availability import Availability
-from claudeops.engine.ports import Clock, Store
+from claudeops.engine.ports import Clock, Spending
 from claudeops.errors import StoreError
 from claudeops.logs import LogEvent, Logger
 
@@ -90,7 +90,7 @@ class MeterAccount:
 
     session: Session
     token: str = field(repr=False)
-    store: Store
+    spending: Spending
     ledger: Ledger
     rules: EscalationRules
     clock: Clock
@@ -149,7 +149,7 @@ class MeterAccount:
             # store bounds the wait.
             with anyio.CancelScope(shield=True):
                 owed = self.ledger.owed
-                answer = await self.store.begin_model_call(
+                answer = await self.spending.begin_model_call(
                     self.session,
                     model=asked.model,
                     worst_usd=asked.worst_usd,
@@ -224,8 +224,8 @@ RETRY_LONGEST_SECONDS: Final = 10.0
 class Ledger:
     """What one meter has booked and what it owes; states by the ids of their calls."""
 
-    def __init__(self, store: Store, log: Logger) -> None:
-        self._store = store
+    def __init__(self, spending: Spending, log: Logger) -> None:
+        self._spending = spending
         self._log = log
         self._owed: dict[int, CallState] = {}
         self._grown = anyio.Event()
@@ -276,7 +276,7 @@ class Ledger:
     async def _book(self, state: CallState) -> bool:
         try:
             with anyio.fail_after(BOOK_SECONDS):
-                await self._store.book_model_call(state)
+                await self._spending.book_model_call(state)
         except (StoreError, TimeoutError) as error:
             self._log.error(LogEvent.DATABASE_UNAVAILABLE, while_doing="book", error=str(error))
             return False

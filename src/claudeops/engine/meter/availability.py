@@ -19,7 +19,7 @@ from claudeops.domain.failure import kind_of_call
 from claudeops.domain.holds import REFUSALS, Admission, ApiRefusal, HoldKind, admission
 from claudeops.domain.model import DecisionReason, FailureKind, Suppressed
 from claudeops.domain.stream import ApiRetried, RateLimited, StreamEvent, ToolStarted
-from claudeops.engine.ports import Clock, Store
+from claudeops.engine.ports import Clock, Holds
 from claudeops.errors import StoreError
 from claudeops.logs import LogEvent, Logger
 from claudeops.tasks import DatabaseTrouble
@@ -30,8 +30,8 @@ _TRIES: Final = 5  # over a quarter of a minute
 class Availability:
     """One per daemon. What is told while nobody runs it is written when somebody does."""
 
-    def __init__(self, *, store: Store, clock: Clock, log: Logger) -> None:
-        self._store = store
+    def __init__(self, *, holds: Holds, clock: Clock, log: Logger) -> None:
+        self._holds = holds
         self._clock = clock
         self._log = log
         self._trouble = DatabaseTrouble(log, "hold")
@@ -83,7 +83,7 @@ class Availability:
                 return
 
     async def _refused(self, refusal: ApiRefusal) -> None:
-        await self._store.refused(refusal, now=self._clock.now())
+        await self._holds.refused(refusal, now=self._clock.now())
         self._log.warning(
             LogEvent.MODEL_API_REFUSED,
             session_id=refusal.session_id,
@@ -93,7 +93,7 @@ class Availability:
         )
 
     async def _answered(self, session_id: int) -> None:
-        released = await self._store.answered(session_id, now=self._clock.now())
+        released = await self._holds.answered(session_id, now=self._clock.now())
         if released:
             self._log.info(LogEvent.HOLD_RELEASED, kinds=[kind.value for kind in released], session_id=session_id)
 
@@ -135,13 +135,13 @@ class SessionAvailability:
 _REMEDY: Final = {HoldKind.PAUSED: " (`claudeops resume` lifts it)"}
 
 
-async def start_refusal(store: Store, now: datetime) -> Suppressed | None:
+async def start_refusal(holds: Holds, now: datetime) -> Suppressed | None:
     """Return why no chain can start now, if nothing can; the holds' own events say so already."""
-    holds = await store.holds(now)
-    if admission(holds, now) is not Admission.CLOSED:
+    standing = await holds.standing(now)
+    if admission(standing, now) is not Admission.CLOSED:
         return None
-    spent = all(hold.kind is HoldKind.BUDGET for hold in holds)
-    told = "; ".join(f"{hold.reason.rstrip('.')}{_REMEDY.get(hold.kind, '')}" for hold in holds)
+    spent = all(hold.kind is HoldKind.BUDGET for hold in standing)
+    told = "; ".join(f"{hold.reason.rstrip('.')}{_REMEDY.get(hold.kind, '')}" for hold in standing)
     return Suppressed(
         reason=DecisionReason.BUDGET if spent else DecisionReason.PAUSED, message=f"no session is started: {told}."
     )

@@ -24,7 +24,7 @@ from claudeops.engine.meter.availability import Availability
 from claudeops.engine.meter.bodies import Bodies, MeterLimits
 from claudeops.engine.meter.call import COUNT_TOKENS, MESSAGES, HttpRefusal, MeteredCall, answer
 from claudeops.engine.meter.upstream import ModelApi, Upstream
-from claudeops.engine.ports import Clock, Store
+from claudeops.engine.ports import Clock, Spending
 from claudeops.harness.protocol import CredentialKind
 from claudeops.logs import Logger, log_context
 from claudeops.loopback import Crowd, listen
@@ -56,7 +56,7 @@ class ModelAccess:
 class MeterDeps:
     """Where calls are recorded, and by which rules they are paid."""
 
-    store: Store
+    spending: Spending
     rules: EscalationRules
     clock: Clock
     log: Logger
@@ -70,7 +70,7 @@ class Meter:
         self.url = ""  # set once connections are taken
         self.crowd = Crowd(limits.connections)
         self.bodies = Bodies(limits)
-        self.ledger = Ledger(books.store, books.log)
+        self.ledger = Ledger(books.spending, books.log)
         self._upstream = upstream
         self._api = api
         self._books = books
@@ -98,7 +98,7 @@ class Meter:
             token=token,
             redactor=books.redactor_with(token),
             availability=availability,
-            store=books.store,
+            spending=books.spending,
             ledger=self.ledger,
             searches=searches,
             rules=books.rules,

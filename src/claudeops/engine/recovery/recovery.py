@@ -82,7 +82,7 @@ class Recovery:
 
     async def look_again(self) -> None:
         """Amend the lost sessions whose complete log is there by now. Raises `StoreError`."""
-        for session in await self.context.store.unrecovered_sessions():
+        for session in await self.context.store.recovery.unrecovered_sessions():
             state = await self._state(session)
             if state is None or state == self._seen.get(session.id):
                 continue
@@ -107,7 +107,7 @@ class Recovery:
     async def _amend(self, session: Session, read: LogRead) -> None:
         log = log_context(self.context.log, session)
         try:
-            amended = await self.context.store.backfill(read.ending)
+            amended = await self.context.store.recovery.backfill(read.ending)
         except DatabaseUnavailableError:
             raise
         except StoreError as error:  # the others' logs are looked for all the same
@@ -121,7 +121,9 @@ class Recovery:
         log = log_context(self.context.log, session)
         read = await read_log(session, self.context, handoff=await self._handoff(session), seconds=self.read_seconds)
         if isinstance(read, LogRead) and read.complete:
-            finished = await commit_result(read.ending, store=self.context.store, rules=self.context.rules, log=log)
+            finished = await commit_result(
+                read.ending, queue=self.context.store.queue, rules=self.context.rules, log=log
+            )
             if finished is not None:
                 log.info(LogEvent.SESSION_RECOVERED, path=session.log_path, frames=read.frames)
                 log_result(read.ending, finished, log)
@@ -148,7 +150,7 @@ class Recovery:
     async def _lose(self, session: Session, read: LogRead | BackfillRejected, log: Logger) -> None:
         context = self.context
         known = read if isinstance(read, LogRead) else None
-        lost = await context.store.mark_lost(
+        lost = await context.store.recovery.mark_lost(
             session,
             rules=context.rules,
             now=context.clock.now(),

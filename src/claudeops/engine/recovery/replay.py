@@ -73,7 +73,7 @@ async def read_log(
     if harness is None:
         message = f"Session {session.id} ran on {session.harness}, a harness that is not known here."
         return BackfillRejected(reason=RejectionReason.UNKNOWN_HARNESS, message=message)
-    allowed = await context.store.allowed_calls(session.id)
+    allowed = await context.store.verdicts.allowed_calls(session.id)
     reading = _Reading(
         session=session, context=context, harness=harness, allowed=allowed, path=Path(session.log_path), handoff=handoff
     )

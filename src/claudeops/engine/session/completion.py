@@ -38,7 +38,7 @@ from claudeops.domain.report.markers import Handoff, HandoffError
 from claudeops.domain.spending.budget import from_stream
 from claudeops.domain.spending.tokens import CallState
 from claudeops.domain.stream import Transcript
-from claudeops.engine.ports import Store
+from claudeops.engine.ports import Queue
 from claudeops.engine.session.context import CompletionRules
 from claudeops.engine.session.files import apply_handoff
 from claudeops.errors import DatabaseUnavailableError, StaleAttemptError, StoreError
@@ -198,14 +198,14 @@ RETRY_FIRST_SECONDS: Final = 0.25
 RETRY_LONGEST_SECONDS: Final = 10.0
 
 
-async def commit_result(ending: Ending, *, store: Store, rules: EscalationRules, log: Logger) -> Finished | None:
+async def commit_result(ending: Ending, *, queue: Queue, rules: EscalationRules, log: Logger) -> Finished | None:
     """Write the end of a session; while the database is away, the result waits for it.
 
     What the database refuses for good is left out: the row then says that, and the log still has everything.
     ``None``: the row belongs to somebody else by now, or not even that could be written.
     """
     try:
-        return await _written(ending, store=store, rules=rules, log=log)
+        return await _written(ending, queue=queue, rules=rules, log=log)
     except StaleAttemptError as error:
         log.error(LogEvent.STALE_ATTEMPT, error=str(error))
         return None
@@ -213,7 +213,7 @@ async def commit_result(ending: Ending, *, store: Store, rules: EscalationRules,
         log.critical(LogEvent.SESSION_END_REFUSED, error=str(error))
         refused = str(error)
     try:
-        return await _written(_bare(ending, refused), store=store, rules=rules, log=log)
+        return await _written(_bare(ending, refused), queue=queue, rules=rules, log=log)
     except StoreError as error:
         log.critical(LogEvent.SESSION_END_REFUSED, error=str(error))
         return None
@@ -243,11 +243,11 @@ def log_result(ending: Ending, finished: Finished, log: Logger) -> None:
         )
 
 
-async def _written(ending: Ending, *, store: Store, rules: EscalationRules, log: Logger) -> Finished:
+async def _written(ending: Ending, *, queue: Queue, rules: EscalationRules, log: Logger) -> Finished:
     delay = RETRY_FIRST_SECONDS
     while True:
         try:
-            finished = await store.finish(ending, rules=rules)
+            finished = await queue.finish(ending, rules=rules)
         except DatabaseUnavailableError as error:
             log.error(LogEvent.DATABASE_UNAVAILABLE, while_doing="finish", error=str(error))
         else:

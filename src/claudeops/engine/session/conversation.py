@@ -214,7 +214,7 @@ class Conversation:
     async def _identify(self, cli_session_id: str) -> None:
         """Tell the row which session its CLI chose to be; without it a log found after a crash is nobody's."""
         try:
-            await self.context.store.identify(self.gate.session, cli_session_id)
+            await self.context.store.queue.identify(self.gate.session, cli_session_id)
         except DatabaseUnavailableError as error:
             self.log.error(LogEvent.DATABASE_UNAVAILABLE, while_doing="identify", error=str(error))
         except StaleAttemptError as error:

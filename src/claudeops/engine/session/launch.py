@@ -94,7 +94,7 @@ class Launch:
         root = None
         if session.root_session_id != session.id:
             try:
-                root = await self.context.store.session(session.root_session_id)
+                root = await self.context.store.records.session(session.root_session_id)
             except DatabaseUnavailableError as error:
                 # A trace of its own is worth more than no session.
                 self.context.log.error(LogEvent.DATABASE_UNAVAILABLE, while_doing="trace", error=str(error))
@@ -133,7 +133,7 @@ class Launch:
 
     async def _memories(self) -> Sequence[Memory]:
         try:
-            found = await self.context.store.memories()
+            found = await self.context.store.records.memories()
         except DatabaseUnavailableError as error:
             # A session without memories is worth more than none.
             self.context.log.error(LogEvent.DATABASE_UNAVAILABLE, while_doing="memories", error=str(error))

@@ -208,7 +208,7 @@ class _Run:
             judge=judge,
             threads=context.judging,
             rules=context.rules,
-            store=context.store,
+            verdicts=context.store.verdicts,
             clock=context.clock,
             display_input=partial(_display, self.access.redactor),
             approvals=self._approvals(clocks),
@@ -225,7 +225,7 @@ class _Run:
             return None
         return ApprovalService(
             session=self.session,
-            store=self.context.store,
+            verdicts=self.context.store.verdicts,
             clock=self.context.clock,
             key=terms.approval_key,
             timeout_seconds=terms.approval_seconds,

@@ -18,7 +18,7 @@ from claudeops.domain.model import Ending, Extraction, ExtractionMethod, Finishe
 from claudeops.domain.outcome import StopCause
 from claudeops.engine.control import Control, RunningSessions
 from claudeops.engine.live.hub import Hub, session_began, session_ended
-from claudeops.engine.ports import Clock, Dispatcher, SessionListener, Store
+from claudeops.engine.ports import Clock, Dispatcher, Queue, SessionListener
 from claudeops.engine.session.completion import commit_result, log_result
 from claudeops.errors import StoreError
 from claudeops.logs import LogEvent, Logger, log_context
@@ -39,7 +39,7 @@ STOP_MARGIN_SECONDS: Final = 5.0
 class Supervisor:
     """Runs sessions until it is drained. One per process."""
 
-    store: Store
+    queue: Queue
     dispatcher: Dispatcher
     clock: Clock
     owner: Owner
@@ -141,7 +141,7 @@ class Supervisor:
 
     async def _claim(self, room: Capacity) -> Sequence[Session]:
         try:
-            claimed = await self.store.claim(
+            claimed = await self.queue.claim(
                 self.owner,
                 rules=self.rules,
                 now=self.clock.now(),
@@ -175,7 +175,7 @@ class Supervisor:
             self._written.add(session.id)
             await self.dispatcher.announce()
             await anyio.lowlevel.checkpoint()
-            finished = await commit_result(ending, store=self.store, rules=self.rules, log=log)
+            finished = await commit_result(ending, queue=self.queue, rules=self.rules, log=log)
             if finished is not None:
                 self._tell(session, ending, finished, log)
         finally:

@@ -6,6 +6,7 @@ import io
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import anyio
@@ -35,16 +36,16 @@ DAMAGED = StoreError("the database says: database disk image is malformed.")
 
 
 class Failing:
-    """The store of an estate, of which calls fail as often as the test says."""
+    """A port of an estate's store, of which calls fail as often as the test says."""
 
-    def __init__(self, estate: Estate, error: StoreError) -> None:
-        self._store = estate.store
+    def __init__(self, port: object, error: StoreError) -> None:
+        self._port = port
         self._error = error
         self.failures = 1
         self.calls: list[str] = []
 
     def __getattr__(self, name: str) -> Callable[..., Awaitable[object]]:
-        real = getattr(self._store, name)
+        real = getattr(self._port, name)
 
         async def call(*args: Any, **kwargs: Any) -> object:
             if self.failures:
@@ -57,32 +58,32 @@ class Failing:
         return call
 
 
-async def orders(estate: Estate, store: Any) -> None:
-    await estate.store.request_command(CommandName.STOP_SESSIONS, by="a test", now=estate.context.clock.now())
-    await run_commands(store, estate.context.clock, lambda _: 0, estate.context.log)
+async def orders(estate: Estate, queue: Any) -> None:
+    await estate.store.queue.request_command(CommandName.STOP_SESSIONS, by="a test", now=estate.context.clock.now())
+    await run_commands(queue, estate.context.clock, lambda _: 0, estate.context.log)
 
 
-async def recovery(estate: Estate, store: Any) -> None:
-    estate.with_context(store=store)
+async def recovery(estate: Estate, recovery: Any) -> None:
+    estate.with_context(store=replace(estate.store, recovery=recovery))
     await Recovery(context=estate.context).run()
 
 
-async def limits(estate: Estate, store: Any) -> None:
-    door = Availability(store=store, clock=estate.context.clock, log=estate.context.log)
+async def limits(estate: Estate, holds: Any) -> None:
+    door = Availability(holds=holds, clock=estate.context.clock, log=estate.context.log)
     door.report_refusal(ApiRefusal(kind=FailureKind.OVERLOADED, message="overloaded"))
     await door.run()
 
 
-async def heartbeat(estate: Estate, store: Any) -> None:
-    beat = HealthcheckPing(store=store, ping=lambda: None, lowest_tier=1, log=estate.context.log)
+async def heartbeat(estate: Estate, records: Any) -> None:
+    beat = HealthcheckPing(records=records, ping=lambda: None, lowest_tier=1, log=estate.context.log)
     session = await estate.queue()
     beat.ended(session, Finished(decision=Decision(reason=DecisionReason.HEALTHY)))
     await beat.run()
 
 
-async def pulse(estate: Estate, store: Any) -> None:
+async def pulse(estate: Estate, recovery: Any) -> None:
     beat = LeaseKeeper(
-        store=store,
+        recovery=recovery,
         owner=estate.owner,
         clock=estate.context.clock,
         running={},
@@ -95,9 +96,9 @@ async def pulse(estate: Estate, store: Any) -> None:
         await anyio.lowlevel.checkpoint()
 
 
-async def disk_floor(estate: Estate, store: Any) -> None:
+async def disk_floor(estate: Estate, holds: Any) -> None:
     floor = DiskFloor(
-        store=store,
+        holds=holds,
         clock=estate.context.clock,
         directories=[estate.root],
         floor_bytes=1,
@@ -108,9 +109,10 @@ async def disk_floor(estate: Estate, store: Any) -> None:
         await floor.look()
 
 
-async def upkeep(estate: Estate, store: Any) -> None:
+async def upkeep(estate: Estate, database: Any) -> None:
     keeper = Housekeeping(
-        store=store,
+        database=database,
+        records=estate.store.records,
         clock=estate.context.clock,
         results_dir=estate.root / "results",
         retention_days=30,
@@ -121,30 +123,30 @@ async def upkeep(estate: Estate, store: Any) -> None:
         await keeper.round()
 
 
-async def claims(estate: Estate, store: Any) -> None:
+async def claims(estate: Estate, queue: Any) -> None:
     estate.script(look(), deliver(report()))
     await estate.queue()
-    await estate.supervisor(store=store, dispatcher=LocalDispatcher(interval_seconds=0.05)).run()
+    await estate.supervisor(queue=queue, dispatcher=LocalDispatcher(interval_seconds=0.05)).run()
 
 
-LOOPS: Mapping[Callable[[Estate, Any], Coroutine[Any, Any, None]], str] = {
-    claims: "finish",
-    orders: "end_order",
-    recovery: "lost",
-    limits: "refused",
-    heartbeat: "session",
-    pulse: "keep",
-    disk_floor: "hold",
-    upkeep: "checkpoint",
+LOOPS: Mapping[Callable[[Estate, Any], Coroutine[Any, Any, None]], str] = {  # with what is asked at last, of which port
+    claims: "queue.finish",
+    orders: "queue.finish_command",
+    recovery: "recovery.unrecovered_sessions",
+    limits: "holds.refused",
+    heartbeat: "records.session",
+    pulse: "recovery.renew_lease",
+    disk_floor: "holds.hold",
+    upkeep: "housekeeping.checkpoint",
 }
 
 
 @asynccontextmanager
 async def running(
-    estate: Estate, loop: Callable[[Estate, Any], Coroutine[Any, Any, None]], store: Failing
+    estate: Estate, loop: Callable[[Estate, Any], Coroutine[Any, Any, None]], port: Failing
 ) -> AsyncIterator[None]:
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(loop, estate, store)
+        tasks.start_soon(loop, estate, port)
         yield
         tasks.cancel_scope.cancel()
 
@@ -154,9 +156,10 @@ async def running(
 async def test_a_loop_survives_a_database_that_fails_and_does_its_work_when_that_is_over(
     estate: Estate, loop: Callable[[Estate, Any], Coroutine[Any, Any, None]], at_last: str, error: StoreError
 ) -> None:
-    store = Failing(estate, error)
-    async with running(estate, loop, store):
-        await until(lambda: at_last in store.calls)
+    name, _, last_call = at_last.partition(".")
+    port = Failing(getattr(estate.store, name), error)
+    async with running(estate, loop, port):
+        await until(lambda: last_call in port.calls)
     told = [json.loads(line) for line in estate.logged.getvalue().splitlines()]
     words = {"upkeep_failed"} if loop is upkeep else {"database_unavailable", "database_refused"}
     failures = [line for line in told if line["event"] in words]

@@ -61,7 +61,9 @@ def watchdog() -> Iterator[Watchdog]:
 
 
 def beating(estate: Estate, ping: Callable[[], None]) -> HealthcheckPing:
-    return HealthcheckPing(store=estate.store, ping=ping, lowest_tier=1, log=estate.context.log, wait_seconds=0.01)
+    return HealthcheckPing(
+        records=estate.store.records, ping=ping, lowest_tier=1, log=estate.context.log, wait_seconds=0.01
+    )
 
 
 async def beats(estate: Estate, ping: Callable[[], None], *ends: tuple[Session, DecisionReason]) -> None:
@@ -146,11 +148,11 @@ async def test_a_chain_that_was_not_the_usual_look_is_not_told(estate: Estate, w
 async def test_a_cycle_that_was_mended_at_a_higher_tier_is_told(estate: Estate, watchdog: Watchdog) -> None:
     """The chain as a whole counts: what ends healthy is its last session, what began it was the usual look."""
     first = await estate.run(look(), deliver(report(needed=True)))
-    await estate.store.finish(first, rules=estate.context.rules)
+    await estate.store.queue.finish(first, rules=estate.context.rules)
     estate.script(look(), deliver(report()))
     second = await estate.claim()
     ending = await SessionRunner(context=estate.context).run(second, Control())
-    finished = await estate.store.finish(ending, rules=estate.context.rules)
+    finished = await estate.store.queue.finish(ending, rules=estate.context.rules)
 
     await beats(estate, pinging(watchdog.url, proxies={}), (second, finished.decision.reason))
 

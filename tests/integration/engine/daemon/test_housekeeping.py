@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from claudeops.engine.daemon.housekeeping import Housekeeping
-from claudeops.engine.ports import Store
+from claudeops.engine.ports import Records
 from claudeops.engine.system import SystemClock
 from claudeops.errors import DatabaseUnavailableError
 from support.estate import Estate, deliver, look, report
@@ -31,7 +31,8 @@ class Later:
 
 def upkeep(estate: Estate, *, running: Collection[int] = (), **later: float) -> Housekeeping:
     return Housekeeping(
-        store=estate.store,
+        database=estate.store.housekeeping,
+        records=estate.store.records,
         clock=Later(timedelta(**later)),
         results_dir=estate.root / "results",
         retention_days=30,
@@ -138,16 +139,16 @@ async def test_a_log_that_cannot_be_packed_stops_no_other(estate: Estate) -> Non
 
 async def test_a_database_that_is_away_costs_a_line_and_the_round(estate: Estate) -> None:
     await estate.finished(look(), deliver(report()))
-    away: Store = _Away()  # type: ignore[assignment]  # all that is asked of it
+    away: Records = _Away()  # type: ignore[assignment]  # all that is asked of it
 
-    assert await replace(upkeep(estate, hours=2), store=away).round() == {}
+    assert await replace(upkeep(estate, hours=2), records=away).round() == {}
 
     assert files(estate) == PLAIN
     assert "upkeep_failed" in estate.logged.getvalue()
 
 
 class _Away:
-    """A store whose database is away."""
+    """Records whose database is away."""
 
     async def session(self, _session_id: int) -> None:
         raise DatabaseUnavailableError("the database is away.")

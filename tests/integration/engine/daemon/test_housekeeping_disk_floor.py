@@ -39,7 +39,7 @@ def disks() -> Disks:
 @pytest.fixture
 def floor(estate: Estate, disks: Disks) -> DiskFloor:
     return DiskFloor(
-        store=estate.store,
+        holds=estate.store.holds,
         clock=estate.context.clock,
         directories=[Path("/results"), Path("/state")],
         floor_bytes=FLOOR,
@@ -49,7 +49,7 @@ def floor(estate: Estate, disks: Disks) -> DiskFloor:
 
 
 async def held(estate: Estate) -> bool:
-    return any(hold.kind is HoldKind.DISK for hold in await estate.store.holds(estate.context.clock.now()))
+    return any(hold.kind is HoldKind.DISK for hold in await estate.store.holds.standing(estate.context.clock.now()))
 
 
 def events(estate: Estate) -> list[tuple[object, object]]:
@@ -63,7 +63,7 @@ async def test_one_full_disk_is_enough_and_is_named(estate: Estate, disks: Disks
 
     await floor.look()
 
-    (hold,) = await estate.store.holds(estate.context.clock.now())
+    (hold,) = await estate.store.holds.standing(estate.context.clock.now())
     assert which in hold.reason
     assert "CLAUDEOPS_DISK_FLOOR_MB" in hold.reason
 
@@ -97,7 +97,7 @@ async def test_no_session_starts_below_the_floor_and_the_queue_goes_on_above_it(
     await floor.look()
     estate.script(look(), deliver(report()))
     await estate.queue()
-    claimed = await estate.store.claim(
+    claimed = await estate.store.queue.claim(
         estate.owner,
         rules=estate.context.rules,
         now=estate.context.clock.now(),
@@ -121,7 +121,7 @@ async def test_the_hold_of_a_daemon_that_died_is_lifted_at_the_first_look(
     await floor.look()
     disks.free["/results"] = FLOOR + 1
     another = DiskFloor(
-        store=estate.store,
+        holds=estate.store.holds,
         clock=estate.context.clock,
         directories=[Path("/results")],
         floor_bytes=FLOOR,
@@ -148,10 +148,10 @@ async def test_with_the_database_away_it_is_tried_again_at_the_next_look(
     estate: Estate, disks: Disks, floor: DiskFloor
 ) -> None:
     disks.free["/results"] = 0
-    store = floor.store
-    floor.store = _Away()  # type: ignore[assignment]  # all that is asked of it
+    holds = floor.holds
+    floor.holds = _Away()  # type: ignore[assignment]  # all that is asked of it
     await floor.look()
-    floor.store = store
+    floor.holds = holds
 
     await floor.look()
 
@@ -225,7 +225,7 @@ async def test_sessions_are_stopped_also_while_the_database_is_away(disks: Disks
         return 1
 
     floor.stop_all = stop_all
-    floor.store = _Away()  # type: ignore[assignment]  # all that is asked of it
+    floor.holds = _Away()  # type: ignore[assignment]  # all that is asked of it
     disks.free["/results"] = 0
 
     await floor.look()
@@ -234,7 +234,7 @@ async def test_sessions_are_stopped_also_while_the_database_is_away(disks: Disks
 
 
 class _Away:
-    """A store whose database is away."""
+    """Holds whose database is away."""
 
     async def hold(self, *_: object, **__: object) -> None:
         raise DatabaseUnavailableError("the database is away.")

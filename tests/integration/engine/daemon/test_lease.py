@@ -14,7 +14,7 @@ from claudeops.domain.model import Owner, Session
 from claudeops.domain.outcome import StopCause
 from claudeops.engine.control import Control
 from claudeops.engine.daemon.lease import LeaseKeeper
-from claudeops.engine.ports import Store
+from claudeops.engine.ports import Recovery, Store
 from claudeops.errors import AlreadyRunningError, DatabaseUnavailableError
 from support.store_values import NOW, OTHER_OWNER, OWNER, RULES, after, check, ending, report, running, started
 from support.stores import Database, opened
@@ -31,8 +31,8 @@ class StandingClock:
         return 0.0
 
 
-class AwayStore:
-    """The store of a database that cannot be asked."""
+class AwayRecovery:
+    """Leases in a database that cannot be asked."""
 
     async def renew_lease(self, owner: Owner, *, now: datetime) -> frozenset[tuple[int, int]]:
         raise DatabaseUnavailableError(f"the database is locked for {owner.name} at {now}.")
@@ -59,9 +59,11 @@ def logged() -> io.StringIO:
     return stream
 
 
-def pulse(store: Store | AwayStore, running: dict[int, tuple[Session, Control]], **changes: object) -> LeaseKeeper:
+def pulse(
+    recovery: Recovery | AwayRecovery, running: dict[int, tuple[Session, Control]], **changes: object
+) -> LeaseKeeper:
     given: dict[str, object] = {
-        "store": store,
+        "recovery": recovery,
         "owner": OWNER,
         "clock": StandingClock(),
         "running": running,
@@ -75,10 +77,10 @@ def pulse(store: Store | AwayStore, running: dict[int, tuple[Session, Control]],
 
 async def test_a_session_that_somebody_else_took_over_is_stopped(store: Store, logged: io.StringIO) -> None:
     own = {session.id: (session, Control()) for session in (await started(store), await started(store))}
-    beating = pulse(store, own)
+    beating = pulse(store.recovery, own)
     await beating.renew()
     assert {control.cause for _, control in own.values()} == {None}
-    taken_over = await store.reconcile(OTHER_OWNER, now=after(hours=1), alive=lambda _: False)
+    taken_over = await store.recovery.reconcile(OTHER_OWNER, now=after(hours=1), alive=lambda _: False)
     assert len(taken_over) == 2
 
     await beating.renew()
@@ -94,8 +96,8 @@ async def test_a_session_whose_end_was_just_written_is_not_taken_for_a_stale_one
 ) -> None:
     session = await started(store)
     own = {session.id: (session, Control())}
-    beating = pulse(store, own)
-    await store.finish(ending(session, report(check("web"))), rules=RULES)
+    beating = pulse(store.recovery, own)
+    await store.queue.finish(ending(session, report(check("web"))), rules=RULES)
 
     await beating.renew()
     del own[session.id]
@@ -106,7 +108,7 @@ async def test_a_session_whose_end_was_just_written_is_not_taken_for_a_stale_one
 
 async def test_an_absent_database_stops_nothing(logged: io.StringIO) -> None:
     control = Control()
-    beating = pulse(AwayStore(), {7: (running(), control)})
+    beating = pulse(AwayRecovery(), {7: (running(), control)})
 
     for _ in range(3):
         await beating.renew()
@@ -119,7 +121,7 @@ async def test_a_lock_that_is_somebody_elses_ends_the_daemon(logged: io.StringIO
     told = anyio.Event()
 
     with anyio.fail_after(20):
-        await pulse(AwayStore(), {}, check_lock=taken, lost=told.set).run()
+        await pulse(AwayRecovery(), {}, check_lock=taken, lost=told.set).run()
 
     assert told.is_set()
     assert '"lock_lost"' in logged.getvalue()

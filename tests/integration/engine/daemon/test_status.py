@@ -33,16 +33,16 @@ class StandingClock:
         return self.seconds
 
 
-class AbsentStore:
-    """A store whose database comes and goes."""
+class AbsentHolds:
+    """Holds whose database comes and goes."""
 
     away = False
-    standing: Sequence[Hold] = ()
+    held: Sequence[Hold] = ()
 
-    async def holds(self, _now: datetime) -> Sequence[Hold]:
+    async def standing(self, _now: datetime) -> Sequence[Hold]:
         if self.away:
             raise DatabaseUnavailableError("the database is locked.")
-        return self.standing
+        return self.held
 
 
 @pytest.fixture
@@ -51,17 +51,17 @@ def clock() -> StandingClock:
 
 
 @pytest.fixture
-def store() -> AbsentStore:
-    return AbsentStore()
+def holds() -> AbsentHolds:
+    return AbsentHolds()
 
 
 @pytest.fixture
-def keeper(tmp_path: Path, clock: StandingClock, store: AbsentStore) -> StatusKeeper:
+def keeper(tmp_path: Path, clock: StandingClock, holds: AbsentHolds) -> StatusKeeper:
     logs.configure(level="info", fmt="json", stream=io.StringIO(), redact=str)
     file = StatusFile(tmp_path / "daemon.json", OWNER, NOW)
     return StatusKeeper(
         file=file,
-        store=store,  # type: ignore[arg-type]  # the keeper asks for holds alone
+        holds=holds,  # type: ignore[arg-type]  # the keeper asks what stands alone
         clock=clock,
         running=lambda: [running()],
         log=logs.get_logger(),
@@ -72,8 +72,8 @@ def written(keeper: StatusKeeper) -> dict[str, Any]:
     return dict(json.loads(keeper.file.path.read_text()))
 
 
-async def test_holds_and_running_sessions_are_shown(keeper: StatusKeeper, store: AbsentStore) -> None:
-    store.standing = [Hold(kind=HoldKind.PAUSED, reason="The disks are changed.", since=NOW, by="ann")]
+async def test_holds_and_running_sessions_are_shown(keeper: StatusKeeper, holds: AbsentHolds) -> None:
+    holds.held = [Hold(kind=HoldKind.PAUSED, reason="The disks are changed.", since=NOW, by="ann")]
     await keeper.refresh()
 
     status = written(keeper)
@@ -91,12 +91,12 @@ async def test_holds_and_running_sessions_are_shown(keeper: StatusKeeper, store:
 
 
 async def test_an_absent_database_makes_the_daemon_not_ready_until_it_is_back(
-    keeper: StatusKeeper, store: AbsentStore
+    keeper: StatusKeeper, holds: AbsentHolds
 ) -> None:
-    store.away = True
+    holds.away = True
     await keeper.refresh()
     away = written(keeper)
-    store.away = False
+    holds.away = False
     await keeper.refresh()
 
     assert (away["ready"], away["reason"], away["holds"]) == (False, "the database is locked.", None)

@@ -60,14 +60,14 @@ class Talk:
         return self.channel.sent[-1]
 
     async def question(self) -> Approval:
-        while not (waiting := await self.estate.store.approvals()):  # noqa: ASYNC110 - as an operator looks
+        while not (waiting := await self.estate.store.verdicts.approvals()):  # noqa: ASYNC110 - as an operator looks
             await anyio.sleep(0.01)
         return waiting[0]
 
     async def say(self, status: ApprovalStatus, key: bytes = KEY) -> None:
         asked = await self.question()
         said = answer(key, asked, status=status, decided_by="ada", at=self.estate.context.clock.now())
-        assert await self.estate.store.answer_approval(asked.id, said)
+        assert await self.estate.store.verdicts.answer_approval(asked.id, said)
 
     async def permitted(self, status: ApprovalStatus, key: bytes = KEY, call: ToolCall = CALL) -> dict[str, object]:
         async with anyio.create_task_group() as tasks:
@@ -91,7 +91,7 @@ async def talking(
     workdir.mkdir(exist_ok=True)
     desk = ApprovalService(
         session=session,
-        store=estate.store,
+        verdicts=estate.store.verdicts,
         clock=context.clock,
         key=KEY,
         timeout_seconds=seconds,
@@ -107,7 +107,7 @@ async def talking(
             session=session,
             judge=judge,
             rules=context.rules,
-            store=estate.store,
+            verdicts=estate.store.verdicts,
             clock=context.clock,
             display_input=lambda call: json.dumps(dict(call.input)),
             approvals=desk,
@@ -265,14 +265,14 @@ async def test_while_people_are_asked_no_clock_runs_and_no_slot_is_held(estate: 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(supervisor.run)
         with anyio.fail_after(30):
-            while len(await estate.store.approvals()) < 2:  # noqa: ASYNC110 - as an operator looks
+            while len(await estate.store.verdicts.approvals()) < 2:  # noqa: ASYNC110 - as an operator looks
                 await anyio.sleep(0.05)
         assert len(supervisor.running) == 2
         while (datetime.now(UTC) - began).total_seconds() < 2 * timeouts.session:  # noqa: ASYNC110 - real clocks
             await anyio.sleep(0.05)
-        for asked in await estate.store.approvals():
+        for asked in await estate.store.verdicts.approvals():
             said = answer(KEY, asked, status=ApprovalStatus.APPROVED, decided_by="ada", at=datetime.now(UTC))
-            assert await estate.store.answer_approval(asked.id, said)
+            assert await estate.store.verdicts.answer_approval(asked.id, said)
         await until(lambda: not supervisor.running)
         await supervisor.drain(1)
     assert [row["outcome"] for row in estate.rows("SELECT outcome FROM sessions")] == ["success", "success"]

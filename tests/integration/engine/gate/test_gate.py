@@ -41,7 +41,7 @@ async def gate_of(estate: Estate, judge: Callable[[ToolCall], Verdict] = lambda 
         session=await estate.claim(),
         judge=judge,
         rules=estate.context.rules,
-        store=estate.store,
+        verdicts=estate.store.verdicts,
         clock=estate.context.clock,
         display_input=lambda call: str(dict(call.input)),
         log=estate.context.log,
@@ -108,7 +108,7 @@ async def test_a_verdict_that_the_database_does_not_take_is_a_no(estate: Estate)
             raise DatabaseUnavailableError("the database is locked")
 
     gate = await gate_of(estate)
-    gate.store = Away()  # type: ignore[assignment]  # the one method that is called
+    gate.verdicts = Away()  # type: ignore[assignment]  # the one method that is called
     told = await answer(gate)
     assert '"permissionDecision":"deny"' in told
     assert "database unavailable" in told
@@ -123,7 +123,7 @@ async def test_a_database_that_hangs_is_a_no_after_its_time(estate: Estate) -> N
 
     gate = await gate_of(estate)
     gate.record_seconds = 0.05
-    gate.store = Hanging()  # type: ignore[assignment]  # as above
+    gate.verdicts = Hanging()  # type: ignore[assignment]  # as above
     assert '"permissionDecision":"deny"' in await answer(gate)
 
 
@@ -144,14 +144,14 @@ class Slow:
     """A store that writes no verdict before it is let go."""
 
     def __init__(self, gate: Gate) -> None:
-        self._store = gate.store
+        self._verdicts = gate.verdicts
         self.begun = 0
         self.let_go = anyio.Event()
 
     async def record_call(self, *given: object, **named: object) -> Verdict:
         self.begun += 1
         await self.let_go.wait()
-        return await self._store.record_call(*given, **named)  # type: ignore[arg-type]  # passed through
+        return await self._verdicts.record_call(*given, **named)  # type: ignore[arg-type]  # passed through
 
 
 @pytest.mark.parametrize("second", [REQUEST, OTHER], ids=["the same call", "another call"])
@@ -159,16 +159,16 @@ async def test_two_requests_with_one_number_are_both_answered_and_end_nothing(
     estate: Estate, second: GateRequest
 ) -> None:
     gate, answers = await gate_of(estate), Answers()
-    store = Slow(gate)
-    gate.store = store  # type: ignore[assignment]  # the one method that is called
+    slow = Slow(gate)
+    gate.verdicts = slow  # type: ignore[assignment]  # the one method that is called
     with anyio.fail_after(20):
         async with anyio.create_task_group() as tasks:
             for request in (REQUEST, second):
                 answering = partial(gate.answer, request, harness=ClaudeHarness(), channel=answers)  # type: ignore[arg-type]  # all it needs
                 tasks.start_soon(answering)
-            while store.begun < 2:  # each is judged in a thread first
+            while slow.begun < 2:  # each is judged in a thread first
                 await anyio.lowlevel.checkpoint()
-            store.let_go.set()
+            slow.let_go.set()
 
     allowed = sorted(b'"permissionDecision":"allow"' in sent for sent in answers.sent)
     assert allowed == ([True, True] if second is REQUEST else [False, True])
@@ -189,7 +189,7 @@ async def test_a_number_that_was_answered_stands_for_no_other_call(estate: Estat
 
 async def test_what_is_withdrawn_is_withdrawn_for_every_request_of_that_number(estate: Estate) -> None:
     gate, answers = await gate_of(estate), Answers()
-    gate.store = Slow(gate)  # type: ignore[assignment]  # the one method that is called
+    gate.verdicts = Slow(gate)  # type: ignore[assignment]  # the one method that is called
     with anyio.fail_after(20):
         async with anyio.create_task_group() as tasks:
             for request in (REQUEST, OTHER):

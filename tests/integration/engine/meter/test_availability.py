@@ -34,7 +34,7 @@ def gate(path: Path) -> tuple[dict[str, object], dict[str, object]]:
 
 @asynccontextmanager
 async def listening(estate: Estate) -> AsyncIterator[Availability]:
-    availability = Availability(store=estate.store, clock=estate.context.clock, log=estate.context.log)
+    availability = Availability(holds=estate.store.holds, clock=estate.context.clock, log=estate.context.log)
     estate.with_context(availability=availability)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(availability.run)
@@ -43,7 +43,7 @@ async def listening(estate: Estate) -> AsyncIterator[Availability]:
 
 
 async def holds(estate: Estate) -> dict[HoldKind, Hold]:
-    return {hold.kind: hold for hold in await estate.store.holds(estate.context.clock.now())}
+    return {hold.kind: hold for hold in await estate.store.holds.standing(estate.context.clock.now())}
 
 
 async def until_held(estate: Estate, *kinds: HoldKind) -> None:
@@ -87,7 +87,7 @@ async def test_a_refused_key_ends_the_session_at_once_and_opens_the_breaker_with
         ending = await estate.run(retried(status, "authentication_failed"), {"hang": True})
         assert time.monotonic() - began < estate.context.timeouts.silence  # no clock of ours had to end it
         await until_held(estate, HoldKind.BREAKER)
-        await estate.store.finish(ending, rules=estate.context.rules)
+        await estate.store.queue.finish(ending, rules=estate.context.rules)
     assert (ending.outcome, ending.failure_kind) == (Outcome.ERROR, FailureKind.AUTH)
     critical = estate.rows("SELECT fingerprint, count FROM events WHERE level = 'critical'")
     assert critical == [{"fingerprint": "hold:breaker", "count": 1}]
@@ -102,7 +102,7 @@ async def test_a_plans_reset_time_parks_until_then(estate: Estate) -> None:
     async with listening(estate):
         ending = await estate.run(limited, refused)
         await until_held(estate, HoldKind.PARKED)
-        await estate.store.finish(ending, rules=estate.context.rules)
+        await estate.store.queue.finish(ending, rules=estate.context.rules)
     until_when = (await holds(estate))[HoldKind.PARKED].until
     assert until_when is not None
     assert 0 <= until_when.timestamp() - resets_at <= 30
@@ -118,20 +118,17 @@ async def test_what_holds_nobody_back_is_not_written(estate: Estate) -> None:
 
 async def test_a_refusal_waits_for_the_database(estate: Estate) -> None:
     class Away:
-        """The store, with a database that is away for the first write."""
+        """Holds whose database is away for the first write."""
 
         away = True
-
-        def __getattr__(self, name: str) -> object:
-            return getattr(estate.store, name)
 
         async def refused(self, refusal: ApiRefusal, **when: object) -> None:
             if self.away:
                 self.away = False
                 raise DatabaseUnavailableError("the database is locked")
-            await estate.store.refused(refusal, **when)  # type: ignore[arg-type]  # as it came
+            await estate.store.holds.refused(refusal, **when)  # type: ignore[arg-type]  # as it came
 
-    availability = Availability(store=Away(), clock=estate.context.clock, log=estate.context.log)  # type: ignore[arg-type]  # a Store in all but name
+    availability = Availability(holds=Away(), clock=estate.context.clock, log=estate.context.log)  # type: ignore[arg-type]  # all that is asked of it
     async with anyio.create_task_group() as tasks:
         availability.report_refusal(ApiRefusal(kind=FailureKind.AUTH))
         tasks.start_soon(availability.run)

@@ -68,7 +68,7 @@ async def test_what_is_owed_of_a_session_that_has_ended_is_booked_once(sqlite: D
         the.away.add("book")
         async with the.account() as account:
             assert (await the.ask(account, max_tokens=MOST)).is_whole
-        await the.store.finish(ending(account.session, unbooked=account.unbooked), rules=RULES)
+        await the.store.queue.finish(ending(account.session, unbooked=account.unbooked), rules=RULES)
         before = the.calls
         the.away.clear()
         await until(lambda: the.meter.ledger.owed == ())
@@ -88,7 +88,7 @@ async def test_a_call_that_is_on_record_too_late_is_not_reserved_for_ever(sqlite
         with sqlite.connect() as somebody:
             somebody.exec_driver_sql("BEGIN IMMEDIATE")
             with pytest.raises(DatabaseUnavailableError):
-                await store.begin_model_call(session, **begin)  # type: ignore[arg-type]
+                await store.spending.begin_model_call(session, **begin)  # type: ignore[arg-type]
             somebody.rollback()
         await until(lambda: [row["ended_at"] is not None for row in sqlite.rows("model_calls")] == [True])
         [row] = sqlite.rows("model_calls")
@@ -96,4 +96,4 @@ async def test_a_call_that_is_on_record_too_late_is_not_reserved_for_ever(sqlite
     finally:
         await store.close()
     async with opened(sqlite) as patient:
-        assert isinstance(await patient.begin_model_call(session, **begin), CallBegun)  # type: ignore[arg-type]
+        assert isinstance(await patient.spending.begin_model_call(session, **begin), CallBegun)  # type: ignore[arg-type]

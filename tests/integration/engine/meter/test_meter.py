@@ -178,10 +178,10 @@ async def test_four_sessions_pass_a_budget_for_two_by_one_request_at_most(sqlite
             for session in running:
                 tasks.start_soon(spend, session)
         for session in running:
-            await the.store.finish(ending(session), rules=rules)
+            await the.store.queue.finish(ending(session), rules=rules)
 
         assert [session async for session in the.claimable()] == []
-        assert [hold.kind for hold in await the.store.holds(SystemClock().now())] == [HoldKind.BUDGET]
+        assert [hold.kind for hold in await the.store.holds.standing(SystemClock().now())] == [HoldKind.BUDGET]
         spent = sum(float(str(call["cost_usd"])) for call in the.calls)
         assert budget <= spent <= budget + one + 1e-9
         assert sorted(the.stopped) == [session.id for session in running]

@@ -8,10 +8,12 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
 
+from claudeops.domain.backfill import Backfilled, BackfillRejected
 from claudeops.domain.escalation import EscalationRules
 from claudeops.domain.live import EventRaised, SessionEnded
 from claudeops.domain.model import Ending, Finished, Outcome, Session
@@ -22,6 +24,8 @@ from claudeops.errors import StoreError
 from claudeops.harness import HARNESSES
 from claudeops.harness.claude import ClaudeHarness
 from claudeops.harness.protocol import Reader
+from claudeops.store.queue import SqlQueue
+from claudeops.store.recovery import SqlRecovery
 from claudeops.store.store import open_store
 from support.estate import Estate, deliver, look, report
 from support.replays import copy_database, line_of, ran, restore_database, result_line
@@ -41,7 +45,7 @@ HANDOFF = {
 async def orphans(estate: Estate) -> Sequence[Session]:
     """Take over what runs, as the next daemon does after the first was killed."""
     estate.owner = replace(estate.owner, name=f"{estate.owner.name}+")
-    return await estate.store.reconcile(estate.owner, now=estate.context.clock.now(), alive=lambda _: False)
+    return await estate.store.recovery.reconcile(estate.owner, now=estate.context.clock.now(), alive=lambda _: False)
 
 
 async def restarted(estate: Estate) -> Recovery:
@@ -175,19 +179,16 @@ async def test_a_log_of_another_session_goes_into_no_row(estate: Estate) -> None
 async def test_an_end_that_the_database_refuses_for_good_does_not_keep_the_daemon_from_starting(
     estate: Estate,
 ) -> None:
-    class Picky:
-        """The store, with a database that takes no report."""
-
-        def __getattr__(self, name: str) -> object:
-            return getattr(estate.store, name)
+    class Picky(SqlQueue):
+        """A queue whose database takes no report."""
 
         async def finish(self, ending: Ending, *, rules: EscalationRules) -> Finished:
             if ending.extraction.report is not None:
                 raise StoreError("the database was asked wrongly.")
-            return await estate.store.finish(ending, rules=rules)
+            return await super().finish(ending, rules=rules)
 
     await ran(estate, look(), deliver(report()))
-    estate.with_context(store=Picky())
+    estate.with_context(store=replace(estate.store, queue=Picky(estate.store.database)))
 
     await restarted(estate)
 
@@ -304,18 +305,15 @@ async def test_a_log_whose_disk_hangs_costs_its_own_session_its_time_and_no_more
 
 
 async def test_a_loss_that_the_database_refuses_keeps_no_other_session_from_its_end(estate: Estate) -> None:
-    class Picky:
-        """The store, with a database that takes no loss of session 1, nor anything that is amended of session 3."""
+    class Picky(SqlRecovery):
+        """Its database takes no loss of session 1, nor anything that is written late of session 3."""
 
-        def __getattr__(self, name: str) -> object:
-            return getattr(estate.store, name)
-
-        async def mark_lost(self, session: Session, **given: object) -> Session:
+        async def mark_lost(self, session: Session, **given: Any) -> Session:
             if session.id == 1:
                 raise StoreError("the database was asked wrongly.")
-            return await estate.store.mark_lost(session, **given)  # type: ignore[arg-type]  # passed through
+            return await super().mark_lost(session, **given)
 
-        async def backfill(self, _ending: Ending) -> object:
+        async def backfill(self, ending: Ending) -> Backfilled | BackfillRejected:  # noqa: ARG002 - the port's
             raise StoreError("the database was asked wrongly.")
 
     for number in (1, 2, 3):
@@ -323,7 +321,7 @@ async def test_a_loss_that_the_database_refuses_keeps_no_other_session_from_its_
         if number != 2:
             path = Path(estate.log_path(number))
             path.write_bytes(path.read_bytes()[:-40])
-    estate.with_context(store=Picky())
+    estate.with_context(store=replace(estate.store, recovery=Picky(estate.store.database)))
 
     recovery = await restarted(estate)
     await recovery.look_again()
@@ -393,7 +391,7 @@ async def test_after_a_restore_no_log_is_overwritten_and_each_goes_to_its_own_ro
     logs = {path: path.read_bytes() for path in results.glob("*.ndjson")}
     restore_database(estate, backup)
 
-    await estate.store.skip_ids(highest_log_number(results))
+    await estate.store.recovery.skip_ids(highest_log_number(results))
     await restarted(estate)
     new = await estate.queue()
     path = free_log_path(results, waiting.id)

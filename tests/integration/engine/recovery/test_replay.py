@@ -104,7 +104,7 @@ async def test_replay_onto_a_restored_database_makes_the_tables_what_they_were(e
     steps = (look("toolu_1"), look("toolu_2"), seen, BROKEN_LINE, warned, {"frame": SAID}, deliver(FULL))
     ending = await ran(estate, *steps, tier=2, request="web is down")
     backup = copy_database(estate, estate.root / "backup.db")
-    await estate.store.finish(ending, rules=estate.context.rules)
+    await estate.store.queue.finish(ending, rules=estate.context.rules)
     original = tables(estate)
 
     restore_database(estate, backup)
@@ -300,20 +300,20 @@ async def test_codex_log_is_taken_once_its_row_knows_the_id_that_the_cli_chose(e
     assert refused.message.startswith(f"The log {session.log_path} of session 1 is of the CLI session {thread}, not of")
 
     restore_database(estate, backup)
-    await estate.store.identify(session, thread)
+    await estate.store.queue.identify(session, thread)
     await mark_lost(estate)
     await replayed(estate)
 
     row = estate.row(1)
     assert (row["cli_session_id"], row["extraction_method"], row["input_tokens"]) == (thread, "structured", 100)
     with pytest.raises(StaleAttemptError):
-        await estate.store.identify(session, "another")
+        await estate.store.queue.identify(session, "another")
 
 
 async def test_log_of_a_running_session_can_be_read_and_is_not_written(estate: Estate) -> None:
     ending = await ran(estate, look(), deliver(FULL))
     before = tables(estate)
-    session = await estate.store.session(1)
+    session = await estate.store.records.session(1)
     assert session is not None
 
     read = await read_log(session, estate.context)

@@ -54,7 +54,7 @@ async def test_a_session_without_descriptors_fails_alone_and_is_tried_again(esta
     before = descriptors()
     with descriptors_left(left):
         ending = await estate.run(look(), deliver(report()))
-    await estate.store.finish(ending, rules=estate.context.rules)
+    await estate.store.queue.finish(ending, rules=estate.context.rules)
 
     assert ending.outcome is Outcome.SPAWN_FAILED
     assert "Too many open files" in str(ending.error)
@@ -81,7 +81,7 @@ async def test_a_cli_that_is_removed_while_it_runs_ends_what_it_began_and_the_ne
         await until(reached.exists)
         binary.unlink()
     without = await estate.run(deliver(report()))
-    await estate.store.finish(without, rules=estate.context.rules)
+    await estate.store.queue.finish(without, rules=estate.context.rules)
     shutil.copy(STAND_IN, binary)
     again = await estate.run(look(), deliver(report()))
 
@@ -134,7 +134,7 @@ async def test_a_hundred_fires_at_once_are_recorded_and_queued_once_each(estate:
     async def fire(name: str, due_at: datetime) -> None:
         new = NewSession(tier=1, trigger=Trigger.SCHEDULED, model="haiku")
         fired.append(
-            await estate.store.fire(name, due_at, new, rules=estate.context.rules, now=estate.context.clock.now())
+            await estate.store.queue.fire(name, due_at, new, rules=estate.context.rules, now=estate.context.clock.now())
         )
         if len(fired) == len(names):
             all_fired.set()

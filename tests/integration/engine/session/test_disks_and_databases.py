@@ -59,7 +59,7 @@ async def test_a_full_results_disk_stops_the_session_politely_and_says_why(
 ) -> None:
     with files_end_at(4 * MEBIBYTE):
         ending = await estate.run(*[{"line_of": MEBIBYTE}] * 6, then, {"hang": True})
-    await estate.store.finish(ending, rules=estate.context.rules)
+    await estate.store.queue.finish(ending, rules=estate.context.rules)
 
     assert ending.outcome is Outcome.ERROR
     assert ending.cost_usd == 0.01  # asked politely, the CLI said what it had cost
@@ -102,7 +102,7 @@ async def test_a_session_streams_on_under_a_locked_database_and_its_result_waits
 async def test_daemon_json_says_not_ready_while_the_database_takes_no_writes(estate: Estate) -> None:
     await impatient(estate)
     pulse = LeaseKeeper(
-        store=estate.store,
+        recovery=estate.store.recovery,
         owner=estate.owner,
         clock=estate.context.clock,
         running={},
@@ -112,7 +112,7 @@ async def test_daemon_json_says_not_ready_while_the_database_takes_no_writes(est
     )
     keeper = StatusKeeper(
         file=StatusFile(estate.root / "daemon.json", estate.owner, estate.context.clock.now()),
-        store=estate.store,
+        holds=estate.store.holds,
         clock=estate.context.clock,
         running=list,
         log=estate.context.log,
@@ -134,4 +134,4 @@ async def test_daemon_json_says_not_ready_while_the_database_takes_no_writes(est
 
 
 async def _write(estate: Estate, ending: Ending) -> None:
-    await commit_result(ending, store=estate.store, rules=estate.context.rules, log=estate.context.log)
+    await commit_result(ending, queue=estate.store.queue, rules=estate.context.rules, log=estate.context.log)

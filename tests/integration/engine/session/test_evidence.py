@@ -49,7 +49,7 @@ async def told(estate: Estate, *steps: Mapping[str, object], request: str = REQU
     estate.script(*steps)
     session = await estate.claim((await estate.queue(2, request)).id)
     ending = await SessionRunner(context=estate.context).run(session, Control())
-    await estate.store.finish(ending, rules=estate.context.rules)
+    await estate.store.queue.finish(ending, rules=estate.context.rules)
     events = "; ".join(str(event["message"]) for event in estate.rows("SELECT message FROM events"))
     return str(estate.row(session.id)["decision_reason"]), events
 
@@ -157,5 +157,5 @@ async def test_the_log_of_a_dead_daemon_is_weighed_like_a_live_session(estate: E
 
         assert isinstance(read, LogRead)
         assert read.ending.looks == ending.looks
-        await estate.store.finish(read.ending, rules=estate.context.rules)
+        await estate.store.queue.finish(read.ending, rules=estate.context.rules)
         assert estate.row(session.id)["decision_reason"] == decision

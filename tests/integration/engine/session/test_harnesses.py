@@ -115,7 +115,7 @@ async def test_harness_without_a_gate_does_not_run_unless_the_operator_says_so(e
     estate.script_one_shot(seen=str(seen), lines=[DONE])
     await estate.queue(harness="codex")
     ending = await SessionRunner(context=estate.context).run(await estate.claim(), Control())
-    await estate.store.finish(ending, rules=estate.context.rules)
+    await estate.store.queue.finish(ending, rules=estate.context.rules)
     row = estate.row(ending.session_id)
     assert (row["outcome"], row["decision_reason"]) == ("spawn_failed", "session_failed")
     assert "CLAUDEOPS_ALLOW_UNGATED" in str(row["error"])

@@ -141,7 +141,7 @@ async def test_a_call_that_names_a_file_on_a_disk_that_hangs_is_denied_in_time(e
     await estate.queue()
     desk = ApprovalService(
         session=await estate.claim(),
-        store=estate.store,
+        verdicts=estate.store.verdicts,
         clock=estate.context.clock,
         key=b"k" * 32,
         timeout_seconds=60,
@@ -174,7 +174,7 @@ async def test_a_state_file_whose_disk_hangs_keeps_no_daemon_from_stopping_and_i
     path = estate.root / "state" / "daemon.json"
     file = StatusFile(path, estate.owner, estate.context.clock.now(), write_seconds=0.2)
     keeper = StatusKeeper(
-        file=file, store=estate.store, clock=estate.context.clock, running=list, log=estate.context.log
+        file=file, holds=estate.store.holds, clock=estate.context.clock, running=list, log=estate.context.log
     )
     await keeper.refresh()
     with disk(path.parent, answers=False) as one, anyio.fail_after(WITHIN_SECONDS):
@@ -195,7 +195,8 @@ async def test_a_state_file_whose_disk_hangs_keeps_no_daemon_from_stopping_and_i
 async def test_upkeep_of_logs_on_a_disk_that_hangs_can_be_ended(estate: Estate) -> None:
     await estate.finished(look(), deliver(report()))
     upkeep = Housekeeping(
-        store=estate.store,
+        database=estate.store.housekeeping,
+        records=estate.store.records,
         clock=_Later(estate),
         results_dir=estate.root / "results",
         retention_days=30,

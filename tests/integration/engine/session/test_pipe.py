@@ -37,7 +37,7 @@ async def test_a_line_that_is_longer_is_dropped_and_counted_and_its_session_goes
     first, *others = Path(estate.log_path(1)).read_bytes().splitlines()
     assert re.fullmatch(rb"\[line dropped: 671\d{5} bytes, of which 67108864 can be taken\]", first)
     assert [json.loads(line)["type"] for line in others] == ["assistant", "control_request", "user", "result"]
-    session = await estate.store.session(1)
+    session = await estate.store.records.session(1)
     assert session is not None
     again = await read_log(session, estate.context)
     assert isinstance(again, LogRead)

@@ -85,7 +85,7 @@ async def test_a_secret_reaches_neither_log_nor_stderr_nor_row(estate: Estate) -
     secret = "planted-secret-value"
     document = report(summary=f"the password is {secret} as seen in a log line")
     ending = await estate.run(look(command=f"echo {secret}"), {"stderr": f"{secret}\n"}, deliver(document))
-    await estate.store.finish(ending, rules=estate.context.rules)
+    await estate.store.queue.finish(ending, rules=estate.context.rules)
     written = [path.read_text() for path in (estate.root / "results").iterdir()]
     assert all(secret not in text for text in written)
     assert any("[redacted]" in text for text in written)

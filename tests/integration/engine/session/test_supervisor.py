@@ -18,6 +18,7 @@ from claudeops.engine.control import Control
 from claudeops.engine.ports import SessionListener
 from claudeops.engine.session.supervisor import Supervisor
 from claudeops.errors import DatabaseUnavailableError
+from claudeops.store.queue import SqlQueue
 from support.estate import Estate, deliver, look, report
 from support.waiting import PATIENCE_SECONDS, until
 
@@ -147,24 +148,20 @@ async def test_a_fault_in_our_own_code_ends_one_session_and_not_the_daemon(estat
 
 
 async def test_a_result_waits_for_the_database_to_come_back(estate: Estate) -> None:
-    class Away:
-        """The store, with a database that is away for the first two finishes."""
+    class Away(SqlQueue):
+        """A queue whose database is away for the first two finishes."""
 
-        def __init__(self) -> None:
-            self.failures = 2
-
-        def __getattr__(self, name: str) -> object:
-            return getattr(estate.store, name)
+        failures = 2
 
         async def finish(self, ending: Ending, *, rules: EscalationRules) -> Finished:
             if self.failures:
                 self.failures -= 1
                 raise DatabaseUnavailableError("the database is locked")
-            return await estate.store.finish(ending, rules=rules)
+            return await super().finish(ending, rules=rules)
 
     estate.script(look(), deliver(report()))
     root = await estate.queue()
-    async with supervised(estate, store=Away()):
+    async with supervised(estate, queue=Away(estate.store.database)):
         (session,) = await until_all_ended(estate, root.id)
     assert session.decision_reason == "healthy"
     assert estate.logged.getvalue().count("database_unavailable") == 2
@@ -182,22 +179,18 @@ async def test_a_session_that_somebody_else_has_claimed_since_is_not_written(est
 
 
 async def test_an_end_that_waits_for_the_database_holds_no_slot_and_does_not_pile_up(estate: Estate) -> None:
-    class Slow:
-        """The store, with a database that takes no end before the test lets it."""
+    class Slow(SqlQueue):
+        """A queue whose database takes no end before the test lets it."""
 
-        def __init__(self) -> None:
-            self.let_go = anyio.Event()
-
-        def __getattr__(self, name: str) -> object:
-            return getattr(estate.store, name)
+        let_go = anyio.Event()
 
         async def finish(self, ending: Ending, *, rules: EscalationRules) -> Finished:
             await self.let_go.wait()
-            return await estate.store.finish(ending, rules=rules)
+            return await super().finish(ending, rules=rules)
 
-    sessions, slow = ScriptedSessions(estate), Slow()
+    sessions, slow = ScriptedSessions(estate), Slow(estate.store.database)
     queued = [(await estate.queue()).id for _ in range(3)]
-    async with supervised(estate, run_session=sessions, store=slow, slots=1) as supervisor:
+    async with supervised(estate, run_session=sessions, queue=slow, slots=1) as supervisor:
         for number in (1, 2):
             await sessions.until_started(number)
             sessions.gates[queued[number - 1]].set()
@@ -230,19 +223,16 @@ async def test_a_foreground_run_leaves_other_chains_queued(estate: Estate) -> No
     assert estate.row(other.id)["status"] == "queued"
 
 
-class HeldClaims:
-    """The store of an estate, whose claims come back when the test lets them: the row is written long before."""
+class HeldClaims(SqlQueue):
+    """The queue of an estate, whose claims come back when the test lets them: the row is written long before."""
 
     def __init__(self, estate: Estate) -> None:
-        self._store = estate.store
+        super().__init__(estate.store.database)
         self.taken = anyio.Event()
         self.let_go = anyio.Event()
 
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._store, name)
-
     async def claim(self, *args: Any, **kwargs: Any) -> Sequence[Session]:
-        claimed = await self._store.claim(*args, **kwargs)
+        claimed = await super().claim(*args, **kwargs)
         if claimed:
             self.taken.set()
             await self.let_go.wait()
@@ -253,7 +243,7 @@ class HeldClaims:
 async def test_a_stop_that_meets_a_claim_leaves_no_row_running(estate: Estate, hurried: bool) -> None:
     sessions, held = ScriptedSessions(estate), HeldClaims(estate)
     root = await estate.queue()
-    supervisor = estate.supervisor(run_session=sessions, store=held)
+    supervisor = estate.supervisor(run_session=sessions, queue=held)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(supervisor.run)
         await held.taken.wait()

@@ -1,5 +1,6 @@
-"""Rows that are too old: a reader looks for them, the writer removes them in steps, each a short transaction.
+"""What keeps the database small and quick: rows that are too old go, and SQLite's own log is cut.
 
+A reader looks for old rows, the writer removes them in steps, each a short transaction.
 A step is made of pieces, each a few statements on few rows. Once it has done enough, or somebody waits for the writer,
 it does no further piece and commits; the next step goes on from there. A chain may take several of them, and each
 leaves a record that can be verified: a session's tool calls go in the transaction that writes their tombstone, and the
@@ -9,17 +10,25 @@ sessions' own rows go last, all of a chain in one.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from time import monotonic
 from typing import Final, NamedTuple
 
 from sqlalchemy import Column, ColumnElement, Connection, Select, Table, and_, delete, false, or_, select, update
+from sqlalchemy.engine import Engine
 
 from claudeops.domain.model import Status
 from claudeops.domain.retention import Aged, Cutoffs, Expired
+from claudeops.errors import DatabaseUnavailableError
 from claudeops.store.calls import RETENTION, bury
+from claudeops.store.database import Database, sqlite_file
 from claudeops.store.tables import events, metadata, schedule_fires, service_checks, sessions
+
+_GROWTH_BYTES: Final = 6_000_000  # two of them stay in the connection's memory; SQLite begins anew after four
+_CUT_MILLISECONDS: Final = 100  # for readers to get out of the way of the log's cut
 
 Key = tuple[object, ...]
 """A row's primary key; of chains the one of their first session."""
@@ -40,6 +49,80 @@ _TABLES: Final = {
     Aged.EVENTS: events,
     Aged.FIRES: schedule_fires,
 }
+
+
+class SqlHousekeeping:
+    """`claudeops.engine.ports.Housekeeping`, over SQLite or PostgreSQL."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def expire(self, aged: Aged, cutoffs: Cutoffs, *, now: datetime, rows: int) -> Expired:
+        """Remove what is too old of a kind: what a reader found, in one short transaction."""
+        found = await self._database.read(partial(look, aged=aged, cutoffs=cutoffs, limit=rows))
+        if not found:
+            return Expired()
+
+        def step(connection: Connection) -> Expired:
+            within = Step(rows=rows, awaited=self._database.is_awaited)
+            return remove(connection, aged, found, cutoffs=cutoffs, now=now, step=within)
+
+        return await self._database.write(step)
+
+    async def checkpoint(self) -> bool:
+        """Write SQLite's log back into the database and cut it to its usual length."""
+        if sqlite_file(self._database.url) is None:
+            return True
+        await self._database.read(_copy_log)  # most of the work, while others write
+        if not await self._database.write_outside(_cut_log):
+            return False
+        await self.make_room()
+        return True
+
+    async def make_room(self) -> None:
+        """Let SQLite's write-ahead log have at once the length that it has later on; nothing of it is kept.
+
+        Where the file grows, a commit waits for the journal of the file system too, which takes many times as long on a
+        disk that others use as well. The log is overwritten from its beginning again and again, so this is once for
+        all.
+        """
+        if sqlite_file(self._database.url) is not None:
+            with suppress(DatabaseUnavailableError):
+                await self._database.write_outside(_grow_log)
+
+
+# --- SQLite's own log -------------------------------------------------------------------------------------
+
+
+def _grow_log(engine: Engine) -> None:
+    with engine.connect() as connection:  # left without a commit
+        connection.exec_driver_sql("CREATE TABLE room (bytes BLOB)")
+        connection.exec_driver_sql("INSERT INTO room VALUES (zeroblob(?))", (_GROWTH_BYTES,))
+
+
+def _copy_log(connection: Connection) -> None:
+    """Write as much of SQLite's log back as nobody is in the way of."""
+    connection.connection.cursor().execute("PRAGMA wal_checkpoint(PASSIVE)")  # not inside of a transaction either
+
+
+def _cut_log(engine: Engine) -> bool:
+    """Cut the log; ``False``: somebody was in the way."""
+    connection = engine.raw_connection()
+    try:
+        cursor = connection.cursor()
+        (usual,) = cursor.execute("PRAGMA busy_timeout").fetchone()
+        # Whoever reads may read for long, and verdicts wait behind this.
+        cursor.execute(f"PRAGMA busy_timeout = {_CUT_MILLISECONDS}")
+        try:
+            busy, _, _ = cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        finally:
+            cursor.execute(f"PRAGMA busy_timeout = {usual}")
+    finally:
+        connection.close()
+    return not busy
+
+
+# --- rows that are too old --------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)

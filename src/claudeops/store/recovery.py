@@ -1,0 +1,258 @@
+"""Sessions in dead hands: taken over, ended as lost, their logs written late; and the sign of life of living owners."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
+from typing import Final
+
+from sqlalchemy import Connection, delete, func, insert, or_, select, text, update
+
+from claudeops.domain.backfill import Backfill, Backfilled, BackfillRejected, OnRecord, Part, backfill_of, backfillable
+from claudeops.domain.consequences import lost_event, reported_memories, settle
+from claudeops.domain.escalation import EscalationRules
+from claudeops.domain.holds import when_lost, when_started
+from claudeops.domain.model import (
+    Ending,
+    ExtractionMethod,
+    NewEvent,
+    Outcome,
+    Owner,
+    Session,
+    Status,
+    ToolEnd,
+    VerdictKind,
+)
+from claudeops.domain.recovery import CallOnRecord, recovery_of
+from claudeops.errors import StaleAttemptError
+from claudeops.store import holds, queries, spend
+from claudeops.store.calls import seal_results
+from claudeops.store.database import Database
+from claudeops.store.events import raise_event, raise_late_event, resolve_events
+from claudeops.store.finish import book, record_checks, remember, settle_actions
+from claudeops.store.queue import add_session, change, existing, note_life
+from claudeops.store.rows import LEASE, TableRow, lost_values, taken_over_values, to_session, to_warnings
+from claudeops.store.tables import budget_entries, cooldown_actions, instances, sessions, tool_calls
+from claudeops.store.verdicts import deny_approvals
+
+_LOOKED_FOR: Final = 500
+"""Of so many lost sessions, the newest, a log is looked for again."""
+
+
+class SqlRecovery:
+    """`claudeops.engine.ports.Recovery`, over SQLite or PostgreSQL."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def reconcile(self, owner: Owner, *, now: datetime, alive: Callable[[Owner], bool]) -> Sequence[Session]:
+        """Register an owner, forget dead ones, and take over what those left; ``alive`` is called by the writer."""
+        registered = insert(instances).values(
+            owner=owner.name,
+            pid=owner.pid,
+            process_started_at=owner.process_started_at,
+            boot_id=owner.boot_id,
+            heartbeat=now,
+        )
+        running = select(sessions).where(sessions.c.status == Status.RUNNING.value).order_by(sessions.c.id)
+
+        def take_over(connection: Connection) -> Sequence[Session]:
+            known = [_to_owner(row) for row in connection.execute(select(instances))]
+            living = {owner.name} | {other.name for other in known if other.name != owner.name and alive(other)}
+            connection.execute(delete(instances).where(instances.c.owner.not_in(living - {owner.name})))
+            connection.execute(registered)
+            deny_approvals(connection, at=now)
+            holds.apply(connection, when_started(holds.standing(connection, now), now), now=now)
+            orphans = [to_session(row) for row in connection.execute(running) if row.owner not in living]
+            for orphan in orphans:
+                change(connection, orphan, taken_over_values(orphan, owner, now=now))
+            return tuple(existing(connection, orphan.id) for orphan in orphans)
+
+        return await self._database.write(take_over)
+
+    async def mark_lost(
+        self,
+        session: Session,
+        *,
+        rules: EscalationRules,
+        now: datetime,
+        tool_ends: Sequence[ToolEnd] = (),
+        events: Sequence[NewEvent] = (),
+    ) -> Session:
+        """End a session of which no result is known, and queue what follows."""
+
+        def lose(connection: Connection) -> Session:
+            _end_calls(connection, session, tool_ends)
+            following = recovery_of(session, _calls(connection, session), rules)
+            event = lost_event(session, following)
+            spend.close_calls(connection, session.id, at=now, error=event.message)
+            calls = spend.booked_calls(connection, session.id)
+            if not change(connection, session, lost_values(event.message, calls, now=now)):
+                raise StaleAttemptError(f"session {session.id} is no longer running as attempt {session.attempt}.")
+            spend.settle(connection, session.id, calls.charged_usd if calls.count else None, at=now)
+            for told in (event, *events):
+                raise_event(connection, told, session_id=session.id, at=now)
+            seal_results(connection, session.id)
+            holds.apply(connection, when_lost(holds.standing(connection, now), session.id, now), now=now)
+            if following is not None:
+                add_session(connection, following, now=now)
+            return existing(connection, session.id)
+
+        return await self._database.write(lose)
+
+    async def unrecovered_sessions(self) -> Sequence[Session]:
+        """Return the lost sessions whose log was not taken up as a complete one, the newest first."""
+        column = sessions.c
+        query = select(sessions).where(
+            column.outcome == Outcome.LOST.value,
+            or_(column.extraction_method.is_(None), column.extraction_method == ExtractionMethod.NONE.value),
+            column.num_turns.is_(None),
+            column.log_path.is_not(None),
+        )
+        newest = query.order_by(column.id.desc()).limit(_LOOKED_FOR)
+        return await self._database.read(lambda connection: tuple(map(to_session, connection.execute(newest))))
+
+    async def backfill(self, ending: Ending) -> Backfilled | BackfillRejected:
+        """Write what is missing; refuse what is not this row's, with nothing written."""
+
+        def fill(connection: Connection) -> Backfilled | BackfillRejected:
+            session = backfillable(queries.session(connection, ending.session_id), ending)
+            if isinstance(session, BackfillRejected):
+                return session
+            late = backfill_of(ending, _on_record(connection, session, ending))
+            ended = _add_results(connection, ending)
+            if ended:
+                seal_results(connection, session.id)
+            _write(connection, session, late)
+            return Backfilled(
+                session=queries.session(connection, session.id) or session,
+                parts=late.parts | {Part.TOOL_ENDS} if ended else late.parts,
+            )
+
+        return await self._database.write(fill)
+
+    async def renew_lease(self, owner: Owner, *, now: datetime) -> frozenset[tuple[int, int]]:
+        """Note that an owner lives and renew its leases; return what it runs, as id and attempt."""
+        own = (sessions.c.owner == owner.name, sessions.c.status == Status.RUNNING.value)
+
+        def renew(connection: Connection) -> frozenset[tuple[int, int]]:
+            note_life(connection, owner, now)
+            connection.execute(update(sessions).where(*own).values(lease_expires_at=now + LEASE))
+            return frozenset((row.id, row.attempt) for row in connection.execute(select(sessions).where(*own)))
+
+        return await self._database.write(renew)
+
+    async def skip_ids(self, highest: int) -> None:
+        """Give no new session an id up to ``highest``."""
+
+        def skip(connection: Connection) -> None:
+            if connection.dialect.name == "sqlite":
+                _skip_in_sqlite(connection, highest)
+                return
+            reached = connection.execute(text("SELECT last_value FROM sessions_id_seq")).scalar_one()
+            if reached < highest:
+                connection.execute(select(func.setval("sessions_id_seq", highest)))
+
+        await self._database.write(skip)
+
+    async def depart(self, owner: Owner) -> None:
+        """Forget an owner that stops in good order."""
+        gone = delete(instances).where(instances.c.owner == owner.name)
+        await self._database.write(lambda connection: connection.execute(gone))
+
+
+def _skip_in_sqlite(connection: Connection, highest: int) -> None:
+    """Raise what SQLite itself remembers of the ids it has given out; there is no row before the first one."""
+    known = connection.execute(text("SELECT seq FROM sqlite_sequence WHERE name = 'sessions'")).scalar()
+    if known is None:
+        connection.execute(text("INSERT INTO sqlite_sequence VALUES ('sessions', :id)"), {"id": highest})
+    elif known < highest:
+        connection.execute(text("UPDATE sqlite_sequence SET seq = :id WHERE name = 'sessions'"), {"id": highest})
+
+
+def _to_owner(row: TableRow) -> Owner:
+    """Return an ``instances`` row as a value."""
+    return Owner(name=row.owner, pid=row.pid, process_started_at=row.process_started_at, boot_id=row.boot_id)
+
+
+def _to_call(row: TableRow) -> CallOnRecord:
+    """Return a ``tool_calls`` row as the next session is told of it."""
+    return CallOnRecord(
+        tool_name=row.tool_name,
+        shown_input=row.input,
+        verdict=VerdictKind(row.verdict),
+        requested_at=row.requested_at,
+        ended_at=row.ended_at,
+        is_error=row.is_error,
+    )
+
+
+def _end_calls(connection: Connection, orphan: Session, tool_ends: Iterable[ToolEnd]) -> None:
+    """Write which calls were seen to end, and settle what they had reserved; a call without an end counts as used."""
+    ends = tuple(tool_ends)
+    calls, actions = tool_calls.c, cooldown_actions.c
+    for end in ends:
+        connection.execute(
+            update(tool_calls)
+            .where(calls.session_id == orphan.id, calls.tool_use_id == end.tool_use_id)
+            .values(ended_at=end.ended_at, is_error=end.is_error)
+        )
+    for settled in settle(queries.reservations(connection, orphan.id), ends):
+        connection.execute(
+            update(cooldown_actions)
+            .where(actions.id == settled.id, actions.success.is_(None))
+            .values(success=settled.success, error=settled.error)
+        )
+
+
+def _calls(connection: Connection, orphan: Session) -> list[CallOnRecord]:
+    query = select(tool_calls).where(tool_calls.c.session_id == orphan.id).order_by(tool_calls.c.id)
+    return [_to_call(row) for row in connection.execute(query)]
+
+
+def _on_record(connection: Connection, session: Session, ending: Ending) -> OnRecord:
+    warnings = select(sessions.c.warnings).where(sessions.c.id == session.id)
+    settled = select(budget_entries.c.id).where(
+        budget_entries.c.session_id == session.id, budget_entries.c.kind == "settled"
+    )
+    categories = {item.category for item in reported_memories(ending.extraction.report)}
+    return OnRecord(
+        session=session,
+        warnings=to_warnings(connection.execute(warnings).scalar_one()),
+        memories=queries.known_memories(connection, categories),
+        spend_settled=connection.execute(settled.limit(1)).first() is not None,
+        unseen_ends=queries.unseen_ends(connection, session.id),
+        reservations=queries.reservations(connection, session.id),
+        before=queries.background(connection, session, {}),
+    )
+
+
+def _add_results(connection: Connection, ending: Ending) -> int:
+    """Write the results that calls do not show yet; return how many those are."""
+    calls = tool_calls.c
+    return sum(
+        connection.execute(
+            update(tool_calls)
+            .where(
+                calls.session_id == ending.session_id,
+                calls.tool_use_id == end.tool_use_id,
+                calls.verdict != VerdictKind.ASK.value,
+                calls.ended_at.is_(None),
+            )
+            .values(ended_at=end.ended_at, is_error=end.is_error)
+        ).rowcount
+        for end in ending.tool_ends
+    )
+
+
+def _write(connection: Connection, session: Session, late: Backfill) -> None:
+    if late.values:
+        connection.execute(update(sessions).where(sessions.c.id == session.id).values(late.values))
+    settle_actions(connection, late.settlements)
+    book(connection, session.id, late.spend, at=late.at)
+    record_checks(connection, session.id, late.checks, at=late.at)
+    for dated in late.memories:
+        remember(connection, session, [dated.change], at=dated.at)
+    for event in late.events:
+        raise_late_event(connection, event, session_id=session.id, at=late.at)
+    resolve_events(connection, session, well=late.well, all_well=False, at=late.at)

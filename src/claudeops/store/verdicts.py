@@ -1,0 +1,352 @@
+"""Verdicts on tool calls, written before the answer goes out; and questions to people: asked, answered, used once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from datetime import datetime
+from functools import partial
+from typing import Final
+
+import msgspec
+from sqlalchemy import Connection, bindparam, insert, select, update
+
+from claudeops.domain.escalation import EscalationRules
+from claudeops.domain.gate.approval import Answer, Approval, ApprovalStatus, NewApproval
+from claudeops.domain.gate.audit import TOO_LATE, link
+from claudeops.domain.gate.grants import NO_LONGER_APPROVED, Grant, grant
+from claudeops.domain.model import Action, Level, NewEvent, Session, Status, ToolCall, Verdict, VerdictKind
+from claudeops.errors import StaleAttemptError, StoreError
+from claudeops.store import queries
+from claudeops.store.calls import seal_results
+from claudeops.store.database import ADD_ACTION, ADD_CALL, CHANGE_SESSION, CHANGE_SESSION_AS_SEEN, Database
+from claudeops.store.events import raise_event
+from claudeops.store.rows import TableRow
+from claudeops.store.tables import approvals, cooldown_actions, events, sessions, tool_calls
+
+_CURRENT_HEAD: Final = select(sessions.c.audit_head).where(
+    sessions.c.id == bindparam("session"),
+    sessions.c.attempt == bindparam("seen_attempt"),
+    sessions.c.status == bindparam("seen_status"),
+)
+
+_OPEN: Final = (ApprovalStatus.PENDING.value, ApprovalStatus.APPROVED.value)
+"""An approved one that was not used yet is open too: nothing but its own call may close it."""
+
+_ALL_OPEN: Final = select(approvals.c.id).where(approvals.c.status.in_(_OPEN))
+_OPEN_OF_SESSION: Final = _ALL_OPEN.where(approvals.c.session_id == bindparam("session"))
+
+_BY_RESTART: Final = "restart of the daemon"
+
+
+class SqlVerdicts:
+    """`claudeops.engine.ports.Verdicts`, over SQLite or PostgreSQL.
+
+    What somebody waits for overtakes what other writes there are.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def record_call(
+        self,
+        session: Session,
+        call: ToolCall,
+        verdict: Verdict,
+        *,
+        shown_input: str,
+        rules: EscalationRules,
+        requested_at: datetime,
+        now: datetime,
+        shown_ran: str | None = None,
+        approval: Approval | None = None,
+    ) -> Verdict:
+        """Write a call with the verdict that counts, and reserve its actions; return that verdict."""
+
+        def record(connection: Connection) -> Verdict:
+            current = {"session": session.id, "seen_attempt": session.attempt, "seen_status": Status.RUNNING.value}
+            head = connection.execute(_CURRENT_HEAD, current).scalar_one_or_none()
+            if head is None:
+                raise StaleAttemptError(f"session {session.id} is no longer running as attempt {session.attempt}.")
+            granted = _granted(connection, session, verdict, approval, rules=rules, now=now)
+            row = link(
+                head,
+                session_id=session.id,
+                call=call,
+                verdict=granted.verdict,
+                shown_input=shown_input,
+                shown_ran=shown_ran,
+                requested_at=requested_at,
+                decided_at=now,
+            )
+            connection.execute(ADD_CALL, {**asdict(row), "held_service": granted.held_service})
+            connection.execute(CHANGE_SESSION_AS_SEEN, {**current, "audit_head": row.hash})
+            if granted.verdict.kind is VerdictKind.ALLOW:
+                for action in granted.verdict.actions:
+                    _reserve(connection, session, row.tool_use_id, action, now=now)
+            if granted.event is not None:
+                raise_event(connection, granted.event, session_id=session.id, at=now)
+            return granted.verdict
+
+        def take_back(connection: Connection, _verdict: Verdict) -> None:
+            deny_late(connection, session, call, shown_input=shown_input, requested_at=requested_at, now=now)
+
+        return await self._database.write(record, urgent=True, undo=take_back)
+
+    async def allowed_calls(self, session_id: int) -> frozenset[str]:
+        """Return the ids of a session's calls that the gate allowed."""
+        calls = tool_calls.c
+        of_session = select(calls.tool_use_id).where(calls.session_id == session_id)
+
+        def find(connection: Connection) -> frozenset[str]:
+            allowed = connection.execute(of_session.where(calls.verdict == VerdictKind.ALLOW.value)).scalars()
+            late = connection.execute(of_session.where(calls.reason == TOO_LATE)).scalars()
+            return frozenset(allowed) - frozenset(late)
+
+        return await self._database.read(find)
+
+    async def request_approval(self, new: NewApproval) -> Approval:
+        """Write a question and the event that tells of it."""
+
+        def request(connection: Connection) -> Approval:
+            key = connection.execute(insert(approvals).values(_asked_values(new))).inserted_primary_key
+            if key is None:
+                raise StoreError("the database gave a new approval no id.")
+            raise_event(connection, _asked_event(key.id, new), session_id=new.session.id, at=new.requested_at)
+            return _existing(connection, key.id)
+
+        return await self._database.write(request, urgent=True)
+
+    async def approval(self, approval_id: int) -> Approval | None:
+        """Return one row."""
+        return await self._database.read(partial(_find, approval_id=approval_id))
+
+    async def close_approval(self, approval_id: int, *, now: datetime) -> Approval:
+        """End a question that waits in vain; return it as it is now, which may be answered after all."""
+
+        def close(connection: Connection) -> Approval:
+            connection.execute(
+                update(approvals)
+                .where(approvals.c.id == approval_id, approvals.c.status == ApprovalStatus.PENDING.value)
+                .values(status=ApprovalStatus.EXPIRED.value, decided_at=now)
+            )
+            row = _existing(connection, approval_id)
+            if row.status not in {ApprovalStatus.PENDING, ApprovalStatus.APPROVED}:
+                _tell_it_is_over(connection, [approval_id], at=now)
+            return row
+
+        return await self._database.write(close, urgent=True)
+
+    async def approvals(self, *, everything: bool = False, limit: int = 100) -> Sequence[Approval]:
+        """Return the newest questions, or those that wait, oldest first."""
+        query = select(approvals).order_by(approvals.c.id.desc()).limit(limit)
+        if not everything:
+            query = query.where(approvals.c.status == ApprovalStatus.PENDING.value)
+        rows = await self._database.read(lambda connection: connection.execute(query).all())
+        return tuple(map(_to_approval, reversed(rows)))
+
+    async def answer_approval(self, approval_id: int, said: Answer) -> bool:
+        """Write a person's answer to a question that still waits; ``False``: it does not, nothing was written."""
+        answered = (
+            update(approvals)
+            .where(
+                approvals.c.id == approval_id,
+                approvals.c.status == ApprovalStatus.PENDING.value,
+                approvals.c.expires_at > said.decided_at,
+            )
+            .values(status=said.status.value, decided_by=said.decided_by, decided_at=said.decided_at, mac=said.mac)
+        )
+        return await self._database.write(lambda connection: connection.execute(answered).rowcount == 1)
+
+
+# --- tool calls -------------------------------------------------------------------------------------------
+
+
+def _granted(
+    connection: Connection,
+    session: Session,
+    verdict: Verdict,
+    approval: Approval | None,
+    *,
+    rules: EscalationRules,
+    now: datetime,
+) -> Grant:
+    if approval is not None and not _use_approval(connection, approval, at=now):
+        return Grant(verdict=Verdict(kind=VerdictKind.DENY, reason=NO_LONGER_APPROVED))
+    if not verdict.actions:
+        return Grant(verdict=verdict)
+    return grant(
+        verdict,
+        session=session,
+        findings=queries.findings(connection, session),
+        ledger=queries.ledger(connection, rules, now),
+        rules=rules,
+        now=now,
+    )
+
+
+def _reserve(connection: Connection, session: Session, tool_use_id: str, action: Action, *, now: datetime) -> None:
+    reserved = {
+        "session_id": session.id,
+        "tool_use_id": tool_use_id,
+        "service": action.service,
+        "action_type": action.kind,
+        "timestamp": now,
+        "tier": session.tier,
+    }
+    connection.execute(ADD_ACTION, reserved)
+
+
+def deny_late(
+    connection: Connection,
+    session: Session,
+    call: ToolCall,
+    *,
+    shown_input: str,
+    requested_at: datetime,
+    now: datetime,
+) -> None:
+    """Take back a verdict that nobody was told: the call was denied meanwhile, so its actions were never done.
+
+    What is written stays written: a further row says what became of the call.
+    """
+    row = connection.execute(select(sessions).where(sessions.c.id == session.id)).one()
+    denied = link(
+        row.audit_head,
+        session_id=session.id,
+        call=call,
+        verdict=Verdict(kind=VerdictKind.DENY, reason=TOO_LATE),
+        shown_input=shown_input,
+        requested_at=requested_at,
+        decided_at=now,
+    )
+    connection.execute(ADD_CALL, asdict(denied))
+    connection.execute(CHANGE_SESSION, {"session": session.id, "audit_head": denied.hash})
+    if row.status == Status.ENDED.value:
+        seal_results(connection, session.id)
+    actions = cooldown_actions.c
+    connection.execute(
+        update(cooldown_actions)
+        .where(actions.session_id == session.id, actions.tool_use_id == denied.tool_use_id, actions.success.is_(None))
+        .values(success=False, error=TOO_LATE, cleared_at=now)
+    )
+
+
+# --- questions to people ----------------------------------------------------------------------------------
+
+
+def close_approvals(connection: Connection, session_id: int, *, at: datetime) -> None:
+    """End the questions of a session that has ended."""
+    found = connection.execute(_OPEN_OF_SESSION, {"session": session_id}).scalars().all()
+    _close_all(connection, found, status=ApprovalStatus.EXPIRED, by=None, at=at)
+
+
+def deny_approvals(connection: Connection, *, at: datetime) -> None:
+    """Deny every question that is open: a daemon that has just started asked none of them."""
+    found = connection.execute(_ALL_OPEN).scalars().all()
+    _close_all(connection, found, status=ApprovalStatus.DENIED, by=_BY_RESTART, at=at)
+
+
+def _use_approval(connection: Connection, asked: Approval, *, at: datetime) -> bool:
+    """Use up an approved question; ``False``: it is not what it was when its proof was checked."""
+    used = connection.execute(
+        update(approvals)
+        .where(
+            approvals.c.id == asked.id,
+            approvals.c.status == ApprovalStatus.APPROVED.value,
+            approvals.c.call_hash == asked.call_hash,
+            approvals.c.mac == asked.mac,
+        )
+        .values(status=ApprovalStatus.USED.value)
+    )
+    _tell_it_is_over(connection, [asked.id], at=at)
+    return used.rowcount == 1
+
+
+def _close_all(
+    connection: Connection, found: Sequence[int], *, status: ApprovalStatus, by: str | None, at: datetime
+) -> None:
+    if found:
+        closed = (
+            update(approvals).where(approvals.c.id.in_(found)).values(status=status.value, decided_by=by, decided_at=at)
+        )
+        connection.execute(closed)
+        _tell_it_is_over(connection, found, at=at)
+
+
+def _tell_it_is_over(connection: Connection, approval_ids: Sequence[int], *, at: datetime) -> None:
+    names = [_event_name(approval_id) for approval_id in approval_ids]
+    connection.execute(
+        update(events).where(events.c.fingerprint.in_(names), events.c.resolved_at.is_(None)).values(resolved_at=at)
+    )
+
+
+def _find(connection: Connection, approval_id: int) -> Approval | None:
+    row = connection.execute(select(approvals).where(approvals.c.id == approval_id)).one_or_none()
+    return None if row is None else _to_approval(row)
+
+
+def _existing(connection: Connection, approval_id: int) -> Approval:
+    row = _find(connection, approval_id)
+    if row is None:
+        raise StoreError(f"approval {approval_id} does not exist.")
+    return row
+
+
+def _to_approval(row: TableRow) -> Approval:
+    """Return an ``approvals`` row as a value."""
+    return Approval(
+        id=row.id,
+        session_id=row.session_id,
+        tool_use_id=row.tool_use_id,
+        call_hash=row.call_hash,
+        status=ApprovalStatus(row.status),
+        requested_at=row.requested_at,
+        expires_at=row.expires_at,
+        decided_at=row.decided_at,
+        decided_by=row.decided_by,
+        agent_id=row.agent_id,
+        tool_name=row.tool_name,
+        tier=row.tier,
+        workdir=row.workdir,
+        input=row.input,
+        scripts=row.scripts,
+        reason=row.reason,
+        mac=row.mac,
+    )
+
+
+def _asked_values(new: NewApproval) -> dict[str, object]:
+    """Return the columns of a new question."""
+    return {
+        "session_id": new.session.id,
+        "tool_use_id": new.call.tool_use_id,
+        "call_hash": new.call_hash,
+        "status": ApprovalStatus.PENDING.value,
+        "requested_at": new.requested_at,
+        "expires_at": new.expires_at,
+        "agent_id": new.call.agent_id,
+        "tool_name": new.call.tool_name,
+        "tier": new.session.tier,
+        "workdir": new.workdir,
+        "input": new.shown_input,
+        "scripts": msgspec.json.encode(new.scripts).decode(),
+        "reason": new.reason,
+    }
+
+
+def _asked_event(approval_id: int, new: NewApproval) -> NewEvent:
+    """Return the event that tells people of a question."""
+    return NewEvent(
+        level=Level.WARNING,
+        message=(
+            f"approval {approval_id} is needed until {new.expires_at:%H:%M:%S} UTC ({new.reason}): see "
+            f"`claudeops list-approvals`, then `claudeops approve {approval_id}` or `claudeops deny {approval_id}`."
+        ),
+        fingerprint=_event_name(approval_id),
+    )
+
+
+def _event_name(approval_id: int) -> str:
+    """Return the fingerprint of a question's event."""
+    return f"approval:{approval_id}"
