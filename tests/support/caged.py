@@ -24,10 +24,9 @@ from claudeops.domain.model import Ending
 from claudeops.engine.cell.cell import Cell, Level, UserCell
 from claudeops.engine.cell.levels import HostContext, try_level
 from claudeops.engine.control import Control
-from claudeops.engine.meter.meter import ModelAccess
 from claudeops.engine.process.tree import become_subreaper
 from claudeops.engine.session.runner import SessionRunner
-from claudeops.harness.protocol import CredentialKind
+from claudeops.harness.protocol import CredentialKind, ModelAccess
 from claudeops.scripted_api.script import Script
 from claudeops.scripted_api.server import MessagesApi, serve
 from support import cli

@@ -35,12 +35,12 @@ from claudeops.domain.redact import Redactor
 from claudeops.domain.report.extraction import ReportSchema
 from claudeops.engine.control import Control, Timeouts
 from claudeops.engine.live.hub import Hub
-from claudeops.engine.meter.meter import ModelAccess
 from claudeops.engine.session.context import Clis, CompletionRules, SessionContext, TierSetup
 from claudeops.engine.session.runner import SessionRunner
 from claudeops.engine.session.supervisor import Supervisor
 from claudeops.engine.system import SystemClock, this_owner
 from claudeops.harness import HARNESSES
+from claudeops.harness.protocol import ModelAccess
 from claudeops.settings.files import packaged
 from claudeops.store.migrate import migrate
 from claudeops.store.store import SqlStore, open_store

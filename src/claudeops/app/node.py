@@ -23,7 +23,8 @@ from claudeops.app.cell import (
     groups_of_sessions,
     slots,
 )
-from claudeops.app.wiring import SESSIONS, build_context, escalation_rules, meter_of
+from claudeops.app.meter import meter_of
+from claudeops.app.wiring import SESSIONS, build_context, escalation_rules
 from claudeops.dispatch.local import LocalDispatcher
 from claudeops.domain.escalation import EscalationRules
 from claudeops.domain.model import Owner

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -25,10 +24,7 @@ from claudeops.engine.cell.cgroups import Bounds
 from claudeops.engine.control import Timeouts
 from claudeops.engine.live.hub import Hub
 from claudeops.engine.meter.availability import Availability
-from claudeops.engine.meter.bodies import MeterLimits
-from claudeops.engine.meter.meter import Meter, MeterDeps, ModelAccess, serve_meter
-from claudeops.engine.meter.upstream import Upstream
-from claudeops.engine.ports import Clock, Spending, Store
+from claudeops.engine.ports import Clock, Store
 from claudeops.engine.session.context import (
     ApprovalTerms,
     Clis,
@@ -38,11 +34,10 @@ from claudeops.engine.session.context import (
     SessionContext,
     TierSetup,
 )
-from claudeops.engine.system import raise_descriptor_limit
 from claudeops.errors import ConfigurationError
 from claudeops.harness import HARNESSES, ungated_refusal
-from claudeops.harness.protocol import CredentialKind
-from claudeops.logs import LogEvent, Logger
+from claudeops.harness.protocol import CredentialKind, ModelAccess
+from claudeops.logs import Logger
 from claudeops.settings import Settings, TierSettings
 
 SCHEDULE: Final = "default"
@@ -230,39 +225,3 @@ def tools_by_tier(settings: Settings) -> dict[int, tuple[str, ...]]:
 def _policy(tier: TierSettings, settings: Settings) -> TierPolicy:
     policy = tier_policy(settings.policy, tier.number, highest=settings.max_tier)
     return narrow(policy, tier.allowed_tools, tier.disallowed_tools)
-
-
-@asynccontextmanager
-async def meter_of(
-    settings: Settings, *, spending: Spending, rules: EscalationRules, clock: Clock, log: Logger
-) -> AsyncIterator[Meter | None]:
-    """Run the meter for the length of the block, unless the operator wants none.
-
-    Raises `ConfigurationError` when the way to the model API cannot be prepared as the operator wants it.
-    """
-    descriptors = raise_descriptor_limit()
-    if not settings.meter:
-        log.warning(LogEvent.METER_OFF)
-        yield None
-        return
-    books = MeterDeps(
-        spending=spending,
-        rules=rules,
-        clock=clock,
-        log=log,
-        redactor_with=lambda secret: Redactor((*settings.secrets, secret)),
-    )
-    async with serve_meter(upstream(settings), books, MeterLimits.within(descriptors)) as meter:
-        yield meter
-
-
-def upstream(settings: Settings) -> Upstream:
-    """Return the model API as the operator has it."""
-    token = settings.oauth_token
-    return Upstream(
-        base_url=settings.anthropic_base_url,
-        credential=CredentialKind.API_KEY if token is None else CredentialKind.OAUTH_TOKEN,
-        secret=settings.anthropic_api_key if token is None else token,
-        # Sessions get the proxies without user and password; the daemon needs both.
-        network={**settings.inherited_env, **settings.proxies},
-    )

@@ -9,17 +9,18 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Final, Protocol, TextIO
-
-from rich.console import OverflowMethod
-from rich.live import Live
-from rich.spinner import Spinner
-from rich.table import Table
-from rich.text import Text
+from typing import TYPE_CHECKING, Final, Protocol, TextIO
 
 from claudeops.domain.live import LiveFact
 from claudeops.engine.live.hub import Hub
 from claudeops.engine.live.lines import Line, Lines, Tone
+
+if TYPE_CHECKING:  # a dear import: only terminals need it
+    from rich.console import OverflowMethod
+    from rich.live import Live
+    from rich.spinner import Spinner
+    from rich.table import Table
+    from rich.text import Text
 
 LAST_WORDS_SECONDS: Final = 2.0
 """How long what was told at the very end may take to be written."""

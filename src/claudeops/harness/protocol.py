@@ -30,6 +30,15 @@ class Question(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class ModelAccess:
+    """How sessions reach the model API. The secret goes to the CLI through a descriptor, never by environment."""
+
+    base_url: str | None = None
+    credential: CredentialKind | None = None
+    secret: str | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Capabilities:
     """What a CLI can do; each ``False`` is something that the daemon does without, or refuses to do without."""
 

@@ -17,9 +17,8 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from alembic.config import Config
 from sqlalchemy import Connection, inspect, text
 from sqlalchemy.engine import URL
 
@@ -41,6 +40,9 @@ from claudeops.store.database import (
     sqlite_file,
 )
 from claudeops.store.tables import HEAD, metadata
+
+if TYPE_CHECKING:  # a dear import: needed after updates only
+    from alembic.config import Config
 
 _SET_UP = "start `claudeops run` once, which sets it up"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from claudeops.app.wiring import upstream
+from claudeops.app.meter import upstream
 from claudeops.harness.protocol import CredentialKind
 from support.settings_world import World
 

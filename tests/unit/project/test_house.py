@@ -10,6 +10,7 @@ from support.house import CEILING_LINES, FOLDER_FILES, FUNCTION_LINES, House, fo
 
 SMALL: Final = {
     "claudeops.__main__": "`python -m claudeops` asks for it",
+    "claudeops.app.meter": "a web server and an HTTP client: commands that only read the wiring do without",
     "claudeops.cli.audit": "one command; nothing else of the operator's reads logs",
     "claudeops.cli.early_signals": "imported before anything else: it may import nothing that takes time",
     "claudeops.cli.main": "the entry point: it hears signals before it imports the rest",
@@ -32,7 +33,10 @@ SMALL: Final = {
 """Modules under 60 lines, or under 100 with one importer, each with the reason why it does not go home."""
 
 TYPE_BLOCKS: Final = {
+    "claudeops.cli.terminal": "rich: only terminals need it",
+    "claudeops.engine.session.context": "a web server and an HTTP client: commands that run no session do without",
     "claudeops.logs": "structlog pulls in rich, and most commands never log",
+    "claudeops.store.migrate": "alembic: needed after updates only",
 }
 """Modules with imports for the type checker alone."""
 
@@ -41,7 +45,7 @@ LONG: Final = {
     "claudeops.app.node.open_node": "the order in which a node opens, one line a step",
     "claudeops.engine.session.completion.conclude": "flat: one line a field",
     "claudeops.settings.load.load_settings": "flat: one line a setting",
-    "claudeops.store.queue._claim_one": "one transaction; the order is its meaning",
+    "claudeops.engine.session.runner._run": "what a session needs is entered and left in order, one line a step",
 }
 """Functions over forty lines, each with its reason."""
 

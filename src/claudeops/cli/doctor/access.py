@@ -22,7 +22,8 @@ from typing import Final
 import anyio
 import anyio.to_thread
 
-from claudeops.app.wiring import model_access, upstream
+from claudeops.app.meter import upstream
+from claudeops.app.wiring import model_access
 from claudeops.cli.doctor.values import Answer, Case, Finding, doubtful, failed, failed_with, fine
 from claudeops.cli.output import ErrorKind, Exit
 from claudeops.domain.spending.prices import AS_OF, concrete, price_of

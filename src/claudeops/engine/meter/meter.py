@@ -10,7 +10,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 import anyio
@@ -25,7 +25,7 @@ from claudeops.engine.meter.bodies import Bodies, MeterLimits
 from claudeops.engine.meter.call import COUNT_TOKENS, MESSAGES, HttpRefusal, MeteredCall, answer
 from claudeops.engine.meter.upstream import ModelApi, Upstream
 from claudeops.engine.ports import Clock, Spending
-from claudeops.harness.protocol import CredentialKind
+from claudeops.harness.protocol import ModelAccess
 from claudeops.logs import Logger, log_context
 from claudeops.loopback import Crowd, listen
 from claudeops.tasks import open_tasks
@@ -41,15 +41,6 @@ _UNKNOWN_PATH: Final = HttpRefusal(status=404, type="not_found_error", message="
 _UNKNOWN_TOKEN: Final = HttpRefusal(
     status=401, type="authentication_error", message="this token belongs to no running session"
 )
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ModelAccess:
-    """How sessions reach the model API. The secret goes to the CLI through a descriptor, never by environment."""
-
-    base_url: str | None = None
-    credential: CredentialKind | None = None
-    secret: str | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from claudeops.domain.escalation import EscalationRules
 from claudeops.domain.model import Session, ToolCall, Verdict
@@ -20,14 +20,16 @@ from claudeops.engine.control import Timeouts
 from claudeops.engine.gate.gate import MOST_JUDGED
 from claudeops.engine.live.hub import Hub
 from claudeops.engine.meter.availability import Availability
-from claudeops.engine.meter.meter import Meter, ModelAccess
 from claudeops.engine.ports import Clock, Store
 from claudeops.engine.session.files import HANDOFF_FILE
 from claudeops.errors import HarnessError
 from claudeops.harness import ungated_refusal
-from claudeops.harness.protocol import Harness
+from claudeops.harness.protocol import Harness, ModelAccess
 from claudeops.logs import Logger
 from claudeops.tasks import Threads
+
+if TYPE_CHECKING:  # dear imports: commands that run no session do without a web server
+    from claudeops.engine.meter.meter import Meter
 
 
 class Judge(Protocol):

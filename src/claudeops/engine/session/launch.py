@@ -15,13 +15,12 @@ from claudeops.domain.prompt import TRACEPARENT, Facts, Prompt, TracePlace, plac
 from claudeops.engine.cell.cell import SandboxedCommand, SandboxSpec, named_in
 from claudeops.engine.cell.cgroups import Group
 from claudeops.engine.cell.workspace import LOOK_SECONDS, MAKE_SECONDS, SESSION_FILES, Workspace
-from claudeops.engine.meter.meter import ModelAccess
 from claudeops.engine.process.child import Child, spawn
 from claudeops.engine.process.tree import SESSION_MARK, session_mark
 from claudeops.engine.session import files, mcp_servers
 from claudeops.engine.session.context import SessionContext, TierSetup
 from claudeops.errors import DatabaseUnavailableError
-from claudeops.harness.protocol import Command, Harness, Spec
+from claudeops.harness.protocol import Command, Harness, ModelAccess, Spec
 from claudeops.logs import LogEvent
 
 _SHARE_OF_SERVERS: Final = 1 / 3

@@ -27,7 +27,6 @@ from claudeops.engine.gate.approvals import ApprovalService
 from claudeops.engine.gate.gate import Gate
 from claudeops.engine.live.hub import COMMAND_CHARACTERS, Broadcast
 from claudeops.engine.meter.account import MeterAccount
-from claudeops.engine.meter.meter import ModelAccess
 from claudeops.engine.process.bounds import BoundsWatch, watch_over
 from claudeops.engine.process.channel import Channel
 from claudeops.engine.session import files
@@ -38,7 +37,7 @@ from claudeops.engine.session.files import take_handoff
 from claudeops.engine.session.launch import Launch, Launched
 from claudeops.engine.session_log.writer import SessionLog
 from claudeops.errors import HarnessError
-from claudeops.harness.protocol import Harness
+from claudeops.harness.protocol import Harness, ModelAccess
 from claudeops.logs import LogEvent, Logger, log_context
 
 _SEARCH_TOOL: Final = "WebSearch"  # the CLI's, which has the API search

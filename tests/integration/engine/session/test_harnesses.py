@@ -14,9 +14,8 @@ from claudeops.domain.model import Ending
 from claudeops.domain.outcome import StopCause
 from claudeops.domain.policy import tier_policy
 from claudeops.engine.control import Control
-from claudeops.engine.meter.meter import ModelAccess
 from claudeops.engine.session.runner import SessionRunner
-from claudeops.harness.protocol import CredentialKind
+from claudeops.harness.protocol import CredentialKind, ModelAccess
 from support.aftermath import runs
 from support.estate import Estate, report
 from support.policy_cases import POLICY
