@@ -170,7 +170,7 @@ def _is_of(variable: str, check: Check) -> bool:
     return any(fnmatch.fnmatchcase(variable, pattern) for pattern in check.variables)
 
 
-# --- telling --------------------------------------------------------------------------------------------
+# --- telling ------------------------------------------------------------------------------------------
 
 
 _MARKS: Final[Mapping[Status, str]] = {
