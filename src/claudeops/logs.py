@@ -11,11 +11,12 @@ import logging
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from collections.abc import Set as AbstractSet
 from enum import StrEnum
-from typing import Final, Literal, Self, TypeAlias
-
-from structlog.typing import FilteringBoundLogger, Processor
+from typing import TYPE_CHECKING, Final, Literal, Self, TypeAlias
 
 from claudeops.log_writer import FileWriter, Stream, StreamWriter, descriptor_of
+
+if TYPE_CHECKING:  # see `configure`
+    from structlog.typing import FilteringBoundLogger, Processor
 
 EventDict: TypeAlias = MutableMapping[str, object]
 

@@ -9,17 +9,18 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Final, Protocol, TextIO
-
-from rich.console import OverflowMethod
-from rich.live import Live
-from rich.spinner import Spinner
-from rich.table import Table
-from rich.text import Text
+from typing import TYPE_CHECKING, Final, Protocol, TextIO
 
 from claudeops.domain.live import LiveFact
 from claudeops.engine.live.hub import Hub
 from claudeops.engine.live.lines import Line, Lines, Tone
+
+if TYPE_CHECKING:  # only terminals need it, and it takes a while
+    from rich.console import OverflowMethod
+    from rich.live import Live
+    from rich.spinner import Spinner
+    from rich.table import Table
+    from rich.text import Text
 
 LAST_WORDS_SECONDS: Final = 2.0
 """How long the last lines may take to be written."""
