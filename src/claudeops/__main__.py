@@ -1,4 +1,4 @@
-"""``python -m claudeops``."""
+"""Runs the ``claudeops`` command as ``python -m claudeops``."""
 
 from __future__ import annotations
 

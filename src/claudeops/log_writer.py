@@ -1,8 +1,8 @@
-"""Writes the lines of the daemon's log, so that who logs never waits for who reads.
+"""Writes the lines of the daemon's log without ever making the logging code wait for the log's reader.
 
-A pipe whose reader stands still takes no more than 64 KiB; a write to it then waits for ever, and with it the event
-loop and every session. So a thread of its own writes, in order, and what waits for it is bounded. What found no room or
-could not be written is lost; a line in its place says how many, as soon as somebody reads again.
+A pipe holds 64 KiB. When its reader stands still, the next write blocks for ever, and with it the event loop and every
+session. So a thread of its own writes the lines in order, and the queue in front of it is bounded. Lines that find no
+room, or cannot be written, are lost; as soon as writing works again, a line in their place says how many.
 """
 
 from __future__ import annotations
@@ -17,35 +17,35 @@ from contextlib import suppress
 from typing import Final, Protocol
 
 MOST_WAITING_BYTES: Final = 4 * 1024 * 1024
-"""So much waits for a reader that stands still; of a busy daemon at level ``info`` that is an hour."""
+"""Bound of the queue for a reader that stands still: about an hour of a busy daemon at level ``info``."""
 
 
 class Stream(Protocol):
-    """Where the log goes; a text file is one, and one with a descriptor is written without it."""
+    """Where the log goes, such as a text file. One that has a descriptor is written through a copy of that."""
 
     def write(self, text: str, /) -> object:
         """Take text; may raise `OSError` or `ValueError`."""
 
     def flush(self) -> object:
-        """Pass on what is buffered; may raise the same."""
+        """Pass on what is buffered; may raise `OSError` or `ValueError`."""
 
     def isatty(self) -> bool:
-        """Tell a terminal from a file."""
+        """Return whether this is a terminal."""
 
 
 def descriptor_of(stream: Stream | None) -> int | None:
-    """Return a descriptor of our own for what a stream writes to; ``None`` for one in memory, or closed.
+    """Return a duplicate of a stream's descriptor; ``None`` for a stream in memory, or a closed one.
 
-    Our own: the stream may be closed while we write, and its number be given to a file that is no log.
+    A duplicate, because the stream may be closed while we write, and its number reused for a file that is no log.
     """
     try:
         return os.dup(stream.fileno()) if stream is not None else None  # type: ignore[attr-defined]  # see below
-    except (AttributeError, OSError, ValueError):  # what has none says so in different ways
+    except (AttributeError, OSError, ValueError):  # streams without a descriptor say so in different ways
         return None
 
 
 class StreamWriter:
-    """Writes to a stream in memory, at once; one that fails costs the line, never the daemon."""
+    """Writes to a stream in memory, at once. A write that fails costs the line, never the daemon."""
 
     def __init__(self, stream: Stream | None, line_start: str = "") -> None:
         self._stream = stream
@@ -56,41 +56,41 @@ class StreamWriter:
         """Write one line."""
         if self._stream is None:
             return
-        # OSError: a full disk, a reader that is gone. ValueError: a closed stream.
+        # OSError: a full disk, or a reader that is gone. ValueError: a closed stream.
         with self._lock, suppress(OSError, ValueError):
             self._stream.write(f"{self._line_start}{line}\n")
             self._stream.flush()
 
     def flush(self, _seconds: float) -> bool:
-        """Return ``True``: nothing waits."""
+        """Return ``True``: nothing is ever queued."""
         return True
 
     def close(self) -> None:
-        """Write no more."""
+        """Drop every later line."""
         self._stream = None
 
 
 class FileWriter:
-    """Writes to a descriptor from a thread, which begins with the first line. Safe from any thread."""
+    """Writes to a descriptor from a thread of its own, started by the first line. Safe from any thread."""
 
     def __init__(self, descriptor: int, encoding: str, line_start: str, lost: Callable[[int], str]) -> None:
-        """Write to ``descriptor``, which is the writer's to close; ``lost`` makes the line that so many are missing."""
+        """Own ``descriptor`` and write to it; ``lost`` returns the line that says how many lines are missing."""
         self._descriptor = descriptor
         self._encoding = encoding
         self._line_start = line_start
         self._lost_line = lost
-        self._changed = threading.Condition()  # held for a few instructions: the event loop takes it too
-        self._waiting: deque[bytes | int] = deque()  # lines, and how many are missing between them
+        self._changed = threading.Condition()  # held for a few instructions only: the event loop takes it too
+        self._waiting: deque[bytes | int] = deque()  # lines, and counts of lines missing between them
         self._waiting_bytes = 0
-        self._no_room = 0  # lines that found none, behind the last one that waits
+        self._no_room = 0  # lines dropped since the last one that was queued
         self._writing = False
         self._closed = False
         self._thread: threading.Thread | None = None
-        self._failed = 0  # lines that could not be written; this and the next are the thread's own
-        self._torn = False  # a part of a line was written
+        self._failed = 0  # lines that could not be written; only the thread touches this and the next
+        self._torn = False  # only a part of the last line was written
 
     def write(self, line: str) -> None:
-        """Take one line. Never blocks, never raises."""
+        """Queue one line. Never blocks, never raises."""
         content = self._encoded(line)
         with self._changed:
             if self._closed:
@@ -102,11 +102,11 @@ class FileWriter:
             self._waiting.append(content)
             self._waiting_bytes += len(content)
             self._changed.notify_all()
-            if self._thread is None or not self._thread.is_alive():  # after a fork only the caller's thread is there
+            if self._thread is None or not self._thread.is_alive():  # a fork keeps only the caller's thread
                 self._start()
 
     def flush(self, seconds: float) -> bool:
-        """Wait until nothing waits any more, at most ``seconds``; tell whether that is so."""
+        """Wait until the queue is written, at most ``seconds``; return whether it is."""
         deadline = time.monotonic() + seconds
         with self._changed:
             while self._waiting or self._writing or self._no_room:
@@ -117,7 +117,7 @@ class FileWriter:
         return True
 
     def close(self) -> None:
-        """Take no more; what waits is still written. Does not wait for that."""
+        """Drop every later line; what is queued is still written, without waiting for that here."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -125,9 +125,9 @@ class FileWriter:
                 os.close(self._descriptor)
 
     def _start(self) -> None:
-        # A daemon thread: a reader that stands still must not keep the process from ending.
+        # A daemon thread: a reader that stands still must not keep the process from exiting.
         self._thread = threading.Thread(target=self._work, name="log", daemon=True)
-        with suppress(RuntimeError):  # no thread is left on this machine: the next line tries again
+        with suppress(RuntimeError):  # the machine has no thread left: the next line tries again
             self._thread.start()
 
     def _close_gap(self) -> None:
@@ -144,15 +144,15 @@ class FileWriter:
         while (item := self._next()) is not None:
             if isinstance(item, int):
                 self._failed += item
-                self._tell_lost()
-            elif self._failed and not self._tell_lost():
-                self._failed += 1  # nor would this line be
+                self._report_lost()
+            elif self._failed and not self._report_lost():
+                self._failed += 1  # this line could not be written either
             elif not self._written(item):
                 self._failed += 1
         os.close(self._descriptor)
 
     def _next(self) -> bytes | int | None:
-        """Return what is to be written next, once there is something; ``None`` when nothing comes any more."""
+        """Wait for the next item and return it; ``None`` once the writer is closed and the queue empty."""
         with self._changed:
             self._writing = False
             self._changed.notify_all()
@@ -167,8 +167,8 @@ class FileWriter:
             self._writing = True
             return item
 
-    def _tell_lost(self) -> bool:
-        """Write how many lines are missing here, if somebody reads that."""
+    def _report_lost(self) -> bool:
+        """Write how many lines are missing here; return whether that worked."""
         if not self._written(self._encoded(self._lost_line(self._failed))):
             return False
         self._failed = 0
@@ -179,9 +179,9 @@ class FileWriter:
         while rest:
             try:
                 done = os.write(self._descriptor, rest)
-            except BlockingIOError:  # somebody else who has it open made it so
+            except BlockingIOError:  # another process that has it open made it non-blocking
                 self._await_room()
-            except OSError:  # a full disk, a reader that is gone
+            except OSError:  # a full disk, or a reader that is gone
                 return False
             else:
                 rest = rest[done:]

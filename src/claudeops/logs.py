@@ -1,7 +1,7 @@
-"""The daemon's own log: a closed vocabulary of events, one JSON object a line, nothing unredacted.
+"""The daemon's own log: a closed vocabulary of events, one JSON object a line, every text redacted.
 
-structlog renders by orjson, or for the console on a terminal. Nothing is written before `configure`: there is no
-redactor yet. Who logs never waits for who reads: see `log_writer`.
+structlog renders with orjson, or for people on a terminal. Nothing is written before `configure`, because there is no
+redactor yet. Logging never waits for the log's reader; see `log_writer`.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Final, Literal, Self, TypeAlias
 from claudeops.domain.model import Session
 from claudeops.log_writer import FileWriter, Stream, StreamWriter, descriptor_of
 
-if TYPE_CHECKING:  # a dear import, see `configure`
+if TYPE_CHECKING:  # see `configure`
     from structlog.typing import FilteringBoundLogger, Processor
 
 EventDict: TypeAlias = MutableMapping[str, object]
 
 FLUSH_SECONDS: Final = 2.0
-"""How long the end of the process waits for who reads the log, at most."""
+"""How long the exit of the process waits, at most, for the log to be written."""
 
 MethodName = Literal["debug", "info", "warning", "error", "critical"]
 
@@ -36,12 +36,12 @@ _CONTROL_CHARACTERS: Final = dict.fromkeys(
 
 
 class LogEvent(StrEnum):
-    """What can be logged. The value is the name, ``meaning`` the sentence of ``docs/reference/logs.md``."""
+    """Every event that can be logged. The value is its name, ``meaning`` its sentence in ``docs/reference/logs.md``."""
 
     meaning: str
 
     def __new__(cls, value: str, meaning: str) -> Self:
-        """Make a member of a name and its meaning."""
+        """Make a member from a name and its meaning."""
         member = str.__new__(cls, value)
         member._value_ = value
         member.meaning = meaning
@@ -162,11 +162,11 @@ class LogEvent(StrEnum):
 
 
 class Logger:
-    """Takes events of the vocabulary only. Immutable; cheap to make; safe from any thread.
+    """Logs events of the vocabulary, and no others. Immutable; cheap to make; safe from any thread.
 
-    The fields ``event``, ``level`` and ``timestamp`` are the log's own: a field of such a name is written with
-    an underscore behind it. ``exc_info=True`` adds the current exception. A stream that cannot be written raises
-    nothing: the event is lost.
+    The fields ``event``, ``level`` and ``timestamp`` are the log's own: a caller's field of such a name gets an
+    underscore at its end. ``exc_info=True`` adds the current exception. A stream that cannot be written raises nothing;
+    the event is lost.
     """
 
     __slots__ = ("_fields",)
@@ -179,7 +179,7 @@ class Logger:
         return Logger({**self._fields, **fields})
 
     def debug(self, event: LogEvent, /, **fields: object) -> None:
-        """Log for somebody who looks for the cause of something."""
+        """Log a detail for somebody who searches for a cause."""
         self._log("debug", event, fields)
 
     def info(self, event: LogEvent, /, **fields: object) -> None:
@@ -187,7 +187,7 @@ class Logger:
         self._log("info", event, fields)
 
     def warning(self, event: LogEvent, /, **fields: object) -> None:
-        """Log what is not as it should be, and was coped with."""
+        """Log what is not as it should be, but was dealt with."""
         self._log("warning", event, fields)
 
     def error(self, event: LogEvent, /, **fields: object) -> None:
@@ -195,7 +195,7 @@ class Logger:
         self._log("error", event, fields)
 
     def critical(self, event: LogEvent, /, **fields: object) -> None:
-        """Log what somebody has to look at now."""
+        """Log what somebody must look at now."""
         self._log("critical", event, fields)
 
     def _log(self, method: MethodName, event: LogEvent, fields: Mapping[str, object]) -> None:
@@ -209,7 +209,7 @@ class Logger:
 
 
 class _Target:
-    """Where every `Logger` writes: process-wide, as the stream is. ``None`` until `configure`."""
+    """Where every `Logger` writes: one for the whole process, as the stream is. ``None`` until `configure`."""
 
     current: FilteringBoundLogger | None = None
     writer: FileWriter | StreamWriter | None = None
@@ -224,25 +224,18 @@ def get_logger(**fields: object) -> Logger:
 def configure(
     *, level: str, fmt: str, stream: Stream | None, redact: Callable[[str], str], line_start: str = ""
 ) -> None:
-    """Write events of ``level`` and above to ``stream``; may be called again, the last call counts.
+    """Write events of ``level`` and above to ``stream``; may be called again, and the last call counts.
 
-    ``fmt`` is ``json``, ``console``, or ``auto`` (console when the stream is a terminal). ``redact`` goes over
-    every text: names, values, nested ones, tracebacks. What libraries log by ``logging`` arrives as
-    `LogEvent.LIBRARY_MESSAGE`, from warning level up. ``line_start`` stands before each line. ``None`` for the stream
-    is what Python has for one that was closed before it started: nothing is written.
+    ``fmt`` is ``json``, ``console``, or ``auto`` (console when the stream is a terminal). ``redact`` is applied to
+    every text: names, values, nested values, tracebacks. What libraries log through ``logging`` arrives as
+    `LogEvent.LIBRARY_MESSAGE`, from level warning up. ``line_start`` is put before each line. Python has ``None`` for a
+    stream that was closed before it started; nothing is written then.
     """
     import structlog  # noqa: PLC0415 - pulls in rich: most commands of the CLI never log
 
     is_terminal = stream is not None and stream.isatty()
     console = fmt == "console" or (fmt == "auto" and is_terminal)
-    processors: list[Processor] = [
-        structlog.processors.add_log_level,
-        structlog.processors.TimeStamper(fmt="iso", utc=True),
-        structlog.processors.format_exc_info,
-        # Behind everything that adds text, the traceback above all; in front of the renderer, which escapes.
-        _Redaction(redact, terminal=console),
-        _console_renderer(colours=is_terminal) if console else structlog.processors.JSONRenderer(_to_json),
-    ]
+    processors = _processors(redact, console=console, colours=is_terminal)
 
     def bound(sink: object, least: int) -> FilteringBoundLogger:
         threshold = structlog.make_filtering_bound_logger(least)
@@ -267,12 +260,25 @@ def configure(
 
 
 def flush(seconds: float = FLUSH_SECONDS) -> bool:
-    """Wait until what was logged is written, at most ``seconds``; tell whether it is. Done at the process's exit."""
+    """Wait until what was logged is written, at most ``seconds``; return whether it is. Runs at the process's exit."""
     return _Target.writer is None or _Target.writer.flush(seconds)
 
 
+def _processors(redact: Callable[[str], str], *, console: bool, colours: bool) -> list[Processor]:
+    import structlog  # noqa: PLC0415 - see `configure`
+
+    return [
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.format_exc_info,
+        # After everything that adds text, above all the traceback; before the renderer, which escapes.
+        _Redaction(redact, terminal=console),
+        _console_renderer(colours=colours) if console else structlog.processors.JSONRenderer(_to_json),
+    ]
+
+
 class _Sink:
-    """Gives whole lines to a writer."""
+    """Passes rendered lines to a writer."""
 
     def __init__(self, writer: FileWriter | StreamWriter) -> None:
         self._writer = writer
@@ -284,7 +290,7 @@ class _Sink:
 
 
 class _Rendered:
-    """Gives a line back to who logs it."""
+    """Returns the rendered line to the caller."""
 
     def msg(self, line: str) -> str:
         return line
@@ -293,7 +299,7 @@ class _Rendered:
 
 
 class _Redaction:
-    """Turns every value into plain data and every text in it into a redacted one."""
+    """Turns every value into plain data and redacts every text in it."""
 
     def __init__(self, redact: Callable[[str], str], *, terminal: bool) -> None:
         self._redact = redact
@@ -317,7 +323,7 @@ class _Redaction:
         if isinstance(value, bytes | bytearray):
             return self._text(value.decode(errors="replace"))
         if isinstance(value, Mapping | Sequence | AbstractSet) and depth == _DEEPEST:
-            return "(nested too deeply)"  # as text, its quotes and escapes could hide a secret
+            return "(nested too deeply)"  # as one text, its quotes and escapes could hide a secret
         if isinstance(value, Mapping):
             return {self._text(str(name)): self._plain(entry, depth + 1) for name, entry in value.items()}
         if isinstance(value, Sequence | AbstractSet):
@@ -327,7 +333,7 @@ class _Redaction:
     def _text(self, text: str) -> str:
         # Lone surrogates (undecodable file names) have no JSON form.
         clean = self._redact(text.encode(errors="backslashreplace").decode())
-        # A model's words must not move somebody's cursor; in JSON the renderer escapes them.
+        # A model's text must not move the cursor of a terminal; in JSON the renderer escapes control characters.
         return clean.translate(_CONTROL_CHARACTERS) if self._terminal else clean
 
 
@@ -345,12 +351,12 @@ def _console_renderer(*, colours: bool) -> Processor:
 
 
 class _Bridge(logging.Handler):
-    """Passes what libraries log to our own log."""
+    """Passes what libraries log on to our own log."""
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
             message = record.getMessage()
-        except (TypeError, ValueError, KeyError):  # arguments that do not fit the library's own format
+        except (TypeError, ValueError, KeyError):  # arguments that do not fit the library's format
             message = str(record.msg)
         method: MethodName = "warning"
         if record.levelno >= logging.CRITICAL:
@@ -369,9 +375,9 @@ def _listen_to_libraries() -> None:
         root.removeHandler(handler)
     root.addHandler(_Bridge(level=logging.WARNING))
     root.setLevel(logging.WARNING)
-    # Else the interpreter writes warnings past us, unredacted and not as JSON.
+    # Otherwise the interpreter prints warnings itself, unredacted and not as JSON.
     logging.captureWarnings(capture=True)
-    # What libraries' logging itself stumbles over must not be printed past us either.
+    # Nor may errors inside ``logging`` itself be printed past our log.
     logging.raiseExceptions = False
 
 

@@ -1,10 +1,10 @@
-"""An ASGI application on loopback in the caller's event loop, by uvicorn, and its bounded end.
+"""Serves an ASGI application on loopback in the caller's event loop, with uvicorn and a bounded shutdown.
 
-uvicorn is written to own its process: it takes the signals, and waits for open connections to finish. Here
-it does neither. Its log lines go to whatever logging the process has; nothing is written to stdout.
+uvicorn is written to own its process: it handles signals, and on shutdown waits for open connections to finish. Here it
+does neither. Its log lines go to the process's own logging; nothing is written to stdout.
 
-It also takes as many connections as come, and waits for ever for the rest of a request. Every process of the machine
-may connect to loopback, so where that matters a `Crowd` bounds both.
+uvicorn also accepts any number of connections, and waits for ever for the rest of a request. Every process of the
+machine may connect to loopback, so a server that must withstand that passes a `Crowd`, which bounds both.
 """
 
 from __future__ import annotations
@@ -31,71 +31,74 @@ from claudeops.errors import ConfigurationError
 from claudeops.tasks import open_tasks
 
 _TRANSPORT: Final = "transport"
-"""In the scope's ``state``: the `asyncio.Transport` of the request's connection, to close it in mid-answer."""
+"""In the scope's ``state``: the `asyncio.Transport` of the request's connection, to close it in mid-response."""
 
 _CONNECTION: Final = "connection"
-"""In the scope's ``state``: the connection itself, as its crowd knows it."""
+"""In the scope's ``state``: the connection object that its `Crowd` tracks."""
 
-_BACKLOG: Final = 64  # connections that are taken in one turn of the event loop
-_QUIET: Final = "uvicorn.error.clients"  # a logger on which what clients do wrong is not worth a line
+_BACKLOG: Final = 64  # connections accepted in one turn of the event loop
+_QUIET: Final = "uvicorn.error.clients"  # a logger that drops warnings: mistakes of clients are not worth a line
 
-_CLOSE_SECONDS: Final = 1  # for a client that does not read what it was sent
+_CLOSE_SECONDS: Final = 1  # for a client that does not read its response
 
-_IDLE_SECONDS: Final = 3600  # longer than any tool runs: a connection closed just when it is used again is an error
-_GRACE_SECONDS: Final = 0.5  # for requests to end by themselves
+_IDLE_SECONDS: Final = 3600  # longer than any tool runs: a client that reuses a connection just as we close it fails
+_GRACE_SECONDS: Final = 0.5  # for open requests to finish
 _CANCEL_SECONDS: Final = 2  # then uvicorn cancels what is left; whole seconds, for uvicorn
 _STOP_SECONDS: Final = 5  # then uvicorn itself is cancelled
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ConnectionLimits:
-    """How many connections are kept, and how long they may take over what they owe."""
+    """How many connections are kept, and how long each may take to send what it owes."""
 
-    nameless: int = 256  # several times as many as are taken in one turn, or a client may have to go before it is read
-    of_one: int = 32
+    nameless: int = 256  # several times the backlog, or a client might be dropped before its request is read
+    of_one: int = 32  # of one name
     in_all: int = 2048
-    head_seconds: float = 10.0  # from the connection, or the first byte of a later request, to its body
-    rest_seconds: float = 5.0  # for the rest of a request that has been answered already
+    head_seconds: float = 10.0  # from connecting, or from the first byte of a later request, to the start of its body
+    rest_seconds: float = 5.0  # for the rest of a request that was answered before it was read
 
 
 class Crowd:
-    """The connections of one server: strangers first, then each by the name that its request has shown.
+    """The connections of one server, bounded: nameless at first, then each under the name that its request proves.
 
-    Where there are too many, the one that has been idle for longest has to go: a client sends its request at once and
-    has a name then, so those that are pushed out are those that send none.
+    Over a bound, the connection that has been idle longest is dropped. An honest client sends its request at once and
+    so gets a name; those that are pushed out are the ones that send none.
     """
 
     def __init__(self, limits: ConnectionLimits) -> None:
         self.limits = limits
-        self._nameless: dict[_Protocol, None] = {}  # in order of their arrival
-        self._named: dict[Hashable, dict[_Protocol, None]] = {}  # in order of their last request
+        self._nameless: dict[_Protocol, None] = {}  # in order of arrival
+        self._named: dict[Hashable, dict[_Protocol, None]] = {}  # each in order of the last request
 
     def __len__(self) -> int:
-        """Return how many there are."""
+        """Return the number of open connections."""
         return len(self._nameless) + sum(map(len, self._named.values()))
 
     def name(self, scope: Scope, name: Hashable) -> bool:
-        """Take a request's connection as somebody's; ``False``: he has too many that are busy, or all have."""
+        """File a request's connection under a name.
+
+        Returns ``False`` when this name, or the server as a whole, has too many connections and all of them are busy.
+        """
         connection: _Protocol = scope["state"][_CONNECTION]
-        self.went(connection)
+        self.remove(connection)
         own = self._named.setdefault(name, {})
         own[connection] = None
         if len(own) > self.limits.of_one and not self._drop_idle(own):
             return False
-        return len(self) <= self.limits.in_all or self._drop_idle(self._everybody())
+        return len(self) <= self.limits.in_all or self._drop_idle(self._all())
 
     def dismiss(self, name: Hashable) -> None:
-        """Drop all that are somebody's."""
+        """Drop all connections of a name."""
         for connection in self._named.pop(name, {}):
             connection.transport.abort()
 
-    def came(self, connection: _Protocol) -> None:
-        """Take in a stranger."""
+    def add(self, connection: _Protocol) -> None:
+        """Add a new connection, nameless for now."""
         self._nameless[connection] = None
         if len(self._nameless) > self.limits.nameless or len(self) > self.limits.in_all:
             self._drop(next(iter(self._nameless)))
 
-    def went(self, connection: _Protocol) -> None:
+    def remove(self, connection: _Protocol) -> None:
         """Forget a connection."""
         self._nameless.pop(connection, None)
         for name, own in list(self._named.items()):
@@ -103,7 +106,7 @@ class Crowd:
             if not own:
                 del self._named[name]
 
-    def _everybody(self) -> list[_Protocol]:
+    def _all(self) -> list[_Protocol]:
         return [connection for own in (self._nameless, *self._named.values()) for connection in own]
 
     def _drop_idle(self, connections: Iterable[_Protocol]) -> bool:
@@ -113,12 +116,12 @@ class Crowd:
         return idle is not None
 
     def _drop(self, connection: _Protocol) -> None:
-        self.went(connection)
+        self.remove(connection)
         connection.transport.abort()
 
 
 class _Protocol(H11Protocol):
-    """Shows a request its own connection, keeps uvicorn's access log out of the process's logging, and bounds waits."""
+    """Gives each request its own connection, keeps uvicorn's access log out of our logging, and bounds waits."""
 
     crowd: Crowd | None = None
 
@@ -131,7 +134,7 @@ class _Protocol(H11Protocol):
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
         self.access_log = False
-        self._patience: asyncio.TimerHandle | None = None  # with whoever owes us a head
+        self._head_timer: asyncio.TimerHandle | None = None  # runs while the client owes us a request head
         if self.crowd is not None:
             self.logger = logging.getLogger(_QUIET)
             self.logger.setLevel(logging.ERROR)
@@ -139,47 +142,47 @@ class _Protocol(H11Protocol):
     @property
     def is_idle(self) -> bool:
         """Whether no request is being answered."""
-        cycle = cast("RequestResponseCycle | None", self.cycle)  # uvicorn leaves out that there may be none
+        cycle = cast("RequestResponseCycle | None", self.cycle)  # uvicorn's annotation leaves out None
         return cycle is None or cycle.response_complete
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn itself
         super().connection_made(transport)
         self.app_state = {**self.app_state, _TRANSPORT: transport, _CONNECTION: self}
         if self.crowd is not None:
-            self._expect_head()
-            self.crowd.came(self)
+            self._start_head_timer()
+            self.crowd.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
-        self._stop_expecting()
+        self._stop_head_timer()
         if self.crowd is not None:
-            self.crowd.went(self)
+            self.crowd.remove(self)
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
         if self.crowd is None:
             return
         if self.conn.their_state is not h11.IDLE:
-            self._stop_expecting()
-        elif self._patience is None and not self.transport.is_closing():
-            self._expect_head()
+            self._stop_head_timer()
+        elif self._head_timer is None and not self.transport.is_closing():
+            self._start_head_timer()
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
         if self.crowd is None or self.transport.is_closing():
             return
         if self.conn.their_state is h11.SEND_BODY:
-            # uvicorn reads the rest and throws it away, for as long as it takes.
+            # uvicorn reads and discards the rest, however long that takes.
             self.loop.call_later(self.crowd.limits.rest_seconds, self._stop_reading, self.cycle)
 
-    def _expect_head(self) -> None:
+    def _start_head_timer(self) -> None:
         if self.crowd is not None:
-            self._patience = self.loop.call_later(self.crowd.limits.head_seconds, self.transport.abort)
+            self._head_timer = self.loop.call_later(self.crowd.limits.head_seconds, self.transport.abort)
 
-    def _stop_expecting(self) -> None:
-        if self._patience is not None:
-            self._patience.cancel()
-            self._patience = None
+    def _stop_head_timer(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
 
     def _stop_reading(self, answered: object) -> None:
         if self.cycle is answered and self.conn.their_state is h11.SEND_BODY:
@@ -196,7 +199,7 @@ class _Server(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Leave the signals to the process's owner."""
+        """Leave the signals to the process itself."""
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -217,8 +220,8 @@ async def listen(
 ) -> AsyncIterator[str]:
     """Serve ``app`` until the block is left; yields the URL once connections are taken.
 
-    With a ``crowd`` connections are bounded by its limits; without, not at all. At the end ``closing`` is set, on
-    which requests that wait for something have to end; what is still open half a second later is dropped. Raises
+    With a ``crowd``, its limits bound the connections; without one, nothing does. On leaving the block ``closing`` is
+    set: requests that wait for something must end then, and what is still open half a second later is dropped. Raises
     `ConfigurationError` when ``host`` is no loopback address or the port is taken.
     """
     listener = _bind(host, port)
@@ -231,7 +234,7 @@ async def listen(
                 backlog=_BACKLOG,
                 ws="none",
                 lifespan="off",
-                proxy_headers=False,  # nobody stands between us and who asks
+                proxy_headers=False,  # no proxy stands between us and a client
                 log_config=None,
                 timeout_keep_alive=_IDLE_SECONDS,
                 timeout_graceful_shutdown=_CANCEL_SECONDS,
@@ -248,28 +251,28 @@ async def listen(
 
 
 async def drop(scope: Scope, receive: Receive, *, unsent: bool) -> None:
-    """Close a request's connection in mid-answer; with ``unsent``, what waits in its buffer still goes out. Bounded."""
+    """Close a request's connection in mid-response; with ``unsent``, its write buffer is still sent. Bounded."""
     transport: asyncio.Transport = scope["state"][_TRANSPORT]
     if unsent:
         transport.close()
     else:
         transport.abort()
-    # uvicorn logs an answer without an end as our error, unless it knows by then that the connection is gone.
-    with anyio.move_on_after(_CLOSE_SECONDS) as patience:
+    # uvicorn logs an unfinished response as our error unless it knows by then that the connection is gone.
+    with anyio.move_on_after(_CLOSE_SECONDS) as waiting:
         await disconnected(receive)
-    if patience.cancelled_caught:
+    if waiting.cancelled_caught:
         transport.abort()
 
 
 async def disconnected(receive: Receive) -> None:
-    """Return when a request's client has gone; its body must have been read. The waiter's task group bounds it."""
+    """Return when a request's client has gone; its body must have been read. The caller bounds the wait."""
     while (await receive())["type"] != "http.disconnect":
         pass
 
 
 def _protocol(of: Crowd | None) -> type[_Protocol]:
     class Protocol(_Protocol):
-        crowd = of  # uvicorn makes connections by their class alone
+        crowd = of  # uvicorn creates protocols from the class alone
 
     return Protocol
 
@@ -278,7 +281,7 @@ async def _stop(server: _Server) -> None:
     server.should_exit = True
     with anyio.move_on_after(_GRACE_SECONDS, shield=True):
         await server.stopped.wait()
-    # What is left has not even sent its request: it sees its client gone, which needs no cancelling.
+    # What is left has not even sent a whole request: closed connections end it, and nothing needs cancelling.
     for connection in list(server.server_state.connections):
         connection.transport.abort()
     with anyio.move_on_after(_STOP_SECONDS, shield=True):

@@ -1,11 +1,4 @@
-"""Tasks and threads: a task group whose errors have a caller to read them, and threads for work that may hang.
-
-How a loop of the daemon gets over a database that fails: it goes on, says so each time, and waits longer each time.
-
-One way for all of them, whatever the database says. That it is locked or away passes; that it refuses a statement may
-be a damaged index, a full sequence, a fault of ours that concerns this loop alone. None of these is worth the sessions
-that run, and a daemon that is started again finds the same database.
-"""
+"""Task groups, threads for work that may hang, and the back-off of a loop whose database fails."""
 
 from __future__ import annotations
 
@@ -24,15 +17,19 @@ from claudeops.logs import LogEvent, Logger
 
 T = TypeVar("T")
 
-_LOOK_SECONDS: Final = 0.05
-"""Between two looks for room, while as many pieces of work are under way as may be."""
+FIRST_SECONDS: Final = 1.0
+LONGEST_SECONDS: Final = 30.0
+"""Between two tries of a loop whose database fails; the pause doubles from the first value up to the longest."""
+
+_POLL_SECONDS: Final = 0.05
+"""Between two looks for a free thread while all of them are busy."""
 
 
 @asynccontextmanager
 async def open_tasks() -> AsyncIterator[TaskGroup]:
-    """Open a task group that lets a single exception out as it is: what the caller's block raises is the caller's.
+    """Open a task group that raises a single exception bare, so that callers can catch it by its own type.
 
-    Groups of one within groups of one are opened too.
+    Nested groups of one are unwrapped too; a group of several is raised as it is.
     """
     failure: BaseException | None = None
     try:
@@ -49,16 +46,16 @@ async def open_tasks() -> AsyncIterator[TaskGroup]:
 
 
 class AbandonedError(BaseException):
-    """Nobody waits for this thread's work any more. Not an `Exception`: no handler of the work itself shall take it."""
+    """The caller of this thread's work has given up. Not an `Exception`, so that no handler in the work catches it."""
 
 
 class Threads:
-    """Threads for work that may hang, as every access to a file may whose server is gone.
+    """Threads for work that may hang, as any access to a file does once its file server is gone.
 
-    A thread that hangs in the kernel cannot be ended. So each piece of work gets a daemon thread of its own, which is
-    left behind when its time is over or its caller is cancelled: neither a task nor the end of the process waits for
-    it. Those left behind count, so that a disk that stays away takes ``most`` threads and no more. One instance for
-    each kind of place: one that hangs must not keep work away from the others.
+    A thread that hangs in the kernel cannot be ended. Each piece of work therefore gets a daemon thread of its own,
+    which is abandoned on timeout or when the caller is cancelled: neither a task nor the exit of the process waits for
+    it. Abandoned threads still count against ``most``, so a disk that stays away never takes more threads than that.
+    Use one instance for each kind of place: a place that hangs must not block work on the others.
     """
 
     def __init__(self, *, most: int) -> None:
@@ -72,15 +69,16 @@ class Threads:
     ) -> T:
         """Return what ``work`` returns, and raise what it raises.
 
-        Raises `TimeoutError`, which is an `OSError`, when that takes longer than ``seconds``, the wait for a thread
-        included; ``what`` names the work in its sentence. On timeout and when cancelled the work is left to itself:
-        `check_abandoned` ends it where it asks, and ``undo`` gets what it returns all the same. Both on its thread.
+        Raises `TimeoutError`, which is an `OSError`, when that takes longer than ``seconds``, including the wait for a
+        free thread; ``what`` names the work in the message. On timeout or cancellation the work is abandoned: it goes
+        on until it calls `check_abandoned`, and if it returns a result after all, ``undo`` receives it. Both happen on
+        the work's thread.
         """
         job: _Job[T] | None = None
         try:
             with anyio.move_on_after(seconds):
-                while not self._enter():  # noqa: ASYNC110 - who makes room may be a thread of another event loop
-                    await anyio.sleep(_LOOK_SECONDS)
+                while not self._enter():  # noqa: ASYNC110 - the thread that leaves may belong to another event loop
+                    await anyio.sleep(_POLL_SECONDS)
                 job = _Job(work, undo, self._leave)
                 job.start()
                 await job.done.wait()
@@ -103,9 +101,41 @@ class Threads:
 
 
 def check_abandoned() -> None:
-    """End the work of this thread if nobody waits for it any more; does nothing on other threads."""
+    """Raise `AbandonedError` if the caller of this thread's work has given up; do nothing on any other thread."""
     if (job := getattr(_here, "job", None)) is not None:
         job.check()
+
+
+class DatabaseTrouble:
+    """The failures of one loop's database calls: logs them and says how long to wait before the next try.
+
+    Every loop of the daemon treats every database error in this one way: it logs the error, waits longer each time and
+    goes on. A database that is locked or away comes back; one that refuses a statement may have a damaged index, a full
+    sequence or a bug of ours that concerns this loop alone. None of these is worth the running sessions, and a
+    restarted daemon would find the same database. A loop whose own interval is longer than the pause keeps to its
+    interval.
+    """
+
+    def __init__(self, log: Logger, while_doing: str, *, longest_seconds: float = LONGEST_SECONDS) -> None:
+        self._log = log
+        self._while_doing = while_doing
+        self._longest_seconds = longest_seconds
+        self._pause = 0.0  # seconds after the last failure; 0: the last call succeeded
+
+    def failed(self, error: StoreError) -> float:
+        """Log a failed call; return how many seconds to wait before the next try."""
+        if isinstance(error, DatabaseUnavailableError):
+            self._log.error(LogEvent.DATABASE_UNAVAILABLE, while_doing=self._while_doing, error=str(error))
+        else:
+            self._log.critical(LogEvent.DATABASE_REFUSED, while_doing=self._while_doing, error=str(error))
+        self._pause = min(self._pause * 2 or FIRST_SECONDS, self._longest_seconds)
+        return self._pause
+
+    def over(self) -> None:
+        """Note a call that succeeded; log the recovery if the one before had failed."""
+        if self._pause:
+            self._pause = 0.0
+            self._log.info(LogEvent.DATABASE_RECOVERED, while_doing=self._while_doing)
 
 
 _here: Final = threading.local()  # ``job``: what this thread was started for
@@ -120,15 +150,15 @@ class _Job(Generic[T]):
         self._undo = undo
         self._leave = leave
         self._loop = asyncio.get_running_loop()
-        self._lock = threading.Lock()  # the work may end while its caller's patience does
+        self._lock = threading.Lock()  # the work may end at the moment in which its caller gives up
         self._abandoned = False
         self._ended = False
-        self._taken = False  # the outcome, by the caller
+        self._taken = False  # the caller has the outcome
         self._result: T | None = None
         self._error: BaseException | None = None
 
     def start(self) -> None:
-        """Begin; raises `RuntimeError` when the machine has no thread left."""
+        """Start the thread; raises `RuntimeError` when the machine has none left."""
         try:
             threading.Thread(target=self._run, name="work", daemon=True).start()
         except RuntimeError:
@@ -136,22 +166,22 @@ class _Job(Generic[T]):
             raise
 
     def outcome(self) -> T:
-        """Return or raise what the work did; it has ended."""
+        """Return what the work returned, or raise what it raised; call this only once it has ended."""
         self._taken = True
         if self._error is not None:
             raise self._error
         return cast("T", self._result)
 
     def abandon(self) -> None:
-        """Wait no longer. Means nothing once the outcome was taken."""
+        """Give up waiting. Has no effect once the outcome was taken."""
         with self._lock:
             self._abandoned = True
             too_late = self._ended and not self._taken
-        if too_late:  # it ended in the moment in which its caller gave up; undoing may hang as well
+        if too_late:  # it ended just as its caller gave up; undoing may hang as well
             threading.Thread(target=self._take_back, name="work", daemon=True).start()
 
     def check(self) -> None:
-        """Raise `AbandonedError` when nobody waits."""
+        """Raise `AbandonedError` when the caller has given up."""
         if self._abandoned:
             raise AbandonedError
 
@@ -168,39 +198,9 @@ class _Job(Generic[T]):
                 self._take_back()
         finally:
             self._leave()
-            with suppress(RuntimeError):  # the loop is closed: nobody is left to hear
+            with suppress(RuntimeError):  # the event loop is closed: nobody waits any more
                 self._loop.call_soon_threadsafe(self.done.set)
 
     def _take_back(self) -> None:
         if self._error is None and self._undo is not None:
             self._undo(cast("T", self._result))
-
-
-FIRST_SECONDS: Final = 1.0
-LONGEST_SECONDS: Final = 30.0
-"""Between two tries; it doubles from the first to the longest. A database that is back is noticed after this time."""
-
-
-class DatabaseTrouble:
-    """What one loop knows of the failures of its calls. A loop that has a longer beat of its own keeps to that."""
-
-    def __init__(self, log: Logger, while_doing: str, *, longest_seconds: float = LONGEST_SECONDS) -> None:
-        self._log = log
-        self._while_doing = while_doing
-        self._longest_seconds = longest_seconds
-        self._pause = 0.0  # seconds after the last failure; 0: the last call was well
-
-    def failed(self, error: StoreError) -> float:
-        """Log a failure; return how many seconds to wait before the next try."""
-        if isinstance(error, DatabaseUnavailableError):
-            self._log.error(LogEvent.DATABASE_UNAVAILABLE, while_doing=self._while_doing, error=str(error))
-        else:
-            self._log.critical(LogEvent.DATABASE_REFUSED, while_doing=self._while_doing, error=str(error))
-        self._pause = min(self._pause * 2 or FIRST_SECONDS, self._longest_seconds)
-        return self._pause
-
-    def over(self) -> None:
-        """Note that a call was well; the end of a trouble is logged."""
-        if self._pause:
-            self._pause = 0.0
-            self._log.info(LogEvent.DATABASE_RECOVERED, while_doing=self._while_doing)

@@ -140,7 +140,7 @@ async def test_pause_lets_running_sessions_end_and_starts_no_new_one_until_resum
         async with node.daemon(CLAUDEOPS_INTERVAL="1") as daemon:
             await daemon.until_logged("session_spawned")
             done = await node.run("pause", "--reason", "the\ncluster moves")
-            assert done.stdout.rstrip().endswith(": the cluster moves; running sessions end by themselves")
+            assert done.stdout.rstrip().endswith(": the cluster moves; running sessions finish")
             await node.until("SELECT * FROM sessions WHERE outcome = 'success'", lambda rows: len(rows) == 1)
         async with node.daemon(CLAUDEOPS_INTERVAL="1") as again:
             await again.until_logged("daemon_ready")

@@ -110,18 +110,18 @@ async def rehearse(
     shutdown: Shutdown,
     log: Logger,
     pace_seconds: float = 0,
-    telling: Callable[[Node], AbstractAsyncContextManager[None]] = _nobody,
+    live: Callable[[Node], AbstractAsyncContextManager[None]] = _nobody,
 ) -> Rehearsed:
     """Run a scenario's chain to its end with the daemon's own parts; files stay below ``root``, an empty directory.
 
-    ``telling`` is open around the daemon's work, for whoever wants to hear of it live. Asked to stop, it stops at
+    ``live`` is entered around the daemon's work, such as a live printer. Asked to stop, it stops at
     once. When this returns or raises, nothing that it started runs any more. Raises `RehearsalError` when the
     services do not start, and what `open_node` raises.
     """
     async with set_up(scenario, root, path=settings.path, pace_seconds=pace_seconds) as stage:
         ours = rehearsal_settings(settings, stage)
         interrupted = False
-        async with open_node(ours, log=log) as node, telling(node), open_tasks() as tasks:
+        async with open_node(ours, log=log) as node, live(node), open_tasks() as tasks:
             tasks.start_soon(run_daemon, node, shutdown)
             with anyio.move_on_after(LONGEST_SECONDS):
                 interrupted = await _until_ended(node, shutdown)

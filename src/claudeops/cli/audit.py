@@ -1,4 +1,4 @@
-"""``claudeops audit verify``: whether the record of tool calls is what was written."""
+"""``claudeops audit verify``: checks that the record of tool calls is as it was written."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 from functools import partial
 from pathlib import Path
 
-from claudeops.cli.operator import Answered, answer, not_found
+from claudeops.cli.operator import CommandResult, not_found, run_on_database
 from claudeops.cli.output import Exit
 from claudeops.errors import MissingInputError
 from claudeops.logs import LogEvent
@@ -15,12 +15,12 @@ from claudeops.store.store import SqlStore
 from claudeops.store.verify import Logged
 
 
-def verify(*, session_id: int | None, log: Path | None, as_json: bool) -> int:
-    """Check the trail of one session or of all, against the daemon's log where it is given."""
-    return answer("audit", partial(_verify, session_id, log), as_json=as_json, target=str(session_id or "all"))
+def verify_trail(*, session_id: int | None, log: Path | None, as_json: bool) -> int:
+    """Check the trail of one session or of all, also against the daemon's log if given; return the exit status."""
+    return run_on_database("audit", partial(_verify, session_id, log), as_json=as_json, target=str(session_id or "all"))
 
 
-async def _verify(session_id: int | None, log: Path | None, _settings: Settings, store: SqlStore) -> Answered:
+async def _verify(session_id: int | None, log: Path | None, _settings: Settings, store: SqlStore) -> CommandResult:
     logged = {} if log is None else heads(log)
     found = await store.audit.verify(session_id=session_id, logged=logged)
     if session_id is not None and not found.sessions and not found.faults:
@@ -30,7 +30,7 @@ async def _verify(session_id: int | None, log: Path | None, _settings: Settings,
         looked_at += f", {len(logged)} heads of the log"
     lines = [f"{fault.kind.value}: {fault.message}" for fault in found.faults]
     verdict = f"{len(lines)} faults in {looked_at}" if lines else f"as it was written: {looked_at}"
-    return Answered(
+    return CommandResult(
         text="\n".join([*lines, verdict]),
         body={
             "verified": not lines,
@@ -52,7 +52,7 @@ async def _verify(session_id: int | None, log: Path | None, _settings: Settings,
 
 
 def heads(log: Path) -> dict[int, Logged]:
-    """Return the heads that a daemon's log names, by session; what is no such line is passed over."""
+    """Return the audit heads in a daemon's log, by session; other lines are skipped."""
     try:
         text = log.read_text(encoding="utf-8", errors="replace")
     except OSError as error:
@@ -62,12 +62,12 @@ def heads(log: Path) -> dict[int, Logged]:
         if LogEvent.SESSION_ENDED.value not in line:
             continue
         try:
-            said = json.loads(line)
+            entry = json.loads(line)
         except ValueError:
             continue
-        if isinstance(said, dict) and said.get("event") == LogEvent.SESSION_ENDED.value and "audit_head" in said:
-            results = said.get("audit_results")
-            found[int(said["session_id"])] = Logged(
-                audit_head=str(said["audit_head"]), audit_results=None if results is None else str(results)
+        if isinstance(entry, dict) and entry.get("event") == LogEvent.SESSION_ENDED.value and "audit_head" in entry:
+            results = entry.get("audit_results")
+            found[int(entry["session_id"])] = Logged(
+                audit_head=str(entry["audit_head"]), audit_results=None if results is None else str(results)
             )
     return found

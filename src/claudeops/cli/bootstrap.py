@@ -1,4 +1,4 @@
-"""``claudeops bootstrap``: one whole chain in the foreground, beside a running daemon or without one."""
+"""``claudeops bootstrap``: one whole chain in the foreground, with or without a running daemon."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Final
 import anyio
 import click
 
-from claudeops.app import chain
+from claudeops.app.chain import run_chain, run_chain_beside
 from claudeops.app.node import open_node
 from claudeops.app.wiring import root_session
 from claudeops.cli import output
@@ -33,18 +33,18 @@ _NAME: Final = "bootstrap"
 _TIMEOUTS: Final = frozenset({Outcome.TIMEOUT, Outcome.STARTUP_TIMEOUT, Outcome.STALLED})
 
 
-def run_chain(*, tier: int, prompt_text: str | None, as_json: bool, live: bool | None = None) -> int:
+def run_in_foreground(*, tier: int, prompt_text: str | None, as_json: bool, live: bool | None = None) -> int:
     """Run one chain, print what came of it, and return the exit status.
 
-    ``live``: tell on stderr what the sessions do; ``None``: where that is a terminal.
+    ``live`` prints on stderr what the sessions do; ``None`` does so where stderr is a terminal.
     """
     live = sys.stderr.isatty() if live is None else live
     lines: list[str] = []
 
-    def told(session: Session) -> None:
+    def on_ended(session: Session) -> None:
         if as_json:
             return
-        if live:  # both may be the same terminal: the results come when the telling is over
+        if live:  # stdout and stderr may be the same terminal: the results follow when the live printer has finished
             lines.append(_line(session))
         else:
             click.echo(_line(session))
@@ -52,7 +52,7 @@ def run_chain(*, tier: int, prompt_text: str | None, as_json: bool, live: bool |
     try:
         settings, log = start(sys.stderr, quiet=live, line_start=beside_progress(sys.stderr) if live else "")
         new = root_session(settings, tier, Trigger.MANUAL, prompt_text)
-        result = anyio.run(partial(_chain, settings, new, told, log, live=live))
+        result = anyio.run(partial(_chain, settings, new, on_ended, log, live=live))
     except ClaudeopsError as error:
         return print_failure(_NAME, error, as_json=as_json, operation="start")
     finally:
@@ -66,7 +66,7 @@ def run_chain(*, tier: int, prompt_text: str | None, as_json: bool, live: bool |
 
 
 async def _chain(
-    settings: Settings, new: NewSession, told: Callable[[Session], None], log: Logger, *, live: bool
+    settings: Settings, new: NewSession, on_ended: Callable[[Session], None], log: Logger, *, live: bool
 ) -> Sequence[Session] | Suppressed:
     shutdown = Shutdown()
     with listening(shutdown, log):
@@ -74,45 +74,45 @@ async def _chain(
             async with open_node(settings, log=log, shutdown=shutdown) as node:
                 become_subreaper()
                 with live_printer(node.context.hub, sys.stderr) if live else contextlib.nullcontext():
-                    return await chain.run_chain(node, new, shutdown, told)
+                    return await run_chain(node, new, shutdown, on_ended)
         except AlreadyRunningError:
             async with shutdown.stoppable(otherwise="stopped following; the daemon goes on with what was queued."):
-                result = await _beside(settings, new, told, log, live=live)
+                result = await _beside(settings, new, on_ended, log, live=live)
     return result
 
 
 async def _beside(
-    settings: Settings, new: NewSession, told: Callable[[Session], None], log: Logger, *, live: bool
+    settings: Settings, new: NewSession, on_ended: Callable[[Session], None], log: Logger, *, live: bool
 ) -> Sequence[Session] | Suppressed:
-    """Have the running daemon run the chain; what it does is told from the logs that it writes.
+    """Queue the chain for the running daemon, and print what it does from the logs that it writes.
 
-    Cut off, it leaves the chain to the daemon.
+    When cancelled, it leaves the chain to the daemon.
     """
-    over = anyio.Event()
+    printed = anyio.Event()
 
-    async def tell(root: Session) -> None:
-        teller = LivePrinter(sys.stderr)
+    async def print_live(root: Session) -> None:
+        printer = LivePrinter(sys.stderr)
         try:
-            await follow(settings.database_url, root, teller, redact=Redactor(settings.secrets).text)
+            await follow(settings.database_url, root, printer, redact=Redactor(settings.secrets).text)
         finally:
-            teller.close()
-            over.set()
+            printer.close()
+            printed.set()
 
     async with open_tasks() as tasks:
 
         def queued(root: Session) -> None:
             if live:
-                tasks.start_soon(tell, root)
+                tasks.start_soon(print_live, root)
 
-        outcome = await chain.run_chain_beside(settings, new, told, queued=queued, log=log)
+        outcome = await run_chain_beside(settings, new, on_ended, queued=queued, log=log)
         if live and not isinstance(outcome, Suppressed):
             with anyio.move_on_after(LAST_WORDS_SECONDS):
-                await over.wait()
+                await printed.wait()
         tasks.cancel_scope.cancel()
     return outcome
 
 
-# --- what the caller gets -----------------------------------------------------------------------------
+# --- output -------------------------------------------------------------------------------------------
 
 
 def _exit(result: Sequence[Session] | Suppressed) -> Exit:

@@ -1,8 +1,6 @@
-"""The command line: parses, calls, prints; every way out has an exit status and says one sentence.
+"""Runs the command line: parses it, calls the command, and turns every mistake into a sentence and an exit status.
 
-Whether we run inside one of our own sessions: a session must not be its own operator.
-
-The mark in our own environment can be taken out by whoever starts us; those of the processes above us cannot.
+Refuses to run inside one of our own sessions: a session must not be its own operator.
 """
 
 from __future__ import annotations
@@ -23,12 +21,14 @@ from claudeops.engine.process.tree import SESSION_MARK
 
 _FORMAT_OPTION: Final = "--output-format"
 
+_DEEPEST: Final = 100  # ancestors; bounds the walk up the process tree
+
 
 def call(arguments: list[str]) -> int:
     """Run the command line and return its exit status."""
     as_json = _wants_json(arguments)
     if inside_a_session(os.environ):
-        # A session may run as the same user as the daemon: it must not be its own operator.
+        # A session may run as the daemon's own user, so file permissions do not keep it from being its own operator.
         return _refuse("claudeops is not for use inside one of its own sessions.", arguments, as_json=as_json)
     try:
         if as_json and {"-h", "--help"} & set(arguments):
@@ -42,6 +42,34 @@ def call(arguments: list[str]) -> int:
     except click.Abort:
         return Exit.UNRESOLVED
     return int(status or 0)
+
+
+def inside_a_session(environ: Mapping[str, str], *, proc: Path = Path("/proc")) -> bool:
+    """Return whether this process or one of its ancestors carries the mark of a session.
+
+    A session can remove the mark from the environment that it starts us with, but not from those of its ancestors.
+    """
+    if SESSION_MARK in environ:
+        return True
+    mark = f"{SESSION_MARK}=".encode()
+    return any(entry.startswith(mark) for entries in _ancestors(os.getppid(), proc) for entry in entries)
+
+
+def _ancestors(pid: int, proc: Path) -> Iterator[list[bytes]]:
+    """Yield the environments of our ancestors, nearest first, as far as they can be read."""
+    for _ in range(_DEEPEST):
+        if pid <= 0:
+            return
+        directory = proc / str(pid)
+        with contextlib.suppress(
+            OSError
+        ):  # of another user; the processes of a session are ours, or see only each other
+            yield (directory / "environ").read_bytes().split(b"\0")
+        try:
+            # The name in parentheses may hold anything; state and parent follow the last parenthesis.
+            pid = int((directory / "stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[1])
+        except (OSError, ValueError, IndexError):
+            return
 
 
 def _wants_json(arguments: list[str]) -> bool:
@@ -92,29 +120,3 @@ def _help_as_json(arguments: list[str]) -> int:
     command = claudeops.commands.get(name, claudeops)
     with click.Context(command, info_name=name) as context:
         return print_document(_command_name(arguments), {"help": command.get_help(context)}, Exit.OK)
-
-
-_DEEPEST: Final = 100  # generations; a chain of parents has an end
-
-
-def inside_a_session(environ: Mapping[str, str], *, proc: Path = Path("/proc")) -> bool:
-    """Tell whether we, or a process above us, carry the mark of a session."""
-    if SESSION_MARK in environ:
-        return True
-    mark = f"{SESSION_MARK}=".encode()
-    return any(entry.startswith(mark) for entries in _above(os.getppid(), proc) for entry in entries)
-
-
-def _above(pid: int, proc: Path) -> Iterator[list[bytes]]:
-    """Give the environments of the processes above, as far as they can be read."""
-    for _ in range(_DEEPEST):
-        if pid <= 0:
-            return
-        directory = proc / str(pid)
-        with contextlib.suppress(OSError):  # another user's: a session's processes are ours, or see only their own
-            yield (directory / "environ").read_bytes().split(b"\0")
-        try:
-            # The name in parentheses may hold anything; what follows the last one is state and parent.
-            pid = int((directory / "stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[1])
-        except (OSError, ValueError, IndexError):
-            return

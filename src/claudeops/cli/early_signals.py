@@ -1,8 +1,8 @@
-"""SIGINT and SIGTERM, heard from the first moment of the process to its last, whatever is going on in it.
+"""Catches SIGINT and SIGTERM from the first moment of the process to its last.
 
-Imports nothing that takes time: it comes before everything that does. What is heard waits in a pipe, which the
-interpreter itself writes to, until somebody asks; so nothing is lost while modules are imported, no exception breaks
-into code that does not expect one, and a signal wakes an event loop whichever thread it came to.
+A module of its own that imports nothing slow, because it runs before every import that is. The interpreter itself
+writes each signal to a pipe, where it waits until somebody reads it. So no signal is lost while modules are imported,
+no exception interrupts code that does not expect one, and a signal wakes an event loop whichever thread received it.
 """
 
 from __future__ import annotations
@@ -13,45 +13,45 @@ from collections.abc import Sequence
 from typing import Final
 
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
-_BYTES: Final = 4096
+_READ_BYTES: Final = 4096
 
 
-class _Ear:
-    """As wide as what it is about: a process has its signals once."""
+class _Pipe:
+    """The pipe to which signals are written: process-wide, as signals are."""
 
-    reading: int | None = None  # a descriptor, open until the process ends
+    reading: int | None = None  # a descriptor, open until the process exits
 
 
-def hear() -> int:
-    """Keep SIGINT and SIGTERM for `heard` from now on; return the descriptor that is readable when one has come.
+def catch() -> int:
+    """Keep SIGINT and SIGTERM for `caught` from now on; return the descriptor that is readable once one has come.
 
-    In the main thread only; safe to call twice.
+    Main thread only; safe to call twice.
     """
-    if _Ear.reading is None:
-        _Ear.reading, writing = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    if _Pipe.reading is None:
+        _Pipe.reading, writing = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
         for number in SIGNALS:
-            signal.signal(number, _keep)
-    return _Ear.reading
+            signal.signal(number, _do_nothing)
+    return _Pipe.reading
 
 
-def heard() -> Sequence[signal.Signals]:
-    """Return what came since the last time, oldest first."""
-    if _Ear.reading is None:
+def caught() -> Sequence[signal.Signals]:
+    """Return the signals that came since the last call, oldest first."""
+    if _Pipe.reading is None:
         return ()
     try:
-        came = os.read(_Ear.reading, _BYTES)
+        received = os.read(_Pipe.reading, _READ_BYTES)
     except BlockingIOError:
         return ()
-    return [signal.Signals(number) for number in came if number in SIGNALS]
+    return [signal.Signals(number) for number in received if number in SIGNALS]
 
 
 def ignore() -> None:
-    """Let none of them end the process any more, whose status is known: the interpreter would give them back."""
-    if _Ear.reading is not None:
+    """Ignore both signals once the exit status is known: at shutdown the interpreter restores their default actions."""
+    if _Pipe.reading is not None:
         for number in SIGNALS:
             signal.signal(number, signal.SIG_IGN)
 
 
-def _keep(_number: int, _frame: object) -> None:
-    """Be there: the interpreter writes only those signals down that somebody handles."""
+def _do_nothing(_number: int, _frame: object) -> None:
+    """Do nothing. The interpreter writes only those signals to the pipe that have a handler."""

@@ -1,6 +1,6 @@
-"""The ``claudeops`` command, from its first moment to its last.
+"""The entry point of the ``claudeops`` command.
 
-Short because it is first: whoever is asked to stop while the rest is imported, which takes a second, has to hear it.
+Short, because it runs first: importing the rest takes a second, and a signal that asks to stop must not be lost then.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from typing import Final
 from claudeops.cli import early_signals
 
 _STOPPABLE: Final = frozenset({"run", "bootstrap", "rehearse"})
-"""Commands that start sessions, and stop them in order. The others hold nothing: a signal ends them as it ends any."""
+"""Commands that start sessions and stop them in an orderly way. A signal simply ends any other command."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line and exit with its status; the entry point of the wheel."""
+    """Run the command line and exit with its status; the wheel's console script."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     if _STOPPABLE & set(given[:1]):
-        early_signals.hear()
+        early_signals.catch()
     from claudeops.cli.command_line import call  # noqa: PLC0415 - see above
 
     status = call(given)

@@ -1,11 +1,8 @@
-"""Exit statuses of the operator's commands (sysexits.h where a number has a name there).
+"""How a command answers: its exit status, and one JSON document on stdout or one sentence on stderr.
 
-The JSON document that every command prints under ``--output-format json``: exactly one, always.
-
-Shape: the claw-code envelope, schema version 1.0. ``exit_code`` is 0, 1 or 2 and equals the process's exit
-status; ``sysexit`` is what the same run would have exited with in text mode.
-
-How a command answers: one JSON document on stdout, or a sentence on stderr. Both return the exit status.
+Exit statuses are those of sysexits.h where a number has a name there. Under ``--output-format json`` a command prints
+exactly one document, always, in the shape of the claw-code envelope, schema version 1.0: ``exit_code`` is 0, 1 or 2 and
+equals the process's exit status; ``sysexit`` is what the same run would have exited with in text mode.
 """
 
 from __future__ import annotations
@@ -28,40 +25,24 @@ from claudeops.errors import (
     StoppedError,
 )
 
+SCHEMA_VERSION: Final = "1.0"
+
 
 class Exit(IntEnum):
-    """What a caller may conclude."""
+    """The exit statuses of all commands, and what a caller may conclude from them."""
 
-    OK = 0  # clean stop; healthy or resolved
-    UNRESOLVED = 1  # a session failed, or nobody could mend what was found
+    OK = 0  # a clean stop; healthy or resolved
+    UNRESOLVED = 1  # a session failed, or what was found could not be repaired
     USAGE = 64  # the command line is wrong
-    NO_INPUT = 66  # a file named on the command line is not there
+    NO_INPUT = 66  # a file named on the command line does not exist
     UNAVAILABLE = 69  # the database cannot be reached
-    SOFTWARE = 70  # a fault of ours
+    SOFTWARE = 70  # a bug in claudeops
     TRY_LATER = 75  # parked, paused, or another daemon is in the way
     CONFIGURATION = 78  # a setting, schema, prompt or binary is wrong
 
 
-def exit_for(error: ClaudeopsError) -> Exit:
-    """Return the exit status that an error ends a command with."""
-    match error:
-        case ConfigurationError():
-            return Exit.CONFIGURATION
-        case AlreadyRunningError():
-            return Exit.TRY_LATER
-        case DatabaseUnavailableError():
-            return Exit.UNAVAILABLE
-        case StoppedError():
-            return Exit.UNRESOLVED
-        case _:
-            return Exit.SOFTWARE
-
-
-SCHEMA_VERSION: Final = "1.0"
-
-
 class StopReason(StrEnum):
-    """How a turn ended, in the envelope's own closed set."""
+    """How a turn ended, in the words of the envelope."""
 
     COMPLETED = "completed"
     TIMEOUT = "timeout"
@@ -71,7 +52,7 @@ class StopReason(StrEnum):
 
 
 class ErrorKind(StrEnum):
-    """Where an error comes from, in the envelope's own closed set."""
+    """Where an error comes from, in the words of the envelope."""
 
     FILESYSTEM = "filesystem"
     AUTH = "auth"
@@ -85,8 +66,53 @@ class ErrorKind(StrEnum):
     UNKNOWN = "unknown"
 
 
+def exit_for(error: ClaudeopsError) -> Exit:
+    """Return the exit status with which an error ends a command."""
+    match error:
+        case ConfigurationError():
+            return Exit.CONFIGURATION
+        case AlreadyRunningError():
+            return Exit.TRY_LATER
+        case DatabaseUnavailableError():
+            return Exit.UNAVAILABLE
+        case StoppedError():
+            return Exit.UNRESOLVED
+        case _:
+            return Exit.SOFTWARE
+
+
+def print_failure(
+    command: str,
+    error: ClaudeopsError,
+    *,
+    as_json: bool,
+    operation: str | None = None,
+    target: str | None = None,
+    sysexit: Exit | None = None,
+) -> int:
+    """Print an error, as a sentence or as a document, and return the exit status.
+
+    ``operation`` and ``target`` default to the command itself, ``sysexit`` to the status of the error.
+    """
+    sysexit = exit_for(error) if sysexit is None else sysexit
+    if not as_json:
+        click.echo(f"claudeops: {error}", err=True)
+        return sysexit
+    return print_document(command, body_of(error, operation=operation or command, target=target or command), sysexit)
+
+
+def print_document(
+    command: str, body: Mapping[str, object], sysexit: Exit, *, exit_code: int | None = None, at: datetime | None = None
+) -> int:
+    """Print a command's document and return its ``exit_code``: 0 or 1, unless the caller passes another."""
+    exit_code = min(int(sysexit), 1) if exit_code is None else exit_code
+    at = datetime.now(UTC) if at is None else at
+    sys.stdout.write(document(command, body, sysexit=sysexit, exit_code=exit_code, at=at).decode())
+    return exit_code
+
+
 def document(command: str, body: Mapping[str, object], *, sysexit: Exit, exit_code: int, at: datetime) -> bytes:
-    """Return the document, with the five keys that every document has."""
+    """Return a document: ``body`` after the five keys that every document has."""
     return orjson.dumps(
         {
             "timestamp": at.strftime("%Y-%m-%dT%H:%M:%SZ"),
@@ -104,7 +130,7 @@ def document(command: str, body: Mapping[str, object], *, sysexit: Exit, exit_co
 def error_body(
     *, kind: ErrorKind, operation: str, target: str, retryable: bool, message: str, hint: str | None = None
 ) -> dict[str, object]:
-    """Return the error part of a document; a hint only where a fix is known."""
+    """Return the error part of a document; pass a hint only where a remedy is known."""
     error: dict[str, object] = {
         "kind": kind.value,
         "operation": operation,
@@ -118,7 +144,7 @@ def error_body(
 
 
 def body_of(error: ClaudeopsError, *, operation: str, target: str) -> dict[str, object]:
-    """Return the error part for one of our own errors."""
+    """Return the error part of a document for one of our own errors."""
     kind, retryable = _classify(error)
     if isinstance(error, DatabaseUnavailableError):
         operation = "db.connect"
@@ -135,33 +161,3 @@ def _classify(error: ClaudeopsError) -> tuple[ErrorKind, bool]:
             return ErrorKind.RUNTIME, True
         case _:
             return ErrorKind.UNKNOWN, False
-
-
-def print_document(
-    command: str, body: Mapping[str, object], sysexit: Exit, *, exit_code: int | None = None, at: datetime | None = None
-) -> int:
-    """Print a command's document and return the ``exit_code`` that it names: 0 or 1 unless the contract has more."""
-    exit_code = min(int(sysexit), 1) if exit_code is None else exit_code
-    at = datetime.now(UTC) if at is None else at
-    sys.stdout.write(document(command, body, sysexit=sysexit, exit_code=exit_code, at=at).decode())
-    return exit_code
-
-
-def print_failure(
-    command: str,
-    error: ClaudeopsError,
-    *,
-    as_json: bool,
-    operation: str | None = None,
-    target: str | None = None,
-    sysexit: Exit | None = None,
-) -> int:
-    """Tell the sentence of an error.
-
-    ``operation`` and ``target`` are the command itself and ``sysexit`` what the error stands for, unless given.
-    """
-    sysexit = exit_for(error) if sysexit is None else sysexit
-    if not as_json:
-        click.echo(f"claudeops: {error}", err=True)
-        return sysexit
-    return print_document(command, body_of(error, operation=operation or command, target=target or command), sysexit)

@@ -1,7 +1,4 @@
-"""``claudeops policy test`` and ``policy show``: what would happen to a call, and the rules behind it.
-
-``claudeops show-tool``: the rules for one tool or command, by tier.
-"""
+"""``claudeops policy`` and ``show-tool``: the verdict on a call, and the rules behind it. Nothing is run."""
 
 from __future__ import annotations
 
@@ -30,28 +27,28 @@ from claudeops.settings import Settings, fragment_texts, load_settings, policy_d
 from claudeops.settings.files import default_policy_path
 
 _EXAMPLE: Final = "example"
-"""Stands for the number of the session, in the paths of its own directories."""
+"""Stands for the session id in the paths of a session's own directories."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Question:
-    """What is asked of the policy."""
+    """What ``policy test`` asks: one call, at which tiers, under which policy."""
 
     command: str | None
     tool: str
-    given: str | None  # JSON
+    given: str | None  # the tool's input, JSON; None: it is ``command``
     tier: int | None  # None: all
-    expect: str | None
+    expect: str | None  # a verdict
     dry_run: bool
-    file: Path | None
+    file: Path | None  # None: the policy in force
 
 
-def tell_verdicts(question: Question, *, as_json: bool) -> int:
-    """Print what each tier would answer, and return the exit status."""
+def print_verdicts(question: Question, *, as_json: bool) -> int:
+    """Print the verdict of each tier, and return the exit status."""
     try:
         call = _call(question)
         settings = with_policy(question.file)
-        answers = _judged(call, question, settings)
+        answers = _judgements(call, question, settings)
     except ClaudeopsError as error:
         return print_failure("policy test", error, as_json=as_json, target="policy")
     met = question.expect is None or all(found.verdict.kind == question.expect for found in answers.values())
@@ -64,11 +61,11 @@ def tell_verdicts(question: Question, *, as_json: bool) -> int:
         }
         return print_document("policy test", body, status)
     for tier, found in answers.items():
-        click.echo(_text(tier, found))
+        click.echo(_lines(tier, found))
     return status
 
 
-def tell_policy(file: Path | None, *, as_json: bool) -> int:
+def print_policy(file: Path | None, *, as_json: bool) -> int:
     """Print the whole policy, and return the exit status."""
     try:
         path, document = policy_document(os.environ, cwd=Path.cwd(), file=file)
@@ -81,29 +78,45 @@ def tell_policy(file: Path | None, *, as_json: bool) -> int:
     return Exit.OK
 
 
-def tell_fragments(*, as_json: bool) -> int:
-    """Print what a policy may extend beside the default, each with what it opens, and return the exit status."""
-    told = {name: _opens(text) for name, text in fragment_texts().items()}
+def print_fragments(*, as_json: bool) -> int:
+    """Print the fragments that a policy may extend, each with what it opens, and return the exit status."""
+    opened = {name: _opens(text) for name, text in fragment_texts().items()}
     if as_json:
-        body: dict[str, object] = {"fragments": [{"name": name, "opens": opens} for name, opens in told.items()]}
+        body: dict[str, object] = {"fragments": [{"name": name, "opens": opens} for name, opens in opened.items()]}
         return print_document("policy fragments", body, Exit.OK)
-    for name, opens in told.items():
+    for name, opens in opened.items():
         click.echo(f"{name}: {opens}")
     return Exit.OK
 
 
-def _opens(text: str) -> str:
-    """Return the first paragraph of a fragment's comment."""
-    lines = itertools.takewhile(lambda line: line.startswith("# "), text.splitlines())
-    return " ".join(line[2:] for line in lines).removeprefix("Opens: ")
+def print_tool(name: str, file: Path | None, *, as_json: bool) -> int:
+    """Print the rules for a tool or a command, by tier, and return the exit status."""
+    try:
+        settings = with_policy(file)
+    except ClaudeopsError as error:
+        return print_failure("show-tool", error, as_json=as_json, target="policy")
+    found = _found(" ".join(name.split()), settings)
+    status = Exit.OK if found else Exit.UNRESOLVED
+    if as_json:
+        body: dict[str, object] = {"name": name, "found": bool(found), "rules": found}
+        body["source_hint"] = str(settings.policy_path or default_policy_path())
+        return print_document("show-tool", body if found else body | _not_found(name), status)
+    if not found:
+        click.echo(f"{name}: {_why_none(name)}")
+    for rule in found:
+        click.echo("  ".join(f"{key}: {value}" for key, value in rule.items()))
+    return status
 
 
 def with_policy(file: Path | None) -> Settings:
-    """Return the settings of the environment, with the policy of ``file`` where one is named."""
+    """Return the settings of the environment, with the policy in ``file`` if given."""
     environ = dict(os.environ)
     if file is not None:
         environ["CLAUDEOPS_POLICY_PATH"] = str(file)
     return load_settings(environ, cwd=Path.cwd()).settings
+
+
+# --- verdicts -----------------------------------------------------------------------------------------
 
 
 def _call(question: Question) -> ToolCall:
@@ -112,15 +125,15 @@ def _call(question: Question) -> ToolCall:
         try:
             given = json.loads(question.given)
         except ValueError as error:
-            raise click.UsageError(f'--input is no JSON ({error}): write an object, {{"file_path": …}}.') from None
+            raise click.UsageError(f'--input is not JSON ({error}): write an object, {{"file_path": …}}.') from None
         if not isinstance(given, dict):
-            raise click.UsageError('--input is no object: write {"file_path": "/etc/hosts"} or the like.')
+            raise click.UsageError('--input is not an object: write one such as {"file_path": "/etc/hosts"}.')
     elif question.command is None or question.tool != "Bash":
         raise click.UsageError("There is nothing to test: give a COMMAND, or --tool NAME with --input JSON.")
     return ToolCall(tool_use_id="test", tool_name=question.tool, input=given if isinstance(given, dict) else {})
 
 
-def _judged(call: ToolCall, question: Question, settings: Settings) -> dict[int, Judgement]:
+def _judgements(call: ToolCall, question: Question, settings: Settings) -> dict[int, Judgement]:
     tiers = tier_policies(settings)
     if question.tier is not None and question.tier not in tiers:
         raise click.UsageError(
@@ -144,7 +157,7 @@ def _body(tier: int, found: Judgement) -> dict[str, object]:
     }
 
 
-def _text(tier: int, found: Judgement) -> str:
+def _lines(tier: int, found: Judgement) -> str:
     lines = [f"tier {tier}: {found.verdict.kind.value}: {found.verdict.reason}"]
     lines += [f"  part    {part}" for part in found.parts]
     lines += [f"  action  {action.kind} of {action.service}" for action in found.verdict.actions]
@@ -153,23 +166,16 @@ def _text(tier: int, found: Judgement) -> str:
     return "\n".join(line.replace("\n", "\\n") for line in lines)
 
 
-def tell_tool(name: str, file: Path | None, *, as_json: bool) -> int:
-    """Print what the policy says of a tool or a command, and return the exit status."""
-    try:
-        settings = with_policy(file)
-    except ClaudeopsError as error:
-        return print_failure("show-tool", error, as_json=as_json, target="policy")
-    found = _found(" ".join(name.split()), settings)
-    status = Exit.OK if found else Exit.UNRESOLVED
-    if as_json:
-        body: dict[str, object] = {"name": name, "found": bool(found), "rules": found}
-        body["source_hint"] = str(settings.policy_path or default_policy_path())
-        return print_document("show-tool", body if found else body | _missing(name), status)
-    if not found:
-        click.echo(f"{name}: {_why(name)}")
-    for rule in found:
-        click.echo("  ".join(f"{key}: {value}" for key, value in rule.items()))
-    return status
+# --- fragments ----------------------------------------------------------------------------------------
+
+
+def _opens(text: str) -> str:
+    """Return the first paragraph of a fragment's comment: what it opens."""
+    lines = itertools.takewhile(lambda line: line.startswith("# "), text.splitlines())
+    return " ".join(line[2:] for line in lines).removeprefix("Opens: ")
+
+
+# --- the rules for a tool or command ------------------------------------------------------------------
 
 
 def _found(name: str, settings: Settings) -> list[dict[str, object]]:
@@ -198,7 +204,7 @@ def _of_tool(name: str, number: int, tier: TierPolicy) -> list[dict[str, object]
 def _of_command(name: str, policy: Policy) -> list[dict[str, object]]:
     book = policy.book
     rules = [
-        _shown(known, rule)
+        _rule_fields(known, rule)
         for known, alternatives in book.rules.items()
         if known == name or known.startswith(f"{name} ")
         for rule in alternatives
@@ -211,19 +217,19 @@ def _of_command(name: str, policy: Policy) -> list[dict[str, object]]:
     return [*rules, *wrappers]
 
 
-def _shown(name: str, rule: CommandRule) -> dict[str, object]:
-    shown: dict[str, object] = {"tier": rule.tier, "command": name}
+def _rule_fields(name: str, rule: CommandRule) -> dict[str, object]:
+    fields: dict[str, object] = {"tier": rule.tier, "command": name}
     for key in ("options", "arguments", "tokens", "required", "action", "hint"):
         if value := getattr(rule, key):
-            shown[key] = value
+            fields[key] = value
     if rule.line is not None:
-        shown["line"] = rule.line
-    return shown
+        fields["line"] = rule.line
+    return fields
 
 
-def _why(name: str) -> str:
+def _why_none(name: str) -> str:
     return REASONS.get(name, "no rule names it, so it is denied at every tier")
 
 
-def _missing(name: str) -> dict[str, object]:
-    return {"error": {"kind": "tool_not_found", "message": f"{name}: {_why(name)}", "retryable": False}}
+def _not_found(name: str) -> dict[str, object]:
+    return {"error": {"kind": "tool_not_found", "message": f"{name}: {_why_none(name)}", "retryable": False}}

@@ -1,7 +1,4 @@
-"""``claudeops run``: the daemon.
-
-``claudeops health``: whether the daemon lives, told without its database.
-"""
+"""``claudeops run``, the daemon, and ``claudeops health``, which says whether it is alive without its database."""
 
 from __future__ import annotations
 
@@ -19,7 +16,7 @@ import msgspec
 from claudeops.app.daemon import run_daemon
 from claudeops.app.node import open_node
 from claudeops.cli import output
-from claudeops.cli.early_signals import hear
+from claudeops.cli.early_signals import catch
 from claudeops.cli.output import Exit, exit_for, print_document
 from claudeops.cli.start import listening, start
 from claudeops.cli.terminal import beside_progress, live_printer
@@ -31,13 +28,16 @@ from claudeops.errors import ClaudeopsError, ConfigurationError, StoppedError
 from claudeops.logs import LogEvent, Logger
 from claudeops.settings import Settings, state_dir
 
+_HEALTH: Final = "health"
+_STATUS_FILE: Final = "daemon.json"
+
 
 def run_until_stopped(*, live: bool = False) -> Exit:
-    """Run the daemon until it is asked to stop, also before it runs; return the exit status.
+    """Run the daemon until it is asked to stop, which may happen before it is ready; return the exit status.
 
-    ``live``: stdout tells what the sessions do, and of the log only what is not as it should be.
+    ``live`` prints on stdout what the sessions do, and of the log only warnings and worse.
     """
-    hear()  # unless it is so already: who calls this may not come from the command line
+    catch()  # no-op if done already; a caller may have bypassed `main`
     try:
         settings, log = start(sys.stdout, quiet=live, line_start=beside_progress(sys.stdout) if live else "")
     except ClaudeopsError as error:
@@ -46,7 +46,7 @@ def run_until_stopped(*, live: bool = False) -> Exit:
     try:
         anyio.run(partial(_daemon, settings, log, live=live))
     except StoppedError:
-        pass  # that is what was asked for
+        pass  # as asked
     except ClaudeopsError as error:
         return _refused(error)
     except ExceptionGroup:
@@ -54,6 +54,21 @@ def run_until_stopped(*, live: bool = False) -> Exit:
         return Exit.SOFTWARE
     log.info(LogEvent.DAEMON_STOPPED)
     return Exit.OK
+
+
+def print_health(*, as_json: bool) -> int:
+    """Print whether the daemon of this state directory is alive; return the exit status: 0 alive, 1 not."""
+    file: Path | None = None
+    try:
+        file = state_dir(os.environ, cwd=Path.cwd()) / _STATUS_FILE
+        found = look(file, alive=alive, monotonic=SystemClock().monotonic())
+    except ConfigurationError as error:
+        found = Liveness(lives=False, says=str(error))
+    sysexit = Exit.OK if found.lives else Exit.UNRESOLVED
+    if as_json:
+        return print_document(_HEALTH, _body(found, file), sysexit)
+    click.echo(found.says)
+    return sysexit
 
 
 def _refused(error: ClaudeopsError) -> Exit:
@@ -64,7 +79,7 @@ def _refused(error: ClaudeopsError) -> Exit:
 async def _daemon(settings: Settings, log: Logger, *, live: bool) -> None:
     shutdown, hub = Shutdown(), Hub()
     become_subreaper()
-    # Told from before the node is opened: what it takes up of a dead daemon is news too.
+    # Entered before the node is opened: what it recovers of a dead daemon is printed too.
     with listening(shutdown, log), live_printer(hub, sys.stdout, times=True) if live else nullcontext():
         async with open_node(settings, log=log, hub=hub, shutdown=shutdown) as node:
             if live:
@@ -77,25 +92,6 @@ def _places(settings: Settings) -> str:
         f"Watching what {settings.repos_dir} describes; Ctrl-C stops. Database and state are in {settings.state_dir}, "
         f"logs of sessions in {settings.results_dir}.\n"
     )
-
-
-_NAME: Final = "health"
-_FILE: Final = "daemon.json"
-
-
-def tell_health(*, as_json: bool) -> int:
-    """Print how the daemon of this state directory is, and return the exit status: 0 it lives, 1 it does not."""
-    file: Path | None = None
-    try:
-        file = state_dir(os.environ, cwd=Path.cwd()) / _FILE
-        found = look(file, alive=alive, monotonic=SystemClock().monotonic())
-    except ConfigurationError as error:
-        found = Liveness(lives=False, says=str(error))
-    sysexit = Exit.OK if found.lives else Exit.UNRESOLVED
-    if as_json:
-        return print_document(_NAME, _body(found, file), sysexit)
-    click.echo(found.says)
-    return sysexit
 
 
 def _body(found: Liveness, file: Path | None) -> dict[str, object]:

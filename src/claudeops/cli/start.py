@@ -1,7 +1,4 @@
-"""What every command that works on a node does first: settings, log, checks; all before anything starts.
-
-Signals, at the rim: they become requests to stop and nothing else.
-"""
+"""What commands do before anything starts: read the settings, check them, set up the log, listen for signals."""
 
 from __future__ import annotations
 
@@ -24,7 +21,7 @@ from claudeops.settings import Settings, load_settings, require_credentials, req
 
 
 def read_settings() -> Settings:
-    """Read the environment for a command that starts no session; the log, from warnings up, goes to stderr.
+    """Read the settings for a command that starts no session, and log warnings and worse to stderr.
 
     Raises `ConfigurationError`.
     """
@@ -34,10 +31,10 @@ def read_settings() -> Settings:
 
 
 def start(stream: TextIO | None = sys.stderr, *, quiet: bool = False, line_start: str = "") -> tuple[Settings, Logger]:
-    """Read the environment and set up logging to ``stream``; raises `ConfigurationError`.
+    """Read and check the settings for a command that starts sessions, and log to ``stream``.
 
-    ``quiet``: what is as it should be is not logged, because it is told in another way; unless more than the
-    usual is asked for. ``line_start`` stands before each line of the log.
+    ``quiet`` logs only warnings and worse, because a live printer shows the rest; a log level other than ``info`` is
+    kept all the same. ``line_start`` is put before each line of the log. Raises `ConfigurationError`.
     """
     loaded = load_settings(os.environ, cwd=Path.cwd())
     settings = loaded.settings
@@ -56,7 +53,7 @@ def start(stream: TextIO | None = sys.stderr, *, quiet: bool = False, line_start
     for warning in loaded.warnings:
         log.warning(LogEvent.CONFIGURATION_WARNING, warning=warning)
     for harness, path in binaries(settings).items():
-        # Of the other CLIs no version is known to be too old.
+        # No version of the other CLIs is known to be too old.
         version = check_version(path) if harness == "claude" else None
         log.info(LogEvent.CLI_FOUND, harness=harness, path=str(path), version=version)
     return settings, log
@@ -64,21 +61,21 @@ def start(stream: TextIO | None = sys.stderr, *, quiet: bool = False, line_start
 
 @contextmanager
 def listening(shutdown: Shutdown, log: Logger) -> Iterator[None]:
-    """Take SIGINT and SIGTERM as requests to stop, those first that came before the block. On the event loop.
+    """Turn SIGINT and SIGTERM into requests to stop, and nothing else; those that came before the block count too.
 
-    What comes after the block is kept and has no effect: by then everything ends anyway.
+    Call it on the event loop. Signals that come after the block have no effect: everything ends then anyway.
     """
-    ear = early_signals.hear()
+    descriptor = early_signals.catch()
 
-    def heed() -> None:
-        for number in early_signals.heard():
+    def request_stop() -> None:
+        for number in early_signals.caught():
             log.warning(LogEvent.SIGNAL_RECEIVED, signal=number.name)
             shutdown.request()
 
     loop = asyncio.get_running_loop()
-    heed()
-    loop.add_reader(ear, heed)
+    request_stop()
+    loop.add_reader(descriptor, request_stop)
     try:
         yield
     finally:
-        loop.remove_reader(ear)
+        loop.remove_reader(descriptor)

@@ -1,7 +1,7 @@
-"""Tells live what sessions do: on a terminal with colours and a progress line, else as plain lines.
+"""The live printer: prints what sessions do, in colour and with a progress line on a terminal, else as plain lines.
 
-Writing happens on a thread of its own: a terminal that is stopped, or slow, holds up no session. What it misses
-meanwhile shows as a mark.
+It writes on a thread of its own, so that a slow or stopped terminal holds up no session. A line says how much the
+terminal missed meanwhile.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from claudeops.domain.live import LiveFact
 from claudeops.engine.live.hub import Hub
 from claudeops.engine.live.lines import Line, Lines, Tone
 
-if TYPE_CHECKING:  # a dear import: only terminals need it
+if TYPE_CHECKING:  # only terminals need it, and it takes a while
     from rich.console import OverflowMethod
     from rich.live import Live
     from rich.spinner import Spinner
@@ -23,7 +23,7 @@ if TYPE_CHECKING:  # a dear import: only terminals need it
     from rich.text import Text
 
 LAST_WORDS_SECONDS: Final = 2.0
-"""How long what was told at the very end may take to be written."""
+"""How long the last lines may take to be written."""
 
 _TAG_COLUMNS: Final = 6
 _LABEL_COLUMNS: Final = 8
@@ -38,29 +38,42 @@ _STYLES: Final = {
 _BODY_STYLES: Final = {Tone.HEAD: "bold", Tone.BAD: "red", Tone.QUIET: "dim"}
 
 
-class Printer(Protocol):
-    """Puts lines somewhere. Called from one thread at a time."""
+@contextmanager
+def live_printer(hub: Hub, stream: TextIO, *, times: bool = False) -> Iterator[None]:
+    """Print on ``stream`` what happens while the block runs; enter it on the event loop of the sessions.
 
-    @property
-    def tick_seconds(self) -> float | None:
-        """How often it wants to hear of progress; ``None``: only when something happens."""
+    Facts published in the block are written before it is left, as far as `LAST_WORDS_SECONDS` allow. Nothing else
+    should write to the same terminal meanwhile; for whole lines see `beside_progress`.
+    """
+    printer = LivePrinter(stream, times=times)
+    arrived, done = threading.Event(), threading.Event()
+    with hub.subscribe(wake=arrived.set) as facts:
 
-    def show(self, line: Line) -> None:
-        """Print a line; raises `OSError` or `ValueError` when the stream is gone."""
+        def work() -> None:
+            while not done.is_set():
+                arrived.wait(printer.tick_seconds)
+                arrived.clear()
+                printer.write(iter(facts.take, None))
+            printer.write(iter(facts.take, None))
+            printer.close()
 
-    def progress(self, doing: str) -> None:
-        """Say what goes on right now; "" for nothing."""
-
-    def close(self) -> None:
-        """Leave the stream as it was found."""
+        # A daemon thread: a terminal that is stopped for good must not keep the process from exiting.
+        thread = threading.Thread(target=work, name="live printer", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            done.set()
+            arrived.set()
+            thread.join(LAST_WORDS_SECONDS)
 
 
 class LivePrinter:
-    """Makes lines of facts and prints them. A stream that fails is given up; the sessions go on."""
+    """Prints live facts as lines. A stream that fails is given up; the sessions go on."""
 
     def __init__(self, stream: TextIO, *, times: bool = False) -> None:
         """Print to ``stream``; ``times`` puts the UTC time of day before each line."""
-        self.broken = False  # the stream took no more; nothing is written after that
+        self.broken = False  # a write has failed; nothing is written after that
         self._lines = Lines()
         self._printer: Printer = (
             TerminalPrinter(stream, times=times) if stream.isatty() else PlainPrinter(stream, times=times)
@@ -68,11 +81,11 @@ class LivePrinter:
 
     @property
     def tick_seconds(self) -> float | None:
-        """How often `tell` is to be called with nothing, for the progress line; ``None``: not at all."""
+        """How often `write` should be called without facts, for the progress line; ``None``: never."""
         return self._printer.tick_seconds
 
-    def tell(self, facts: Iterable[LiveFact] = ()) -> None:
-        """Print what there is to say about ``facts``; takes as long as the terminal does."""
+    def write(self, facts: Iterable[LiveFact] = ()) -> None:
+        """Print ``facts``; blocks for as long as the terminal does."""
         if self.broken:
             return
         try:
@@ -85,45 +98,15 @@ class LivePrinter:
             self.broken = True
 
     def close(self) -> None:
-        """Take the progress line away."""
+        """Remove the progress line."""
         with suppress(OSError, ValueError):
             self._printer.close()
 
 
-@contextmanager
-def live_printer(hub: Hub, stream: TextIO, *, times: bool = False) -> Iterator[None]:
-    """Tell on ``stream`` what happens while the block runs, which is to be entered on the sessions' event loop.
-
-    What was published in the block is written before it is left, if that takes no longer than
-    `LAST_WORDS_SECONDS`; while it runs nobody else should write to the same terminal.
-    """
-    teller = LivePrinter(stream, times=times)
-    arrived, over = threading.Event(), threading.Event()
-    with hub.subscribe(wake=arrived.set) as facts:
-
-        def work() -> None:
-            while not over.is_set():
-                arrived.wait(teller.tick_seconds)
-                arrived.clear()
-                teller.tell(iter(facts.take, None))
-            teller.tell(iter(facts.take, None))
-            teller.close()
-
-        # A daemon thread: a terminal that is stopped for good must not keep the process from ending.
-        thread = threading.Thread(target=work, name="telling", daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            over.set()
-            arrived.set()
-            thread.join(LAST_WORDS_SECONDS)
-
-
 def beside_progress(stream: TextIO) -> str:
-    """Return what others who write whole lines to a stream put before each: they take the progress line's place.
+    """Return the prefix for whole lines that others write to a stream: it clears the progress line.
 
-    It comes back by itself. Where there is none, nothing.
+    The progress line comes back by itself. Empty where the stream has none.
     """
     return "\r\x1b[2K" if stream.isatty() else ""
 
@@ -131,8 +114,26 @@ def beside_progress(stream: TextIO) -> str:
 # --- printers -----------------------------------------------------------------------------------------
 
 
+class Printer(Protocol):
+    """Prints lines somewhere. Called from one thread at a time."""
+
+    @property
+    def tick_seconds(self) -> float | None:
+        """How often `progress` should be called; ``None``: only when something happens."""
+
+    def show(self, line: Line) -> None:
+        """Print a line; raises `OSError` or `ValueError` when the stream is gone."""
+
+    def progress(self, doing: str) -> None:
+        """Show what is happening right now; "" for nothing."""
+
+    def close(self) -> None:
+        """Remove the progress line."""
+
+
+# --- printers -----------------------------------------------------------------------------------------
 class PlainPrinter:
-    """One line of text a step, uncut: for files and pipes."""
+    """Prints one uncut line of text a step, for files and pipes."""
 
     tick_seconds: Final = None
 
@@ -149,14 +150,14 @@ class PlainPrinter:
         self._stream.flush()
 
     def progress(self, doing: str) -> None:
-        """Say nothing: nobody watches."""
+        """Show nothing: nobody watches a file."""
 
     def close(self) -> None:
-        """Leave everything as it is."""
+        """Do nothing: there is no progress line."""
 
 
 class TerminalPrinter:
-    """Columns as wide as the terminal, colours, and a last line that moves while one waits."""
+    """Prints coloured columns as wide as the terminal, and a last line that moves while the reader waits."""
 
     tick_seconds: Final = 0.2
 
@@ -169,37 +170,37 @@ class TerminalPrinter:
         self._live: Live | None = None
         self._spinner: Spinner | None = None
         self._doing = ""
-        self._began = 0.0  # seconds of the console's clock
+        self._began = 0.0  # when that began, in seconds of the console's clock
 
     def show(self, line: Line) -> None:
         """Print a line above the progress line."""
         self._console.print(self._row(line))
 
     def progress(self, doing: str) -> None:
-        """Say what goes on, and for how long it has."""
+        """Show what is happening, and for how long."""
         if not doing:
             self.close()
             return
         now = self._console.get_time()
         if doing != self._doing:
             self._doing, self._began = doing, now
-        live, spinner = self._moving()
+        live, spinner = self._progress_line()
         spinner.update(text=self._text(f"{doing}  {now - self._began:.0f} s", "dim", whole=False))
         live.refresh()
 
     def close(self) -> None:
-        """Take the progress line away."""
+        """Remove the progress line."""
         live, self._live, self._doing = self._live, None, ""
         if live is not None:
             live.stop()
 
-    def _moving(self) -> tuple[Live, Spinner]:
+    def _progress_line(self) -> tuple[Live, Spinner]:
         from rich.live import Live  # noqa: PLC0415 - see above
         from rich.spinner import Spinner  # noqa: PLC0415
 
         if self._live is None or self._spinner is None:
             self._spinner = Spinner("dots" if "utf" in self._console.encoding else "line")
-            # Refreshed by our own thread; nobody else's output is redirected.
+            # Our own thread refreshes it, and other output is not redirected.
             self._live = Live(
                 self._spinner,
                 console=self._console,
@@ -241,6 +242,6 @@ class TerminalPrinter:
 
 
 def encodable(text: str, stream: TextIO) -> str:
-    """Return text that ``stream`` can encode; what it cannot is written as an escape."""
+    """Return text that ``stream`` can encode, with escapes for what it cannot."""
     encoding = stream.encoding or "utf-8"
     return text.encode(encoding, "backslashreplace").decode(encoding)

@@ -1,1 +1,1 @@
-"""Who gives queued sessions to a node."""
+"""Dispatchers: they wake a node when a session may be waiting in the queue."""

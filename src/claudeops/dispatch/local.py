@@ -1,4 +1,4 @@
-"""The dispatcher of a daemon that is alone on its database: a wake-up within the process."""
+"""The dispatcher of a daemon that is alone on its database: it wakes waiters within the process."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import anyio
 class LocalDispatcher:
     """A `claudeops.engine.ports.Dispatcher` for one process and one event loop.
 
-    An announcement wakes everyone who is waiting. When nobody is, it is kept and the next `wait` returns at
-    once; several kept announcements are one, as a waiter looks for everything that is queued.
+    An announcement wakes every waiter. When nobody waits, it is kept, and the next `wait` returns at once. Several kept
+    announcements count as one, because a waiter looks for everything that is queued.
     """
 
     def __init__(self, *, interval_seconds: float = 1.0) -> None:
@@ -17,7 +17,7 @@ class LocalDispatcher:
         self._announced = anyio.Event()
 
     async def announce(self) -> None:
-        """Say that a session was queued."""
+        """Announce that a session was queued."""
         self._announced.set()
 
     async def wait(self) -> None:
@@ -25,7 +25,7 @@ class LocalDispatcher:
         announced = self._announced
         with anyio.move_on_after(self._interval_seconds):
             await announced.wait()
-        # The first one awake makes room for the next announcement. A waiter that is cancelled does not get
-        # here: the announcement that it would have taken stays for the next one.
+        # The first waiter to wake makes room for the next announcement. A cancelled waiter does not get here: the
+        # announcement that it would have consumed stays for the next one.
         if announced.is_set() and self._announced is announced:
             self._announced = anyio.Event()

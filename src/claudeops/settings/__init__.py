@@ -1,4 +1,4 @@
-"""The operator's decisions: every environment variable, its default and its bounds. Nothing else reads them."""
+"""The operator's settings: every environment variable, its default and its bounds. Nothing else reads them."""
 
 from claudeops.settings.load import fragment_texts, load_settings, policy_document, require_credentials
 from claudeops.settings.model import Loaded, Settings, TierSettings

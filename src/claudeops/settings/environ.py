@@ -1,7 +1,4 @@
-"""Which names an environment holds: the known ones, the misspelt ones, and those that others put there.
-
-Every secret value that the daemon knows, for the redactor.
-"""
+"""What the environment holds: known, misspelt and foreign names, what sessions inherit, and every secret value."""
 
 from __future__ import annotations
 
@@ -13,15 +10,6 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from claudeops.errors import ConfigurationError
 from claudeops.settings.names import BROWSER_CREDENTIAL_PREFIX, FILE_SUFFIX, KNOWN, WITHOUT_EFFECT, prompt_variable
-
-_PREFIX: Final = "CLAUDEOPS_"
-_SERVICE_NAME: Final = re.compile(
-    # A Service called `claudeops` gives CLAUDEOPS_SERVICE_* and CLAUDEOPS_PORT*; one called `claudeops-db`
-    # gives CLAUDEOPS_DB_SERVICE_HOST, CLAUDEOPS_DB_PORT_5432_TCP_ADDR and the like to every pod beside it.
-    # https://kubernetes.io/docs/concepts/services-networking/service/#environment-variables
-    r"CLAUDEOPS_(SERVICE_|PORT|\w+_SERVICE_(HOST|PORT)|\w+_PORT_\d+_(TCP|UDP|SCTP)).*"
-)
-_SERVICE_ADDRESS: Final = re.compile(r"(tcp|udp|sctp)://\S+")
 
 INHERITED: Final = (
     "LANG",
@@ -37,28 +25,46 @@ INHERITED: Final = (
     "NODE_EXTRA_CA_CERTS",
     "REQUESTS_CA_BUNDLE",
 )
-"""Passed on to every session where they are set, with all ``LC_*``; nothing else is."""
+"""Variables that every session inherits where they are set, besides all ``LC_*``; it inherits nothing else."""
 
 PROXIES: Final = ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy")
-_LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
 
 GATE_OFF: Final = {
     "CLAUDE_CODE_SIMPLE": "switches the gate of the CLI off",
     "CLAUDE_CODE_SUBPROCESS_ENV_SCRUB": "takes the CLI out of the permission mode that the gate needs",
 }
-"""Variables of the CLI that undo the gate. No session gets them; who sets them expects that one does. (``--bare`` does
-the same on a command line, which is the harness's alone.)"""
+"""Variables of the CLI that undo the gate. No session gets them, but whoever sets them expects it, so they are refused.
+(``--bare`` does the same on the command line, which only the harness writes.)"""
+
+SHORTEST: Final = 6
+"""A shorter value appears in ordinary text by chance, and redacting it would garble logs: it is not redacted."""
+
+_PREFIX: Final = "CLAUDEOPS_"
+_SERVICE_NAME: Final = re.compile(
+    # A Service called `claudeops` gives CLAUDEOPS_SERVICE_* and CLAUDEOPS_PORT*; one called `claudeops-db`
+    # gives CLAUDEOPS_DB_SERVICE_HOST, CLAUDEOPS_DB_PORT_5432_TCP_ADDR and the like to every pod of its namespace.
+    # https://kubernetes.io/docs/concepts/services-networking/service/#environment-variables
+    r"CLAUDEOPS_(SERVICE_|PORT|\w+_SERVICE_(HOST|PORT)|\w+_PORT_\d+_(TCP|UDP|SCTP)).*"
+)
+_SERVICE_ADDRESS: Final = re.compile(r"(tcp|udp|sctp)://\S+")
+_LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
 
 _DEFAULT_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
+_SECRET_NAME: Final = re.compile(r"KEY|TOKEN|SECRET|PASS|CRED|AUTH", re.IGNORECASE)
+_LONG_STEP: Final = 16  # characters; in URLs of chat services a path segment this long is a token
+
+
+# --- names and values --------------------------------------------------------------------------------
+
 
 def without_services(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment without what Kubernetes put there for a Service.
+    """Return the environment without what Kubernetes adds to it for a Service.
 
-    A Service called ``claudeops-dashboard`` even takes a known name: ``CLAUDEOPS_DASHBOARD_PORT`` is then an
+    A Service called ``claudeops-dashboard`` even occupies a known name: ``CLAUDEOPS_DASHBOARD_PORT`` is then an
     address such as ``tcp://10.0.0.1:80``.
     """
-    return {name: value for name, value in environ.items() if not _made_for_a_service(name, value)}
+    return {name: value for name, value in environ.items() if not _is_of_a_service(name, value)}
 
 
 def check_names(environ: Mapping[str, str]) -> tuple[str, ...]:
@@ -66,9 +72,9 @@ def check_names(environ: Mapping[str, str]) -> tuple[str, ...]:
     given = sorted(name for name, value in environ.items() if value.strip())
     unknown = [name for name in sorted(environ) if name.startswith(_PREFIX) and not _is_known(name)]
     if unknown:
-        told = ", ".join(f"{name}{_hint(name)}" for name in unknown)
-        verb = "is no setting" if len(unknown) == 1 else "are no settings"
-        raise ConfigurationError(f"{told} {verb}: correct the name, or unset it.")
+        names = ", ".join(f"{name}{_hint(name)}" for name in unknown)
+        verb = "is not a setting" if len(unknown) == 1 else "are not settings"
+        raise ConfigurationError(f"{names} {verb}: correct the name, or unset it.")
     for name, why in GATE_OFF.items():
         if environ.get(name, "").strip():
             raise ConfigurationError(f"{name} is set, which {why}: unset it.")
@@ -81,16 +87,16 @@ def check_names(environ: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def child_path(environ: Mapping[str, str]) -> str:
-    """Return ``PATH`` for the sessions, absolute directories only: others would depend on where they work."""
+    """Return ``PATH`` for the sessions: absolute directories only, as others would depend on the working directory."""
     entries = environ.get("PATH", "").split(":")
     return ":".join(entry for entry in entries if entry.startswith("/")) or _DEFAULT_PATH
 
 
 def inherited(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return locale, time zone, proxies and CA files: what every session gets.
+    """Return what every session inherits: locale, time zone, proxies and CA files.
 
-    A proxy's user and password are left out: every tool of every tier could read them. What a session asks of this
-    machine itself never goes through a proxy.
+    A proxy's user and password are removed, because every tool of every tier could read them. Requests of a session to
+    this machine itself never go through a proxy.
     """
     passed = {
         name: without_user(value) if name in PROXIES else value
@@ -105,7 +111,7 @@ def inherited(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def proxy_warnings(environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Return a warning for each proxy whose password sessions do not get."""
+    """Return a warning for each proxy whose user and password sessions do not get."""
     return tuple(
         f"{name} holds a user or password, which sessions do not get: let the proxy admit this machine without one, "
         f"or name {name} in CLAUDEOPS_TIER<n>_ENV of a tier that may know it."
@@ -122,7 +128,7 @@ def without_user(url: str) -> str:
 
 
 def watchdog_seconds(environ: Mapping[str, str], *, pid: int) -> float | None:
-    """Return within what time the service manager wants a sign of life of process ``pid``, if it wants one.
+    """Return the seconds within which the service manager expects each sign of life of process ``pid``, if any.
 
     https://www.freedesktop.org/software/systemd/man/latest/sd_watchdog_enabled.html
     """
@@ -130,11 +136,20 @@ def watchdog_seconds(environ: Mapping[str, str], *, pid: int) -> float | None:
     if not given or (whose and whose != str(pid)):
         return None
     if not given.isascii() or not given.isdigit() or int(given) == 0:
-        raise ConfigurationError(f"WATCHDOG_USEC is {given!r}, which is no number of microseconds: unset it.")
+        raise ConfigurationError(f"WATCHDOG_USEC is {given!r}, which is not a number of microseconds: unset it.")
     return int(given) / 1_000_000
 
 
-def _made_for_a_service(name: str, value: str) -> bool:
+def is_text(value: str) -> bool:
+    """Return whether a value is valid UTF-8; the interpreter keeps other bytes as lone surrogates."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _is_of_a_service(name: str, value: str) -> bool:
     if not name.startswith(_PREFIX):
         return False
     if _SERVICE_NAME.fullmatch(name):
@@ -143,7 +158,7 @@ def _made_for_a_service(name: str, value: str) -> bool:
 
 
 def _base(name: str) -> str:
-    """Return the variable that a ``_FILE`` name belongs to, else the name itself."""
+    """Return the variable that a ``_FILE`` name stands for, else the name itself."""
     base = name.removesuffix(FILE_SUFFIX)
     return base if base in KNOWN and KNOWN[base].secret else name
 
@@ -167,20 +182,7 @@ def _hint(name: str) -> str:
     return f" (nearest known name: {nearest[0]})"
 
 
-def is_text(value: str) -> bool:
-    """Return whether a value was UTF-8; the interpreter keeps other bytes as lone surrogates."""
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-SHORTEST: Final = 6
-"""A shorter value turns up in ordinary text by chance; hiding it would garble logs, so it is not looked for."""
-
-_SECRET_NAME: Final = re.compile(r"KEY|TOKEN|SECRET|PASS|CRED|AUTH", re.IGNORECASE)
-_LONG_STEP: Final = 16  # characters; a step of a path as long as this is a token in the URLs of chat services
+# --- known secrets, for the redactor -----------------------------------------------------------------
 
 
 def names_a_secret(name: str) -> bool:
@@ -202,12 +204,12 @@ def known_secrets(named: Iterable[tuple[str, str]]) -> tuple[tuple[str, ...], tu
         "set a longer one."
         for origin in too_short
     )
-    # Longest first: a secret that holds another one is hidden whole. The text makes the order a fixed one.
+    # Longest first, so that a secret that contains another one is redacted whole; then by text, for a fixed order.
     return tuple(sorted(long_enough, key=lambda secret: (-len(secret), secret))), warnings
 
 
 def in_url(origin: str, url: str) -> Iterator[tuple[str, str]]:
-    """Yield the password of a URL and its secret parameters, as they stand there and decoded."""
+    """Yield the password and the secret parameters of a URL, both as written and decoded."""
     try:
         parts = urlsplit(url)
         password = parts.password
@@ -231,7 +233,7 @@ def in_notice_url(origin: str, url: str) -> Iterator[tuple[str, str]]:
 
 
 def in_environment(origin: str, environment: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield what a child is handed under a secret's name, and the passwords in the URLs of proxies."""
+    """Yield values whose names are those of secrets, and the passwords and secret parameters in URLs."""
     for name, value in environment.items():
         if names_a_secret(name):
             yield f"{name} ({origin})", value

@@ -1,6 +1,7 @@
-"""Files that the operator names: read whole, checked, and one clear sentence when that fails.
+"""Reads and checks the files that the operator names, and finds those that ship with claudeops.
 
-Where the files that come with claudeops lie: in the wheel, or in the repository it was installed from.
+A file that cannot be used is reported in one clear sentence. Shipped files are in the wheel, or in the repository that
+claudeops was installed from.
 """
 
 from __future__ import annotations
@@ -15,24 +16,31 @@ from typing import Final, Literal
 from claudeops.errors import ConfigurationError, MissingInputError
 from claudeops.settings.names import prompt_variable
 
-_PROMPT_BYTES: Final = 10 * 1024 * 1024
-MOST_CONFIG_BYTES: Final = 10 * 1024 * 1024
-_ARGUMENT_BYTES: Final = 128 * 1024 - 1
-"""The CLI takes the schema as one argument, and Linux limits an argument to 128 KiB with its final NUL."""
+ResourceKind = Literal["schemas", "prompts", "migrations"]
 
 PROMPT_FILES: Final = ("tier1-observe.md", "tier2-investigate.md", "tier3-remediate.md")
 SCHEMA_FILE: Final = "agent-response.json"
 SCHEMA_VARIABLE: Final = "CLAUDEOPS_SCHEMA_PATH"
+MOST_CONFIG_BYTES: Final = 10 * 1024 * 1024
+
+_PROMPT_BYTES: Final = 10 * 1024 * 1024
+_ARGUMENT_BYTES: Final = 128 * 1024 - 1
+"""The CLI takes the schema as one argument, and Linux limits an argument to 128 KiB including its final NUL."""
+
+_PACKAGE: Final = Path(__file__).resolve().parent.parent
+
+
+# --- named files -------------------------------------------------------------------------------------
 
 
 def read_text(path: Path, *, origin: str, what: str, limit: int) -> str:
     """Return the text of a UTF-8 file that is not blank and holds at most ``limit`` bytes.
 
-    ``origin`` names the variable that led here, ``what`` the file's purpose. Raises `MissingInputError` when
-    the file is not there, `ConfigurationError` for everything else. No message shows what the file holds.
+    ``origin`` names the variable that led here, ``what`` the file's purpose. Raises `MissingInputError` when the file
+    does not exist, `ConfigurationError` for everything else. No message shows any content of the file.
     """
     try:
-        # Asked before it is opened: opening a named pipe would wait for a writer.
+        # Checked before opening: opening a named pipe would wait for a writer.
         if not stat.S_ISREG(path.stat().st_mode):
             raise ConfigurationError(f"{origin} leads to {path}, which is not a file: set it to the {what}.")
         with path.open("rb") as file:
@@ -58,7 +66,7 @@ def read_text(path: Path, *, origin: str, what: str, limit: int) -> str:
 
 
 def load_prompt(tier: int, named: Path | None, *, root: Path) -> tuple[Path, str]:
-    """Return path and text of a tier's prompt: the named file, else ``/app``, else the package's."""
+    """Return path and text of a tier's prompt: the named file, else the one in ``/app``, else the shipped one."""
     variable = prompt_variable(tier)
     if named is None and tier > len(PROMPT_FILES):
         raise ConfigurationError(
@@ -72,7 +80,7 @@ def load_prompt(tier: int, named: Path | None, *, root: Path) -> tuple[Path, str
 
 
 def load_schema(named: Path | None, *, root: Path) -> tuple[Path, str]:
-    """Return path and text of the report schema: a valid draft-07 schema of an object."""
+    """Return path and text of the report schema, a valid draft-07 schema of an object."""
     path = named if named is not None else _default("schemas", SCHEMA_FILE, root=root)
     origin = SCHEMA_VARIABLE if named is not None else f"The default of {SCHEMA_VARIABLE}"
     text = read_text(path, origin=origin, what="schema", limit=MOST_CONFIG_BYTES)
@@ -84,7 +92,7 @@ def load_schema(named: Path | None, *, root: Path) -> tuple[Path, str]:
 
 
 def load_mcp_config(path: Path, *, origin: str, limit: int = MOST_CONFIG_BYTES) -> Mapping[str, object]:
-    """Return the servers of an MCP file by name, as they stand there; ``limit`` is in bytes."""
+    """Return the servers of an MCP file by name, as they are written there; ``limit`` is in bytes."""
     what = "MCP configuration"
     config = _json(read_text(path, origin=origin, what=what, limit=limit), path, origin=origin, what=what)
     servers = config.get("mcpServers") if isinstance(config, dict) else None
@@ -129,28 +137,26 @@ def _schema_fault(schema: object) -> str | None:
     return None
 
 
-ResourceKind = Literal["schemas", "prompts", "migrations"]
-
-_PACKAGE: Final = Path(__file__).resolve().parent.parent
+# --- shipped files -----------------------------------------------------------------------------------
 
 
 def packaged(kind: ResourceKind, *, package: Path = _PACKAGE) -> Path:
-    """Return the directory that holds the packaged schemas, prompts or migrations.
+    """Return the directory of the shipped schemas, prompts or migrations.
 
-    A wheel carries them in ``_packaged``; an editable installation finds them beside ``src``. ``package`` is
+    A wheel has them in ``_packaged``, an editable installation beside ``src``. ``package`` is
     the directory of the ``claudeops`` package. Raises `MissingInputError` when neither place has them.
     """
     wheel, checkout = package / "_packaged" / kind, package.parent.parent / kind
     if wheel.is_dir():
         return wheel
-    # Only a checkout has the project file two levels up: a site-packages directory never stands in for one.
+    # Only a checkout has the project file two levels up, so a site-packages directory is never taken for one.
     if checkout.is_dir() and (package.parent.parent / "pyproject.toml").is_file():
         return checkout
     raise MissingInputError(f"The {kind} that belong to claudeops are not at {wheel}: reinstall the package.")
 
 
 def policy_fragments(*, package: Path = _PACKAGE) -> dict[str, Path]:
-    """Return the fragments that a policy may extend beside the default, by their names."""
+    """Return the paths of the fragments that a policy may extend beside the default, by name."""
     return {path.stem: path for path in sorted((package / "policy" / "fragments").glob("*.toml"))}
 
 

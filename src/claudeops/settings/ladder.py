@@ -1,9 +1,7 @@
-"""The rungs of the ladder.
+"""Reads the tiers, and the limits that must fit each other: budgets, timeouts, the schedule.
 
-Limits that must fit each other: money, times, the schedule.
-
-A default gives way to a lower limit that the operator set; two values that the operator set and that contradict
-each other are refused. A money limit never rises by itself.
+A default yields to a lower limit that the operator set. Two values that the operator set and that contradict each other
+are refused. A budget never rises by itself.
 """
 
 from __future__ import annotations
@@ -30,22 +28,57 @@ from claudeops.settings.names import (
     PROVIDER_SWITCHES,
     prompt_variable,
 )
-from claudeops.settings.reader import Reader, shown
+from claudeops.settings.reader import Reader, quoted
 
 NAMES: Final = ("observe", "investigate", "remediate")
 
+_DAILY: Final = "CLAUDEOPS_DAILY_BUDGET_USD"
+_CHAIN: Final = "CLAUDEOPS_CHAIN_BUDGET_USD"
+_SESSION: Final = "CLAUDEOPS_SESSION_TIMEOUT"
+_CRON: Final = "CLAUDEOPS_CRON"
+_INTERVAL: Final = "CLAUDEOPS_INTERVAL"
+_JITTER: Final = "CLAUDEOPS_JITTER"
+
+_SHARE_OF_SESSION: Final = 0.9
+"""A default timeout that does not fit into a short session becomes this share of the session timeout."""
+
+_SAMPLED_FIRES: Final = 32
+_SAMPLE_START: Final = datetime(2024, 1, 1, tzinfo=UTC)  # fixed: the result must not depend on the day of the start
+
 _VARIABLE_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _RESERVED: Final = re.compile(
-    # What the daemon itself sets for a session, what would give away its own credentials, and what would be
-    # loaded into the CLI's process.
+    # What the daemon itself sets for a session, what would reveal its own credentials, and what would be loaded into
+    # the process of the CLI.
     r"(ANTHROPIC_|CLAUDE|LD_|DYLD_)\w*|HOME|PATH|SHELL|TMPDIR|NODE_OPTIONS|BUN_OPTIONS|BASH_ENV|CODEX_HOME"
 )
 
 _PROVIDER: Final = re.compile(
-    # Of the CLI, for Bedrock and Vertex: who is asked for the model in the place of the Messages API, and how.
+    # Variables of the CLI for Bedrock and Vertex: which provider it calls instead of the Messages API, and how.
     rf"{'|'.join(PROVIDER_SWITCHES)}|CLAUDE_CODE_SKIP_(BEDROCK|VERTEX)_AUTH"
     r"|ANTHROPIC_((BEDROCK|VERTEX)_BASE_URL|VERTEX_PROJECT_ID|SMALL_FAST_MODEL_AWS_REGION)"
 )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Budgets:
+    """Budgets in US dollars; no tier's is above the chain's, nor the chain's above the day's."""
+
+    daily: float
+    chain: float
+    tiers: tuple[float, ...]  # by tier number, from 1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Schedule:
+    """When chains start; durations in seconds."""
+
+    interval: float
+    cron: str | None
+    timezone: str
+    jitter: float
+
+
+# --- tiers -------------------------------------------------------------------------------------------
 
 
 def read_tiers(
@@ -82,13 +115,13 @@ def _tier(reader: Reader, environ: Mapping[str, str], tier: int, *, budget: floa
         max_budget_usd=budget,
         allowed_tools=_tools(reader, tier, "ALLOWED_TOOLS"),
         disallowed_tools=_tools(reader, tier, "DISALLOWED_TOOLS"),
-        env=MappingProxyType(_handed(reader, environ, f"{prefix}ENV")),
+        env=MappingProxyType(_environment(reader, environ, f"{prefix}ENV")),
         home=_home(reader, f"{prefix}HOME"),
     )
 
 
 def _model(reader: Reader, variable: str, harness: str) -> str:
-    """Return the tier's model; the names in the list of variables are those of the first harness only."""
+    """Return the tier's model; the defaults in the list of variables are those of the first harness only."""
     if harness == HARNESSES[0] or reader.is_set(variable):
         model, lacking = reader.model(variable), f"tiers above {len(NAMES)} have no default"
     else:
@@ -100,17 +133,17 @@ def _model(reader: Reader, variable: str, harness: str) -> str:
 
 
 def _tools(reader: Reader, tier: int, name: str) -> tuple[str, ...]:
-    """Return a tier's own list, else the shared one: the two have never been added up."""
+    """Return a tier's own list, else the shared one; the two are never combined."""
     own = f"CLAUDEOPS_TIER{tier}_{name}"
     return reader.tools(own if reader.is_set(own) else f"CLAUDEOPS_{name}")
 
 
-def _handed(reader: Reader, environ: Mapping[str, str], variable: str) -> dict[str, str]:
-    handed: dict[str, str] = {}
+def _environment(reader: Reader, environ: Mapping[str, str], variable: str) -> dict[str, str]:
+    given: dict[str, str] = {}
     for name in reader.names(variable):
         if not _VARIABLE_NAME.fullmatch(name):
             raise ConfigurationError(
-                f"{variable} holds {shown(name)}, which is not the name of a variable: "
+                f"{variable} holds {quoted(name)}, which is not the name of a variable: "
                 "list names only, separated by commas, and set their values as variables of the daemon."
             )
         if _PROVIDER.fullmatch(name):
@@ -127,8 +160,8 @@ def _handed(reader: Reader, environ: Mapping[str, str], variable: str) -> dict[s
             raise ConfigurationError(f"{variable} names {name}, which is not set: set {name}, or remove it.")
         if not is_text(environ[name]):
             raise ConfigurationError(f"{variable} names {name}, which holds bytes that are not UTF-8: remove it.")
-        handed[name] = environ[name]
-    return handed
+        given[name] = environ[name]
+    return given
 
 
 def _home(reader: Reader, variable: str) -> Path | None:
@@ -138,37 +171,7 @@ def _home(reader: Reader, variable: str) -> Path | None:
     return home
 
 
-_DAILY: Final = "CLAUDEOPS_DAILY_BUDGET_USD"
-_CHAIN: Final = "CLAUDEOPS_CHAIN_BUDGET_USD"
-_SESSION: Final = "CLAUDEOPS_SESSION_TIMEOUT"
-_CRON: Final = "CLAUDEOPS_CRON"
-_INTERVAL: Final = "CLAUDEOPS_INTERVAL"
-_JITTER: Final = "CLAUDEOPS_JITTER"
-
-_SHARE_OF_SESSION: Final = 0.9
-"""A default that does not fit into a short session becomes this share of the session's time."""
-
-_SAMPLED_FIRES: Final = 32
-_SAMPLE_START: Final = datetime(2024, 1, 1, tzinfo=UTC)  # the answer must not depend on the day of the start
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Budgets:
-    """Money limits in US dollars; no tier is above the chain, nor the chain above the day."""
-
-    daily: float
-    chain: float
-    tiers: tuple[float, ...]  # by tier number, from 1
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Schedule:
-    """When chains start; durations in seconds."""
-
-    interval: float
-    cron: str | None
-    timezone: str
-    jitter: float
+# --- budgets and timeouts ----------------------------------------------------------------------------
 
 
 def read_budgets(reader: Reader, max_tier: int) -> Budgets:
@@ -180,7 +183,7 @@ def read_budgets(reader: Reader, max_tier: int) -> Budgets:
 
 
 def read_timeout(reader: Reader, name: str) -> float:
-    """Return a time limit within a session, in seconds; it is below the session's own."""
+    """Return a timeout within a session, in seconds; it is below the session timeout."""
     session, value = reader.number(_SESSION), reader.number(name)
     if value < session:
         return value
@@ -190,19 +193,6 @@ def read_timeout(reader: Reader, name: str) -> float:
         f"{name} is {value:g} s, not below {_SESSION}, which is {session:g} s{_by_default(reader, _SESSION)}: "
         "lower the first, or raise the second."
     )
-
-
-def read_schedule(reader: Reader) -> Schedule:
-    """Return the schedule: an interval, or cron."""
-    timezone, cron = _timezone(reader), reader.text(_CRON)
-    interval, jitter = reader.number(_INTERVAL), reader.number(_JITTER)
-    if cron is not None and reader.is_set(_INTERVAL):
-        raise ConfigurationError(f"Both {_CRON} and {_INTERVAL} are set: unset one of them.")
-    gap = interval if cron is None else _shortest_gap(cron)
-    if jitter >= gap:
-        period = f"{_INTERVAL}, which is {gap:g} s" if cron is None else f"the {gap:g} s between two times of {_CRON}"
-        raise ConfigurationError(f"{_JITTER} is {jitter:g} s, not below {period}: lower the jitter.")
-    return Schedule(interval=interval, cron=cron, timezone=timezone, jitter=jitter)
 
 
 def _budget(reader: Reader, name: str, ceiling: float, ceiling_name: str) -> float:
@@ -221,6 +211,22 @@ def _by_default(reader: Reader, name: str) -> str:
     return "" if reader.is_set(name) else " unless you set it"
 
 
+# --- schedule ----------------------------------------------------------------------------------------
+
+
+def read_schedule(reader: Reader) -> Schedule:
+    """Return the schedule: an interval, or cron."""
+    timezone, cron = _timezone(reader), reader.text(_CRON)
+    interval, jitter = reader.number(_INTERVAL), reader.number(_JITTER)
+    if cron is not None and reader.is_set(_INTERVAL):
+        raise ConfigurationError(f"Both {_CRON} and {_INTERVAL} are set: unset one of them.")
+    gap = interval if cron is None else _shortest_gap(cron)
+    if jitter >= gap:
+        period = f"{_INTERVAL}, which is {gap:g} s" if cron is None else f"the {gap:g} s between two times of {_CRON}"
+        raise ConfigurationError(f"{_JITTER} is {jitter:g} s, not below {period}: lower the jitter.")
+    return Schedule(interval=interval, cron=cron, timezone=timezone, jitter=jitter)
+
+
 def _timezone(reader: Reader) -> str:
     name = reader.text("CLAUDEOPS_TIMEZONE") or "UTC"
     try:
@@ -228,24 +234,24 @@ def _timezone(reader: Reader) -> str:
     # ValueError: a path instead of a name; OSError: the name of a directory of zones.
     except (ZoneInfoNotFoundError, ValueError, OSError):
         raise ConfigurationError(
-            f"CLAUDEOPS_TIMEZONE is {shown(name)}, which is no IANA time zone: set one such as Europe/Berlin or UTC."
+            f"CLAUDEOPS_TIMEZONE is {quoted(name)}, which is not an IANA time zone: "
+            "set one such as Europe/Berlin or UTC."
         ) from None
     return name
 
 
 def _shortest_gap(cron: str) -> float:
-    """Return the least number of seconds between two of the next times of a crontab(5) expression."""
+    """Return the shortest gap, in seconds, between the next times of a crontab(5) expression."""
     from cronsim import CronSim, CronSimError  # noqa: PLC0415 - needed by few installations
 
     refusal = ConfigurationError(
-        f"{_CRON} is {shown(cron)}, which is not five crontab(5) fields that ever come due: "
+        f"{_CRON} is {quoted(cron)}, which is not five crontab(5) fields that ever come due: "
         "set minute, hour, day, month and weekday, such as '*/30 * * * *'."
     )
     if len(cron.split()) != 5:  # noqa: PLR2004 - cronsim takes a sixth field, for seconds; crontab(5) has five
         raise refusal
     try:
-        # StopIteration: it never comes due. AssertionError, ValueError: cronsim 2.8 notices some odd fields no
-        # other way.
+        # StopIteration: it never comes due. AssertionError, ValueError: how cronsim 2.8 reports some odd fields.
         fires = CronSim(cron, _SAMPLE_START)
         times = [next(fires) for _ in range(_SAMPLED_FIRES)]
     except (CronSimError, StopIteration, AssertionError, ValueError):

@@ -1,10 +1,7 @@
-"""The operator's decisions: one frozen `Settings` out of the environment.
+"""Loads the operator's settings: one frozen `Settings` from the environment, and the policy.
 
-It is handed the environment as a mapping and looks at the file
-system (directories, secret files, schema, prompts); it starts nothing and writes nothing, except in
-`prepare_directories`. How each variable is meant: ``docs/reference/settings.md``.
-
-The policy file: the operator's, or the one that ships.
+The environment is passed in as a mapping. Loading reads the file system (directories, secret files, schema, prompts),
+but starts nothing and writes nothing. ``docs/reference/settings.md`` explains each variable.
 """
 
 from __future__ import annotations
@@ -45,22 +42,28 @@ from claudeops.settings.ladder import idle_tiers, read_budgets, read_schedule, r
 from claudeops.settings.model import Loaded, Settings, TierSettings
 from claudeops.settings.names import BROWSER_CREDENTIAL_PREFIX, GATED, HARNESSES
 from claudeops.settings.places import find_cli, idle_programs, read_places
-from claudeops.settings.reader import Reader, read_database_url, read_http_url, shown
+from claudeops.settings.reader import Reader, quoted, read_database_url, read_http_url
 from claudeops.settings.servers import read_mcp_servers, read_trusted_servers, referred_secrets, secrets_in
+
+_PARTS: Final = default_policy_parts()
+
+
+POLICY_VARIABLE: Final = "CLAUDEOPS_POLICY_PATH"
 
 _ROOT: Final = Path("/")
 _KEY: Final = "ANTHROPIC_API_KEY"
-_SELF_TEST: Final = "CLAUDEOPS_CLI_SELF_TEST"
 _TOKEN: Final = "CLAUDE_CODE_OAUTH_TOKEN"  # noqa: S105 - the name of a variable
+_SELF_TEST: Final = "CLAUDEOPS_CLI_SELF_TEST"
+_MOST_BYTES: Final = 4 * 1024 * 1024
 
 
-# Longer than forty lines, and flat: one line a field, in the order of `Settings`.
+# Longer than forty lines, but flat: one line for each field, in the order of `Settings`.
 def load_settings(environ: Mapping[str, str], *, cwd: Path, root: Path = _ROOT) -> Loaded:
     """Return the settings that ``environ`` describes.
 
-    Relative paths start at ``cwd``, which is absolute; ``root`` is where ``/state``, ``/results``, ``/repos``
-    and ``/app`` are looked for. Raises `ConfigurationError` for the first thing that is wrong: one sentence
-    with the variable, its value unless that may be a secret, and the remedy.
+    Relative paths start at ``cwd``, which is absolute; ``root`` is where ``/state``, ``/results``, ``/repos`` and
+    ``/app`` are expected. Raises `ConfigurationError` for the first fault: one sentence with the variable, its value
+    unless that may be a secret, and the remedy.
     """
     environ = without_services(environ)
     warnings = list(check_names(environ))
@@ -73,13 +76,13 @@ def load_settings(environ: Mapping[str, str], *, cwd: Path, root: Path = _ROOT) 
     warnings += places.warnings
     self_test = reader.switch(_SELF_TEST)
     if not self_test:
-        warnings.append(f"{_SELF_TEST} is false: nobody looks whether the gate holds with the claude CLI in use.")
+        warnings.append(f"{_SELF_TEST} is false: nothing checks that the gate holds with the claude CLI in use.")
     tiers = read_tiers(reader, environ, max_tier=max_tier, budgets=budgets, root=root)
     schema_path, schema_text = load_schema(reader.path("CLAUDEOPS_SCHEMA_PATH"), root=root)
     path = child_path(environ)
     policy_path = reader.path("CLAUDEOPS_POLICY_PATH")
     used, ungated = {tier.harness for tier in tiers}, _ungated(reader)
-    # One that may not run is not looked for: that it may not run is what the operator has to hear first.
+    # A CLI that is not allowed to run is not looked for: the operator should first learn that it is not allowed.
     needed = sorted(used & {*GATED, *ungated})
     binaries = {name: find_cli(name, reader, path=path, cwd=cwd) for name in needed}
     warnings += idle_programs(reader, used)
@@ -166,11 +169,11 @@ def load_settings(environ: Mapping[str, str], *, cwd: Path, root: Path = _ROOT) 
 
 
 def require_credentials(settings: Settings) -> None:
-    """Raise `ConfigurationError` unless there is a way to reach the model API.
+    """Raise `ConfigurationError` unless the settings give access to the model API.
 
-    Not asked at load: a rehearsal needs none. An address alone will do, for a gateway may hold the key. Of CLIs
-    other than ``claude``, and of other providers than the Messages API, nothing is asked: what opens those is handed
-    to their tiers.
+    Not checked when the settings are loaded, because a rehearsal needs no access. An address alone is enough, because a
+    gateway may hold the key. Nothing is required for other CLIs than ``claude`` and for other providers than the
+    Messages API: their credentials are given to their tiers.
     """
     if not any(tier.asks_messages_api for tier in settings.tiers):
         return
@@ -184,7 +187,7 @@ def require_credentials(settings: Settings) -> None:
 def _credentials(reader: Reader) -> tuple[str | None, str | None]:
     key, token = reader.token(_KEY), reader.token(_TOKEN)
     if key is not None and token is not None:
-        # The CLI would take the key without a word: who meant the subscription would pay by the token.
+        # The CLI would silently prefer the key, and an operator who meant the subscription would pay by the token.
         raise ConfigurationError(f"Both {_KEY} and {_TOKEN} are set, which are two accounts: unset one of them.")
     return key, token
 
@@ -194,7 +197,7 @@ def _ungated(reader: Reader) -> tuple[str, ...]:
     for name in names:
         if name not in HARNESSES:
             raise ConfigurationError(
-                f"CLAUDEOPS_ALLOW_UNGATED holds {shown(name)}, which is no harness: "
+                f"CLAUDEOPS_ALLOW_UNGATED holds {quoted(name)}, which is not a harness: "
                 f"list some of {', '.join(HARNESSES)}, separated by commas, or unset it."
             )
     return names
@@ -224,9 +227,7 @@ def _secrets(
     yield from referred_secrets(reader, environ)
 
 
-POLICY_VARIABLE: Final = "CLAUDEOPS_POLICY_PATH"
-_MOST_BYTES: Final = 4 * 1024 * 1024
-_PARTS: Final = default_policy_parts()
+# --- policy -----------------------------------------------------------------------------------------
 
 
 def load_policy(named: Path | None, *, parts: tuple[Path, ...] = _PARTS) -> Policy:
@@ -265,7 +266,7 @@ def default_text(parts: tuple[Path, ...] = _PARTS) -> str:
 
 
 def fragment_texts() -> dict[str, str]:
-    """Return the texts of the fragments that ship, by their names."""
+    """Return the texts of the shipped fragments, by name."""
     return {
         name: read_text(path, origin=f"The fragment {name}", what="policy", limit=_MOST_BYTES)
         for name, path in policy_fragments().items()

@@ -1,4 +1,4 @@
-"""What the settings are once they have been read: frozen values."""
+"""The settings as frozen values."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from claudeops.settings.names import HARNESSES, PROVIDER_SWITCHES
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TierSettings:
-    """One rung of the ladder."""
+    """The settings of one tier."""
 
     number: int
     name: str  # ``observe``, ``investigate``, ``remediate``, else ``tier<n>``
     harness: str
     model: str
     prompt_path: Path
-    prompt_text: str = field(repr=False)  # read once, at load
+    prompt_text: str = field(repr=False)  # read once, when the settings are loaded
     max_turns: int
     max_budget_usd: float
     allowed_tools: tuple[str, ...]  # empty: not narrowed
     disallowed_tools: tuple[str, ...]
-    env: Mapping[str, str] = field(repr=False)  # handed to the sessions; may hold secrets
+    env: Mapping[str, str] = field(repr=False)  # given to the sessions; may hold secrets
     home: Path | None  # copied into each session's home
 
     @property
     def asks_messages_api(self) -> bool:
-        """Whether its CLI asks the Messages API, with our credentials: not with a CLI or a provider of its own."""
+        """Whether its CLI calls the Messages API with our credentials, not another provider or with its own."""
         return self.harness == HARNESSES[0] and not any(
             self.env.get(name, "").strip() not in {"", "0", "false"} for name in PROVIDER_SWITCHES
         )
@@ -37,18 +37,18 @@ class TierSettings:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Settings:
-    """Everything the operator decided. ``repr()`` shows no secret."""
+    """Everything that the operator decides. ``repr()`` shows no secret."""
 
     # --- access to the model API
     anthropic_api_key: str | None = field(repr=False)
     oauth_token: str | None = field(repr=False)
     anthropic_base_url: str | None = field(repr=False)  # may hold a password; no slash at the end
     # --- when sessions start
-    interval_seconds: float  # not looked at when ``cron`` is set
+    interval_seconds: float  # ignored when ``cron`` is set
     cron: str | None  # five fields of crontab(5)
     timezone: str  # IANA name, for ``cron``
     jitter_seconds: float
-    site: str | None  # name of this installation; two of them draw different jitter
+    site: str | None  # name of this installation; each name gets different jitter
     schedules_path: Path | None
     follow_up_delay_seconds: float
     # --- the ladder
@@ -57,15 +57,15 @@ class Settings:
     dry_run: bool
     tier0: str | None
     # --- one session
-    harness: str  # of tiers that name none of their own
+    harness: str  # of tiers without their own
     claude_bin: Path | None  # None: no tier uses it
     codex_bin: Path | None  # same, or it may not run
     caliban_bin: Path | None  # same
     allow_ungated: tuple[str, ...]
     max_concurrent_sessions: int
     session_timeout_seconds: float
-    startup_timeout_seconds: float  # below the session's
-    silence_timeout_seconds: float  # below the session's
+    startup_timeout_seconds: float  # below the session timeout
+    silence_timeout_seconds: float  # below the session timeout
     result_grace_seconds: float
     stop_grace_seconds: float
     drain_timeout_seconds: float
@@ -81,13 +81,15 @@ class Settings:
     cli_self_test: bool
     isolation: str  # ``auto``, ``bubblewrap``, ``user``, ``none``
     meter: bool
-    policy_path: Path | None  # None: the one that ships
-    policy: Policy = field(repr=False)  # read and checked, at load
+    policy_path: Path | None  # None: the default policy
+    policy: Policy = field(repr=False)  # checked when the settings are loaded
     mcp_config: Mapping[str, Mapping[str, object]] | None = field(repr=False)  # servers by name, variables filled in
     trusted_repos: Mapping[str, Mapping[str, object]] = field(repr=False)  # their servers by name, as written
     path: str  # PATH of the child: absolute directories only
     inherited_env: Mapping[str, str] = field(repr=False)  # locale, time zone, proxies, CA files
-    proxies: Mapping[str, str] = field(repr=False)  # as the operator set them; may hold passwords, unlike those above
+    proxies: Mapping[str, str] = field(
+        repr=False
+    )  # as the operator set them: unlike those above they may hold passwords
     # --- money
     chain_budget_usd: float
     daily_budget_usd: float
@@ -97,16 +99,16 @@ class Settings:
     repos_dir: Path
     database_url: str = field(repr=False)  # ``sqlite:///<absolute path>`` or ``postgresql+psycopg://…``
     schema_path: Path
-    schema_text: str = field(repr=False)  # JSON, as it stands in the file
+    schema_text: str = field(repr=False)  # JSON, as written in the file
     memory_budget_tokens: int  # 0: no memories in prompts
     retention_days: int
     disk_floor_mb: int  # 0: no floor
     # --- the daemon's own log
     log_level: str  # lower case
     log_format: str  # ``auto``, ``json``, ``console``
-    # --- the service manager, where one has started us
-    notify_socket: str | None  # where it listens; ``@`` in front: an abstract name
-    watchdog_seconds: float | None  # it takes us for hung after so long without a sign
+    # --- the service manager, if one started us
+    notify_socket: str | None  # where it listens; a leading ``@`` marks an abstract name
+    watchdog_seconds: float | None  # it considers us hung after so long without a sign of life
     # --- read and checked, but nothing acts on them yet
     dispatcher: str
     heartbeat_url: str | None = field(repr=False)
@@ -118,12 +120,12 @@ class Settings:
     # --- for the redactor
     secrets: tuple[str, ...] = field(repr=False)  # longest first, 6 characters or more each
     # --- for the cell
-    private_files: tuple[Path, ...]  # configuration, and what secrets were read from: no session may see them
+    private_files: tuple[Path, ...]  # configuration, and files that hold secrets: no session may see them
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Loaded:
-    """Settings, and what the operator should know about them: one sentence a warning, no secrets."""
+    """Settings and the warnings about them, one sentence each, without secrets."""
 
     settings: Settings
     warnings: tuple[str, ...]

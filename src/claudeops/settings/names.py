@@ -1,7 +1,7 @@
 """Every environment variable that claudeops knows: name, default, bounds, meaning.
 
-Data only. The reader takes defaults and bounds from here, ``docs/reference/settings.md`` repeats the list and
-a test compares the two, so there is one place to change.
+Data only, and the one place to change: the reader takes defaults and bounds from here, and a test compares the list
+with ``docs/reference/settings.md``.
 """
 
 from __future__ import annotations
@@ -13,27 +13,31 @@ from types import MappingProxyType
 from typing import Final
 
 HIGHEST_TIER: Final = 9
-"""Tiers are told apart by one digit in the names."""
+"""The names of variables have one digit for the tier."""
 
 FILE_SUFFIX: Final = "_FILE"
 """``<secret>_FILE`` names a file that holds the secret."""
-
 
 HARNESSES: Final = ("claude", "codex", "caliban")
 """The kinds of CLI, the default first."""
 
 GATED: Final = ("claude",)
-"""Those that ask before every tool call. The others run only where `CLAUDEOPS_ALLOW_UNGATED` names them."""
+"""Harnesses that ask before every tool call. The others run only where `CLAUDEOPS_ALLOW_UNGATED` names them."""
 
 PROVIDER_SWITCHES: Final = ("CLAUDE_CODE_USE_BEDROCK", "CLAUDE_CODE_USE_VERTEX")
-"""Variables of the ``claude`` CLI that have it ask somebody else than the Messages API."""
+"""Variables that make the ``claude`` CLI call another provider than the Messages API."""
 
 HARNESS_MODELS: Final[Mapping[str, str]] = MappingProxyType({"codex": "gpt-5-codex"})
-"""The model of every tier that runs on such a harness; one that is not here and is not ``claude`` has no default."""
+"""The default model of every tier on these harnesses; other harnesses except ``claude`` have none."""
+
+BROWSER_CREDENTIAL_PREFIX: Final = "BROWSER_CRED_"
+"""Prefix of log-ins for a browser. Sessions have none, but the values are still redacted."""
+
+_ONE_DAY: Final = 86_400
 
 
 class Kind(StrEnum):
-    """What a value must look like; the text is what the operator reads."""
+    """What a value must look like, in words for the operator."""
 
     TEXT = "text"
     MODEL = "a model name or alias"
@@ -53,22 +57,22 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Variable:
-    """One variable. ``{n}`` in a name stands for the number of a tier."""
+    """One variable; ``{n}`` in its name stands for the number of a tier."""
 
     name: str
     kind: Kind
     meaning: str
-    defaults: tuple[str, ...] = ()  # as an operator would write it; for ``{n}`` one a tier
-    default_note: str = ""  # stands in the documentation where the default is worked out
-    low: float | None = None  # smallest value taken
-    high: float | None = None  # greatest value taken
+    defaults: tuple[str, ...] = ()  # as an operator would write them; for ``{n}`` one for each tier
+    default_note: str = ""  # for the documentation, where the default is computed
+    low: float | None = None  # smallest valid value
+    high: float | None = None  # greatest valid value
     choices: tuple[str, ...] = ()
     used: bool = True  # False: read and checked, but nothing acts on it yet
     secret: bool = False  # never shown; may come from ``<name>_FILE``
 
     @property
     def default(self) -> str | None:
-        """The text that stands for an unset variable, if there is one."""
+        """The value of an unset variable, if there is one."""
         return self.defaults[0] if self.defaults else None
 
     @property
@@ -84,6 +88,14 @@ class Variable:
 
 def _plain(number: float) -> str:
     return f"{number:.12g}"
+
+
+def prompt_variable(tier: int) -> str:
+    """Return the name of the variable for a tier's prompt."""
+    return "CLAUDEOPS_PROMPT" if tier == 1 else f"CLAUDEOPS_TIER{tier}_PROMPT"
+
+
+# --- shorthands for the list -------------------------------------------------------------------------
 
 
 def _limit(name: str, default: str, high: float, meaning: str, *, low: float = 0.1, used: bool = True) -> Variable:
@@ -107,7 +119,7 @@ def _money(name: str, defaults: str, meaning: str, *, used: bool = True) -> Vari
 
 
 def _choice(name: str, choices: str, meaning: str, *, used: bool = True) -> Variable:
-    """Return a variable with a closed set of values, the first of which is the default."""
+    """Return a variable with a closed set of values; the first one is the default."""
     words = tuple(choices.split())
     return Variable(name=name, kind=Kind.CHOICE, defaults=words[:1], choices=words, meaning=meaning, used=used)
 
@@ -117,7 +129,7 @@ def _secret(name: str, meaning: str, *, used: bool = True) -> Variable:
 
 
 def _plan(name: str, kind: Kind, meaning: str) -> Variable:
-    """Return a known variable without a default that nothing uses yet."""
+    """Return a variable without a default that nothing uses yet."""
     return Variable(name=name, kind=kind, meaning=meaning, used=False)
 
 
@@ -125,7 +137,7 @@ def _given(name: str, kind: Kind, meaning: str, note: str = "") -> Variable:
     return Variable(name=name, kind=kind, meaning=meaning, default_note=note)
 
 
-_ONE_DAY: Final = 86_400
+# --- the list ----------------------------------------------------------------------------------------
 
 GENERAL: Final[tuple[Variable, ...]] = (
     # --- access to the model API
@@ -265,14 +277,11 @@ WITHOUT_EFFECT: Final[Mapping[str, str]] = MappingProxyType(
         "CLAUDEOPS_BROWSER_ALLOWED_ORIGINS": "claudeops gives sessions no browser",
     }
 )
-"""Names that installations still set, and why nothing reads them. They are no error, so that an upgrade is none."""
-
-BROWSER_CREDENTIAL_PREFIX: Final = "BROWSER_CRED_"
-"""What log-ins for a browser are called. No browser uses one, but the values stay secret."""
+"""Names that installations may still set, and why nothing reads them. Not an error, so that upgrades do not fail."""
 
 
 def _of_tier(variable: Variable, tier: int) -> Variable:
-    # Turns and budgets of the tiers above the third are those of the third; a model has to be named.
+    # Tiers above the third have the turns and the budget of the third, but no default model.
     last = tier if variable.kind is Kind.MODEL else min(tier, len(variable.defaults))
     own = variable.defaults[last - 1 : last] if variable.defaults else ()
     return replace(variable, name=variable.name.replace("{n}", str(tier)), defaults=own)
@@ -286,9 +295,4 @@ def _known() -> dict[str, Variable]:
 
 
 KNOWN: Final[Mapping[str, Variable]] = _known()
-"""Every variable under its full name, without the ``_FILE`` variants."""
-
-
-def prompt_variable(tier: int) -> str:
-    """Return the name of the variable that names a tier's prompt."""
-    return "CLAUDEOPS_PROMPT" if tier == 1 else f"CLAUDEOPS_TIER{tier}_PROMPT"
+"""Every variable by its full name, without the ``_FILE`` variants."""

@@ -1,7 +1,4 @@
-"""The three directories: where they are, whether they can be used, and what to do when they cannot.
-
-Where the CLIs are.
-"""
+"""Finds the three directories and the CLIs, checks that they can be used, and says what to do when they cannot."""
 
 from __future__ import annotations
 
@@ -20,6 +17,9 @@ from claudeops.settings.model import Settings
 from claudeops.settings.names import HARNESSES
 from claudeops.settings.reader import Reader
 
+BUNDLED: Final = "claude"
+"""The harness whose CLI comes with claudeops."""
+
 _STATE: Final = "CLAUDEOPS_STATE_DIR"
 _RESULTS: Final = "CLAUDEOPS_RESULTS_DIR"
 _REPOS: Final = "CLAUDEOPS_REPOS_DIR"
@@ -27,7 +27,7 @@ _REPOS: Final = "CLAUDEOPS_REPOS_DIR"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Places:
-    """The three directories, absolute, with a sentence for each that is not where one would expect it."""
+    """The three directories, absolute, and a warning for each that is not in its usual place."""
 
     state: Path
     results: Path
@@ -35,12 +35,15 @@ class Places:
     warnings: tuple[str, ...]
 
 
+# --- directories -------------------------------------------------------------------------------------
+
+
 def read_places(reader: Reader, *, cwd: Path, root: Path, may: Callable[[Path, int], bool] = os.access) -> Places:
-    """Return the directories: the variables, else ``/state`` and the like, else below the working directory."""
+    """Return the directories: those of the variables, else ``/state`` and so on, else below the working directory."""
     warnings: list[str] = []
 
-    def place(variable: str, name: str, access: int) -> Path:
-        found, usual = _place(reader, variable, name, access, cwd=cwd, root=root, may=may)
+    def find(variable: str, name: str, access: int) -> Path:
+        found, usual = _find_directory(reader, variable, name, access, cwd=cwd, root=root, may=may)
         if reader.path(variable) is None and usual != found and usual.is_dir():
             warnings.append(
                 f"{usual} exists, but user {os.geteuid()} may not use it, so {found} is used instead: "
@@ -48,9 +51,9 @@ def read_places(reader: Reader, *, cwd: Path, root: Path, may: Callable[[Path, i
             )
         return found
 
-    state = place(_STATE, "state", os.W_OK | os.X_OK)
-    results = place(_RESULTS, "results", os.W_OK | os.X_OK)
-    repos = place(_REPOS, "repos", os.R_OK | os.X_OK)
+    state = find(_STATE, "state", os.W_OK | os.X_OK)
+    results = find(_RESULTS, "results", os.W_OK | os.X_OK)
+    repos = find(_REPOS, "repos", os.R_OK | os.X_OK)
     if repos in {state, results}:
         raise ConfigurationError(
             f"{_REPOS} is {repos}, the same directory as {_STATE if repos == state else _RESULTS}: set another one."
@@ -58,7 +61,7 @@ def read_places(reader: Reader, *, cwd: Path, root: Path, may: Callable[[Path, i
     try:
         require_repos(repos)
     except ConfigurationError as nothing:
-        # What the operator named has to be there; a default may be missing, for a rehearsal watches nothing.
+        # A directory that the operator named must exist; a default one may not, because a rehearsal watches none.
         if reader.is_set(_REPOS):
             raise
         warnings.append(str(nothing))
@@ -66,99 +69,57 @@ def read_places(reader: Reader, *, cwd: Path, root: Path, may: Callable[[Path, i
 
 
 def state_dir(environ: Mapping[str, str], *, cwd: Path, root: Path = Path("/")) -> Path:
-    """Return the state directory alone, as `read_places` finds it; no other setting is looked at."""
+    """Return the state directory as `read_places` finds it, without reading any other setting."""
     reader = Reader(environ, cwd=cwd)
-    return _place(reader, _STATE, "state", os.W_OK | os.X_OK, cwd=cwd, root=root, may=os.access)[0]
-
-
-def _place(
-    reader: Reader,
-    variable: str,
-    name: str,
-    access: int,
-    *,
-    cwd: Path,
-    root: Path,
-    may: Callable[[Path, int], bool],
-) -> tuple[Path, Path]:
-    """Return where a directory is, and where one would expect it."""
-    usual = root / name
-    named = reader.path(variable)
-    if named is not None:
-        return named, usual
-    return (usual if usual.is_dir() and may(usual, access) else cwd / ".claudeops" / name), usual
+    return _find_directory(reader, _STATE, "state", os.W_OK | os.X_OK, cwd=cwd, root=root, may=os.access)[0]
 
 
 def require_repos(repos_dir: Path) -> None:
-    """Raise `ConfigurationError` unless the directory holds an entry that is not hidden."""
+    """Raise `ConfigurationError` unless the directory has at least one entry that is not hidden."""
     remedy = f"set {_REPOS} to a directory that holds repositories, or mount one there."
     try:
         with os.scandir(repos_dir) as entries:
             watched = any(not entry.name.startswith(".") for entry in entries)
     except (FileNotFoundError, NotADirectoryError):
-        raise MissingInputError(f"There is nothing to watch, for {repos_dir} is not a directory: {remedy}") from None
+        raise MissingInputError(
+            f"There is nothing to watch, because {repos_dir} is not a directory: {remedy}"
+        ) from None
     except OSError as error:
         raise ConfigurationError(
-            f"There is nothing to watch, for user {os.geteuid()} cannot read {repos_dir}, which belongs to user "
+            f"There is nothing to watch, because user {os.geteuid()} cannot read {repos_dir}, which belongs to user "
             f"{_owner(repos_dir)} ({error.strerror}): run `chmod -R o+rX` on it where it is mounted from, or {remedy}"
         ) from None
     if not watched:
-        raise MissingInputError(f"There is nothing to watch, for {repos_dir} is empty: {remedy}")
+        raise MissingInputError(f"There is nothing to watch, because {repos_dir} is empty: {remedy}")
 
 
 def prepare_directories(settings: Settings) -> None:
-    """Make the state and results directories where they are missing, and try whether they take a file.
+    """Create the state and results directories where they are missing, and check that files can be written there.
 
-    Raises `ConfigurationError` with a sentence that says who owns what and how to mend it.
+    Raises `ConfigurationError` with a sentence that says who owns what and how to fix it.
     """
-    # The database and the daemon's socket are nobody else's business; session logs may be read by a group.
+    # The database and the daemon's socket are private; a group may read session logs.
     _prepare(settings.state_dir, _STATE, mode=0o700)
     _prepare(settings.results_dir, _RESULTS, mode=0o750)
 
 
 def unusable_directories(settings: Settings) -> tuple[str, ...]:
-    """Return a sentence for each of the two that could not be made or written; makes nothing."""
+    """Return a sentence for each of the two that could not be created or written; creates nothing."""
     found: list[str] = []
     for directory, variable in ((settings.state_dir, _STATE), (settings.results_dir, _RESULTS)):
         try:
-            _try(directory)
+            _check_writable(directory)
         except OSError as error:
             found.append(unusable(directory, variable, error, user=os.geteuid()))
     return tuple(found)
 
 
-def _try(directory: Path) -> None:
-    """Raise `OSError` unless the directory takes a file or could be made."""
-    there = _nearest(directory)
-    if there == directory:
-        tempfile.TemporaryFile(dir=directory).close()
-    elif not there.is_dir():
-        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
-    elif os.statvfs(there).f_flag & os.ST_RDONLY:
-        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
-    elif not os.access(there, os.W_OK | os.X_OK):
-        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-
-
-def _prepare(directory: Path, variable: str, *, mode: int) -> None:
-    _attempt(lambda: directory.mkdir(parents=True, exist_ok=True, mode=mode), directory, variable)
-    # Tried, not asked: access(2) knows neither full disks nor what a file server forbids.
-    _attempt(lambda: tempfile.TemporaryFile(dir=directory).close(), directory, variable)
-
-
-def _attempt(act: Callable[[], None], directory: Path, variable: str) -> None:
-    try:
-        act()
-    except OSError as error:
-        raise ConfigurationError(unusable(directory, variable, error, user=os.geteuid())) from None
-
-
 def unusable(directory: Path, variable: str, error: OSError, *, user: int) -> str:
-    """Return the sentence for a directory in which nothing can be written."""
+    """Return the sentence for a directory that cannot be written."""
     if error.errno in {errno.EACCES, errno.EPERM}:
         there = _nearest(directory)
         owner = there.stat().st_uid
-        # Never the advice to change the owner of a directory above: that may well be the root.
+        # Never advise to change the owner of a parent directory: it may be the root of the file system.
         remedy = (
             f"run `chown -R {user} {there}` where it is mounted from, or run the daemon as user {owner}."
             if there == directory
@@ -175,6 +136,50 @@ def unusable(directory: Path, variable: str, error: OSError, *, user: int) -> st
     if error.errno in {errno.EEXIST, errno.ENOTDIR}:
         return f"{variable} leads to {directory}, which is not a directory: move the file away, or set a directory."
     return f"{variable} leads to {directory}, which cannot be used ({error.strerror}): set another directory."
+
+
+def _find_directory(
+    reader: Reader,
+    variable: str,
+    name: str,
+    access: int,
+    *,
+    cwd: Path,
+    root: Path,
+    may: Callable[[Path, int], bool],
+) -> tuple[Path, Path]:
+    """Return where a directory is, and its usual place."""
+    usual = root / name
+    named = reader.path(variable)
+    if named is not None:
+        return named, usual
+    return (usual if usual.is_dir() and may(usual, access) else cwd / ".claudeops" / name), usual
+
+
+def _check_writable(directory: Path) -> None:
+    """Raise `OSError` unless a file can be written to the directory, or the directory could be created."""
+    there = _nearest(directory)
+    if there == directory:
+        tempfile.TemporaryFile(dir=directory).close()
+    elif not there.is_dir():
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+    elif os.statvfs(there).f_flag & os.ST_RDONLY:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+    elif not os.access(there, os.W_OK | os.X_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+
+def _prepare(directory: Path, variable: str, *, mode: int) -> None:
+    _or_refuse(lambda: directory.mkdir(parents=True, exist_ok=True, mode=mode), directory, variable)
+    # By trying: access(2) knows neither full disks nor what a file server forbids.
+    _or_refuse(lambda: tempfile.TemporaryFile(dir=directory).close(), directory, variable)
+
+
+def _or_refuse(act: Callable[[], None], directory: Path, variable: str) -> None:
+    try:
+        act()
+    except OSError as error:
+        raise ConfigurationError(unusable(directory, variable, error, user=os.geteuid())) from None
 
 
 def _owner(directory: Path) -> str:
@@ -195,31 +200,15 @@ def _nearest(directory: Path) -> Path:
     return Path(directory.anchor)
 
 
-BUNDLED: Final = "claude"
-"""The harness whose CLI comes with ours."""
-
-
-def idle_programs(reader: Reader, used: Collection[str]) -> tuple[str, ...]:
-    """Return a warning for every program that the operator named and no tier uses."""
-    variables = {harness: program_variable(harness) for harness in HARNESSES if harness not in used}
-    return tuple(
-        f"{variable} is set, but no tier runs on {harness}: it has no effect."
-        for harness, variable in variables.items()
-        if reader.is_set(variable)
-    )
-
-
-def program_variable(harness: str) -> str:
-    """Return the name of the variable that names a harness's CLI."""
-    return f"CLAUDEOPS_{harness.upper()}_BIN"
+# --- programs ----------------------------------------------------------------------------------------
 
 
 def find_cli(harness: str, reader: Reader, *, path: str, cwd: Path) -> Path:
-    """Return the absolute path of a harness's CLI; nothing is started.
+    """Return the absolute path of a harness's CLI; starts nothing.
 
-    The operator's choice, a path (relative to ``cwd``) or a name on ``path``, the directories of ``PATH``; without
-    one the harness's own name on ``path``, and for ``claude`` else the one bundled in ``claude-agent-sdk``. Raises
-    `ConfigurationError` when there is none.
+    The operator may set a path (relative to ``cwd``) or a name on ``path``, the directories of ``PATH``. Otherwise the
+    harness's own name is looked for on ``path``; for ``claude`` the last resort is the CLI bundled in
+    ``claude-agent-sdk``. Raises `ConfigurationError` when there is none.
     """
     variable = program_variable(harness)
     named = reader.text(variable)
@@ -234,9 +223,24 @@ def find_cli(harness: str, reader: Reader, *, path: str, cwd: Path) -> Path:
     return bundled
 
 
+def idle_programs(reader: Reader, used: Collection[str]) -> tuple[str, ...]:
+    """Return a warning for every program that the operator set and no tier uses."""
+    variables = {harness: program_variable(harness) for harness in HARNESSES if harness not in used}
+    return tuple(
+        f"{variable} is set, but no tier runs on {harness}: it has no effect."
+        for harness, variable in variables.items()
+        if reader.is_set(variable)
+    )
+
+
+def program_variable(harness: str) -> str:
+    """Return the name of the variable for a harness's CLI."""
+    return f"CLAUDEOPS_{harness.upper()}_BIN"
+
+
 def bundled_claude() -> Path | None:
-    """Return the CLI inside ``claude-agent-sdk``, if that is installed with one for this platform."""
-    # The SDK is found but not imported: importing it takes longer than everything else at start-up.
+    """Return the CLI inside ``claude-agent-sdk``, if the SDK is installed with one for this platform."""
+    # The SDK is located but not imported: importing it takes longer than all the rest of the start.
     spec = importlib.util.find_spec("claude_agent_sdk")
     for directory in (spec.submodule_search_locations or ()) if spec is not None else ():
         candidate = Path(directory) / "_bundled" / "claude"
@@ -251,7 +255,7 @@ def _missing(harness: str, variable: str) -> str:
             f"There is no claude CLI on PATH and none is bundled: set {variable}, or reinstall claudeops with its "
             "dependency claude-agent-sdk."
         )
-    return f"A tier runs on {harness}, and there is no {harness} CLI on PATH: install it, or set {variable}."
+    return f"A tier runs on {harness}, but there is no {harness} CLI on PATH: install it, or set {variable}."
 
 
 def _named(named: str, variable: str, *, path: str, cwd: Path) -> Path:

@@ -1,6 +1,6 @@
-"""Reads single variables out of a mapping: type, bounds, and one clear sentence when a value is wrong.
+"""Reads single variables from the environment: checks type and bounds, and reports a wrong value in one clear sentence.
 
-URLs: checked without ever being shown, for they may hold passwords.
+URLs are checked too, but never shown, because they may hold passwords.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from claudeops.settings.names import FILE_SUFFIX, KNOWN, Kind, Variable
 
 _TRUE: Final = frozenset({"true", "on"})  # as the defaults are written
 _SHOWN_CHARACTERS: Final = 80
-_SECRET_BYTES: Final = 64 * 1024  # a secret file is far smaller
+_SECRET_BYTES: Final = 64 * 1024  # far more than any secret needs
 _KEY_SHAPE: Final = re.compile(r"sk-[A-Za-z0-9_-]{8}")
 _MODEL: Final = re.compile(r"[A-Za-z0-9][^\s,]{0,199}")  # a leading dash would read as a flag
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
@@ -29,33 +29,15 @@ _TOOL: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_*:.-]*(\([^()]+\))?")
 _CONFIGURATION: Final = ("CLAUDEOPS_MCP_CONFIG", "CLAUDEOPS_POLICY_PATH", "CLAUDEOPS_SCHEDULES_PATH")
 _PRINTABLE_ASCII: Final = re.compile(r"[!-~]+")
 
-
-class _MappingEnv(Env):
-    """environs over a given mapping, so that nothing but the caller touches the process's environment.
-
-    environs offers no parameter for it. It looks a value up in exactly one method, which its own
-    ``FileAwareEnv`` overrides to look elsewhere; this does the same.
-    """
-
-    def __init__(self, given: Mapping[str, str]) -> None:
-        super().__init__()
-        self._given = given
-
-    def _get_value(self, env_key: str, default: object) -> object:
-        return self._given.get(env_key, default)
-
-
-def shown(value: str) -> str:
-    """Return a bad value as it may be shown: quoted, on one line, cut, and no API key pasted by mistake."""
-    if _KEY_SHAPE.search(value):
-        return "a value that looks like an API key"
-    return repr(value if len(value) <= _SHOWN_CHARACTERS else f"{value[:_SHOWN_CHARACTERS]}…")
+_DATABASE: Final = "CLAUDEOPS_DATABASE_URL"
+_POSTGRESQL: Final = frozenset({"postgres", "postgresql", "postgresql+psycopg"})
+_SQLITE: Final = frozenset({"sqlite", "sqlite+pysqlite"})
 
 
 class Reader:
-    """Typed access to the known variables. A blank value counts as unset; blanks around a value do not count.
+    """Typed access to the known variables. A blank value counts as unset; blanks around a value are ignored.
 
-    Every method takes the full name of a known variable and raises `ConfigurationError` with one sentence.
+    Every method takes the full name of a known variable, and raises `ConfigurationError` with one sentence.
     """
 
     def __init__(self, environ: Mapping[str, str], *, cwd: Path) -> None:
@@ -75,10 +57,12 @@ class Reader:
             if not is_text(value):
                 raise ConfigurationError(f"{name} holds bytes that are not UTF-8: set it again as UTF-8 text.")
         self._env = _MappingEnv(self._given)
-        self._secrets: dict[str, str | None] = {}  # each file is read once: what is used is what gets redacted
+        self._secrets: dict[
+            str, str | None
+        ] = {}  # each file is read once, so that the value in use is the one that gets redacted
 
     def is_set(self, name: str) -> bool:
-        """Return whether the operator gave a value, by the variable or by its file."""
+        """Return whether the operator set a value, in the variable or in its file."""
         return name in self._given or name in self._secret_files
 
     def text(self, name: str) -> str | None:
@@ -98,7 +82,7 @@ class Reader:
         try:
             return self._env.float(name, float(variable.default or 0), validate=_range(variable))
         except EnvValidationError:
-            raise self._wrong(variable) from None
+            raise self._invalid(variable) from None
 
     def whole(self, name: str) -> int:
         """Return a whole number within the variable's bounds."""
@@ -106,29 +90,29 @@ class Reader:
         try:
             return self._env.int(name, int(variable.default or 0), validate=_range(variable))
         except EnvValidationError:
-            raise self._wrong(variable) from None
+            raise self._invalid(variable) from None
 
     def switch(self, name: str) -> bool:
-        """Return true or false; yes, no, on, off, 1 and 0 are understood."""
+        """Return true or false; yes, no, on, off, 1 and 0 are accepted too."""
         variable = KNOWN[name]
         try:
             return self._env.bool(name, variable.default in _TRUE)
         except EnvValidationError:
-            raise self._wrong(variable) from None
+            raise self._invalid(variable) from None
 
     def choice(self, name: str) -> str:
-        """Return one of the variable's words, in lower case."""
+        """Return one of the variable's choices, in lower case."""
         variable = KNOWN[name]
         try:
             return self._env.str(name, variable.choices[0], validate=validate.OneOf(variable.choices))
         except EnvValidationError:
-            raise self._wrong(variable) from None
+            raise self._invalid(variable) from None
 
     def model(self, name: str) -> str | None:
         """Return the name or alias of a model, or the default, if there is one."""
         value = self.text(name)
         if value is not None and not _MODEL.fullmatch(value):
-            raise ConfigurationError(f"{name} is {shown(value)}, which is not a model: set a name such as 'sonnet'.")
+            raise ConfigurationError(f"{name} is {quoted(value)}, which is not a model: set a name such as 'sonnet'.")
         return value
 
     def names(self, name: str) -> tuple[str, ...]:
@@ -143,34 +127,34 @@ class Reader:
         for tool in tools:
             if not _TOOL.fullmatch(tool):
                 raise ConfigurationError(
-                    f"{name} holds {shown(tool)}, which is neither a tool nor a pattern: "
+                    f"{name} holds {quoted(tool)}, which is neither a tool nor a pattern: "
                     "write names or patterns like Bash(docker ps:*), separated by commas."
                 )
         return tools
 
     def path(self, name: str) -> Path | None:
-        """Return an absolute path: relative ones start at the working directory, ``~/`` at ``HOME``."""
+        """Return an absolute path; a relative one starts at the working directory, ``~/`` at ``HOME``."""
         value = self.text(name)
         return None if value is None else self._absolute(name, value)
 
     def private_files(self) -> tuple[Path, ...]:
-        """Return the absolute paths of the files that hold secrets, or what the daemon is to do."""
+        """Return the absolute paths of the files with secrets and of the daemon's configuration files."""
         secret = (self._absolute(name + FILE_SUFFIX, file) for name, file in self._secret_files.items())
         named = (self.path(name) for name in _CONFIGURATION)
         return (*secret, *(path for path in named if path is not None))
 
     def secret(self, name: str) -> str | None:
-        """Return a secret from its variable or its file; a message never shows it."""
+        """Return a secret from its variable or its file; no message shows it."""
         if name not in self._secrets:
             self._secrets[name] = self._read_secret(name)
         return self._secrets[name]
 
     def token(self, name: str) -> str | None:
-        """Return a secret that travels in an HTTP header: printable ASCII without blanks."""
+        """Return a secret that is sent in an HTTP header: printable ASCII without blanks."""
         value = self.secret(name)
         if value is not None and not _PRINTABLE_ASCII.fullmatch(value):
             raise ConfigurationError(
-                f"{name} holds blanks or characters that no key has (not shown): set it to the key alone."
+                f"{name} holds blanks or characters that no key contains (not shown): set it to the key alone."
             )
         return value
 
@@ -191,10 +175,32 @@ class Reader:
             return Path(self._home) / value[2:]
         return self._cwd / value
 
-    def _wrong(self, variable: Variable) -> ConfigurationError:
-        value = shown(self._given[variable.name])
+    def _invalid(self, variable: Variable) -> ConfigurationError:
+        value = quoted(self._given[variable.name])
         default = f", or unset it for the default {variable.default}" if variable.default is not None else ""
         return ConfigurationError(f"{variable.name} is {value}, but must be {variable.bounds}: set it so{default}.")
+
+
+def quoted(value: str) -> str:
+    """Return a wrong value for a message: quoted, on one line, cut to length; never an API key pasted by mistake."""
+    if _KEY_SHAPE.search(value):
+        return "a value that looks like an API key"
+    return repr(value if len(value) <= _SHOWN_CHARACTERS else f"{value[:_SHOWN_CHARACTERS]}…")
+
+
+class _MappingEnv(Env):
+    """environs over a given mapping, so that only the caller reads the environment of the process.
+
+    environs has no parameter for that. It looks values up in exactly one method, which its own ``FileAwareEnv``
+    overrides too.
+    """
+
+    def __init__(self, given: Mapping[str, str]) -> None:
+        super().__init__()
+        self._given = given
+
+    def _get_value(self, env_key: str, default: object) -> object:
+        return self._given.get(env_key, default)
 
 
 def _normal(variable: Variable, value: str) -> str:
@@ -205,9 +211,7 @@ def _range(variable: Variable) -> validate.Range:
     return validate.Range(min=variable.low, max=variable.high)
 
 
-_DATABASE: Final = "CLAUDEOPS_DATABASE_URL"
-_POSTGRESQL: Final = frozenset({"postgres", "postgresql", "postgresql+psycopg"})
-_SQLITE: Final = frozenset({"sqlite", "sqlite+pysqlite"})
+# --- URLs --------------------------------------------------------------------------------------------
 
 
 def read_database_url(reader: Reader, *, state_dir: Path, cwd: Path) -> str:
@@ -227,7 +231,7 @@ def read_database_url(reader: Reader, *, state_dir: Path, cwd: Path) -> str:
 
 
 def read_http_url(reader: Reader, name: str) -> str | None:
-    """Return an http or https URL without a slash at its end."""
+    """Return an http or https URL without a slash at the end."""
     given = reader.secret(name)
     if given is None:
         return None
@@ -241,18 +245,18 @@ def read_http_url(reader: Reader, name: str) -> str | None:
 
 
 def _sqlite(given: str, cwd: Path) -> str:
-    # The forms are those of SQLAlchemy: three slashes and a relative path, or four and an absolute one.
+    # As in SQLAlchemy: three slashes and a relative path, or four and an absolute one.
     path, question, options = given.partition("://")[2].partition("?")
     if not path.startswith("/") or path in {"/", "/:memory:"} or path.startswith("/file:"):
         raise ConfigurationError(
-            f"{_DATABASE} names no SQLite file, so nothing would outlive the process: set sqlite:////path/to/file.db."
+            f"{_DATABASE} names no SQLite file, so no data would outlive the process: set sqlite:////path/to/file.db."
         )
     return f"sqlite:///{cwd / path[1:]}{question}{options}"
 
 
 def _postgresql(given: str) -> str:
     parts = _split(given)
-    # An `@`, `/`, `?` or `#` in a password ends it early, and part of it would be taken for the host.
+    # An `@`, `/`, `?` or `#` in a password ends it early, and the rest would be taken for the host.
     if parts is None or parts.netloc.count("@") > 1 or parts.fragment or "@" in parts.path + parts.query:
         raise ConfigurationError(
             f"{_DATABASE} cannot be split into user, password, host and name (not shown, it may hold a password): "

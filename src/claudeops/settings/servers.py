@@ -1,13 +1,11 @@
-"""The operator's MCP file: read, checked, and its variables filled in from the daemon's own environment.
+"""Reads MCP servers: those in the operator's own file, and those of the repositories that the operator trusts by name.
 
-Sessions never see the file, and none of their tools inherits what stands in it: see
-``claudeops.engine.session.mcp_servers``.
+Variables in the operator's file are filled in from the daemon's own environment. Sessions never see that file, and none
+of their tools inherits its contents; see ``claudeops.engine.session.mcp_servers``.
 
-MCP servers of the repositories that the operator trusts by name; nothing else of them is trusted.
-
-A repository's file is read by the parser of the operator's own, once, at the start. Whoever writes the repository says
-which program runs in a session's cell, and no more: no variable of the operator or of a session is filled in, nothing
-but plain programs and addresses is taken, and no server can be taken for one of the operator's.
+A trusted repository's file is read once, at the start, with the same parser. Nothing else of the repository is trusted,
+and its authors decide only which program runs in a session's cell: no variable of the operator or of a session is
+filled in, only plain programs and addresses are accepted, and no server can be mistaken for one of the operator's.
 """
 
 from __future__ import annotations
@@ -21,19 +19,30 @@ from claudeops.errors import ConfigurationError
 from claudeops.settings.environ import is_text, names_a_secret
 from claudeops.settings.files import MOST_CONFIG_BYTES, load_mcp_config
 from claudeops.settings.names import FILE_SUFFIX, KNOWN
-from claudeops.settings.reader import Reader, shown
+from claudeops.settings.reader import Reader, quoted
 
 MCP_CONFIG: Final = "CLAUDEOPS_MCP_CONFIG"
 
+TRUSTED_REPOS: Final = "CLAUDEOPS_TRUSTED_REPOS"
+
 _REFERENCE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 _SERVER_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
-"""What the CLI makes tool names of (``mcp__<server>__<tool>``)."""
+"""The CLI makes tool names from it (``mcp__<server>__<tool>``)."""
 _ENVIRONMENT_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-"""The wrapper of a server is told these names in one text; a blank in one would keep a variable of the session."""
+"""A server's wrapper gets these names as one text; a blank in a name would let a variable of the session through."""
+
+_FILE: Final = ".mcp.json"
+_FILE_BYTES: Final = 64 * 1024  # small enough for a session's pipe to hold several
+_KEYS: Final = frozenset({"type", "command", "args", "env", "url", "headers"})
+"""Other keys make the CLI run programs beside the server, or log in, with the session's whole environment."""
+_TYPES: Final = ("stdio", "http", "sse")
+
+
+# --- the operator's file -----------------------------------------------------------------------------
 
 
 def read_mcp_servers(reader: Reader, environ: Mapping[str, str]) -> Mapping[str, Mapping[str, object]] | None:
-    """Return the servers by name, their ``${NAME}`` and ``${NAME:-default}`` filled in; ``None`` without a file."""
+    """Return the servers by name, with ``${NAME}`` and ``${NAME:-default}`` filled in; ``None`` without a file."""
     path = reader.path(MCP_CONFIG)
     if path is None:
         return None
@@ -45,15 +54,15 @@ def parsed_servers(
 ) -> Mapping[str, Mapping[str, object]]:
     """Return the servers of a file of at most ``limit`` bytes, checked.
 
-    ``origin`` names the variable that led here; ``fill`` gets a server as it is written, its name and the origin, and
-    returns it with its variables filled in.
+    ``origin`` names the variable that led here. ``fill`` gets a server as it is written, its name and the origin, and
+    returns the server with its variables filled in.
     """
     found = load_mcp_config(path, origin=origin, limit=limit).items()
     return {name: _server(name, given, origin=origin, fill=fill) for name, given in found}
 
 
 def secrets_in(servers: Mapping[str, Mapping[str, object]]) -> Iterator[tuple[str, str]]:
-    """Yield secrets in the ``env`` and ``headers`` of the servers, ``Bearer …`` also without that word."""
+    """Yield the secrets in the servers' ``env`` and ``headers``; those after a word such as ``Bearer`` also alone."""
     for server_name, server in servers.items():
         for section in ("env", "headers"):
             entries = server.get(section)
@@ -65,7 +74,7 @@ def secrets_in(servers: Mapping[str, Mapping[str, object]]) -> Iterator[tuple[st
 
 
 def referred_secrets(reader: Reader, environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield the values of variables whose name is a secret's and that the file refers to, wherever it does."""
+    """Yield the values of variables that the file refers to anywhere and whose names are those of secrets."""
     path = reader.path(MCP_CONFIG)
     for server in () if path is None else load_mcp_config(path, origin=MCP_CONFIG).values():
         for name in _referred(server):
@@ -78,7 +87,7 @@ def _server(
 ) -> Mapping[str, object]:
     if not _SERVER_NAME.fullmatch(name):
         raise ConfigurationError(
-            f"{origin} has a server called {shown(name)}: name it with letters, digits, '-' and '_'."
+            f"{origin} has a server called {quoted(name)}: name it with letters, digits, '-' and '_'."
         )
     filled = fill(given, name, origin)
     if not isinstance(filled, dict) or not any(isinstance(filled.get(key), str) for key in ("command", "url")):
@@ -91,7 +100,7 @@ def _server(
     for variable in env:
         if not _ENVIRONMENT_NAME.fullmatch(variable):
             raise ConfigurationError(
-                f'{origin}: "env" of server {name} names {shown(variable)}, which is no variable: '
+                f'{origin}: "env" of server {name} names {quoted(variable)}, which is not the name of a variable: '
                 "name it with letters, digits and '_'."
             )
     return filled
@@ -133,19 +142,13 @@ def _referred(value: object) -> Iterator[str]:
             yield from _referred(entry)
 
 
-TRUSTED_REPOS: Final = "CLAUDEOPS_TRUSTED_REPOS"
-
-_FILE: Final = ".mcp.json"
-_FILE_BYTES: Final = 64 * 1024  # of several together, a session's pipe still holds all
-_KEYS: Final = frozenset({"type", "command", "args", "env", "url", "headers"})
-"""Others make the CLI run programs beside the server, or log in, with the session's whole environment."""
-_TYPES: Final = ("stdio", "http", "sse")
+# --- trusted repositories ----------------------------------------------------------------------------
 
 
 def read_trusted_servers(reader: Reader, *, repos_dir: Path, own: Iterable[str]) -> Mapping[str, Mapping[str, object]]:
     """Return the servers of all trusted repositories by name; ``own`` are the names of the operator's servers.
 
-    Raises `ConfigurationError` for an entry that is no repository, a file with a mistake, and names that clash.
+    Raises `ConfigurationError` for an entry that is not a repository, an invalid file, and names that clash.
     """
     holders = dict.fromkeys(own, MCP_CONFIG)
     merged: dict[str, Mapping[str, object]] = {}
@@ -164,69 +167,69 @@ def _servers_of(repository: str, repos_dir: Path) -> Mapping[str, Mapping[str, o
         file = (directory / _FILE).resolve(strict=True)
     except FileNotFoundError:
         if (directory / _FILE).is_symlink():
-            raise _wrong(repository, f"whose {_FILE} is a link that leads nowhere: correct the link") from None
+            raise _refused(repository, f"whose {_FILE} is a link that leads nowhere: correct the link") from None
         return {}
     except (OSError, RuntimeError):
-        raise _wrong(repository, f"whose {_FILE} cannot be read: let the daemon's user read it") from None
+        raise _refused(repository, f"whose {_FILE} cannot be read: let the daemon's user read it") from None
     if not file.is_relative_to(directory):
-        raise _wrong(repository, f"whose {_FILE} leads out of it: put the file itself there")
+        raise _refused(repository, f"whose {_FILE} leads out of it: put the file itself there")
     return parsed_servers(file, origin=f"{TRUSTED_REPOS} ({repository})", fill=_as_written, limit=_FILE_BYTES)
 
 
 def _directory(repository: str, repos_dir: Path) -> Path:
-    """Return where a repository really is: below the repositories directory, whatever links say."""
+    """Return a repository's real path, which must be inside the repositories directory."""
     if "/" in repository or repository.startswith("."):
-        raise _wrong(repository, f"which is not the name of a directory in {repos_dir}: write the name alone")
+        raise _refused(repository, f"which is not the name of a directory in {repos_dir}: write the name alone")
     try:
         directory = (repos_dir / repository).resolve(strict=True)
         if not directory.is_dir():
             raise NotADirectoryError
         root = repos_dir.resolve(strict=True)
     except (OSError, RuntimeError):  # a loop of links is a RuntimeError
-        raise _wrong(repository, f"which is no repository in {repos_dir}: correct the name") from None
+        raise _refused(repository, f"which is no repository in {repos_dir}: correct the name") from None
     if directory == root or not directory.is_relative_to(root):
-        raise _wrong(repository, f"which is a link that leads out of {repos_dir}: put the repository itself there")
+        raise _refused(repository, f"which is a link that leads out of {repos_dir}: put the repository itself there")
     return directory
 
 
-def _wrong(repository: str, fault: str) -> ConfigurationError:
-    return ConfigurationError(f"{TRUSTED_REPOS} holds {shown(repository)}, {fault}, or remove it from the list.")
+def _refused(repository: str, fault: str) -> ConfigurationError:
+    return ConfigurationError(f"{TRUSTED_REPOS} holds {quoted(repository)}, {fault}, or remove it from the list.")
 
 
 def _refuse_clash(name: str, repository: str, holders: Mapping[str, str]) -> None:
-    # Tools are called mcp__<server>__<tool>: where one name goes on with two underscores after the other, a rule of the
-    # policy for the one server would hold for tools of the other.
+    # Tools are called mcp__<server>__<tool>. If one server's name is another's plus two underscores and more, a policy
+    # rule for the one would also apply to tools of the other.
     for other, holder in holders.items():
         if f"{name}__".startswith(f"{other}__") or f"{other}__".startswith(f"{name}__"):
             raise ConfigurationError(
-                f"{TRUSTED_REPOS}: the tools of server {name} of repository {repository} could not be told from those "
-                f"of server {other} of {holder}: rename one of the two, or remove {repository} from the list."
+                f"{TRUSTED_REPOS}: the tools of server {name} of repository {repository} could not be told from "
+                f"those of server {other} of {holder}: rename one of the two, or remove {repository} from the list."
             )
 
 
 def _as_written(given: object, server: str, origin: str) -> object:
-    """Return a server as it stands in the file, once it is plain and asks for no variable."""
+    """Return a server as it is written, if it is plain and refers to no variable."""
     if not isinstance(given, dict):
         return given
     for key in given.keys() - _KEYS:
         raise ConfigurationError(
-            f"{origin}: server {server} has {shown(key)}, which a repository may not set: remove it, or put the server "
-            f"into the file of {MCP_CONFIG}."
+            f"{origin}: server {server} has {quoted(key)}, which a repository may not set: remove it, or put the "
+            f"server into the file of {MCP_CONFIG}."
         )
     if given.get("type", _TYPES[0]) not in _TYPES:
         raise ConfigurationError(f'{origin}: "type" of server {server} is none of {", ".join(_TYPES)}: correct it.')
     headers = given.get("headers", {})
     if not isinstance(headers, dict) or not all(isinstance(value, str) for value in headers.values()):
         raise ConfigurationError(f'{origin}: "headers" of server {server} is not an object of texts: correct it.')
-    # The CLI fills in more spellings than we do, and from the session's environment: none gets there.
-    if any("${" in text for value in given.values() for text in _texts(value)):
+    # The CLI fills in more spellings than we do, from the session's environment: none may reach it.
+    if any("${" in text for value in given.values() for text in _strings(value)):
         raise ConfigurationError(
-            f"{origin}: server {server} asks for a variable with '${{': variables are filled in only in the operator's "
-            f"own file, so put the server into the file of {MCP_CONFIG}."
+            f"{origin}: server {server} refers to a variable with '${{': variables are filled in only in the "
+            f"operator's own file, so put the server into the file of {MCP_CONFIG}."
         )
     return given
 
 
-def _texts(value: object) -> Iterable[str]:
+def _strings(value: object) -> Iterable[str]:
     entries = value if isinstance(value, list) else [*value, *value.values()] if isinstance(value, dict) else [value]
     return (entry for entry in entries if isinstance(entry, str))

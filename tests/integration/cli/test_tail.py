@@ -12,7 +12,7 @@ import anyio
 import msgspec
 import pytest
 
-from claudeops.cli.tail import Chains, Tail, begun
+from claudeops.cli.tail import ChainsTail, Tail, current_roots
 from claudeops.domain.gate.approval import ApprovalStatus, answer
 from claudeops.domain.live import (
     AssistantSaid,
@@ -45,7 +45,7 @@ class Heard:
     facts: list[LiveFact] = field(default_factory=list)
     broken: bool = False
 
-    def tell(self, facts: Sequence[LiveFact] = ()) -> None:
+    def write(self, facts: Sequence[LiveFact] = ()) -> None:
         self.facts += facts
 
     def of(self, kind: type) -> list[LiveFact]:
@@ -73,7 +73,7 @@ async def following(estate: Estate) -> AsyncIterator[tuple[Heard, list[int]]]:
     heard, idle = Heard(), list[int]()
     tail = Tail(records=estate.store.records, sink=heard, redact=estate.context.redactor.text, follow=True)
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(Chains(tail=tail, idle=lambda: idle.append(len(heard.facts))).run)
+        tasks.start_soon(ChainsTail(tail=tail, on_idle=lambda: idle.append(len(heard.facts))).run)
         yield heard, idle
         tasks.cancel_scope.cancel()
 
@@ -369,7 +369,7 @@ async def test_where_nothing_runs_the_newest_chain_is_told_whole_and_then_what_s
         await until(lambda: len(heard.of(SessionEnded)) == 4)
 
     tail = Tail(records=estate.store.records, sink=Heard(), redact=str, follow=False)
-    assert [session.id for session in await begun(tail)] == [5]
+    assert [session.id for session in await current_roots(tail.records)] == [5]
 
 
 async def test_before_the_first_session_it_is_waited_for(estate: Estate) -> None:

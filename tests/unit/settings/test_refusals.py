@@ -44,7 +44,7 @@ REFUSED = [
     # --- names
     case("misspelt", "CLAUDEOPS_INTERVALL", "nearest known name: CLAUDEOPS_INTERVAL)", CLAUDEOPS_INTERVALL="5"),
     case("misspelt-blank", "CLAUDEOPS_DRYRUN", "CLAUDEOPS_DRY_RUN", "unset", CLAUDEOPS_DRYRUN=""),
-    case("two-misspelt", "CLAUDEOPS_A", "CLAUDEOPS_B", "are no settings", CLAUDEOPS_A="5", CLAUDEOPS_B="5"),
+    case("two-misspelt", "CLAUDEOPS_A", "CLAUDEOPS_B", "are not settings", CLAUDEOPS_A="5", CLAUDEOPS_B="5"),
     case("far-off", "CLAUDEOPS_ZZZ", "nearest known name: CLAUDEOPS_", CLAUDEOPS_ZZZ="5"),
     case("tier-1-prompt", "CLAUDEOPS_TIER1_PROMPT", "is CLAUDEOPS_PROMPT", CLAUDEOPS_TIER1_PROMPT="p.md"),
     case("tier-10", "CLAUDEOPS_TIER10_MODEL", "unset", CLAUDEOPS_TIER10_MODEL="opus"),
@@ -78,7 +78,9 @@ REFUSED = [
         "set it",
         CLAUDEOPS_TIER2_HARNESS="caliban",
     ),
-    case("ungated", "CLAUDEOPS_ALLOW_UNGATED holds 'gpt'", "no harness", "list", CLAUDEOPS_ALLOW_UNGATED="codex,gpt"),
+    case(
+        "ungated", "CLAUDEOPS_ALLOW_UNGATED holds 'gpt'", "not a harness", "list", CLAUDEOPS_ALLOW_UNGATED="codex,gpt"
+    ),
     case("two-lines", "CLAUDEOPS_CRON", "one line", CLAUDEOPS_CRON="0 *\n* * *"),
     case("no-utf-8", "CLAUDEOPS_SITE", "UTF-8", CLAUDEOPS_SITE="caf\udce9"),
     case("flag-for-a-model", "CLAUDEOPS_TIER1_MODEL is '--bare'", "set a name", CLAUDEOPS_TIER1_MODEL="--bare"),

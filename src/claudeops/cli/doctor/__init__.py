@@ -1,1 +1,1 @@
-"""``claudeops doctor``: every precondition looked at, each with its remedy. Nothing is made or changed."""
+"""``claudeops doctor``: checks every precondition and names the remedies. It creates and changes nothing."""

@@ -1,9 +1,4 @@
-"""Whether the model API takes our credentials: one call that costs nothing.
-
-Whether model calls will be counted and limited one by one, and at which prices.
-
-The database, and whether somebody works on it already.
-"""
+"""Checks of what the daemon connects to: the model API, the meter's way to it, the database, another daemon."""
 
 from __future__ import annotations
 
@@ -34,22 +29,27 @@ from claudeops.harness.protocol import CredentialKind
 from claudeops.settings import Settings, require_credentials
 from claudeops.store.locks import check_database, is_claimed
 
-SECONDS: Final = 10.0
+SECONDS: Final = 10.0  # for the model API to answer
 
 _OWN_ADDRESS: Final = "https://api.anthropic.com"
 _REFUSED: Final = (401, 403)
-_NOT_KNOWN: Final = (404, 405, 501)
+_UNSUPPORTED: Final = (404, 405, 501)
 _OK: Final = 200
 _REDIRECT: Final = range(300, 400)
-# A key opens both, and neither is charged: https://docs.anthropic.com/en/api/models-list and
-# https://docs.anthropic.com/en/api/messages-count-tokens. Gateways often know but one of them.
+# Both need a valid key, and neither is charged: https://docs.anthropic.com/en/api/models-list and
+# https://docs.anthropic.com/en/api/messages-count-tokens. Gateways often support only one of them.
 _MODELS: Final = "/v1/models?limit=1"
 _COUNT: Final = "/v1/messages/count_tokens"
+
+_METERED = "claude"
+
+
+# --- credentials -------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
 class AskedOnce:
-    """Asks the model API for something free, once, however many want to know."""
+    """Makes one free request to the model API, however many checks want its answer."""
 
     settings: Settings
     _turn: anyio.Lock = field(default_factory=anyio.Lock)
@@ -57,7 +57,7 @@ class AskedOnce:
     _answer: Answer | None = None
 
     async def __call__(self) -> Answer | None:
-        """Return the answer; ``None`` when no tier needs one, or there is nothing to ask with."""
+        """Return the answer; ``None`` when no tier needs the API, or no credentials are set."""
         async with self._turn:
             needed = any(tier.asks_messages_api for tier in self.settings.tiers)
             if not self._asked and needed and _lacking(self.settings) is None:
@@ -67,12 +67,12 @@ class AskedOnce:
 
 
 async def credentials(case: Case, settings: Settings) -> Finding:
-    """Judge what the model API answered."""
+    """Check that the model API accepts our credentials."""
     if (lacking := _lacking(settings)) is not None:
         return failed_with(lacking, kind=ErrorKind.AUTH)
     answer = await case.answer()
     if answer is None:
-        return fine("No tier asks the Messages API, so no credentials of ours are needed.")
+        return fine("No tier uses the Messages API with our credentials, so none are needed.")
     return _judged(answer, settings)
 
 
@@ -88,24 +88,24 @@ def _judged(answer: Answer, settings: Settings) -> Finding:
     if answer.status in _REFUSED:
         return failed(
             f"{place} refuses the credentials ({answer.status} to {answer.asked}).",
-            f"Set {_variable(settings)} to ones that are valid.",
+            f"Set {_variable(settings)} to valid ones.",
             kind=ErrorKind.AUTH,
         )
     if answer.status in _REDIRECT:
         return failed(
-            f"{place} answers with a redirect ({answer.status}), and credentials are sent nowhere but there.",
-            "Set ANTHROPIC_BASE_URL to the address itself.",
+            f"{place} answers with a redirect ({answer.status}), and credentials are sent to no other address.",
+            "Set ANTHROPIC_BASE_URL to the final address.",
         )
     if answer.status == _OK:
         return fine(f"{place} accepts the credentials ({answer.asked}).")
     return doubtful(
-        f"{place} answers {answer.status} to {answer.asked}, which does not say whether the credentials are good.",
-        "Ask again in a minute; if it stays so, ask whoever runs that endpoint.",
+        f"{place} answers {answer.status} to {answer.asked}, which does not show whether the credentials are valid.",
+        "Try again in a minute; if it stays so, ask the operator of that endpoint.",
     )
 
 
 def _lacking(settings: Settings) -> str | None:
-    """Return the sentence that says that there are no credentials, or ``None``."""
+    """Return the sentence that says that no credentials are set, or ``None``."""
     try:
         require_credentials(settings)
     except ConfigurationError as error:
@@ -120,10 +120,10 @@ def _variable(settings: Settings) -> str:
 def _ask(settings: Settings) -> Answer:
     opener = urllib.request.build_opener(_NoRedirect(), urllib.request.HTTPSHandler(context=_tls(settings)))
     answer = _call(opener, settings, "GET", _MODELS, None)
-    if answer.status not in _NOT_KNOWN:
+    if answer.status not in _UNSUPPORTED:
         return answer
-    question = {"model": settings.tiers[0].model, "messages": [{"role": "user", "content": "hello"}]}
-    return _call(opener, settings, "POST", _COUNT, json.dumps(question).encode())
+    body = {"model": settings.tiers[0].model, "messages": [{"role": "user", "content": "hello"}]}
+    return _call(opener, settings, "POST", _COUNT, json.dumps(body).encode())
 
 
 def _call(
@@ -146,12 +146,12 @@ def _call(
 
 def _answer(asked: str, status: int, date: str | None) -> Answer:
     try:
-        told = None if date is None else email.utils.parsedate_to_datetime(date)
+        server_date = None if date is None else email.utils.parsedate_to_datetime(date)
     except ValueError:
-        told = None
-    if told is not None and told.tzinfo is None:
-        told = told.replace(tzinfo=UTC)
-    return Answer(asked=asked, status=status, date=told, heard_at=datetime.now(UTC))
+        server_date = None
+    if server_date is not None and server_date.tzinfo is None:
+        server_date = server_date.replace(tzinfo=UTC)
+    return Answer(asked=asked, status=status, date=server_date, heard_at=datetime.now(UTC))
 
 
 def _headers(settings: Settings) -> dict[str, str]:
@@ -168,49 +168,49 @@ def _headers(settings: Settings) -> dict[str, str]:
 
 def _tls(settings: Settings) -> ssl.SSLContext:
     context = ssl.create_default_context()
-    # The CLI trusts these besides; OpenSSL itself knows SSL_CERT_FILE and SSL_CERT_DIR.
+    # The CLI trusts these too; OpenSSL itself reads SSL_CERT_FILE and SSL_CERT_DIR.
     if (more := settings.inherited_env.get("NODE_EXTRA_CA_CERTS")) is not None:
         context.load_verify_locations(cafile=more)
     return context
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """Follows nobody: the request carries a key."""
+    """Follows no redirect: the request carries a key."""
 
     def redirect_request(self, *_: object) -> None:
-        """Return no further request."""
+        """Return ``None``: there is no further request."""
 
 
-_METERED = "claude"
+# --- meter, database and daemon ----------------------------------------------------------------------
 
 
 async def meter(_case: Case, settings: Settings) -> Finding:
-    """Look whether the meter is on, can find its way to the model API, and knows what the models cost."""
+    """Check that the meter is on, has usable proxy and certificates, and knows the price of every model."""
     models = [tier.model for tier in settings.tiers if tier.harness == _METERED]
     if not models:
-        return fine("No tier runs on a CLI whose model calls can be counted one by one.")
+        return fine("No tier runs on a CLI whose model calls the meter can count.")
     if not settings.meter:
         return doubtful(
-            "Switched off by CLAUDEOPS_METER: model calls are not counted one by one, nor limited by budgets.",
+            "CLAUDEOPS_METER switches it off: model calls are not counted one by one, nor limited by budgets.",
             "Unset it.",
         )
     try:
         async with upstream(settings).connections():
-            pass  # proxy and certificates can be used
+            pass  # proxy and certificates are usable
     except ConfigurationError as error:
         return failed_with(error)
     without = [model for model in models if (name := concrete(model)) is not None and price_of(name) is None]
     if without:
         return doubtful(
-            f"There is no price for {', '.join(dict.fromkeys(without))} (prices of {AS_OF}): what its sessions cost is "
-            "unknown, and budgets count it as the dearest model.",
-            "Check the spelling; a newer claudeops may know it.",
+            f"There is no price for {', '.join(dict.fromkeys(without))} (prices of {AS_OF}): the cost of its sessions "
+            "is unknown, and budgets count it as the most expensive model.",
+            "Check the spelling; a newer claudeops may know the model.",
         )
-    return fine(f"Every model call is counted and limited; prices are those of {AS_OF}.")
+    return fine(f"Every model call is counted and limited, at the prices of {AS_OF}.")
 
 
 async def database(_case: Case, settings: Settings) -> Finding:
-    """Try to write, without leaving anything; compare the tables with what this version expects."""
+    """Check that the database can be written, leaving nothing behind, and has the tables of this version."""
     try:
         found = await anyio.to_thread.run_sync(
             check_database, settings.database_url, settings.state_dir, abandon_on_cancel=True
@@ -218,38 +218,38 @@ async def database(_case: Case, settings: Settings) -> Finding:
     except DatabaseUnavailableError as error:
         return failed(
             _sentence(error),
-            "See who else works on it, whether its disk is full, and whether its server runs.",
+            "Check what else uses it, whether its disk is full, and whether its server runs.",
             sysexit=Exit.UNAVAILABLE,
             kind=ErrorKind.RUNTIME,
         )
     except ClaudeopsError as error:
         return failed_with(_sentence(error), kind=ErrorKind.RUNTIME)
     if found.revision is None:
-        return fine("It is not there yet, or empty; the daemon sets it up at its first start.")
+        return fine("It does not exist yet, or is empty; the daemon creates it at its first start.")
     if found.revision != found.head:
-        return fine(f"Revision {found.revision}; the daemon backs it up and brings it to {found.head} when it starts.")
+        return fine(f"Revision {found.revision}; at its start the daemon migrates it to {found.head}, after a backup.")
     return fine(f"Writable, at revision {found.head}.")
 
 
 async def daemon(_case: Case, settings: Settings) -> Finding:
-    """Say whether a daemon runs here, and whether one from elsewhere holds the database."""
+    """Check whether a daemon runs here, and whether one with another state directory holds the database."""
     found = look(settings.state_dir / "daemon.json", alive=alive, monotonic=time.monotonic())
     if found.lives:
         return fine(found.says)
     if found.status is not None:
-        return doubtful(found.says, "Look into its log, then restart it.")
+        return doubtful(found.says, "Read its log, then restart it.")
     try:
         taken = await anyio.to_thread.run_sync(is_claimed, settings.database_url)
     except DatabaseUnavailableError:
-        taken = False  # the check of the database says so
+        taken = False  # the check of the database reports it
     if taken:
         return failed(
-            "A daemon with another state directory works on this database.",
+            "A daemon with another state directory uses this database.",
             "Stop it, or give this one its own CLAUDEOPS_DATABASE_URL and CLAUDEOPS_STATE_DIR.",
             sysexit=Exit.TRY_LATER,
             kind=ErrorKind.RUNTIME,
         )
-    return fine("None runs here.")
+    return fine("No daemon runs here.")
 
 
 def _sentence(error: ClaudeopsError) -> str:

@@ -1,6 +1,6 @@
-"""Reading settings that may be wrong in several places: each fault is told, and the rest is read all the same.
+"""Runs the checks of ``claudeops doctor`` and prints their findings, as lines or as one document.
 
-Runs the checks and tells what they found, as lines or as one document.
+Settings may be wrong in several places: every fault is reported, and the checks run on whatever can be read.
 """
 
 from __future__ import annotations
@@ -22,62 +22,32 @@ import click
 from claudeops import logs
 from claudeops.cli import output
 from claudeops.cli.doctor import access, machine, sessions
-from claudeops.cli.doctor import access as meter
 from claudeops.cli.doctor.values import Case, Check, Finding, Status, doubtful, failed, failed_with, fine, skipped
 from claudeops.cli.output import Exit, print_document
 from claudeops.domain.redact import Redactor
 from claudeops.errors import ConfigurationError
 from claudeops.settings import Settings, load_settings
 
-_OURS: Final = ("CLAUDEOPS_", "ANTHROPIC_", "CLAUDE_", "BROWSER_CRED_", "WATCHDOG_")
-
-
-def gather(environ: Mapping[str, str], *, cwd: Path, now: datetime) -> Case:
-    """Return the settings, with every variable left out that makes them impossible.
-
-    A sentence of the settings tells of the first thing that is wrong. Whose fault it is, is found by leaving out one
-    variable after the other and looking whether the sentence changes.
-    """
-    left = dict(environ)
-    refused: dict[str, str] = {}
-    while True:
-        try:
-            loaded = load_settings(left, cwd=cwd)
-        except ConfigurationError as error:
-            culprit = _culprit(left, str(error), cwd=cwd)
-            if culprit is None:
-                return Case(settings=None, fault=str(error), refused=refused, warnings=(), now=now)
-            refused[culprit] = str(error)
-            del left[culprit]
-        else:
-            return Case(settings=loaded.settings, fault=None, refused=refused, warnings=loaded.warnings, now=now)
-
-
-def _culprit(environ: Mapping[str, str], sentence: str, *, cwd: Path) -> str | None:
-    """Return the variable without which the settings say something else; those that the sentence names go first."""
-    ours = [name for name in sorted(environ) if name.startswith(_OURS)]
-    for name in sorted(ours, key=lambda name: name not in sentence):
-        without = {other: value for other, value in environ.items() if other != name}
-        try:
-            load_settings(without, cwd=cwd)
-        except ConfigurationError as error:
-            if str(error) == sentence:
-                continue
-        return name
-    return None
-
-
 _NAME: Final = "doctor"
-_SECONDS: Final = 60.0  # one check
+_SECONDS: Final = 60.0  # for one check
+
+_OURS: Final = ("CLAUDEOPS_", "ANTHROPIC_", "CLAUDE_", "BROWSER_CRED_", "WATCHDOG_")
 
 _WORST_FIRST: Final = (Exit.CONFIGURATION, Exit.UNAVAILABLE, Exit.TRY_LATER)
 
+_STATUS_WORDS: Final[Mapping[Status, str]] = {
+    Status.OK: "ok",
+    Status.WARNING: "warning",
+    Status.FAILED: "FAILED",
+    Status.SKIPPED: "skipped",
+}
+
 
 async def _settings(case: Case, settings: Settings) -> Finding:
-    elsewhere = machine.nothing_to_watch(settings.repos_dir)  # a check of its own says that
+    elsewhere = machine.nothing_to_watch(settings.repos_dir)  # the check of the repositories reports it
     if warnings := [sentence for sentence in case.warnings if sentence != elsewhere]:
         return doubtful(" ".join(warnings), "Correct or unset what has no effect.")
-    return fine("Read, and free of contradictions.")
+    return fine("Valid, and free of contradictions.")
 
 
 CHECKS: Final = (
@@ -97,24 +67,25 @@ CHECKS: Final = (
     Check("bounds", sessions.bounds, ("CLAUDEOPS_SESSION_*",)),
     Check("cli", sessions.cli, ("CLAUDEOPS_*_BIN", "CLAUDEOPS_HARNESS", "CLAUDEOPS_TIER?_HARNESS")),
     Check("gate", sessions.gate, ("CLAUDEOPS_CLI_SELF_TEST",)),
-    Check("meter", meter.meter, ("CLAUDEOPS_METER", "CLAUDEOPS_*BUDGET_USD")),
+    Check("meter", access.meter, ("CLAUDEOPS_METER", "CLAUDEOPS_*BUDGET_USD")),
     Check("credentials", access.credentials, ("ANTHROPIC_*", "CLAUDE_CODE_OAUTH_TOKEN*")),
 )
-"""Every precondition, what others rest on first."""
+"""Every precondition; what others depend on comes first."""
+_WIDTH: Final = max(len(check.name) for check in CHECKS)
 
 
 def examine(*, as_json: bool) -> int:
-    """Look at everything, print what was found, and return the exit status."""
+    """Run all checks, print the findings, and return the exit status."""
     now = datetime.now(UTC)
     case = gather(os.environ, cwd=Path.cwd(), now=now)
     redact = Redactor(case.settings.secrets if case.settings else ()).text
     logs.configure(level="critical", fmt="auto", stream=sys.stderr, redact=redact)
 
-    def tell(check: Check, finding: Finding) -> None:
+    def print_finding(check: Check, finding: Finding) -> None:
         if not as_json:
             click.echo(_line(check, finding, redact))
 
-    found = anyio.run(partial(_examine, case, tell))
+    found = anyio.run(partial(_examine, case, print_finding))
     sysexit = next((code for code in _WORST_FIRST if code in {finding.sysexit for finding in found.values()}), Exit.OK)
     if not as_json:
         click.echo(f"\n{_summary(found)}")
@@ -122,13 +93,51 @@ def examine(*, as_json: bool) -> int:
     return print_document(_NAME, _body(found, redact), sysexit, at=now)
 
 
-async def _examine(case: Case, tell: Callable[[Check, Finding], None]) -> dict[str, Finding]:
-    """Run the checks at the same time; tell of each in their order, as soon as it and those before it are done."""
+def gather(environ: Mapping[str, str], *, cwd: Path, now: datetime) -> Case:
+    """Return the settings, without the variables that make them invalid.
+
+    The settings report only the first fault. To find the variable behind it, each one is left out in turn until the
+    message changes.
+    """
+    left = dict(environ)
+    refused: dict[str, str] = {}
+    while True:
+        try:
+            loaded = load_settings(left, cwd=cwd)
+        except ConfigurationError as error:
+            culprit = _culprit(left, str(error), cwd=cwd)
+            if culprit is None:
+                return Case(settings=None, fault=str(error), refused=refused, warnings=(), now=now)
+            refused[culprit] = str(error)
+            del left[culprit]
+        else:
+            return Case(settings=loaded.settings, fault=None, refused=refused, warnings=loaded.warnings, now=now)
+
+
+def _culprit(environ: Mapping[str, str], sentence: str, *, cwd: Path) -> str | None:
+    """Return the variable whose absence changes the message; those that the message names are tried first."""
+    ours = [name for name in sorted(environ) if name.startswith(_OURS)]
+    for name in sorted(ours, key=lambda name: name not in sentence):
+        without = {other: value for other, value in environ.items() if other != name}
+        try:
+            load_settings(without, cwd=cwd)
+        except ConfigurationError as error:
+            if str(error) == sentence:
+                continue
+        return name
+    return None
+
+
+# --- running the checks ------------------------------------------------------------------------------
+
+
+async def _examine(case: Case, on_finding: Callable[[Check, Finding], None]) -> dict[str, Finding]:
+    """Run the checks concurrently; report each in order, as soon as it and those before it are done."""
     found: dict[str, Finding] = {}
     done = {check.name: anyio.Event() for check in CHECKS}
 
     async def look(check: Check, case: Case) -> None:
-        found[check.name] = await _look(check, case)
+        found[check.name] = await _run_check(check, case)
         done[check.name].set()
 
     async with anyio.create_task_group() as tasks:
@@ -138,52 +147,45 @@ async def _examine(case: Case, tell: Callable[[Check, Finding], None]) -> dict[s
             tasks.start_soon(look, check, case)
         for check in CHECKS:
             await done[check.name].wait()
-            tell(check, found[check.name])
+            on_finding(check, found[check.name])
     return {check.name: found[check.name] for check in CHECKS}
 
 
-async def _look(check: Check, case: Case) -> Finding:
+async def _run_check(check: Check, case: Case) -> Finding:
     refused = _refused(check, case)
     if refused:
         return failed_with(" ".join(refused))
     if case.settings is None:
         if check.name == CHECKS[0].name:
             return failed_with(case.fault or "The settings cannot be read.")
-        return skipped("Not looked at: the settings come first.")
+        return skipped("Not checked: the settings must be valid first.")
     try:
         with anyio.fail_after(_SECONDS):
             return await check.look(case, case.settings)
     except TimeoutError:
-        return failed(f"There was no answer within {_SECONDS:.0f} s.", "Look what keeps this machine busy.")
+        return failed(f"There was no answer within {_SECONDS:.0f} s.", "See what keeps this machine busy.")
     except OSError as error:
-        return failed(f"It could not be looked at ({error}).", "Let this user read what is named.")
+        return failed(f"This could not be checked ({error}).", "Let this user read what is named.")
 
 
 def _refused(check: Check, case: Case) -> list[str]:
-    """Return what is wrong with the variables of a check; the first check has all that no other one has."""
+    """Return the faults of a check's variables; the first check gets those that no other one claims."""
     if check is not CHECKS[0]:
-        return [sentence for name, sentence in case.refused.items() if _is_of(name, check)]
-    return [sentence for name, sentence in case.refused.items() if not any(_is_of(name, other) for other in CHECKS[1:])]
+        return [sentence for name, sentence in case.refused.items() if _claims(check, name)]
+    return [
+        sentence for name, sentence in case.refused.items() if not any(_claims(other, name) for other in CHECKS[1:])
+    ]
 
 
-def _is_of(variable: str, check: Check) -> bool:
+def _claims(check: Check, variable: str) -> bool:
     return any(fnmatch.fnmatchcase(variable, pattern) for pattern in check.variables)
 
 
-# --- telling --------------------------------------------------------------------------------------------
-
-
-_MARKS: Final[Mapping[Status, str]] = {
-    Status.OK: "ok",
-    Status.WARNING: "warning",
-    Status.FAILED: "FAILED",
-    Status.SKIPPED: "skipped",
-}
-_WIDTH: Final = max(len(check.name) for check in CHECKS)
+# --- output ------------------------------------------------------------------------------------------
 
 
 def _line(check: Check, finding: Finding, redact: Callable[[str], str]) -> str:
-    line = f"{_MARKS[finding.status]:<8} {check.name:<{_WIDTH}}  {redact(finding.says)}"
+    line = f"{_STATUS_WORDS[finding.status]:<8} {check.name:<{_WIDTH}}  {redact(finding.says)}"
     if finding.remedy is None:
         return line
     return f"{line}\n{'':<8} {'':<{_WIDTH}}  → {redact(finding.remedy)}"

@@ -1,7 +1,4 @@
-"""The clock, the time zones, and the programs that sessions look with.
-
-Directories, what is watched, room on the disks.
-"""
+"""Checks of this machine: directories, repositories, disk space, clock, time zones, and the tools of the sessions."""
 
 from __future__ import annotations
 
@@ -24,11 +21,14 @@ from claudeops.errors import ConfigurationError
 from claudeops.settings import Settings, require_repos, unusable_directories
 
 WRONG_SECONDS: Final = 300
-"""From there on a clock is wrong: certificates, schedules and cooldowns are judged by it."""
+"""A clock that is off by more is wrong: certificates, schedules and cooldowns depend on it."""
 
-_EARLIEST: Final = datetime(2025, 1, 1, tzinfo=UTC)
-_SET_IT: Final = "Set the clock and have it kept: `timedatectl set-ntp true`, or chrony."
-_NOT_KEPT: Final = 5  # TIME_ERROR, adjtimex(2)
+LEAST_BYTES: Final = 128 * 1024 * 1024
+"""Below it a session's log, the database or the CLI's own files will soon meet a full disk."""
+
+LEAST_TEMPORARY_BYTES: Final = 16 * 1024 * 1024
+LITTLE_BYTES: Final = 1024 * 1024 * 1024
+LEAST_FILES: Final = 1000
 
 NEEDED: Final[Mapping[str, str]] = {
     "bash": "bash",
@@ -38,114 +38,26 @@ NEEDED: Final[Mapping[str, str]] = {
     "grep": "grep",
     **dict.fromkeys(("df", "head", "tail", "sort", "wc"), "coreutils"),
 }
-"""What the prompts use whatever the estate is made of, with the Debian package that has it."""
+"""Programs that the prompts use for every estate, each with its Debian package."""
 
 USEFUL: Final[Mapping[str, str]] = {"free": "procps", "ping": "iputils-ping", "ps": "procps", "ss": "iproute2"}
-"""What they use too, and can do without."""
+"""Programs that the prompts use too, but can do without."""
+
+_EARLIEST: Final = datetime(2025, 1, 1, tzinfo=UTC)
+_SET_IT: Final = "Set the clock and keep it synchronised: `timedatectl set-ntp true`, or chrony."
+_NOT_KEPT: Final = 5  # TIME_ERROR, adjtimex(2)
 
 _COMMAND: Final = re.compile(r"`([a-z][a-z0-9_-]*) [^`]+`")
-"""Code of more than one word; a single one may be a field's name as well."""
-
-
-async def clock(case: Case, settings: Settings) -> Finding:
-    """Compare the clock with the model API's, with the files of earlier days, and with what the kernel thinks of it."""
-    if case.now < _EARLIEST:
-        return failed(f"The clock says {case.now:%Y-%m-%d %H:%M} UTC.", _SET_IT, kind=ErrorKind.RUNTIME)
-    answer = await case.answer()
-    if answer is not None and answer.date is not None and answer.heard_at is not None:
-        off = (answer.heard_at - answer.date).total_seconds()
-        if abs(off) > WRONG_SECONDS:
-            way = "ahead of" if off > 0 else "behind"
-            return failed(f"The clock is {abs(off):.0f} s {way} the model API's.", _SET_IT, kind=ErrorKind.RUNTIME)
-    newest = await anyio.to_thread.run_sync(_newest, settings)
-    if newest is not None and (behind := newest[0] - case.now.timestamp()) > WRONG_SECONDS:
-        return failed(
-            f"{newest[1]} was written {behind:.0f} s from now, so the clock has been set back.",
-            _SET_IT,
-            kind=ErrorKind.RUNTIME,
-        )
-    if _kept() is False:
-        return doubtful("Nobody keeps the clock: the kernel knows of no time source.", _SET_IT)
-    return fine(f"{case.now:%Y-%m-%d %H:%M} UTC, and nothing contradicts it.")
-
-
-def _newest(settings: Settings) -> tuple[float, Path] | None:
-    """Return time and path of what was written last in the daemon's directories."""
-    found: list[tuple[float, Path]] = []
-    for directory in (settings.state_dir, settings.results_dir):
-        try:
-            found += [(entry.stat().st_mtime, entry) for entry in directory.iterdir()]
-        except OSError:
-            continue  # the check of the directories says so
-    return max(found, default=None)
-
-
-class _Timex(ctypes.Structure):
-    """The beginning of ``struct timex``, and room for its rest."""
-
-    _fields_ = (("modes", ctypes.c_uint), ("rest", ctypes.c_long * 40))
-
-
-def _kept() -> bool | None:
-    """Return whether the kernel takes the clock for synchronised; ``None`` where it may not be asked."""
-    adjtimex = getattr(ctypes.CDLL(None), "adjtimex", None)
-    if adjtimex is None:
-        return None
-    state = adjtimex(ctypes.byref(_Timex()))
-    return None if state < 0 else state != _NOT_KEPT
-
-
-async def time_zones(_case: Case, settings: Settings) -> Finding:
-    """Look whether time zones are known at all."""
-    known = await anyio.to_thread.run_sync(zoneinfo.available_timezones)
-    if settings.timezone != "UTC" and settings.timezone not in known:
-        return failed(
-            f"There is no data for the time zone {settings.timezone}.",
-            "Install the package tzdata.",
-        )
-    if len(known) <= 1:
-        return doubtful("No time zones are known but UTC.", "Install the package tzdata.")
-    return fine(f"Times are meant in {settings.timezone}.")
-
-
-async def tools(_case: Case, settings: Settings) -> Finding:
-    """Look for the programs that the prompts speak of, on the PATH that sessions get."""
-
-    def missing(names: Iterable[str]) -> list[str]:
-        return sorted(name for name in names if shutil.which(name, path=settings.path) is None)
-
-    if lacking := missing(NEEDED):
-        says = f"Sessions find no {', '.join(lacking)} on their PATH ({settings.path})."
-        return failed(says, f"{_install(lacking)}, or correct PATH.", kind=ErrorKind.FILESYSTEM)
-    if lacking := missing(USEFUL):
-        return doubtful(f"Sessions would look better with {', '.join(lacking)}.", f"{_install(lacking)}.")
-    lacking = missing(mentioned(tier.prompt_text for tier in settings.tiers))
-    note = f" Not here, so what needs them cannot be looked at: {', '.join(lacking)}." if lacking else ""
-    return fine(f"All {len(NEEDED) + len(USEFUL)} that every estate needs.{note}")
-
-
-def _install(programs: Iterable[str]) -> str:
-    packages = dict.fromkeys({**NEEDED, **USEFUL}[name] for name in programs)
-    return f"Install what is missing (Debian: apt-get install {' '.join(packages)})"
-
-
-def mentioned(prompts: Iterable[str]) -> frozenset[str]:
-    """Return the programs of the command lines that prompts write as code."""
-    return frozenset(word for prompt in prompts for word in _COMMAND.findall(prompt))
-
-
-LEAST_BYTES: Final = 128 * 1024 * 1024
-"""Below it a session's log, the database or the CLI's own files will soon meet a full disk."""
-
-LEAST_TEMPORARY_BYTES: Final = 16 * 1024 * 1024
-LITTLE_BYTES: Final = 1024 * 1024 * 1024
-LEAST_FILES: Final = 1000
+"""Code of more than one word; a single word may also be the name of a field."""
 _OTHERS: Final = 0o007
 _MIB: Final = 1024 * 1024
 
 
+# --- directories, repositories and disks -------------------------------------------------------------
+
+
 async def directories(_case: Case, settings: Settings) -> Finding:
-    """Look whether the daemon could write where it has to."""
+    """Check that the daemon can write where it must."""
     return await anyio.to_thread.run_sync(_directories, settings)
 
 
@@ -159,21 +71,21 @@ def _directories(settings: Settings) -> Finding:
         found, user = state.stat(), os.geteuid()
         if found.st_uid != user:
             return doubtful(
-                f"{state} belongs to user {found.st_uid}, and this is user {user}, who may write everywhere.",
-                f"Ask as the user that the daemon runs as; if that is not {found.st_uid}, run `chown -R` for it.",
+                f"{state} belongs to user {found.st_uid}; this is user {user}, who may write everywhere.",
+                f"Run this as the daemon's user; if that is not {found.st_uid}, run `chown -R` for it.",
             )
         if found.st_mode & _OTHERS:
-            return doubtful(f"Everybody may look into {state}.", f"Run `chmod o= {state}`.")
+            return doubtful(f"Every user may read {state}.", f"Run `chmod o= {state}`.")
     return fine(f"State in {state}, session logs in {settings.results_dir}.")
 
 
 async def repositories(_case: Case, settings: Settings) -> Finding:
-    """Look whether there is anything to watch, and whether all of it can be read."""
+    """Check that there is something to watch, and that all of it can be read."""
     return await anyio.to_thread.run_sync(_repositories, settings.repos_dir)
 
 
 def nothing_to_watch(repos: Path) -> str | None:
-    """Return the sentence that says so, or ``None``."""
+    """Return the sentence that says that there is nothing to watch, or ``None``."""
     try:
         require_repos(repos)
     except ConfigurationError as error:
@@ -196,35 +108,128 @@ def _repositories(repos: Path) -> Finding:
 
 
 async def disk_space(_case: Case, settings: Settings) -> Finding:
-    """Look how much room is left where sessions and the database write."""
+    """Check the free space where sessions and the database write."""
     return await anyio.to_thread.run_sync(_disk_space, settings)
 
 
 def _disk_space(settings: Settings) -> Finding:
-    # A session's temporary files lie in the state directory; what needs the machine's own ends in seconds.
+    # Temporary files of sessions are in the state directory; the machine's own directory is needed for seconds only.
     temporary = Path(tempfile.gettempdir())
     if shutil.disk_usage(temporary).free < LEAST_TEMPORARY_BYTES:
-        return failed(f"{temporary} is full.", "Make room, or set TMPDIR.", kind=ErrorKind.FILESYSTEM)
+        return failed(f"{temporary} is full.", "Free some space, or set TMPDIR.", kind=ErrorKind.FILESYSTEM)
     least: tuple[int, Path] | None = None
     for place in (settings.state_dir, settings.results_dir):
         there = next(path for path in (place, *place.parents) if path.is_dir())
         free, found = shutil.disk_usage(there).free, os.statvfs(there)
         if found.f_files and found.f_favail < LEAST_FILES:
             return failed(
-                f"Only {found.f_favail} files can still be made in {place}.",
+                f"Only {found.f_favail} more files can be created in {place}.",
                 "Remove small files from that file system, or give it more inodes.",
                 kind=ErrorKind.FILESYSTEM,
             )
         least = min(least or (free, place), (free, place))
     if least is None:
-        raise AssertionError("there is always a place to look at")
+        raise AssertionError("there is always a directory to look at")
     free, place = least
     if free < LEAST_BYTES:
         return failed(
             f"Only {free // _MIB} MiB are left in {place}.",
-            "Make room, or set another directory.",
+            "Free some space, or set another directory.",
             kind=ErrorKind.FILESYSTEM,
         )
     if free < LITTLE_BYTES:
-        return doubtful(f"Only {free // _MIB} MiB are left in {place}.", "Make room soon.")
+        return doubtful(f"Only {free // _MIB} MiB are left in {place}.", "Free some space soon.")
     return fine(f"At least {free // _MIB} MiB are left.")
+
+
+# --- clock and time zones ----------------------------------------------------------------------------
+
+
+async def clock(case: Case, settings: Settings) -> Finding:
+    """Compare the clock with the model API's and with older files, and ask the kernel whether it is synchronised."""
+    if case.now < _EARLIEST:
+        return failed(f"The clock says {case.now:%Y-%m-%d %H:%M} UTC.", _SET_IT, kind=ErrorKind.RUNTIME)
+    answer = await case.answer()
+    if answer is not None and answer.date is not None and answer.heard_at is not None:
+        off = (answer.heard_at - answer.date).total_seconds()
+        if abs(off) > WRONG_SECONDS:
+            way = "ahead of" if off > 0 else "behind"
+            return failed(f"The clock is {abs(off):.0f} s {way} the model API's.", _SET_IT, kind=ErrorKind.RUNTIME)
+    newest = await anyio.to_thread.run_sync(_newest, settings)
+    if newest is not None and (behind := newest[0] - case.now.timestamp()) > WRONG_SECONDS:
+        return failed(
+            f"{newest[1]} was written {behind:.0f} s in the future, so the clock has been set back.",
+            _SET_IT,
+            kind=ErrorKind.RUNTIME,
+        )
+    if _kept() is False:
+        return doubtful("Nothing synchronises the clock: the kernel knows no time source.", _SET_IT)
+    return fine(f"{case.now:%Y-%m-%d %H:%M} UTC, and nothing contradicts it.")
+
+
+def _newest(settings: Settings) -> tuple[float, Path] | None:
+    """Return time and path of the newest entry in the daemon's directories."""
+    found: list[tuple[float, Path]] = []
+    for directory in (settings.state_dir, settings.results_dir):
+        try:
+            found += [(entry.stat().st_mtime, entry) for entry in directory.iterdir()]
+        except OSError:
+            continue  # the check of the directories reports it
+    return max(found, default=None)
+
+
+class _Timex(ctypes.Structure):
+    """The first field of ``struct timex``, and space for the rest."""
+
+    _fields_ = (("modes", ctypes.c_uint), ("rest", ctypes.c_long * 40))
+
+
+def _kept() -> bool | None:
+    """Return whether the kernel considers the clock synchronised; ``None`` where asking is not allowed."""
+    adjtimex = getattr(ctypes.CDLL(None), "adjtimex", None)
+    if adjtimex is None:
+        return None
+    state = adjtimex(ctypes.byref(_Timex()))
+    return None if state < 0 else state != _NOT_KEPT
+
+
+async def time_zones(_case: Case, settings: Settings) -> Finding:
+    """Check that time zone data is installed."""
+    known = await anyio.to_thread.run_sync(zoneinfo.available_timezones)
+    if settings.timezone != "UTC" and settings.timezone not in known:
+        return failed(
+            f"There is no data for the time zone {settings.timezone}.",
+            "Install the package tzdata.",
+        )
+    if len(known) <= 1:
+        return doubtful("No time zone but UTC is known.", "Install the package tzdata.")
+    return fine(f"Schedules use {settings.timezone}.")
+
+
+# --- tools -------------------------------------------------------------------------------------------
+
+
+async def tools(_case: Case, settings: Settings) -> Finding:
+    """Look for the programs that the prompts mention, on the PATH that sessions get."""
+
+    def missing(names: Iterable[str]) -> list[str]:
+        return sorted(name for name in names if shutil.which(name, path=settings.path) is None)
+
+    if lacking := missing(NEEDED):
+        says = f"Sessions do not find {', '.join(lacking)} on their PATH ({settings.path})."
+        return failed(says, f"{_install(lacking)}, or correct PATH.", kind=ErrorKind.FILESYSTEM)
+    if lacking := missing(USEFUL):
+        return doubtful(f"Sessions could look closer with {', '.join(lacking)}.", f"{_install(lacking)}.")
+    lacking = missing(mentioned(tier.prompt_text for tier in settings.tiers))
+    note = f" Not installed, so what needs them cannot be looked at: {', '.join(lacking)}." if lacking else ""
+    return fine(f"All {len(NEEDED) + len(USEFUL)} that every estate needs are installed.{note}")
+
+
+def mentioned(prompts: Iterable[str]) -> frozenset[str]:
+    """Return the programs of the command lines that prompts write as code."""
+    return frozenset(word for prompt in prompts for word in _COMMAND.findall(prompt))
+
+
+def _install(programs: Iterable[str]) -> str:
+    packages = dict.fromkeys({**NEEDED, **USEFUL}[name] for name in programs)
+    return f"Install what is missing (Debian: apt-get install {' '.join(packages)})"

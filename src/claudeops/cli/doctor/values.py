@@ -1,4 +1,4 @@
-"""What a check is, what it is given, and what it finds."""
+"""What a check is, what it gets, and what it finds."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ class Status(StrEnum):
     """How a check came out."""
 
     OK = "ok"
-    WARNING = "warning"  # the daemon starts, and something is not as it should be
+    WARNING = "warning"  # the daemon starts, but something is not as it should be
     FAILED = "failed"  # the daemon does not start, or its sessions cannot work
-    SKIPPED = "skipped"  # something else has to be mended before it can be looked at
+    SKIPPED = "skipped"  # something else must be fixed first
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -27,13 +27,13 @@ class Finding:
 
     status: Status
     says: str  # what was found, one sentence
-    remedy: str | None = None  # what to do about it, one sentence
-    sysexit: Exit = Exit.OK  # what a failed check makes the command exit with
-    kind: ErrorKind = ErrorKind.UNKNOWN  # of a failed check, in the envelope's set
+    remedy: str | None = None  # what to do about it, one sentence; None: nothing known
+    sysexit: Exit = Exit.OK  # the exit status that a failed check gives the command
+    kind: ErrorKind = ErrorKind.UNKNOWN  # of a failed check, in the envelope's words
 
 
 def fine(says: str) -> Finding:
-    """Return that there is nothing to do."""
+    """Return the finding that nothing needs to be done."""
     return Finding(status=Status.OK, says=says)
 
 
@@ -43,7 +43,7 @@ def doubtful(says: str, remedy: str) -> Finding:
 
 
 def skipped(says: str) -> Finding:
-    """Return that this could not be looked at."""
+    """Return the finding that this could not be checked."""
     return Finding(status=Status.SKIPPED, says=says)
 
 
@@ -64,13 +64,13 @@ def failed_with(
     sysexit: Exit = Exit.CONFIGURATION,
     kind: ErrorKind = ErrorKind.USAGE,
 ) -> Finding:
-    """Return a failure of which one of our sentences tells: what is wrong, a colon, the remedy."""
+    """Return a failure from one of our own sentences: what is wrong, a colon, the remedy."""
     says, remedy = halves(str(error))
     return failed(says, remedy, sysexit=sysexit, kind=kind)
 
 
 def halves(sentence: str) -> tuple[str, str | None]:
-    """Split a sentence at its last colon that stands in no brackets: what is wrong, and the remedy."""
+    """Split a sentence at its last colon outside brackets, into what is wrong and the remedy."""
     open_brackets = 0
     for place in range(len(sentence) - 1, 0, -1):
         open_brackets += {")": 1, "(": -1}.get(sentence[place], 0)
@@ -81,36 +81,36 @@ def halves(sentence: str) -> tuple[str, str | None]:
 
 
 async def no_answer() -> None:
-    """Return that the model API was not asked."""
+    """Return ``None``: the model API was not asked."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Case:
-    """What the checks look at."""
+    """What the checks get."""
 
-    settings: Settings | None  # None: they cannot be read, whatever is left out of them
-    fault: str | None  # why not, one sentence
-    refused: Mapping[str, str]  # variables that were left out to read the rest, each with what is wrong with it
+    settings: Settings | None  # None: they cannot be read, whichever variables are left out
+    fault: str | None  # why they cannot be read, one sentence
+    refused: Mapping[str, str]  # invalid variables, left out to read the rest, each with its fault
     warnings: tuple[str, ...]  # of the settings
     now: datetime  # UTC
-    answer: Callable[[], Awaitable[Answer | None]] = no_answer  # of the model API; None: there is nothing to ask
+    answer: Callable[[], Awaitable[Answer | None]] = no_answer  # of the model API; None: not asked
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One precondition."""
+    """One precondition of the daemon."""
 
     name: str
     look: Callable[[Case, Settings], Awaitable[Finding]]
-    variables: tuple[str, ...] = ()  # patterns of the variables whose faults are this check's
+    variables: tuple[str, ...] = ()  # patterns of the variables whose faults this check reports
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Answer:
-    """What came back."""
+    """What came back from the model API."""
 
     asked: str  # method and path
-    status: int | None  # None: nothing
+    status: int | None  # None: nothing came back
     error: str = ""  # why nothing came back
-    date: datetime | None = None  # the clock of whoever answered, UTC
-    heard_at: datetime | None = None  # ours at that moment
+    date: datetime | None = None  # the server's clock, UTC
+    heard_at: datetime | None = None  # our clock at that moment, UTC

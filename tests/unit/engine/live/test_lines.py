@@ -85,7 +85,7 @@ def over(decision: DecisionReason = DecisionReason.HEALTHY, **changes: object) -
 
 def plain(*facts: LiveFact, times: bool = False) -> list[str]:
     stream = io.StringIO()
-    LivePrinter(stream, times=times).tell(facts)
+    LivePrinter(stream, times=times).write(facts)
     return stream.getvalue().splitlines()
 
 
@@ -190,7 +190,7 @@ def test_what_the_stream_cannot_encode_is_escaped() -> None:
     raw = io.BytesIO()
     stream = io.TextIOWrapper(raw, encoding="ascii", write_through=True)
 
-    LivePrinter(stream).tell([began("東")])
+    LivePrinter(stream).write([began("東")])
 
     assert raw.getvalue() == b"tier 2  starts    session 7 \\xb7 sonnet \\xb7 escalation  (\\u6771)\n"
 
@@ -200,7 +200,7 @@ def test_a_stream_that_is_gone_is_given_up() -> None:
     teller = LivePrinter(stream)
     stream.close()
 
-    teller.tell([began()])
+    teller.write([began()])
 
     assert teller.broken
 
