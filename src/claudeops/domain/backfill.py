@@ -46,6 +46,12 @@ from claudeops.domain.spending.prices import known_usd
 from claudeops.domain.text import clip, json_text
 from claudeops.errors import StaleAttemptError
 
+_UNHEARD_WISH: Final = (
+    "the report asks for the next tier; it was found after the session had ended, so nothing followed"
+)
+
+_NO_REPORT: Final = frozenset({None, ExtractionMethod.NONE})
+
 
 class RejectionReason(StrEnum):
     """Why a log is not taken up for a session; nothing was written then."""
@@ -86,13 +92,6 @@ class Backfilled:
 
     session: Session  # as it stands now
     parts: frozenset[Part]
-
-
-_UNHEARD_WISH: Final = (
-    "the report asks for the next tier; it was found after the session had ended, so nothing followed"
-)
-
-_NO_REPORT: Final = frozenset({None, ExtractionMethod.NONE})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -179,6 +178,36 @@ def backfill_of(ending: Ending, known: OnRecord) -> Backfill:
     )
 
 
+def told_values(ending: Ending, *, warnings: Sequence[str]) -> dict[str, object]:
+    """Return the columns that only the stream can tell, but for the report and the cost."""
+    return {
+        "api_key_source": ending.api_key_source,
+        "num_turns": ending.num_turns,
+        "input_tokens": ending.input_tokens,
+        "output_tokens": ending.output_tokens,
+        "response": ending.response,
+        "tool_calls_seen": ending.tool_calls_seen,
+        "calls_ran": ending.calls_ran,
+        "malformed_lines": ending.malformed_lines,
+        "permission_mode": ending.permission_mode,
+        "stop_reason": ending.stop_reason,
+        "cli_duration_ms": ending.cli_duration_ms,
+        "cached_input_tokens": ending.cached_input_tokens,
+        "reasoning_output_tokens": ending.reasoning_output_tokens,
+        "tool_errors": ending.tool_errors,
+        "api_retries": ending.api_retries,
+        "unknown_frames": ending.unknown_frames,
+        "last_assistant_text": ending.last_assistant_text,
+        "warnings": json_text(list(warnings)),
+    }
+
+
+def report_summary(ending: Ending) -> str | None:
+    """Return the summary of an ending's report."""
+    report = ending.extraction.report
+    return report.summary if report else None
+
+
 def _values(
     ending: Ending, known: OnRecord, *, unproven: tuple[str, ...], report: bool, cost: bool
 ) -> dict[str, object]:
@@ -209,33 +238,3 @@ def _remembered(ending: Ending, known: OnRecord, at: datetime) -> Iterable[Dated
 
 def _seen(reservations: Iterable[Reservation], ending: Ending) -> Iterable[Settlement]:
     return (settled for settled in settle(reservations, ending.tool_ends) if settled.error != NO_RESULT_SEEN)
-
-
-def told_values(ending: Ending, *, warnings: Sequence[str]) -> dict[str, object]:
-    """Return the columns that only the stream can tell, but for the report and the cost."""
-    return {
-        "api_key_source": ending.api_key_source,
-        "num_turns": ending.num_turns,
-        "input_tokens": ending.input_tokens,
-        "output_tokens": ending.output_tokens,
-        "response": ending.response,
-        "tool_calls_seen": ending.tool_calls_seen,
-        "calls_ran": ending.calls_ran,
-        "malformed_lines": ending.malformed_lines,
-        "permission_mode": ending.permission_mode,
-        "stop_reason": ending.stop_reason,
-        "cli_duration_ms": ending.cli_duration_ms,
-        "cached_input_tokens": ending.cached_input_tokens,
-        "reasoning_output_tokens": ending.reasoning_output_tokens,
-        "tool_errors": ending.tool_errors,
-        "api_retries": ending.api_retries,
-        "unknown_frames": ending.unknown_frames,
-        "last_assistant_text": ending.last_assistant_text,
-        "warnings": json_text(list(warnings)),
-    }
-
-
-def report_summary(ending: Ending) -> str | None:
-    """Return the summary of an ending's report."""
-    report = ending.extraction.report
-    return report.summary if report else None

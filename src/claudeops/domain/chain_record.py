@@ -54,6 +54,9 @@ class ChainRecord:
     events: tuple[KnownEvent, ...] = ()
 
 
+# --- one session --------------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Judged:
     """One answer of the gate. A call that is put to people has two: the question, and what came of it."""

@@ -69,6 +69,7 @@ _LEVELS: Final = {
 _BREAKING: Final = frozenset({FailureKind.AUTH, FailureKind.BILLING})
 RETRY_DELAY: Final = timedelta(seconds=5)
 """A moment, because what broke the session may be under repair: a binary that is replaced, a disk that is mounted."""
+
 _MAY_PASS: Final = frozenset(
     {
         Outcome.ERROR,
@@ -119,14 +120,6 @@ class EscalationRules:
         return min(self.tiers, key=lambda choice: choice.number)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Held:
-    """A limit that forbids going on: the reason and the clause that explains it."""
-
-    reason: DecisionReason
-    clause: str
-
-
 def fingerprint(*parts: object) -> str:
     """Return a short, stable name of a condition: the first part in clear, the rest as a digest.
 
@@ -134,6 +127,14 @@ def fingerprint(*parts: object) -> str:
     """
     text = "\x1f".join(str(part) for part in parts)
     return f"{str(parts[0])[:40]}:{sha256(text.encode('utf-8', 'replace')).hexdigest()[:32]}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Held:
+    """A limit that forbids going on: the reason and the clause that explains it."""
+
+    reason: DecisionReason
+    clause: str
 
 
 # --- what may start ---------------------------------------------------------------------------------------
@@ -377,6 +378,9 @@ def _event(reason: DecisionReason, message: str, *, tier: int, services: Sequenc
         service=services[0] if len(services) == 1 else None,
         fingerprint=fingerprint(reason.value, kind, tier, *sorted(map(casefold_key, services))),
     )
+
+
+# --- one more try -------------------------------------------------------------------------------------
 
 
 def has_retry(session: Session) -> bool:

@@ -119,6 +119,9 @@ def kind_of_call(*, label: str | None, status: int | None) -> FailureKind:
     return _LABEL_KINDS.get(label or "") or _STATUS_KINDS.get(status or 0) or FailureKind.OTHER
 
 
+# --- sessions that look finished and are not ----------------------------------------------------------
+
+
 _HANG: Final = "interactive-hang: the session may have asked for input, and nobody answers (heuristic)"
 _BACKGROUND: Final = "background-task: subagents were started in the background and not waited for (heuristic)"
 _WAITING: Final = regex.Pattern(r"(?i)\b(waiting on|still waiting|continuing|in progress|in the background)\b")

@@ -39,6 +39,9 @@ from claudeops.domain.failure import kind_of_call
 from claudeops.domain.model import Ending, FailureKind, Level, NewEvent, Outcome, Session
 from claudeops.domain.spending.usage import ApiError
 
+PROBE_LEASE: Final = timedelta(hours=2)
+"""How long the others wait for a probe of which nothing is heard; its own clocks end it long before."""
+
 
 class HoldKind(StrEnum):
     """Why no session is started; one hold of a kind at a time."""
@@ -57,9 +60,6 @@ class Admission(StrEnum):
     PROBE = "probe"  # one session of the lowest tier, to see whether the model API serves us again
     CLOSED = "closed"  # nothing
 
-
-PROBE_LEASE: Final = timedelta(hours=2)
-"""How long the others wait for a probe of which nothing is heard; its own clocks end it long before."""
 
 PROBED: Final = frozenset({HoldKind.BREAKER, HoldKind.PARKED})
 """Holds that only a served session ends: time alone does not make a refused key a good one."""
@@ -110,6 +110,7 @@ def _may_probe(hold: Hold, now: datetime) -> bool:
 
 # --- the event that tells of a hold -----------------------------------------------------------------------
 
+
 _LEVELS: Final = {
     HoldKind.PAUSED: Level.INFO,
     HoldKind.BREAKER: Level.CRITICAL,
@@ -129,6 +130,23 @@ def opened(hold: Hold) -> NewEvent:
     return NewEvent(level=_LEVELS[hold.kind], message=hold.reason, fingerprint=event_name(hold.kind))
 
 
+# --- what the model API's refusals change -------------------------------------------------------------
+
+
+LONGEST_PARKING: Final = timedelta(days=8)
+"""The longest plan limit counts a week; a reset time beyond that is taken for no time at all."""
+
+_JITTER: Final = 0.2  # of a wait, added so that many nodes do not come back at once
+_LONGEST_JITTER: Final = timedelta(seconds=30)
+_MESSAGE_LENGTH: Final = 300  # characters of what the API said that a reason repeats
+
+_SENTENCES: Final = {
+    FailureKind.RATE_LIMIT: "The model API's rate limit is reached",
+    FailureKind.OVERLOADED: "The model API is overloaded",
+    FailureKind.AUTH: "The model API refuses our credentials",
+    FailureKind.BILLING: "The model API refuses our account's billing",
+}
+
 Changes: TypeAlias = Mapping[HoldKind, Hold | None]
 """What a hold of a kind becomes; ``None``: released."""
 
@@ -139,13 +157,6 @@ REFUSALS: Final = {
     FailureKind.BILLING: HoldKind.BREAKER,
 }
 """What a refusal leads to; other failures hold nobody back."""
-
-LONGEST_PARKING: Final = timedelta(days=8)
-"""The longest plan limit counts a week; a reset time beyond that is taken for no time at all."""
-
-_JITTER: Final = 0.2  # of a wait, added so that many nodes do not come back at once
-_LONGEST_JITTER: Final = timedelta(seconds=30)
-_MESSAGE_LENGTH: Final = 300  # characters of what the API said that a reason repeats
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -167,13 +178,6 @@ _BACK_OFFS: Final = {
     FailureKind.BILLING: BackOff(first=timedelta(minutes=1), longest=timedelta(minutes=15)),
 }
 _UNSERVED: Final = BackOff(first=timedelta(minutes=1), longest=timedelta(minutes=15))
-
-_SENTENCES: Final = {
-    FailureKind.RATE_LIMIT: "The model API's rate limit is reached",
-    FailureKind.OVERLOADED: "The model API is overloaded",
-    FailureKind.AUTH: "The model API refuses our credentials",
-    FailureKind.BILLING: "The model API refuses our account's billing",
-}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -298,6 +302,9 @@ def _reason(refusal: ApiRefusal) -> str:
     return f"{_SENTENCES[refusal.kind]}{f' ({said})' if said else ''}: no session starts until a probe is served."
 
 
+# --- how many sessions a claim may take ---------------------------------------------------------------
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Capacity:
     """How many sessions may start now."""
@@ -318,6 +325,9 @@ class Capacity:
 
 ONE_SLOT: Final = Capacity()
 """One session of any tier."""
+
+
+# --- the model API's answers --------------------------------------------------------------------------
 
 
 _KINDS: Final = {

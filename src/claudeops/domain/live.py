@@ -128,6 +128,9 @@ LiveFact = (
 )
 
 
+# --- one line for people ------------------------------------------------------------------------------
+
+
 Redact = Callable[[str], str]
 
 _COMMAND_CHARS: Final = 50
@@ -200,30 +203,6 @@ def tool_summary(name: object, given: object, view: Viewpoint) -> str | None:
     return _using(name, view)
 
 
-def _using(name: str, view: Viewpoint) -> str:
-    return f"Using {view.shown(name)}..."
-
-
-def _bash(command: object, view: Viewpoint) -> str | None:
-    if not isinstance(command, str):
-        return None
-    if "pytest" in command:
-        return "Running tests..."
-    if any(word in command for word in _CI_WORDS):
-        return "Running CI checks..."
-    return f"Running: {view.shown(command, view.command_chars)}..."
-
-
-def _slash_command(command: object, view: Viewpoint) -> str | None:
-    if not isinstance(command, str):
-        return None
-    if any(known in command for known in _PULL_REQUEST_COMMANDS):
-        return "Creating pull request..."
-    if any(f"/{word}" in command for word in _CI_WORDS):
-        return "Running CI checks..."
-    return f"Running {view.shown(command)}..."
-
-
 def live_status(name: object, given: object, view: Viewpoint, *, task: str) -> str:
     """Return what a session is doing right now, quiet tools too; ``task`` is what it runs when no tool is open."""
     if isinstance(name, str) and name in _QUIET:
@@ -270,3 +249,27 @@ def api_key_line(source: str | None, subject: str = "") -> str | None:
         return None
     label = subject.translate(_ONE_LINE).strip()[:_SUBJECT_CHARS]
     return f"apiKeySource={source.translate(_ONE_LINE)[:_NAME_CHARS]}" + (f" ({label})" if label else "")
+
+
+def _using(name: str, view: Viewpoint) -> str:
+    return f"Using {view.shown(name)}..."
+
+
+def _bash(command: object, view: Viewpoint) -> str | None:
+    if not isinstance(command, str):
+        return None
+    if "pytest" in command:
+        return "Running tests..."
+    if any(word in command for word in _CI_WORDS):
+        return "Running CI checks..."
+    return f"Running: {view.shown(command, view.command_chars)}..."
+
+
+def _slash_command(command: object, view: Viewpoint) -> str | None:
+    if not isinstance(command, str):
+        return None
+    if any(known in command for known in _PULL_REQUEST_COMMANDS):
+        return "Creating pull request..."
+    if any(f"/{word}" in command for word in _CI_WORDS):
+        return "Running CI checks..."
+    return f"Running {view.shown(command)}..."

@@ -15,6 +15,7 @@ _PORTS: Final = {"http": 80, "https": 443}
 _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 _HIGHEST_PORT: Final = 65535
 _URL: Final = re2.compile(r"""(?i)https?://[^\s"'<>()\\`]+""")
+
 _BARE: Final = re2.compile(
     r"(?i)(?:^|[\s\"'(=@])((?:[0-9]{1,3}(?:\.[0-9]{1,3}){3}|localhost|[a-z][a-z0-9-]*(?:\.[a-z0-9-]+)+):[0-9]{1,5})\b"
 )

@@ -15,6 +15,22 @@ from claudeops.domain.failure import NOTHING_SUSPECTED, Suspicion, category_of, 
 from claudeops.domain.model import ErrorCategory, FailureKind, Outcome
 from claudeops.domain.stream.transcript import Transcript
 
+NO_RESULT_WARNING: Final = "stream-json ended without a 'result' message; token usage unavailable"
+
+_SUBTYPES: Final = {
+    "max_turns": Outcome.MAX_TURNS,
+    "error_max_turns": Outcome.MAX_TURNS,
+    "budget_exceeded": Outcome.BUDGET_EXCEEDED,
+    "error_max_budget_usd": Outcome.BUDGET_EXCEEDED,
+    "max_tokens": Outcome.MAX_TOKENS,
+    "cancelled": Outcome.CANCELLED,
+    "error": Outcome.ERROR,
+    "error_during_execution": Outcome.ERROR,
+    "error_max_structured_output_retries": Outcome.ERROR,
+}
+
+_MAY_BE_THE_API: Final = frozenset({Outcome.ERROR, Outcome.NO_RESULT, Outcome.NO_OUTPUT})
+
 
 class StopCause(StrEnum):
     """Why we ended a process that had not ended by itself."""
@@ -79,7 +95,6 @@ class Judgement:
     exit_reason: ExitReason | None = None  # set only where no result line came
 
 
-NO_RESULT_WARNING: Final = "stream-json ended without a 'result' message; token usage unavailable"
 _EXIT_REASONS: Final = {
     64: ExitReason.USAGE,
     66: ExitReason.INPUT,
@@ -87,20 +102,6 @@ _EXIT_REASONS: Final = {
     137: ExitReason.KILLED,  # as a shell or a container reports SIGKILL; caliban's budget code has a result line
     -9: ExitReason.KILLED,
 }
-
-_SUBTYPES: Final = {
-    "max_turns": Outcome.MAX_TURNS,
-    "error_max_turns": Outcome.MAX_TURNS,
-    "budget_exceeded": Outcome.BUDGET_EXCEEDED,
-    "error_max_budget_usd": Outcome.BUDGET_EXCEEDED,
-    "max_tokens": Outcome.MAX_TOKENS,
-    "cancelled": Outcome.CANCELLED,
-    "error": Outcome.ERROR,
-    "error_during_execution": Outcome.ERROR,
-    "error_max_structured_output_retries": Outcome.ERROR,
-}
-
-_MAY_BE_THE_API: Final = frozenset({Outcome.ERROR, Outcome.NO_RESULT, Outcome.NO_OUTPUT})
 
 _STOPS: Final[dict[StopCause, tuple[Outcome, ErrorCategory | None, str]]] = {
     StopCause.TIMEOUT: (Outcome.TIMEOUT, ErrorCategory.TIMEOUT, "timeout"),

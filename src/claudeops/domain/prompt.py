@@ -267,6 +267,9 @@ def _cut(text: str, limit_bytes: int, whole: int) -> str:
     return f"{encoded[:limit_bytes].decode(errors='ignore')} [cut here; the whole text has {whole} characters]"
 
 
+# --- the session's place in a trace -------------------------------------------------------------------
+
+
 TRACEPARENT: Final = "TRACEPARENT"
 """The variable in which a process is handed its place."""
 

@@ -47,6 +47,19 @@ def recovery_of(lost: Session, calls: Sequence[CallOnRecord], rules: EscalationR
     )
 
 
+def under_way(lost: Session, calls: Sequence[CallOnRecord]) -> str:
+    """Return, for the next session, what a lost one had set out to do and which calls it made."""
+    lines = []
+    if lost.context is not None:
+        lines.append(f"It had been started because: {lost.context.reason}")
+        lines.append(f"What was known before it: {lost.context.findings}")
+    if lost.prompt_text is not None:
+        lines.append(f"It had been asked: {lost.prompt_text}")
+    lines.append(f"Its tool calls, {len(calls)} in all{', the last ones here' if len(calls) > CALLS_TOLD else ''}:")
+    lines += [_told(call) for call in calls[-CALLS_TOLD:]] or ["none is on record"]
+    return "\n".join(lines)
+
+
 def _look_after(lost: Session, calls: Sequence[CallOnRecord], rules: EscalationRules) -> NewSession:
     lowest = rules.lowest
     before = lost.context
@@ -66,19 +79,6 @@ def _look_after(lost: Session, calls: Sequence[CallOnRecord], rules: EscalationR
             service_status=before.service_status if before else (),
         ),
     )
-
-
-def under_way(lost: Session, calls: Sequence[CallOnRecord]) -> str:
-    """Return, for the next session, what a lost one had set out to do and which calls it made."""
-    lines = []
-    if lost.context is not None:
-        lines.append(f"It had been started because: {lost.context.reason}")
-        lines.append(f"What was known before it: {lost.context.findings}")
-    if lost.prompt_text is not None:
-        lines.append(f"It had been asked: {lost.prompt_text}")
-    lines.append(f"Its tool calls, {len(calls)} in all{', the last ones here' if len(calls) > CALLS_TOLD else ''}:")
-    lines += [_told(call) for call in calls[-CALLS_TOLD:]] or ["none is on record"]
-    return "\n".join(lines)
 
 
 def _told(call: CallOnRecord) -> str:

@@ -15,6 +15,28 @@ REPORT_REQUEST: Final = (
     "matches the schema you were given, with nothing around it."
 )
 
+_TAMED: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "core.fsmonitor": "false",
+        "core.hooksPath": "/dev/null",
+        "core.pager": "cat",
+        "core.editor": "false",
+        "core.sshCommand": "false",
+        "core.gitProxy": "false",
+        "credential.helper": "",
+        "diff.external": "",
+        "gpg.program": "false",
+        "gpg.ssh.program": "false",
+        "gpg.x509.program": "false",
+        "log.showSignature": "false",
+    }
+)
+"""Settings by which a repository's own configuration makes git run programs, overruled.
+
+Seen with git 2.39 on a hostile repository: what is left are filters and text conversions, whose names are the
+repository's to choose; the policy refuses the commands that use them.
+"""
+
 
 class BaseHarness:
     """A CLI that is started with one task and then left to itself."""
@@ -56,29 +78,6 @@ class BaseHarness:
     def stderr_notes(self, stderr: str) -> tuple[str, ...]:  # noqa: ARG002 - the protocol's
         """Return nothing."""
         return ()
-
-
-_TAMED: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        "core.fsmonitor": "false",
-        "core.hooksPath": "/dev/null",
-        "core.pager": "cat",
-        "core.editor": "false",
-        "core.sshCommand": "false",
-        "core.gitProxy": "false",
-        "credential.helper": "",
-        "diff.external": "",
-        "gpg.program": "false",
-        "gpg.ssh.program": "false",
-        "gpg.x509.program": "false",
-        "log.showSignature": "false",
-    }
-)
-"""Settings by which a repository's own configuration makes git run programs, overruled.
-
-Seen with git 2.39 on a hostile repository: what is left are filters and text conversions, whose names are the
-repository's to choose; the policy refuses the commands that use them.
-"""
 
 
 def git_environment() -> dict[str, str]:

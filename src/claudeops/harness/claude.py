@@ -54,7 +54,6 @@ _CREDENTIAL_FD: Final[Mapping[CredentialKind, str]] = {
     CredentialKind.OAUTH_TOKEN: "CLAUDE_CODE_OAUTH_TOKEN_FILE_DESCRIPTOR",
 }
 
-
 _OUTSIDE_NAMES: Final = regex.Pattern(r"[^a-zA-Z0-9_-]")
 _SMALL: Final = "haiku"
 

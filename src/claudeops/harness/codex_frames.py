@@ -49,40 +49,7 @@ _AUTH_WORDS: Final = (
     "not supported when using codex with a chatgpt account",
 )
 
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Failure:
-    """The first thing that went wrong, as the session's row will say it."""
-
-    text: str
-    category: ErrorCategory
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Usage:
-    """Tokens of the last turn that completed."""
-
-    input_tokens: int
-    output_tokens: int
-    cached: int
-    reasoning: int
-
-
-@dataclass(kw_only=True, slots=True)
-class _Turns:
-    """Accumulates turns and what ended them."""
-
-    started: int = 0
-    ended: int = 0
-    failure: _Failure | None = None
-    usage: _Usage | None = None
-    reports: tuple[Mapping[str, object], ...] = ()  # what the last message was when the last turn completed
-
-    def fail(self, message: object) -> None:
-        """Note a failure; the first one stays."""
-        if self.failure is None:
-            text = _cut(as_text(message) or NO_DETAIL, ERROR_CHARS)
-            self.failure = _Failure(text=text, category=_category(text))
+FROM_FILE: Final = "last-message-empty: no message came in the stream, so the last one was read from its file"
 
 
 class CodexReader:
@@ -270,9 +237,6 @@ class CodexReader:
     }
 
 
-FROM_FILE: Final = "last-message-empty: no message came in the stream, so the last one was read from its file"
-
-
 def with_last_message(transcript: Transcript, text: str) -> Transcript:
     """Return a transcript without a word of the agent, with the text of the last-message file; else as it is."""
     if transcript.last_assistant_text is not None or not text.strip():
@@ -286,6 +250,41 @@ def with_last_message(transcript: Transcript, text: str) -> Transcript:
         structured_outputs=_reports(text) if transcript.result_seen else (),
         warnings=(*transcript.warnings, FROM_FILE),
     )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Failure:
+    """The first thing that went wrong, as the session's row will say it."""
+
+    text: str
+    category: ErrorCategory
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Usage:
+    """Tokens of the last turn that completed."""
+
+    input_tokens: int
+    output_tokens: int
+    cached: int
+    reasoning: int
+
+
+@dataclass(kw_only=True, slots=True)
+class _Turns:
+    """Accumulates turns and what ended them."""
+
+    started: int = 0
+    ended: int = 0
+    failure: _Failure | None = None
+    usage: _Usage | None = None
+    reports: tuple[Mapping[str, object], ...] = ()  # what the last message was when the last turn completed
+
+    def fail(self, message: object) -> None:
+        """Note a failure; the first one stays."""
+        if self.failure is None:
+            text = _cut(as_text(message) or NO_DETAIL, ERROR_CHARS)
+            self.failure = _Failure(text=text, category=_category(text))
 
 
 def _started(thread_id: str) -> SessionStarted:

@@ -25,10 +25,6 @@ _INEXPRESSIBLE: Final = frozenset(
 )
 
 
-class _InexpressibleError(ValueError):
-    """A part of the schema has no strict form."""
-
-
 def strict_schema(text: str) -> str | None:
     """Return the strict form of a schema as JSON text, or ``None`` for a schema that has none."""
     try:
@@ -44,6 +40,10 @@ def without_nulls(value: object) -> object:
     if isinstance(value, list):
         return [without_nulls(item) for item in value]
     return value
+
+
+class _InexpressibleError(ValueError):
+    """A part of the schema has no strict form."""
 
 
 def _strict(part: object) -> dict[str, object]:
@@ -89,6 +89,9 @@ def _nullable(strict: dict[str, object]) -> dict[str, object]:
 def _types(part: Mapping[str, object]) -> tuple[object, ...]:
     kinds = part.get("type")
     return tuple(kinds) if isinstance(kinds, list) else (kinds,)
+
+
+# --- items that are tool calls ------------------------------------------------------------------------
 
 
 OUTPUT_CHARS: Final = 65_536

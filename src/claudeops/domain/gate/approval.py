@@ -125,18 +125,18 @@ def proven(key: bytes, row: Approval) -> bool:
     return hmac.compare_digest(expected.encode(), row.mac.encode("utf-8", "replace"))
 
 
-def _mac(key: bytes, row: Approval, *, status: ApprovalStatus, decided_by: str, at: datetime) -> str:
-    moment = at.astimezone(UTC).isoformat(timespec="microseconds")
-    content = (row.id, row.session_id, row.call_hash, status.value, decided_by, moment)
-    return hmac.new(key, msgspec.json.encode(content), "sha256").hexdigest()
-
-
 def visible(text: str) -> str:
     r"""Return a text whole, with everything escaped (``\u202e``) that a terminal would obey or hide.
 
     Line feeds and tabs stay, and so do backslashes: a command reads as it was written.
     """
     return "".join(_escaped(character) for character in text)
+
+
+def _mac(key: bytes, row: Approval, *, status: ApprovalStatus, decided_by: str, at: datetime) -> str:
+    moment = at.astimezone(UTC).isoformat(timespec="microseconds")
+    content = (row.id, row.session_id, row.call_hash, status.value, decided_by, moment)
+    return hmac.new(key, msgspec.json.encode(content), "sha256").hexdigest()
 
 
 def _escaped(character: str) -> str:

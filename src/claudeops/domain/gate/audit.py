@@ -91,11 +91,6 @@ def row_hash(row: StoredRow) -> str:
     return _digest((row.previous_hash, row.session_id, *texts, _moment(row.requested_at), _moment(row.decided_at)))
 
 
-def _if_any(ran: str | None) -> tuple[str, ...]:
-    """Return what ran as a part of what is hashed; rows written before the column was there are hashed without."""
-    return () if ran is None else (ran,)
-
-
 def seal(rows: Iterable[StoredRow]) -> str:
     """Return what ``audit_results`` must be for a session's rows, in the order of their ids."""
     ends = [(row.hash, None if row.ended_at is None else _moment(row.ended_at), _truth(row.is_error)) for row in rows]
@@ -106,6 +101,11 @@ def tombstone_hash(row: StoredRow) -> str:
     """Return what the ``hash`` of a stored tombstone must be."""
     content = (row.previous_hash, row.session_id, row.calls, row.audit_head, row.audit_results, row.reason)
     return _digest((*content, _moment(row.buried_at)))
+
+
+def _if_any(ran: str | None) -> tuple[str, ...]:
+    """Return what ran as a part of what is hashed; rows written before the column was there are hashed without."""
+    return () if ran is None else (ran,)
 
 
 def _digest(content: tuple[object, ...]) -> str:

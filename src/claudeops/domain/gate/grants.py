@@ -88,6 +88,22 @@ def found(service: str, findings: Findings, other_names: Mapping[str, str] = _NO
     return any(_named(name.strip().casefold(), findings) for name in names)
 
 
+def findings(
+    *, reported: Iterable[tuple[str, str]], probed: Iterable[tuple[str, str]], session: Session, request: str | None
+) -> Findings:
+    """Return what is known, of pairs of service and status."""
+    handed = (
+        (check.service, check.status.value) for check in (session.context.service_status if session.context else ())
+    )
+    told = (*reported, *probed, *handed)
+    return Findings(
+        unwell=frozenset(
+            clip(service).strip().casefold() for service, status in told if status != ServiceStatus.HEALTHY.value
+        ),
+        request=request or "",
+    )
+
+
 def _named(name: str, findings: Findings) -> bool:
     if name in findings.unwell:
         return True
@@ -113,22 +129,6 @@ def _says(request: str, name: str) -> bool:
             return True
         at = request.find(name, at + 1)
     return False
-
-
-def findings(
-    *, reported: Iterable[tuple[str, str]], probed: Iterable[tuple[str, str]], session: Session, request: str | None
-) -> Findings:
-    """Return what is known, of pairs of service and status."""
-    handed = (
-        (check.service, check.status.value) for check in (session.context.service_status if session.context else ())
-    )
-    told = (*reported, *probed, *handed)
-    return Findings(
-        unwell=frozenset(
-            clip(service).strip().casefold() for service, status in told if status != ServiceStatus.HEALTHY.value
-        ),
-        request=request or "",
-    )
 
 
 def _not_found(action: Action, findings: Findings) -> str:

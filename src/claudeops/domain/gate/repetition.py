@@ -34,14 +34,6 @@ repair turn; what goes beyond that has got around the CLI's own limit."""
 
 
 @dataclass(slots=True)
-class _Streak:
-    """How often a call has failed in a row, and how."""
-
-    count: int = 0
-    error: str = ""
-
-
-@dataclass(slots=True)
 class Repetition:
     """The failures of one session."""
 
@@ -99,11 +91,22 @@ class Repetition:
         return self._worn_out
 
 
+@dataclass(slots=True)
+class _Streak:
+    """How often a call has failed in a row, and how."""
+
+    count: int = 0
+    error: str = ""
+
+
 def _key(name: str, given: Mapping[str, object]) -> str:
     told = {key: value for key, value in given.items() if key != "description"}
     if isinstance(command := told.get("command"), str):
         told["command"] = " ".join(command.split())
     return sha256(msgspec.json.encode((name, told), order="deterministic", enc_hook=str)).hexdigest()
+
+
+# --- a tool call's own time limit ---------------------------------------------------------------------
 
 
 BASH_DEFAULT_SECONDS: Final = 120.0

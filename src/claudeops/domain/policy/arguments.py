@@ -12,17 +12,6 @@ from claudeops.domain.text import regex
 
 LONGEST_SLEEP: Final = 60.0  # seconds
 
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Setting:
-    """What a check may need to know beside the word itself."""
-
-    place: paths.Place
-    names_only: Callable[[Word], bool]  # a dynamic word that can only turn out to be names
-    deep: bool = False  # paths are read with everything below them
-    searched: paths.Searched = field(default_factory=paths.Searched)  # the names that are read then
-
-
 _NAME: Final = regex.Pattern(r"[A-Za-z0-9_][A-Za-z0-9_.@:/=+-]*")
 _CONTAINER: Final = regex.Pattern(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 _CONTAINER_ID: Final = regex.Pattern(r"[0-9a-f]*\d[0-9a-f]*|[0-9a-f]{12,}")
@@ -41,23 +30,22 @@ _SECRET_RESOURCE: Final = regex.Pattern(r"(?i)(?:^|[,/])[^,/]*secret[^,/]*")
 _REVISION: Final = regex.Pattern(r"[A-Za-z0-9_@^][\w@{}^~./+-]*")
 _DEVICE: Final = regex.Pattern(r"/dev/[A-Za-z0-9/_-]+")
 
-
-def check(kind: str, word: Word, setting: Setting) -> str | None:
-    """Return why a word is no value of this kind here, or None."""
-    name, _, parameter = kind.partition(":")
-    return _CHECKS[name](word, parameter, setting)
-
-
-def service_of(kind: str, word: Word, setting: Setting) -> str | None:
-    """Return the service that a word of this kind names, or None for kinds that name none."""
-    name = _SERVICES.get(kind.partition(":")[0])
-    return name(word.text, setting) if name else None
+_ROLE: Final = regex.Pattern(r"(?:[A-Za-z0-9][A-Za-z0-9_-]*[_-])?(?:readonly|read_only|reader|ro|monitor|monitoring)")
+_CLOUD_WORD: Final = regex.Pattern(r"[A-Za-z0-9_][A-Za-z0-9_.,:=@*+-]*(?:/[A-Za-z0-9_.,:=@*+-]+)*")
+_REDIS_WORD: Final = regex.Pattern(r"[A-Za-z0-9_*+(][A-Za-z0-9_.,:@*/+({}-]*")
+_CONNECTION: Final = regex.Pattern(r"([A-Za-z0-9.-]+):(\d{1,5}):([A-Za-z0-9.-]+):(\d{1,5})")
+NOWHERE: Final = "::127.0.0.1:9"
+"""curl's ``--connect-to`` of every host that was not named before: the discard port of this machine."""
 
 
-def _unknown(word: Word) -> str | None:
-    if word.kind is WordKind.PATTERN:
-        return f"{word.text} is a pattern for file names: quote it"
-    return None if word.constant else f"{word.text} is not known before it runs: write the value out"
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Setting:
+    """What a check may need to know beside the word itself."""
+
+    place: paths.Place
+    names_only: Callable[[Word], bool]  # a dynamic word that can only turn out to be names
+    deep: bool = False  # paths are read with everything below them
+    searched: paths.Searched = field(default_factory=paths.Searched)  # the names that are read then
 
 
 def _any(_word: Word, _parameter: str, _setting: Setting) -> str | None:
@@ -163,10 +151,6 @@ def _url(word: Word, _parameter: str, setting: Setting) -> str | None:
     return reach.refuse_url(word.text) or setting.place.reach.refuse_url(word.text)
 
 
-def _asked(host: str, setting: Setting) -> str | None:
-    return reach.refuse_host(host) or setting.place.reach.refuse_host(host)
-
-
 def _host(word: Word, _parameter: str, setting: Setting) -> str | None:
     return _unknown(word) or _asked(word.text, setting)
 
@@ -246,14 +230,6 @@ def _git_blob(word: Word, _parameter: str, _setting: Setting) -> str | None:
 
 def _git_format(word: Word, _parameter: str, _setting: Setting) -> str | None:
     return _unknown(word) or ("%G runs a program: leave it out" if "%G" in word.text else None)
-
-
-_ROLE: Final = regex.Pattern(r"(?:[A-Za-z0-9][A-Za-z0-9_-]*[_-])?(?:readonly|read_only|reader|ro|monitor|monitoring)")
-_CLOUD_WORD: Final = regex.Pattern(r"[A-Za-z0-9_][A-Za-z0-9_.,:=@*+-]*(?:/[A-Za-z0-9_.,:=@*+-]+)*")
-_REDIS_WORD: Final = regex.Pattern(r"[A-Za-z0-9_*+(][A-Za-z0-9_.,:@*/+({}-]*")
-_CONNECTION: Final = regex.Pattern(r"([A-Za-z0-9.-]+):(\d{1,5}):([A-Za-z0-9.-]+):(\d{1,5})")
-NOWHERE: Final = "::127.0.0.1:9"
-"""curl's ``--connect-to`` of every host that was not named before: the discard port of this machine."""
 
 
 def _plain(pattern: regex.Pattern[str], what: str) -> Callable[[Word, str, Setting], str | None]:
@@ -336,6 +312,9 @@ _CHECKS: Final[dict[str, Callable[[Word, str, Setting], str | None]]] = {
     "connection": _connection,
 }
 
+KINDS: Final = frozenset(_CHECKS)
+"""The names of all kinds."""
+
 
 def _as_is(text: str, _setting: Setting) -> str:
     return text
@@ -358,8 +337,27 @@ _SERVICES: Final[dict[str, Callable[[str, Setting], str]]] = {
     "manifest": lambda text, setting: paths.deployed_name(text, setting.place),
 }
 
-KINDS: Final = frozenset(_CHECKS)
-"""The names of all kinds."""
-
 SERVICE_KINDS: Final = frozenset(_SERVICES)
 """Those whose values name the service of an action."""
+
+
+def check(kind: str, word: Word, setting: Setting) -> str | None:
+    """Return why a word is no value of this kind here, or None."""
+    name, _, parameter = kind.partition(":")
+    return _CHECKS[name](word, parameter, setting)
+
+
+def service_of(kind: str, word: Word, setting: Setting) -> str | None:
+    """Return the service that a word of this kind names, or None for kinds that name none."""
+    name = _SERVICES.get(kind.partition(":")[0])
+    return name(word.text, setting) if name else None
+
+
+def _unknown(word: Word) -> str | None:
+    if word.kind is WordKind.PATTERN:
+        return f"{word.text} is a pattern for file names: quote it"
+    return None if word.constant else f"{word.text} is not known before it runs: write the value out"
+
+
+def _asked(host: str, setting: Setting) -> str | None:
+    return reach.refuse_host(host) or setting.place.reach.refuse_host(host)

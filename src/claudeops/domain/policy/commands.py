@@ -206,6 +206,18 @@ class CommandJudge:
         _refuse(refused)
 
 
+def refuse_action(name: str, policy: Policy, reach: Reach) -> str | None:
+    """Return why a service, by its whole name, is not acted on, or None.
+
+    What forbids a service forbids it by each of its names, and wherever it runs; what allows one, by its whole name.
+    """
+    counted = policy.counted_name(name)
+    if any(matches(each, pattern) for pattern in policy.never.services for each in (name, counted, plain_name(name))):
+        return f"{name} is a service that the policy never lets anybody touch"
+    by_name = reach.refuse_service(name, counted, plain_name(name))
+    return by_name and reach.refuse_service(counted, name, plain_name(name))
+
+
 class _NamesOnly:
     """Answers whether a dynamic word can only turn out to be names."""
 
@@ -248,18 +260,6 @@ def _placed(found: Found, wrapper: Wrapper, setting: Setting, inside: Place) -> 
         where=(*inside.where, *wrapper_parts(found.path, arguments, found.given, setting.place)),
         user=inside.user if user is None else user,
     )
-
-
-def refuse_action(name: str, policy: Policy, reach: Reach) -> str | None:
-    """Return why a service, by its whole name, is not acted on, or None.
-
-    What forbids a service forbids it by each of its names, and wherever it runs; what allows one, by its whole name.
-    """
-    counted = policy.counted_name(name)
-    if any(matches(each, pattern) for pattern in policy.never.services for each in (name, counted, plain_name(name))):
-        return f"{name} is a service that the policy never lets anybody touch"
-    by_name = reach.refuse_service(name, counted, plain_name(name))
-    return by_name and reach.refuse_service(counted, name, plain_name(name))
 
 
 def _unsets(found: Found) -> bool:

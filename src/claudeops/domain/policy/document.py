@@ -49,6 +49,17 @@ _TOKEN: Final = regex.Pattern(
     r"|[\[{]|[\]}]|\n|[^#\"'\[\]{}\n]+"
 )
 
+DEFAULT: Final = "default"
+_POSITION: Final = regex.Pattern(r"\s*\(at (?:line (\d+), column \d+|end of document)\)$")
+_STEP: Final = regex.Pattern(r"\.(\w+)|\[(\d+|\.\.\.)\]")
+_AT: Final = regex.Pattern(r" - at `\$([^`]*)`$")
+_LISTS: Final = ("commands", "groups", "tools")
+_NONE: Final[Mapping[str, str]] = MappingProxyType({})
+
+_BARE: Final = regex.Pattern(r"[A-Za-z0-9_-]+")
+_ARRAYS: Final = ("groups", "commands", "tools")
+_MOMENTARY: Final = frozenset({"extends", "without"})  # how the file came about, not what it says
+
 
 def key_lines(text: str) -> dict[Path, int]:
     """Return the line, from 1, of every table and key outside of inline tables."""
@@ -80,6 +91,48 @@ def line_of(lines: dict[Path, int], path: Path) -> int:
     while path and path not in lines:
         path = path[:-1]
     return lines.get(path, 1)
+
+
+class PolicyFault(Exception):  # noqa: N818 - no error of ours: it says what is wrong with somebody's text
+    """What is wrong with a policy file; ``str()`` is a clause with the remedy, ``line`` counts from 1."""
+
+    def __init__(self, line: int, reason: str) -> None:
+        super().__init__(reason)
+        self.line = line
+
+
+def read_document(text: str, *, default: str = "", fragments: Mapping[str, str] = _NONE) -> Document:
+    """Return what a file says, with the parts of what it extends: the default and fragments. Raises `PolicyFault`.
+
+    ``fragments``: texts by their names.
+    """
+    own = _load(text)
+    reader = _Reader(text, own)
+    reader.check_keys()
+    document = reader.document()
+    if document.extends is None:
+        reader.check(document)
+        return document
+    base = _load(default)
+    for name in reader.fragments(document, known=fragments):
+        base = _laid_over(base, _load(fragments[name]))
+    reader.check_without(document.without, base)
+    merged = msgspec.convert(_laid_over(_without(base, document.without), own), Document)
+    reader.check(merged, own=document)
+    return merged
+
+
+def render(document: Document) -> str:
+    """Return a file that stands alone and means the same."""
+    body = msgspec.to_builtins(document)
+    lines: list[str] = []
+    for key, value in body.items():
+        if key not in {*_MOMENTARY, *_ARRAYS}:
+            lines += _table((key,), value)
+    for key in _ARRAYS:
+        for entry in body[key]:
+            lines += ["", f"[[{key}]]", *_pairs(entry)]
+    return "\n".join(lines).strip() + "\n"
 
 
 def _table_path(names: Path, counts: Counter[Path], *, array: bool) -> Path:
@@ -121,43 +174,6 @@ def _value_end(text: str, at: int) -> int:
         elif token[0] == "\n" and depth == 0:
             return at + token.end()
     return len(text)
-
-
-DEFAULT: Final = "default"
-_POSITION: Final = regex.Pattern(r"\s*\(at (?:line (\d+), column \d+|end of document)\)$")
-_STEP: Final = regex.Pattern(r"\.(\w+)|\[(\d+|\.\.\.)\]")
-_AT: Final = regex.Pattern(r" - at `\$([^`]*)`$")
-_LISTS: Final = ("commands", "groups", "tools")
-_NONE: Final[Mapping[str, str]] = MappingProxyType({})
-
-
-class PolicyFault(Exception):  # noqa: N818 - no error of ours: it says what is wrong with somebody's text
-    """What is wrong with a policy file; ``str()`` is a clause with the remedy, ``line`` counts from 1."""
-
-    def __init__(self, line: int, reason: str) -> None:
-        super().__init__(reason)
-        self.line = line
-
-
-def read_document(text: str, *, default: str = "", fragments: Mapping[str, str] = _NONE) -> Document:
-    """Return what a file says, with the parts of what it extends: the default and fragments. Raises `PolicyFault`.
-
-    ``fragments``: texts by their names.
-    """
-    own = _load(text)
-    reader = _Reader(text, own)
-    reader.check_keys()
-    document = reader.document()
-    if document.extends is None:
-        reader.check(document)
-        return document
-    base = _load(default)
-    for name in reader.fragments(document, known=fragments):
-        base = _laid_over(base, _load(fragments[name]))
-    reader.check_without(document.without, base)
-    merged = msgspec.convert(_laid_over(_without(base, document.without), own), Document)
-    reader.check(merged, own=document)
-    return merged
 
 
 def _load(text: str) -> dict[str, object]:
@@ -335,24 +351,6 @@ def _tables(path: Path, table: Mapping[str, object]) -> Iterable[tuple[Path, Map
         for index, item in enumerate(value if isinstance(value, list) else ()):
             if isinstance(item, dict):
                 yield from _tables((*path, key, index), item)
-
-
-_BARE: Final = regex.Pattern(r"[A-Za-z0-9_-]+")
-_ARRAYS: Final = ("groups", "commands", "tools")
-_MOMENTARY: Final = frozenset({"extends", "without"})  # how the file came about, not what it says
-
-
-def render(document: Document) -> str:
-    """Return a file that stands alone and means the same."""
-    body = msgspec.to_builtins(document)
-    lines: list[str] = []
-    for key, value in body.items():
-        if key not in {*_MOMENTARY, *_ARRAYS}:
-            lines += _table((key,), value)
-    for key in _ARRAYS:
-        for entry in body[key]:
-            lines += ["", f"[[{key}]]", *_pairs(entry)]
-    return "\n".join(lines).strip() + "\n"
 
 
 def _table(path: tuple[str, ...], table: Mapping[str, object]) -> Iterator[str]:

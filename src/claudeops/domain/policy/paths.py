@@ -100,12 +100,6 @@ def searchable(word: Word, place: Place, names: Searched) -> str | None:
     return f"searching {word.text} for {refused}{_leaving_out(names)}" if refused else None
 
 
-def _leaving_out(names: Searched) -> str:
-    if not names.by:
-        return ""
-    return ": " + " ".join(option.format(name) for name in LEFT_OUT for option in names.by)
-
-
 def named_like_a_file(word: Word, place: Place) -> bool:
     """Whether a path, and what it leads to, has the kind of name that files have and directories do not."""
     return all(_PLAIN_KIND.fullmatch(posixpath.basename(path)) for path in {word.text, _resolved(word.text, place)})
@@ -204,6 +198,12 @@ def deployed_name(path: str, place: Place) -> str:
     absolute = posixpath.normpath(_absolute(path, place) or path)
     inside = posixpath.relpath(absolute, posixpath.normpath(place.scope.repos_dir))
     return regex.sub(r"\.(?:ya?ml|json)$", "", inside)
+
+
+def _leaving_out(names: Searched) -> str:
+    if not names.by:
+        return ""
+    return ": " + " ".join(option.format(name) for name in LEFT_OUT for option in names.by)
 
 
 def _write_roots(place: Place) -> tuple[tuple[str, ...], ...]:

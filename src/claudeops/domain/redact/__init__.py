@@ -38,16 +38,6 @@ _PADDING: Final = " \t\r\n\v\f\x00\ufeff"  # what a lenient reader of the line s
 _Span = tuple[int, int]
 
 
-class _Match(Protocol):
-    def span(self, group: int = 0) -> _Span: ...
-
-
-class _Pattern(Protocol):
-    def search(self, text: bytes, pos: int = 0) -> _Match | None: ...
-
-    def finditer(self, text: bytes) -> Iterator[_Match]: ...
-
-
 class Redactor:
     """Takes known secrets, in every form they may be written in, and shapes of secrets out of text.
 
@@ -157,6 +147,16 @@ class Redactor:
                 spans.append(found.span())
                 found = known.search(text, found.span()[0] + 1)
         return spans
+
+
+class _Match(Protocol):
+    def span(self, group: int = 0) -> _Span: ...
+
+
+class _Pattern(Protocol):
+    def search(self, text: bytes, pos: int = 0) -> _Match | None: ...
+
+    def finditer(self, text: bytes) -> Iterator[_Match]: ...
 
 
 def _sorted_out(secrets: Iterable[str]) -> list[str]:

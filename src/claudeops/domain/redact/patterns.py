@@ -79,12 +79,7 @@ def _base64(raw: bytes, offset: int) -> bytes:
     return before + whole + after + _PADDING
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Shape:
-    """One kind of secret. ``trigger`` matches the raw line wherever ``secret`` matches the text in it."""
-
-    secret: bytes  # its only capturing group is what is taken out; what stands around it is kept
-    trigger: bytes  # cheap, without capturing groups and without regard to what stands before
+# --- secrets by their shape ---------------------------------------------------------------------------
 
 
 # What stands before a key may end in a letter and yet be none: escapes of JSON, URLs and terminals.
@@ -127,6 +122,18 @@ _EQUALS: Final = rb"(?:=|\\+u003d|%3d)"
 _PEM: Final = rb"[A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----"
 _PEM_TEXT: Final = rb"(?:[^\"'`<>{}$;\\]|\\+[rnt])"  # what `cat -n` or a log prefix adds to the lines, too
 _LINE_END: Final = rb"(?:\s|\\+[rn])"
+
+ESCAPED_LETTER: Final = rb"(?i:\\u00(?:2[d-f]|3[0-9a]|4[0-9a-f]|5[0-9af]|6[1-9a-f]|7[0-9a]))"
+"""A letter, digit or one of ``-./:@_`` that somebody escaped: no JSON writer needs to, and it hides a shape."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Shape:
+    """One kind of secret. ``trigger`` matches the raw line wherever ``secret`` matches the text in it."""
+
+    secret: bytes  # its only capturing group is what is taken out; what stands around it is kept
+    trigger: bytes  # cheap, without capturing groups and without regard to what stands before
+
 
 SHAPES: Final = (
     Shape(secret=_BEFORE + b"(" + _KEYS + b")", trigger=_KEYS),
@@ -174,6 +181,3 @@ SHAPES: Final = (
         trigger=rb"-----END [A-Z0-9 ]*PRIVATE KEY",
     ),
 )
-
-ESCAPED_LETTER: Final = rb"(?i:\\u00(?:2[d-f]|3[0-9a]|4[0-9a-f]|5[0-9af]|6[1-9a-f]|7[0-9a]))"
-"""A letter, digit or one of ``-./:@_`` that somebody escaped: no JSON writer needs to, and it hides a shape."""

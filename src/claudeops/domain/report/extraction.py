@@ -21,6 +21,8 @@ from claudeops.domain.report.schema import ReportSchema
 from claudeops.domain.report.values import DEGRADED, Reading, cut, plain, read
 from claudeops.domain.text import regex
 
+__all__ = ["DEGRADED", "ReportSchema", "ReportSource", "extract", "shortcomings"]
+
 _MOST_CHARACTERS: Final = 1_000_000  # of one text; a report stands at its end, so the end is what is kept
 _WORK: Final = 32  # characters that may be read for each one of the text
 _ATTEMPT: Final = 100  # characters charged for an attempt as such
@@ -28,13 +30,6 @@ _FIRST_WINDOW: Final = 64  # characters; most attempts fail within them
 _GROWTH: Final = 8
 _LONGEST_WORD: Final = 12  # characters; a window may end within a literal or an escape
 _OPENING: Final = regex.Pattern(r'\{\s*"[^"\\\n]{1,100}"\s*:')  # any other brace opens no report
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no JSON number")
-
-
-_DECODER: Final = json.JSONDecoder(parse_constant=_refuse_constant)
 
 
 def objects_in(text: str) -> Iterator[dict[str, object]]:
@@ -57,6 +52,13 @@ def objects_in(text: str) -> Iterator[dict[str, object]]:
             yield value
         if budget <= 0:
             return
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no JSON number")
+
+
+_DECODER: Final = json.JSONDecoder(parse_constant=_refuse_constant)
 
 
 def _decode_at(text: str, start: int) -> tuple[dict[str, object] | None, int, int]:
@@ -82,7 +84,8 @@ def _decode_at(text: str, start: int) -> tuple[dict[str, object] | None, int, in
         size *= _GROWTH
 
 
-__all__ = ["DEGRADED", "ReportSchema", "ReportSource", "extract", "shortcomings"]
+# --- the report of a session --------------------------------------------------------------------------
+
 
 _MOST_WARNINGS: Final = 20
 _WARNING_LENGTH: Final = 400  # characters

@@ -48,6 +48,8 @@ _TEXT_LENGTH: Final = 8000  # characters
 _SUMMARY_LENGTH: Final = 500  # characters
 _SHOWN: Final = 80  # characters of a marker that a warning repeats
 
+_Text = Annotated[str, msgspec.Meta(min_length=1, pattern=r"\S")]
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Markers:
@@ -178,8 +180,6 @@ def _closing_words(texts: Sequence[str]) -> str:
 
 
 # --- the handoff file -------------------------------------------------------------------------------------
-
-_Text = Annotated[str, msgspec.Meta(min_length=1, pattern=r"\S")]
 
 
 class HandoffCheck(msgspec.Struct, frozen=True, kw_only=True):

@@ -86,8 +86,6 @@ class ReportSchema:
 
 
 # The library's own keywords hold what a model wrote against Python's `re`, which a text can keep busy for minutes.
-
-
 def _pattern(_validator: Any, pattern: str, instance: object, _schema: object) -> Iterator[ValidationError]:
     if isinstance(instance, str) and not regex.search(pattern, instance):
         yield ValidationError(f"{instance!r} does not match {pattern!r}")

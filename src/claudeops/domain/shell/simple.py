@@ -64,6 +64,19 @@ _REFUSED: Final = {
     "function_definition": "define functions on the top level only, or better write their commands out",
 }
 
+UNARY_TESTS: Final = frozenset(f"-{letter}" for letter in "nzefdrwxsLhbcpSugkOGNt")
+BINARY_TESTS: Final = frozenset({"=", "==", "!=", "-eq", "-ne", "-lt", "-le", "-gt", "-ge", "-nt", "-ot", "-ef"})
+
+_ARITHMETIC: Final = frozenset({"-eq", "-ne", "-lt", "-le", "-gt", "-ge"})
+_SINGLE: Final = UNARY_TESTS | BINARY_TESTS | {"[", "]", "!", "-a", "-o"}
+_FAILS: Final = Negated(Subshell(()))
+_ANYTHING: Final = Word(text="*", kind=WordKind.DYNAMIC, parts=(Glob("*"),))
+_EXPRESSIONS: Final = frozenset({"binary_expression", "unary_expression", "parenthesized_expression"})
+_OPERANDS: Final = frozenset(
+    {"word", "number", "string", "raw_string", "ansi_c_string", "concatenation", "simple_expansion", "expansion"}
+    | {"command_substitution", "arithmetic_expansion", "regex", "extglob_pattern"}
+)
+
 
 class SimpleWalker(Recorder, ABC):
     """Reads simple commands; what they stand in is the business of `claudeops.domain.shell.walk.Walker`."""
@@ -295,20 +308,6 @@ class SimpleWalker(Recorder, ABC):
         else:
             test = DoubleBracketReader(source=self._source, words=self._words, bindings=bindings, note=self._note)
             self._steps.append(test.step(node))
-
-
-UNARY_TESTS: Final = frozenset(f"-{letter}" for letter in "nzefdrwxsLhbcpSugkOGNt")
-BINARY_TESTS: Final = frozenset({"=", "==", "!=", "-eq", "-ne", "-lt", "-le", "-gt", "-ge", "-nt", "-ot", "-ef"})
-
-_ARITHMETIC: Final = frozenset({"-eq", "-ne", "-lt", "-le", "-gt", "-ge"})
-_SINGLE: Final = UNARY_TESTS | BINARY_TESTS | {"[", "]", "!", "-a", "-o"}
-_FAILS: Final = Negated(Subshell(()))
-_ANYTHING: Final = Word(text="*", kind=WordKind.DYNAMIC, parts=(Glob("*"),))
-_EXPRESSIONS: Final = frozenset({"binary_expression", "unary_expression", "parenthesized_expression"})
-_OPERANDS: Final = frozenset(
-    {"word", "number", "string", "raw_string", "ansi_c_string", "concatenation", "simple_expansion", "expansion"}
-    | {"command_substitution", "arithmetic_expansion", "regex", "extglob_pattern"}
-)
 
 
 def read_test(node: Node, source: bytes, reader: WordReader, bindings: Bindings) -> tuple[Word, ...]:

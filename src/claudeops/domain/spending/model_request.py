@@ -108,6 +108,9 @@ def _finite(number: str) -> float:
     return value if math.isfinite(value) else _refuse(number)
 
 
+# --- what a request may ask for -----------------------------------------------------------------------
+
+
 Objections: TypeAlias = "Iterator[str]"
 """Sentences about what is not passed on; the first one is told, and nothing is looked at behind it."""
 

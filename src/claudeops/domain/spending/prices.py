@@ -20,7 +20,6 @@ from claudeops.domain.text import regex
 
 _LARGEST_USD: Final = 1e9  # what NUMERIC(20, 10) holds, and more than anybody pays
 
-
 AS_OF: Final = date(2026, 11, 21)
 """The day on which the table was right."""
 
@@ -33,6 +32,19 @@ US_ONLY_FACTOR: Final = 1.1
 _MILLION: Final = 1_000_000
 _SHORT_WINDOW: Final = 200_000
 _LONG_WINDOW: Final = 1_000_000
+
+_FAMILIES: Final = ("haiku", "sonnet", "opus", "fable", "mythos")
+_ALIASES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
+    {
+        **{family: (family,) for family in _FAMILIES},
+        "opusplan": ("opus", "sonnet"),
+        "best": _FAMILIES,
+        "default": _FAMILIES,  # which one that is depends on the account
+    }
+)
+_VARIANT: Final = regex.Pattern(r"\[\w+\]$")  # ``[1m]``: a longer context window of the same model
+_DATE: Final = regex.Pattern(r"[-@](?:\d{8}|latest)$")
+_OLD_ZERO: Final = regex.Pattern(r"^(claude-(?:opus|sonnet)-4)-0$")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -146,19 +158,6 @@ DEAREST: Final = replace(
     max(PRICES.values(), key=lambda price: price.rates.output), window=_LONG_WINDOW, most_output=128_000
 )
 """What a model without a price counts for in budgets; its cost stays unknown. Of its limits nothing is known either."""
-
-_FAMILIES: Final = ("haiku", "sonnet", "opus", "fable", "mythos")
-_ALIASES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
-    {
-        **{family: (family,) for family in _FAMILIES},
-        "opusplan": ("opus", "sonnet"),
-        "best": _FAMILIES,
-        "default": _FAMILIES,  # which one that is depends on the account
-    }
-)
-_VARIANT: Final = regex.Pattern(r"\[\w+\]$")  # ``[1m]``: a longer context window of the same model
-_DATE: Final = regex.Pattern(r"[-@](?:\d{8}|latest)$")
-_OLD_ZERO: Final = regex.Pattern(r"^(claude-(?:opus|sonnet)-4)-0$")
 
 
 def canonical(model: str) -> str:

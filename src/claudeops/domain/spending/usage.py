@@ -19,6 +19,7 @@ from claudeops.domain.stream.framing import LineSplitter
 _DATA: Final = b"data:"
 _WORTH_READING: Final = (b'"usage"', b'"error"', b"message_stop")
 """Lines without one of these are deltas of the text: not decoded at all."""
+
 LONGEST_BODY: Final = 32 * 1024 * 1024
 """Bytes of an unstreamed answer that are kept to read its usage, which stands at the end."""
 
@@ -29,46 +30,6 @@ class ApiError:
 
     type: str
     message: str
-
-
-class _CacheCreation(msgspec.Struct):
-    ephemeral_1h_input_tokens: int | None = None
-
-
-class _ServerTools(msgspec.Struct):
-    web_search_requests: int | None = None
-
-
-class _Usage(msgspec.Struct):
-    input_tokens: int | None = None
-    output_tokens: int | None = None
-    cache_read_input_tokens: int | None = None
-    cache_creation_input_tokens: int | None = None
-    cache_creation: _CacheCreation | None = None
-    server_tool_use: _ServerTools | None = None
-    speed: str | None = None
-    inference_geo: str | None = None
-
-
-class _Error(msgspec.Struct):
-    type: str = ""
-    message: str = ""
-
-
-class _Message(msgspec.Struct):
-    usage: _Usage | None = None
-
-
-class _Frame(msgspec.Struct):
-    """Any event of a stream, an unstreamed message, or an error answer."""
-
-    type: str = ""
-    message: _Message | None = None
-    usage: _Usage | None = None
-    error: _Error | None = None
-
-
-_DECODER: Final = msgspec.json.Decoder(_Frame)
 
 
 class UsageReader:
@@ -125,6 +86,46 @@ class UsageReader:
         # An unstreamed message is whole when its JSON is.
         self.whole = self.whole or frame.type in {"message_stop", "message"}
         return told is not None or frame.error is not None
+
+
+class _CacheCreation(msgspec.Struct):
+    ephemeral_1h_input_tokens: int | None = None
+
+
+class _ServerTools(msgspec.Struct):
+    web_search_requests: int | None = None
+
+
+class _Usage(msgspec.Struct):
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    cache_read_input_tokens: int | None = None
+    cache_creation_input_tokens: int | None = None
+    cache_creation: _CacheCreation | None = None
+    server_tool_use: _ServerTools | None = None
+    speed: str | None = None
+    inference_geo: str | None = None
+
+
+class _Error(msgspec.Struct):
+    type: str = ""
+    message: str = ""
+
+
+class _Message(msgspec.Struct):
+    usage: _Usage | None = None
+
+
+class _Frame(msgspec.Struct):
+    """Any event of a stream, an unstreamed message, or an error answer."""
+
+    type: str = ""
+    message: _Message | None = None
+    usage: _Usage | None = None
+    error: _Error | None = None
+
+
+_DECODER: Final = msgspec.json.Decoder(_Frame)
 
 
 def _merged(before: TokenUsage, told: _Usage) -> TokenUsage:

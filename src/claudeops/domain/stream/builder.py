@@ -36,14 +36,6 @@ from claudeops.domain.stream.transcript import SpendTally, Transcript
 Events = tuple[StreamEvent, ...]
 
 
-def _from_subagent(body: Mapping[str, object]) -> bool:
-    return as_text(body.get("parent_tool_use_id")) is not None
-
-
-def _other(frame: Frame) -> Events:
-    return (Other(type=frame.type, subtype=frame.subtype),)
-
-
 def _tool_progress(_: TranscriptBuilder, frame: Frame) -> Events:
     return (tool_progress(frame.body),)
 
@@ -255,3 +247,11 @@ class TranscriptBuilder:
         "hook_event": _hook,
         "warning": _cli_warning,
     }
+
+
+def _from_subagent(body: Mapping[str, object]) -> bool:
+    return as_text(body.get("parent_tool_use_id")) is not None
+
+
+def _other(frame: Frame) -> Events:
+    return (Other(type=frame.type, subtype=frame.subtype),)

@@ -82,6 +82,9 @@ def as_count(value: object) -> int:
     return number if -_INT64 <= number < _INT64 else 0
 
 
+# --- bytes to lines -----------------------------------------------------------------------------------
+
+
 _NEWLINE: Final = b"\n"
 _BOM: Final = b"\xef\xbb\xbf"
 _KEPT_AS_IT_CAME: Final = 4096
@@ -173,6 +176,9 @@ class LineSplitter:
             self._started = True
             line = line.removeprefix(_BOM)
         return line.removesuffix(b"\r")
+
+
+# --- lines to frames ----------------------------------------------------------------------------------
 
 
 _EXACT: Final = msgspec.json.Decoder()

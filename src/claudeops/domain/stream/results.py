@@ -166,6 +166,9 @@ def _stated_error(body: Mapping[str, object]) -> str | None:
     return error or "\n".join(as_texts(body.get("errors"))) or None
 
 
+# --- frames that speak of the session -----------------------------------------------------------------
+
+
 _CONTROL: Final = {
     "control_request": ControlKind.REQUEST,
     "control_response": ControlKind.RESPONSE,
@@ -185,14 +188,6 @@ def session_started(body: Mapping[str, object], session_id: str | None) -> Sessi
         tools=as_texts(body.get("tools")),
         mcp_servers=tuple(map(_mcp_server, as_list(body.get("mcp_servers")))),
         cwd=as_text(body.get("cwd")),
-    )
-
-
-def _mcp_server(listed: object) -> McpServer:
-    entry = as_object(listed)
-    return McpServer(
-        name=as_text(entry.get("name")) or as_text(listed) or "unknown",
-        status=as_text(entry.get("status")) or "",
     )
 
 
@@ -217,17 +212,6 @@ def rate_limited(body: Mapping[str, object]) -> RateLimited:
     )
 
 
-def _epoch(value: object) -> datetime | None:
-    seconds = as_int(value)
-    if seconds is None or seconds <= 0:
-        return None
-    if seconds >= _MILLISECONDS:
-        seconds //= 1000
-    if seconds >= _MILLISECONDS:
-        return None
-    return datetime.fromtimestamp(seconds, tz=UTC)
-
-
 def tool_progress(body: Mapping[str, object]) -> ToolProgress:
     """Read a tool_progress line."""
     return ToolProgress(
@@ -244,3 +228,22 @@ def control(kind: str, body: Mapping[str, object]) -> Control:
         request_id=as_text(body.get("request_id")) or as_text(inner.get("request_id")),
         subtype=as_text(inner.get("subtype")),
     )
+
+
+def _mcp_server(listed: object) -> McpServer:
+    entry = as_object(listed)
+    return McpServer(
+        name=as_text(entry.get("name")) or as_text(listed) or "unknown",
+        status=as_text(entry.get("status")) or "",
+    )
+
+
+def _epoch(value: object) -> datetime | None:
+    seconds = as_int(value)
+    if seconds is None or seconds <= 0:
+        return None
+    if seconds >= _MILLISECONDS:
+        seconds //= 1000
+    if seconds >= _MILLISECONDS:
+        return None
+    return datetime.fromtimestamp(seconds, tz=UTC)

@@ -89,6 +89,9 @@ class LineTally:
         return (f"malformed {self.format_name} lines skipped: {more} more",) if more > 0 else ()
 
 
+# --- text ---------------------------------------------------------------------------------------------
+
+
 @dataclass(kw_only=True, slots=True)
 class TextTally:
     """Accumulates text."""
@@ -119,6 +122,9 @@ class TextTally:
             display_text=display_text(parts) or "",
             last_assistant_text=self.last if self.message_seen else streamed or None,
         )
+
+
+# --- tool calls ---------------------------------------------------------------------------------------
 
 
 UNKNOWN_TOOL: Final = "unknown"

@@ -44,18 +44,6 @@ class SpendTally:
         return replace(transcript, messages_used=tuple(used))
 
 
-def _used(usage: Mapping[str, object]) -> TokenUsage:
-    return TokenUsage(
-        input_tokens=as_count(usage.get("input_tokens")),
-        output_tokens=as_count(usage.get("output_tokens")),
-        cache_read_tokens=as_count(usage.get("cache_read_input_tokens")),
-        cache_write_tokens=as_count(usage.get("cache_creation_input_tokens")),
-        cache_write_1h_tokens=as_count(as_object(usage.get("cache_creation")).get("ephemeral_1h_input_tokens")),
-        fast=usage.get("speed") == "fast",
-        us_only=usage.get("inference_geo") == "us",
-    )
-
-
 class CallSeen(msgspec.Struct, frozen=True, kw_only=True):
     """A tool call as the stream showed it so far."""
 
@@ -184,3 +172,15 @@ class Transcript:
     def idle(self) -> bool:
         """Say whether the session neither did nor said anything."""
         return self.tool_calls_seen == 0 and not self.text.strip()
+
+
+def _used(usage: Mapping[str, object]) -> TokenUsage:
+    return TokenUsage(
+        input_tokens=as_count(usage.get("input_tokens")),
+        output_tokens=as_count(usage.get("output_tokens")),
+        cache_read_tokens=as_count(usage.get("cache_read_input_tokens")),
+        cache_write_tokens=as_count(usage.get("cache_creation_input_tokens")),
+        cache_write_1h_tokens=as_count(as_object(usage.get("cache_creation")).get("ephemeral_1h_input_tokens")),
+        fast=usage.get("speed") == "fast",
+        us_only=usage.get("inference_geo") == "us",
+    )

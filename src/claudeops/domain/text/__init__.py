@@ -9,10 +9,10 @@ import msgspec
 
 NAME_LENGTH: Final = 255  # characters; the longest name that Kubernetes allows is 253
 
-
 REASON_LENGTH: Final = 500  # characters of a model's reason that a sentence repeats
 WHERE_KINDS: Final = ("project", "namespace", "context", "container", "engine", "machine", "user")
 """What stands in front of the parts of a service's name that say where it runs: ``namespace:media/web``."""
+
 NAMES_SHOWN: Final = 10  # services that a sentence names before it counts
 
 

@@ -28,19 +28,6 @@ class ExpressionError(ValueError):
     """An expression that google-re2 does not take; ``str()`` says why."""
 
 
-class _Found(Protocol):
-    def span(self, group: int = 0) -> tuple[int, int]: ...
-
-
-class _Engine(Protocol):
-    groupindex: dict[str, int]
-
-    def search(self, text: str | bytes) -> _Found | None: ...
-    def match(self, text: str | bytes) -> _Found | None: ...
-    def fullmatch(self, text: str | bytes) -> _Found | None: ...
-    def finditer(self, text: str | bytes) -> Iterator[_Found]: ...
-
-
 class Match(Generic[AnyStr]):
     """Where an expression fits; positions are those of the text that was given."""
 
@@ -174,6 +161,19 @@ def escape(text: str) -> str:
 def check(expression: str) -> None:
     """Raise `ExpressionError` when google-re2 does not take an expression."""
     _ = _pattern(expression).engine
+
+
+class _Found(Protocol):
+    def span(self, group: int = 0) -> tuple[int, int]: ...
+
+
+class _Engine(Protocol):
+    groupindex: dict[str, int]
+
+    def search(self, text: str | bytes) -> _Found | None: ...
+    def match(self, text: str | bytes) -> _Found | None: ...
+    def fullmatch(self, text: str | bytes) -> _Found | None: ...
+    def finditer(self, text: str | bytes) -> Iterator[_Found]: ...
 
 
 @lru_cache(maxsize=_MOST_EXPRESSIONS)
