@@ -51,7 +51,7 @@ class BaseHarness:
         """Return nothing: it asks nothing."""
         return None
 
-    def heard(self, told: CallRan) -> bytes:  # noqa: ARG002 - the protocol's
+    def acknowledge(self, told: CallRan) -> bytes:  # noqa: ARG002 - the protocol's
         """Return nothing: without a gate nobody tells."""
         return b""
 

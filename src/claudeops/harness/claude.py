@@ -162,7 +162,7 @@ class ClaudeHarness(BaseHarness):
             body = {"hookSpecificOutput": answer}
         return _control_response(request.request_id, body)
 
-    def heard(self, told: CallRan) -> bytes:
+    def acknowledge(self, told: CallRan) -> bytes:
         """Return the empty answer to the hook after a call."""
         return _control_response(told.request_id, {})
 
@@ -259,7 +259,7 @@ def _wrong_mode(frame: Mapping[str, object]) -> str:
 
 
 def _servers(frame: Mapping[str, object]) -> set[str]:
-    """Return the names of the MCP servers that an init line lists; what is no list of them has a name of its own."""
+    """Return the names of the MCP servers that an init line lists; what is not a list of them has a name of its own."""
     servers = frame.get("mcp_servers") or []
     if not isinstance(servers, list):
         return {repr(servers)}

@@ -57,7 +57,7 @@ class CodexReader:
 
     def __init__(self) -> None:
         self._lines = LineTally(format_name="codex")
-        self._said = TextTally()
+        self._agent_text = TextTally()
         self._calls = CallTally()
         self._turns = _Turns()
         self._thread_id: str | None = None
@@ -100,7 +100,7 @@ class CodexReader:
             permission_denials=tuple(self._denials.values()),
             harness_metadata=MappingProxyType(self._metadata()),
         )
-        return self._warned(self._calls.onto(self._said.onto(self._lines.onto(transcript))))
+        return self._warned(self._calls.onto(self._agent_text.onto(self._lines.onto(transcript))))
 
     def _metadata(self) -> dict[str, object]:
         """Return what is known; what is not has no key."""
@@ -144,7 +144,7 @@ class CodexReader:
             cached=as_count(usage.get("cached_input_tokens")),
             reasoning=as_count(usage.get("reasoning_output_tokens")),
         )
-        turns.reports = _reports(self._said.last)
+        turns.reports = _reports(self._agent_text.last)
         return (self._turn_ended(frame, is_error=False),)
 
     def _turn_failed(self, frame: Frame) -> Events:
@@ -188,10 +188,10 @@ class CodexReader:
     def _message(self, item: Mapping[str, object], *, size: int) -> Events:
         text = as_text(item.get("text")) or ""
         if self._lines.has_room(size):
-            self._said.message([text], from_subagent=False)
+            self._agent_text.message([text], from_subagent=False)
         elif text.strip():
             # The last message is the report: it is kept when nothing else is.
-            self._said.message_seen, self._said.last = True, text
+            self._agent_text.message_seen, self._agent_text.last = True, text
         return (TextSaid(text=text),)
 
     def _call_completed(self, call: Call, *, size: int) -> Events:

@@ -114,7 +114,7 @@ class InitMismatch:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CallRan:
-    """The CLI tells with which input a tool call has run, and waits for a word that it was heard."""
+    """The CLI tells with which input a tool call has run, and waits for a word that it was acknowledge."""
 
     request_id: str
     tool_use_id: str
@@ -164,7 +164,7 @@ class Harness(Protocol):
     def answer(self, request: GateRequest, verdict: Verdict) -> bytes:
         """Return the bytes that answer a gate request. Without a gate nobody asks, and nothing is answered."""
 
-    def heard(self, told: CallRan) -> bytes:
+    def acknowledge(self, told: CallRan) -> bytes:
         """Return the bytes that let the CLI go on after it has told what ran."""
 
     def interrupt(self) -> bytes | None:

@@ -61,7 +61,7 @@ def _asked_values(new: NewApproval) -> dict[str, object]:
         "tool_name": new.call.tool_name,
         "tier": new.session.tier,
         "workdir": new.workdir,
-        "input": new.shown_input,
+        "input": new.redacted_input,
         "scripts": msgspec.json.encode(new.scripts).decode(),
         "reason": new.reason,
     }

@@ -110,11 +110,11 @@ def record_call(
     call: ToolCall,
     verdict: Verdict,
     *,
-    shown_input: str,
+    redacted_input: str,
     rules: EscalationRules,
     requested_at: datetime,
     now: datetime,
-    shown_ran: str | None = None,
+    redacted_ran: str | None = None,
     approval: Approval | None = None,
 ) -> Verdict:
     """Write a call with the verdict that counts, and reserve its actions; return that verdict."""
@@ -129,8 +129,8 @@ def record_call(
         session_id=session.id,
         call=call,
         verdict=counts,
-        shown_input=shown_input,
-        shown_ran=shown_ran,
+        redacted_input=redacted_input,
+        redacted_ran=redacted_ran,
         requested_at=requested_at,
         decided_at=now,
     )
@@ -149,7 +149,7 @@ def deny_late(
     session: Session,
     call: ToolCall,
     *,
-    shown_input: str,
+    redacted_input: str,
     requested_at: datetime,
     now: datetime,
 ) -> None:
@@ -163,7 +163,7 @@ def deny_late(
         session_id=session.id,
         call=call,
         verdict=Verdict(kind=VerdictKind.DENY, reason=TOO_LATE),
-        shown_input=shown_input,
+        redacted_input=redacted_input,
         requested_at=requested_at,
         decided_at=now,
     )
@@ -188,7 +188,7 @@ def add_refusals(connection: Connection, session_id: int, refusals: Iterable[Cli
             session_id=session_id,
             call=refusal.call,
             verdict=Verdict(kind=VerdictKind.DENY, reason=refusal.reason),
-            shown_input=refusal.shown_input,
+            redacted_input=refusal.redacted_input,
             requested_at=refusal.at,
             decided_at=refusal.at,
         )

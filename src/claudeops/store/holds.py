@@ -41,7 +41,7 @@ class _Kept(msgspec.Struct, omit_defaults=True):
 
 def _hold_values(hold: Hold, *, now: datetime) -> dict[str, object]:
     """Return the columns of a hold."""
-    kept = _Kept(since=hold.since, failures=hold.failures, probe=hold.probe)
+    kept = _Kept(since=hold.since, failures=hold.failures, probe=hold.trial)
     return {
         "name": hold.kind.value,
         "value": msgspec.json.encode(kept).decode(),
@@ -65,7 +65,7 @@ def _to_hold(row: TableRow) -> Hold:
         until=row.until,
         by=row.updated_by,
         failures=kept.failures,
-        probe=kept.probe,
+        trial=kept.probe,
     )
 
 

@@ -18,7 +18,15 @@ from typing import Final
 from sqlalchemy import ColumnElement, Connection, Select, Table, and_, bindparam, case, false, func, not_, or_, select
 
 from claudeops.domain import memory
-from claudeops.domain.chain_record import ChainRecord, Judged, KnownAction, KnownCall, KnownEvent, Place, SessionRecord
+from claudeops.domain.chain_record import (
+    ChainRecord,
+    Judged,
+    KnownAction,
+    KnownCall,
+    KnownEvent,
+    SessionPosition,
+    SessionRecord,
+)
 from claudeops.domain.consequences import NO_RESULT_SEEN, NO_WITNESSES, LastSeen, Reservation
 from claudeops.domain.escalation import EscalationRules
 from claudeops.domain.gate import grants
@@ -303,7 +311,7 @@ def newest(connection: Connection) -> Session | None:
     return None if row is None else to_session(row)
 
 
-def under_way(connection: Connection, after: int) -> tuple[Place, ...]:
+def under_way(connection: Connection, after: int) -> tuple[SessionPosition, ...]:
     """Return the sessions that have not ended, and all with a higher id than ``after``, oldest first."""
     found = connection.execute(
         select(sessions.c.id, sessions.c.root_session_id, sessions.c.status)
@@ -314,8 +322,8 @@ def under_way(connection: Connection, after: int) -> tuple[Place, ...]:
     return tuple(map(_place, found))
 
 
-def _place(row: TableRow) -> Place:
-    return Place(session_id=row.id, chain=row.root_session_id, status=Status(row.status))
+def _place(row: TableRow) -> SessionPosition:
+    return SessionPosition(session_id=row.id, chain=row.root_session_id, status=Status(row.status))
 
 
 def _account(session_id: int, calls: Iterable[TableRow], raised: Iterable[TableRow]) -> SessionRecord:
@@ -358,7 +366,7 @@ def to_chain_record(
             KnownCall(
                 session_id=row.session_id,
                 tool_name=row.tool_name,
-                shown_input=row.input,
+                redacted_input=row.input,
                 verdict=VerdictKind(row.verdict),
                 reason=row.reason,
                 is_error=row.is_error,

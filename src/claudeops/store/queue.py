@@ -16,7 +16,7 @@ from sqlalchemy import Connection, Select, bindparam, func, insert, select, upda
 from claudeops.domain import escalation
 from claudeops.domain.commands import Command, CommandName
 from claudeops.domain.escalation import EscalationRules
-from claudeops.domain.holds import Admission, Capacity, admission, when_lost, when_probing
+from claudeops.domain.holds import Admission, Capacity, admission, when_lost, when_trial_started
 from claudeops.domain.model import (
     NewSession,
     Owner,
@@ -26,7 +26,7 @@ from claudeops.domain.model import (
     Suppressed,
     Trigger,
 )
-from claudeops.domain.spending.budget import Allowance, Short, unpaid
+from claudeops.domain.spending.budget import Allowance, Shortfall, unpaid
 from claudeops.errors import StaleAttemptError, StoreError
 from claudeops.store import holds, queries, spend
 from claudeops.store.database import ADD_SESSION, CHANGE_SESSION, CHANGE_SESSION_AS_SEEN
@@ -159,7 +159,7 @@ def _claim_one(
     admitted = admission(standing, now)
     if admitted is Admission.CLOSED:
         return None
-    probing = admitted is Admission.PROBE
+    probing = admitted is Admission.TRIAL
     if probing:
         if not _prepare_probe(connection, rules, now=now, chain=chain):
             return None
@@ -175,7 +175,7 @@ def _claim_one(
         if suppressed is not None:
             _block(connection, found, suppressed, services, now=now)
             continue
-        if isinstance(allowed, Short):
+        if isinstance(allowed, Shortfall):
             if spend.is_day_spent(connection, allowed, rules=rules, now=now):
                 return None
             waits.append(found.id)
@@ -185,7 +185,7 @@ def _claim_one(
         if change(connection, found, taken):
             _promise(connection, found.id, allowed, now=now)
             if probing:
-                holds.apply(connection, when_probing(standing, found.id, now), now=now)
+                holds.apply(connection, when_trial_started(standing, found.id, now), now=now)
             return replace(
                 found,
                 status=Status.RUNNING,

@@ -12,7 +12,7 @@ from sqlalchemy import Connection
 from sqlalchemy.engine import URL
 
 from claudeops.domain.backfill import Backfilled, BackfillRejected
-from claudeops.domain.chain_record import ChainRecord, Place, SessionRecord
+from claudeops.domain.chain_record import ChainRecord, SessionPosition, SessionRecord
 from claudeops.domain.commands import Command, CommandName
 from claudeops.domain.escalation import EscalationRules
 from claudeops.domain.gate.approval import Answer, Approval, NewApproval
@@ -173,7 +173,7 @@ class SqlStore(SqlRetention, SqlOwners):
 
     async def answered(self, session_id: int, *, now: datetime) -> Sequence[HoldKind]:
         """Release what a session was the probe of; mostly there is nothing, so that is looked for first."""
-        if not any(hold.probe == session_id for hold in await self.holds(now)):
+        if not any(hold.trial == session_id for hold in await self.holds(now)):
             return ()
         return await self._write(partial(holds.answered, session_id=session_id, now=now))
 
@@ -183,11 +183,11 @@ class SqlStore(SqlRetention, SqlOwners):
         call: ToolCall,
         verdict: Verdict,
         *,
-        shown_input: str,
+        redacted_input: str,
         rules: EscalationRules,
         requested_at: datetime,
         now: datetime,
-        shown_ran: str | None = None,
+        redacted_ran: str | None = None,
         approval: Approval | None = None,
     ) -> Verdict:
         """Write a call with its verdict, ahead of other writes; return the verdict that counts."""
@@ -196,16 +196,18 @@ class SqlStore(SqlRetention, SqlOwners):
             session=session,
             call=call,
             verdict=verdict,
-            shown_input=shown_input,
+            redacted_input=redacted_input,
             rules=rules,
             requested_at=requested_at,
             now=now,
-            shown_ran=shown_ran,
+            redacted_ran=redacted_ran,
             approval=approval,
         )
 
         def take_back(connection: Connection, _verdict: Verdict) -> None:
-            calls.deny_late(connection, session, call, shown_input=shown_input, requested_at=requested_at, now=now)
+            calls.deny_late(
+                connection, session, call, redacted_input=redacted_input, requested_at=requested_at, now=now
+            )
 
         return await self._write(record, urgent=True, undo=take_back)
 
@@ -302,7 +304,7 @@ class SqlStore(SqlRetention, SqlOwners):
         """Return the running session that was queued last, else the newest."""
         return await self._read(queries.newest)
 
-    async def under_way(self, after: int) -> Sequence[Place]:
+    async def under_way(self, after: int) -> Sequence[SessionPosition]:
         """Return the sessions that have not ended, and later ones."""
         return await self._read(partial(queries.under_way, after=after))
 

@@ -95,7 +95,7 @@ def _integer(word: Word, parameter: str, _setting: Setting) -> str | None:
     if _unknown(word):
         return _unknown(word)
     if not regex.fullmatch(r"[+-]?\d{1,9}", word.text):
-        return f"{word.text!r} is no plain number"
+        return f"{word.text!r} is not a plain number"
     low, _, high = parameter.rpartition("-")
     if (high and int(word.text) > int(high)) or (low and int(word.text) < int(low)):
         return f"{word.text} is out of bounds: {parameter} is allowed"
@@ -104,7 +104,7 @@ def _integer(word: Word, parameter: str, _setting: Setting) -> str | None:
 
 def _matching(pattern: regex.Pattern[str], what: str) -> Callable[[Word, str, Setting], str | None]:
     def matches(word: Word, _parameter: str, _setting: Setting) -> str | None:
-        return _unknown(word) or (None if pattern.fullmatch(word.text) else f"{word.text!r} is no plain {what}")
+        return _unknown(word) or (None if pattern.fullmatch(word.text) else f"{word.text!r} is not a plain {what}")
 
     return matches
 
@@ -112,13 +112,13 @@ def _matching(pattern: regex.Pattern[str], what: str) -> Callable[[Word, str, Se
 def _name(word: Word, _parameter: str, setting: Setting) -> str | None:
     if word.kind is WordKind.DYNAMIC and setting.names_only(word):
         return None
-    return _unknown(word) or (None if _NAME.fullmatch(word.text) else f"{word.text!r} is no plain name")
+    return _unknown(word) or (None if _NAME.fullmatch(word.text) else f"{word.text!r} is not a plain name")
 
 
 def _sleep(word: Word, _parameter: str, _setting: Setting) -> str | None:
     found = _DURATION.fullmatch(word.text)
     if _unknown(word) or found is None:
-        return _unknown(word) or f"{word.text!r} is no plain time"
+        return _unknown(word) or f"{word.text!r} is not a plain time"
     if float(found[1]) * _SECONDS.get(found[2] or "", LONGEST_SLEEP) > LONGEST_SLEEP:
         return f"sleep at most {LONGEST_SLEEP:.0f} seconds"
     return None
@@ -162,13 +162,13 @@ def _host_port(word: Word, _parameter: str, setting: Setting) -> str | None:
 def _target(word: Word, _parameter: str, setting: Setting) -> str | None:
     found = _TARGET.fullmatch(word.text)
     if _unknown(word) or found is None:
-        return _unknown(word) or f"{word.text!r} is no plain [user@]host"
+        return _unknown(word) or f"{word.text!r} is not a plain [user@]host"
     return _asked(found[2], setting)
 
 
 def _header(word: Word, _parameter: str, _setting: Setting) -> str | None:
     plain = regex.fullmatch(r"[A-Za-z0-9-]+[:;].*", word.text)
-    return _unknown(word) or (None if plain else f"{word.text!r} is no plain header")
+    return _unknown(word) or (None if plain else f"{word.text!r} is not a plain header")
 
 
 def _write_out(word: Word, _parameter: str, _setting: Setting) -> str | None:
@@ -207,20 +207,20 @@ def _container(word: Word, _parameter: str, setting: Setting) -> str | None:
 
 def _git_revision(word: Word, _parameter: str, _setting: Setting) -> str | None:
     plain = _REVISION.fullmatch(word.text) and not paths.has_secret_name(word.text)
-    return _unknown(word) or (None if plain else f"{word.text!r} is no plain revision")
+    return _unknown(word) or (None if plain else f"{word.text!r} is not a plain revision")
 
 
 def _git_range(word: Word, _parameter: str, _setting: Setting) -> str | None:
     low, dots, high = word.text.partition("..")
     plain = dots and low and high and all(map(_REVISION.fullmatch, (low, high.lstrip("."))))
-    return _unknown(word) or (None if plain else f"{word.text!r} is no plain range: write FIRST..LAST")
+    return _unknown(word) or (None if plain else f"{word.text!r} is not a plain range: write FIRST..LAST")
 
 
 def _git_file(word: Word, _parameter: str, _setting: Setting) -> str | None:
     """Check a path within a repository of which the content is shown: only kinds that hold no secret."""
     revision, _, path = word.text.rpartition(":")
     if _unknown(word) or (revision and not _REVISION.fullmatch(revision)):
-        return _unknown(word) or f"{word.text!r} is no plain revision"
+        return _unknown(word) or f"{word.text!r} is not a plain revision"
     return None if paths.is_plain_file(path) else f"{path}: name a single file, of a kind that holds no secret"
 
 
@@ -342,7 +342,7 @@ SERVICE_KINDS: Final = frozenset(_SERVICES)
 
 
 def check(kind: str, word: Word, setting: Setting) -> str | None:
-    """Return why a word is no value of this kind here, or None."""
+    """Return why a word is not a value of this kind here, or None."""
     name, _, parameter = kind.partition(":")
     return _CHECKS[name](word, parameter, setting)
 

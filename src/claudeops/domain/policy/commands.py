@@ -285,7 +285,7 @@ def _command_name(word: Word) -> str:
         raise UnclearCommandError(f"which command {word.text} is, is not known before it runs: write it out")
     directory, name = posixpath.split(word.text)
     if not regex.fullmatch(r"[\w.:\[+-]+", name):
-        raise RefusedError(f"{word.text[:80]!r} is no command")
+        raise RefusedError(f"{word.text[:80]!r} is not a command")
     if "/" in word.text and directory not in _USUAL_DIRECTORIES:
         raise UnclearCommandError(f"{word.text}: programs and scripts outside the system's directories are not judged")
     return name

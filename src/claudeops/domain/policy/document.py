@@ -182,7 +182,7 @@ def _load(text: str) -> dict[str, object]:
     except tomllib.TOMLDecodeError as error:
         found = _POSITION.search(str(error))
         line = int(found[1]) if found and found[1] else text.count("\n") + 1
-        raise PolicyFault(line, f"this is no TOML: {_POSITION.sub('', str(error))}") from None
+        raise PolicyFault(line, f"this is not TOML: {_POSITION.sub('', str(error))}") from None
     except RecursionError:
         raise PolicyFault(1, "this is nested too deeply to be a policy") from None
 
@@ -296,7 +296,7 @@ class _Reader:
         mine = own or document
         for number in mine.tiers:
             if not regex.fullmatch(r"[1-9]\d?", number):
-                raise self.fault(("tiers", number), f"{number!r} is no tier: tiers count from 1")
+                raise self.fault(("tiers", number), f"{number!r} is not a tier: tiers count from 1")
         if "1" not in document.tiers:
             raise self.fault(("tiers",), 'tier 1 is missing: add [tiers.1], or begin the file with extends = "default"')
         for number, entry in document.tiers.items():

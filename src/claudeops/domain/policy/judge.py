@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from claudeops.domain.looks import taken_together
+from claudeops.domain.looks import combined
 from claudeops.domain.model import STRUCTURED_OUTPUT_TOOL, Action, ToolCall, Verdict, VerdictKind
 from claudeops.domain.policy import paths, reach
 from claudeops.domain.policy.commands import CommandJudge, Finding, refuse_action
@@ -139,7 +139,7 @@ def _verdict(finding: Finding, call: ToolCall, tier: TierPolicy, scope: Scope) -
     wanted = approvals.wanted_for(finding.lines, finding.actions) or approvals.wanted_for_tool(call.tool_name)
     actions = tuple(finding.actions)
     # What acts is no look, whatever else stands in the same call.
-    look = None if actions else taken_together(finding.looks)
+    look = None if actions else combined(finding.looks)
     if wanted is not None:
         return Verdict(kind=VerdictKind.ASK, reason=f"{wanted} needs a person's yes", actions=actions, look=look)
     reason = ", ".join(effects) or "only looks"
@@ -259,7 +259,7 @@ def _grep(call: ToolCall, place: Place) -> Finding:
         return Finding(denial=f"Grep: write a plain glob such as '*.yml', not {glob!r}")
     kind = call.input.get("type")
     if kind is not None and not (isinstance(kind, str) and _TYPES.fullmatch(kind)):
-        return Finding(denial=f"Grep: {kind!r} is no type of file")
+        return Finding(denial=f"Grep: {kind!r} is not a type of file")
     alone = paths.readable(word, place)
     if not alone and glob is None and paths.named_like_a_file(word, place):
         return Finding(lines=[word.text])

@@ -274,7 +274,7 @@ def _refused(word: Word, place: Place, *, secrets: bool) -> str | None:
     if odd:
         return odd
     if absolute is not None and word.constant and not _climbs(absolute) and _is_exception(absolute):
-        return None  # where its links lead, /proc/<pid>, is no exception
+        return None  # where its links lead, /proc/<pid>, is not an exception
     judged = {text if absolute is None else absolute}
     if word.kind is WordKind.PATTERN and not secrets:  # what a wildcard finds may be listed, not where it looks
         judged = {posixpath.dirname(before_glob(absolute or text))}
@@ -295,7 +295,7 @@ def _odd(word: Word, place: Place, absolute: str | None) -> str | None:
     if word.kind is WordKind.DYNAMIC or text.startswith("~"):
         return f"the path {text} is not known before it runs: write it out"
     if "\0" in text or text.count("/") > _MOST_NAMES or max(map(len, text.split("/"))) > _LONGEST_NAME:
-        return f"{text[:80]!r} is no path"
+        return f"{text[:80]!r} is not a path"
     if "://" in text:
         return f"{text[:80]} is an address, and no path"
     if word.kind is WordKind.PATTERN and not _PLAIN_SETS.fullmatch(text):

@@ -263,7 +263,7 @@ def refuse_search(includes: Iterable[str], left_out: Iterable[str], left_out_bel
         if kind in SECRETLESS_KINDS or any(covers(name, shown) for name in _COMPOSE):
             continue
         if kind not in SEARCHED_KINDS:
-            return f"{include} is no kind of file that may be searched: name the files"
+            return f"{include} is not a kind of file that may be searched: name the files"
         missing = [name for name in LEFT_OUT if not any(covers(out, name) for out in kept)]
         missing += [name for name in LEFT_OUT if not any(covers(out, name) for out in below)]
         if missing:

@@ -111,7 +111,7 @@ def refuse_host(host: str) -> str | None:
     if ":" in plain:
         return _refuse_address(plain, host)
     if not _HOST.fullmatch(plain):
-        return f"{host!r} is no plain host name or address"
+        return f"{host!r} is not a plain host name or address"
     name = plain.rstrip(".").lower()
     if _NUMERIC.fullmatch(name.rpartition(".")[2]):
         return _refuse_address(name, host)
@@ -124,7 +124,7 @@ def refuse_url(url: str, *, schemes: tuple[str, ...] = ("http", "https")) -> str
     """Return why a URL may not be fetched, or None; without a scheme it counts as http."""
     parts = _URL.fullmatch(url)
     if parts is None:
-        return f"{url[:80]!r} is no plain URL: write http(s)://host:port/path without credentials"
+        return f"{url[:80]!r} is not a plain URL: write http(s)://host:port/path without credentials"
     if (parts["scheme"] or "http").lower() not in schemes:
         return f"{parts['scheme']}:// is not allowed: only {' and '.join(schemes)}"
     if not parts["scheme"] and parts["host"].lower().startswith(_GUESSED_SCHEMES):
@@ -195,7 +195,7 @@ def _refuse_address(text: str, shown: str) -> str | None:
     try:
         address = ipaddress.ip_address(text)
     except ValueError:
-        return f"{shown!r} is no plain address: write it as four decimal numbers"
+        return f"{shown!r} is not a plain address: write it as four decimal numbers"
     inner = getattr(address, "ipv4_mapped", None) or getattr(address, "sixtofour", None) or address
     if address.is_link_local or inner.is_link_local or str(inner) in _METADATA_ADDRESSES:
         return f"{shown} is a link-local or metadata address, which is never asked"

@@ -64,7 +64,7 @@ class Redactor:
     def line(self, raw: bytes) -> bytes:
         """Return a whole line of any kind without its secrets; the same object when it holds none.
 
-        Valid JSON stays valid JSON. What is no JSON is redacted as text.
+        Valid JSON stays valid JSON. What is not JSON is redacted as text.
         """
         return _settled(raw, self._line_once) if self._triggered(raw) else raw
 

@@ -47,7 +47,7 @@ class Names:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Deed:
+class TakenAction:
     """An action of the session, as the ledger has it."""
 
     kind: str
@@ -66,7 +66,7 @@ class PastCheck:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Told:
+class Statement:
     """What somebody else than the session has said, and of which service; ``None``: of whichever it names."""
 
     text: str
@@ -80,7 +80,7 @@ class Background:
     acted_on: tuple[str, ...] = ()  # services that were acted upon and not shown well since
     down: tuple[str, ...] = ()  # services that were last found down or unreachable
     services: tuple[str, ...] = ()  # every service that was spoken of
-    told: tuple[Told, ...] = ()
+    statements: tuple[Statement, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -113,14 +113,14 @@ def background(
     latest = {names.of(check.service): check for check in checks}
     shown_by = {names.of(check.service): check.session_id for check in checks if check.status is ServiceStatus.HEALTHY}
     acted = {names.of(name): name for session, name in actions if shown_by.get(names.of(name), -1) < session}
-    told = [Told(text=check.detail, service=check.service) for check in checks if check.detail]
-    told += [Told(text=failed) for handover in handovers for failed in handover.failed_checks]
-    told += [Told(text=request)] if request else []
+    statements = [Statement(text=check.detail, service=check.service) for check in checks if check.detail]
+    statements += [Statement(text=failed) for handover in handovers for failed in handover.failed_checks]
+    statements += [Statement(text=request)] if request else []
     return Background(
         acted_on=tuple(acted.values()),
         down=tuple(check.service for check in latest.values() if check.status in BROKEN),
         services=tuple(latest),
-        told=tuple(told),
+        statements=tuple(statements),
     )
 
 
@@ -129,17 +129,17 @@ def weigh(
     *,
     looks: Sequence[Look],
     ends: Sequence[ToolEnd],
-    deeds: Sequence[Deed],
+    actions: Sequence[TakenAction],
     before: Background,
     names: Names,
 ) -> Proof:
     """Return how far a report that needs nobody is to be believed. ``ends`` are in the order in which they came."""
     said = {names.of(check.service): check for check in report.services_checked}
-    acted = _last_deeds(deeds, ends, names)
+    acted = _last_actions(actions, ends, names)
     in_question = {names.of(name): name for name in (*before.acted_on, *(last.service for last in acted.values()))}
     found_down = {names.of(name): name for name in before.down}
     shown = {**found_down, **in_question, **{service: check.service for service, check in said.items()}}
-    ties = _Ties(before.told, services=(*before.services, *shown), names=names)
+    ties = _Ties(before.statements, services=(*before.services, *shown), names=names)
 
     def seen(service: str) -> bool:
         since = acted.get(service, _NEVER).ended_as
@@ -167,7 +167,7 @@ def weigh(
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _LastDeed:
+class _LastAction:
     """The action on a service that ended last."""
 
     kind: str = ""
@@ -176,29 +176,29 @@ class _LastDeed:
     failure: str = ""  # what is to be said of it, if it did not work
 
 
-_NEVER: Final = _LastDeed(ended_as=-1)
+_NEVER: Final = _LastAction(ended_as=-1)
 
 
-def _last_deeds(deeds: Iterable[Deed], ends: Iterable[ToolEnd], names: Names) -> dict[str, _LastDeed]:
+def _last_actions(actions: Iterable[TakenAction], ends: Iterable[ToolEnd], names: Names) -> dict[str, _LastAction]:
     placed = {end.tool_use_id: (place, end.is_error) for place, end in enumerate(ends)}
-    last: dict[str, _LastDeed] = {}
-    for deed in deeds:
+    last: dict[str, _LastAction] = {}
+    for deed in actions:
         service = names.of(deed.service)
         place, is_error = placed.get(deed.tool_use_id, (math.inf, False))
         failure = "shows no result" if place == math.inf else "ended in an error" if is_error else ""
         if service not in last or place >= last[service].ended_as:
-            last[service] = _LastDeed(kind=deed.kind, service=deed.service, ended_as=place, failure=failure)
+            last[service] = _LastAction(kind=deed.kind, service=deed.service, ended_as=place, failure=failure)
     return last
 
 
 class _Ties:
     """Which service answers at which address, as far as somebody has told."""
 
-    def __init__(self, told: Iterable[Told], *, services: Iterable[str], names: Names) -> None:
+    def __init__(self, statements: Iterable[Statement], *, services: Iterable[str], names: Names) -> None:
         self._names = names
         self._known = frozenset(map(names.of, services))
         self._paths: dict[tuple[str, int], dict[str, set[str]]] = {}
-        for each in told:
+        for each in statements:
             found = addresses_in(each.text)
             owners = self._named_in(each.text) if each.service is None else frozenset({names.of(each.service)})
             if len(owners) == 1 and len({(address.host, address.port) for address in found}) == 1:

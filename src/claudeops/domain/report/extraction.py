@@ -55,7 +55,7 @@ def objects_in(text: str) -> Iterator[dict[str, object]]:
 
 
 def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no JSON number")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 _DECODER: Final = json.JSONDecoder(parse_constant=_refuse_constant)
@@ -90,7 +90,7 @@ def _decode_at(text: str, start: int) -> tuple[dict[str, object] | None, int, in
 _MOST_WARNINGS: Final = 20
 _WARNING_LENGTH: Final = 400  # characters
 _MOST_CANDIDATES: Final = 50  # of each origin; runaway sessions made hundreds of calls
-_REPORT_KEYS: Final = frozenset({"summary", "escalation", "services_checked"})  # other JSON in prose is no report
+_REPORT_KEYS: Final = frozenset({"summary", "escalation", "services_checked"})  # other JSON in prose is not a report
 _MOST_TEXT: Final = 4_000_000  # characters of all texts together
 
 
@@ -193,10 +193,10 @@ class _Search:
         return None
 
     def faults(self, candidate: object) -> tuple[str, ...]:
-        """Return why a candidate is no report: what the schema says, then whether it says anything."""
+        """Return why a candidate is not a report: what the schema says, then whether it says anything."""
         errors = self.schema.errors(candidate)
         if errors or not isinstance(candidate, Mapping):
-            return errors or ("$: is no object",)
+            return errors or ("$: is not an object",)
         return read(candidate).faults
 
 

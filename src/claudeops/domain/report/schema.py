@@ -55,7 +55,7 @@ class ReportSchema:
             _refuse_keywords(schema)
         except SchemaError as error:
             why = f" of google-re2: {error.cause}" if isinstance(error.cause, regex.ExpressionError) else ""
-            raise ValueError(f"the response schema is no draft-07 schema: {_sentence(error)}{why}") from None
+            raise ValueError(f"the response schema is not a draft-07 schema: {_sentence(error)}{why}") from None
         except RecursionError:
             raise ValueError("the response schema is nested too deeply; keep it flat") from None
         if schema.get("type") != "object":
@@ -142,7 +142,7 @@ def _parsed(text: str) -> dict[str, object]:
 
 
 def _refuse_constant(name: str) -> object:
-    raise ValueError(f"{name} is no JSON number")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 def _refuse_keywords(schema: Mapping[str, object]) -> None:

@@ -2,7 +2,7 @@
 
 The schema file is the operator's and may be weaker than ours, so nothing here relies on it: a missing key or a
 wrong type costs the entry it stands in and leaves a warning. Filler ("string", "N/A", "...") is told apart from
-statements: what is filler is dropped, and a report that calls all well in such words is no report.
+statements: what is filler is dropped, and a report that calls all well in such words is not a report.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Reading:
 
     report: Report
     warnings: tuple[str, ...]  # what was dropped or changed, each with its JSON path
-    faults: tuple[str, ...]  # why this is no report at all; () when it may be used
+    faults: tuple[str, ...]  # why this is not a report at all; () when it may be used
 
 
 def read(candidate: Mapping[str, object]) -> Reading:
@@ -123,7 +123,7 @@ class _Reader:
         value = source.get(key)
         where = f"{path}.{key}"
         if not isinstance(value, str):
-            self.filler.append(f"{where}: is missing" if value is None else f"{where}: is no text")
+            self.filler.append(f"{where}: is missing" if value is None else f"{where}: is not text")
             return None
         text = plain(value)
         if is_filler(text):
@@ -137,7 +137,7 @@ class _Reader:
         if value is None:
             return None
         if not isinstance(value, str):
-            self.notes.append(f"{path}.{key}: is no text, left out")
+            self.notes.append(f"{path}.{key}: is not text, left out")
             return None
         text = plain(value)
         return None if is_filler(text, name=True) else cut(text, length)
@@ -147,7 +147,7 @@ class _Reader:
         if value is None:
             return
         if not isinstance(value, list):
-            self.gaps.append(f"{path}: is no list, left out")
+            self.gaps.append(f"{path}: is not a list, left out")
             return
         if len(value) > _MOST_ENTRIES:
             self.notes.append(f"{path}: has {len(value)} entries, only the first {_MOST_ENTRIES} were kept")
@@ -155,7 +155,7 @@ class _Reader:
             if isinstance(entry, dict):
                 yield f"{path}[{index}]", entry
             else:
-                self.gaps.append(f"{path}[{index}]: is no object, left out")
+                self.gaps.append(f"{path}[{index}]: is not an object, left out")
 
     def events(self, value: object) -> Iterator[ReportedEvent]:
         """Yield the events that say something."""
@@ -170,7 +170,7 @@ class _Reader:
         level = level_of(value) if isinstance(value, str) else None
         if level is None:
             shown = repr(cut(value, 40)) if isinstance(value, str) else "no word"
-            self.notes.append(f"{path}.level: {shown} is no level, taken as info")
+            self.notes.append(f"{path}.level: {shown} is not a level, taken as info")
         return level or Level.INFO
 
     def memories(self, value: object) -> Iterator[ReportedMemory]:
@@ -201,7 +201,7 @@ class _Reader:
             if not isinstance(name, str) or is_filler(name, name=True):
                 self.filler.append(f"{path}.name: names no service")
             elif status is None:
-                self.gaps.append(f"{path}.status: is no status, left out")
+                self.gaps.append(f"{path}.status: is not a status, left out")
             else:
                 detail = self.optional(entry, path, "detail")
                 yield ServiceCheck(service=cut(plain(name), _NAME_LENGTH), status=status, detail=detail)
@@ -238,7 +238,7 @@ class _Reader:
         if checks is None:
             return ()
         if not isinstance(checks, list):
-            self.notes.append("$.escalation.failed_checks: is no list, left out")
+            self.notes.append("$.escalation.failed_checks: is not a list, left out")
             return ()
         texts = [plain(check) for check in checks[:_MOST_ENTRIES] if isinstance(check, str)]
         return tuple(cut(text, _TEXT_LENGTH) for text in texts if text)

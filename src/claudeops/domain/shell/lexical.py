@@ -229,7 +229,7 @@ def _check_children(node: Node, source: bytes, depth: int, *, indented: bool) ->
     for before, after in pairwise(node.children):
         gap = source[before.end_byte : after.start_byte]
         if not gap and after.type in _AFTER_REDIRECTION and source[before.end_byte - 1 : before.end_byte] == b"}":
-            raise unclear(after, source)  # ``{name}>path`` is no argument but a place for the descriptor
+            raise unclear(after, source)  # ``{name}>path`` is not an argument but a place for the descriptor
         words = (before.type in _WORDS or before.type in _AFTER_REDIRECTION) and after.type in _WORDS
         if node.type in _NO_GAP:
             fits = not gap

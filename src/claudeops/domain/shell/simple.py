@@ -16,7 +16,7 @@ from typing import Final
 
 from tree_sitter import Node
 
-from claudeops.domain.shell.deciding import Deciding
+from claudeops.domain.shell.exit_status import Certainties
 from claudeops.domain.shell.lexical import unclear
 from claudeops.domain.shell.redirections import Redirected, RedirectionReader
 from claudeops.domain.shell.values import (
@@ -81,10 +81,10 @@ _OPERANDS: Final = frozenset(
 class SimpleWalker(Recorder, ABC):
     """Reads simple commands; what they stand in is the business of `claudeops.domain.shell.walk.Walker`."""
 
-    def __init__(self, source: bytes, deciding: Deciding) -> None:
+    def __init__(self, source: bytes, certainties: Certainties) -> None:
         super().__init__()
         self._source = source
-        self._deciding = deciding
+        self._certainties = certainties
         self._words = WordReader(source, self._substituted)
         self._redirections = RedirectionReader(source, self._words)
         self._functions: dict[str, Node] = {}
@@ -157,7 +157,7 @@ class SimpleWalker(Recorder, ABC):
             redirections=(*own.files, *outside.files),
             stdin=outside.stdin or own.stdin,
             cwd=bindings.cwd,
-            says=self._deciding.of(node),
+            certainty=self._certainties.of(node),
         )
         if self._functions and command.name in {"time", "command", "eval"}:
             raise UnclearError(f"{command.name} beside functions is not clear: write their commands out")

@@ -65,7 +65,7 @@ class WordKind(StrEnum):
     DYNAMIC = "dynamic"  # known only when it runs
 
 
-class Says(StrEnum):
+class Certainty(StrEnum):
     """What the status 0 of a text says of one of its commands."""
 
     NOTHING = "nothing"  # it may have failed, or never have run
@@ -122,7 +122,7 @@ class SimpleCommand:
     piped: bool = False  # reads what another command prints
     repeated: bool = False  # in a loop whose number of rounds is not known
     number: int = -1  # its place among the commands of its text
-    says: Says = Says.NOTHING  # of it, the status 0 of the whole text
+    certainty: Certainty = Certainty.NOTHING  # of it, the status 0 of the whole text
 
     @property
     def name(self) -> str:
@@ -356,7 +356,7 @@ def loop_values(word: Word) -> list[Word]:
 def refuse_variable(name: str, *, exported: bool) -> str | None:
     """Return why a variable may not be set, or None; ``exported``: a command is to see it."""
     if not _NAME.fullmatch(name):
-        return f"{name!r} is no plain name for a variable"
+        return f"{name!r} is not a plain name for a variable"
     if exported and not EXPORTABLE.fullmatch(name):
         return f"setting {name} for a command is not allowed: run the command without it"
     if not exported and _INFLUENTIAL.fullmatch(name.upper()):
@@ -368,7 +368,7 @@ def refuse_value(name: str, value: str) -> str | None:
     """Return why a value may not be handed to a command in a variable, or None."""
     if _HARMLESS_VALUE.fullmatch(value) and "/" not in value.removeprefix(":")[:1]:
         return None
-    return f"{name}={value[:40]!r} is no plain value"
+    return f"{name}={value[:40]!r} is not a plain value"
 
 
 class Recorder:

@@ -70,20 +70,20 @@ class Allowance:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Short:
+class Shortfall:
     """There is not enough left to start a session."""
 
     scope: BudgetScope
     spent_usd: float
-    for_now: bool  # running sessions hold money that they may give back
+    temporary: bool  # running sessions hold money that they may give back
 
     @property
-    def for_ever(self) -> bool:
+    def permanent(self) -> bool:
         """Whether waiting does not help: a chain gets no more money, a day ends."""
-        return self.scope is BudgetScope.CHAIN and not self.for_now
+        return self.scope is BudgetScope.CHAIN and not self.temporary
 
 
-def allowance(tier_usd: float, budgets: Budgets, spending: Spending) -> Allowance | Short:
+def allowance(tier_usd: float, budgets: Budgets, spending: Spending) -> Allowance | Shortfall:
     """Return what a session of a tier may spend, or whose budget is too short for it."""
     chain = (BudgetScope.CHAIN, budgets.chain_usd, spending.chain_usd, spending.chain_reserved_usd)
     day = (BudgetScope.DAY, budgets.day_usd, spending.day_usd, spending.day_reserved_usd)
@@ -91,12 +91,12 @@ def allowance(tier_usd: float, budgets: Budgets, spending: Spending) -> Allowanc
     for scope, limit, spent, reserved in (chain, day):
         free = limit - spent - reserved
         if free < tier_usd * LEAST_SHARE:
-            return Short(scope=scope, spent_usd=spent, for_now=limit - spent >= tier_usd * LEAST_SHARE)
+            return Shortfall(scope=scope, spent_usd=spent, temporary=limit - spent >= tier_usd * LEAST_SHARE)
         allowed = min(allowed, free)
     return Allowance(usd=allowed)
 
 
-def chain_pays(tier_usd: float | None, budgets: Budgets, spent_usd: float) -> bool:
+def chain_can_pay(tier_usd: float | None, budgets: Budgets, spent_usd: float) -> bool:
     """Tell whether a chain has enough left for a session of a tier."""
     return tier_usd is None or budgets.chain_usd - spent_usd >= tier_usd * LEAST_SHARE
 
@@ -106,9 +106,9 @@ def chain_clause(budgets: Budgets, spent_usd: float) -> str:
     return f"the chain has spent {spent_usd:.2f} of its {budgets.chain_usd:g} USD"
 
 
-def unpaid(tier: int, allowed: Allowance | Short | None, budgets: Budgets | None) -> Suppressed | None:
+def unpaid(tier: int, allowed: Allowance | Shortfall | None, budgets: Budgets | None) -> Suppressed | None:
     """Return why a session of ``tier`` may not start at all: its chain has no money left. The day's is waited for."""
-    if budgets is None or not isinstance(allowed, Short) or not allowed.for_ever:
+    if budgets is None or not isinstance(allowed, Shortfall) or not allowed.permanent:
         return None
     clause = chain_clause(budgets, allowed.spent_usd)
     return Suppressed(reason=DecisionReason.BUDGET, message=f"a session of tier {tier} was not started: {clause}.")
@@ -236,7 +236,7 @@ class BookedCalls:
         return None if self.without_price else self.priced_usd
 
 
-def sum_of(calls: Sequence[BookedCall]) -> BookedCalls:
+def sum_calls(calls: Sequence[BookedCall]) -> BookedCalls:
     """Return the sum of some calls."""
     return BookedCalls(
         count=len(calls),

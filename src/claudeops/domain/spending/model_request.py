@@ -48,7 +48,7 @@ _ENCODER: Final = msgspec.json.Encoder()
 
 
 class NotReadableError(ValueError):
-    """A body is no JSON, or more than is read; ``str()`` says which, as the end of a sentence."""
+    """A body is not JSON, or more than is read; ``str()`` says which, as the end of a sentence."""
 
 
 def decode(body: bytes) -> object:
@@ -63,7 +63,7 @@ def decode(body: bytes) -> object:
     except (ValueError, RecursionError) as error:  # msgspec's errors, and those of UTF-8, are values' errors
         if any(half in body for half in _HALF_PAIRS):
             return _decoded_with_half_pairs(body)
-        raise NotReadableError("is no JSON") from error
+        raise NotReadableError("is not JSON") from error
 
 
 def encode(document: object) -> bytes:
@@ -96,7 +96,7 @@ def _decoded_with_half_pairs(body: bytes) -> object:
     try:
         return json.loads(body.decode(), parse_constant=_refuse, parse_float=_finite)
     except (ValueError, RecursionError) as error:
-        raise NotReadableError("is no JSON") from error
+        raise NotReadableError("is not JSON") from error
 
 
 def _refuse(constant: str) -> NoReturn:
@@ -382,7 +382,7 @@ def _lifetime(holder: Mapping[str, object]) -> Objections:
 
 
 def _items(value: object) -> Iterable[object]:
-    """Return the items of a list; what is no list has one that is nothing known."""
+    """Return the items of a list; what is not a list has one that is nothing known."""
     if value is None:
         return ()
     return value if isinstance(value, list) else ("no list",)
