@@ -1,4 +1,4 @@
-"""Everything that should not happen, as one tree.
+"""Every error of claudeops, as one tree.
 
 ::
 
@@ -7,15 +7,15 @@
     │   ├── MissingInputError   a file that the operator named is not there          exit 78
     │   └── NewerDatabaseError  the database was written by a newer claudeops          exit 78
     ├── AlreadyRunningError     another daemon owns this database                     exit 75
-    ├── StoppedError            somebody asked for a stop before it had begun         exit 0 (`run`), 1
+    ├── StoppedError            a stop was requested before the work had begun        exit 0 (`run`), 1
     ├── HarnessError            a session's CLI cannot be driven as asked
     │   └── SpawnError          the child process could not be started
     ├── RehearsalError          a rehearsal could not be set up                       exit 70
-    └── StoreError              the database did not take or give what was asked
+    └── StoreError              the database did not take or return what was asked
         ├── DatabaseUnavailableError  not reachable, locked or full: worth another try   exit 69
-        └── StaleAttemptError   a write of a session that somebody else has claimed since
+        └── StaleAttemptError   a write for a session that has been claimed again since
 
-What may happen (a session that times out, a report that does not validate) is a value in
+What is expected to happen (a session that times out, a report that does not validate) is a value in
 ``claudeops.domain.model``, not an exception.
 """
 
@@ -43,7 +43,7 @@ class AlreadyRunningError(ClaudeopsError):
 
 
 class StoppedError(ClaudeopsError):
-    """Somebody asked for a stop before that which was to be done had begun."""
+    """A stop was requested before the work had begun."""
 
 
 class HarnessError(ClaudeopsError):
@@ -59,7 +59,7 @@ class RehearsalError(ClaudeopsError):
 
 
 class StoreError(ClaudeopsError):
-    """The database did not take or give what was asked."""
+    """The database did not take or return what was asked."""
 
 
 class DatabaseUnavailableError(StoreError):

@@ -70,7 +70,7 @@ async def test_a_session_out_of_budget_ends_at_once_and_asks_no_second_time(tmp_
         assert booked(op) == Tokens.served(op.api.traffic)
     healthy, session, *_ = op.sessions()
     assert (healthy["outcome"], session["decision_reason"]) == ("success", "budget")
-    assert "refused for want of money: the session's budget is spent" in str(session["error"])
+    assert "refused because a budget is spent: the session's budget is spent" in str(session["error"])
     assert session["failure_kind"] == "other", "an API that refused it would stop all sessions"
     [told] = op.rows("SELECT * FROM events WHERE fingerprint LIKE 'budget:%'")
     assert (told["level"], told["count"]) == ("critical", 1)

@@ -186,7 +186,7 @@ async def recorded(
 ) -> Verdict:
     """Record a call with the usual rules."""
     return await store.verdicts.record_call(
-        session, call(tool_use_id), verdict, shown_input="{}", rules=RULES, requested_at=at, now=at
+        session, call(tool_use_id), verdict, redacted_input="{}", rules=RULES, requested_at=at, now=at
     )
 
 

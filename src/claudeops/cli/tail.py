@@ -25,7 +25,7 @@ import msgspec
 from claudeops.cli.output import Exit, print_document, print_failure
 from claudeops.cli.start import read_settings
 from claudeops.cli.terminal import LivePrinter
-from claudeops.domain.chain_record import Place, SessionRecord
+from claudeops.domain.chain_record import SessionPosition, SessionRecord
 from claudeops.domain.live import EventRaised, LiveFact, Redact, SessionEnded
 from claudeops.domain.model import DecisionReason, Level, Outcome, Session, Status
 from claudeops.domain.redact import Redactor
@@ -338,7 +338,7 @@ class ChainsTail:
             if place.status is Status.ENDED:
                 self._printed[place.chain] = place.session_id
 
-    async def _started(self, places: Sequence[Place]) -> list[Session]:
+    async def _started(self, places: Sequence[SessionPosition]) -> list[Session]:
         """Return where to begin in each chain that has something new and is not followed yet."""
         new: dict[int, int] = {}
         for place in places:
@@ -349,7 +349,7 @@ class ChainsTail:
         found = [await self.tail.records.session(number) for number in new.values()]
         return [session for session in found if session is not None]
 
-    def _advance(self, places: Sequence[Place], new: dict[int, int]) -> None:
+    def _advance(self, places: Sequence[SessionPosition], new: dict[int, int]) -> None:
         """Advance ``_after``, but never past a queued session: it may have run and ended by the next look."""
         queued = [place.session_id for place in places if place.status is Status.QUEUED]
         pending = [*queued, *self._followed.values(), *new.values()]

@@ -1,14 +1,12 @@
-"""What is written late about a session that had ended already, and why nothing was.
+"""Backfill: what the log of a session adds late to a row that had already ended, or why nothing is added.
 
-What a session's log adds to a row that has ended, as values: the store asks here and writes the answer.
+Pure: the store asks here and writes the answer. Settled here:
 
-Pure. What is settled here:
-
-- A report is taken once: a row that has one keeps it, whatever the log says by now. With the report go its
-  events, memories and checks, so that none of them can be counted twice.
-- What was decided stays decided. A report that asks for the next tier leaves a warning in the row, no session.
-- What others have found out since outranks what is told late: a memory that was confirmed after the session's
-  end is not contradicted by it, and no time moves back.
+- A report is taken once: a row that has one keeps it, whatever the log says by now. With the report come its
+  events, memories and checks, so none of them can be counted twice.
+- A decision stays as it was. A late report that asks for the next tier leaves a warning in the row, no session.
+- Later findings of others outrank late ones: a memory that was confirmed after the session's end is not contradicted
+  by it, and no time moves back.
 """
 
 from __future__ import annotations
@@ -24,11 +22,11 @@ from claudeops.domain.consequences import (
     NO_RESULT_SEEN,
     Reservation,
     Settlement,
+    proof_of,
     recordable_checks,
     reported_memories,
     settle,
     stated_events,
-    weighed,
 )
 from claudeops.domain.memory import ChangeKind, KnownMemory, MemoryChange
 from claudeops.domain.model import (
@@ -46,25 +44,31 @@ from claudeops.domain.spending.prices import known_usd
 from claudeops.domain.text import clip, json_text
 from claudeops.errors import StaleAttemptError
 
+_IGNORED_ESCALATION: Final = (
+    "the report asks for the next tier; it was found after the session had ended, so nothing followed"
+)
+
+_NO_REPORT: Final = frozenset({None, ExtractionMethod.NONE})
+
 
 class RejectionReason(StrEnum):
-    """Why a log is not taken up for a session; nothing was written then."""
+    """Why nothing is taken over from a session's log."""
 
     UNKNOWN_SESSION = "unknown_session"  # there is no such row
     NOT_ENDED = "not_ended"  # queued or running: its own end is still to be written
-    UNKNOWN_HARNESS = "unknown_harness"  # nobody here can read what its CLI printed
+    UNKNOWN_HARNESS = "unknown_harness"  # no harness here can read its CLI's output
     NO_LOG = "no_log"  # it was never claimed, so its row names no log
     LOG_MISSING = "log_missing"
-    LOG_UNREADABLE = "log_unreadable"  # no permission, no regular file, a disk that fails
-    LOG_UNDIGESTED = "log_undigested"  # our own reader failed on what it holds
+    LOG_UNREADABLE = "log_unreadable"  # no permission, not a regular file, a failing disk
+    LOG_UNDIGESTED = "log_undigested"  # our own reader failed on its content
     LOG_EMPTY = "log_empty"
-    LOG_UNINTELLIGIBLE = "log_unintelligible"  # it holds something, and not one frame
-    UNNAMED_SESSION = "unnamed_session"  # no frame says whose it is
-    OTHER_SESSION = "other_session"  # some frame is of a session of another id
+    LOG_UNINTELLIGIBLE = "log_unintelligible"  # it holds something, but not one frame
+    UNNAMED_SESSION = "unnamed_session"  # no frame names its session
+    OTHER_SESSION = "other_session"  # some frame belongs to a session with another id
 
 
 class Part(StrEnum):
-    """What an amendment wrote."""
+    """What a backfill wrote."""
 
     FACTS = "facts"  # columns of the session's row
     REPORT = "report"  # the report with its events, memories and checks
@@ -82,35 +86,28 @@ class BackfillRejected:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Backfilled:
-    """What was written; without parts, everything stood there already."""
+    """What was written; no parts mean that nothing was missing."""
 
-    session: Session  # as it stands now
+    session: Session  # as it is now
     parts: frozenset[Part]
-
-
-_UNHEARD_WISH: Final = (
-    "the report asks for the next tier; it was found after the session had ended, so nothing followed"
-)
-
-_NO_REPORT: Final = frozenset({None, ExtractionMethod.NONE})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OnRecord:
-    """What the store holds that bears on an amendment."""
+    """The stored facts that matter for a backfill."""
 
     session: Session
     warnings: tuple[str, ...]
-    memories: Sequence[KnownMemory]  # those of the reported categories, given up or not
+    memories: Sequence[KnownMemory]  # those of the reported categories, active or not
     spend_settled: bool
-    unseen_ends: Sequence[Reservation]  # actions that were settled as never seen to end
+    unseen_ends: Sequence[Reservation]  # actions that were settled without a result
     reservations: Sequence[Reservation]  # every action of this session
     before: Background  # what earlier sessions of its chain left
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DatedChange:
-    """A memory's change with the time that its row gets."""
+    """A memory's change, with the time for its row."""
 
     change: MemoryChange
     at: datetime
@@ -120,13 +117,13 @@ class DatedChange:
 class Backfill:
     """Everything to write beside the ends of tool calls."""
 
-    at: datetime  # when the session said it
+    at: datetime  # when the session reported it
     parts: frozenset[Part]
     values: dict[str, object]  # columns of the session's row
     spend: float | None = None  # US dollars to settle
     events: tuple[NewEvent, ...] = ()  # each fingerprint once
     checks: tuple[ServiceCheck, ...] = ()  # each service once
-    well: tuple[str, ...] = ()  # services whose earlier open events are resolved
+    healthy_services: tuple[str, ...] = ()  # services whose earlier open events are resolved
     memories: tuple[DatedChange, ...] = ()
     settlements: tuple[Settlement, ...] = ()
 
@@ -154,16 +151,16 @@ def backfillable(session: Session | None, ending: Ending) -> Session | BackfillR
 
 
 def backfill_of(ending: Ending, known: OnRecord) -> Backfill:
-    """Return what is missing on record."""
+    """Return what the row lacks."""
     session = known.session
     at = min(ending.ended_at, session.ended_at or ending.ended_at)
-    settlements = tuple(_seen(known.unseen_ends, ending))
+    settlements = tuple(_settled(known.unseen_ends, ending))
     ends = {Part.TOOL_ENDS} if settlements else set()
     report = ending.extraction.report is not None and session.extraction_method in _NO_REPORT
     cost = known_usd(ending.cost_usd) is not None and session.cost_usd is None
     if not (report or cost or session.extraction_method is None):
         return Backfill(at=at, parts=frozenset(ends), values={}, settlements=settlements)
-    proof = weighed(ending, known.reservations, known.before, other_names={})
+    proof = proof_of(ending, known.reservations, known.before, other_names={})
     checks, unproven = recordable_checks(ending, proof) if report else ((), ())
     parts = {Part.FACTS, *({Part.REPORT} if report else ()), *({Part.COST} if cost else ()), *ends}
     return Backfill(
@@ -173,46 +170,14 @@ def backfill_of(ending: Ending, known: OnRecord) -> Backfill:
         spend=ending.cost_usd if cost and not known.spend_settled else None,
         events=stated_events(ending) if report else (),
         checks=checks,
-        well=tuple(check.service for check in checks if check.status is ServiceStatus.HEALTHY),
-        memories=tuple(_remembered(ending, known, at)) if report else (),
+        healthy_services=tuple(check.service for check in checks if check.status is ServiceStatus.HEALTHY),
+        memories=tuple(_memory_changes(ending, known, at)) if report else (),
         settlements=settlements,
     )
 
 
-def _values(
-    ending: Ending, known: OnRecord, *, unproven: tuple[str, ...], report: bool, cost: bool
-) -> dict[str, object]:
-    """Return the columns to fill; what the log does not say is left as it is."""
-    session = known.session
-    warnings = [*ending.extraction.warnings, *ending.warnings, *unproven]
-    if report and ending.extraction.report is not None and ending.extraction.report.escalation.needed:
-        warnings.append(_UNHEARD_WISH)
-    if session.outcome is not Outcome.LOST or session.extraction_method not in _NO_REPORT:
-        warnings = [*known.warnings, *(warning for warning in warnings if warning not in known.warnings)]
-    values = {name: value for name, value in told_values(ending, warnings=warnings).items() if value is not None}
-    if report or session.extraction_method is None:
-        values["extraction_method"] = ending.extraction.method.value
-    if report:
-        values["summary"] = report_summary(ending)
-    if cost:
-        values["cost_usd"] = ending.cost_usd
-    return values
-
-
-def _remembered(ending: Ending, known: OnRecord, at: datetime) -> Iterable[DatedChange]:
-    confirmed = {old.id: old.updated_at for old in known.memories}
-    for change in memory.merge(known.memories, reported_memories(ending.extraction.report), now=at):
-        latest = at if change.id is None else max(at, confirmed[change.id])
-        if change.kind is not ChangeKind.CONTRADICTED or latest == at:
-            yield DatedChange(change=change, at=latest)
-
-
-def _seen(reservations: Iterable[Reservation], ending: Ending) -> Iterable[Settlement]:
-    return (settled for settled in settle(reservations, ending.tool_ends) if settled.error != NO_RESULT_SEEN)
-
-
-def told_values(ending: Ending, *, warnings: Sequence[str]) -> dict[str, object]:
-    """Return the columns that only the stream can tell, but for the report and the cost."""
+def stream_values(ending: Ending, *, warnings: Sequence[str]) -> dict[str, object]:
+    """Return the columns that only the stream can fill, without the report and the cost."""
     return {
         "api_key_source": ending.api_key_source,
         "num_turns": ending.num_turns,
@@ -239,3 +204,35 @@ def report_summary(ending: Ending) -> str | None:
     """Return the summary of an ending's report."""
     report = ending.extraction.report
     return report.summary if report else None
+
+
+def _values(
+    ending: Ending, known: OnRecord, *, unproven: tuple[str, ...], report: bool, cost: bool
+) -> dict[str, object]:
+    """Return the columns to fill; columns about which the log says nothing stay as they are."""
+    session = known.session
+    warnings = [*ending.extraction.warnings, *ending.warnings, *unproven]
+    if report and ending.extraction.report is not None and ending.extraction.report.escalation.needed:
+        warnings.append(_IGNORED_ESCALATION)
+    if session.outcome is not Outcome.LOST or session.extraction_method not in _NO_REPORT:
+        warnings = [*known.warnings, *(warning for warning in warnings if warning not in known.warnings)]
+    values = {name: value for name, value in stream_values(ending, warnings=warnings).items() if value is not None}
+    if report or session.extraction_method is None:
+        values["extraction_method"] = ending.extraction.method.value
+    if report:
+        values["summary"] = report_summary(ending)
+    if cost:
+        values["cost_usd"] = ending.cost_usd
+    return values
+
+
+def _memory_changes(ending: Ending, known: OnRecord, at: datetime) -> Iterable[DatedChange]:
+    confirmed = {old.id: old.updated_at for old in known.memories}
+    for change in memory.merge(known.memories, reported_memories(ending.extraction.report), now=at):
+        latest = at if change.id is None else max(at, confirmed[change.id])
+        if change.kind is not ChangeKind.CONTRADICTED or latest == at:
+            yield DatedChange(change=change, at=latest)
+
+
+def _settled(reservations: Iterable[Reservation], ending: Ending) -> Iterable[Settlement]:
+    return (settled for settled in settle(reservations, ending.tool_ends) if settled.error != NO_RESULT_SEEN)

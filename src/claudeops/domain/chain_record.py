@@ -1,6 +1,7 @@
-"""What the database knows of a chain beside its sessions: calls, actions, events. For whoever tells of it.
+"""What the database knows about a chain or session beside its row and log: verdicts, actions, events.
 
-What the database tells of a session that its log cannot: what the gate answered, and which events were written.
+For everything that reports on a chain: a session's log says neither what the gate answered nor which events were
+written.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ class KnownCall:
 
     session_id: int
     tool_name: str
-    shown_input: str  # redacted JSON
+    redacted_input: str  # redacted JSON
     verdict: VerdictKind
     reason: str
     is_error: bool | None  # None: no result was seen
@@ -37,7 +38,7 @@ class KnownAction:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KnownEvent:
-    """An event that a session of the chain wrote first."""
+    """An event that a session of the chain opened."""
 
     session_id: int
     level: Level
@@ -47,16 +48,19 @@ class KnownEvent:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ChainRecord:
-    """Everything in the order in which it was written."""
+    """A whole chain, in the order in which it was written."""
 
     calls: tuple[KnownCall, ...] = ()
     actions: tuple[KnownAction, ...] = ()
     events: tuple[KnownEvent, ...] = ()
 
 
+# --- one session --------------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Judged:
-    """One answer of the gate. A call that is put to people has two: the question, and what came of it."""
+    """One answer of the gate. A call that waits for a person has two: the question, and what came of it."""
 
     verdict: Verdict
     at: datetime  # UTC; when it was decided
@@ -64,15 +68,15 @@ class Judged:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SessionRecord:
-    """What is on record about a session so far."""
+    """What is on record about one session so far."""
 
     verdicts: Mapping[str, tuple[Judged, ...]]  # by ``tool_use_id``, oldest first
-    events: tuple[EventRaised, ...]  # those that the session opened, or counted up last; oldest first
+    events: tuple[EventRaised, ...]  # those that the session opened or was the last to raise; oldest first
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Place:
-    """Where a session stands, for who wants to know which chains are under way."""
+class SessionPosition:
+    """Where a session stands, for readers that follow the chains under way."""
 
     session_id: int
     chain: int  # the root session's id

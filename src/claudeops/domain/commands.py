@@ -1,4 +1,4 @@
-"""What operators ask of a running daemon: rows of ``commands``, written by another process."""
+"""Commands of operators to a running daemon: rows of ``commands``, written by another process."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from enum import StrEnum
 
 
 class CommandName(StrEnum):
-    """What can be asked."""
+    """What an operator can ask for."""
 
     STOP_SESSIONS = "stop_sessions"  # stop every running session now; they end as ``cancelled``
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Command:
-    """Something that was asked and is to be done."""
+    """One request that is still to be carried out."""
 
     id: int
-    name: str  # an `OrderName`, or one that a newer release knows
+    name: str  # a `CommandName`, or one that only a newer release knows
     requested_by: str | None
     requested_at: datetime

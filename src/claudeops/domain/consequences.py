@@ -1,16 +1,17 @@
-"""What a session's end changes, as values: the store gathers the facts, asks here, and writes the answer.
+"""What the end of a session changes, as values: the store gathers the facts, asks here, and writes the answer.
 
-Pure. What is settled here, beside the decision (``domain.escalation``) and memories (``domain.memory``):
+Pure. The decision itself comes from ``domain.escalation``, and changes to memories from ``domain.memory``. Settled
+here:
 
-- A ``healthy`` that no look stands behind is not recorded as a check; the session's warnings say so.
-  A report has one check a service: the worst it says.
-- A condition that is reported again counts up, even by a report that calls the service healthy. The other
-  open events of a healthy service are resolved; a ``healthy`` decision resolves those that name no service.
-- A service's cooldown counters clear at its second healthy check in a row, each by our own probe after the last
-  action or by a session of a chain that was started after it: never by the word of the chain that acted, nor by one
-  that began to look before. A session that failed or was lost is no witness either: its report may have been written
+- A ``healthy`` check without a look behind it is not recorded; the session's warnings say so. A service gets one
+  check per report: the worst status in it.
+- A condition that is reported again raises its event's count, even in a report that calls the service healthy. The
+  other open events of a healthy service are resolved; a ``healthy`` decision resolves those without a service.
+- A service's cooldown counters clear at its second consecutive healthy check. Each of the two must come from our own
+  probe after the last action, or from a session of a chain that started after it: never from the chain that acted, nor
+  from one that began to look before. A failed or lost session does not count either: its report may have been written
   long after others had looked.
-- A reserved action that shows no result counts as failed and as used: it may have run.
+- A reserved action without a result counts as failed and as used: it may have run.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ from claudeops.domain.model import (
     Session,
     ToolEnd,
 )
-from claudeops.domain.report.evidence import NOTHING_BEFORE, Background, Deed, Names, Proof, weigh
+from claudeops.domain.report.evidence import NOTHING_BEFORE, Background, Names, Proof, TakenAction, weigh
 from claudeops.domain.text import clean, clip
 
 NO_RESULT_SEEN: Final = "no result seen"
@@ -65,7 +66,7 @@ class Reservation:
     tool_use_id: str
     kind: str
     service: str
-    denied: bool = False  # the yes came too late to be heard
+    denied: bool = False  # the gate's yes came too late for the CLI
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -79,25 +80,25 @@ class Settlement:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LastSeen:
-    """What other sessions left about a service."""
+    """What is on record about a service from other sessions and probes."""
 
     status: ServiceStatus  # of the last check that counts
-    looked_at: datetime | None  # when its looking began: the start of its chain, or the moment of the probe
+    looked_at: datetime | None  # when that look began: the start of its chain, or the time of the probe
     last_action_at: datetime | None  # of the actions that still count
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EndFacts:
-    """What the store holds that bears on a session's end."""
+    """The stored facts that matter when a session ends."""
 
     session: Session
     ledger: Sequence[PastAction]
-    memories: Sequence[KnownMemory]  # those of the reported categories, given up or not
+    memories: Sequence[KnownMemory]  # those of the reported categories, active or not
     reservations: Sequence[Reservation]  # every action of this session
-    standings: Mapping[str, LastSeen]  # by service, for the services that the report calls healthy
+    last_seen: Mapping[str, LastSeen]  # by service, for the services that the report calls healthy
     chain_started_at: datetime | None  # when the first session of the chain was started
     before: Background = NOTHING_BEFORE  # what earlier sessions of the chain left
-    held_services: tuple[str, ...] = ()  # whose limit refused an action to a session of this chain
+    held_services: tuple[str, ...] = ()  # services whose limit refused an action to a session of this chain
     chain_usd: float = 0.0  # what the chain has spent, this session included
 
 
@@ -112,13 +113,13 @@ class Consequences:
     memories: tuple[MemoryChange, ...]
     settlements: tuple[Settlement, ...]
     recovered: tuple[str, ...]  # services whose cooldown counters clear
-    well: tuple[str, ...]  # services whose open events are resolved
-    all_well: bool  # open events without a service are resolved
+    healthy_services: tuple[str, ...]  # services whose open events are resolved
+    all_healthy: bool  # open events without a service are resolved too
 
 
 def conclude(ending: Ending, facts: EndFacts, *, rules: EscalationRules) -> Consequences:
     """Return what follows from ``ending``."""
-    proof = weighed(ending, facts.reservations, facts.before, other_names=rules.other_names)
+    proof = proof_of(ending, facts.reservations, facts.before, other_names=rules.other_names)
     decision = escalation.decide(
         session=facts.session,
         ending=ending,
@@ -131,7 +132,8 @@ def conclude(ending: Ending, facts: EndFacts, *, rules: EscalationRules) -> Cons
     )
     report = ending.extraction.report
     checks, unproven = recordable_checks(ending, proof)
-    well = tuple(check.service for check in checks if check.status is ServiceStatus.HEALTHY)
+    healthy = tuple(check.service for check in checks if check.status is ServiceStatus.HEALTHY)
+    witnessed = healthy if ending.outcome not in NO_WITNESSES else ()
     return Consequences(
         decision=decision,
         warnings=(*ending.extraction.warnings, *ending.warnings, *unproven),
@@ -139,14 +141,14 @@ def conclude(ending: Ending, facts: EndFacts, *, rules: EscalationRules) -> Cons
         checks=checks,
         memories=memory.merge(facts.memories, reported_memories(report), now=ending.ended_at),
         settlements=tuple(settle(facts.reservations, ending.tool_ends)),
-        recovered=tuple(name for name in well if _recovered(facts, name)) if ending.outcome not in NO_WITNESSES else (),
-        well=well,
-        all_well=decision.reason is DecisionReason.HEALTHY,
+        recovered=tuple(name for name in witnessed if _recovered(facts, name)),
+        healthy_services=healthy,
+        all_healthy=decision.reason is DecisionReason.HEALTHY,
     )
 
 
 def lost_event(lost: Session, following: NewSession | None) -> NewEvent:
-    """Return the event of a session whose daemon is gone; it is critical when nobody looks after it."""
+    """Return the event of a session whose daemon is gone; it is critical when no session follows."""
     message = f"the tier {lost.tier} session {lost.id} was lost: its daemon ended before it did"
     if following is None:
         name = escalation.fingerprint(Outcome.LOST.value, lost.tier, "given up")
@@ -157,7 +159,7 @@ def lost_event(lost: Session, following: NewSession | None) -> NewEvent:
 
 
 def settle(reservations: Iterable[Reservation], ends: Iterable[ToolEnd]) -> Iterable[Settlement]:
-    """Say of every reserved action whether it succeeded; of what was denied after all that is known already."""
+    """Yield for every reserved action whether it succeeded; those denied after all are settled already."""
     failed = {clip(end.tool_use_id): end.is_error for end in ends}
     for reservation in (each for each in reservations if not each.denied):
         is_error = failed.get(reservation.tool_use_id)
@@ -170,24 +172,24 @@ def settle(reservations: Iterable[Reservation], ends: Iterable[ToolEnd]) -> Iter
 def fingerprinted(event: NewEvent) -> NewEvent:
     """Return the event with the fingerprint that its row carries, and with a service that fits its column."""
     service = clip(event.service) if event.service else None
-    said = " ".join(event.message.casefold().split())
-    name = event.fingerprint or escalation.fingerprint(event.level.value, service or "", said)
+    words = " ".join(event.message.casefold().split())
+    name = event.fingerprint or escalation.fingerprint(event.level.value, service or "", words)
     return replace(event, fingerprint=clip(name), service=service, message=clean(event.message))
 
 
 def raised(event: NewEvent, *, session_id: int | None, at: datetime) -> EventRaised:
-    """Return an event that was written as it is told live."""
+    """Return an event that was written as a live fact."""
     return EventRaised(at=at, level=event.level, service=event.service, message=event.message, session_id=session_id)
 
 
 def healthy_services(report: Report | None) -> tuple[str, ...]:
-    """Return the services that a report calls healthy, as their columns hold them."""
+    """Return the services that a report calls healthy, clipped to their columns."""
     checks = report.services_checked if report else ()
     return tuple({clip(check.service) for check in checks if check.status is ServiceStatus.HEALTHY})
 
 
 def reported_memories(report: Report | None) -> tuple[ReportedMemory, ...]:
-    """Return a report's memories, as their columns hold them."""
+    """Return a report's memories, clipped to their columns."""
     return tuple(
         ReportedMemory(
             service=clip(item.service) if item.service else None,
@@ -198,10 +200,10 @@ def reported_memories(report: Report | None) -> tuple[ReportedMemory, ...]:
     )
 
 
-def weighed(
+def proof_of(
     ending: Ending, reservations: Iterable[Reservation], before: Background, *, other_names: Mapping[str, str]
 ) -> Proof:
-    """Return how far a session's report is to be believed, by what it looked at and what it did."""
+    """Return how far a session's report can be believed, by what the session looked at and what it did."""
     names = Names(other_names, clip)
     report = ending.extraction.report
     if report is None:
@@ -210,8 +212,8 @@ def weighed(
         report,
         looks=ending.looks,
         ends=[replace(end, tool_use_id=clip(end.tool_use_id)) for end in ending.tool_ends],
-        deeds=[
-            Deed(kind=reserved.kind, service=reserved.service, tool_use_id=reserved.tool_use_id)
+        actions=[
+            TakenAction(kind=reserved.kind, service=reserved.service, tool_use_id=reserved.tool_use_id)
             for reserved in reservations
             if not reserved.denied
         ],
@@ -221,7 +223,7 @@ def weighed(
 
 
 def recordable_checks(ending: Ending, proof: Proof) -> tuple[tuple[ServiceCheck, ...], tuple[str, ...]]:
-    """Return the checks to record, and a warning about those that nothing stands behind."""
+    """Return the checks to record, and a warning about those without a look behind them."""
     report = ending.extraction.report
     worst: dict[str, ServiceCheck] = {}
     for check in report.services_checked if report else ():
@@ -241,11 +243,11 @@ def recordable_checks(ending: Ending, proof: Proof) -> tuple[tuple[ServiceCheck,
 
 
 def stated_events(ending: Ending, decided: Iterable[NewEvent] = ()) -> tuple[NewEvent, ...]:
-    """Return what the engine noticed, what the report says and what was decided, each condition once."""
-    reported = ending.extraction.report.events if ending.extraction.report else ()
-    said = (NewEvent(level=event.level, message=event.message, service=event.service) for event in reported)
+    """Return the events of the engine, the report and the decision, each condition once."""
+    events = ending.extraction.report.events if ending.extraction.report else ()
+    reported = (NewEvent(level=event.level, message=event.message, service=event.service) for event in events)
     distinct: dict[str, NewEvent] = {}
-    for event in map(fingerprinted, (*ending.events, *said, *decided)):
+    for event in map(fingerprinted, (*ending.events, *reported, *decided)):
         distinct.setdefault(event.fingerprint, event)
     return tuple(distinct.values())
 
@@ -255,8 +257,8 @@ def _severity(check: ServiceCheck) -> int:
 
 
 def _recovered(facts: EndFacts, service: str) -> bool:
-    """Tell whether this healthy check is the second in a row by somebody who began to look after the last action."""
-    before = facts.standings.get(service)
+    """Tell whether this is the second consecutive healthy check by a look that began after the last action."""
+    before = facts.last_seen.get(service)
     if before is None or before.status is not ServiceStatus.HEALTHY:
         return False
     return _later(before.looked_at, before.last_action_at) and _later(facts.chain_started_at, before.last_action_at)

@@ -1,4 +1,4 @@
-"""The cooldown ledger: what an action may still do.
+"""The cooldown ledger: whether an action may still run.
 
 An action kind without a limit is never used up.
 """
@@ -17,8 +17,8 @@ def over_limit(
 ) -> str | None:
     """Return the sentence that refuses ``action``, or ``None`` when it may run once more.
 
-    The window slides: an entry counts until it is ``window_seconds`` old. Entries from the future (the
-    clock was set back) count too.
+    The window slides: an entry counts until it is ``window_seconds`` old. Entries from the future, which
+    exist after the clock was set back, count too.
     """
     limit = limits.get(action.kind)
     if limit is None:
@@ -47,6 +47,6 @@ def used_up(
     ledger: Sequence[PastAction],
     now: datetime,
 ) -> bool:
-    """Tell whether there is nothing left to do for any of the services; no services or no kinds: no."""
+    """Tell whether no action is left for any of the services; False without services or without kinds."""
     actions = [Action(kind=kind, service=service) for service in services for kind in kinds]
     return bool(actions) and all(over_limit(ledger, action, limits, now) for action in actions)

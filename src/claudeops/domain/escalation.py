@@ -1,28 +1,25 @@
-"""What may start, and what follows from a session's end.
+"""What may start, and what follows when a session ends.
 
-Two questions, each answered by a value: `admit` (may a session start?) and `decide` (what now?). The same rules answer
-for a direct start, for a row that waited in the queue while the rules changed, and for an escalation. What an action
-may still do is asked of `claudeops.domain.cooldown`.
+Two questions, each answered by a value: `admit` (may a session start?) and `decide` (what now?). The same rules apply
+to a direct start, to a row that waited in the queue while the rules changed, and to an escalation. Whether an action
+may still run is the business of `claudeops.domain.cooldown`.
 
-What is settled here:
+Settled here:
 
-- A wish to escalate counts however the process ended: a non-zero exit or a timeout does not discard a
-  valid report. The limits are asked in the order maximum tier, dry run, cooldown, budget; the first that
-  forbids gives the reason.
-- *Healthy* needs evidence: a look that came back, a service that was checked, nobody reported down or
-  unreachable, and for what was acted upon a look afterwards (`claudeops.domain.report.evidence`). A report that calls a
-  service down and asks for nobody contradicts itself.
-- A failed session of the lowest tier is tried once more, unless it would fail the same way again (a limit of
-  its own, our own stop). A tier that can change things is never repeated.
-- Weights: ``max_tier``, ``no_report``, ``session_failed``, ``cooldown`` and ``budget`` are critical, because something
-  is or may be wrong and nobody looks at it any more; ``dry_run`` and ``no_evidence`` are warnings. So is a
-  failure that is tried once more, and one over which the breaker opens, whose own event is the critical one.
-- A chain at its end whose service is still unwell after its cooldown refused an action ends as ``cooldown``.
-- A fingerprint is made of reason, tier and services, never of free text, so that the same condition counts
-  up however the model words it.
-- A tier that grants no kinds of action is never held back by a cooldown.
-
-Whether a failed session is tried once more.
+- A wish to escalate counts however the process ended: a non-zero exit or a timeout does not discard a valid report.
+  The limits are checked in the order maximum tier, dry run, cooldown, budget; the first that forbids gives the reason.
+- *Healthy* needs evidence: a look that returned, a service that was checked, nothing reported down or unreachable,
+  and for everything that was acted upon a later look (`claudeops.domain.report.evidence`). A report that calls a
+  service down and does not ask for the next tier contradicts itself.
+- A failed session of the lowest tier is tried once more, unless it would fail the same way again (a limit of its own,
+  our own stop). A tier that can change things is never repeated.
+- Levels: ``max_tier``, ``no_report``, ``session_failed``, ``cooldown`` and ``budget`` are critical, because something
+  is or may be wrong and no session looks at it any more; ``dry_run`` and ``no_evidence`` are warnings. So is a failure
+  that is tried once more, and one that opens the breaker, whose own event is the critical one.
+- A chain ends as ``cooldown`` if its service is still unwell at the end and the cooldown refused an action on it.
+- A fingerprint is made of reason, tier and services, never of free text, so that the same condition raises one count
+  however the model words it.
+- A cooldown never holds back a tier that grants no kinds of action.
 """
 
 from __future__ import annotations
@@ -66,10 +63,12 @@ _LEVELS: Final = {
     DecisionReason.COOLDOWN: Level.CRITICAL,
     DecisionReason.BUDGET: Level.CRITICAL,
 }
-_BREAKING: Final = frozenset({FailureKind.AUTH, FailureKind.BILLING})
+_OPENS_BREAKER: Final = frozenset({FailureKind.AUTH, FailureKind.BILLING})
 RETRY_DELAY: Final = timedelta(seconds=5)
-"""A moment, because what broke the session may be under repair: a binary that is replaced, a disk that is mounted."""
-_MAY_PASS: Final = frozenset(
+"""A short wait, because what broke the session may be under repair: a binary being replaced, a disk being mounted."""
+
+
+_RETRYABLE: Final = frozenset(
     {
         Outcome.ERROR,
         Outcome.TIMEOUT,
@@ -84,18 +83,18 @@ _MAY_PASS: Final = frozenset(
         Outcome.SPAWN_FAILED,
     }
 )
-"""Outcomes that another try may not have. A limit of the session's own, or our own stop, it would meet again."""
+"""Outcomes that another try may avoid. A limit of the session's own, or our own stop, it would meet again."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TierChoice:
-    """What the daemon needs to know of a tier to queue a session for it."""
+    """What the daemon needs to know about a tier to queue a session for it."""
 
     number: int
     model: str
     harness: str = "claude"
-    action_kinds: tuple[str, ...] = ()  # actions that its policy grants
-    max_budget_usd: float | None = None  # for one session; None: not limited
+    action_kinds: tuple[str, ...] = ()  # that its policy grants
+    max_budget_usd: float | None = None  # for one session; None: unlimited
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -106,11 +105,11 @@ class EscalationRules:
     dry_run: bool
     tiers: tuple[TierChoice, ...]
     limits: Mapping[str, ActionLimit] = field(default_factory=dict)  # by action kind
-    other_names: Mapping[str, str] = field(default_factory=dict)  # of a service, to the one that actions are counted by
-    budgets: Budgets | None = None  # what sessions share; None: nothing is limited
+    other_names: Mapping[str, str] = field(default_factory=dict)  # of services, to the name that actions are counted by
+    budgets: Budgets | None = None  # that sessions share; None: unlimited
 
     def budget_of(self, tier: int) -> float | None:
-        """Return what one session of a tier may spend; ``None``: not limited, or no such tier."""
+        """Return what one session of a tier may spend; ``None``: unlimited, or no such tier."""
         return next((choice.max_budget_usd for choice in self.tiers if choice.number == tier), None)
 
     @property
@@ -119,21 +118,21 @@ class EscalationRules:
         return min(self.tiers, key=lambda choice: choice.number)
 
 
+def fingerprint(*parts: object) -> str:
+    """Return a short, stable name of a condition: the first part in clear, the rest as a digest.
+
+    Its length is bounded whatever a model wrote into the parts, so that it can be indexed.
+    """
+    text = "\x1f".join(str(part) for part in parts)
+    return f"{str(parts[0])[:40]}:{sha256(text.encode('utf-8', 'replace')).hexdigest()[:32]}"
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Held:
+class _LimitReached:
     """A limit that forbids going on: the reason and the clause that explains it."""
 
     reason: DecisionReason
     clause: str
-
-
-def fingerprint(*parts: object) -> str:
-    """Return a short, stable name of a condition: the first part in clear, the rest as a digest.
-
-    Bounded in length whatever a model wrote into the parts, so that it can stand in an index.
-    """
-    text = "\x1f".join(str(part) for part in parts)
-    return f"{str(parts[0])[:40]}:{sha256(text.encode('utf-8', 'replace')).hexdigest()[:32]}"
 
 
 # --- what may start ---------------------------------------------------------------------------------------
@@ -149,49 +148,49 @@ def admit(
 ) -> Suppressed | None:
     """Return why a session of ``tier`` may not start now, or ``None`` when it may.
 
-    ``unhealthy_services`` are those known to be unwell; without any there is no cooldown to respect.
+    ``unhealthy_services`` are the services known to be unwell; without any there is no cooldown to respect.
     """
-    held = _held(tier, services=unhealthy_services, rules=rules, ledger=ledger, now=now)
-    if held is None:
+    reached = _limit_reached(tier, services=unhealthy_services, rules=rules, ledger=ledger, now=now)
+    if reached is None:
         return None
-    return Suppressed(reason=held.reason, message=f"a session of tier {tier} was not started: {held.clause}.")
+    return Suppressed(reason=reached.reason, message=f"a session of tier {tier} was not started: {reached.clause}.")
 
 
 def is_limited(tier: int, rules: EscalationRules) -> bool:
-    """Tell whether anything that `admit` looks at bears on a session of ``tier``: the lowest one only looks."""
+    """Tell whether any limit of `admit` applies to a session of ``tier``: the lowest one only looks."""
     return tier > min(LOWEST_TIER, rules.max_tier)
 
 
 def suppression_event(suppressed: Suppressed, *, tier: int, services: Sequence[str]) -> NewEvent:
-    """Return the event that a suppressed start leaves."""
+    """Return the event that reports a suppressed start."""
     return _event(suppressed.reason, suppressed.message, tier=tier, services=services, kind="start")
 
 
-def _held(
+def _limit_reached(
     tier: int, *, services: Sequence[str], rules: EscalationRules, ledger: Sequence[PastAction], now: datetime
-) -> _Held | None:
-    """Ask the limits in their order: maximum tier, dry run, cooldown."""
+) -> _LimitReached | None:
+    """Check the limits in their order: maximum tier, dry run, cooldown."""
     if tier > rules.max_tier:
-        return _Held(reason=DecisionReason.MAX_TIER, clause=f"the highest tier allowed is {rules.max_tier}")
+        return _LimitReached(reason=DecisionReason.MAX_TIER, clause=f"the highest tier allowed is {rules.max_tier}")
     if tier <= LOWEST_TIER:
         return None
     if rules.dry_run:
-        return _Held(reason=DecisionReason.DRY_RUN, clause="dry run is switched on")
+        return _LimitReached(reason=DecisionReason.DRY_RUN, clause="dry run is switched on")
     if used_up(services, _kinds_from(tier, rules), limits=rules.limits, ledger=ledger, now=now):
         clause = f"every action that is granted for {join_names(services)} is used up until its cooldown ends"
-        return _Held(reason=DecisionReason.COOLDOWN, clause=clause)
+        return _LimitReached(reason=DecisionReason.COOLDOWN, clause=clause)
     return None
 
 
-def _unpaid(following: TierChoice, rules: EscalationRules, chain_usd: float) -> _Held | None:
-    """Ask the last limit: a chain needs money to go on. The day's is waited for in the queue."""
-    if rules.budgets is None or budget.chain_pays(following.max_budget_usd, rules.budgets, chain_usd):
+def _chain_budget_spent(following: TierChoice, rules: EscalationRules, chain_usd: float) -> _LimitReached | None:
+    """Check the last limit: a chain needs money to go on. For the day's money a session waits in the queue."""
+    if rules.budgets is None or budget.chain_can_pay(following.max_budget_usd, rules.budgets, chain_usd):
         return None
-    return _Held(reason=DecisionReason.BUDGET, clause=budget.chain_clause(rules.budgets, chain_usd))
+    return _LimitReached(reason=DecisionReason.BUDGET, clause=budget.chain_clause(rules.budgets, chain_usd))
 
 
 def _kinds_from(tier: int, rules: EscalationRules) -> tuple[str, ...]:
-    """Return every action kind that ``tier`` or one that may follow it grants."""
+    """Return every action kind that ``tier`` or a higher allowed tier grants."""
     granted = (choice.action_kinds for choice in rules.tiers if tier <= choice.number <= rules.max_tier)
     return tuple(sorted({kind for kinds in granted for kind in kinds}))
 
@@ -212,7 +211,7 @@ def decide(
 ) -> Decision:
     """Return what the daemon does next; every reason but ``healthy`` and ``escalated`` brings one event.
 
-    ``proof`` says how far the report is to be believed; ``held_services`` are those whose cooldown refused an action
+    ``proof`` says how far the report can be believed; ``held_services`` are those whose cooldown refused an action
     to this chain; ``chain_usd`` is what the chain has spent, this session included, in US dollars.
     """
     report = ending.extraction.report
@@ -222,7 +221,7 @@ def decide(
     if report is None:
         return _without_report(session, ending, now)
     if report.escalation.needed:
-        return _further(
+        return _escalate(
             session,
             report,
             rules=rules,
@@ -233,7 +232,7 @@ def decide(
         )
     if ending.outcome is not Outcome.SUCCESS:
         return _failed(session, ending, now)
-    return _held_back(session, report, held_services) or _stood_down(session, report, ending, proof)
+    return _cooled_down(session, report, held_services) or _conclude(session, report, ending, proof)
 
 
 def _without_report(session: Session, ending: Ending, now: datetime) -> Decision:
@@ -249,14 +248,14 @@ def _failed(session: Session, ending: Ending, now: datetime) -> Decision:
     if ending.outcome is Outcome.BUDGET_EXCEEDED:  # it would spend it again
         return _stop(DecisionReason.BUDGET, message, tier=session.tier)
     again = retry_of(session, ending, now)
-    if again is None and ending.failure_kind not in _BREAKING:
+    if again is None and ending.failure_kind not in _OPENS_BREAKER:
         return _stop(DecisionReason.SESSION_FAILED, message, tier=session.tier)
-    told = f"{message}; it is tried once more" if again else message
-    event = _event(DecisionReason.SESSION_FAILED, told, tier=session.tier, services=(), kind="warned")
+    sentence = f"{message}; it is tried once more" if again else message
+    event = _event(DecisionReason.SESSION_FAILED, sentence, tier=session.tier, services=(), kind="warned")
     return Decision(reason=DecisionReason.SESSION_FAILED, next=again, events=(replace(event, level=Level.WARNING),))
 
 
-def _further(
+def _escalate(
     session: Session,
     report: Report,
     *,
@@ -269,25 +268,25 @@ def _further(
     """Hand over to the next tier, or say which limit forbids it."""
     reason = one_line(report.escalation.reason) or NO_REASON_GIVEN
     services = affected_services(report)
-    following = _following(session.tier, rules)
+    following = _next_tier(session.tier, rules)
     if following is None:
-        if (stopped := _held_back(session, report, held_services)) is not None:
+        if (stopped := _cooled_down(session, report, held_services)) is not None:
             return stopped
         message = f"tier {session.tier} is the last one allowed and asks for more: {reason}"
         return _stop(DecisionReason.MAX_TIER, message, tier=session.tier, services=services)
-    held = _held(following.number, services=services, rules=rules, ledger=ledger, now=now)
-    held = held or _unpaid(following, rules, chain_usd)
-    if held is None:
-        return Decision(reason=DecisionReason.ESCALATED, next=_handed_over(session, report, following, reason))
-    if held.reason is DecisionReason.DRY_RUN:
+    reached = _limit_reached(following.number, services=services, rules=rules, ledger=ledger, now=now)
+    reached = reached or _chain_budget_spent(following, rules, chain_usd)
+    if reached is None:
+        return Decision(reason=DecisionReason.ESCALATED, next=_next_session(session, report, following, reason))
+    if reached.reason is DecisionReason.DRY_RUN:
         message = f"dry run: would escalate to tier {following.number}: {reason}"
     else:
-        message = f"no escalation to tier {following.number}, {held.clause}: {reason}"
-    return _stop(held.reason, message, tier=session.tier, services=services)
+        message = f"no escalation to tier {following.number}, {reached.clause}: {reason}"
+    return _stop(reached.reason, message, tier=session.tier, services=services)
 
 
-def _held_back(session: Session, report: Report, held_services: Sequence[str]) -> Decision | None:
-    """Say that a service is still unwell whose cooldown refused what might have helped; ``None``: there is none."""
+def _cooled_down(session: Session, report: Report, held_services: Sequence[str]) -> Decision | None:
+    """Decide for a service that is still unwell and whose cooldown refused an action; ``None``: there is none."""
     held = {casefold_key(service) for service in held_services}
     left = tuple(service for service in affected_services(report) if casefold_key(service) in held)
     if not left:
@@ -297,13 +296,13 @@ def _held_back(session: Session, report: Report, held_services: Sequence[str]) -
     return _stop(DecisionReason.COOLDOWN, message, tier=session.tier, services=left)
 
 
-def _following(tier: int, rules: EscalationRules) -> TierChoice | None:
+def _next_tier(tier: int, rules: EscalationRules) -> TierChoice | None:
     """Return the next higher tier that is configured and allowed."""
     higher = [choice for choice in rules.tiers if tier < choice.number <= rules.max_tier]
     return min(higher, key=lambda choice: choice.number, default=None)
 
 
-def _handed_over(session: Session, report: Report, following: TierChoice, reason: str) -> NewSession:
+def _next_session(session: Session, report: Report, following: TierChoice, reason: str) -> NewSession:
     handover = Handover(
         reason=reason,
         findings=report.escalation.context or report.summary,
@@ -320,8 +319,8 @@ def _handed_over(session: Session, report: Report, following: TierChoice, reason
     )
 
 
-def _stood_down(session: Session, report: Report, ending: Ending, proof: Proof) -> Decision:
-    """Believe a report that needs nobody, if something stands behind it."""
+def _conclude(session: Session, report: Report, ending: Ending, proof: Proof) -> Decision:
+    """Decide on a report that asks for nothing more: believe it if there is evidence for it."""
     broken = tuple(check.service for check in report.services_checked if check.status in BROKEN)
     lacks = []
     if ending.calls_ran < 1:
@@ -331,7 +330,7 @@ def _stood_down(session: Session, report: Report, ending: Ending, proof: Proof) 
     if not report.services_checked:
         lacks.append("no service was checked")
     if broken:
-        lacks.append(f"{join_names(broken)} is reported down or unreachable and yet nobody is asked for")
+        lacks.append(f"{join_names(broken)} is reported down or unreachable, yet the report does not escalate")
     lacks += proof.lacks
     if not lacks:
         return Decision(reason=DecisionReason.HEALTHY)
@@ -343,12 +342,12 @@ def _stood_down(session: Session, report: Report, ending: Ending, proof: Proof) 
 
 
 def affected_services(report: Report) -> tuple[str, ...]:
-    """Return the services a report worries about: not healthy, or named by a failed check.
+    """Return the services that a report worries about: not healthy, or named by a failed check.
 
-    A failed check that names a service of the report counts for that service; any other text stands for
-    itself, as a service that the report did not list.
+    A failed check that names a service of the report counts for that service; any other text counts as a service
+    that the report did not list.
     """
-    join_names = {casefold_key(check.service): check.service for check in report.services_checked}
+    names = {casefold_key(check.service): check.service for check in report.services_checked}
     affected = [check.service for check in report.services_checked if check.status is not ServiceStatus.HEALTHY]
     for failed in report.escalation.failed_checks:
         words = {
@@ -356,7 +355,7 @@ def affected_services(report: Report) -> tuple[str, ...]:
             casefold_key(failed.partition(":")[0]),
             *regex.split(rf"[{regex.SPACE}:,;()]+", casefold_key(failed)),
         }
-        affected += [join_names[word] for word in sorted(words) if word in join_names] or [failed.strip()]
+        affected += [names[word] for word in sorted(words) if word in names] or [failed.strip()]
     return unique(affected)
 
 
@@ -370,7 +369,7 @@ def _stop(reason: DecisionReason, message: str, *, tier: int, services: Sequence
 
 
 def _event(reason: DecisionReason, message: str, *, tier: int, services: Sequence[str], kind: str = "end") -> NewEvent:
-    """Return an event that belongs to a service when it is about exactly one."""
+    """Return an event; it belongs to a service when it is about exactly one."""
     return NewEvent(
         level=_LEVELS.get(reason, Level.WARNING),
         message=message,
@@ -379,14 +378,17 @@ def _event(reason: DecisionReason, message: str, *, tier: int, services: Sequenc
     )
 
 
+# --- one more try -------------------------------------------------------------------------------------
+
+
 def has_retry(session: Session) -> bool:
-    """Tell whether a session that fails may be tried again at all; it depends on how it fails, too."""
+    """Tell whether a session may be tried again if it fails; how it fails decides as well."""
     return session.tier <= LOWEST_TIER and session.trigger is not Trigger.RETRY
 
 
 def retry_of(session: Session, ending: Ending, now: datetime) -> NewSession | None:
-    """Return the same session once more; ``None`` where it had its retry, would not profit, or can change things."""
-    if not has_retry(session) or ending.outcome not in _MAY_PASS:
+    """Return the same session once more; ``None`` if it was a retry itself, would fail again, or can change things."""
+    if not has_retry(session) or ending.outcome not in _RETRYABLE:
         return None
     return NewSession(
         tier=session.tier,

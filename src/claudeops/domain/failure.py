@@ -1,12 +1,11 @@
-"""What kind of failure a stream tells of: the contract's category, and what a supervisor should do about it.
+"""Failures as a stream reports them: clauditor's error category, and what a supervisor should do.
 
 The category follows clauditor to the letter (plain substrings, in its order) wherever the stream has no
-structured status. The failure kind is ours: it parks and stops sessions, so it reads words as words.
+structured status. The failure kind is ours: it parks and stops sessions, so it matches whole words.
 
-Two ways in which a session looks finished and is not, by clauditor's rules.
-
-It asked a question that nobody answers, or it started subagents in the background and did not wait for them.
-Both are guesses: they name a category and a warning, never an error.
+Two ways in which a session looks finished and is not, by clauditor's rules: it asked a question that nobody
+answers, or it started subagents in the background and did not wait for them. Both are guesses: they yield a
+category and a warning, never an error.
 """
 
 from __future__ import annotations
@@ -23,8 +22,8 @@ ERROR_CHARS: Final = 4096
 
 _CUT: Final = " ... (truncated)"
 
-# Labels of the CLI's ``assistant`` frames and api_retry lines (its own list, 2.1.329). What is missing here
-# (``unknown``, ``max_output_tokens``) says nothing, so the words decide.
+# Labels of the CLI's ``assistant`` frames and api_retry lines (its own list, 2.1.329). Those that are missing here
+# (``unknown``, ``max_output_tokens``) say nothing, so the words decide.
 _LABEL_CATEGORIES: Final = {
     "rate_limit": ErrorCategory.RATE_LIMIT,
     "authentication_failed": ErrorCategory.AUTH,
@@ -76,7 +75,7 @@ _KIND_WORDS: Final = (
 
 
 def cut(text: str) -> str:
-    """Return ``text``, cut to `ERROR_CHARS` characters with a mark that says so."""
+    """Return ``text``, cut to `ERROR_CHARS` characters with a note that it was cut."""
     return text if len(text) <= ERROR_CHARS else text[:ERROR_CHARS] + _CUT
 
 
@@ -97,10 +96,10 @@ def category_of(transcript: Transcript, error: str) -> ErrorCategory:
 
 
 def kind_of(transcript: Transcript, error: str | None) -> FailureKind:
-    """Return what to do about a session that failed, ``error`` being all that was said about why.
+    """Return what to do about a failed session; ``error`` is its whole error text.
 
-    A label outranks a status (credit exhausted is a 400), both outrank words. A model call that the CLI was
-    repeating when it ended is the last that is known, and tells what it died of.
+    A label outranks a status (exhausted credit is a 400), and both outrank words. If the CLI was repeating a model
+    call when it ended, that call's failure is the last thing known, and so the cause.
     """
     retry = transcript.last_retry
     label = retry.error if retry else transcript.error_label
@@ -119,6 +118,9 @@ def kind_of_call(*, label: str | None, status: int | None) -> FailureKind:
     return _LABEL_KINDS.get(label or "") or _STATUS_KINDS.get(status or 0) or FailureKind.OTHER
 
 
+# --- sessions that look finished and are not ----------------------------------------------------------
+
+
 _HANG: Final = "interactive-hang: the session may have asked for input, and nobody answers (heuristic)"
 _BACKGROUND: Final = "background-task: subagents were started in the background and not waited for (heuristic)"
 _WAITING: Final = regex.Pattern(r"(?i)\b(waiting on|still waiting|continuing|in progress|in the background)\b")
@@ -126,7 +128,7 @@ _WAITING: Final = regex.Pattern(r"(?i)\b(waiting on|still waiting|continuing|in 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Suspicion:
-    """What the heuristics think."""
+    """What the heuristics suspect."""
 
     category: ErrorCategory | None = None
     warnings: tuple[str, ...] = ()
@@ -138,8 +140,8 @@ NOTHING_SUSPECTED: Final = Suspicion()
 def suspect(transcript: Transcript, *, has_report: bool, background_tasks_disabled: bool) -> Suspicion:
     """Return what is suspicious about a session that ended without an error.
 
-    A validated report may well end in a question mark, so with one only too few turns for the launches still
-    warn, without a category.
+    A validated report may well end in a question mark. So where there is a report, only too few turns for the
+    launches cause a warning, without a category.
     """
     if has_report:
         warned = not background_tasks_disabled and _too_few_turns(transcript)
@@ -158,13 +160,13 @@ def _asks(transcript: Transcript) -> bool:
 
 
 def _waits(transcript: Transcript) -> bool:
-    """Say whether background work was left; the phrase counts without a result line too."""
+    """Say whether background work was abandoned; the phrase counts without a result line too."""
     if transcript.background_launches == 0:
         return False
     return _WAITING.search(transcript.text) is not None or _too_few_turns(transcript)
 
 
 def _too_few_turns(transcript: Transcript) -> bool:
-    """Say whether the turns do not suffice for one look at each launch and a conclusion."""
+    """Say whether there were too few turns for one look at each launch and a conclusion."""
     launches, turns = transcript.background_launches, transcript.num_turns
     return launches > 0 and turns is not None and turns < launches + 2

@@ -1,12 +1,11 @@
-"""What is told of sessions while they run: values for whoever looks on, made into lines where they are read.
+"""Live facts: what sessions do while they run, as values, and the lines that people read about it.
 
-Texts in them are redacted, cut, and one line each; what a terminal would take for an order is the renderer's to
-escape. Nothing is decided from these values: the row and the log are the truth.
+Texts in the facts are redacted, cut, and one line each; escaping what a terminal would take for a command is the
+renderer's job. Nothing is decided from these values: the row and the log are the truth.
 
-One line for people about what a session is doing: live feed, log viewer, daemon log.
-
-The wording is erk's. Everything that comes from the model is redacted before it is cut, and stripped of line
-breaks and control characters, so that a command can neither show half a secret nor forge a line.
+The lines serve the live feed, the log viewer and the daemon's log. Their wording is erk's. Everything that comes from
+the model is redacted before it is cut, and stripped of line breaks and control characters, so that a command can
+neither show half a secret nor forge a line.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from claudeops.domain.stream.events import StreamEvent, ToolStarted
 
 
 class _Told(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):
-    """What all of them have; ``kind`` names the fact in JSON."""
+    """What every live fact has; ``kind`` names the fact in JSON."""
 
     at: datetime  # UTC
 
@@ -37,7 +36,7 @@ class _OfSession(_Told, frozen=True, kw_only=True):
 
 
 class SessionBegan(_OfSession, frozen=True, kw_only=True, tag="session_began"):
-    """A queued session was taken and is about to be started."""
+    """A queued session was claimed and is about to be started."""
 
     model: str
     trigger: Trigger
@@ -45,7 +44,7 @@ class SessionBegan(_OfSession, frozen=True, kw_only=True, tag="session_began"):
 
 
 class CallStarted(_OfSession, frozen=True, kw_only=True, tag="call_started"):
-    """A tool call of a CLI that asks nobody."""
+    """A tool call of a CLI without a gate."""
 
     tool_use_id: str
     tool: str
@@ -68,35 +67,35 @@ class CallEnded(_OfSession, frozen=True, kw_only=True, tag="call_ended"):
     tool_use_id: str
     line: str  # what the call did; "" when its start was not seen
     is_error: bool
-    text: str  # the first lines that say something, as one; "" for none
+    text: str  # the first lines that are not blank, as one; "" for none
     characters: int  # of the whole result
 
 
 class AssistantSaid(_OfSession, frozen=True, kw_only=True, tag="assistant_said"):
-    """What the model says beside its calls."""
+    """Text of the model beside its calls."""
 
     text: str
 
 
 class ResultCame(_OfSession, frozen=True, kw_only=True, tag="result_came"):
-    """A result line; the process ends soon, or is asked once more."""
+    """A result line; the process ends soon, or gets a repair turn."""
 
     is_error: bool
-    cost_usd: float | None  # None: not said
+    cost_usd: float | None  # None: not stated
     num_turns: int | None
 
 
 class EventRaised(_Told, frozen=True, kw_only=True, tag="event_raised"):
-    """An event was written to the database, or counted up there."""
+    """An event was written to the database, or its count was raised."""
 
     level: Level
     message: str
     service: str | None = None
-    session_id: int | None = None  # None: the daemon's own
+    session_id: int | None = None  # None: an event of the daemon itself
 
 
 class SessionEnded(_OfSession, frozen=True, kw_only=True, tag="session_ended"):
-    """A session is over and what follows from it is decided."""
+    """A session has ended, and what follows is decided."""
 
     outcome: Outcome
     decision: DecisionReason
@@ -110,7 +109,7 @@ class SessionEnded(_OfSession, frozen=True, kw_only=True, tag="session_ended"):
 
 
 class LinesLost(_Told, frozen=True, kw_only=True, tag="lines_lost"):
-    """A reader was too slow: so many facts passed it by."""
+    """A reader was too slow and missed this many facts."""
 
     count: int
 
@@ -128,15 +127,18 @@ LiveFact = (
 )
 
 
+# --- lines for people ---------------------------------------------------------------------------------
+
+
 Redact = Callable[[str], str]
 
 _COMMAND_CHARS: Final = 50
-_NAME_CHARS: Final = 200  # longest path, tool name or slash command that is shown
+_NAME_CHARS: Final = 200  # of a path, tool name or slash command
 _SUBJECT_CHARS: Final = 200
-_SAID_CHARS: Final = 500
+_TEXT_CHARS: Final = 500
 _RESULT_CHARS: Final = 200
 _RESULT_LINES: Final = 3
-_LOOKED_AT_CHARS: Final = 4096  # of a text that may be megabytes long
+_READ_CHARS: Final = 4096  # of a text that may be megabytes long
 
 _QUIET: Final = {
     "Read": "Reading files...",
@@ -147,7 +149,7 @@ _FILE_VERBS: Final = {"Edit": "Editing", "Write": "Writing"}
 _CI_WORDS: Final = ("fast-ci", "all-ci")
 _PULL_REQUEST_COMMANDS: Final = ("/gt:submit-pr", "/git:push-pr", "/gt:pr-submit", "/erk:git-pr-push")
 
-# C0, DEL, C1 and Unicode's line breaks: one space each, so that lengths stay.
+# C0, DEL, C1 and Unicode's line breaks become one space each, so that lengths do not change.
 _ONE_LINE: Final = dict.fromkeys([*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029], " ")
 
 
@@ -157,33 +159,33 @@ def _anything(_: str) -> bool:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Viewpoint:
-    """From where a call is described."""
+    """The point of view from which a call is described."""
 
     root: str | None  # the session's working directory, absolute; None: not known
     redact: Redact
-    exists: Callable[[str], bool] = _anything  # is this path on disk? for whoever sees the disk
-    command_chars: int = _COMMAND_CHARS  # so much of a command is shown
+    exists: Callable[[str], bool] = _anything  # whether a path is on disk, for callers that can see the disk
+    command_chars: int = _COMMAND_CHARS  # how much of a command is displayed
 
-    def shown(self, text: str, limit: int = _NAME_CHARS) -> str:
-        """Return text of the model, fit to be shown on one line."""
+    def display(self, text: str, limit: int = _NAME_CHARS) -> str:
+        """Return text of the model, safe to display on one line."""
         return self.redact(text).translate(_ONE_LINE)[:limit]
 
     def path(self, path: str) -> str:
-        """Return a path as shown: relative if it is absolute, under the root and on disk.
+        """Return a path for display: relative if it is absolute, under the root and on disk.
 
-        Below ``/`` is every path there is, so that root shortens none: without its slash it would be another one.
+        The root ``/`` shortens nothing: every path is below it, and without its slash would be another one.
         """
         root, normal = posixpath.normpath(self.root or "/"), posixpath.normpath(path)
         below = root.rstrip("/") + "/"
         inside = below != "/" and posixpath.isabs(path) and (normal == root or normal.startswith(below))
-        return self.shown(posixpath.relpath(normal, root) if inside and self.exists(path) else path)
+        return self.display(posixpath.relpath(normal, root) if inside and self.exists(path) else path)
 
 
 def tool_summary(name: object, given: object, view: Viewpoint) -> str | None:
     """Return one line about a tool call, or ``None`` for calls that people need not see.
 
-    ``given`` is the call's input; anything but an object counts as an empty one, except ``None``: the input
-    did not parse, so nothing is known but the name.
+    ``given`` is the call's input; anything but an object counts as an empty one. The exception is ``None``: the
+    input did not parse, so only the name is known.
     """
     if not isinstance(name, str) or not name or name in _QUIET:
         return None
@@ -200,32 +202,8 @@ def tool_summary(name: object, given: object, view: Viewpoint) -> str | None:
     return _using(name, view)
 
 
-def _using(name: str, view: Viewpoint) -> str:
-    return f"Using {view.shown(name)}..."
-
-
-def _bash(command: object, view: Viewpoint) -> str | None:
-    if not isinstance(command, str):
-        return None
-    if "pytest" in command:
-        return "Running tests..."
-    if any(word in command for word in _CI_WORDS):
-        return "Running CI checks..."
-    return f"Running: {view.shown(command, view.command_chars)}..."
-
-
-def _slash_command(command: object, view: Viewpoint) -> str | None:
-    if not isinstance(command, str):
-        return None
-    if any(known in command for known in _PULL_REQUEST_COMMANDS):
-        return "Creating pull request..."
-    if any(f"/{word}" in command for word in _CI_WORDS):
-        return "Running CI checks..."
-    return f"Running {view.shown(command)}..."
-
-
 def live_status(name: object, given: object, view: Viewpoint, *, task: str) -> str:
-    """Return what a session is doing right now, quiet tools too; ``task`` is what it runs when no tool is open."""
+    """Return what a session is doing now, quiet tools included; ``task`` names what it runs when no tool is open."""
     if isinstance(name, str) and name in _QUIET:
         return _QUIET[name]
     summary = tool_summary(name, given, view)
@@ -240,18 +218,18 @@ def summaries(events: Iterable[StreamEvent], view: Viewpoint) -> tuple[str, ...]
     return tuple(line for line in lines if line is not None)
 
 
-def said_line(text: str, view: Viewpoint) -> str:
-    """Return what the model said as one line; "" when it said nothing."""
-    return " ".join(view.shown(text, _LOOKED_AT_CHARS).split())[:_SAID_CHARS]
+def agent_text_line(text: str, view: Viewpoint) -> str:
+    """Return the model's text as one line; "" when it is blank."""
+    return " ".join(view.display(text, _READ_CHARS).split())[:_TEXT_CHARS]
 
 
 def result_line(text: str | None, view: Viewpoint) -> str:
-    """Return the first lines of a call's result that say something, as one; "" when none does.
+    """Return the first lines of a call's result that are not blank, as one; "" when there are none.
 
-    ``text`` comes out of redacted frames: only its beginning is looked at.
+    ``text`` comes from redacted frames; only its beginning is read.
     """
-    lines = filter(None, (line.strip() for line in (text or "")[:_LOOKED_AT_CHARS].splitlines()))
-    return view.shown(" / ".join(itertools.islice(lines, _RESULT_LINES)), _RESULT_CHARS)
+    lines = filter(None, (line.strip() for line in (text or "")[:_READ_CHARS].splitlines()))
+    return view.display(" / ".join(itertools.islice(lines, _RESULT_LINES)), _RESULT_CHARS)
 
 
 def status_line(*, is_error: bool, cost_usd: float | None, duration_ms: int | None) -> str:
@@ -262,7 +240,7 @@ def status_line(*, is_error: bool, cost_usd: float | None, duration_ms: int | No
 
 
 def api_key_line(source: str | None, subject: str = "") -> str | None:
-    """Return the log line that says which credential a session used; ``None`` when the CLI did not say.
+    """Return the log line that names the credential a session used; ``None`` when the CLI did not name it.
 
     ``subject`` is a free label of the session. The source is a label too, not a secret.
     """
@@ -270,3 +248,27 @@ def api_key_line(source: str | None, subject: str = "") -> str | None:
         return None
     label = subject.translate(_ONE_LINE).strip()[:_SUBJECT_CHARS]
     return f"apiKeySource={source.translate(_ONE_LINE)[:_NAME_CHARS]}" + (f" ({label})" if label else "")
+
+
+def _using(name: str, view: Viewpoint) -> str:
+    return f"Using {view.display(name)}..."
+
+
+def _bash(command: object, view: Viewpoint) -> str | None:
+    if not isinstance(command, str):
+        return None
+    if "pytest" in command:
+        return "Running tests..."
+    if any(word in command for word in _CI_WORDS):
+        return "Running CI checks..."
+    return f"Running: {view.display(command, view.command_chars)}..."
+
+
+def _slash_command(command: object, view: Viewpoint) -> str | None:
+    if not isinstance(command, str):
+        return None
+    if any(known in command for known in _PULL_REQUEST_COMMANDS):
+        return "Creating pull request..."
+    if any(f"/{word}" in command for word in _CI_WORDS):
+        return "Running CI checks..."
+    return f"Running {view.display(command)}..."

@@ -1,13 +1,13 @@
-"""What is remembered: confidence arithmetic, merging, and selection for a prompt.
+"""What is remembered between sessions: confidence arithmetic, merging, and selection for a prompt.
 
-A memory's confidence is stored as of its ``updated_at``. Fading is computed from that pair whenever the
-memory is looked at, never written back, so that looking often does not make it fade faster.
+A memory's confidence is stored as of its ``updated_at``. Fading is computed from that pair whenever the memory
+is read, and never written back, so that frequent reading does not make it fade faster.
 
-Two observations say the same when their words are the same, whatever their case, spacing and punctuation.
-They contradict each other when they are the same but for numbers or a negation ("takes 30 s", "takes 60 s").
-Anything else about one service and category is another fact, and both may be true. A contradiction is held
-against the older memory once, when the newer one appears, and not again whenever the newer one is confirmed:
-two facts that only look alike do not wear each other down.
+Two observations are the same when their words are, whatever their case, spacing and punctuation. They contradict
+each other when they differ only in numbers or a negation ("takes 30 s", "takes 60 s"). Anything else about the same
+service and category is another fact, and both may be true. A contradiction counts against the older memory once,
+when the newer one appears, and not again whenever the newer one is confirmed: two facts that only look alike do not
+wear each other down.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ CHARACTERS_PER_TOKEN: Final = 4
 
 _WORDS: Final = regex.Pattern(rf"[{regex.WORD}]+(?:['\x{{2019}}][{regex.WORD}]+)*")
 _NEGATIONS: Final = frozenset({"not", "no", "never"})
-_LINE_OVERHEAD: Final = len("- [/, confidence 0.70] \n")  # what a prompt's line has beside the memory's texts
+_LINE_OVERHEAD: Final = len("- [/, confidence 0.70] \n")  # what a line of the prompt has beside the memory's texts
 
 
 class ChangeKind(StrEnum):
@@ -41,13 +41,13 @@ class ChangeKind(StrEnum):
 
     ADDED = "added"
     REINFORCED = "reinforced"
-    REVIVED = "revived"  # reinforced after it had been given up
+    REVIVED = "revived"  # reinforced after it had become inactive
     CONTRADICTED = "contradicted"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KnownMemory:
-    """A stored memory, active or given up; ``confidence`` as of ``updated_at``."""
+    """A stored memory, active or not; ``confidence`` as of ``updated_at``."""
 
     id: int
     service: str | None
@@ -72,7 +72,7 @@ class MemoryChange:
 
 
 def faded(confidence: float, updated_at: datetime, now: datetime) -> float:
-    """Return what is left of a confidence: 0.1 less for every full week after 30 days, never below 0."""
+    """Return what is left of a confidence: 0.1 less for every full week after the first 30 days, never below 0."""
     overdue = now - updated_at - FADES_AFTER
     weeks = max(0, overdue // FADES_EVERY)
     return _bounded(confidence - FADED_BY * weeks)
@@ -84,13 +84,13 @@ def is_active(confidence: float) -> bool:
 
 
 def believed(known: Iterable[KnownMemory], now: datetime, limit: int) -> tuple[Memory, ...]:
-    """Return at most ``limit`` memories that are active, with the confidence they have now, best first."""
+    """Return at most ``limit`` active memories with their present confidence, best first."""
     present = (_as_of(old, now) for old in known if old.active)
     return tuple(best_first(item for item in present if is_active(item.confidence))[:limit])
 
 
 def has_faded(known: KnownMemory, now: datetime) -> bool:
-    """Tell whether an active memory went so long without confirmation that it is active no more."""
+    """Tell whether an active memory has been unconfirmed for so long that it is no longer active."""
     return known.active and not is_active(faded(known.confidence, known.updated_at, now))
 
 
@@ -99,7 +99,7 @@ def merge(
 ) -> tuple[MemoryChange, ...]:
     """Return what a report's memories change; blank and repeated observations change nothing.
 
-    A memory that the same report confirms is not held contradicted by it.
+    A report does not contradict a memory that it confirms.
     """
     changes: list[MemoryChange] = []
     settled: set[int] = set()  # rows already confirmed by this report
@@ -121,9 +121,9 @@ def merge(
 
 
 def select(memories: Iterable[Memory], budget_tokens: int) -> tuple[Memory, ...]:
-    """Return what a prompt has room for: believed ones, best first; a budget of 0 or less selects none.
+    """Return the believed memories that a prompt has room for, best first; a budget of 0 or less selects none.
 
-    A memory that does not fit is passed over, so that one long text does not keep the others out.
+    A memory that does not fit is skipped, so that one long text does not keep the others out.
     """
     room = budget_tokens * CHARACTERS_PER_TOKEN
     chosen = []
@@ -164,7 +164,7 @@ def _added(memory: ReportedMemory) -> MemoryChange:
 
 
 def _reinforced(known: KnownMemory, now: datetime) -> MemoryChange:
-    """Strengthen a memory; one that was given up is believed again, at the least standing."""
+    """Strengthen a memory; an inactive one becomes active again, with the least confidence that is."""
     standing = faded(known.confidence, known.updated_at, now)
     believed = known.active and is_active(standing)
     confidence = max(_bounded(standing + REINFORCED_BY), ACTIVE_FROM)
@@ -197,7 +197,7 @@ def _distinct(reported: Iterable[ReportedMemory]) -> list[ReportedMemory]:
 
 
 def _contradicts(memory: ReportedMemory, old: KnownMemory) -> bool:
-    """Tell whether two different observations of one key differ in numbers or a negation only."""
+    """Tell whether two different observations of one key differ only in numbers or a negation."""
     if (memory.service, memory.category) != (old.service, old.category):
         return False
     return _shape(_words(memory.observation)) == _shape(_words(old.observation))
@@ -208,7 +208,7 @@ def _key(memory: ReportedMemory | KnownMemory) -> tuple[str | None, str, tuple[s
 
 
 def _words(observation: str) -> tuple[str, ...]:
-    """Return an observation as its words; one without any stands for itself."""
+    """Return the words of an observation; one without words stands for itself."""
     text = unicodedata.normalize("NFKC", observation).casefold()
     return tuple(word[0] for word in _WORDS.finditer(text)) or (text.strip(),)
 
@@ -220,5 +220,5 @@ def _shape(words: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _bounded(confidence: float) -> float:
-    """Keep a confidence within 0 and 1, and 0.7 - 4 * 0.1 at 0.3 instead of a hair below."""
+    """Keep a confidence between 0 and 1, and round it: 0.7 - 4 * 0.1 must be 0.3, not a hair below."""
     return min(1.0, max(0.0, round(confidence, 4)))

@@ -1,9 +1,9 @@
-"""The values that everything else passes around: closed sets and frozen records.
+"""The vocabulary of the whole program: closed sets and frozen records that everything else passes around.
 
-One file although it is a long one: it is the vocabulary of the whole program, and read as a whole.
+One file, although a long one, because it is read as a whole.
 
 Pure: no clock, no I/O. Times are timezone-aware UTC ``datetime``; money is ``float`` US dollars, ``None``
-where unknown (never 0 for unknown); durations say their unit in the name.
+where unknown (never 0 for unknown); durations carry their unit in the name.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ STRUCTURED_OUTPUT_TOOL: Final = "StructuredOutput"
 """The tool through which the CLI delivers the report (``--json-schema``)."""
 
 LOWEST_TIER: Final = 1
-"""Tiers above this one are what dry run and cooldown hold back, and are never repeated; looking is always allowed."""
+"""The tier that only looks, which is always allowed. Dry run and cooldowns hold back the tiers above it, and those are
+never repeated."""
 
 
 class Trigger(StrEnum):
@@ -70,7 +71,7 @@ class Outcome(StrEnum):
 
 
 class ErrorCategory(StrEnum):
-    """What kind of error a session's stream reported; first match in this order of precedence."""
+    """What kind of error a session's stream reported; the first match in this order counts."""
 
     RATE_LIMIT = "rate_limit"
     AUTH = "auth"
@@ -133,7 +134,7 @@ class ServiceStatus(StrEnum):
 
 
 class CheckSource(StrEnum):
-    """Who looked: our own probe, or the model in its report."""
+    """Who looked: the daemon's own probe, or the model in its report."""
 
     PROBE = "probe"
     REPORT = "report"
@@ -207,10 +208,10 @@ class Report:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Extraction:
-    """A report with the way it was obtained and what was wrong on that way.
+    """A report, how it was obtained, and what went wrong on the way.
 
-    ``report`` is ``None`` with ``none``, and with ``markers`` where a text was read for them in the place of a refused
-    structured output and there were none.
+    ``report`` is ``None`` with ``none``. It is ``None`` with ``markers`` too, where the texts were searched for markers
+    after a structured output was refused, and held none.
     """
 
     method: ExtractionMethod
@@ -233,7 +234,7 @@ class Handover:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NewSession:
-    """A session somebody wants: one queued row."""
+    """A session to be queued: one row."""
 
     tier: int
     trigger: Trigger
@@ -274,7 +275,7 @@ class Session:
     summary: str | None = None
     cost_usd: float | None = None
     num_turns: int | None = None
-    allowance_usd: float | None = None  # what was reserved for it; told by its claim alone, None: nothing limits it
+    allowance_usd: float | None = None  # what was reserved for it; set by its claim alone. None: nothing limits it
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -300,7 +301,7 @@ class NewEvent:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Memory:
-    """An active memory, as selected for a prompt."""
+    """An active memory that was selected for a prompt."""
 
     id: int
     service: str | None
@@ -333,7 +334,7 @@ class Action:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Verdict:
-    """The gate's answer with the sentence that the model and the operator read.
+    """The gate's answer, with the sentence that the model and the operator read.
 
     An allowed call may carry several actions (``systemctl restart a b`` has two).
     """
@@ -341,8 +342,8 @@ class Verdict:
     kind: VerdictKind
     reason: str
     actions: tuple[Action, ...] = ()
-    ran: Mapping[str, object] | None = None  # the input that runs in the place of the one given; None: that one
-    look: Look | None = field(default=None, compare=False)  # what it looks at: no part of the answer
+    ran: Mapping[str, object] | None = None  # the input that runs instead of the given one; None: the given one
+    look: Look | None = field(default=None, compare=False)  # what the call looks at; not part of the answer
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -376,7 +377,7 @@ class CliRefusal:
     """A call that the CLI itself refused: the gate was never asked, or had said yes."""
 
     call: ToolCall
-    shown_input: str  # redacted JSON
+    redacted_input: str  # redacted JSON
     reason: str  # in the CLI's words, redacted
     at: datetime
 
@@ -386,7 +387,7 @@ class CliRefusal:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ending:
-    """Everything known about a session once its process is gone; ``store.finish`` writes it whole."""
+    """Everything known about a session once its process is gone; ``store.finish`` writes all of it."""
 
     session_id: int
     attempt: int
@@ -394,14 +395,14 @@ class Ending:
     extraction: Extraction
     ended_at: datetime
     duration_ms: int
-    calls_ran: int  # allowed by the gate (where the harness has one), and a result came
-    looks: tuple[Look, ...] = ()  # those of them that looked at something and did not fail: evidence behind *healthy*
+    calls_ran: int  # calls that the gate allowed (where the harness has one) and that returned a result
+    looks: tuple[Look, ...] = ()  # those of these calls that looked at something and did not fail: the evidence
     exit_code: int | None = None  # negative: a signal; None: never started
     error_category: ErrorCategory | None = None
     failure_kind: FailureKind | None = None
     error: str | None = None
-    limit_resets_at: datetime | None = None  # UTC; when the model API's limit is over, as the stream said it
-    cli_session_id: str | None = None  # as the stream said it
+    limit_resets_at: datetime | None = None  # UTC; when the model API's limit is over, according to the stream
+    cli_session_id: str | None = None  # according to the stream
     api_key_source: str | None = None
     num_turns: int | None = None
     input_tokens: int | None = None
@@ -410,9 +411,9 @@ class Ending:
     response: str | None = None  # the assistant's joined text
     tool_calls_seen: int = 0
     malformed_lines: int = 0
-    permission_mode: str | None = None  # as the init line said it
-    stop_reason: str | None = None  # the last that the stream gave
-    cli_duration_ms: int | None = None  # as the CLI counts it
+    permission_mode: str | None = None  # according to the init line
+    stop_reason: str | None = None  # the last one in the stream
+    cli_duration_ms: int | None = None  # as the CLI measures it
     cached_input_tokens: int | None = None
     reasoning_output_tokens: int | None = None
     tool_errors: int = 0  # calls whose result is an error
@@ -424,8 +425,8 @@ class Ending:
     tool_ends: tuple[ToolEnd, ...] = ()
     refusals: tuple[CliRefusal, ...] = ()  # calls that the CLI itself refused
     events: tuple[NewEvent, ...] = ()  # what the engine itself noticed
-    unbooked: tuple[CallState, ...] = ()  # model calls that the database did not take while they were made
-    stopped_for: DecisionReason | None = None  # why we stopped it, where that is the decision too
+    unbooked: tuple[CallState, ...] = ()  # model calls that could not be written to the database at the time
+    stopped_for: DecisionReason | None = None  # why the daemon stopped it, where that is also the decision
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -451,5 +452,5 @@ class Finished:
 
     decision: Decision
     next_session_id: int | None = None
-    audit_head: str = ""  # the hash of the last tool call; told to the log, out of the database's reach
+    audit_head: str = ""  # the hash of the last tool call; also logged, out of the database's reach
     audit_results: str | None = None  # the seal over the calls' results

@@ -1,12 +1,11 @@
-"""A session's two texts: the fixed task (user message) and everything variable (appended system prompt).
+"""A session's texts: the fixed task (user message), everything variable (appended system prompt), the trace context.
 
-The CLI expands ``@/path`` and a leading ``/command`` in user messages, not in the appended system prompt:
-so nothing that varies ever stands in the task. What was written by a model, or read by one, stands between
-delimiters that it cannot close: they are taken out of it, and its second and later lines are indented, so
-that it can begin no line of its own.
+The CLI expands ``@/path`` and a leading ``/command`` in user messages, but not in the appended system prompt. So
+nothing variable ever stands in the task. Text that was written by a model, or read by one, stands between delimiters
+that it cannot close: they are removed from it, and its second and later lines are indented, so that it can begin no
+line of its own.
 
-A session's place in a distributed trace, as W3C Trace Context writes it (https://www.w3.org/TR/trace-context/).
-
+The trace context is a session's place in a distributed trace, as W3C writes it (https://www.w3.org/TR/trace-context/).
 A chain is one trace, a session is one span of it. Both numbers come from ids that are in the sessions' rows anyway:
 random ones, chosen before the spawn. So nothing more is stored, and what a session started can be found from its row.
 """
@@ -24,7 +23,7 @@ from zoneinfo import ZoneInfo
 from claudeops.domain.model import ActionLimit, Handover, Memory, ServiceCheck
 from claudeops.domain.text import regex
 
-# Bytes of UTF-8; together below 100 KB. The CLI took 200 KB, and each of them is paid for in every request.
+# Bytes of UTF-8; together below 100 KB. The CLI takes 200 KB, but every byte is paid for in every request.
 _NAME_BYTES: Final = 1_000
 _REPOSITORIES_BYTES: Final = 4_000
 _REQUEST_BYTES: Final = 16_000
@@ -39,7 +38,7 @@ _REQUEST: Final = "operator-request"
 _DELIMITER: Final = regex.Pattern(rf"(?i)<([{regex.SPACE}/]*(?:untrusted\W?data|operator\W?request))")
 _MENTION: Final = regex.Pattern(
     rf"(?:^|[^{regex.WORD}.])(@)[^{regex.SPACE}]"
-)  # an address such as ops@example.org is none
+)  # an address such as ops@example.org is not one
 _LINE_BREAKS: Final = str.maketrans(dict.fromkeys("\r\v\f\x1c\x1d\x1e\x85\u2028\u2029", "\n"))
 _INVISIBLE: Final = frozenset({"Cc", "Cf", "Cs"})  # control, format, surrogate
 _INDENT: Final = "\n    "
@@ -50,7 +49,7 @@ class Facts:
     """What a session is told about itself and its surroundings."""
 
     now: datetime  # timezone-aware
-    timezone: str  # IANA name, in which ``now`` is shown
+    timezone: str  # IANA name, in which ``now`` is displayed
     tier: int
     tier_name: str
     max_tier: int
@@ -70,7 +69,7 @@ class Facts:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Prompt:
-    """What a session is started with."""
+    """The texts that a session is started with."""
 
     task: str  # the user message
     system: str  # appended to the system prompt
@@ -79,9 +78,9 @@ class Prompt:
 def render(
     template: str, *, facts: Facts, memories: Sequence[Memory], request: str | None, handover: Handover | None
 ) -> Prompt:
-    """Return the texts of a session; the system part stays below 100 KB of UTF-8, and says what was cut.
+    """Return the texts of a session; the system part stays below 100 KB of UTF-8 and says where it was cut.
 
-    ``memories`` are taken in their order. ``request`` is what an operator asked of this session.
+    ``memories`` are used in their order. ``request`` is what an operator asked of this session.
     """
     sections = [_environment(facts)]
     if request is not None and request.strip():
@@ -96,7 +95,7 @@ def render(
 def template_fault(template: str) -> str | None:
     """Return why the CLI would not read a template as plain text, in one sentence, or ``None``.
 
-    Seen with CLI 2.1.329: a user message that begins with ``/`` is a command, ``@/path`` puts a file into it.
+    Seen with CLI 2.1.329: a user message that begins with ``/`` is a command, and ``@/path`` inserts a file.
     """
     text = template.strip()
     if not text:
@@ -222,18 +221,18 @@ def _memory(memory: Memory) -> str:
 
 
 def _text(text: str, limit_bytes: int) -> str:
-    """Return a text of several lines: cleaned, all but its first line indented, cut at ``limit_bytes``."""
+    """Return a text of several lines, cleaned and cut at ``limit_bytes``, with all lines but the first indented."""
     lines = (line.rstrip() for line in _clean(text, limit_bytes).split("\n"))
     return _cut(_INDENT.join(lines).strip(), limit_bytes, len(text))
 
 
 def _flat(text: str, limit_bytes: int) -> str:
-    """Return a text as one line: cleaned, runs of white space made one blank, cut at ``limit_bytes``."""
+    """Return a text as one line, cleaned and cut at ``limit_bytes``, with every run of white space as one blank."""
     return _cut(" ".join(_clean(text, limit_bytes).split()), limit_bytes, len(text))
 
 
 def _listed(items: Iterable[str], limit_bytes: int, *, separator: str) -> str:
-    """Return as many of the items as fit, each on one line, and how many do not."""
+    """Return as many of the items as fit, each on one line, and the number of those left out."""
     lines: list[str] = []
     room = limit_bytes
     left_out = 0
@@ -250,25 +249,28 @@ def _listed(items: Iterable[str], limit_bytes: int, *, separator: str) -> str:
 
 
 def _clean(text: str, limit: int) -> str:
-    """Return the first ``limit`` characters without what cannot be seen, and without our delimiters.
+    """Return the first ``limit`` characters without invisible ones and without our delimiters.
 
-    Invisible characters could split a delimiter, or carry words that no person reads.
+    Invisible characters could split a delimiter, or carry words that no person sees.
     """
     broken = text[:limit].replace("\r\n", "\n").translate(_LINE_BREAKS)
-    seen = "".join(char for char in broken if char in "\n\t" or unicodedata.category(char) not in _INVISIBLE)
-    return _DELIMITER.sub(lambda opening: f"({opening[1]}", seen)
+    visible = "".join(char for char in broken if char in "\n\t" or unicodedata.category(char) not in _INVISIBLE)
+    return _DELIMITER.sub(lambda opening: f"({opening[1]}", visible)
 
 
 def _cut(text: str, limit_bytes: int, whole: int) -> str:
-    """Return ``text`` cut between two characters; ``whole`` is the length of the original in characters."""
+    """Return ``text``, cut between two characters; ``whole`` is the original's length in characters."""
     encoded = text.encode()
     if len(encoded) <= limit_bytes and whole <= limit_bytes:
         return text
     return f"{encoded[:limit_bytes].decode(errors='ignore')} [cut here; the whole text has {whole} characters]"
 
 
+# --- the session's place in a trace -------------------------------------------------------------------
+
+
 TRACEPARENT: Final = "TRACEPARENT"
-"""The variable in which a process is handed its place."""
+"""The environment variable that hands a process its trace context."""
 
 _TRACE_DIGITS: Final = 32
 _SPAN_DIGITS: Final = 16
@@ -276,25 +278,25 @@ _HEX: Final = regex.Pattern(r"[0-9a-f]+")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class TracePlace:
-    """Where a session stands."""
+class TraceContext:
+    """Where a session stands in a trace."""
 
     trace_id: str  # 32 hexadecimal digits: the CLI session id of the chain's first session, without dashes
     span_id: str  # 16 hexadecimal digits: the last ones of the session's own
 
     @property
     def header(self) -> str:
-        """Version, trace, parent and flags; the flag says that the parent is recorded, here in our log."""
+        """Version, trace, parent and flags. The flag says that the parent is recorded, which it is in our log."""
         return f"00-{self.trace_id}-{self.span_id}-01"
 
 
-def place_of(cli_session_id: str, *, root_cli_session_id: str) -> TracePlace:
-    """Return a session's place, from its own CLI session id and that of the first one of its chain."""
-    return TracePlace(trace_id=_digits(root_cli_session_id), span_id=_digits(cli_session_id)[-_SPAN_DIGITS:])
+def trace_context(cli_session_id: str, *, root_cli_session_id: str) -> TraceContext:
+    """Return a session's trace context, from its own CLI session id and that of its chain's first session."""
+    return TraceContext(trace_id=_digits(root_cli_session_id), span_id=_digits(cli_session_id)[-_SPAN_DIGITS:])
 
 
 def _digits(cli_session_id: str) -> str:
-    """Return 32 digits; of an id that is no UUID, which only another kind of CLI chooses, those of its hash."""
+    """Return the 32 digits of an id; for one that is no UUID, as other kinds of CLI choose them, those of its hash."""
     digits = cli_session_id.replace("-", "").lower()
     if len(digits) == _TRACE_DIGITS and _HEX.fullmatch(digits) and set(digits[-_SPAN_DIGITS:]) != {"0"}:
         return digits

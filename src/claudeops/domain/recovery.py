@@ -1,7 +1,7 @@
-"""What follows a session whose daemon died before it ended.
+"""The session that follows one whose daemon died before it ended.
 
 A session of the lowest tier only looks, so it is started once more. One of a higher tier may have changed things,
-and nobody knows how far it came: it is not repeated, but followed by a look that is told what was under way.
+and nobody knows how far it got: it is not repeated, but followed by a look that is told what was under way.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from typing import Final
 from claudeops.domain.escalation import EscalationRules
 from claudeops.domain.model import LOWEST_TIER, Handover, NewSession, Session, Trigger, VerdictKind
 
-CALLS_TOLD: Final = 40  # of the calls of a lost session, the last ones
-INPUT_TOLD: Final = 400  # characters of a call's input
+MOST_CALLS: Final = 40  # of a lost session that the next one is told about: the last ones
+INPUT_CHARS: Final = 400  # of a call's input
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CallOnRecord:
-    """A tool call of a session, as it was recorded before it could run."""
+    """A tool call as it was recorded before it could run."""
 
     tool_name: str
-    shown_input: str  # redacted JSON
+    redacted_input: str  # redacted JSON
     verdict: VerdictKind
     requested_at: datetime
     ended_at: datetime | None  # None: no result was seen
@@ -31,7 +31,7 @@ class CallOnRecord:
 
 
 def recovery_of(lost: Session, calls: Sequence[CallOnRecord], rules: EscalationRules) -> NewSession | None:
-    """Return the session that follows; ``None`` for one that was itself a recovery: it is the third time then."""
+    """Return the session that follows; ``None`` for a lost recovery, since a third try is not made."""
     if lost.tier > LOWEST_TIER:
         return _look_after(lost, calls, rules)
     if lost.trigger is Trigger.RECOVERY:
@@ -45,6 +45,19 @@ def recovery_of(lost: Session, calls: Sequence[CallOnRecord], rules: EscalationR
         context=lost.context,
         parent_session_id=lost.id,
     )
+
+
+def under_way(lost: Session, calls: Sequence[CallOnRecord]) -> str:
+    """Return what a lost session was to do and which calls it made, for the next session to read."""
+    lines = []
+    if lost.context is not None:
+        lines.append(f"It had been started because: {lost.context.reason}")
+        lines.append(f"What was known before it: {lost.context.findings}")
+    if lost.prompt_text is not None:
+        lines.append(f"It had been asked: {lost.prompt_text}")
+    lines.append(f"Its tool calls, {len(calls)} in all{', the last ones here' if len(calls) > MOST_CALLS else ''}:")
+    lines += [_call_line(call) for call in calls[-MOST_CALLS:]] or ["none is on record"]
+    return "\n".join(lines)
 
 
 def _look_after(lost: Session, calls: Sequence[CallOnRecord], rules: EscalationRules) -> NewSession:
@@ -68,25 +81,13 @@ def _look_after(lost: Session, calls: Sequence[CallOnRecord], rules: EscalationR
     )
 
 
-def under_way(lost: Session, calls: Sequence[CallOnRecord]) -> str:
-    """Return, for the next session, what a lost one had set out to do and which calls it made."""
-    lines = []
-    if lost.context is not None:
-        lines.append(f"It had been started because: {lost.context.reason}")
-        lines.append(f"What was known before it: {lost.context.findings}")
-    if lost.prompt_text is not None:
-        lines.append(f"It had been asked: {lost.prompt_text}")
-    lines.append(f"Its tool calls, {len(calls)} in all{', the last ones here' if len(calls) > CALLS_TOLD else ''}:")
-    lines += [_told(call) for call in calls[-CALLS_TOLD:]] or ["none is on record"]
-    return "\n".join(lines)
+def _call_line(call: CallOnRecord) -> str:
+    text = call.redacted_input
+    text = text if len(text) <= INPUT_CHARS else f"{text[:INPUT_CHARS]} ..."
+    return f"- {call.requested_at:%H:%M:%S} UTC {call.tool_name} {text}: {_call_result(call)}"
 
 
-def _told(call: CallOnRecord) -> str:
-    shown = call.shown_input if len(call.shown_input) <= INPUT_TOLD else f"{call.shown_input[:INPUT_TOLD]} ..."
-    return f"- {call.requested_at:%H:%M:%S} UTC {call.tool_name} {shown}: {_became(call)}"
-
-
-def _became(call: CallOnRecord) -> str:
+def _call_result(call: CallOnRecord) -> str:
     if call.verdict is not VerdictKind.ALLOW:
         return "not allowed, so it did not run"
     if call.ended_at is None:

@@ -1,4 +1,4 @@
-"""What is kept for how long, as moments: the database's share of the upkeep."""
+"""How long rows are kept: the database's share of housekeeping, as points in time."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from enum import StrEnum
 from typing import Final
 
 AUDIT_DAYS: Final = 90
-"""Tool calls with their verdicts, and the session rows that they belong to, are kept so long at least."""
+"""The least time for which tool calls with their verdicts, and the session rows around them, are kept."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cutoffs:
-    """What is older than these goes. Times are UTC and count from the end of a session, or of a condition."""
+    """What is older than these is removed. UTC; age counts from the end of a session, or of a condition."""
 
-    details: datetime  # long texts, service checks, events that are over; logs too
-    audit: datetime  # whole chains with their tool calls, of which a tombstone stays
+    details: datetime  # for long texts, service checks, events that are over, and logs
+    audit: datetime  # for whole chains with their tool calls, which leave a tombstone
 
 
 def cutoffs(now: datetime, *, retention_days: int) -> Cutoffs:
@@ -27,21 +27,21 @@ def cutoffs(now: datetime, *, retention_days: int) -> Cutoffs:
 
 
 class Aged(StrEnum):
-    """What there is of old rows, in the order in which it goes: what need not be let go of one by one goes first.
+    """The kinds of old rows, in the order of their removal: those that need not be removed one by one come first.
 
-    Values: what their removal is called in the daemon's log.
+    The values name the removal in the daemon's log.
     """
 
     EVENTS = "events_removed"  # open ones stay
     CHECKS = "checks_removed"  # of services; the latest of each service stays
     FIRES = "fires_removed"  # of schedules; the latest of each schedule stays
-    CHAINS = "sessions_removed"  # with everything that hung on them; a tombstone stays of the tool calls
+    CHAINS = "sessions_removed"  # with all their rows; a tombstone of the tool calls stays
     TEXTS = "sessions_shortened"  # sessions that lose their long texts
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Expired:
-    """What one step did."""
+    """What one step of the removal did."""
 
-    done: int = 0  # rows of the kind that was asked for; of chains: their sessions
-    more: bool = False  # something was written, so there may be more of it
+    done: int = 0  # rows of the requested kind; for chains: their sessions
+    more: bool = False  # something was removed, so there may be more

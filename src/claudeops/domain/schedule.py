@@ -1,8 +1,8 @@
-"""When a schedule is due.
+"""When a schedule is due, and when it fires.
 
-A due time is what is recorded and told apart from others; it carries no jitter. The fire happens at the
-due time plus its jitter. Due times depend on the cadence alone, never on when the daemon was started, so
-that two daemons, or one before and after a restart, name the same fire by the same due time.
+A due time identifies a fire and is what is recorded; it carries no jitter. The fire happens at the due time plus its
+jitter. Due times depend on the cadence alone, never on the daemon's start, so that two daemons, or one before and
+after a restart, name the same fire by the same due time.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from claudeops.errors import ConfigurationError
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 NEVER: Final = _EPOCH
-"""The last due time of a schedule that was never fired: it is overdue, so its first fire comes at once."""
+"""The last due time of a schedule that has never fired: it is overdue, so its first fire comes at once."""
 
 _MICROSECOND: Final = timedelta(microseconds=1)
 _SHORTEST_SECONDS: Final = 0.001
@@ -62,7 +62,7 @@ class Cron:
 
     Five fields or a nickname such as ``@daily``; 0 and 7 are Sunday; when day of month and day of week are
     both restricted, either may match. Around daylight saving a job at a fixed time runs once, moved behind
-    the gap, as Debian's cron does. Raises `ConfigurationError` for an expression that cannot be read or that
+    the gap, as with Debian's cron. Raises `ConfigurationError` for an expression that cannot be read or that
     never matches, and for an unknown zone.
     """
 
@@ -83,8 +83,8 @@ class Schedule:
 
     name: str
     cadence: Cadence
-    jitter_seconds: float = 0.0  # a fire comes later than its due time by less than this
-    site: str = ""  # sites with one configuration spread their fires
+    jitter_seconds: float = 0.0  # a fire comes after its due time by less than this
+    site: str = ""  # spreads the fires of sites that share one configuration
 
     def __post_init__(self) -> None:
         if not 0 <= self.jitter_seconds <= _LONGEST_JITTER_SECONDS:  # also refuses NaN
@@ -106,8 +106,8 @@ def latest_due(cadence: Cadence, *, after: datetime, until: datetime) -> datetim
         period = _period(cadence)
         due = _EPOCH + (((until - _EPOCH) // _MICROSECOND) // period) * period * _MICROSECOND
         return due if after < due <= until else None
-    # Cron looks forward only, and one due time after the other would take minutes where a clock was set from
-    # 1970 to today: so the rest is halved. Nothing is due between ``end`` and ``until``.
+    # Cron only looks forward, and stepping from due time to due time would take minutes where a clock was set from
+    # 1970 to today. So the rest is halved instead. Nothing is due between ``end`` and ``until``.
     if (due := next_due(cadence, after)) > until:
         return None
     end = until
@@ -121,9 +121,9 @@ def latest_due(cadence: Cadence, *, after: datetime, until: datetime) -> datetim
 
 
 def jitter(schedule: str, due_at: datetime, max_seconds: float, site: str = "") -> float:
-    """Return by how many seconds a fire is moved: at least 0, less than ``max_seconds`` (0 where that is 0).
+    """Return by how many seconds a fire is delayed: at least 0, less than ``max_seconds`` (0 where that is 0).
 
-    The same for the same arguments, on every machine: a restart within the jitter moves nothing.
+    Always the same for the same arguments, on every machine, so a restart within the jitter moves nothing.
     """
     if not (math.isfinite(max_seconds) and max_seconds > 0):
         return 0.0
@@ -139,10 +139,10 @@ def fires_at(schedule: Schedule, due_at: datetime) -> datetime:
 
 
 def merged(schedule: Schedule, due_at: datetime, now: datetime) -> datetime:
-    """Return the due time to fire for at ``now``, when ``due_at`` is the first one not fired for.
+    """Return the due time to fire for at ``now``; ``due_at`` is the first one that has not fired.
 
-    The latest one whose fire should have happened by now: however long the machine slept or the database
-    was away, what was missed is made up for by one fire.
+    It is the latest one whose fire should have happened by now: however long the machine slept or the database
+    was unavailable, one fire makes up for everything missed.
     """
     overdue = now - timedelta(seconds=schedule.jitter_seconds)  # before this, whatever the jitter
     due = latest_due(schedule.cadence, after=due_at, until=overdue) or due_at
@@ -152,7 +152,7 @@ def merged(schedule: Schedule, due_at: datetime, now: datetime) -> datetime:
 
 
 def _period(cadence: Interval) -> int:
-    """Return the interval in whole microseconds: floats do not add up over fifty years."""
+    """Return the interval in whole microseconds: sums of floats drift over fifty years."""
     return round(cadence.seconds * 1_000_000)
 
 
@@ -176,7 +176,7 @@ def _next_match(cron: Cron, after: datetime) -> datetime:
         message = f"the cron expression {expr!r} cannot be read: {str(error)[:1].lower()}{str(error)[1:]}"
         raise ConfigurationError(message) from error
     for match in matches:
-        # In the hour that is passed twice, a job at a fixed time is given its first passing, which may be over.
+        # In the hour that occurs twice, a job at a fixed time gets the first occurrence, which may be over.
         if (due := match.astimezone(UTC)) > after:
             return due
     message = f"the cron expression {expr!r} never matches"

@@ -16,7 +16,7 @@ from datetime import datetime
 from typing import Protocol
 
 from claudeops.domain.backfill import Backfilled, BackfillRejected
-from claudeops.domain.chain_record import ChainRecord, Place, SessionRecord
+from claudeops.domain.chain_record import ChainRecord, SessionPosition, SessionRecord
 from claudeops.domain.commands import Command, CommandName
 from claudeops.domain.escalation import EscalationRules
 from claudeops.domain.gate.approval import Answer, Approval, NewApproval
@@ -154,11 +154,11 @@ class Verdicts(Protocol):
         call: ToolCall,
         verdict: Verdict,
         *,
-        shown_input: str,
+        redacted_input: str,
         rules: EscalationRules,
         requested_at: datetime,
         now: datetime,
-        shown_ran: str | None = None,
+        redacted_ran: str | None = None,
         approval: Approval | None = None,
     ) -> Verdict:
         """Write a tool call with its verdict before the answer goes out; return the verdict that counts.
@@ -166,9 +166,9 @@ class Verdicts(Protocol):
         An allow or ask that carries actions is checked in the same transaction, against what the chain has found and
         against the cooldown ledger: what is not granted becomes a deny (recorded as such; over a limit with a warning
         event). The actions of an allow are reserved (``success`` null until `Queue.finish` settles them).
-        ``shown_input`` is the redacted JSON to store, ``shown_ran`` that of the input that runs in its place, if
-        another one does. With an ``approval``, whose proof the caller has checked, the allow uses it up, and is a deny
-        when it is not approved any more.
+        ``redacted_input`` is the redacted JSON to store, ``redacted_ran`` that of the input that runs in its place,
+        if another one does. With an ``approval``, whose proof the caller has checked, the allow uses it up, and is a
+        deny when it is not approved any more.
         """
 
     async def allowed_calls(self, session_id: int) -> frozenset[str]:
@@ -285,7 +285,7 @@ class Records(Protocol):
     async def newest(self) -> Session | None:
         """Return the running session that was queued last, else the newest of all; ``None``: there is none."""
 
-    async def under_way(self, after: int) -> Sequence[Place]:
+    async def under_way(self, after: int) -> Sequence[SessionPosition]:
         """Return the sessions that have not ended, and all with a higher id than ``after``, oldest first."""
 
     async def session_record(self, session_id: int) -> SessionRecord:

@@ -1,4 +1,4 @@
-"""Every harness by its name, and the one rule about those without a gate."""
+"""Every harness by its name, and the one rule about harnesses without a gate."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HARNESSES: Final[Mapping[str, Harness]] = MappingProxyType({harness.name: harnes
 def ungated_refusal(harness: Harness, *, allowed: Collection[str], tier: int) -> str | None:
     """Return why a tier whose policy judges single calls may not run on ``harness``, in one sentence, or ``None``.
 
-    ``allowed`` are the harnesses without a gate that the operator lets run all the same.
+    ``allowed`` are the harnesses without a gate that the operator accepts.
     """
     if harness.capabilities.gate or harness.name in allowed:
         return None

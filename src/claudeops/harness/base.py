@@ -1,4 +1,4 @@
-"""What the harnesses have in common: the environment of a child, and the answers of a CLI that asks nothing."""
+"""What the harnesses share: the environment of a child, and the defaults of a CLI that is started and left alone."""
 
 from __future__ import annotations
 
@@ -14,49 +14,6 @@ REPORT_REQUEST: Final = (
     f"There is no {STRUCTURED_OUTPUT_TOOL} tool in this session: your last message is the report, one JSON object that "
     "matches the schema you were given, with nothing around it."
 )
-
-
-class BaseHarness:
-    """A CLI that is started with one task and then left to itself."""
-
-    stderr_is_noted: ClassVar[bool] = False
-
-    def reader(self) -> Reader:
-        """Return a reader of stream-json, which knows Claude's frames and caliban's."""
-        return TranscriptBuilder()
-
-    def signal(self, frame: Mapping[str, object], spec: Spec) -> HarnessSignal | None:  # noqa: ARG002 - the protocol's
-        """Return nothing: it asks nothing."""
-        return None
-
-    def heard(self, told: CallRan) -> bytes:  # noqa: ARG002 - the protocol's
-        """Return nothing: without a gate nobody tells."""
-        return b""
-
-    def answer(self, request: GateRequest, verdict: Verdict) -> bytes:  # noqa: ARG002 - the protocol's
-        """Return nothing: it has not asked."""
-        return b""
-
-    def interrupt(self) -> bytes | None:
-        """Return nothing: it heeds signals only."""
-        return None
-
-    def repair(self, errors: tuple[str, ...]) -> bytes | None:  # noqa: ARG002 - the protocol's
-        """Return nothing: its input has ended."""
-        return None
-
-    def with_last_message(self, transcript: Transcript, text: str) -> Transcript:  # noqa: ARG002 - the protocol's
-        """Return the transcript: the stream says everything."""
-        return transcript
-
-    def kept_stderr(self, line: str) -> str:
-        """Return the line."""
-        return line
-
-    def stderr_notes(self, stderr: str) -> tuple[str, ...]:  # noqa: ARG002 - the protocol's
-        """Return nothing."""
-        return ()
-
 
 _TAMED: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -74,17 +31,59 @@ _TAMED: Final[Mapping[str, str]] = MappingProxyType(
         "log.showSignature": "false",
     }
 )
-"""Settings by which a repository's own configuration makes git run programs, overruled.
+"""Overrides for settings by which a repository's own configuration makes git run programs.
 
-Seen with git 2.39 on a hostile repository: what is left are filters and text conversions, whose names are the
-repository's to choose; the policy refuses the commands that use them.
+Seen with git 2.39 on a hostile repository: only filters and text conversions are left, whose names the repository
+chooses. The policy refuses the commands that use them.
 """
+
+
+class BaseHarness:
+    """A CLI that is started with one task and then left to itself."""
+
+    stderr_is_noted: ClassVar[bool] = False
+
+    def reader(self) -> Reader:
+        """Return a reader of stream-json, with Claude's frames and caliban's."""
+        return TranscriptBuilder()
+
+    def signal(self, frame: Mapping[str, object], spec: Spec) -> HarnessSignal | None:  # noqa: ARG002 - the protocol's
+        """Return nothing: the CLI asks nothing."""
+        return None
+
+    def acknowledge(self, call: CallRan) -> bytes:  # noqa: ARG002 - the protocol's
+        """Return nothing: a CLI without a gate reports nothing."""
+        return b""
+
+    def answer(self, request: GateRequest, verdict: Verdict) -> bytes:  # noqa: ARG002 - the protocol's
+        """Return nothing: the CLI has not asked."""
+        return b""
+
+    def interrupt(self) -> bytes | None:
+        """Return nothing: the CLI reacts to signals only."""
+        return None
+
+    def repair(self, errors: tuple[str, ...]) -> bytes | None:  # noqa: ARG002 - the protocol's
+        """Return nothing: the CLI's input has ended."""
+        return None
+
+    def with_last_message(self, transcript: Transcript, text: str) -> Transcript:  # noqa: ARG002 - the protocol's
+        """Return the transcript as it is: the stream says everything."""
+        return transcript
+
+    def kept_stderr(self, line: str) -> str:
+        """Return the line as it is."""
+        return line
+
+    def stderr_notes(self, stderr: str) -> tuple[str, ...]:  # noqa: ARG002 - the protocol's
+        """Return nothing."""
+        return ()
 
 
 def git_environment() -> dict[str, str]:
     """Return variables (git(1), git-config(1): ``GIT_CONFIG_COUNT``) that outrank a repository's configuration.
 
-    No protocol is allowed: a partial clone fetches what is missing through a program of the repository's choice.
+    No protocol is allowed: a partial clone fetches missing objects through a program of the repository's choice.
     """
     numbered = enumerate(_TAMED.items())
     pairs = {
@@ -104,7 +103,7 @@ def git_environment() -> dict[str, str]:
 
 
 def environment(spec: Spec, own: Mapping[str, str]) -> dict[str, str]:
-    """Return a child's whole environment: what is passed, then the CLI's ``own``, then what no one may change."""
+    """Return a child's whole environment: passed variables, then the CLI's ``own``, then those that always win."""
     return {
         **spec.passed_env,
         **own,
@@ -120,8 +119,8 @@ def environment(spec: Spec, own: Mapping[str, str]) -> dict[str, str]:
 def one_message(spec: Spec, *closing: str) -> str:
     """Return system text and task as one message, for a CLI that has no other place for system text.
 
-    The system text holds words of models and of what they have read. Its delimiters carry the session's own id,
-    which was not known to anybody who wrote those words, so nothing in it can end it and go on as the task.
+    The system text holds words of models and of texts that they have read. Its delimiters carry the session's id, which
+    no author of those words could know, so nothing in it can end the system text and continue as the task.
     """
     tag = f"system-text-{spec.cli_session_id}"
     return "\n\n".join(

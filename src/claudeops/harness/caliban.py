@@ -1,8 +1,8 @@
 """The ``caliban`` CLI: Claude-like frames, exit codes of its own, no gate.
 
-Flags, frames and exit codes by its own documents and source (github.com/caliban-ai/caliban, ADR 0025 and 0029).
-It reads its stdin to the end before it starts, so nothing can be said to it later; of the signals it heeds SIGINT
-alone. In headless mode a tool that no rule allows is denied.
+Flags, frames and exit codes are from its own documents and source (github.com/caliban-ai/caliban, ADR 0025 and 0029).
+It reads its stdin to the end before it starts, so nothing can be said to it later; SIGINT is the only signal that it
+handles. In headless mode a tool that no rule allows is denied.
 """
 
 from __future__ import annotations
@@ -32,8 +32,7 @@ class CalibanHarness(BaseHarness):
     def command(self, spec: Spec) -> Command:
         """Return the command line (flags only) and the child's whole environment.
 
-        The tier's tools are allowed by name. Nobody is asked about a single call: that is what it means to run
-        without a gate.
+        The tier's tools are allowed by name. Single calls are not judged: that is what running without a gate means.
         """
         argv = [
             spec.binary,
@@ -43,7 +42,7 @@ class CalibanHarness(BaseHarness):
             *_model(spec.model),
             *("--max-turns", str(spec.max_turns)),
             *("--max-budget-usd", f"{spec.max_budget_usd:g}"),
-            # Inline: what begins with a brace is not taken for a path.
+            # Inline: an argument that begins with a brace is not taken for a path.
             *("--json-schema", spec.schema_text),
             # The operator's own settings in the session's home, never those of a hostile working directory.
             *("--setting-sources", "user"),
@@ -53,12 +52,12 @@ class CalibanHarness(BaseHarness):
         return Command(argv=tuple(argv), env=environment(spec, {}))
 
     def opening(self, spec: Spec) -> bytes:
-        """Return one user frame; a key more, or Claude's envelope, would be refused with exit code 64."""
+        """Return one user frame; with any further key, or in Claude's envelope, it is refused with exit code 64."""
         text = one_message(spec, REPORT_REQUEST)
         return json.dumps({"type": "user", "content": text}, separators=(",", ":")).encode() + b"\n"
 
 
 def _model(model: str) -> tuple[str, ...]:
-    """Return the flags for ``model``, or for ``provider/model`` as the CLI's own frames spell it."""
+    """Return the flags for ``model``, or for ``provider/model`` as in the CLI's own frames."""
     provider, _, name = model.partition("/")
     return ("--provider", provider, "--model", name) if provider in _PROVIDERS and name else ("--model", model)

@@ -1,7 +1,7 @@
 """The ``claude`` CLI, driven by its control protocol over stdin and stdout.
 
-Observed with CLI 2.1.197 and 2.1.329. The gate is the ``PreToolUse`` hook callback of the control protocol:
-unlike hook scripts it fails closed (no answer, a late answer or a dead host: the tool does not run).
+Observed with CLI 2.1.197 and 2.1.329. The gate is the ``PreToolUse`` hook callback of the control protocol. Unlike hook
+scripts it fails closed: without an answer, with a late answer or with a dead host the tool does not run.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from claudeops.harness.protocol import (
 )
 
 PERMISSION_MODE: Final = "dontAsk"
-"""What no rule allows is denied without asking; the gate's ``allow`` is the only yes there is."""
+"""The CLI denies, without asking, what no rule allows; the gate's ``allow`` is the only yes."""
 
 HOOK_ID: Final = "gate"
 RAN_ID: Final = "ran"
 HOOK_TIMEOUT_SECONDS: Final = 60
-"""How long the CLI waits for the gate; a later answer is ignored and the tool does not run."""
+"""How long the CLI waits for the gate; a later answer is ignored, and the tool does not run."""
 
 _OFF: Final[Mapping[str, str]] = {
     "DISABLE_TELEMETRY": "1",
@@ -44,8 +44,8 @@ _OFF: Final[Mapping[str, str]] = {
     "CLAUDE_CODE_DISABLE_FILE_MENTIONS": "1",
     # Background tasks outlive the result line and report a second, early result.
     "CLAUDE_CODE_DISABLE_BACKGROUND_TASKS": "1",
-    # What is remembered is the daemon's to decide; and it would put the session's own path in the midst of the system
-    # prompt, so that no session could use what an earlier one has left in the model API's cache.
+    # The daemon decides what is remembered. The CLI's own memory would also put the session's path in the middle of the
+    # system prompt, so that no session could use the model API's cache of an earlier one.
     "CLAUDE_CODE_DISABLE_AUTO_MEMORY": "1",
 }
 
@@ -53,7 +53,6 @@ _CREDENTIAL_FD: Final[Mapping[CredentialKind, str]] = {
     CredentialKind.API_KEY: "CLAUDE_CODE_API_KEY_FILE_DESCRIPTOR",
     CredentialKind.OAUTH_TOKEN: "CLAUDE_CODE_OAUTH_TOKEN_FILE_DESCRIPTOR",
 }
-
 
 _OUTSIDE_NAMES: Final = regex.Pattern(r"[^a-zA-Z0-9_-]")
 _SMALL: Final = "haiku"
@@ -89,7 +88,7 @@ class ClaudeHarness(BaseHarness):
             *("--permission-prompt-tool", "stdio"),
             *("--permission-mode", PERMISSION_MODE),
             *("--tools", ",".join(spec.tools)),
-            # Without these two a hostile working directory runs its own hooks and MCP servers.
+            # Without these two, a hostile working directory runs its own hooks and MCP servers.
             *("--setting-sources", ""),
             "--strict-mcp-config",
             "--disable-slash-commands",
@@ -120,10 +119,10 @@ class ClaudeHarness(BaseHarness):
     def opening(self, spec: Spec) -> bytes:
         """Return ``initialize`` with the gate's hook, then the fixed task text as the user message."""
         hook = {"matcher": None, "hookCallbackIds": [HOOK_ID], "timeout": self._hook_timeout_seconds}
-        told = [{"matcher": None, "hookCallbackIds": [RAN_ID], "timeout": self._hook_timeout_seconds}]
+        ran = [{"matcher": None, "hookCallbackIds": [RAN_ID], "timeout": self._hook_timeout_seconds}]
         initialize = {
             "subtype": "initialize",
-            "hooks": {"PreToolUse": [hook], "PostToolUse": told, "PostToolUseFailure": told},
+            "hooks": {"PreToolUse": [hook], "PostToolUse": ran, "PostToolUseFailure": ran},
             "appendSystemPrompt": spec.system,
         }
         return _control_request("initialize", initialize) + _user_message(spec.task)
@@ -142,7 +141,7 @@ class ClaudeHarness(BaseHarness):
         return None
 
     def answer(self, request: GateRequest, verdict: Verdict) -> bytes:
-        """Return the control response; what is neither a plain allow nor, to the hook, an ask is a deny."""
+        """Return the control response; anything but a plain allow or, to the hook, an ask is a deny."""
         allowed = verdict.kind is VerdictKind.ALLOW
         if request.question is Question.PERMISSION:
             # The input is always given, so that what runs is what was judged.
@@ -154,7 +153,7 @@ class ClaudeHarness(BaseHarness):
         else:
             answer: dict[str, object] = {
                 "hookEventName": "PreToolUse",
-                # After an ``ask`` the CLI sends a permission request, which may wait for people.
+                # After an ``ask`` the CLI sends a permission request, which may wait for a person.
                 "permissionDecision": verdict.kind.value,
                 "permissionDecisionReason": verdict.reason,
             }
@@ -163,9 +162,9 @@ class ClaudeHarness(BaseHarness):
             body = {"hookSpecificOutput": answer}
         return _control_response(request.request_id, body)
 
-    def heard(self, told: CallRan) -> bytes:
+    def acknowledge(self, call: CallRan) -> bytes:
         """Return the empty answer to the hook after a call."""
-        return _control_response(told.request_id, {})
+        return _control_response(call.request_id, {})
 
     def interrupt(self) -> bytes:
         """Return the request that ends the turn with a result line, cost included, within about 10 ms."""
@@ -173,19 +172,19 @@ class ClaudeHarness(BaseHarness):
 
     def repair(self, errors: tuple[str, ...]) -> bytes:
         """Return a user message that asks once more for the report; no ``--resume`` is needed for it."""
-        told = "\n".join(f"- {error}" for error in errors) or "- no report was delivered"
+        faults = "\n".join(f"- {error}" for error in errors) or "- no report was delivered"
         return _user_message(
             "Your session ended without a valid report. What is wrong:\n"
-            f"{told}\n"
+            f"{faults}\n"
             f"Deliver the report now, complete and valid, through the {STRUCTURED_OUTPUT_TOOL} tool. "
             "Report only what you have really seen in this session; run no further checks."
         )
 
 
 def _mcp_times(spec: Spec) -> dict[str, str]:
-    """Return how long the CLI waits for MCP servers, in milliseconds; what the operator has set himself stands.
+    """Return how long the CLI waits for MCP servers, in milliseconds; variables that the operator has set stay.
 
-    By itself it waits half a minute for a server to start, and for the answer of a tool more than a day.
+    By default it waits half a minute for a server to start, and more than a day for the answer of a tool.
     """
     times = {"MCP_TIMEOUT": spec.mcp_start_seconds, "MCP_TOOL_TIMEOUT": spec.mcp_call_seconds}
     known = {name: seconds for name, seconds in times.items() if seconds is not None and name not in spec.passed_env}
@@ -193,9 +192,9 @@ def _mcp_times(spec: Spec) -> dict[str, str]:
 
 
 def _small_model(spec: Spec) -> dict[str, str]:
-    """Return what has the CLI ask the tier's model for what it would ask a small one: a session has one model."""
+    """Return variables that make the CLI use the tier's model for its small model too: a session has one model."""
     model = concrete(spec.model)
-    if model is None or canonical(spec.model) == _SMALL:  # the alias of the small model is what the CLI takes it for
+    if model is None or canonical(spec.model) == _SMALL:  # the CLI resolves this alias to its small model anyway
         return {}
     return dict.fromkeys(("ANTHROPIC_DEFAULT_HAIKU_MODEL", "ANTHROPIC_SMALL_FAST_MODEL"), model)
 
@@ -204,12 +203,12 @@ def _call_ran(frame: Mapping[str, object]) -> CallRan | None:
     request, request_id = frame.get("request"), frame.get("request_id")
     if not isinstance(request, dict) or not isinstance(request_id, str) or request.get("callback_id") != RAN_ID:
         return None
-    told = request.get("input")
-    told = told if isinstance(told, dict) else {}
-    ran = told.get("tool_input")
+    report = request.get("input")
+    report = report if isinstance(report, dict) else {}
+    ran = report.get("tool_input")
     return CallRan(
         request_id=request_id,
-        tool_use_id=str(request.get("tool_use_id") or told.get("tool_use_id") or ""),
+        tool_use_id=str(request.get("tool_use_id") or report.get("tool_use_id") or ""),
         input=ran if isinstance(ran, dict) else {},
     )
 
@@ -232,7 +231,7 @@ def _gate_request(frame: Mapping[str, object]) -> GateRequest | None:
     tool_input = asked.get(input_key)
     agent_id = asked.get("agent_id")
     call = ToolCall(
-        # A question without an id or a name is judged all the same: no rule allows it, so it is denied.
+        # A question without an id or a name is judged like any other: no rule allows it, so it is denied.
         tool_use_id=str(request.get("tool_use_id") or asked.get("tool_use_id") or ""),
         tool_name=str(asked.get("tool_name") or ""),
         input=tool_input if isinstance(tool_input, dict) else {},
@@ -260,7 +259,7 @@ def _wrong_mode(frame: Mapping[str, object]) -> str:
 
 
 def _servers(frame: Mapping[str, object]) -> set[str]:
-    """Return the names of the MCP servers that an init line lists; what is no list of them has a name of its own."""
+    """Return the names of the MCP servers in an init line; a value of another shape counts as an unknown name."""
     servers = frame.get("mcp_servers") or []
     if not isinstance(servers, list):
         return {repr(servers)}
@@ -268,7 +267,7 @@ def _servers(frame: Mapping[str, object]) -> set[str]:
 
 
 def _of_mcp(tool_name: str, spec: Spec) -> bool:
-    """Tell whether a tool belongs to a server that was asked for; the CLI writes other characters as underscores."""
+    """Tell whether a tool belongs to a requested server; the CLI replaces unusual characters with underscores."""
     return any(tool_name.startswith(f"mcp__{_OUTSIDE_NAMES.sub('_', name)}__") for name in spec.mcp_servers)
 
 
@@ -286,5 +285,5 @@ def _control_response(request_id: str, body: Mapping[str, object]) -> bytes:
 
 
 def _line(message: Mapping[str, object]) -> bytes:
-    # ASCII only: U+2028 and friends must not be taken for line ends by anything on the way.
+    # ASCII only: nothing on the way may take U+2028 and the like for line ends.
     return json.dumps(message, ensure_ascii=True, separators=(",", ":")).encode() + b"\n"

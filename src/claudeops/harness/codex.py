@@ -1,7 +1,7 @@
 """The ``codex`` CLI, driven by ``codex exec --json``: a sandbox instead of a gate.
 
-It reads its stdin to the end before it starts, has no place for system text, takes the schema as a file, and gives
-the report as the text of its last message. Launch, frames and rules as clauditor found them.
+It reads its stdin to the end before it starts, has no place for system text, takes the schema as a file, and delivers
+the report as the text of its last message. Launch, frames and rules follow clauditor's findings.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from claudeops.harness.protocol import Capabilities, Command, Reader, Spec, Text
 
 SANDBOX_READING: Final = "read-only"
 SANDBOX_WRITING: Final = "workspace-write"
-"""The widest sandbox there is here: ``danger-full-access`` is none, and is never asked for."""
+"""The widest sandbox in use: ``danger-full-access`` is not a sandbox, and is never requested."""
 
 LINE_REDACTED: Final = "<line redacted: matched auth-leak pattern>"
 _LEAK_WORDS: Final = ("api_key", "authorization", "openai_api_key=", "codex_api_key=", "codex_home=")
@@ -42,8 +42,8 @@ class CodexHarness(BaseHarness):
     def command(self, spec: Spec) -> Command:
         """Return the command line (flags only), the child's whole environment and its files.
 
-        What opens the model API is whatever the operator hands to the tier: variables by name, or the
-        ``.codex`` directory of the tier's home.
+        Access to the model API is what the operator gives to the tier: variables by name, or the ``.codex``
+        directory of the tier's home.
         """
         last, codex_home = f"{spec.state_dir}/codex-last-message.txt", f"{spec.home}/.codex"
         schema = _schema_file(spec)
@@ -61,13 +61,13 @@ class CodexHarness(BaseHarness):
         return Command(
             argv=argv,
             env=environment(spec, {"CODEX_HOME": codex_home}),
-            directories=(codex_home,),  # it refuses to start where this does not exist
+            directories=(codex_home,),  # without it the CLI refuses to start
             files=(schema,) if schema else (),
             last_message=last,
         )
 
     def opening(self, spec: Spec) -> bytes:
-        """Return the whole prompt: system text, task, and where the report belongs."""
+        """Return the whole prompt: system text, task, and how to deliver the report."""
         closing = [REPORT_REQUEST]
         if _schema_file(spec) is None:
             closing.append(f"The schema:\n{spec.schema_text}")
@@ -82,18 +82,18 @@ class CodexHarness(BaseHarness):
         return with_last_message(transcript, text)
 
     def kept_stderr(self, line: str) -> str:
-        """Return the line, or a mark in its place when it may hold what opens the account."""
+        """Return the line, or a placeholder for a line that may hold credentials."""
         lowered = line.lower()
         leaks = any(word in lowered for word in _LEAK_WORDS) or _LEAK_SHAPES.search(line) is not None
         return LINE_REDACTED if leaks else line
 
     def stderr_notes(self, stderr: str) -> tuple[str, ...]:
-        """Return one warning when some line is a notice of deprecation."""
+        """Return one warning if any line is a deprecation notice."""
         lines = (line.lower() for line in stderr.splitlines())
         return (_DEPRECATION,) if any("warning:" in line and "deprecated" in line for line in lines) else ()
 
 
 def _schema_file(spec: Spec) -> TextFile | None:
-    """Return the schema's file; ``None`` for a schema that the model's API would refuse, which is told in words."""
+    """Return the schema's file; ``None`` for a schema that the model's API would refuse, which goes into the prompt."""
     text = strict_schema(spec.schema_text)
     return None if text is None else TextFile(path=f"{spec.state_dir}/codex-schema.json", text=text)

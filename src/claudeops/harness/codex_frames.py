@@ -1,8 +1,8 @@
-"""Codex's events into facts and a transcript, by the rules that clauditor found.
+"""Reads Codex's events into stream events and a transcript, by the rules that clauditor found.
 
-There is no result line: a turn that completed or failed stands for one, and the end of the output is the end. The
-first failure is the one that counts. Of items only completed ones are read, but one that has begun is a call that
-stands open.
+There is no result line: a completed or failed turn stands for one, and the end of the output is the end. The first
+failure is the one that counts. Items are read only when they are completed, except that an item which has begun is an
+open call.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Events = tuple[StreamEvent, ...]
 
 ERROR_CHARS: Final = 4096
 CUT: Final = "... (truncated)"
-"""Without the leading space that Claude's side has."""
+"""Without the leading space of the mark for Claude's errors."""
 
 _RATE_LIMIT_WORDS: Final = ("rate limit", "rate-limit", "quota", "429")
 _AUTH_WORDS: Final = (
@@ -49,48 +49,15 @@ _AUTH_WORDS: Final = (
     "not supported when using codex with a chatgpt account",
 )
 
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Failure:
-    """The first thing that went wrong, as the session's row will say it."""
-
-    text: str
-    category: ErrorCategory
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Usage:
-    """Tokens of the last turn that completed."""
-
-    input_tokens: int
-    output_tokens: int
-    cached: int
-    reasoning: int
-
-
-@dataclass(kw_only=True, slots=True)
-class _Turns:
-    """Accumulates turns and what ended them."""
-
-    started: int = 0
-    ended: int = 0
-    failure: _Failure | None = None
-    usage: _Usage | None = None
-    reports: tuple[Mapping[str, object], ...] = ()  # what the last message was when the last turn completed
-
-    def fail(self, message: object) -> None:
-        """Note a failure; the first one stays."""
-        if self.failure is None:
-            text = _cut(as_text(message) or NO_DETAIL, ERROR_CHARS)
-            self.failure = _Failure(text=text, category=_category(text))
+FROM_FILE: Final = "last-message-empty: no message came in the stream, so the last one was read from its file"
 
 
 class CodexReader:
-    """Takes events in order and keeps what they say. Nothing that arrives can raise."""
+    """Takes events in order and accumulates what they say. No input raises."""
 
     def __init__(self) -> None:
         self._lines = LineTally(format_name="codex")
-        self._said = TextTally()
+        self._agent_text = TextTally()
         self._calls = CallTally()
         self._turns = _Turns()
         self._thread_id: str | None = None
@@ -100,7 +67,7 @@ class CodexReader:
         self._nameless = 0  # items without an id
 
     def feed(self, item: Frame | Malformed | None) -> Events:
-        """Take one line as `decode` gave it and return the new facts."""
+        """Take one line as `decode` returned it and return the new facts."""
         frame = self._lines.take(item)
         if frame is None:
             return ()
@@ -116,7 +83,7 @@ class CodexReader:
         """Return the transcript so far."""
         turns = self._turns
         usage = turns.usage
-        # A failure that no turn's end told (top-level ``error``) is a result all the same.
+        # A failure outside of any turn's end (a top-level ``error``) is a result as well.
         results = turns.ended or int(turns.failure is not None)
         transcript = Transcript(
             session_id=self._thread_id,
@@ -133,10 +100,10 @@ class CodexReader:
             permission_denials=tuple(self._denials.values()),
             harness_metadata=MappingProxyType(self._metadata()),
         )
-        return self._warned(self._calls.onto(self._said.onto(self._lines.onto(transcript))))
+        return self._warned(self._calls.onto(self._agent_text.onto(self._lines.onto(transcript))))
 
     def _metadata(self) -> dict[str, object]:
-        """Return what is known; what is not has no key."""
+        """Return the known facts; an unknown one has no key."""
         usage = self._turns.usage
         metadata: dict[str, object] = {}
         if self._thread_id is not None:
@@ -152,8 +119,8 @@ class CodexReader:
     def _warned(self, transcript: Transcript) -> Transcript:
         if not self._dropped:
             return transcript
-        told = f"dropped-events: {self._dropped} events were dropped before we could read them"
-        return replace(transcript, warnings=(*transcript.warnings, told))
+        warning = f"dropped-events: {self._dropped} events were dropped before we could read them"
+        return replace(transcript, warnings=(*transcript.warnings, warning))
 
     # --- the thread and its turns
 
@@ -177,7 +144,7 @@ class CodexReader:
             cached=as_count(usage.get("cached_input_tokens")),
             reasoning=as_count(usage.get("reasoning_output_tokens")),
         )
-        turns.reports = _reports(self._said.last)
+        turns.reports = _reports(self._agent_text.last)
         return (self._turn_ended(frame, is_error=False),)
 
     def _turn_failed(self, frame: Frame) -> Events:
@@ -194,7 +161,7 @@ class CodexReader:
         )
 
     def _error(self, frame: Frame) -> Events:
-        # No result yet for whoever waits for one: the CLI also says so while it reconnects, and goes on.
+        # Not a result yet: the CLI also prints this while it reconnects, and continues.
         self._turns.fail(frame.body.get("message"))
         return (Other(type=frame.type, subtype=""),)
 
@@ -221,10 +188,10 @@ class CodexReader:
     def _message(self, item: Mapping[str, object], *, size: int) -> Events:
         text = as_text(item.get("text")) or ""
         if self._lines.has_room(size):
-            self._said.message([text], from_subagent=False)
+            self._agent_text.message([text], from_subagent=False)
         elif text.strip():
-            # The last message is the report: it is kept when nothing else is.
-            self._said.message_seen, self._said.last = True, text
+            # The last message is the report, so it is kept even when nothing else is.
+            self._agent_text.message_seen, self._agent_text.last = True, text
         return (TextSaid(text=text),)
 
     def _call_completed(self, call: Call, *, size: int) -> Events:
@@ -270,11 +237,8 @@ class CodexReader:
     }
 
 
-FROM_FILE: Final = "last-message-empty: no message came in the stream, so the last one was read from its file"
-
-
 def with_last_message(transcript: Transcript, text: str) -> Transcript:
-    """Return a transcript without a word of the agent, with the text of the last-message file; else as it is."""
+    """Return a transcript that lacks text with that of the last-message file; any other as it is."""
     if transcript.last_assistant_text is not None or not text.strip():
         return transcript
     return replace(
@@ -286,6 +250,41 @@ def with_last_message(transcript: Transcript, text: str) -> Transcript:
         structured_outputs=_reports(text) if transcript.result_seen else (),
         warnings=(*transcript.warnings, FROM_FILE),
     )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Failure:
+    """The first failure, in the words for the session's row."""
+
+    text: str
+    category: ErrorCategory
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Usage:
+    """Tokens of the last completed turn."""
+
+    input_tokens: int
+    output_tokens: int
+    cached: int
+    reasoning: int
+
+
+@dataclass(kw_only=True, slots=True)
+class _Turns:
+    """Accumulates turns and their ends."""
+
+    started: int = 0
+    ended: int = 0
+    failure: _Failure | None = None
+    usage: _Usage | None = None
+    reports: tuple[Mapping[str, object], ...] = ()  # read from the last message when the last turn completed
+
+    def fail(self, message: object) -> None:
+        """Note a failure; the first one stays."""
+        if self.failure is None:
+            text = _cut(as_text(message) or NO_DETAIL, ERROR_CHARS)
+            self.failure = _Failure(text=text, category=_category(text))
 
 
 def _started(thread_id: str) -> SessionStarted:
@@ -301,7 +300,7 @@ def _started(thread_id: str) -> SessionStarted:
 
 
 def _reports(text: str | None) -> tuple[Mapping[str, object], ...]:
-    """Return the object that a last message is as a whole: as it came, then without its nulls."""
+    """Return the JSON object that a last message consists of: as it came, then without its nulls."""
     try:
         value = msgspec.json.decode((text or "").encode("utf-8", "replace"))
     except (msgspec.MsgspecError, RecursionError):

@@ -1,10 +1,9 @@
-"""The report's schema in the form that OpenAI's structured outputs take, and the way back.
+"""Codex's view of the report's schema and of tool calls: the schema in strict form and back, and items read as calls.
 
-There every object lists all its properties as required and allows no others, every part says its type, and most
-other keywords are refused with HTTP 400 (https://platform.openai.com/docs/guides/structured-outputs). What is lost
-on the way is no loss: the report is held against the real schema when it comes back.
-
-Codex's items that are tool calls, read as calls.
+In the strict form that OpenAI's structured outputs take, every object lists all its properties as required and allows
+no others, every part states its type, and most other keywords are refused with HTTP 400
+(https://platform.openai.com/docs/guides/structured-outputs). What the conversion drops is not lost: the report is
+validated against the real schema when it comes back.
 """
 
 from __future__ import annotations
@@ -25,10 +24,6 @@ _INEXPRESSIBLE: Final = frozenset(
 )
 
 
-class _InexpressibleError(ValueError):
-    """A part of the schema has no strict form."""
-
-
 def strict_schema(text: str) -> str | None:
     """Return the strict form of a schema as JSON text, or ``None`` for a schema that has none."""
     try:
@@ -38,12 +33,16 @@ def strict_schema(text: str) -> str | None:
 
 
 def without_nulls(value: object) -> object:
-    """Return a JSON value without the keys whose value is null: that is how the strict form leaves one out."""
+    """Return a JSON value without the keys whose value is null, which is how the strict form leaves a key out."""
     if isinstance(value, dict):
         return {key: without_nulls(item) for key, item in value.items() if item is not None}
     if isinstance(value, list):
         return [without_nulls(item) for item in value]
     return value
+
+
+class _InexpressibleError(ValueError):
+    """A part of the schema has no strict form."""
 
 
 def _strict(part: object) -> dict[str, object]:
@@ -79,7 +78,7 @@ def _strict_object(part: Mapping[str, object]) -> dict[str, object]:
 
 
 def _nullable(strict: dict[str, object]) -> dict[str, object]:
-    """Return a part that may be left out; a list is left out by being empty."""
+    """Return a part that may be null; a list is left out by being empty instead."""
     kinds = _types(strict)
     if "null" in kinds or "array" in kinds:
         return strict
@@ -91,8 +90,11 @@ def _types(part: Mapping[str, object]) -> tuple[object, ...]:
     return tuple(kinds) if isinstance(kinds, list) else (kinds,)
 
 
+# --- items that are tool calls ------------------------------------------------------------------------
+
+
 OUTPUT_CHARS: Final = 65_536
-"""Longest output of a command that is handed on, in characters; the log has the whole."""
+"""Characters of a command's output that are passed on; the log has the whole output."""
 
 _FAILED: Final = frozenset({"failed", "declined"})
 _DROPPED: Final = regex.Pattern(r"\s*(\d{1,18})\s+events\s+were\s+dropped")
@@ -100,7 +102,7 @@ _DROPPED: Final = regex.Pattern(r"\s*(\d{1,18})\s+events\s+were\s+dropped")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Call:
-    """A tool call as one item shows it."""
+    """A tool call, as one item shows it."""
 
     id: str  # "" when the item has none
     name: str
@@ -115,10 +117,10 @@ class Call:
 
 
 def call_of(item: Mapping[str, object]) -> Call | None:
-    """Return the call that an item is; ``None`` for messages, reasoning, plans, notices and what is not known."""
+    """Return an item as a call; ``None`` for messages, reasoning, plans, notices and unknown items."""
     match item.get("type"):
         case "command_execution":
-            # The name that people know such a call by from the other CLIs.
+            # The name of such a call in the other CLIs.
             return _call(item, "Bash", {"command": _command(item)})
         case "file_change":
             return _call(item, "file_change", {"changes": item.get("changes")})
@@ -134,7 +136,7 @@ def call_of(item: Mapping[str, object]) -> Call | None:
 
 
 def dropped_events(item: Mapping[str, object]) -> int:
-    """Return how many events an error item says were dropped; any other notice says 0."""
+    """Return how many events were dropped according to an error item; 0 for any other notice."""
     found = _DROPPED.match(as_text(item.get("message")) or "")
     return as_count(found[1]) if found else 0
 

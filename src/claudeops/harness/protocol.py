@@ -1,7 +1,7 @@
-"""What the engine asks of a harness: one kind of CLI, described by values.
+"""The protocol between engine and harness: one kind of CLI, described by values.
 
-A harness is pure. What it wants written before the start and read after the end it names by path; the engine does
-the writing and the reading. What a CLI cannot do is a declared capability, never an exception.
+A harness is pure. It only names the files that must be written before the start and read after the end; the engine
+writes and reads them. What a CLI cannot do is a declared capability, never an exception.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from claudeops.domain.stream import Frame, Malformed, StreamEvent, Transcript
 
 
 class CredentialKind(StrEnum):
-    """What opens the model API."""
+    """What gives access to the model API."""
 
     API_KEY = "api_key"
     OAUTH_TOKEN = "oauth_token"  # noqa: S105 - the kind's name, no secret
 
 
 class Question(StrEnum):
-    """In which of its two ways the CLI asks."""
+    """The two ways in which the CLI asks."""
 
     HOOK = "hook"  # before every call; must be answered soon
     PERMISSION = "permission"  # where no rule decides; may wait for people
@@ -40,19 +40,19 @@ class ModelAccess:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Capabilities:
-    """What a CLI can do; each ``False`` is something that the daemon does without, or refuses to do without."""
+    """What a CLI can do; the daemon either does without a capability that is ``False``, or refuses to."""
 
     gate: bool  # every tool call is answered before it runs
-    talks: bool  # reads its stdin while it runs; else its input ends with the opening
-    repairs: bool  # asked once more, in the same process, for a missing report
-    own_session_id: bool  # takes the session id that we chose; else it chooses one and says it
+    talks: bool  # reads its stdin while it runs; otherwise its input ends with the opening
+    repairs: bool  # can be asked for a missing report once more, in the same process
+    own_session_id: bool  # takes the session id that we chose; otherwise it chooses one and reports it
     key_by_descriptor: bool  # reads the daemon's credential from a descriptor, so that no tool inherits it
     metered: bool  # its model calls can be sent through the daemon, which counts and limits them
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Spec:
-    """One session as a harness needs to know it."""
+    """What a harness needs to know about one session."""
 
     binary: str  # path of the CLI
     model: str
@@ -68,8 +68,8 @@ class Spec:
     tmpdir: str
     state_dir: str  # the session's own; no tool of a sandboxed CLI writes here
     path: str  # PATH of the child
-    read_only: bool = True  # nothing may be changed: a tier that only observes, and every one in a dry run
-    passed_env: Mapping[str, str] = field(default_factory=dict)  # variables of ours and of the operator's
+    read_only: bool = True  # nothing may be changed: a tier that only observes, and every tier in a dry run
+    passed_env: Mapping[str, str] = field(default_factory=dict)  # variables of ours and of the operator
     base_url: str | None = None  # the model API; None = the CLI's own default
     credential: CredentialKind | None = None
     credential_fd: int | None = None  # the child reads the credential here, so that no tool inherits it
@@ -93,8 +93,8 @@ class Command:
 
     argv: tuple[str, ...]
     env: Mapping[str, str]
-    directories: tuple[str, ...] = ()  # to be there before the start
-    files: tuple[TextFile, ...] = ()  # to be written before the start
+    directories: tuple[str, ...] = ()  # that must exist before the start
+    files: tuple[TextFile, ...] = ()  # that must be written before the start
     last_message: str | None = None  # path of the file in which the CLI leaves its last words
 
 
@@ -116,14 +116,14 @@ class GateCancelled:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class InitMismatch:
-    """The CLI's init line grants other tools, permission mode or MCP servers than were asked for."""
+    """The CLI's init line has other tools, another permission mode or other MCP servers than were asked for."""
 
     detail: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CallRan:
-    """The CLI tells with which input a tool call has run, and waits for a word that it was heard."""
+    """The CLI reports the input with which a tool call has run, and waits for an acknowledgement."""
 
     request_id: str
     tool_use_id: str
@@ -134,13 +134,13 @@ HarnessSignal = GateRequest | GateCancelled | InitMismatch | CallRan
 
 
 class Reader(Protocol):
-    """Makes facts and a transcript of one session's frames. Nothing that arrives raises."""
+    """Turns one session's frames into events and a transcript. No input raises."""
 
     def feed(self, item: Frame | Malformed | None) -> tuple[StreamEvent, ...]:
-        """Take one line as `decode` gave it and return the new facts; every line is fed, blank ones too."""
+        """Take one line as `decode` returned it and return the new facts; every line is fed, blank ones too."""
 
     def close(self) -> Transcript:
-        """Return the transcript so far. More may follow: a later call returns a later snapshot."""
+        """Return the transcript so far. More lines may follow: a later call returns a later snapshot."""
 
 
 class Harness(Protocol):
@@ -148,21 +148,21 @@ class Harness(Protocol):
 
     @property
     def name(self) -> str:
-        """Return the name that settings and rows know it by."""
+        """Return its name in settings and rows."""
 
     @property
     def capabilities(self) -> Capabilities:
         """Return what this CLI can do."""
 
     def command(self, spec: Spec) -> Command:
-        """Return the command line, the whole environment of the child, and what must be on disk for it."""
+        """Return the command line, the child's whole environment, and what must be on disk for it."""
 
     def opening(self, spec: Spec) -> bytes:
         """Return the bytes that start the conversation, to be written to the child's stdin."""
 
     @property
     def stderr_is_noted(self) -> bool:
-        """Say whether words on stderr are a warning after a success too, or only noise."""
+        """Say whether stderr output is a warning after a success too, or only noise."""
 
     def reader(self) -> Reader:
         """Return a new reader for one session's output."""
@@ -171,22 +171,22 @@ class Harness(Protocol):
         """Return what a frame asks of the engine, if anything. Never raises, whatever the frame holds."""
 
     def answer(self, request: GateRequest, verdict: Verdict) -> bytes:
-        """Return the bytes that answer a gate request. Without a gate nobody asks, and nothing is answered."""
+        """Return the bytes that answer a gate request. Without a gate there are no requests, and no answers."""
 
-    def heard(self, told: CallRan) -> bytes:
-        """Return the bytes that let the CLI go on after it has told what ran."""
+    def acknowledge(self, call: CallRan) -> bytes:
+        """Return the bytes that let the CLI continue after it has reported what ran."""
 
     def interrupt(self) -> bytes | None:
-        """Return the bytes that ask the CLI to stop its turn and print a result line, if it heeds any."""
+        """Return the bytes that ask the CLI to stop its turn and print a result line; ``None`` if it reads none."""
 
     def repair(self, errors: tuple[str, ...]) -> bytes | None:
-        """Return the bytes of one more user message that asks for a valid report, if the CLI takes any."""
+        """Return the bytes of one more user message that asks for a valid report; ``None`` if it reads none."""
 
     def with_last_message(self, transcript: Transcript, text: str) -> Transcript:
         """Return a whole transcript with what the file of the last message adds to it."""
 
     def kept_stderr(self, line: str) -> str:
-        """Return a line of stderr as it may be kept; known secrets are hidden beside this."""
+        """Return a line of stderr in the form in which it may be kept; known secrets are redacted separately."""
 
     def stderr_notes(self, stderr: str) -> tuple[str, ...]:
-        """Return the warnings that stand in what the CLI wrote to stderr."""
+        """Return the warnings in the CLI's stderr."""

@@ -36,14 +36,14 @@ def shortfalls(record: Record, expected: Expected) -> tuple[str, ...]:
 def said(call: KnownCall) -> str:
     """Return what a call would do, as a person would write it: a command, a path, else its whole input."""
     try:
-        given = json.loads(call.shown_input)
+        given = json.loads(call.redacted_input)
     except ValueError:
-        return call.shown_input
+        return call.redacted_input
     if isinstance(given, dict):
         for key in ("command", "file_path"):
             if isinstance(value := given.get(key), str):
                 return value if key == "command" else f"{call.tool_name} {value}"
-    return f"{call.tool_name} {call.shown_input}"
+    return f"{call.tool_name} {call.redacted_input}"
 
 
 def _about_sessions(sessions: Sequence[Session], expected: Expected) -> Iterator[str]:

@@ -38,7 +38,7 @@ def add_refusals(connection: Connection, session_id: int, refusals: Iterable[Cli
             session_id=session_id,
             call=refusal.call,
             verdict=Verdict(kind=VerdictKind.DENY, reason=refusal.reason),
-            shown_input=refusal.shown_input,
+            redacted_input=refusal.redacted_input,
             requested_at=refusal.at,
             decided_at=refusal.at,
         )

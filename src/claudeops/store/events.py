@@ -96,7 +96,7 @@ def resolve_events(
     session: Session,
     *,
     well: Collection[str],
-    all_well: bool,
+    all_healthy: bool,
     at: datetime,
 ) -> None:
     """Resolve what ``session`` found to be over; to be called after its own events were raised.
@@ -104,9 +104,9 @@ def resolve_events(
     An event that was seen again after the session had started, or by the session itself, stays open: the
     session looked before that.
     """
-    if well or all_well:
+    if well or all_healthy:
         seen = {"well": sorted(well), "session": session.id, "since": session.started_at}
-        connection.execute(_RESOLVE[all_well], {**seen, "resolved_at": at})
+        connection.execute(_RESOLVE[all_healthy], {**seen, "resolved_at": at})
 
 
 def resolve_event(connection: Connection, fingerprint: str, *, at: datetime) -> None:

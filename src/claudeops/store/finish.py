@@ -72,7 +72,7 @@ def write_end(connection: Connection, ending: Ending, *, rules: EscalationRules)
     _forget_faded(connection, at)
     for event in outcome.events:
         raise_event(connection, event, session_id=session.id, at=at)
-    resolve_events(connection, session, well=outcome.well, all_well=outcome.all_well, at=at)
+    resolve_events(connection, session, well=outcome.healthy_services, all_healthy=outcome.all_healthy, at=at)
     holds.apply(connection, when_ended(holds.standing(connection, at), ending, at), now=at)
     return outcome
 
@@ -147,7 +147,7 @@ def _facts(
 ) -> EndFacts:
     report = ending.extraction.report
     categories = {item.category for item in reported_memories(report)}
-    standings = {
+    last_seen = {
         name: standing
         for name in healthy_services(report)
         if (standing := queries.standing(connection, name, besides=session.id)) is not None
@@ -157,7 +157,7 @@ def _facts(
         ledger=queries.ledger(connection, rules, ending.ended_at),
         memories=queries.known_memories(connection, categories),
         reservations=queries.reservations(connection, session.id),
-        standings=standings,
+        last_seen=last_seen,
         chain_started_at=queries.chain_started_at(connection, session.root_session_id),
         before=queries.background(connection, session, rules.other_names),
         held_services=queries.held_services(connection, session.root_session_id),

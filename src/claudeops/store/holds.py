@@ -61,7 +61,7 @@ class SqlHolds:
 
     async def answered(self, session_id: int, *, now: datetime) -> Sequence[HoldKind]:
         """Release what a session was the probe of; mostly there is nothing, so that is looked for first."""
-        if not any(hold.probe == session_id for hold in await self.standing(now)):
+        if not any(hold.trial == session_id for hold in await self.standing(now)):
             return ()
 
         def answer(connection: Connection) -> Sequence[HoldKind]:
@@ -85,7 +85,7 @@ class _Kept(msgspec.Struct, omit_defaults=True):
 
 def _hold_values(hold: Hold, *, now: datetime) -> dict[str, object]:
     """Return the columns of a hold."""
-    kept = _Kept(since=hold.since, failures=hold.failures, probe=hold.probe)
+    kept = _Kept(since=hold.since, failures=hold.failures, probe=hold.trial)
     return {
         "name": hold.kind.value,
         "value": msgspec.json.encode(kept).decode(),
@@ -109,7 +109,7 @@ def _to_hold(row: TableRow) -> Hold:
         until=row.until,
         by=row.updated_by,
         failures=kept.failures,
-        probe=kept.probe,
+        trial=kept.probe,
     )
 
 

@@ -13,7 +13,7 @@ from sqlalchemy import ColumnElement, Connection, Select, bindparam, func, inser
 from claudeops.domain import escalation
 from claudeops.domain.commands import Command, CommandName
 from claudeops.domain.escalation import EscalationRules
-from claudeops.domain.holds import ONE_SLOT, Admission, Capacity, admission, when_lost, when_probing
+from claudeops.domain.holds import ONE_SLOT, Admission, Capacity, admission, when_lost, when_trial_started
 from claudeops.domain.model import (
     Decision,
     Ending,
@@ -26,7 +26,7 @@ from claudeops.domain.model import (
     Suppressed,
     Trigger,
 )
-from claudeops.domain.spending.budget import Allowance, Short, unpaid
+from claudeops.domain.spending.budget import Allowance, Shortfall, unpaid
 from claudeops.errors import StaleAttemptError, StoreError
 from claudeops.store import holds, queries, spend
 from claudeops.store.calls import audit_marks
@@ -216,7 +216,7 @@ class _Claim:
         admitted = admission(standing, now)
         if admitted is Admission.CLOSED:
             return None
-        if admitted is Admission.PROBE:
+        if admitted is Admission.TRIAL:
             if not self._prepare_probe():
                 return None
             tiers = (rules.lowest.number,)
@@ -230,13 +230,13 @@ class _Claim:
             suppressed = suppressed or unpaid(found.tier, allowed, rules.budgets)
             if suppressed is not None:
                 _block(connection, found, suppressed, services, now=now)
-            elif isinstance(allowed, Short):
+            elif isinstance(allowed, Shortfall):
                 if spend.is_day_spent(connection, allowed, rules=rules, now=now):
                     return None
                 waits.append(found.id)
             elif (taken := self._mark(found, allowed)) is not None:
-                if admitted is Admission.PROBE:
-                    holds.apply(connection, when_probing(standing, found.id, now), now=now)
+                if admitted is Admission.TRIAL:
+                    holds.apply(connection, when_trial_started(standing, found.id, now), now=now)
                 return taken
         return None
 

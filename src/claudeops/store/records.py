@@ -9,7 +9,15 @@ from functools import partial
 from sqlalchemy import Connection, Table, case, or_, select
 
 from claudeops.domain import memory
-from claudeops.domain.chain_record import ChainRecord, Judged, KnownAction, KnownCall, KnownEvent, Place, SessionRecord
+from claudeops.domain.chain_record import (
+    ChainRecord,
+    Judged,
+    KnownAction,
+    KnownCall,
+    KnownEvent,
+    SessionPosition,
+    SessionRecord,
+)
 from claudeops.domain.live import EventRaised
 from claudeops.domain.model import Level, Memory, Session, Status, Verdict, VerdictKind
 from claudeops.store import queries
@@ -35,7 +43,7 @@ class SqlRecords:
         row = await self._database.read(lambda connection: connection.execute(query).one_or_none())
         return None if row is None else to_session(row)
 
-    async def under_way(self, after: int) -> Sequence[Place]:
+    async def under_way(self, after: int) -> Sequence[SessionPosition]:
         """Return the sessions that have not ended, and all with a higher id than ``after``, oldest first."""
         query = (
             select(sessions.c.id, sessions.c.root_session_id, sessions.c.status)
@@ -44,7 +52,9 @@ class SqlRecords:
             .order_by(sessions.c.id)
         )
         rows = await self._database.read(lambda connection: connection.execute(query).all())
-        return tuple(Place(session_id=row.id, chain=row.root_session_id, status=Status(row.status)) for row in rows)
+        return tuple(
+            SessionPosition(session_id=row.id, chain=row.root_session_id, status=Status(row.status)) for row in rows
+        )
 
     async def session_record(self, session_id: int) -> SessionRecord:
         """Return the verdicts and events of a session."""
@@ -122,7 +132,7 @@ def _to_chain_record(
             KnownCall(
                 session_id=row.session_id,
                 tool_name=row.tool_name,
-                shown_input=row.input,
+                redacted_input=row.input,
                 verdict=VerdictKind(row.verdict),
                 reason=row.reason,
                 is_error=row.is_error,

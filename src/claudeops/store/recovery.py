@@ -179,7 +179,7 @@ def _to_call(row: TableRow) -> CallOnRecord:
     """Return a ``tool_calls`` row as the next session is told of it."""
     return CallOnRecord(
         tool_name=row.tool_name,
-        shown_input=row.input,
+        redacted_input=row.input,
         verdict=VerdictKind(row.verdict),
         requested_at=row.requested_at,
         ended_at=row.ended_at,
@@ -255,4 +255,4 @@ def _write(connection: Connection, session: Session, late: Backfill) -> None:
         remember(connection, session, [dated.change], at=dated.at)
     for event in late.events:
         raise_late_event(connection, event, session_id=session.id, at=late.at)
-    resolve_events(connection, session, well=late.well, all_well=False, at=late.at)
+    resolve_events(connection, session, well=late.healthy_services, all_healthy=False, at=late.at)

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 import msgspec
 from sqlalchemy import Row
 
-from claudeops.domain.backfill import report_summary, told_values
+from claudeops.domain.backfill import report_summary, stream_values
 from claudeops.domain.memory import KnownMemory
 from claudeops.domain.model import (
     DecisionReason,
@@ -192,7 +192,7 @@ def ended_values(
 ) -> dict[str, object]:
     """Return the columns that a session's end fills."""
     return {
-        **told_values(ending, warnings=warnings),
+        **stream_values(ending, warnings=warnings),
         "status": Status.ENDED.value,
         "outcome": ending.outcome.value,
         "error_category": _value(ending.error_category),

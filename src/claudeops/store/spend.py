@@ -34,7 +34,7 @@ from claudeops.domain.spending.budget import (
     BudgetScope,
     CallBegun,
     CallWaits,
-    Short,
+    Shortfall,
     Spending,
 )
 from claudeops.domain.spending.prices import known_usd
@@ -80,7 +80,9 @@ NOT_SEEN_TO_END: Final = "not seen to end"
 # --- allowances -------------------------------------------------------------------------------------------
 
 
-def allow(connection: Connection, found: Session, *, rules: EscalationRules, now: datetime) -> Allowance | Short | None:
+def allow(
+    connection: Connection, found: Session, *, rules: EscalationRules, now: datetime
+) -> Allowance | Shortfall | None:
     """Return what a session may spend, or why it may not start; ``None`` where nothing is limited."""
     tier_usd = rules.budget_of(found.tier)
     if rules.budgets is None or tier_usd is None:
@@ -95,9 +97,9 @@ def allow(connection: Connection, found: Session, *, rules: EscalationRules, now
     return budget.allowance(tier_usd, rules.budgets, spending)
 
 
-def is_day_spent(connection: Connection, short: Short, *, rules: EscalationRules, now: datetime) -> bool:
+def is_day_spent(connection: Connection, short: Shortfall, *, rules: EscalationRules, now: datetime) -> bool:
     """Tell whether nobody can be started before midnight; if so, hold the queue until then."""
-    if short.scope is not BudgetScope.DAY or short.for_now or rules.budgets is None:
+    if short.scope is not BudgetScope.DAY or short.temporary or rules.budgets is None:
         return False
     set_hold(connection, budget.day_hold(rules.budgets, short.spent_usd, now=now), now=now)
     return True
@@ -258,7 +260,7 @@ def close_calls(connection: Connection, session_id: int, *, at: datetime, error:
 def booked_calls(connection: Connection, session_id: int) -> BookedCalls:
     """Return the sum of a session's model calls."""
     calls = connection.execute(_CALLS, {"session": session_id})
-    return budget.sum_of(tuple(map(to_booked_call, calls)))
+    return budget.sum_calls(tuple(map(to_booked_call, calls)))
 
 
 def _balances(standing: TableRow, rules: EscalationRules) -> Iterable[Balance]:

@@ -54,11 +54,11 @@ class SqlVerdicts:
         call: ToolCall,
         verdict: Verdict,
         *,
-        shown_input: str,
+        redacted_input: str,
         rules: EscalationRules,
         requested_at: datetime,
         now: datetime,
-        shown_ran: str | None = None,
+        redacted_ran: str | None = None,
         approval: Approval | None = None,
     ) -> Verdict:
         """Write a call with the verdict that counts, and reserve its actions; return that verdict."""
@@ -74,8 +74,8 @@ class SqlVerdicts:
                 session_id=session.id,
                 call=call,
                 verdict=granted.verdict,
-                shown_input=shown_input,
-                shown_ran=shown_ran,
+                redacted_input=redacted_input,
+                redacted_ran=redacted_ran,
                 requested_at=requested_at,
                 decided_at=now,
             )
@@ -89,7 +89,7 @@ class SqlVerdicts:
             return granted.verdict
 
         def take_back(connection: Connection, _verdict: Verdict) -> None:
-            deny_late(connection, session, call, shown_input=shown_input, requested_at=requested_at, now=now)
+            deny_late(connection, session, call, redacted_input=redacted_input, requested_at=requested_at, now=now)
 
         return await self._database.write(record, urgent=True, undo=take_back)
 
@@ -202,7 +202,7 @@ def deny_late(
     session: Session,
     call: ToolCall,
     *,
-    shown_input: str,
+    redacted_input: str,
     requested_at: datetime,
     now: datetime,
 ) -> None:
@@ -216,7 +216,7 @@ def deny_late(
         session_id=session.id,
         call=call,
         verdict=Verdict(kind=VerdictKind.DENY, reason=TOO_LATE),
-        shown_input=shown_input,
+        redacted_input=redacted_input,
         requested_at=requested_at,
         decided_at=now,
     )
@@ -329,7 +329,7 @@ def _asked_values(new: NewApproval) -> dict[str, object]:
         "tool_name": new.call.tool_name,
         "tier": new.session.tier,
         "workdir": new.workdir,
-        "input": new.shown_input,
+        "input": new.redacted_input,
         "scripts": msgspec.json.encode(new.scripts).decode(),
         "reason": new.reason,
     }

@@ -35,7 +35,7 @@ def question(session: Session, tool_use_id: str = "toolu_1") -> NewApproval:
         call=call(tool_use_id),
         call_hash="0123",
         workdir="/work",
-        shown_input='{"command":"docker restart web"}',
+        redacted_input='{"command":"docker restart web"}',
         scripts=(Script(path="/work/mend.sh", sha256="ab", text="true"),),
         reason="restarts the database",
         requested_at=NOW,
@@ -97,7 +97,7 @@ async def test_answer_is_used_once_by_the_allow_that_it_is_for(store: Store, dat
                 session,
                 call(f"toolu_{number}"),
                 allow(restart()),
-                shown_input="{}",
+                redacted_input="{}",
                 rules=RULES,
                 requested_at=NOW,
                 now=NOW,
@@ -120,7 +120,7 @@ async def test_row_that_is_not_what_was_proven_lets_nothing_through(store: Store
     asked = replace(await approved(store, session), **change)  # type: ignore[arg-type]  # the test names its fields
 
     verdict = await store.verdicts.record_call(
-        session, call(), allow(), shown_input="{}", rules=RULES, requested_at=NOW, now=NOW, approval=asked
+        session, call(), allow(), redacted_input="{}", rules=RULES, requested_at=NOW, now=NOW, approval=asked
     )
 
     assert verdict.kind is VerdictKind.DENY

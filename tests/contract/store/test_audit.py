@@ -209,7 +209,7 @@ async def test_call_that_the_cli_refused_itself_joins_the_trail(store: Store, da
     await recorded(store, session, "toolu_1", allow())
     refused = CliRefusal(
         call=call("toolu_2", "sleep 1 &"),
-        shown_input='{"command":"sleep 1 &"}',
+        redacted_input='{"command":"sleep 1 &"}',
         reason="refused by the CLI itself: Permission to use Bash has been denied",
         at=after(minutes=2),
     )

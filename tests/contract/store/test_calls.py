@@ -49,7 +49,7 @@ async def test_call_is_written_with_its_verdict(store: Store, database: Database
     asked = ToolCall(tool_use_id="toolu_9", tool_name="Bash", input={"command": "ls"}, agent_id="agent-1")
 
     verdict = await store.verdicts.record_call(
-        session, asked, DENY, shown_input='{"command":"ls"}', rules=RULES, requested_at=NOW, now=after(minutes=1)
+        session, asked, DENY, redacted_input='{"command":"ls"}', rules=RULES, requested_at=NOW, now=after(minutes=1)
     )
 
     assert verdict == DENY
@@ -95,8 +95,8 @@ async def test_what_was_asked_and_what_ran_are_both_kept(store: Store, database:
             session,
             call(f"toolu_{number}"),
             verdict,
-            shown_input='{"command":"ls"}',
-            shown_ran='{"command":"/usr/bin/ls"}\x00',
+            redacted_input='{"command":"ls"}',
+            redacted_ran='{"command":"/usr/bin/ls"}\x00',
             rules=RULES,
             requested_at=after(minutes=number),
             now=after(minutes=number),
@@ -116,7 +116,7 @@ async def test_calls_of_a_session_form_a_chain_that_anybody_can_compute_again(st
             session,
             replace(call(f"toolu_{number}"), agent_id=None if number else "agent-1"),
             DENY,
-            shown_input='{"command":"gr\u00fc\u00df \\u0000 \\"x\\""}\x00',
+            redacted_input='{"command":"gr\u00fc\u00df \\u0000 \\"x\\""}\x00',
             rules=RULES,
             requested_at=after(minutes=number).astimezone(timezone(timedelta(hours=5, minutes=45))),
             now=after(minutes=number + 0.0001),

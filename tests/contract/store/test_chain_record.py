@@ -32,7 +32,7 @@ async def test_record_of_a_chain_holds_its_calls_actions_and_events_in_order(sto
         KnownCall(
             session_id=session.id,
             tool_name="Bash",
-            shown_input="{}",
+            redacted_input="{}",
             verdict=VerdictKind.DENY,
             reason="not for this tier",
             is_error=None,
@@ -40,7 +40,7 @@ async def test_record_of_a_chain_holds_its_calls_actions_and_events_in_order(sto
         KnownCall(
             session_id=session.id,
             tool_name="Bash",
-            shown_input="{}",
+            redacted_input="{}",
             verdict=VerdictKind.ALLOW,
             reason="granted by the policy",
             is_error=False,

@@ -170,7 +170,7 @@ async def test_an_action_that_was_denied_after_all_needs_no_look(database: Datab
         for said, goes in ((report(check("db")), DecisionReason.HEALTHY), (goes_on(), DecisionReason.ESCALATED)):
             session = await acting(store)
             with database.connect() as connection:
-                deny_late(connection, session, call(), shown_input="{}", requested_at=NOW, now=after(minutes=1))
+                deny_late(connection, session, call(), redacted_input="{}", requested_at=NOW, now=after(minutes=1))
                 connection.commit()
 
             assert (await ended(store, session, said, at("db"), tool_ends=(end(failed=True),))).reason is goes

@@ -127,7 +127,7 @@ async def test_another_name_counts_for_the_place_it_names_alone(store: Store) ->
 
     for service, name, kind in (("shop", "toolu_1", VerdictKind.ALLOW), ("web", "toolu_2", VerdictKind.DENY)):
         verdict = await store.verdicts.record_call(
-            session, call(name), allow(restart(service)), shown_input="{}", rules=rules, requested_at=NOW, now=NOW
+            session, call(name), allow(restart(service)), redacted_input="{}", rules=rules, requested_at=NOW, now=NOW
         )
         assert verdict.kind is kind
 
@@ -146,7 +146,7 @@ async def test_a_service_is_found_by_any_of_its_names(store: Store) -> None:
 
     for service, name, kind in (("web", "toolu_1", VerdictKind.ALLOW), ("db", "toolu_2", VerdictKind.DENY)):
         verdict = await store.verdicts.record_call(
-            session, call(name), allow(restart(service)), shown_input="{}", rules=rules, requested_at=NOW, now=NOW
+            session, call(name), allow(restart(service)), redacted_input="{}", rules=rules, requested_at=NOW, now=NOW
         )
         assert verdict.kind is kind
 

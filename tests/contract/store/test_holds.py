@@ -63,7 +63,7 @@ async def test_nothing_is_claimed_under_any_hold_and_what_waits_goes_on_waiting(
 
 
 async def test_a_hold_reads_back_as_it_was_set(store: Store) -> None:
-    hold = replace(held(HoldKind.PAUSED, until=after(hours=1)), by="ann", failures=3, probe=7)
+    hold = replace(held(HoldKind.PAUSED, until=after(hours=1)), by="ann", failures=3, trial=7)
     await store.holds.hold(hold, now=after(minutes=1))
 
     assert await store.holds.standing(after(minutes=2)) == (hold,)
@@ -177,7 +177,7 @@ async def test_when_its_time_has_come_one_probe_of_the_lowest_tier_goes_alone(
     assert probe is not None
     assert (probe.tier, probe.id) == (1, 2)
     assert await claimed(store, at=after(minutes=11)) is None
-    assert [hold.probe for hold in await store.holds.standing(after(minutes=11))] == [probe.id]
+    assert [hold.trial for hold in await store.holds.standing(after(minutes=11))] == [probe.id]
     assert [row["status"] for row in database.rows("sessions")] == ["queued", "running", "queued"]
 
 

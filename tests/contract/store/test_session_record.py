@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from claudeops.domain.chain_record import Judged, Place
+from claudeops.domain.chain_record import Judged, SessionPosition
 from claudeops.domain.model import Level, ReportedEvent, Status, ToolCall, Verdict, VerdictKind
 from claudeops.engine.ports import Store
 from support.store_values import NOW, RULES, after, check, one_session, queued, report, started
@@ -42,7 +42,7 @@ async def test_an_account_has_the_verdicts_and_the_events_of_its_session_alone(s
             session,
             ToolCall(tool_use_id=tool_use_id, tool_name="Bash", input={}),
             Verdict(kind=kind, reason=f"because of {tool_use_id}"),
-            shown_input="{}",
+            redacted_input="{}",
             rules=RULES,
             requested_at=NOW,
             now=NOW,
@@ -69,7 +69,7 @@ async def test_a_call_that_was_put_to_people_has_both_answers_in_their_order(sto
             session,
             ToolCall(tool_use_id="a", tool_name="Bash", input={}),
             Verdict(kind=kind, reason="x"),
-            shown_input="{}",
+            redacted_input="{}",
             rules=RULES,
             requested_at=at,
             now=at,
@@ -85,9 +85,12 @@ async def test_under_way_is_what_has_not_ended_and_whatever_came_later(store: St
     await started(store, at=after(hours=1))
     await queued(store, at=after(hours=2))
     later = [
-        Place(session_id=2, chain=2, status=Status.RUNNING),
-        Place(session_id=3, chain=3, status=Status.QUEUED),
+        SessionPosition(session_id=2, chain=2, status=Status.RUNNING),
+        SessionPosition(session_id=3, chain=3, status=Status.QUEUED),
     ]
 
     assert list(await store.records.under_way(3)) == later
-    assert list(await store.records.under_way(0)) == [Place(session_id=1, chain=1, status=Status.ENDED), *later]
+    assert list(await store.records.under_way(0)) == [
+        SessionPosition(session_id=1, chain=1, status=Status.ENDED),
+        *later,
+    ]

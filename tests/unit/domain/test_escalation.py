@@ -297,7 +297,7 @@ def test_evidence_is_what_makes_a_session_healthy() -> None:
         pytest.param(
             report(check("db"), check("web", ServiceStatus.DOWN)),
             3,
-            "web is reported down or unreachable and yet nobody is asked for",
+            "web is reported down or unreachable, yet the report does not escalate",
             id="down, and nobody is asked for",
         ),
         pytest.param(report(check("web", ServiceStatus.UNREACHABLE)), 3, "web is reported down", id="unreachable"),

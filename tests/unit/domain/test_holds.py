@@ -53,7 +53,7 @@ def first_hold(kind: FailureKind = FailureKind.RATE_LIMIT) -> Hold:
 
 
 def probe(hold: Hold, session_id: int) -> Hold:
-    return replace(hold, probe=session_id, until=after(hours=2))
+    return replace(hold, trial=session_id, until=after(hours=2))
 
 
 @pytest.mark.parametrize("kind", REFUSALS)
@@ -66,7 +66,7 @@ def test_a_refusal_holds_everybody_and_says_why(kind: FailureKind) -> None:
     assert hold.until is not None
     assert hold.until > NOW
     assert admission([hold], NOW) is Admission.CLOSED
-    assert admission([hold], hold.until) is Admission.PROBE
+    assert admission([hold], hold.until) is Admission.TRIAL
 
 
 def test_a_given_reset_time_is_waited_for_and_hardly_longer() -> None:
@@ -107,7 +107,7 @@ def test_the_same_circumstances_give_the_same_wait_and_others_another() -> None:
 def test_a_session_whose_cli_goes_on_trying_is_the_probe_and_its_answer_opens_the_queue() -> None:
     hold = after_refusal(None, refused(trying=True), NOW)
 
-    assert (hold.probe, hold.failures) == (7, 0)
+    assert (hold.trial, hold.failures) == (7, 0)
     assert admission([hold], after(hours=1)) is Admission.CLOSED
     assert when_refused([hold], refused(trying=True), after(minutes=1)) == {}
     assert when_answered([hold], 8) == {}
@@ -147,7 +147,7 @@ def test_a_served_probe_releases_and_a_refused_one_waits_longer(kind: FailureKin
 
     assert when_ended([hold], served, NOW) == {hold.kind: None}
     left = kept(when_ended([hold], failed(kind, 9), NOW), hold.kind)
-    assert (left.probe, left.failures) == (None, 2)
+    assert (left.trial, left.failures) == (None, 2)
 
 
 def test_a_probe_that_never_reached_the_api_proves_nothing() -> None:
@@ -155,7 +155,7 @@ def test_a_probe_that_never_reached_the_api_proves_nothing() -> None:
 
     left = kept(when_ended([hold], failed(FailureKind.OTHER, 9, outcome=Outcome.SPAWN_FAILED), NOW), HoldKind.BREAKER)
 
-    assert (left.probe, left.failures) == (None, 2)
+    assert (left.trial, left.failures) == (None, 2)
     assert left.until is not None
     assert left.until > NOW
 
@@ -175,7 +175,7 @@ def test_a_probe_may_open_another_hold_than_its_own() -> None:
 
     assert set(changed) == {HoldKind.PARKED, HoldKind.BREAKER}
     assert kept(changed, HoldKind.BREAKER).failures == 1
-    assert kept(changed, HoldKind.PARKED).probe is None
+    assert kept(changed, HoldKind.PARKED).trial is None
 
 
 def test_the_end_of_an_ordinary_session_changes_no_hold() -> None:
@@ -214,7 +214,7 @@ def test_other_failures_are_no_refusal(kind: FailureKind | None) -> None:
 
 @given(st.text(), st.sampled_from(sorted(REFUSALS)), st.integers(min_value=0, max_value=10_000))
 def test_no_refusal_breaks_anything(message: str, kind: FailureKind, failures: int) -> None:
-    standing = replace(first_hold(kind), failures=failures, probe=7)
+    standing = replace(first_hold(kind), failures=failures, trial=7)
 
     hold = after_refusal(standing, refused(kind, message=message), NOW)
 

@@ -33,9 +33,14 @@ def session(tier: int, decision: DecisionReason, outcome: Outcome = Outcome.SUCC
     )
 
 
-def call(shown_input: str, verdict: VerdictKind = VerdictKind.ALLOW, tool_name: str = "Bash") -> KnownCall:
+def call(redacted_input: str, verdict: VerdictKind = VerdictKind.ALLOW, tool_name: str = "Bash") -> KnownCall:
     return KnownCall(
-        session_id=1, tool_name=tool_name, shown_input=shown_input, verdict=verdict, reason="so it is", is_error=False
+        session_id=1,
+        tool_name=tool_name,
+        redacted_input=redacted_input,
+        verdict=verdict,
+        reason="so it is",
+        is_error=False,
     )
 
 

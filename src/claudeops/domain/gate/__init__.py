@@ -1,1 +1,1 @@
-"""What the gate decides beside the policy: approvals, grants, repetition, the audit trail."""
+"""What the gate decides beside the policy: grants, approvals, repetition, and the audit trail of it all."""

@@ -1,8 +1,8 @@
-"""Asking a person: what exactly an answer is bound to, how it is proved, and how a call is shown.
+"""Approvals: what a person's answer is bound to, how it is proved, and how a call is displayed.
 
 An answer counts for one call of one session: its hash covers session, attempt, tier, working directory, agent, tool,
-the whole input and the contents of the scripts that the input names. A person's answer carries a MAC, whose key no
-session can read: a row that says ``approved`` without it is nobody's word.
+the whole input and the contents of the scripts that the input names. A person's answer carries a MAC whose key no
+session can read: a row that says ``approved`` without a valid MAC proves nothing.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ KEY_BYTES: Final = 32
 
 _KEPT: Final = frozenset("\n\t")
 _HIDDEN: Final = frozenset({"Cc", "Cf", "Co", "Cs", "Zl", "Zp"})
-"""Unicode categories of what a terminal obeys or does not show: controls, formats (the bidirectional marks, the
-zero-width ones), private use, lone surrogates, line and paragraph separators."""
+"""Unicode categories that a terminal obeys or does not show: controls, formats (bidirectional marks, zero-width
+characters), private use, lone surrogates, line and paragraph separators."""
 
 
 class ApprovalStatus(StrEnum):
-    """Where a question to people stands; it only ever moves forward."""
+    """Where a question to a person stands; it only ever moves forward."""
 
     PENDING = "pending"  # waits for an answer
     APPROVED = "approved"  # a person said yes; the call has not been let through yet
     DENIED = "denied"  # a person said no, or the daemon ended
-    EXPIRED = "expired"  # nobody answered in time, or the session ended first
-    USED = "used"  # the one call that it was for has been let through
+    EXPIRED = "expired"  # no answer came in time, or the session ended first
+    USED = "used"  # its one call has been let through
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Script:
-    """A file that a call names and that would be run, as it was when people were asked."""
+    """A file that a call would run, as it was when the question was asked."""
 
     path: str  # absolute
     sha256: str  # of its contents, in hex
@@ -49,13 +49,13 @@ class Script:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NewApproval:
-    """A question to people: one row."""
+    """A new question to a person: one row."""
 
     session: Session
     call: ToolCall
     call_hash: str
     workdir: str
-    shown_input: str  # redacted JSON of the whole input
+    redacted_input: str  # redacted JSON of the whole input
     scripts: tuple[Script, ...]
     reason: str  # why the policy wants a person to decide
     requested_at: datetime
@@ -64,7 +64,7 @@ class NewApproval:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Approval:
-    """A question to people and what became of it."""
+    """A question to a person, and what became of it."""
 
     id: int
     session_id: int
@@ -87,7 +87,7 @@ class Approval:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Answer:
-    """What a person says, with its proof."""
+    """A person's answer, with its proof."""
 
     status: ApprovalStatus  # approved or denied
     decided_by: str
@@ -118,25 +118,25 @@ def answer(key: bytes, asked: Approval, *, status: ApprovalStatus, decided_by: s
 
 
 def proven(key: bytes, row: Approval) -> bool:
-    """Tell whether an answered row carries the word of somebody who holds the key."""
+    """Tell whether an answered row carries the valid MAC of a holder of the key."""
     if row.mac is None or row.decided_by is None or row.decided_at is None:
         return False
     expected = _mac(key, row, status=row.status, decided_by=row.decided_by, at=row.decided_at)
     return hmac.compare_digest(expected.encode(), row.mac.encode("utf-8", "replace"))
 
 
+def visible(text: str) -> str:
+    r"""Return a whole text with everything escaped (``\u202e``) that a terminal would obey or hide.
+
+    Line feeds, tabs and backslashes stay, so that a command reads as it was written.
+    """
+    return "".join(_escaped(character) for character in text)
+
+
 def _mac(key: bytes, row: Approval, *, status: ApprovalStatus, decided_by: str, at: datetime) -> str:
     moment = at.astimezone(UTC).isoformat(timespec="microseconds")
     content = (row.id, row.session_id, row.call_hash, status.value, decided_by, moment)
     return hmac.new(key, msgspec.json.encode(content), "sha256").hexdigest()
-
-
-def visible(text: str) -> str:
-    r"""Return a text whole, with everything escaped (``\u202e``) that a terminal would obey or hide.
-
-    Line feeds and tabs stay, and so do backslashes: a command reads as it was written.
-    """
-    return "".join(_escaped(character) for character in text)
 
 
 def _escaped(character: str) -> str:

@@ -1,10 +1,9 @@
-"""The audit trail of tool calls: a row that was changed, taken out or put in afterwards shows.
+"""The audit trail of tool calls: rows that were changed, removed or inserted later can be detected.
 
-Each row's ``hash`` is the SHA-256, in hex, of the JSON array of the values in `link`'s order; the first
-row's ``previous_hash`` is the empty text, and ``sessions.audit_head`` is the last row's hash. The results of the calls
-(``ended_at``, ``is_error``) come after the row was written; when the session has ended, ``sessions.audit_results``
-seals them. Both stand in the daemon's log too: whoever makes the rows of a session anew, with its head, is found out
-by that line.
+Each row's ``hash`` is the SHA-256, in hex, of the JSON array of the values in `link`'s order; the first row's
+``previous_hash`` is the empty text, and ``sessions.audit_head`` is the last row's hash. The results of the calls
+(``ended_at``, ``is_error``) arrive after the row was written; when the session has ended, ``sessions.audit_results``
+seals them. Head and seal are also in the daemon's log, which exposes a session whose rows and head were made anew.
 """
 
 from __future__ import annotations
@@ -24,10 +23,10 @@ StoredRow: TypeAlias = Any
 """A row as the store has read it: its attributes are the columns."""
 
 TOO_LATE: Final = "denied: the verdict before this row was written too late to be told"
-"""Why the last row of a call says no although an earlier one says yes."""
+"""Why the last row of a call is a deny although an earlier one is an allow."""
 
 _SEAL: Final = "results"
-"""What a seal begins with, so that none can be taken for a row's hash."""
+"""The first value of a seal, so that no seal can pass for the hash of a row."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -54,19 +53,19 @@ def link(
     session_id: int,
     call: ToolCall,
     verdict: Verdict,
-    shown_input: str,
+    redacted_input: str,
     requested_at: datetime,
     decided_at: datetime,
-    shown_ran: str | None = None,
+    redacted_ran: str | None = None,
 ) -> Link:
     """Return the row that follows ``previous_hash``; texts are hashed as their columns hold them.
 
-    What a denied call would have run is not kept: nothing ran.
+    The input that a denied call would have run is not kept: nothing ran.
     """
     tool_use_id, tool_name = clip(call.tool_use_id), clip(call.tool_name)
     agent_id = None if call.agent_id is None else clip(call.agent_id)
-    shown, reason = clean(shown_input), clean(verdict.reason)
-    ran = None if shown_ran is None or verdict.kind is VerdictKind.DENY else clean(shown_ran)
+    shown, reason = clean(redacted_input), clean(verdict.reason)
+    ran = None if redacted_ran is None or verdict.kind is VerdictKind.DENY else clean(redacted_ran)
     texts = (tool_use_id, agent_id, tool_name, shown, verdict.kind.value, reason, *_if_any(ran))
     content = (previous_hash, session_id, *texts, _moment(requested_at), _moment(decided_at))
     return Link(
@@ -91,11 +90,6 @@ def row_hash(row: StoredRow) -> str:
     return _digest((row.previous_hash, row.session_id, *texts, _moment(row.requested_at), _moment(row.decided_at)))
 
 
-def _if_any(ran: str | None) -> tuple[str, ...]:
-    """Return what ran as a part of what is hashed; rows written before the column was there are hashed without."""
-    return () if ran is None else (ran,)
-
-
 def seal(rows: Iterable[StoredRow]) -> str:
     """Return what ``audit_results`` must be for a session's rows, in the order of their ids."""
     ends = [(row.hash, None if row.ended_at is None else _moment(row.ended_at), _truth(row.is_error)) for row in rows]
@@ -106,6 +100,11 @@ def tombstone_hash(row: StoredRow) -> str:
     """Return what the ``hash`` of a stored tombstone must be."""
     content = (row.previous_hash, row.session_id, row.calls, row.audit_head, row.audit_results, row.reason)
     return _digest((*content, _moment(row.buried_at)))
+
+
+def _if_any(ran: str | None) -> tuple[str, ...]:
+    """Return the input that ran as part of the hashed values; rows from before that column are hashed without it."""
+    return () if ran is None else (ran,)
 
 
 def _digest(content: tuple[object, ...]) -> str:

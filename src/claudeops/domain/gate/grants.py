@@ -1,14 +1,15 @@
-"""Whether the actions of an allowed call are granted: by what the chain has found, and by the ledger.
+"""Grants: whether the actions of an allowed call are permitted, by the chain's findings and by the ledger.
 
-Pure. What is settled here:
+Pure. Settled here:
 
 - From tier 2 up a session acts only on what somebody else found unwell: an earlier session of its chain in its report,
   the words or the handover that started the chain, or our own latest probe. What the session itself has seen does not
-  count: it is its own word, and a session that may act on its own word may act on anything. Whoever finds something
-  new reports it, and the next session may act on it.
+  count: that is its own word, and a session that may act on its own word may act on anything. A session that finds
+  something new reports it, and the next session may act on it.
 - The actions of one call are counted together. Names are cut as their columns cut them, so that an overlong name is
   counted like any other.
-- What needs approval is held to the same limits before a person is asked, and reserves nothing until it is allowed.
+- A call that needs approval is held to the same limits before a person is asked, and reserves nothing until it is
+  allowed.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ from claudeops.domain.text import WHERE_KINDS, clip, parts, regex
 
 NO_LONGER_APPROVED: Final = "the approval is no longer valid: it was used before, or changed after it was given"
 
-_NAMES_SHOWN: Final = 10
-_NEAR: Final = 16  # characters beside a name that tell whether it goes on
+_MOST_NAMES: Final = 10  # in a sentence
+_NEAR: Final = 16  # characters beside a name that show whether it goes on
 _GOES_ON_BEFORE: Final = regex.Pattern(rf"(?:[{regex.WORD}.-]|[{regex.WORD}\]]/|\b(?:{'|'.join(WHERE_KINDS)}):)$")
 _GOES_ON_AFTER: Final = regex.Pattern(rf"[{regex.WORD}-]|\.[{regex.WORD}]")
 _GOES_ON_AFTER_OR_BELOW: Final = regex.Pattern(rf"[{regex.WORD}-]|[./][{regex.WORD}]")
@@ -47,9 +48,9 @@ _NO_NAMES: Final[Mapping[str, str]] = MappingProxyType({})
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Findings:
-    """What is known to be unwell, to a chain, by somebody else than its running session."""
+    """What a chain knows to be unwell from other sources than its running session."""
 
-    unwell: frozenset[str] = frozenset()  # services: of earlier reports, of handovers, of our latest probes
+    unwell: frozenset[str] = frozenset()  # services, from earlier reports, handovers and our latest probes
     request: str = ""  # the words that started the chain
 
 
@@ -58,7 +59,7 @@ class Grant:
     """The verdict that counts."""
 
     verdict: Verdict
-    event: NewEvent | None = None  # a limit was met: somebody should know
+    event: NewEvent | None = None  # set where a limit refused the call: an operator should know
     held_service: str | None = None  # the service whose limit refused the call
 
 
@@ -71,7 +72,7 @@ def grant(
     rules: EscalationRules,
     now: datetime,
 ) -> Grant:
-    """Return the verdict that counts: one whose actions are not granted is a deny."""
+    """Return the verdict that counts: without a grant for its actions an allow becomes a deny."""
     if verdict.kind is VerdictKind.DENY:
         return Grant(verdict=replace(verdict, actions=()))
     actions = tuple(Action(kind=clip(action.kind), service=clip(action.service)) for action in verdict.actions)
@@ -83,25 +84,41 @@ def grant(
 
 
 def found(service: str, findings: Findings, other_names: Mapping[str, str] = _NO_NAMES) -> bool:
-    """Tell whether somebody found a service unwell, by any of its names, whatever its case."""
+    """Tell whether a service is known to be unwell, by any of its names in any case."""
     names = (service, *(other for other, counted_by in other_names.items() if counted_by == service))
     return any(_named(name.strip().casefold(), findings) for name in names)
+
+
+def findings(
+    *, reported: Iterable[tuple[str, str]], probed: Iterable[tuple[str, str]], session: Session, request: str | None
+) -> Findings:
+    """Return what is known; ``reported`` and ``probed`` are pairs of service and status."""
+    handed_over = (
+        (check.service, check.status.value) for check in (session.context.service_status if session.context else ())
+    )
+    known = (*reported, *probed, *handed_over)
+    return Findings(
+        unwell=frozenset(
+            clip(service).strip().casefold() for service, status in known if status != ServiceStatus.HEALTHY.value
+        ),
+        request=request or "",
+    )
 
 
 def _named(name: str, findings: Findings) -> bool:
     if name in findings.unwell:
         return True
     request = findings.request.casefold()
-    # "web on web1 is down" names web1/web; whoever says "web" alone means the one on this machine.
+    # "web on web1 is down" names web1/web; "web" alone means the one on this machine.
     pieces = parts(name)
-    return _says(request, name) or (len(pieces) > 1 and all(_says(request, piece) for piece in pieces))
+    return _mentions(request, name) or (len(pieces) > 1 and all(_mentions(request, piece) for piece in pieces))
 
 
-def _says(request: str, name: str) -> bool:
-    """Tell whether a text holds a name as one of its own.
+def _mentions(request: str, name: str) -> bool:
+    """Tell whether a text mentions a service by exactly this name.
 
-    "web" stands neither in "webhook" nor in "web-2" nor in "web.old", and neither in "web1/web" nor in
-    "project:web/db": those are other services. It does in "http://web/health".
+    "web" is not mentioned by "webhook", "web-2" or "web.old", nor by "web1/web" or "project:web/db": those are
+    other services. It is mentioned by "http://web/health".
     """
     at = request.find(name) if name else -1
     while at >= 0:
@@ -115,24 +132,8 @@ def _says(request: str, name: str) -> bool:
     return False
 
 
-def findings(
-    *, reported: Iterable[tuple[str, str]], probed: Iterable[tuple[str, str]], session: Session, request: str | None
-) -> Findings:
-    """Return what is known, of pairs of service and status."""
-    handed = (
-        (check.service, check.status.value) for check in (session.context.service_status if session.context else ())
-    )
-    told = (*reported, *probed, *handed)
-    return Findings(
-        unwell=frozenset(
-            clip(service).strip().casefold() for service, status in told if status != ServiceStatus.HEALTHY.value
-        ),
-        request=request or "",
-    )
-
-
 def _not_found(action: Action, findings: Findings) -> str:
-    known = sorted(findings.unwell)[:_NAMES_SHOWN]
+    known = sorted(findings.unwell)[:_MOST_NAMES]
     others = f" (found unhealthy: {', '.join(known)})" if known else ""
     return (
         f"{action.kind} of {action.service} refused: no earlier session of this chain, no probe and nobody who started "

@@ -1,13 +1,12 @@
-"""Notices a model that goes round in circles: the same call that fails in the same way, a report that never fits.
+"""Repetition: notices a model that keeps making the same failing call, or reports that never fit the schema.
 
 Pure: the stream's facts in, a sentence out. Two calls are the same when tool and arguments are (a command's blanks and
-its description do not count), two failures when their text is. A call that failed another way, or went well, begins
-anew.
+its description do not count), two failures when their texts are. A call that fails in another way, or succeeds, starts
+the count anew.
 
-How long a tool call may take by its own rules, as far as the call says it.
-
-The CLI ends a Bash command itself: after the ``timeout`` of its input (milliseconds), else after two minutes. What
-stands open for longer than that is the CLI's fault, not the command's.
+Beside it, how long a tool call may take by its own rules, as far as the call says. The CLI ends a Bash command itself:
+after the ``timeout`` in its input (milliseconds), or after two minutes. A call that stays open longer than that is the
+CLI's fault, not the command's.
 """
 
 from __future__ import annotations
@@ -22,23 +21,15 @@ import msgspec
 from claudeops.domain.model import STRUCTURED_OUTPUT_TOOL, ToolCall
 
 REFUSED_AFTER: Final = 5
-"""Failures in a row after which the same call is denied, with the reason: whoever waits for a service to come back asks
-a few times, and the sentence is a model's best chance to try something else."""
+"""Consecutive failures after which the same call is denied, with the reason. A session that waits for a service to come
+back asks a few times, and the sentence is a model's best chance to try something else."""
 
 STOPPED_AFTER: Final = 8
-"""Failures in a row, the denied ones among them, after which the session ends: it heeds no sentence."""
+"""Consecutive failures, denied calls included, after which the session is ended: it ignores the sentence."""
 
 REPORTS: Final = 10
-"""Reports that did not fit, after which the session ends. The CLI gives up after five in a turn, and there is one
-repair turn; what goes beyond that has got around the CLI's own limit."""
-
-
-@dataclass(slots=True)
-class _Streak:
-    """How often a call has failed in a row, and how."""
-
-    count: int = 0
-    error: str = ""
+"""Reports that do not fit the schema, after which the session is ended. The CLI gives up after five in a turn, and
+there is one repair turn; more than that means that the session has got around the CLI's own limit."""
 
 
 @dataclass(slots=True)
@@ -50,10 +41,10 @@ class Repetition:
     _refused: set[str] = field(default_factory=set)  # ids of calls that were denied for repetition
     _failed_reports: int = 0
     _reports: set[str] = field(default_factory=set)  # open calls that deliver a report
-    _worn_out: str | None = None
+    _exhausted_reason: str | None = None
 
     def started(self, tool_use_id: str, name: str, given: Mapping[str, object] | None) -> None:
-        """Take a call that the stream shows."""
+        """Take a call from the stream."""
         if name == STRUCTURED_OUTPUT_TOOL:
             self._reports.add(tool_use_id)
         else:
@@ -65,7 +56,7 @@ class Repetition:
             self._reports.discard(tool_use_id)
             self._failed_reports += is_error
             if self._failed_reports >= REPORTS:
-                self._worn_out = f"{self._failed_reports} reports in this session did not fit the schema"
+                self._exhausted_reason = f"{self._failed_reports} reports in this session did not fit the schema"
             return
         key = self._calls.pop(tool_use_id, None)
         if key is None:
@@ -76,14 +67,14 @@ class Repetition:
         streak = self._streaks.setdefault(key, _Streak())
         error = sha256((text or "").encode("utf-8", "replace")).hexdigest()
         if tool_use_id in self._refused:
-            error = streak.error  # the refusal is ours; the call would have failed as before
+            error = streak.error  # the gate's own refusal; the call would have failed as before
         streak.count = streak.count + 1 if streak.error == error else 1
         streak.error = error
         if streak.count >= STOPPED_AFTER:
-            self._worn_out = f"the same call failed {streak.count} times in a row in the same way"
+            self._exhausted_reason = f"the same call failed {streak.count} times in a row in the same way"
 
     def refusal(self, call: ToolCall) -> str | None:
-        """Return why a call is denied that has failed too often, or ``None``."""
+        """Return why a call that has failed too often is denied, or ``None``."""
         streak = self._streaks.get(_key(call.tool_name, call.input))
         if streak is None or streak.count < REFUSED_AFTER:
             return None
@@ -95,33 +86,44 @@ class Repetition:
 
     @property
     def exhausted_reason(self) -> str | None:
-        """Why the session is to end, if it is."""
-        return self._worn_out
+        """Why the session must end, or ``None``."""
+        return self._exhausted_reason
+
+
+@dataclass(slots=True)
+class _Streak:
+    """How often a call has failed in a row, and how."""
+
+    count: int = 0
+    error: str = ""
 
 
 def _key(name: str, given: Mapping[str, object]) -> str:
-    told = {key: value for key, value in given.items() if key != "description"}
-    if isinstance(command := told.get("command"), str):
-        told["command"] = " ".join(command.split())
-    return sha256(msgspec.json.encode((name, told), order="deterministic", enc_hook=str)).hexdigest()
+    compared = {key: value for key, value in given.items() if key != "description"}
+    if isinstance(command := compared.get("command"), str):
+        compared["command"] = " ".join(command.split())
+    return sha256(msgspec.json.encode((name, compared), order="deterministic", enc_hook=str)).hexdigest()
+
+
+# --- a tool call's own time limit ---------------------------------------------------------------------
 
 
 BASH_DEFAULT_SECONDS: Final = 120.0
-"""What a Bash call gets that names no time (CLI 2.1)."""
+"""The time limit of a Bash call that names none (CLI 2.1)."""
 
 _DELEGATING: Final = frozenset({"Task", "Agent"})  # renamed in CLI 2.1.63
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ToolTime:
-    """What is known of a call's time."""
+    """What is known about a call's own time limit."""
 
-    own_seconds: float | None = None  # after that the CLI itself ends it; None: it has no such limit
-    delegates: bool = False  # it is as alive as the subagent that it waits for
+    own_seconds: float | None = None  # after this the CLI itself ends it; None: it has no such limit
+    delegates: bool = False  # it waits for a subagent, and is alive as long as that one is
 
 
 def tool_time(name: str, given: Mapping[str, object] | None) -> ToolTime:
-    """Return what a call says about its time; ``given`` is its input, ``None`` where that did not parse."""
+    """Return a call's own time limit; ``given`` is its input, ``None`` where that did not parse."""
     if name in _DELEGATING:
         return ToolTime(delegates=True)
     if name != "Bash":

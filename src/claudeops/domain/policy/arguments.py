@@ -12,17 +12,6 @@ from claudeops.domain.text import regex
 
 LONGEST_SLEEP: Final = 60.0  # seconds
 
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Setting:
-    """What a check may need to know beside the word itself."""
-
-    place: paths.Place
-    names_only: Callable[[Word], bool]  # a dynamic word that can only turn out to be names
-    deep: bool = False  # paths are read with everything below them
-    searched: paths.Searched = field(default_factory=paths.Searched)  # the names that are read then
-
-
 _NAME: Final = regex.Pattern(r"[A-Za-z0-9_][A-Za-z0-9_.@:/=+-]*")
 _CONTAINER: Final = regex.Pattern(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 _CONTAINER_ID: Final = regex.Pattern(r"[0-9a-f]*\d[0-9a-f]*|[0-9a-f]{12,}")
@@ -41,23 +30,22 @@ _SECRET_RESOURCE: Final = regex.Pattern(r"(?i)(?:^|[,/])[^,/]*secret[^,/]*")
 _REVISION: Final = regex.Pattern(r"[A-Za-z0-9_@^][\w@{}^~./+-]*")
 _DEVICE: Final = regex.Pattern(r"/dev/[A-Za-z0-9/_-]+")
 
-
-def check(kind: str, word: Word, setting: Setting) -> str | None:
-    """Return why a word is no value of this kind here, or None."""
-    name, _, parameter = kind.partition(":")
-    return _CHECKS[name](word, parameter, setting)
-
-
-def service_of(kind: str, word: Word, setting: Setting) -> str | None:
-    """Return the service that a word of this kind names, or None for kinds that name none."""
-    name = _SERVICES.get(kind.partition(":")[0])
-    return name(word.text, setting) if name else None
+_ROLE: Final = regex.Pattern(r"(?:[A-Za-z0-9][A-Za-z0-9_-]*[_-])?(?:readonly|read_only|reader|ro|monitor|monitoring)")
+_CLOUD_WORD: Final = regex.Pattern(r"[A-Za-z0-9_][A-Za-z0-9_.,:=@*+-]*(?:/[A-Za-z0-9_.,:=@*+-]+)*")
+_REDIS_WORD: Final = regex.Pattern(r"[A-Za-z0-9_*+(][A-Za-z0-9_.,:@*/+({}-]*")
+_CONNECTION: Final = regex.Pattern(r"([A-Za-z0-9.-]+):(\d{1,5}):([A-Za-z0-9.-]+):(\d{1,5})")
+NOWHERE: Final = "::127.0.0.1:9"
+"""curl's ``--connect-to`` of every host that was not named before: the discard port of this machine."""
 
 
-def _unknown(word: Word) -> str | None:
-    if word.kind is WordKind.PATTERN:
-        return f"{word.text} is a pattern for file names: quote it"
-    return None if word.constant else f"{word.text} is not known before it runs: write the value out"
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Setting:
+    """What a check may need to know beside the word itself."""
+
+    place: paths.Place
+    names_only: Callable[[Word], bool]  # a dynamic word that can only turn out to be names
+    deep: bool = False  # paths are read with everything below them
+    searched: paths.Searched = field(default_factory=paths.Searched)  # the names that are read then
 
 
 def _any(_word: Word, _parameter: str, _setting: Setting) -> str | None:
@@ -107,7 +95,7 @@ def _integer(word: Word, parameter: str, _setting: Setting) -> str | None:
     if _unknown(word):
         return _unknown(word)
     if not regex.fullmatch(r"[+-]?\d{1,9}", word.text):
-        return f"{word.text!r} is no plain number"
+        return f"{word.text!r} is not a plain number"
     low, _, high = parameter.rpartition("-")
     if (high and int(word.text) > int(high)) or (low and int(word.text) < int(low)):
         return f"{word.text} is out of bounds: {parameter} is allowed"
@@ -116,7 +104,7 @@ def _integer(word: Word, parameter: str, _setting: Setting) -> str | None:
 
 def _matching(pattern: regex.Pattern[str], what: str) -> Callable[[Word, str, Setting], str | None]:
     def matches(word: Word, _parameter: str, _setting: Setting) -> str | None:
-        return _unknown(word) or (None if pattern.fullmatch(word.text) else f"{word.text!r} is no plain {what}")
+        return _unknown(word) or (None if pattern.fullmatch(word.text) else f"{word.text!r} is not a plain {what}")
 
     return matches
 
@@ -124,13 +112,13 @@ def _matching(pattern: regex.Pattern[str], what: str) -> Callable[[Word, str, Se
 def _name(word: Word, _parameter: str, setting: Setting) -> str | None:
     if word.kind is WordKind.DYNAMIC and setting.names_only(word):
         return None
-    return _unknown(word) or (None if _NAME.fullmatch(word.text) else f"{word.text!r} is no plain name")
+    return _unknown(word) or (None if _NAME.fullmatch(word.text) else f"{word.text!r} is not a plain name")
 
 
 def _sleep(word: Word, _parameter: str, _setting: Setting) -> str | None:
     found = _DURATION.fullmatch(word.text)
     if _unknown(word) or found is None:
-        return _unknown(word) or f"{word.text!r} is no plain time"
+        return _unknown(word) or f"{word.text!r} is not a plain time"
     if float(found[1]) * _SECONDS.get(found[2] or "", LONGEST_SLEEP) > LONGEST_SLEEP:
         return f"sleep at most {LONGEST_SLEEP:.0f} seconds"
     return None
@@ -163,10 +151,6 @@ def _url(word: Word, _parameter: str, setting: Setting) -> str | None:
     return reach.refuse_url(word.text) or setting.place.reach.refuse_url(word.text)
 
 
-def _asked(host: str, setting: Setting) -> str | None:
-    return reach.refuse_host(host) or setting.place.reach.refuse_host(host)
-
-
 def _host(word: Word, _parameter: str, setting: Setting) -> str | None:
     return _unknown(word) or _asked(word.text, setting)
 
@@ -178,13 +162,13 @@ def _host_port(word: Word, _parameter: str, setting: Setting) -> str | None:
 def _target(word: Word, _parameter: str, setting: Setting) -> str | None:
     found = _TARGET.fullmatch(word.text)
     if _unknown(word) or found is None:
-        return _unknown(word) or f"{word.text!r} is no plain [user@]host"
+        return _unknown(word) or f"{word.text!r} is not a plain [user@]host"
     return _asked(found[2], setting)
 
 
 def _header(word: Word, _parameter: str, _setting: Setting) -> str | None:
     plain = regex.fullmatch(r"[A-Za-z0-9-]+[:;].*", word.text)
-    return _unknown(word) or (None if plain else f"{word.text!r} is no plain header")
+    return _unknown(word) or (None if plain else f"{word.text!r} is not a plain header")
 
 
 def _write_out(word: Word, _parameter: str, _setting: Setting) -> str | None:
@@ -223,20 +207,20 @@ def _container(word: Word, _parameter: str, setting: Setting) -> str | None:
 
 def _git_revision(word: Word, _parameter: str, _setting: Setting) -> str | None:
     plain = _REVISION.fullmatch(word.text) and not paths.has_secret_name(word.text)
-    return _unknown(word) or (None if plain else f"{word.text!r} is no plain revision")
+    return _unknown(word) or (None if plain else f"{word.text!r} is not a plain revision")
 
 
 def _git_range(word: Word, _parameter: str, _setting: Setting) -> str | None:
     low, dots, high = word.text.partition("..")
     plain = dots and low and high and all(map(_REVISION.fullmatch, (low, high.lstrip("."))))
-    return _unknown(word) or (None if plain else f"{word.text!r} is no plain range: write FIRST..LAST")
+    return _unknown(word) or (None if plain else f"{word.text!r} is not a plain range: write FIRST..LAST")
 
 
 def _git_file(word: Word, _parameter: str, _setting: Setting) -> str | None:
     """Check a path within a repository of which the content is shown: only kinds that hold no secret."""
     revision, _, path = word.text.rpartition(":")
     if _unknown(word) or (revision and not _REVISION.fullmatch(revision)):
-        return _unknown(word) or f"{word.text!r} is no plain revision"
+        return _unknown(word) or f"{word.text!r} is not a plain revision"
     return None if paths.is_plain_file(path) else f"{path}: name a single file, of a kind that holds no secret"
 
 
@@ -246,14 +230,6 @@ def _git_blob(word: Word, _parameter: str, _setting: Setting) -> str | None:
 
 def _git_format(word: Word, _parameter: str, _setting: Setting) -> str | None:
     return _unknown(word) or ("%G runs a program: leave it out" if "%G" in word.text else None)
-
-
-_ROLE: Final = regex.Pattern(r"(?:[A-Za-z0-9][A-Za-z0-9_-]*[_-])?(?:readonly|read_only|reader|ro|monitor|monitoring)")
-_CLOUD_WORD: Final = regex.Pattern(r"[A-Za-z0-9_][A-Za-z0-9_.,:=@*+-]*(?:/[A-Za-z0-9_.,:=@*+-]+)*")
-_REDIS_WORD: Final = regex.Pattern(r"[A-Za-z0-9_*+(][A-Za-z0-9_.,:@*/+({}-]*")
-_CONNECTION: Final = regex.Pattern(r"([A-Za-z0-9.-]+):(\d{1,5}):([A-Za-z0-9.-]+):(\d{1,5})")
-NOWHERE: Final = "::127.0.0.1:9"
-"""curl's ``--connect-to`` of every host that was not named before: the discard port of this machine."""
 
 
 def _plain(pattern: regex.Pattern[str], what: str) -> Callable[[Word, str, Setting], str | None]:
@@ -336,6 +312,9 @@ _CHECKS: Final[dict[str, Callable[[Word, str, Setting], str | None]]] = {
     "connection": _connection,
 }
 
+KINDS: Final = frozenset(_CHECKS)
+"""The names of all kinds."""
+
 
 def _as_is(text: str, _setting: Setting) -> str:
     return text
@@ -358,8 +337,27 @@ _SERVICES: Final[dict[str, Callable[[str, Setting], str]]] = {
     "manifest": lambda text, setting: paths.deployed_name(text, setting.place),
 }
 
-KINDS: Final = frozenset(_CHECKS)
-"""The names of all kinds."""
-
 SERVICE_KINDS: Final = frozenset(_SERVICES)
 """Those whose values name the service of an action."""
+
+
+def check(kind: str, word: Word, setting: Setting) -> str | None:
+    """Return why a word is not a value of this kind here, or None."""
+    name, _, parameter = kind.partition(":")
+    return _CHECKS[name](word, parameter, setting)
+
+
+def service_of(kind: str, word: Word, setting: Setting) -> str | None:
+    """Return the service that a word of this kind names, or None for kinds that name none."""
+    name = _SERVICES.get(kind.partition(":")[0])
+    return name(word.text, setting) if name else None
+
+
+def _unknown(word: Word) -> str | None:
+    if word.kind is WordKind.PATTERN:
+        return f"{word.text} is a pattern for file names: quote it"
+    return None if word.constant else f"{word.text} is not known before it runs: write the value out"
+
+
+def _asked(host: str, setting: Setting) -> str | None:
+    return reach.refuse_host(host) or setting.place.reach.refuse_host(host)

@@ -12,40 +12,6 @@ from typing import Final
 from claudeops.domain.policy.places import is_secret_name
 from claudeops.domain.text import regex
 
-
-def _words(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
-
-_WHOLE: Final = _words(
-    "nodes node no services service svc ingresses ingress ing ingressclasses ingressclass endpoints ep"
-    " endpointslices endpointslice persistentvolumes persistentvolume pv persistentvolumeclaims"
-    " persistentvolumeclaim pvc namespaces namespace ns events event ev horizontalpodautoscalers"
-    " horizontalpodautoscaler hpa poddisruptionbudgets poddisruptionbudget pdb networkpolicies networkpolicy netpol"
-    " resourcequotas resourcequota quota limitranges limitrange limits storageclasses storageclass sc leases lease"
-    " componentstatuses componentstatus cs priorityclasses priorityclass pc runtimeclasses runtimeclass"
-    " volumeattachments volumeattachment csinodes csinode csidrivers csidriver configmaps configmap cm"
-    " serviceaccounts serviceaccount sa roles role rolebindings rolebinding clusterroles clusterrole"
-    " clusterrolebindings clusterrolebinding certificates certificate cert gateways gateway gtw httproutes httproute"
-)
-"""Kinds of objects that hold no environment."""
-
-_ANYWHERE: Final = _words(
-    "name namespace labels uid generation creationTimestamp deletionTimestamp ownerReferences resourceVersion"
-    " finalizers kind apiVersion status phase ready restartCount reason message type count lastTimestamp"
-    " firstTimestamp eventTime involvedObject image imageID imagePullPolicy replicas readyReplicas availableReplicas"
-    " updatedReplicas unavailableReplicas nodeName hostIP podIP podIPs hostNetwork ports containerPort hostPort port"
-    " targetPort nodePort protocol resources limits requests cpu memory storage restartPolicy clusterIP clusterIPs"
-    " externalIPs loadBalancerIP host hosts path pathType service number selector matchLabels strategy"
-    " revisionHistoryLimit schedule suspend parallelism completions backoffLimit minReplicas maxReplicas"
-    " scaleTargetRef accessModes storageClassName volumeName volumeMode capacity claimRef unschedulable taints"
-    " tolerations nodeSelector serviceName serviceAccountName dnsPolicy priorityClassName mountPath readOnly"
-    " terminationGracePeriodSeconds minAvailable maxUnavailable podCIDR podCIDRs providerID ingressClassName"
-    " secretName startTime conditions containerStatuses initContainerStatuses state lastState nodeInfo addresses"
-    " allocatable loadBalancer currentReplicas desiredReplicas currentMetrics observedGeneration exitCode"
-)
-"""Fields that hold no environment, wherever they stand."""
-
 _BELOW: Final = frozenset({"status", "labels"})
 """Fields of which everything below is harmless too."""
 
@@ -90,6 +56,40 @@ def refuse_whole(resources: list[str]) -> str | None:
 def refuse_order(expression: str) -> str | None:
     """Return why objects may not be put in order by a field, or None: the order of values tells about them."""
     return _refuse_path(expression.strip("{} "))
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_WHOLE: Final = _words(
+    "nodes node no services service svc ingresses ingress ing ingressclasses ingressclass endpoints ep"
+    " endpointslices endpointslice persistentvolumes persistentvolume pv persistentvolumeclaims"
+    " persistentvolumeclaim pvc namespaces namespace ns events event ev horizontalpodautoscalers"
+    " horizontalpodautoscaler hpa poddisruptionbudgets poddisruptionbudget pdb networkpolicies networkpolicy netpol"
+    " resourcequotas resourcequota quota limitranges limitrange limits storageclasses storageclass sc leases lease"
+    " componentstatuses componentstatus cs priorityclasses priorityclass pc runtimeclasses runtimeclass"
+    " volumeattachments volumeattachment csinodes csinode csidrivers csidriver configmaps configmap cm"
+    " serviceaccounts serviceaccount sa roles role rolebindings rolebinding clusterroles clusterrole"
+    " clusterrolebindings clusterrolebinding certificates certificate cert gateways gateway gtw httproutes httproute"
+)
+"""Kinds of objects that hold no environment."""
+
+_ANYWHERE: Final = _words(
+    "name namespace labels uid generation creationTimestamp deletionTimestamp ownerReferences resourceVersion"
+    " finalizers kind apiVersion status phase ready restartCount reason message type count lastTimestamp"
+    " firstTimestamp eventTime involvedObject image imageID imagePullPolicy replicas readyReplicas availableReplicas"
+    " updatedReplicas unavailableReplicas nodeName hostIP podIP podIPs hostNetwork ports containerPort hostPort port"
+    " targetPort nodePort protocol resources limits requests cpu memory storage restartPolicy clusterIP clusterIPs"
+    " externalIPs loadBalancerIP host hosts path pathType service number selector matchLabels strategy"
+    " revisionHistoryLimit schedule suspend parallelism completions backoffLimit minReplicas maxReplicas"
+    " scaleTargetRef accessModes storageClassName volumeName volumeMode capacity claimRef unschedulable taints"
+    " tolerations nodeSelector serviceName serviceAccountName dnsPolicy priorityClassName mountPath readOnly"
+    " terminationGracePeriodSeconds minAvailable maxUnavailable podCIDR podCIDRs providerID ingressClassName"
+    " secretName startTime conditions containerStatuses initContainerStatuses state lastState nodeInfo addresses"
+    " allocatable loadBalancer currentReplicas desiredReplicas currentMetrics observedGeneration exitCode"
+)
+"""Fields that hold no environment, wherever they stand."""
 
 
 def _refuse_jsonpath(template: str) -> str | None:

@@ -206,6 +206,18 @@ class CommandJudge:
         _refuse(refused)
 
 
+def refuse_action(name: str, policy: Policy, reach: Reach) -> str | None:
+    """Return why a service, by its whole name, is not acted on, or None.
+
+    What forbids a service forbids it by each of its names, and wherever it runs; what allows one, by its whole name.
+    """
+    counted = policy.counted_name(name)
+    if any(matches(each, pattern) for pattern in policy.never.services for each in (name, counted, plain_name(name))):
+        return f"{name} is a service that the policy never lets anybody touch"
+    by_name = reach.refuse_service(name, counted, plain_name(name))
+    return by_name and reach.refuse_service(counted, name, plain_name(name))
+
+
 class _NamesOnly:
     """Answers whether a dynamic word can only turn out to be names."""
 
@@ -250,18 +262,6 @@ def _placed(found: Found, wrapper: Wrapper, setting: Setting, inside: Place) -> 
     )
 
 
-def refuse_action(name: str, policy: Policy, reach: Reach) -> str | None:
-    """Return why a service, by its whole name, is not acted on, or None.
-
-    What forbids a service forbids it by each of its names, and wherever it runs; what allows one, by its whole name.
-    """
-    counted = policy.counted_name(name)
-    if any(matches(each, pattern) for pattern in policy.never.services for each in (name, counted, plain_name(name))):
-        return f"{name} is a service that the policy never lets anybody touch"
-    by_name = reach.refuse_service(name, counted, plain_name(name))
-    return by_name and reach.refuse_service(counted, name, plain_name(name))
-
-
 def _unsets(found: Found) -> bool:
     """Whether ``env`` may take something out of the environment."""
     return any(not word.constant or word.text.startswith("-") for word in found.arguments[:8])
@@ -285,7 +285,7 @@ def _command_name(word: Word) -> str:
         raise UnclearCommandError(f"which command {word.text} is, is not known before it runs: write it out")
     directory, name = posixpath.split(word.text)
     if not regex.fullmatch(r"[\w.:\[+-]+", name):
-        raise RefusedError(f"{word.text[:80]!r} is no command")
+        raise RefusedError(f"{word.text[:80]!r} is not a command")
     if "/" in word.text and directory not in _USUAL_DIRECTORIES:
         raise UnclearCommandError(f"{word.text}: programs and scripts outside the system's directories are not judged")
     return name

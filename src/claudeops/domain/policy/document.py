@@ -49,6 +49,17 @@ _TOKEN: Final = regex.Pattern(
     r"|[\[{]|[\]}]|\n|[^#\"'\[\]{}\n]+"
 )
 
+DEFAULT: Final = "default"
+_POSITION: Final = regex.Pattern(r"\s*\(at (?:line (\d+), column \d+|end of document)\)$")
+_STEP: Final = regex.Pattern(r"\.(\w+)|\[(\d+|\.\.\.)\]")
+_AT: Final = regex.Pattern(r" - at `\$([^`]*)`$")
+_LISTS: Final = ("commands", "groups", "tools")
+_NONE: Final[Mapping[str, str]] = MappingProxyType({})
+
+_BARE: Final = regex.Pattern(r"[A-Za-z0-9_-]+")
+_ARRAYS: Final = ("groups", "commands", "tools")
+_MOMENTARY: Final = frozenset({"extends", "without"})  # how the file came about, not what it says
+
 
 def key_lines(text: str) -> dict[Path, int]:
     """Return the line, from 1, of every table and key outside of inline tables."""
@@ -80,6 +91,52 @@ def line_of(lines: dict[Path, int], path: Path) -> int:
     while path and path not in lines:
         path = path[:-1]
     return lines.get(path, 1)
+
+
+class PolicyFault(Exception):  # noqa: N818 - no error of ours: it says what is wrong with somebody's text
+    """What is wrong with a policy file; ``str()`` is a clause with the remedy, ``line`` counts from 1.
+
+    ``extended`` names what the file extends (`DEFAULT` or a fragment) where the fault lies in there.
+    """
+
+    def __init__(self, line: int, reason: str, *, extended: str = "") -> None:
+        super().__init__(reason)
+        self.line = line
+        self.extended = extended
+
+
+def read_document(text: str, *, default: str = "", fragments: Mapping[str, str] = _NONE) -> Document:
+    """Return what a file says, with the parts of what it extends: the default and fragments. Raises `PolicyFault`.
+
+    ``fragments``: texts by their names.
+    """
+    own = _load(text)
+    reader = _Reader(text, own)
+    reader.check_keys()
+    document = reader.document()
+    if document.extends is None:
+        reader.check(document)
+        return document
+    base = _load(default, extended=DEFAULT)
+    for name in reader.fragments(document, known=fragments):
+        base = _laid_over(base, _load(fragments[name], extended=name))
+    reader.check_without(document.without, base)
+    merged = msgspec.convert(_laid_over(_without(base, document.without), own), Document)
+    reader.check(merged, own=document)
+    return merged
+
+
+def render(document: Document) -> str:
+    """Return a file that stands alone and means the same."""
+    body = msgspec.to_builtins(document)
+    lines: list[str] = []
+    for key, value in body.items():
+        if key not in {*_MOMENTARY, *_ARRAYS}:
+            lines += _table((key,), value)
+    for key in _ARRAYS:
+        for entry in body[key]:
+            lines += ["", f"[[{key}]]", *_pairs(entry)]
+    return "\n".join(lines).strip() + "\n"
 
 
 def _table_path(names: Path, counts: Counter[Path], *, array: bool) -> Path:
@@ -123,54 +180,13 @@ def _value_end(text: str, at: int) -> int:
     return len(text)
 
 
-DEFAULT: Final = "default"
-_POSITION: Final = regex.Pattern(r"\s*\(at (?:line (\d+), column \d+|end of document)\)$")
-_STEP: Final = regex.Pattern(r"\.(\w+)|\[(\d+|\.\.\.)\]")
-_AT: Final = regex.Pattern(r" - at `\$([^`]*)`$")
-_LISTS: Final = ("commands", "groups", "tools")
-_NONE: Final[Mapping[str, str]] = MappingProxyType({})
-
-
-class PolicyFault(Exception):  # noqa: N818 - no error of ours: it says what is wrong with somebody's text
-    """What is wrong with a policy file; ``str()`` is a clause with the remedy, ``line`` counts from 1.
-
-    ``extended`` names what the file extends (`DEFAULT` or a fragment) where the fault lies in there.
-    """
-
-    def __init__(self, line: int, reason: str, *, extended: str = "") -> None:
-        super().__init__(reason)
-        self.line = line
-        self.extended = extended
-
-
-def read_document(text: str, *, default: str = "", fragments: Mapping[str, str] = _NONE) -> Document:
-    """Return what a file says, with the parts of what it extends: the default and fragments. Raises `PolicyFault`.
-
-    ``fragments``: texts by their names.
-    """
-    own = _load(text)
-    reader = _Reader(text, own)
-    reader.check_keys()
-    document = reader.document()
-    if document.extends is None:
-        reader.check(document)
-        return document
-    base = _load(default, extended=DEFAULT)
-    for name in reader.fragments(document, known=fragments):
-        base = _laid_over(base, _load(fragments[name], extended=name))
-    reader.check_without(document.without, base)
-    merged = msgspec.convert(_laid_over(_without(base, document.without), own), Document)
-    reader.check(merged, own=document)
-    return merged
-
-
 def _load(text: str, *, extended: str = "") -> dict[str, object]:
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         found = _POSITION.search(str(error))
         line = int(found[1]) if found and found[1] else text.count("\n") + 1
-        reason = f"this is no TOML: {_POSITION.sub('', str(error))}"
+        reason = f"this is not TOML: {_POSITION.sub('', str(error))}"
         raise PolicyFault(line, reason, extended=extended) from None
     except RecursionError:
         raise PolicyFault(1, "this is nested too deeply to be a policy", extended=extended) from None
@@ -285,7 +301,7 @@ class _Reader:
         mine = own or document
         for number in mine.tiers:
             if not regex.fullmatch(r"[1-9]\d?", number):
-                raise self.fault(("tiers", number), f"{number!r} is no tier: tiers count from 1")
+                raise self.fault(("tiers", number), f"{number!r} is not a tier: tiers count from 1")
         if "1" not in document.tiers:
             raise self.fault(("tiers",), 'tier 1 is missing: add [tiers.1], or begin the file with extends = "default"')
         for number, entry in document.tiers.items():
@@ -340,24 +356,6 @@ def _tables(path: Path, table: Mapping[str, object]) -> Iterable[tuple[Path, Map
         for index, item in enumerate(value if isinstance(value, list) else ()):
             if isinstance(item, dict):
                 yield from _tables((*path, key, index), item)
-
-
-_BARE: Final = regex.Pattern(r"[A-Za-z0-9_-]+")
-_ARRAYS: Final = ("groups", "commands", "tools")
-_MOMENTARY: Final = frozenset({"extends", "without"})  # how the file came about, not what it says
-
-
-def render(document: Document) -> str:
-    """Return a file that stands alone and means the same."""
-    body = msgspec.to_builtins(document)
-    lines: list[str] = []
-    for key, value in body.items():
-        if key not in {*_MOMENTARY, *_ARRAYS}:
-            lines += _table((key,), value)
-    for key in _ARRAYS:
-        for entry in body[key]:
-            lines += ["", f"[[{key}]]", *_pairs(entry)]
-    return "\n".join(lines).strip() + "\n"
 
 
 def _table(path: tuple[str, ...], table: Mapping[str, object]) -> Iterator[str]:

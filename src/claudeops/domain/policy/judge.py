@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from claudeops.domain.looks import taken_together
+from claudeops.domain.looks import combined
 from claudeops.domain.model import STRUCTURED_OUTPUT_TOOL, Action, ToolCall, Verdict, VerdictKind
 from claudeops.domain.policy import paths, reach
 from claudeops.domain.policy.commands import CommandJudge, Finding, refuse_action
@@ -27,6 +27,13 @@ from claudeops.domain.shell.values import UnclearError, Word, WordKind
 from claudeops.domain.text import glob, regex
 
 _BASH_INPUT: Final = frozenset({"command", "description", "timeout"})
+
+MCP: Final = "mcp__"
+
+_FILE_KEYS: Final = {"NotebookEdit": "notebook_path", "Grep": "path", "Glob": "path", "LS": "path"}
+_WRITERS: Final = frozenset({"Write", "Edit", "MultiEdit", "NotebookEdit"})
+_GLOB: Final = regex.Pattern(r"[*?\[{]")
+_TYPES: Final = regex.Pattern(r"[a-z0-9]+")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -70,6 +77,28 @@ def explain(call: ToolCall, *, tier: TierPolicy, scope: Scope) -> Judgement:
     return Judgement(verdict=verdict, parts=parts, writes=tuple(finding.writes), runs=runs)
 
 
+def judge_tool(call: ToolCall, place: Place) -> Finding:
+    """Return what a call of a built-in tool is; ``lines`` holds what the operator's patterns are compared with."""
+    finding = _JUDGES.get(call.tool_name, _file)(call, place)
+    look = look_of_tool(call, place)
+    finding.looks += [] if look is None else [look]
+    return finding
+
+
+def judge_named(call: ToolCall, tier: TierPolicy, place: Place) -> Finding:
+    """Return what a call of an MCP server's tool is: allowed only where the policy names it."""
+    name = call.tool_name
+    named = next((tool for tool in tier.policy.tools if glob.matches(name, tool.name)), None)
+    if named is None:
+        return Finding(denial=f"{name}: no rule of the policy names this tool")
+    if named.tier > tier.level:
+        return Finding(denial=f"{name} needs tier {named.tier}: at tier {tier.number} say in the report why")
+    if not named.action:
+        look = look_of_named(named, call.input)
+        return Finding(writes=[f"call {name}"] if named.changes else [], looks=[] if look is None else [look])
+    return _action(named, call.input, tier, place)
+
+
 def _place(tier: TierPolicy, scope: Scope) -> Place:
     rules = tier.rules
     own = {"{workdir}": scope.workdir, "{tmpdir}": scope.tmpdir, "{repos}": scope.repos_dir}
@@ -110,7 +139,7 @@ def _verdict(finding: Finding, call: ToolCall, tier: TierPolicy, scope: Scope) -
     wanted = approvals.wanted_for(finding.lines, finding.actions) or approvals.wanted_for_tool(call.tool_name)
     actions = tuple(finding.actions)
     # What acts is no look, whatever else stands in the same call.
-    look = None if actions else taken_together(finding.looks)
+    look = None if actions else combined(finding.looks)
     if wanted is not None:
         return Verdict(kind=VerdictKind.ASK, reason=f"{wanted} needs a person's yes", actions=actions, look=look)
     reason = ", ".join(effects) or "only looks"
@@ -176,36 +205,6 @@ def _refuse_by_patterns(tier: TierPolicy, tool: str, subject: str, lines: Sequen
     return ""
 
 
-MCP: Final = "mcp__"
-
-_FILE_KEYS: Final = {"NotebookEdit": "notebook_path", "Grep": "path", "Glob": "path", "LS": "path"}
-_WRITERS: Final = frozenset({"Write", "Edit", "MultiEdit", "NotebookEdit"})
-_GLOB: Final = regex.Pattern(r"[*?\[{]")
-_TYPES: Final = regex.Pattern(r"[a-z0-9]+")
-
-
-def judge_tool(call: ToolCall, place: Place) -> Finding:
-    """Return what a call of a built-in tool is; ``lines`` holds what the operator's patterns are compared with."""
-    finding = _JUDGES.get(call.tool_name, _file)(call, place)
-    look = look_of_tool(call, place)
-    finding.looks += [] if look is None else [look]
-    return finding
-
-
-def judge_named(call: ToolCall, tier: TierPolicy, place: Place) -> Finding:
-    """Return what a call of an MCP server's tool is: allowed only where the policy names it."""
-    name = call.tool_name
-    named = next((tool for tool in tier.policy.tools if glob.matches(name, tool.name)), None)
-    if named is None:
-        return Finding(denial=f"{name}: no rule of the policy names this tool")
-    if named.tier > tier.level:
-        return Finding(denial=f"{name} needs tier {named.tier}: at tier {tier.number} say in the report why")
-    if not named.action:
-        look = look_of_named(named, call.input)
-        return Finding(writes=[f"call {name}"] if named.changes else [], looks=[] if look is None else [look])
-    return _action(named, call.input, tier, place)
-
-
 def _action(named: NamedTool, given: Mapping[str, object], tier: TierPolicy, place: Place) -> Finding:
     service = given.get(named.service)
     if not isinstance(service, str) or not regex.fullmatch(r"[A-Za-z0-9][\w.@:/-]*", service):
@@ -260,7 +259,7 @@ def _grep(call: ToolCall, place: Place) -> Finding:
         return Finding(denial=f"Grep: write a plain glob such as '*.yml', not {glob!r}")
     kind = call.input.get("type")
     if kind is not None and not (isinstance(kind, str) and _TYPES.fullmatch(kind)):
-        return Finding(denial=f"Grep: {kind!r} is no type of file")
+        return Finding(denial=f"Grep: {kind!r} is not a type of file")
     alone = paths.readable(word, place)
     if not alone and glob is None and paths.named_like_a_file(word, place):
         return Finding(lines=[word.text])

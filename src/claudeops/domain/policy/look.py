@@ -37,7 +37,7 @@ from claudeops.domain.policy.rules import (
     assign_kinds,
     read_arguments,
 )
-from claudeops.domain.shell.values import Says, SimpleCommand, Word
+from claudeops.domain.shell.values import Certainty, SimpleCommand, Word
 
 AROUND: Final = Look()
 """A look at the machine, or at something that nobody can name."""
@@ -117,14 +117,16 @@ _NO_ANSWERS: Final = frozenset({"systemctl is-failed"})  # succeeds when what it
 
 def look_of(found: Found, fits: Match, command: SimpleCommand, place: Place) -> Look | None:
     """Return what a command that fits a rule looks at, or None."""
-    if command.says is Says.NOTHING or command.repeated or fits.actions or fits.rule.writes or fits.rule.inert:
+    if command.certainty is Certainty.NOTHING or command.repeated:
+        return None
+    if fits.actions or fits.rule.writes or fits.rule.inert:
         return None
     try:
         arguments = _arguments(found, fits.rule)
         look = _look(found, fits.rule, arguments, place)
     except RefusedError:  # it fits the rule, and this reading of it does not
         return None
-    return AROUND if look is not None and command.says is Says.RAN else look
+    return AROUND if look is not None and command.certainty is Certainty.RAN else look
 
 
 def look_within(
@@ -132,15 +134,15 @@ def look_within(
 ) -> tuple[Look, ...]:
     """Return what the commands in a wrapper look at, where its own status speaks for theirs."""
     inner = tuple(looks)
-    if command.says is Says.NOTHING or found.path in {XARGS, FIND, EVAL}:
+    if command.certainty is Certainty.NOTHING or found.path in {XARGS, FIND, EVAL}:
         return ()
     if wrapper.elsewhere:
         inner = tuple(
-            replace(look, addresses=frozenset(each for each in look.addresses if not each.is_here)) for look in inner
+            replace(look, addresses=frozenset(each for each in look.addresses if not each.is_local)) for look in inner
         )
     if wrapper.elsewhere and not wrapper.text:  # into a container, which has to run for that
         inner = (_container(found, wrapper, place), *(replace(look, names=frozenset()) for look in inner))
-    return (AROUND,) if inner and command.says is Says.RAN else inner
+    return (AROUND,) if inner and command.certainty is Certainty.RAN else inner
 
 
 def look_of_tool(call: ToolCall, place: Place) -> Look | None:

@@ -109,27 +109,6 @@ _FORBIDDEN_TEXT: Final = (
     (_DISKS, r"\bof=/dev/|\bmkfs\b|>\s*/dev/(?:sd|nvme|vd|mapper)"),
 )
 
-
-def _any(patterns: Iterable[tuple[regex.Pattern[str], str]]) -> regex.Pattern[str]:
-    """Return what matches where one of the patterns does, in one go instead of one for each."""
-    return regex.Pattern("|".join(f"(?:{pattern.expression})" for pattern, _ in patterns))
-
-
-def _expression(row: str, end: str) -> str:
-    for short, written in _SHORT.items():
-        row = row.replace(short, written)
-    return f"(?:{row.replace(' ... ', '(?: [^ ]+)*? ')}){end}"
-
-
-_NEVER: Final = tuple((regex.Pattern("(?s)" + _expression(row, "(?: |$)")), reason) for reason, row in _ROWS)
-_IN_TEXT: Final = tuple(
-    (regex.Pattern(r"(?:^|[\s;&|(){}`/=,\[])" + _expression(row, r"(?:[^\w-]|$)")), reason)
-    for reason, row in _ROWS
-    if not row.startswith(("(?:printenv", "rm", "(?:lvremove", "(?:vault"))  # names that are words of other languages
-) + tuple((regex.Pattern(row), reason) for reason, row in _FORBIDDEN_TEXT)
-_ANY_NEVER: Final = _any(_NEVER)
-_ANY_IN_TEXT: Final = _any(_IN_TEXT)
-
 _UNITS: Final = (
     (
         regex.Pattern(r".*\.(?:target|mount|automount|swap|slice|scope|device|socket|timer|path)"),
@@ -187,3 +166,24 @@ def refuse_service(service: str, *, unit: bool) -> str | None:
         if pattern.fullmatch(service):
             return reason
     return None
+
+
+def _any(patterns: Iterable[tuple[regex.Pattern[str], str]]) -> regex.Pattern[str]:
+    """Return what matches where one of the patterns does, in one go instead of one for each."""
+    return regex.Pattern("|".join(f"(?:{pattern.expression})" for pattern, _ in patterns))
+
+
+def _expression(row: str, end: str) -> str:
+    for short, written in _SHORT.items():
+        row = row.replace(short, written)
+    return f"(?:{row.replace(' ... ', '(?: [^ ]+)*? ')}){end}"
+
+
+_NEVER: Final = tuple((regex.Pattern("(?s)" + _expression(row, "(?: |$)")), reason) for reason, row in _ROWS)
+_IN_TEXT: Final = tuple(
+    (regex.Pattern(r"(?:^|[\s;&|(){}`/=,\[])" + _expression(row, r"(?:[^\w-]|$)")), reason)
+    for reason, row in _ROWS
+    if not row.startswith(("(?:printenv", "rm", "(?:lvremove", "(?:vault"))  # names that are words of other languages
+) + tuple((regex.Pattern(row), reason) for reason, row in _FORBIDDEN_TEXT)
+_ANY_NEVER: Final = _any(_NEVER)
+_ANY_IN_TEXT: Final = _any(_IN_TEXT)

@@ -100,12 +100,6 @@ def searchable(word: Word, place: Place, names: Searched) -> str | None:
     return f"searching {word.text} for {refused}{_leaving_out(names)}" if refused else None
 
 
-def _leaving_out(names: Searched) -> str:
-    if not names.by:
-        return ""
-    return ": " + " ".join(option.format(name) for name in LEFT_OUT for option in names.by)
-
-
 def named_like_a_file(word: Word, place: Place) -> bool:
     """Whether a path, and what it leads to, has the kind of name that files have and directories do not."""
     return all(_PLAIN_KIND.fullmatch(posixpath.basename(path)) for path in {word.text, _resolved(word.text, place)})
@@ -206,6 +200,12 @@ def deployed_name(path: str, place: Place) -> str:
     return regex.sub(r"\.(?:ya?ml|json)$", "", inside)
 
 
+def _leaving_out(names: Searched) -> str:
+    if not names.by:
+        return ""
+    return ": " + " ".join(option.format(name) for name in LEFT_OUT for option in names.by)
+
+
 def _write_roots(place: Place) -> tuple[tuple[str, ...], ...]:
     return tuple(_names(path) for root in place.reach.write for path in {root, _resolved(root, place)})
 
@@ -274,7 +274,7 @@ def _refused(word: Word, place: Place, *, secrets: bool) -> str | None:
     if odd:
         return odd
     if absolute is not None and word.constant and not _climbs(absolute) and _is_exception(absolute):
-        return None  # where its links lead, /proc/<pid>, is no exception
+        return None  # where its links lead, /proc/<pid>, is not an exception
     judged = {text if absolute is None else absolute}
     if word.kind is WordKind.PATTERN and not secrets:  # what a wildcard finds may be listed, not where it looks
         judged = {posixpath.dirname(before_glob(absolute or text))}
@@ -295,7 +295,7 @@ def _odd(word: Word, place: Place, absolute: str | None) -> str | None:
     if word.kind is WordKind.DYNAMIC or text.startswith("~"):
         return f"the path {text} is not known before it runs: write it out"
     if "\0" in text or text.count("/") > _MOST_NAMES or max(map(len, text.split("/"))) > _LONGEST_NAME:
-        return f"{text[:80]!r} is no path"
+        return f"{text[:80]!r} is not a path"
     if "://" in text:
         return f"{text[:80]} is an address, and no path"
     if word.kind is WordKind.PATTERN and not _PLAIN_SETS.fullmatch(text):

@@ -30,6 +30,18 @@ LONGEST_NAME: Final = 255  # characters; no file system here has a longer one
 
 _WILD: Final = "*?["
 
+READABLE_TREES: Final = ("/proc/sys", "/etc/kubernetes/manifests")
+
+LOG_TREES: Final = ("/var/log",)
+"""Directories that may be read recursively."""
+
+SHARED_TEMPORARY: Final = ("/tmp", "/var/tmp", "/dev/shm", "/run/user")  # noqa: S108 - named in order to be avoided
+"""Where other users can lay files for a command to trip over."""
+
+_IN_FRONT: Final = r"(?:\.?#|\._|\.)?"
+_BEHIND: Final = r"(?:[~#._-].*)?"
+_COMPOSE: Final = ("compose*.yml", "compose*.yaml", "docker-compose*.yml", "docker-compose*.yaml")
+
 
 def is_glob(text: str) -> bool:
     """Whether a text holds a wildcard."""
@@ -83,38 +95,6 @@ def covers(wide: str, narrow: str) -> bool:
     if "?" in wide or "[" in wide:
         return False
     return max(len(wide), len(narrow)) <= LONGEST_NAME and _matches(narrow.lower().replace("?", "\1"), wide.lower())
-
-
-def _letters(glob: str) -> str:
-    """Return a glob in lower case, with ``?`` for each set in brackets and one ``*`` for several."""
-    plain: list[str] = []
-    at = 0
-    while at < len(glob):
-        end = glob.find("]", at + 2) if glob[at] == "[" else -1
-        if glob[at] != "*" or plain[-1:] != ["*"]:
-            plain.append("?" if end > 0 else glob[at])
-        at = end + 1 if end > 0 else at + 1
-    return "".join(plain).lower()
-
-
-def _matches(name: str, glob: str) -> bool:
-    """Whether a name matches a glob of plain letters and ``*``; a ``*`` within the name is a letter like any other."""
-    first, *rest = glob.split("*")
-    if not rest:
-        return name == glob
-    if not name.startswith(first) or not name[len(first) :].endswith(rest[-1]):
-        return False
-    at, end = len(first), len(name) - len(rest[-1])
-    for piece in rest[:-1]:
-        found = name.find(piece, at, end)
-        if found < 0:
-            return False
-        at = found + len(piece)
-    return at <= end
-
-
-def _split(text: str) -> tuple[str, ...]:
-    return tuple(text.split())
 
 
 def _below(directory: str, names: str) -> tuple[str, ...]:
@@ -172,13 +152,16 @@ READABLE: Final = (
 )
 """Single files within those trees that hold no secret."""
 
-READABLE_TREES: Final = ("/proc/sys", "/etc/kubernetes/manifests")
-
 CERTIFICATE_TREES: Final = (
     *_below("/etc", "ssl/certs pki/tls/certs pki/ca-trust ca-certificates"),
     *_below("/usr", "share/ca-certificates local/share/ca-certificates share/pki lib/ssl/certs"),
 )
 """Where public certificates are kept under names that elsewhere are those of keys."""
+
+
+def _split(text: str) -> tuple[str, ...]:
+    return tuple(text.split())
+
 
 CERTIFICATE_NAMES: Final = _split("*.pem *.pem.* *.crt *.crt.* *.0")
 """What may be read there, if it has no other name of a secret."""
@@ -228,9 +211,6 @@ SECRET_NAMES: Final = (
 )
 """Names of files and directories, wherever they lie; a name here also covers what is below it."""
 
-LOG_TREES: Final = ("/var/log",)
-"""Directories that may be read recursively."""
-
 SECRETLESS_KINDS: Final = _split("md rst log service timer socket target mount rules sh py tf j2 html css")
 """Kinds of files that may be searched without being named: whatever they are called, secrets are not kept in them."""
 
@@ -239,27 +219,6 @@ SEARCHED_KINDS: Final = _split("yaml yml json conf cfg ini toml txt xml csv")
 
 LEFT_OUT: Final = _split("*secret* *pass* *cred* *key* *token* *vault* *auth* *kubeconfig*")
 """What a search of those kinds has to leave out, of files and of directories."""
-
-SHARED_TEMPORARY: Final = ("/tmp", "/var/tmp", "/dev/shm", "/run/user")  # noqa: S108 - named in order to be avoided
-"""Where other users can lay files for a command to trip over."""
-
-
-_IN_FRONT: Final = r"(?:\.?#|\._|\.)?"
-_BEHIND: Final = r"(?:[~#._-].*)?"
-_COMPOSE: Final = ("compose*.yml", "compose*.yaml", "docker-compose*.yml", "docker-compose*.yaml")
-
-
-def _expression(globs: Iterable[str]) -> str:
-    return "|".join(".*".join(map(regex.escape, glob.split("*"))) for glob in globs)
-
-
-_NAMES: Final = regex.Pattern(f"(?s){_IN_FRONT}(?:{_expression(SECRET_NAMES)}){_BEHIND}")
-_BUT_KEYS: Final = regex.Pattern(
-    f"(?s){_IN_FRONT}(?:{_expression(name for name in SECRET_NAMES if name != '*.pem')}){_BEHIND}"
-)
-_WORDS: Final = regex.Pattern("(?s)" + _expression(SECRET_WORDS))
-_PUBLIC: Final = regex.Pattern("(?s)" + _expression(PUBLIC_NAMES))
-_CERTIFICATES: Final = regex.Pattern("(?s)" + _expression(CERTIFICATE_NAMES))
 
 
 @lru_cache(maxsize=16384)
@@ -304,12 +263,53 @@ def refuse_search(includes: Iterable[str], left_out: Iterable[str], left_out_bel
         if kind in SECRETLESS_KINDS or any(covers(name, shown) for name in _COMPOSE):
             continue
         if kind not in SEARCHED_KINDS:
-            return f"{include} is no kind of file that may be searched: name the files"
+            return f"{include} is not a kind of file that may be searched: name the files"
         missing = [name for name in LEFT_OUT if not any(covers(out, name) for out in kept)]
         missing += [name for name in LEFT_OUT if not any(covers(out, name) for out in below)]
         if missing:
             return f"{include} could find secrets, which have to be left out"
     return None
+
+
+def _letters(glob: str) -> str:
+    """Return a glob in lower case, with ``?`` for each set in brackets and one ``*`` for several."""
+    plain: list[str] = []
+    at = 0
+    while at < len(glob):
+        end = glob.find("]", at + 2) if glob[at] == "[" else -1
+        if glob[at] != "*" or plain[-1:] != ["*"]:
+            plain.append("?" if end > 0 else glob[at])
+        at = end + 1 if end > 0 else at + 1
+    return "".join(plain).lower()
+
+
+def _matches(name: str, glob: str) -> bool:
+    """Whether a name matches a glob of plain letters and ``*``; a ``*`` within the name is a letter like any other."""
+    first, *rest = glob.split("*")
+    if not rest:
+        return name == glob
+    if not name.startswith(first) or not name[len(first) :].endswith(rest[-1]):
+        return False
+    at, end = len(first), len(name) - len(rest[-1])
+    for piece in rest[:-1]:
+        found = name.find(piece, at, end)
+        if found < 0:
+            return False
+        at = found + len(piece)
+    return at <= end
+
+
+def _expression(globs: Iterable[str]) -> str:
+    return "|".join(".*".join(map(regex.escape, glob.split("*"))) for glob in globs)
+
+
+_NAMES: Final = regex.Pattern(f"(?s){_IN_FRONT}(?:{_expression(SECRET_NAMES)}){_BEHIND}")
+_BUT_KEYS: Final = regex.Pattern(
+    f"(?s){_IN_FRONT}(?:{_expression(name for name in SECRET_NAMES if name != '*.pem')}){_BEHIND}"
+)
+_WORDS: Final = regex.Pattern("(?s)" + _expression(SECRET_WORDS))
+_PUBLIC: Final = regex.Pattern("(?s)" + _expression(PUBLIC_NAMES))
+_CERTIFICATES: Final = regex.Pattern("(?s)" + _expression(CERTIFICATE_NAMES))
 
 
 def _is_secret(name: str) -> bool:

@@ -21,6 +21,10 @@ from claudeops.domain.text import glob, regex
 HANDOFF: Final = "{handoff}"
 """Among the places that may be written: the file by which a session of an older prompt asks for the next tier."""
 
+_SUBAGENTS: Final = ("Task", "Agent")
+_LISTED: Final = regex.Pattern(r"[^\s,(]+(?:\([^)]*\))?")
+_PATTERN: Final = regex.Pattern(r"([A-Za-z_][\w-]*)(?:\((.*)\))?")
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Approvals:
@@ -146,11 +150,6 @@ class TierPolicy:
     def read_only(self) -> bool:
         """Whether it changes nothing: no action, and no file but the handoff."""
         return self.rules.read_only and not self.rules.action_kinds
-
-
-_SUBAGENTS: Final = ("Task", "Agent")
-_LISTED: Final = regex.Pattern(r"[^\s,(]+(?:\([^)]*\))?")
-_PATTERN: Final = regex.Pattern(r"([A-Za-z_][\w-]*)(?:\((.*)\))?")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -16,18 +16,7 @@ _AWK_OUTPUT: Final = regex.Pattern(r"(?s)print(?:.*>(?:[^=]|$)|(?:.*[^|])?\|(?:[
 _SED_REGEX: Final = r"(?:[^\\{d}\[\n]|\\.|\[\^?\]?[^\]\\{d}\n]*\])*"
 _SED_TEXT: Final = r"(?:[^\\{d}\n]|\\.)*"
 
-
-def _sed_substitutions() -> str:
-    forms = []
-    for delimiter in "/|,#@:!%_":
-        d = regex.escape(delimiter)
-        forms.append(f"s{d}{_SED_REGEX.format(d=d)}{d}{_SED_TEXT.format(d=d)}{d}[gpiI0-9]*")
-    return "|".join(forms)
-
-
 _SED_ADDRESS: Final = r"(?:\d+(?:~\d+)?|\$|/" + _SED_REGEX.format(d="/") + r"/I?)"
-_SED_COMMAND: Final = rf"(?:{_SED_ADDRESS}(?:,(?:{_SED_ADDRESS}|\+\d+))?)?\s*!?\s*(?:[pdq=]|{_sed_substitutions()})"
-_SED: Final = regex.Pattern(rf"\s*{_SED_COMMAND}(?:\s*[;\n]\s*{_SED_COMMAND})*\s*;?\s*")
 
 _JQ_WORDS: Final = regex.Pattern(
     r"(?:^|[^.\w])(env|input_filename|include|import|modulemeta|get_search_list|\$__prog_args)\b|(\$ENV)"
@@ -56,6 +45,18 @@ _TEMPLATE_INNER: Final = frozenset(
     | {"AutoRemove", "Privileged", "Type", "CpuQuota", "CpuPeriod", "UpdateConfig", "Role", "Availability"}
 )
 _TEMPLATE_GUARDED: Final = frozenset({"Config", "HostConfig", "Spec"})  # hold the environment or plug-in options
+
+
+def _sed_substitutions() -> str:
+    forms = []
+    for delimiter in "/|,#@:!%_":
+        d = regex.escape(delimiter)
+        forms.append(f"s{d}{_SED_REGEX.format(d=d)}{d}{_SED_TEXT.format(d=d)}{d}[gpiI0-9]*")
+    return "|".join(forms)
+
+
+_SED_COMMAND: Final = rf"(?:{_SED_ADDRESS}(?:,(?:{_SED_ADDRESS}|\+\d+))?)?\s*!?\s*(?:[pdq=]|{_sed_substitutions()})"
+_SED: Final = regex.Pattern(rf"\s*{_SED_COMMAND}(?:\s*[;\n]\s*{_SED_COMMAND})*\s*;?\s*")
 
 
 def refuse_awk(text: str) -> str | None:

@@ -25,6 +25,9 @@ from typing import Final
 from claudeops.domain.shell.values import Word, WordKind
 from claudeops.domain.text import regex
 
+_NUMERIC_OPTION: Final = "-NUM"
+_VALUE_PATTERN: Final = regex.Pattern(r"--[\w-]+=")
+
 
 class RefusedError(Exception):
     """A command does not fit a rule; ``str()`` is the reason, for the model to read."""
@@ -110,10 +113,6 @@ class Arguments:
         return frozenset(name for option, _ in self.options for name in option.names)
 
 
-_NUMERIC_OPTION: Final = "-NUM"
-_VALUE_PATTERN: Final = regex.Pattern(r"--[\w-]+=")
-
-
 @lru_cache(maxsize=1024)
 def option_table(options: str) -> Mapping[str, Option]:
     """Return the options of a rule by each of their names."""
@@ -155,6 +154,24 @@ def read_arguments(
         else:
             reader.option(word)
     return Arguments(tuple(reader.options), tuple(reader.positionals), reader.dashed, tuple(reader.late))
+
+
+def assign_kinds(
+    arguments: str, positionals: tuple[Word, ...], *, harmless: Callable[[Word], bool]
+) -> list[tuple[str, Word]]:
+    """Pair positional arguments with the kinds of a rule. Raises `RefusedError` for too many or too few."""
+    kinds = arguments.split()
+    last, repeat = (kinds[-1][:-1], kinds[-1][-1]) if kinds and kinds[-1][-1] in "?*+" else ("", "")
+    fixed = kinds[:-1] if repeat else kinds
+    extra = positionals[len(fixed) :]
+    if len(positionals) < len(fixed) or (repeat == "+" and not extra):
+        raise IncompleteError("an argument is missing: name what it is about")
+    if extra and (not repeat or (repeat == "?" and len(extra) > 1)):
+        raise RefusedError(f"the argument {extra[0].text!r} is not allowed")
+    alone = positionals if repeat not in {"*", "+"} else positionals[: len(fixed)]
+    if any(not word.single and not (word.blankless and harmless(word)) for word in alone):
+        raise RefusedError("an argument may turn out to be several: quote it or write it out")
+    return [*zip(fixed, positionals, strict=False), *((last, word) for word in extra)]
 
 
 def _is_option(word: Word, harmless: Callable[[Word], bool]) -> bool:
@@ -228,21 +245,3 @@ class _Reader:
             value = self.take()
             self.late += [value] if self.positionals else []
         self.options.append((option, value))
-
-
-def assign_kinds(
-    arguments: str, positionals: tuple[Word, ...], *, harmless: Callable[[Word], bool]
-) -> list[tuple[str, Word]]:
-    """Pair positional arguments with the kinds of a rule. Raises `RefusedError` for too many or too few."""
-    kinds = arguments.split()
-    last, repeat = (kinds[-1][:-1], kinds[-1][-1]) if kinds and kinds[-1][-1] in "?*+" else ("", "")
-    fixed = kinds[:-1] if repeat else kinds
-    extra = positionals[len(fixed) :]
-    if len(positionals) < len(fixed) or (repeat == "+" and not extra):
-        raise IncompleteError("an argument is missing: name what it is about")
-    if extra and (not repeat or (repeat == "?" and len(extra) > 1)):
-        raise RefusedError(f"the argument {extra[0].text!r} is not allowed")
-    alone = positionals if repeat not in {"*", "+"} else positionals[: len(fixed)]
-    if any(not word.single and not (word.blankless and harmless(word)) for word in alone):
-        raise RefusedError("an argument may turn out to be several: quote it or write it out")
-    return [*zip(fixed, positionals, strict=False), *((last, word) for word in extra)]

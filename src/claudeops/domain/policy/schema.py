@@ -64,14 +64,14 @@ class TierEntry(Entry, frozen=True, kw_only=True):
             if tool not in BUILT_IN_TOOLS:
                 near = difflib.get_close_matches(tool, BUILT_IN_TOOLS, n=1)
                 hint = f"did you mean {near[0]!r}?" if near else "tools of MCP servers stand under [[tools]]"
-                return "tools", f"{tool!r} is no tool that can be judged: {hint}"
+                return "tools", f"{tool!r} is not a tool that can be judged: {hint}"
         for kind in (*self.actions, *self.ask.actions):
             if kind not in document.actions:
                 return "actions", f"the action {kind!r} has no limit: add [actions.{kind}], or correct the name"
         for key in ("read", "write"):
             for path in getattr(self, key):
                 if not path.startswith(("/", *PLACES)) or ".." in path.split("/"):
-                    return key, f"{path!r} is no absolute directory: begin with / or one of {', '.join(PLACES)}"
+                    return key, f"{path!r} is not an absolute directory: begin with / or one of {', '.join(PLACES)}"
         if self.not_understood not in {"deny", "ask"}:
             return "not_understood", f"{self.not_understood!r} is not known: write 'deny' or 'ask'"
         return None
@@ -89,7 +89,7 @@ class ActionEntry(Entry, frozen=True, kw_only=True):
         if self.limit < 1:
             return f"a limit of {self.limit} would never allow it: leave the action out of the tiers instead"
         if _DURATION.fullmatch(self.window) is None:
-            return f"{self.window!r} is no time: write a number with s, m, h or d, such as '4h'"
+            return f"{self.window!r} is not a duration: write a number with s, m, h or d, such as '4h'"
         return None
 
     @property
@@ -120,7 +120,7 @@ class ToolEntry(Entry, frozen=True, kw_only=True):
     def check(self, document: Document, *, highest: int) -> None:
         """Raise `RuleFault` for what is wrong."""
         if not regex.fullmatch(r"mcp__[\w*-]+__[\w*-]+", self.name) or self.name in NEVER_TOOLS:
-            raise RuleFault("name", f"{self.name!r} is no tool of a server: write mcp__SERVER__TOOL")
+            raise RuleFault("name", f"{self.name!r} is not a tool of a server: write mcp__SERVER__TOOL")
         if not 1 <= self.tier <= highest:
             raise RuleFault("tier", f"there is no tier {self.tier}: tiers go from 1 to {highest}")
         if self.action and self.action not in document.actions:
@@ -150,7 +150,7 @@ class Document(Entry, frozen=True, kw_only=True):
         if name not in known:
             near = difflib.get_close_matches(name, known, n=1)
             hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(sorted(known))}"
-            return f"{name!r} is no command that is known to run others: {hint}"
+            return f"{name!r} is not a command that is known to run others: {hint}"
         if not 1 <= lowest <= max(map(int, self.tiers), default=0):
             return f"{name!r}: there is no tier {lowest}; to forbid it everywhere, add it to 'without'"
         return None
@@ -207,7 +207,7 @@ def group_fault(group: CommandGroup) -> None:
 
 def _check_name(name: str) -> None:
     if not name.strip() or regex.search(r"[^\w .:\[+-]", name) or "  " in name or name != name.strip():
-        raise RuleFault("name", f"{name!r} is no name of a command: write it with its subcommands, 'docker ps'")
+        raise RuleFault("name", f"{name!r} is not a name of a command: write it with its subcommands, 'docker ps'")
     # ``kill -0`` only asks; of the others no argument makes anything harmless.
     if (reason := refuse_line(f"{name} x")) is not None and refuse_line(f"{name} -0 1") is not None:
         raise RuleFault("name", f"{name!r} can be allowed at no tier: {reason}")
@@ -242,7 +242,7 @@ def _check_action(rule: CommandRule, arguments: list[str], kinds: Collection[str
 def _check_options(key: str, options: str) -> None:
     for token in options.split():
         if not regex.match(r"-[^=]*(?:=|$)|[!(),](?:=|$)|#$", token.partition("|")[0]) or token.startswith("|"):
-            raise RuleFault(key, f"{token!r} is no option: write -x, --long, -x|--long or --long=KIND")
+            raise RuleFault(key, f"{token!r} is not an option: write -x, --long, -x|--long or --long=KIND")
     _check_kinds(key, [option.kind for option in option_table(options).values() if option.kind])
 
 
@@ -252,7 +252,7 @@ def _check_kinds(key: str, kinds: Iterable[str]) -> None:
         if name not in KINDS:
             near = difflib.get_close_matches(name, KINDS, n=1)
             hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(sorted(KINDS))}"
-            raise RuleFault(key, f"{name!r} is no kind of value: {hint}")
+            raise RuleFault(key, f"{name!r} is not a kind of value: {hint}")
         if name == "re":
             _check_expression(key, parameter)
         if name == "int" and not regex.fullmatch(r"(?:\d+-)?\d+|", parameter):
@@ -264,4 +264,4 @@ def _check_expression(key: str, pattern: str) -> None:
         regex.check(pattern)
     except regex.ExpressionError as error:
         hint = "; it has no look-around: say in 'excludes' what must not occur" if "(?" in str(error) else ""
-        raise RuleFault(key, f"{pattern!r} is no regular expression of google-re2: {error}{hint}") from None
+        raise RuleFault(key, f"{pattern!r} is not a regular expression of google-re2: {error}{hint}") from None

@@ -12,6 +12,28 @@ from typing import Final
 from claudeops.domain.text import regex
 
 LONGEST: Final = 4000  # characters
+_SECRET: Final = regex.Pattern(
+    r"(?i).*(?:passw|secret|token|credential|api_?key|private_?key|pg_shadow|pg_authid|user_mapping|mysql\s*\.\s*user"
+    r"|mysql`?\s*\.|global_priv|rolpass|authentication_string|pg_hba|pg_file|pg_read|lo_|dblink|pg_largeobject).*"
+)
+_TOKEN: Final = regex.Pattern(r"[A-Za-z_][A-Za-z0-9_$]*")
+_QUOTED: Final = regex.Pattern(r"'[^'\"]*'|\"[^'\"]*\"")
+"""A literal or a quoted name. One with the other's quotes within is refused: servers differ about which begins."""
+
+
+def refuse_sql(text: str) -> str | None:
+    """Return why a statement is refused, or None: one that only reads, and says all that it does."""
+    if len(text) > LONGEST or not text.isprintable() or "\\" in text:
+        return "write one short statement, on one line, without backslashes"
+    bare = _QUOTED.sub(lambda found: found[0] if found[0].startswith('"') else " ", text.strip().removesuffix(";"))
+    for mark in (";", "--", "/*", "#", "$", "@", "`", "^", ":="):
+        if mark in bare:
+            return f"a statement may not hold {mark!r} here"
+    if "'" in bare or '"' in _QUOTED.sub("", bare):
+        return "no quote may stand within other quotes, nor alone"
+    if _SECRET.fullmatch(" ".join(text.split())):
+        return "a statement that names passwords, keys, accounts or files is not allowed"
+    return _refuse_words(bare)
 
 
 def _words(text: str) -> frozenset[str]:
@@ -44,28 +66,6 @@ _FUNCTIONS: Final = _words(
     " pg_postmaster_start_time pg_conf_load_time pg_stat_get_activity pg_backend_pid current_database current_schema"
     " current_user version database schema user connection_id format numeric decimal varchar char bool_and bool_or"
 )
-_SECRET: Final = regex.Pattern(
-    r"(?i).*(?:passw|secret|token|credential|api_?key|private_?key|pg_shadow|pg_authid|user_mapping|mysql\s*\.\s*user"
-    r"|mysql`?\s*\.|global_priv|rolpass|authentication_string|pg_hba|pg_file|pg_read|lo_|dblink|pg_largeobject).*"
-)
-_TOKEN: Final = regex.Pattern(r"[A-Za-z_][A-Za-z0-9_$]*")
-_QUOTED: Final = regex.Pattern(r"'[^'\"]*'|\"[^'\"]*\"")
-"""A literal or a quoted name. One with the other's quotes within is refused: servers differ about which begins."""
-
-
-def refuse_sql(text: str) -> str | None:
-    """Return why a statement is refused, or None: one that only reads, and says all that it does."""
-    if len(text) > LONGEST or not text.isprintable() or "\\" in text:
-        return "write one short statement, on one line, without backslashes"
-    bare = _QUOTED.sub(lambda found: found[0] if found[0].startswith('"') else " ", text.strip().removesuffix(";"))
-    for mark in (";", "--", "/*", "#", "$", "@", "`", "^", ":="):
-        if mark in bare:
-            return f"a statement may not hold {mark!r} here"
-    if "'" in bare or '"' in _QUOTED.sub("", bare):
-        return "no quote may stand within other quotes, nor alone"
-    if _SECRET.fullmatch(" ".join(text.split())):
-        return "a statement that names passwords, keys, accounts or files is not allowed"
-    return _refuse_words(bare)
 
 
 def _refuse_words(bare: str) -> str | None:

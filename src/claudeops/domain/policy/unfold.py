@@ -45,14 +45,6 @@ class Unfolded:
     """Takes the inner commands as they run, in their order; raises `UnclearError` or `RefusedError`."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Executed:
-    """A command behind ``-exec``."""
-
-    at: int  # where it begins among the words of find
-    words: tuple[str, ...]
-
-
 def unfold(found: Found, wrapper: Wrapper, command: SimpleCommand, setting: Setting) -> Unfolded:
     """Return the commands that a wrapper runs. Raises `RefusedError` when it may not be used like this."""
     outer = command
@@ -87,6 +79,19 @@ def unfold(found: Found, wrapper: Wrapper, command: SimpleCommand, setting: Sett
     if found.path in _IN_THIS_SHELL:
         return Unfolded(parsed=parsed, rebuilt=partial(_in_this_shell, found.path, outer))
     return Unfolded(parsed=parsed, rebuilt=partial(_with_command, found.path, outer, own, mark=mark))
+
+
+def own_arguments(wrapper: Wrapper, found: Found, setting: Setting) -> Arguments:
+    """Return what a wrapper was given itself, without the command that it runs. Raises `RefusedError`."""
+    return _split(wrapper, found, setting)[0]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Executed:
+    """A command behind ``-exec``."""
+
+    at: int  # where it begins among the words of find
+    words: tuple[str, ...]
 
 
 def _evaluated(parsed: Parsed, inner: Sequence[Runs], *, bash: bool) -> Runs:
@@ -127,11 +132,6 @@ def _program_of(wrapper: str, runs: Runs) -> tuple[Word, ...]:
         name = "eval" if isinstance(runs, RunText) else runs.name
         raise UnclearCommandError(f"{wrapper} cannot run {name}, which only a shell has: write it without {wrapper}")
     return runs.argv
-
-
-def own_arguments(wrapper: Wrapper, found: Found, setting: Setting) -> Arguments:
-    """Return what a wrapper was given itself, without the command that it runs. Raises `RefusedError`."""
-    return _split(wrapper, found, setting)[0]
 
 
 def _check_values(found: Found, arguments: Arguments, setting: Setting) -> dict[str, str]:

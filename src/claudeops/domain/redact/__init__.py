@@ -1,9 +1,9 @@
-"""Secrets out of lines and texts, the structure of JSON kept.
+"""Redaction: takes secrets out of lines and texts, and keeps the structure of JSON.
 
-A line is scanned once; without a hit it is returned as it came. A JSON line with a hit is taken apart into its
-string and number tokens: only the strings that held a secret are written anew, everything between the tokens
-(key order, spacing, numbers of any length) is copied. The mask is a barrier: no match reaches into or across
-it, and a text is gone over until nothing more is found, so redacting twice equals redacting once.
+A line is scanned once; without a hit it is returned as it came. A JSON line with a hit is split into its string and
+number tokens: only strings that held a secret are rewritten, and everything between the tokens (key order, spacing,
+numbers of any length) is copied. The mask is a barrier: no match reaches into or across it. A text is searched again
+until nothing more is found, so that redacting twice equals redacting once.
 """
 
 from __future__ import annotations
@@ -21,43 +21,33 @@ from claudeops.domain.redact.patterns import ESCAPED_LETTER, SHAPES, pattern
 
 MASK: Final = "[redacted]"
 SHORTEST: Final = 6
-"""Characters; a shorter value is too common a text to be taken out."""
+"""Characters; a shorter value is too common to be removed wherever it occurs."""
 
 _MASK: Final = MASK.encode()
 _NOTHING_LEFT: Final = b'"[redacted]"'
-_MOST_PASSES: Final = 8  # two are the rule; a text that needs more is made to
+_MOST_PASSES: Final = 8  # two are the rule; a text that needs more was made on purpose
 _MAX_MEMORY: Final = 64 << 20  # bytes that one expression and its state cache may take
 _MOST_CHARACTERS: Final = 50_000  # of all secrets together; more would make every start slow
-_PIECE: Final = 200  # characters; a longer secret is looked for in pieces, which also finds it cut off
-_MOST_EXPRESSION: Final = 250_000  # bytes; google-re2 gives up on a few times that, with noise on stderr
+_PIECE: Final = 200  # characters; a longer secret is searched for in pieces, which also finds one that was cut off
+_MOST_EXPRESSION: Final = 250_000  # bytes; google-re2 gives up on a few times this, with noise on stderr
 _LONG_LINE: Final = re.compile(r"[A-Za-z0-9+/=_-]{24,}")
 _TOKEN: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|-?[0-9][0-9.eE+-]*', re.DOTALL)
 _ESCAPE: Final = re.compile(rb"\\(?:u[0-9a-fA-F]{4}|.)", re.DOTALL)
-_PADDING: Final = " \t\r\n\v\f\x00\ufeff"  # what a lenient reader of the line strips
+_PADDING: Final = " \t\r\n\v\f\x00\ufeff"  # what the lenient reader of a line strips
 
 _Span = tuple[int, int]
 
 
-class _Match(Protocol):
-    def span(self, group: int = 0) -> _Span: ...
-
-
-class _Pattern(Protocol):
-    def search(self, text: bytes, pos: int = 0) -> _Match | None: ...
-
-    def finditer(self, text: bytes) -> Iterator[_Match]: ...
-
-
 class Redactor:
-    """Takes known secrets, in every form they may be written in, and shapes of secrets out of text.
+    """Removes known secrets, in every form they may be written in, and texts with the shape of a secret.
 
-    Raises `ValueError` when the secrets are too long together to be looked for.
+    Raises `ValueError` when the secrets together are too long to be searched for.
     """
 
     __slots__ = ("_known", "_triggers")
 
     def __init__(self, secrets: Iterable[str]) -> None:
-        wanted = _sorted_out(secrets)
+        wanted = _search_values(secrets)
         size = sum(len(secret) for secret in wanted)
         if size > _MOST_CHARACTERS:
             raise ValueError(
@@ -74,14 +64,14 @@ class Redactor:
     def line(self, raw: bytes) -> bytes:
         """Return a whole line of any kind without its secrets; the same object when it holds none.
 
-        Valid JSON stays valid JSON. What is no JSON is redacted as text.
+        Valid JSON stays valid JSON. What is not JSON is redacted as text.
         """
-        return _settled(raw, self._line_once) if self._triggered(raw) else raw
+        return _until_stable(raw, self._line_once) if self._triggered(raw) else raw
 
     def lines(self, raw: Sequence[bytes], joined: bytes | None = None) -> Sequence[bytes]:
         """Return whole lines as `line` returns each of them; the same sequence when none of them holds a secret.
 
-        They are scanned in one go: as ``joined``, with LF between them, if somebody has joined them already.
+        They are scanned in one go: as ``joined``, with LF between them, if the caller has joined them already.
         """
         redacted: list[bytes] | None = None
         for index in self._suspects(raw, b"\n".join(raw) if joined is None else joined):
@@ -94,15 +84,15 @@ class Redactor:
         raw = text.encode("utf-8", "surrogatepass")
         if not self._triggered(raw):
             return text
-        redacted = _settled(raw, self._masked)
+        redacted = _until_stable(raw, self._masked)
         return text if redacted == raw else _decoded(redacted)
 
     def _triggered(self, text: bytes) -> bool:
-        """Tell whether there may be a secret; the only scan that a text without one costs."""
+        """Tell whether there may be a secret; for a text without one this is the only scan."""
         return any(trigger.search(text) is not None for trigger in self._triggers)
 
     def _suspects(self, lines: Sequence[bytes], text: bytes) -> Iterator[int]:
-        """Yield which lines may hold a secret, in no order and perhaps more than once."""
+        """Yield the indices of lines that may hold a secret, in no order and possibly more than once."""
         starts: list[int] = []
         for trigger in self._triggers:
             found = trigger.search(text)
@@ -110,7 +100,7 @@ class Redactor:
                 starts = starts or list(accumulate((len(line) + 1 for line in lines), initial=0))
                 following = bisect_right(starts, found.span()[0])
                 yield following - 1
-                # What begins in a line and goes on in the next one may hide what begins there: look there again.
+                # A match that runs into the next line may hide one that begins there: search that line as well.
                 found = trigger.search(text, starts[following]) if following < len(lines) else None
 
     def _line_once(self, line: bytes) -> bytes:
@@ -118,7 +108,7 @@ class Redactor:
             return self._masked(line)
         redacted = _TOKEN.sub(self._token, line)
         if any(self._known_spans(part) for part in redacted.split(_MASK)):
-            # A secret that is made of JSON's own signs runs across tokens: nothing of the line can be kept.
+            # A secret that contains JSON's own signs runs across tokens: nothing of the line can be kept.
             return _NOTHING_LEFT + line[len(line.rstrip(b"\r\n")) :]
         return redacted
 
@@ -134,22 +124,22 @@ class Redactor:
         return b'"' + self._masked_escaped(inside) + b'"'
 
     def _masked(self, text: bytes) -> bytes:
-        """Go over a text once."""
-        return _MASK.join(_cut_out(part, self._spans(part)) for part in text.split(_MASK))
+        """Mask the secrets in a text, in one pass."""
+        return _MASK.join(_masked_spans(part, self._spans(part)) for part in text.split(_MASK))
 
     def _masked_escaped(self, text: bytes) -> bytes:
-        """Go once over what stands between a JSON string's quotes, as it is written; escapes stay whole."""
-        return _MASK.join(_cut_out(part, _widened(part, self._known_spans(part))) for part in text.split(_MASK))
+        """Mask the secrets in the raw content of a JSON string, in one pass; escapes stay whole."""
+        return _MASK.join(_masked_spans(part, _widened(part, self._known_spans(part))) for part in text.split(_MASK))
 
     def _spans(self, text: bytes) -> list[_Span]:
-        """Return where secrets stand, in no order and perhaps overlapping."""
+        """Return where secrets are, in no order and possibly overlapping."""
         if not self._triggered(text):
             return []
         shapes = _SHAPES if _ANY_SHAPE.search(text) else ()
         return self._known_spans(text) + [match.span(1) for shape in shapes for match in shape.finditer(text)]
 
     def _known_spans(self, text: bytes) -> list[_Span]:
-        """Return where known secrets stand: from each place the longest, overlapping ones too."""
+        """Return where known secrets are: from each place the longest, overlapping ones too."""
         spans: list[_Span] = []
         for known in self._known:
             found = known.search(text)
@@ -159,23 +149,33 @@ class Redactor:
         return spans
 
 
-def _sorted_out(secrets: Iterable[str]) -> list[str]:
-    """Return what is looked for, longest first: nothing too short, and nothing that is part of the mask."""
+class _Match(Protocol):
+    def span(self, group: int = 0) -> _Span: ...
+
+
+class _Pattern(Protocol):
+    def search(self, text: bytes, pos: int = 0) -> _Match | None: ...
+
+    def finditer(self, text: bytes) -> Iterator[_Match]: ...
+
+
+def _search_values(secrets: Iterable[str]) -> list[str]:
+    """Return the values to search for, longest first: none too short, and none that is part of the mask."""
     wanted: set[str] = set()
     values = list(secrets)
-    unix = [value.replace("\r\n", "\n") for value in values]  # base64 tells line ends apart, people do not
+    unix = [value.replace("\r\n", "\n") for value in values]  # base64 distinguishes line ends, people do not
     for value in (*values, *unix):
         secret = value.strip()
         barrier = secret in MASK or MASK in secret
         if len(secret) >= SHORTEST and not barrier:
             wanted.add(secret)
-        if "\n" in secret:  # a key file is also shown in parts: its long lines count by themselves
+        if "\n" in secret:  # a key file is also printed in parts: its long lines count by themselves
             wanted.update(line for line in secret.split("\n") if _LONG_LINE.fullmatch(line))
     return sorted(wanted, key=lambda secret: (-len(secret), secret))
 
 
 def _expressions(secrets: Iterable[str]) -> list[bytes]:
-    """Return the expressions that find the secrets: one, or several where one would grow too large."""
+    """Return the expressions that find the secrets: one, or several where one would be too large."""
     groups: list[list[bytes]] = []
     room = 0
     for secret in secrets:
@@ -207,8 +207,8 @@ _ANY_SHAPE: Final = _compiled(b"|".join(shape.trigger for shape in SHAPES))
 _SHAPES: Final = tuple(_compiled(shape.secret) for shape in SHAPES)
 
 
-def _settled(text: bytes, once: Callable[[bytes], bytes]) -> bytes:
-    """Repeat until nothing changes: what is taken out gives its neighbours a new beginning."""
+def _until_stable(text: bytes, once: Callable[[bytes], bytes]) -> bytes:
+    """Repeat until nothing changes: after a replacement its neighbours may match anew."""
     for _ in range(_MOST_PASSES):
         redacted = once(text)
         if redacted == text:
@@ -217,8 +217,8 @@ def _settled(text: bytes, once: Callable[[bytes], bytes]) -> bytes:
     return _NOTHING_LEFT
 
 
-def _cut_out(text: bytes, spans: Sequence[_Span]) -> bytes:
-    """Put one mask in the place of spans that overlap or touch."""
+def _masked_spans(text: bytes, spans: Sequence[_Span]) -> bytes:
+    """Replace spans that overlap or touch with one mask."""
     if not spans:
         return text
     parts = [b""]
@@ -233,7 +233,7 @@ def _cut_out(text: bytes, spans: Sequence[_Span]) -> bytes:
 
 
 def _widened(text: bytes, spans: Sequence[_Span]) -> list[_Span]:
-    """Return the spans with the escape sequences that they cut into."""
+    """Return the spans, and those of the escape sequences that they cut into."""
     if not spans:
         return []
     inside = {
@@ -258,15 +258,15 @@ def _decoded_token(token: bytes) -> str:
 
 
 def _encoded(text: str) -> bytes:
-    """Return what stands between the quotes of a JSON string."""
+    """Return the content of a JSON string, without its quotes."""
     try:
         return json.dumps(text, ensure_ascii=False).encode()[1:-1]
-    except UnicodeEncodeError:  # half of a surrogate pair can only be written as an escape
+    except UnicodeEncodeError:  # half of a surrogate pair can be written only as an escape
         return json.dumps(text).encode()[1:-1]
 
 
 def _decoded(text: bytes) -> str:
     try:
         return text.decode("utf-8", "surrogatepass")
-    except UnicodeDecodeError:  # a secret with a byte that is no UTF-8 was cut out of a character
+    except UnicodeDecodeError:  # a secret with a byte that is not UTF-8 was cut out of a character
         return text.decode("utf-8", "replace")

@@ -1,13 +1,11 @@
-"""One secret as a regular expression (google-re2, bytes, Latin-1) that knows every form it may be written in.
+"""What redaction searches for: known secrets in every written form, and the shapes of unknown ones.
 
-As it is; with any of its characters JSON-escaped, at any depth of JSON within JSON; percent-encoded, also more
-than once; in base64 (standard and URL-safe alphabet, at any position within a longer encoded text, wrapped or
-not); in hexadecimal.
+All expressions are for google-re2 over bytes, in Latin-1. A known secret is found as it is; with any of its characters
+JSON-escaped, at any depth of JSON within JSON; percent-encoded, also more than once; in base64 (standard and URL-safe
+alphabet, at any position within a longer encoded text, wrapped or not); and in hexadecimal.
 
-Secrets that give themselves away by their shape, known to us or not (google-re2, bytes, Latin-1).
-
-The formats are those that their issuers publish for secret scanners. No shape is made of hexadecimal digits or
-plain letters alone, so that UUIDs, commit hashes, session ids and numbers stay readable.
+The shapes are the formats that issuers of secrets publish for secret scanners. No shape is made of hexadecimal digits
+or plain letters alone, so that UUIDs, commit hashes, session ids and numbers stay readable.
 """
 
 from __future__ import annotations
@@ -18,7 +16,7 @@ from typing import Final
 
 import re2
 
-# A backslash in the pattern below is one in the text: JSON within JSON doubles it at every level, hence \\+.
+# A backslash in these patterns is one in the text. JSON within JSON doubles it at every level, hence \\+.
 _ESCAPED: Final = {
     '"': rb'\\*"',
     "'": rb"\\*'",
@@ -35,13 +33,13 @@ _BASE64: Final = {
     ord("+"): rb"(?:[+-]|%2[bB]|\\+u002[bB])",
     ord("/"): rb"(?:\\*/|_|%2[fF]|\\+u002[fF])",
 }
-_WRAP: Final = rb"[\s\\rnt]*"  # line ends, escaped ones too; one class, because it stands between all characters
+_WRAP: Final = rb"[\s\\rnt]*"  # line ends, escaped ones too; one class, because it comes between all characters
 _PADDING: Final = rb"(?:=|%3[dD]|\\+u003[dD]){0,2}"
 _PARTIAL: Final = rb"[A-Za-z0-9+/_-]?"  # a character that carries bits of the secret and of its neighbour
 
 
 def pattern(secret: str) -> bytes:
-    """Return the expression that matches ``secret`` in all its forms; it has no capturing group."""
+    """Return the expression that matches ``secret`` in all its forms; it has no capturing groups."""
     raw = secret.encode("utf-8", "surrogatepass")
     plain = b"".join(_character(character) for character in secret)
     hexadecimal = b"".join(_hex(byte) for byte in raw)
@@ -56,7 +54,7 @@ def _character(character: str) -> bytes:
         b"".join(rb"\\+u" + _hex(high) + _hex(low) for high, low in zip(units[::2], units[1::2], strict=True)),
         b"".join(b"%(?:25)*" + _hex(byte) for byte in raw),
     ]
-    if "\udc80" <= character <= "\udcff":  # how Python reads a byte of the environment that is no UTF-8
+    if "\udc80" <= character <= "\udcff":  # how Python reads a byte of the environment that is not UTF-8
         forms.append(re2.escape(bytes([ord(character) - 0xDC00])))
         forms.append("\ufffd".encode())
     return b"(?:" + b"|".join(forms) + b")"
@@ -69,7 +67,7 @@ def _hex(byte: int) -> bytes:
 
 
 def _base64(raw: bytes, offset: int) -> bytes:
-    """Return the part of the encoded text that depends on the secret alone, when ``offset`` bytes stand before it."""
+    """Return the part of the encoded text that depends on the secret alone, with ``offset`` bytes in front of it."""
     first = -(-8 * offset // 6)  # six bits a character: the first whole one, and the one after the last
     end = 8 * (offset + len(raw)) // 6
     encoded = base64.b64encode(b"\0" * offset + raw)[first:end]
@@ -79,19 +77,14 @@ def _base64(raw: bytes, offset: int) -> bytes:
     return before + whole + after + _PADDING
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Shape:
-    """One kind of secret. ``trigger`` matches the raw line wherever ``secret`` matches the text in it."""
-
-    secret: bytes  # its only capturing group is what is taken out; what stands around it is kept
-    trigger: bytes  # cheap, without capturing groups and without regard to what stands before
+# --- secrets by their shape ---------------------------------------------------------------------------
 
 
-# What stands before a key may end in a letter and yet be none: escapes of JSON, URLs and terminals.
+# What precedes a key may end in a letter without being a word: escapes of JSON, URLs and terminals.
 _BEFORE: Final = rb"(?:\A|[^A-Za-z0-9]|\\[nrtbf]|\\u[0-9a-fA-F]{4}|%[0-9a-fA-F]{2}|\[[0-9;]*m)"
 _QUOTES: Final = rb"[\"'\\]*"
 _SEPARATOR: Final = rb"(?:[\"'\\:=]|\s|\\[nrt]){1,20}"
-_VALUE: Final = rb"[^\s\"'\\,;<>&${][^\s\"'\\,;<>&]{5,}"  # not $TOKEN: a variable's name is no secret
+_VALUE: Final = rb"[^\s\"'\\,;<>&${][^\s\"'\\,;<>&]{5,}"  # not $TOKEN: a variable's name is not a secret
 _SLASH: Final = rb"\\*/"
 
 _KEYS: Final = b"|".join(
@@ -125,8 +118,20 @@ _PARAMETERS: Final = (
 _EQUALS: Final = rb"(?:=|\\+u003d|%3d)"
 
 _PEM: Final = rb"[A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----"
-_PEM_TEXT: Final = rb"(?:[^\"'`<>{}$;\\]|\\+[rnt])"  # what `cat -n` or a log prefix adds to the lines, too
+_PEM_TEXT: Final = rb"(?:[^\"'`<>{}$;\\]|\\+[rnt])"  # with what `cat -n` or a log prefix adds to the lines
 _LINE_END: Final = rb"(?:\s|\\+[rn])"
+
+ESCAPED_LETTER: Final = rb"(?i:\\u00(?:2[d-f]|3[0-9a]|4[0-9a-f]|5[0-9af]|6[1-9a-f]|7[0-9a]))"
+"""An escaped letter, digit or one of ``-./:@_``: no JSON writer needs to escape these, and it hides a shape."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Shape:
+    """One kind of secret. ``trigger`` matches the raw line wherever ``secret`` matches the text in it."""
+
+    secret: bytes  # its only capturing group is removed; what is around it is kept
+    trigger: bytes  # cheap, without capturing groups and whatever is in front
+
 
 SHAPES: Final = (
     Shape(secret=_BEFORE + b"(" + _KEYS + b")", trigger=_KEYS),
@@ -174,6 +179,3 @@ SHAPES: Final = (
         trigger=rb"-----END [A-Z0-9 ]*PRIVATE KEY",
     ),
 )
-
-ESCAPED_LETTER: Final = rb"(?i:\\u00(?:2[d-f]|3[0-9a]|4[0-9a-f]|5[0-9af]|6[1-9a-f]|7[0-9a]))"
-"""A letter, digit or one of ``-./:@_`` that somebody escaped: no JSON writer needs to, and it hides a shape."""

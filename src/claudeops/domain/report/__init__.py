@@ -1,1 +1,1 @@
-"""What a session concluded: found in its transcript, validated, turned into values."""
+"""A session's report: its schema, its extraction from the stream, and the evidence behind it."""

@@ -1,19 +1,20 @@
-"""What stands behind a report that needs nobody.
+"""The evidence behind a report that asks for nothing more.
 
-The daemon does not know what a healthy answer looks like; it knows what was asked, when, and whether the call failed.
+The daemon does not know what a healthy answer looks like. It knows what was asked, when, and whether the call failed.
 So it holds every such report to what it can know:
 
-- Something was looked at, by a call that came back without an error.
-- A service that was acted upon, by this session or by an earlier one of its chain that did not show it well again,
-  needs a look at that very service: asked for when the last action on it had ended, and not failed. A look that was
-  asked for together with the action may have come before it, and the action itself is no look.
-- A report that leaves out a service which its chain has acted upon, or has found down, says nothing of it.
-- An action that ended in an error, or shows no result, contradicts the report, whatever was looked at since; unless
+- Something was looked at, by a call that returned without an error.
+- A service that was acted upon needs a look at that very service: requested after the last action on it had ended, and
+  not failed. That holds for actions of this session, and for those of an earlier one of its chain that did not show the
+  service healthy again. A look that was requested together with the action may have come before it, and the action
+  itself is not a look.
+- A report must not leave out a service which its chain has acted upon, or has found down.
+- An action that ended in an error, or has no result, contradicts the report, whatever was looked at since; unless
   another action on the same service came after it and worked.
 
-A look is at a service when it asks for it by one of its names, as a host, or at an address that somebody else has told
-of it: an earlier session's report, or the words that started the chain. The report's own words tie nothing to anything.
-A look need not be a model's: an answer to a probe of the daemon's own is one too.
+A look is at a service when it asks for it by one of its names, as a host, or at an address that somebody else has
+connected with it: an earlier session's report, or the words that started the chain. The report's own words connect
+nothing. A look need not be a model's: an answer to a probe of the daemon's own is one too.
 """
 
 from __future__ import annotations
@@ -33,10 +34,10 @@ _BETWEEN_WORDS: Final = str.maketrans(dict.fromkeys(",;()[]'\"", " "))
 
 
 class Names:
-    """What services are called. Two names of one service are one, whatever their case."""
+    """The names of services. Two names of one service count as one, whatever their case."""
 
     def __init__(self, other_names: Mapping[str, str], cut: Callable[[str], str] = str) -> None:
-        """Take other names of services, and how a name is cut where it is kept."""
+        """Take the other names of services, and how a stored name is cut."""
         self._cut = cut
         self._canonical = {casefold_key(cut(other)): casefold_key(cut(name)) for other, name in other_names.items()}
 
@@ -47,7 +48,7 @@ class Names:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Deed:
+class TakenAction:
     """An action of the session, as the ledger has it."""
 
     kind: str
@@ -57,7 +58,7 @@ class Deed:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PastCheck:
-    """What an earlier session of the chain left of a service; a healthy one was proven."""
+    """A check of an earlier session of the chain; a healthy one was proven."""
 
     session_id: int
     service: str
@@ -66,8 +67,8 @@ class PastCheck:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Told:
-    """What somebody else than the session has said, and of which service; ``None``: of whichever it names."""
+class Statement:
+    """A text from outside the session, and its service; ``None``: whichever service it names."""
 
     text: str
     service: str | None = None
@@ -77,24 +78,24 @@ class Told:
 class Background:
     """What a session's chain has left before it."""
 
-    acted_on: tuple[str, ...] = ()  # services that were acted upon and not shown well since
+    acted_on: tuple[str, ...] = ()  # services that were acted upon and not shown healthy since
     down: tuple[str, ...] = ()  # services that were last found down or unreachable
-    services: tuple[str, ...] = ()  # every service that was spoken of
-    told: tuple[Told, ...] = ()
+    services: tuple[str, ...] = ()  # every service that was checked
+    statements: tuple[Statement, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Proof:
-    """How far a report is to be believed."""
+    """How far a report can be believed."""
 
     looked: bool  # something was looked at, and answered
     lacks: tuple[str, ...] = ()  # clauses that say what is missing
-    services: tuple[str, ...] = ()  # those that these are about
-    unproven: frozenset[str] = frozenset()  # services by their canonical names: healthy is only said of them
+    services: tuple[str, ...] = ()  # the services that these are about
+    unproven: frozenset[str] = frozenset()  # canonical names of services that are healthy by the report's word alone
     names: Names
 
     def doubts(self, service: str) -> bool:
-        """Tell whether nothing shows that a service is well."""
+        """Tell whether nothing shows that a service is healthy."""
         return self.names.of(service) in self.unproven
 
 
@@ -109,18 +110,18 @@ def background(
     request: str | None,
     names: Names,
 ) -> Background:
-    """Return what earlier sessions have left; ``actions`` are pairs of session and service. Both in their order."""
+    """Return what earlier sessions have left. ``actions`` are pairs of session and service; all are in their order."""
     latest = {names.of(check.service): check for check in checks}
     shown_by = {names.of(check.service): check.session_id for check in checks if check.status is ServiceStatus.HEALTHY}
     acted = {names.of(name): name for session, name in actions if shown_by.get(names.of(name), -1) < session}
-    told = [Told(text=check.detail, service=check.service) for check in checks if check.detail]
-    told += [Told(text=failed) for handover in handovers for failed in handover.failed_checks]
-    told += [Told(text=request)] if request else []
+    statements = [Statement(text=check.detail, service=check.service) for check in checks if check.detail]
+    statements += [Statement(text=failed) for handover in handovers for failed in handover.failed_checks]
+    statements += [Statement(text=request)] if request else []
     return Background(
         acted_on=tuple(acted.values()),
         down=tuple(check.service for check in latest.values() if check.status in BROKEN),
         services=tuple(latest),
-        told=tuple(told),
+        statements=tuple(statements),
     )
 
 
@@ -129,17 +130,17 @@ def weigh(
     *,
     looks: Sequence[Look],
     ends: Sequence[ToolEnd],
-    deeds: Sequence[Deed],
+    actions: Sequence[TakenAction],
     before: Background,
     names: Names,
 ) -> Proof:
-    """Return how far a report that needs nobody is to be believed. ``ends`` are in the order in which they came."""
-    said = {names.of(check.service): check for check in report.services_checked}
-    acted = _last_deeds(deeds, ends, names)
+    """Return how far a report can be believed that asks for nothing more. ``ends`` are in order of arrival."""
+    reported = {names.of(check.service): check for check in report.services_checked}
+    acted = _last_actions(actions, ends, names)
     in_question = {names.of(name): name for name in (*before.acted_on, *(last.service for last in acted.values()))}
     found_down = {names.of(name): name for name in before.down}
-    shown = {**found_down, **in_question, **{service: check.service for service, check in said.items()}}
-    ties = _Ties(before.told, services=(*before.services, *shown), names=names)
+    written = {**found_down, **in_question, **{service: check.service for service, check in reported.items()}}
+    ties = _Ties(before.statements, services=(*before.services, *written), names=names)
 
     def seen(service: str) -> bool:
         since = acted.get(service, _NEVER).ended_as
@@ -147,58 +148,58 @@ def weigh(
 
     unseen = [service for service in in_question if not seen(service)]
     failed = [service for service, last in acted.items() if last.failure]
-    believed = {service for service, check in said.items() if check.status not in BROKEN}
-    contradicted = [service for service in failed if service in believed or service not in said]
+    believed = {service for service, check in reported.items() if check.status not in BROKEN}
+    contradicted = [service for service in failed if service in believed or service not in reported]
     unlooked = [service for service in unseen if service in believed]
-    left_out = [service for service in {**in_question, **found_down} if service not in said]
-    lacks = [f"the {acted[service].kind} of {shown[service]} {acted[service].failure}" for service in contradicted]
+    left_out = [service for service in {**in_question, **found_down} if service not in reported]
+    lacks = [f"the {acted[service].kind} of {written[service]} {acted[service].failure}" for service in contradicted]
     for services, what in (
         (unlooked, "no look at {} came back after the last action"),
         (left_out, "{} was acted upon or found down, and is left out"),
     ):
-        lacks += [what.format(join_names([shown[service] for service in services]))] if services else []
+        lacks += [what.format(join_names([written[service] for service in services]))] if services else []
     return Proof(
         looked=bool(looks),
         lacks=tuple(lacks),
-        services=tuple(shown[service] for service in dict.fromkeys((*contradicted, *unlooked, *left_out))),
+        services=tuple(written[service] for service in dict.fromkeys((*contradicted, *unlooked, *left_out))),
         unproven=frozenset({*unseen, *failed}),
         names=names,
     )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _LastDeed:
+class _LastAction:
     """The action on a service that ended last."""
 
     kind: str = ""
     service: str = ""
-    ended_as: float  # its place among the results, from 0; infinite: none came
-    failure: str = ""  # what is to be said of it, if it did not work
+    ended_as: float  # its place among the results, from 0; infinite: no result came
+    failure: str = ""  # a clause about it, if it did not work
 
 
-_NEVER: Final = _LastDeed(ended_as=-1)
+_NEVER: Final = _LastAction(ended_as=-1)
 
 
-def _last_deeds(deeds: Iterable[Deed], ends: Iterable[ToolEnd], names: Names) -> dict[str, _LastDeed]:
+def _last_actions(actions: Iterable[TakenAction], ends: Iterable[ToolEnd], names: Names) -> dict[str, _LastAction]:
     placed = {end.tool_use_id: (place, end.is_error) for place, end in enumerate(ends)}
-    last: dict[str, _LastDeed] = {}
-    for deed in deeds:
+    last: dict[str, _LastAction] = {}
+    for deed in actions:
         service = names.of(deed.service)
         place, is_error = placed.get(deed.tool_use_id, (math.inf, False))
         failure = "shows no result" if place == math.inf else "ended in an error" if is_error else ""
         if service not in last or place >= last[service].ended_as:
-            last[service] = _LastDeed(kind=deed.kind, service=deed.service, ended_as=place, failure=failure)
+            last[service] = _LastAction(kind=deed.kind, service=deed.service, ended_as=place, failure=failure)
     return last
 
 
 class _Ties:
-    """Which service answers at which address, as far as somebody has told."""
+    """Which service answers at which address, according to texts from outside the session."""
 
-    def __init__(self, told: Iterable[Told], *, services: Iterable[str], names: Names) -> None:
+    def __init__(self, statements: Iterable[Statement], *, services: Iterable[str], names: Names) -> None:
         self._names = names
         self._known = frozenset(map(names.of, services))
         self._paths: dict[tuple[str, int], dict[str, set[str]]] = {}
-        for each in told:
+        for each in statements:
             found = addresses_in(each.text)
             owners = self._named_in(each.text) if each.service is None else frozenset({names.of(each.service)})
             if len(owners) == 1 and len({(address.host, address.port) for address in found}) == 1:
@@ -215,7 +216,7 @@ class _Ties:
         if service in {self._names.of(address.host), self._names.of(address.host.partition(".")[0])}:
             return True
         paths = self._paths.get((address.host, address.port), {})
-        # One server may answer for many: then it is the path that tells which of them is asked.
+        # One server may answer for many services: then the path decides which of them is asked.
         return set().union(*paths.values()) == {service} or paths.get(address.path) == {service}
 
     def _named_in(self, text: str) -> frozenset[str]:

@@ -7,8 +7,8 @@
     [COOLDOWN:restart:service] success - message       or redeployment, failure
 
 A marker counts only where a line begins with one (after space or a list bullet, outside fenced code), so that a
-quoted log line forges nothing; more may follow on the same line. A marker that is repeated, say in a closing
-summary, counts once. COOLDOWN markers are claims: they become events, never entries of the cooldown ledger.
+quoted log line forges nothing; further markers may follow on the same line. A repeated marker, for instance in a
+closing summary, counts once. COOLDOWN markers are claims: they become events, never entries of the cooldown ledger.
 """
 
 from __future__ import annotations
@@ -41,17 +41,19 @@ _SERVICE: Final = regex.Pattern(r"[A-Za-z0-9_./-]+")
 _CLAIM: Final = regex.Pattern(r"(?i)(success|failure)\b\s*(?:[\x{2014}\x{2013}-]\s*)?(.*)")
 _ACTIONS: Final = frozenset({"restart", "redeployment"})
 _FENCE: Final = regex.Pattern(r"[ \t]*(?:```|~~~)[^`]*$")  # not ```inline```
-_LINE_END: Final = regex.Pattern(r"\r?\n")  # not splitlines(): U+2028 in a quoted text begins no line
+_LINE_END: Final = regex.Pattern(r"\r?\n")  # not splitlines(): U+2028 in a quoted text does not begin a line
 
 _MOST: Final = 300  # markers of one session
 _TEXT_LENGTH: Final = 8000  # characters
 _SUMMARY_LENGTH: Final = 500  # characters
-_SHOWN: Final = 80  # characters of a marker that a warning repeats
+_REPEATED: Final = 80  # characters of a marker that a warning repeats
+
+_Text = Annotated[str, msgspec.Meta(min_length=1, pattern=r"\S")]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Markers:
-    """What the markers of a session's texts say."""
+    """The contents of the markers in a session's texts."""
 
     events: tuple[ReportedEvent, ...] = ()
     memories: tuple[ReportedMemory, ...] = ()
@@ -59,7 +61,7 @@ class Markers:
     warnings: tuple[str, ...] = ()
 
     def report(self) -> Report | None:
-        """Return the markers as a report, ``None`` when there was none; markers alone ask for no escalation."""
+        """Return the markers as a report, ``None`` when there were none; markers alone never ask for escalation."""
         if not self.events and not self.memories:
             return None
         summary = self.summary or (self.events[0].message if self.events else self.memories[0].observation)
@@ -108,11 +110,11 @@ class _Found:
             self.marker(mark[2], mark[3], plain(line[mark.end() : end]).rstrip(" ;,|"))
 
     def marker(self, kind: str, inside: str, body: str) -> None:
-        """Read one marker: what stands in its brackets, and the text after it."""
+        """Read one marker: the content of its brackets, and the text after it."""
         first, _, second = inside.partition(":")
         service = second if _SERVICE.fullmatch(second) else None
-        if second and service is None:  # the statement matters more than whose it is
-            self.warnings.append(f"marker names a service that cannot be one: {cut(second, _SHOWN)!r}")
+        if second and service is None:  # the statement matters more than its service
+            self.warnings.append(f"marker names a service that cannot be one: {cut(second, _REPEATED)!r}")
             body = f"{plain(second)}: {body}" if body else ""
         body = cut(body, _TEXT_LENGTH)
         item = self.statement(kind, first, service, body) if body and _WORD.fullmatch(first) else None
@@ -124,7 +126,7 @@ class _Found:
         self.statements.setdefault((kind, first if kind == "COOLDOWN" else weight, second, words), item)
 
     def statement(self, kind: str, first: str, service: str | None, body: str) -> ReportedEvent | ReportedMemory | None:
-        """Return what a marker says, ``None`` when that is nothing known."""
+        """Return what a marker says, ``None`` when it is not understood."""
         if kind == "EVENT":
             return ReportedEvent(level=self.level(first), message=body, service=service)
         if kind == "MEMORY":
@@ -143,16 +145,16 @@ class _Found:
         """Return a marker's level; an unknown word is ``info``."""
         level = level_of(word)
         if level is None:
-            self.warnings.append(f"marker with an unknown level, taken as info: {cut(word, _SHOWN)!r}")
+            self.warnings.append(f"marker with an unknown level, taken as info: {cut(word, _REPEATED)!r}")
         return level or Level.INFO
 
     def misunderstood(self, marker: str) -> None:
-        """Remember a marker that says nothing readable."""
-        self.warnings.append(f"marker not understood: {cut(plain(marker), _SHOWN)!r}")
+        """Warn about a marker that is not understood."""
+        self.warnings.append(f"marker not understood: {cut(plain(marker), _REPEATED)!r}")
 
 
 def _own_lines(text: str, warnings: list[str]) -> Iterator[str]:
-    """Yield the lines outside fenced code: what stands in a fence is a quotation. An unclosed fence quotes nothing."""
+    """Return the lines outside fenced code, which is quotation. An unclosed fence quotes nothing."""
     lines = _LINE_END.split(text)
     fences = [number for number, line in enumerate(lines) if _FENCE.match(line)]
     quoted = {
@@ -167,7 +169,7 @@ def _own_lines(text: str, warnings: list[str]) -> Iterator[str]:
 
 
 def _closing_words(texts: Sequence[str]) -> str:
-    """Return the last paragraph that is more than markers, in one line."""
+    """Return the last paragraph with more than markers in it, as one line."""
     for text in reversed(texts):
         for paragraph in reversed(regex.split(r"\n[ \t\r]*\n", text)):
             lines = (line for line in _LINE_END.split(paragraph) if not _FIRST.match(line) and not _FENCE.match(line))
@@ -178,8 +180,6 @@ def _closing_words(texts: Sequence[str]) -> str:
 
 
 # --- the handoff file -------------------------------------------------------------------------------------
-
-_Text = Annotated[str, msgspec.Meta(min_length=1, pattern=r"\S")]
 
 
 class HandoffCheck(msgspec.Struct, frozen=True, kw_only=True):
@@ -209,7 +209,7 @@ class Handoff(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HandoffError(msgspec.Struct, frozen=True, kw_only=True):
-    """Why a handoff file counts for nothing: a sentence for a critical event."""
+    """Why a handoff file is ignored: a sentence for a critical event."""
 
     message: str
 
@@ -231,7 +231,7 @@ def parse_handoff(text: str, *, current_tier: int, max_tier: int) -> Handoff | H
 
 
 def with_handoff(extraction: Extraction, handoff: Handoff) -> Extraction:
-    """Add the handoff's wish to what the markers said; a validated report stands as it is."""
+    """Add the handoff's wish to what the markers say; a validated report stays as it is."""
     if extraction.method not in (ExtractionMethod.MARKERS, ExtractionMethod.NONE):
         return extraction
     services = tuple(dict.fromkeys(cut(plain(name), 200) for name in handoff.services_affected))

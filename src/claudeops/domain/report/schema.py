@@ -1,4 +1,4 @@
-"""The response schema: the operator's file, checked once, compiled once."""
+"""The response schema: the operator's file, checked and compiled once."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from jsonschema import Draft7Validator, FormatChecker, SchemaError, ValidationEr
 from claudeops.domain.text import regex
 
 _DRAFT_7: Final = "http://json-schema.org/draft-07/schema"
-_ARGUMENT_LIMIT: Final = 120_000  # bytes; Linux refuses one argument of 128 KiB
-_MOST_ERRORS: Final = 8  # sentences of one candidate; a model mends no more at a time
+_ARGUMENT_LIMIT: Final = 120_000  # bytes; Linux refuses a single argument of 128 KiB
+_MOST_ERRORS: Final = 8  # sentences about one candidate; a model corrects no more at a time
 _SENTENCE_LENGTH: Final = 240  # characters
 
-# Where draft-07 nests schemas in schemas. A property may well be called "format": names are no keywords.
+# Where draft-07 nests schemas in schemas. A property may well be called "format": names are not keywords.
 _SCHEMAS_BY_NAME: Final = ("properties", "patternProperties", "definitions", "dependencies")
 _LISTS_OF_SCHEMAS: Final = ("allOf", "anyOf", "oneOf", "items")
 _SCHEMAS: Final = (
@@ -30,7 +30,7 @@ _REFUSED: Final = {
 
 
 class ReportSchema:
-    """The JSON Schema (draft-07) that reports are held against."""
+    """The JSON Schema (draft-07) that reports are validated against."""
 
     __slots__ = ("_minified", "_validator")
 
@@ -50,12 +50,12 @@ class ReportSchema:
         if not isinstance(dialect, str) or dialect.rstrip("#") != _DRAFT_7:
             raise ValueError(f'the response schema must be draft-07: set $schema to "{_DRAFT_7}#"')
         try:
-            # The format check is for regular expressions: a broken one would fail at the first report.
+            # The format check finds broken regular expressions, which would otherwise fail at the first report.
             Draft7Validator.check_schema(schema, format_checker=_EXPRESSIONS)
             _refuse_keywords(schema)
         except SchemaError as error:
             why = f" of google-re2: {error.cause}" if isinstance(error.cause, regex.ExpressionError) else ""
-            raise ValueError(f"the response schema is no draft-07 schema: {_sentence(error)}{why}") from None
+            raise ValueError(f"the response schema is not a draft-07 schema: {_sentence(error)}{why}") from None
         except RecursionError:
             raise ValueError("the response schema is nested too deeply; keep it flat") from None
         if schema.get("type") != "object":
@@ -73,7 +73,7 @@ class ReportSchema:
         return self._minified
 
     def errors(self, candidate: object) -> tuple[str, ...]:
-        """Return what is wrong with a candidate as sentences that begin with a JSON path; ``()`` when it is valid.
+        """Return what is wrong with a candidate, as sentences that begin with a JSON path; ``()`` when it is valid.
 
         At most eight sentences of bounded length. Never raises, whatever the candidate holds.
         """
@@ -85,9 +85,7 @@ class ReportSchema:
             return ("$: holds a number that is too large",)
 
 
-# The library's own keywords hold what a model wrote against Python's `re`, which a text can keep busy for minutes.
-
-
+# The library's own versions match a model's text with Python's `re`, which a hostile text can keep busy for minutes.
 def _pattern(_validator: Any, pattern: str, instance: object, _schema: object) -> Iterator[ValidationError]:
     if isinstance(instance, str) and not regex.search(pattern, instance):
         yield ValidationError(f"{instance!r} does not match {pattern!r}")
@@ -144,7 +142,7 @@ def _parsed(text: str) -> dict[str, object]:
 
 
 def _refuse_constant(name: str) -> object:
-    raise ValueError(f"{name} is no JSON number")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 def _refuse_keywords(schema: Mapping[str, object]) -> None:
@@ -172,6 +170,6 @@ def _walk(schema: object, path: str) -> Iterator[tuple[str, Mapping[str, object]
 
 
 def _sentence(error: ValidationError | SchemaError) -> str:
-    """Return path and message in one line, cut: the message repeats the value, which may be of any length."""
+    """Return path and message in one line, cut, because the message repeats a value of any length."""
     sentence = " ".join(f"{error.json_path}: {error.message}".split())
     return sentence if len(sentence) <= _SENTENCE_LENGTH else sentence[: _SENTENCE_LENGTH - 1] + "…"

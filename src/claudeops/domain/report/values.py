@@ -1,8 +1,8 @@
-"""One candidate object into a `Report`, whatever a schema let through.
+"""Converts one candidate object to a `Report`, whatever the schema let through.
 
-The schema file is the operator's and may be weaker than ours, so nothing here relies on it: a missing key or a
-wrong type costs the entry it stands in and leaves a warning. Filler ("string", "N/A", "...") is told apart from
-statements: what is filler is dropped, and a report that calls all well in such words is no report.
+The schema file is the operator's and may be weaker than ours, so nothing here relies on it: a missing key or a wrong
+type costs the entry that it is in, and leaves a warning. Filler ("string", "N/A", "...") is told apart from statements:
+filler is dropped, and a report that calls everything healthy in such words is not a report.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from claudeops.domain.model import (
 from claudeops.domain.text import regex
 
 DEGRADED: Final = "degraded:"
-"""Prefix of the warnings about a report that was kept although a part of it says nothing."""
+"""Prefix of the warnings about a report that was kept although parts of it are empty."""
 
 _TEXT_LENGTH: Final = 8000  # characters of any one text
 _NAME_LENGTH: Final = 200  # characters of a service or category
@@ -40,7 +40,7 @@ _FLAGS: Final[dict[object, bool]] = {
     **dict.fromkeys(("false", "no", "0", 0), False),
 }
 
-_UNSTORABLE: Final = dict.fromkeys((0, *range(0xD800, 0xE000)), "\ufffd")  # PostgreSQL takes no NUL, UTF-8 no half
+_UNSTORABLE: Final = dict.fromkeys((0, *range(0xD800, 0xE000)), "\ufffd")  # for PostgreSQL (NUL) and UTF-8 (halves)
 _BRACKETED: Final = regex.Pattern(r"<[^<>]*>|\{+[^{}]*\}+|\[[A-Za-z _-]*\]")
 _NAME_FILLER: Final = frozenset({"string", "n/a"})
 _TEXT_FILLER: Final = _NAME_FILLER | {
@@ -56,19 +56,19 @@ def plain(text: str) -> str:
 
 
 def cut(text: str, length: int) -> str:
-    """Return at most ``length`` characters, the last one an ellipsis if some are missing."""
+    """Return at most ``length`` characters, the last of them an ellipsis if any are missing."""
     return text if len(text) <= length else text[: length - 1].rstrip() + "…"
 
 
 def level_of(word: str) -> Level | None:
-    """Return the level that a word stands for, in any case; ``None`` for a word that is none."""
+    """Return the level that a word stands for, in any case; ``None`` for other words."""
     return _LEVELS.get(word.strip().casefold())
 
 
 def is_filler(text: str, *, name: bool = False) -> bool:
     """Tell whether a text only fills a field: blank, without a letter or digit, or a known placeholder.
 
-    Names are held against a shorter list: a service may well be called ``test``.
+    Names are compared with a shorter list: a service may well be called ``test``.
     """
     word = text.strip().strip("\"'`").casefold().rstrip(".")
     if not any(character.isalnum() for character in word):
@@ -82,14 +82,14 @@ class Reading:
 
     report: Report
     warnings: tuple[str, ...]  # what was dropped or changed, each with its JSON path
-    faults: tuple[str, ...]  # why this is no report at all; () when it may be used
+    faults: tuple[str, ...]  # why this is not a report at all; () when it may be used
 
 
 def read(candidate: Mapping[str, object]) -> Reading:
     """Convert a candidate; never raises.
 
-    A report that asks for the next tier in words of its own is kept however little else it holds: losing it
-    would silence an alarm. A report that calls for nobody must be without filler, or it proves nothing.
+    A report that asks for the next tier in words of its own is kept, however little else it holds: losing it would
+    silence an alarm. A report that does not must be free of filler, or it proves nothing.
     """
     reader = _Reader()
     escalation = reader.escalation(candidate.get("escalation"))
@@ -115,15 +115,15 @@ class _Reader:
     """Reads the parts of a candidate and remembers what was wrong with them."""
 
     notes: list[str] = field(default_factory=list)  # an entry was dropped or changed
-    gaps: list[str] = field(default_factory=list)  # an answer is missing that cannot be made up
-    filler: list[str] = field(default_factory=list)  # a statement is none
+    gaps: list[str] = field(default_factory=list)  # an answer is missing and cannot be filled in
+    filler: list[str] = field(default_factory=list)  # a statement is missing or only filler
 
     def text(self, source: Mapping[str, object], path: str, key: str) -> str | None:
-        """Return a statement; ``None``, and a remark, when there is none."""
+        """Return a statement; ``None``, with a note, when there is none."""
         value = source.get(key)
         where = f"{path}.{key}"
         if not isinstance(value, str):
-            self.filler.append(f"{where}: is missing" if value is None else f"{where}: is no text")
+            self.filler.append(f"{where}: is missing" if value is None else f"{where}: is not text")
             return None
         text = plain(value)
         if is_filler(text):
@@ -132,12 +132,12 @@ class _Reader:
         return cut(text, _TEXT_LENGTH)
 
     def optional(self, source: Mapping[str, object], path: str, key: str, length: int = _TEXT_LENGTH) -> str | None:
-        """Return an optional text; what only fills the field counts as absent."""
+        """Return an optional text; filler counts as absent."""
         value = source.get(key)
         if value is None:
             return None
         if not isinstance(value, str):
-            self.notes.append(f"{path}.{key}: is no text, left out")
+            self.notes.append(f"{path}.{key}: is not text, left out")
             return None
         text = plain(value)
         return None if is_filler(text, name=True) else cut(text, length)
@@ -147,7 +147,7 @@ class _Reader:
         if value is None:
             return
         if not isinstance(value, list):
-            self.gaps.append(f"{path}: is no list, left out")
+            self.gaps.append(f"{path}: is not a list, left out")
             return
         if len(value) > _MOST_ENTRIES:
             self.notes.append(f"{path}: has {len(value)} entries, only the first {_MOST_ENTRIES} were kept")
@@ -155,10 +155,10 @@ class _Reader:
             if isinstance(entry, dict):
                 yield f"{path}[{index}]", entry
             else:
-                self.gaps.append(f"{path}[{index}]: is no object, left out")
+                self.gaps.append(f"{path}[{index}]: is not an object, left out")
 
     def events(self, value: object) -> Iterator[ReportedEvent]:
-        """Yield the events that say something."""
+        """Yield the events that are not filler."""
         for path, entry in self.entries(value, "$.events"):
             message = self.text(entry, path, "message")
             if message is not None:
@@ -166,15 +166,15 @@ class _Reader:
                 yield ReportedEvent(level=self.level(entry.get("level"), path), message=message, service=service)
 
     def level(self, value: object, path: str) -> Level:
-        """Return an event's level; a word that is none leaves the event an ``info``."""
+        """Return an event's level; an unknown word counts as ``info``."""
         level = level_of(value) if isinstance(value, str) else None
         if level is None:
-            shown = repr(cut(value, 40)) if isinstance(value, str) else "no word"
-            self.notes.append(f"{path}.level: {shown} is no level, taken as info")
+            word = repr(cut(value, 40)) if isinstance(value, str) else "no word"
+            self.notes.append(f"{path}.level: {word} is not a level, taken as info")
         return level or Level.INFO
 
     def memories(self, value: object) -> Iterator[ReportedMemory]:
-        """Yield the memories whose key maps; the others cost nothing but a warning."""
+        """Yield the memories whose keys can be read; the others only cause a warning."""
         for path, entry in self.entries(value, "$.memories"):
             key, observation = entry.get("key"), entry.get("value")
             if not isinstance(key, str) or not isinstance(observation, str) or is_filler(observation):
@@ -194,20 +194,20 @@ class _Reader:
             )
 
     def checks(self, value: object) -> Iterator[ServiceCheck]:
-        """Yield the checks of named services; a status that is none proves nothing and is left out."""
+        """Yield the checks of named services; one with an unknown status proves nothing and is left out."""
         for path, entry in self.entries(value, "$.services_checked"):
             name, word = entry.get("name"), entry.get("status")
             status = _STATUSES.get(word.strip().casefold()) if isinstance(word, str) else None
             if not isinstance(name, str) or is_filler(name, name=True):
                 self.filler.append(f"{path}.name: names no service")
             elif status is None:
-                self.gaps.append(f"{path}.status: is no status, left out")
+                self.gaps.append(f"{path}.status: is not a status, left out")
             else:
                 detail = self.optional(entry, path, "detail")
                 yield ServiceCheck(service=cut(plain(name), _NAME_LENGTH), status=status, detail=detail)
 
     def escalation(self, value: object) -> Escalation:
-        """Return the wish to escalate; without a readable answer nobody is asked for, and a gap is noted."""
+        """Return the wish to escalate; an unreadable answer counts as a wish only with a reason, and leaves a gap."""
         source: Mapping[str, object] = value if isinstance(value, dict) else {"needed": value}
         path = "$.escalation"
         reason = self.optional(source, path, "reason")
@@ -238,7 +238,7 @@ class _Reader:
         if checks is None:
             return ()
         if not isinstance(checks, list):
-            self.notes.append("$.escalation.failed_checks: is no list, left out")
+            self.notes.append("$.escalation.failed_checks: is not a list, left out")
             return ()
         texts = [plain(check) for check in checks[:_MOST_ENTRIES] if isinstance(check, str)]
         return tuple(cut(text, _TEXT_LENGTH) for text in texts if text)

@@ -10,13 +10,13 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from claudeops.domain.shell.deciding import deciding, unless_it_leaves
+from claudeops.domain.shell.exit_status import certainties, unless_it_exits
 from claudeops.domain.shell.lexical import check_source, check_tree
 from claudeops.domain.shell.syntax import syntax_tree
-from claudeops.domain.shell.values import Parsed, Redirection, Says, SimpleCommand, UnclearError, Word, WordKind
+from claudeops.domain.shell.values import Certainty, Parsed, Redirection, SimpleCommand, UnclearError, Word, WordKind
 from claudeops.domain.shell.walk import Walker
 
-__all__ = ["Parsed", "Redirection", "Says", "SimpleCommand", "Word", "WordKind", "parse"]
+__all__ = ["Certainty", "Parsed", "Redirection", "SimpleCommand", "Word", "WordKind", "parse"]
 
 _NOTHING: Final[Mapping[str, Word]] = MappingProxyType({})
 
@@ -35,10 +35,10 @@ def parse(command: str, *, known: Mapping[str, Word] = _NOTHING) -> Parsed:
         check_tree(root, source)
     except UnclearError as error:
         return Parsed(problem=str(error))
-    walker = Walker(source, deciding(root))
+    walker = Walker(source, certainties(root))
     walker.program(root, known)
     return Parsed(
-        commands=unless_it_leaves(walker.commands),
+        commands=unless_it_exits(walker.commands),
         problem=walker.problem,
         refusal=walker.refusal,
         defines=walker.defines,

@@ -22,34 +22,6 @@ LONGEST_COMMAND: Final = 16_384  # characters
 DEEPEST_TREE: Final = 60  # levels
 
 _EXPANDED: Final = rb"$\w({\[@*#?!\-"  # within brackets: after a dollar sign they make bash expand something
-
-
-def _literal(plain: bytes, escaped: bytes, *, empty: bool = True) -> regex.Pattern[bytes]:
-    """Return the expression for text without expansions, ``plain`` being the characters that it may not hold as such.
-
-    ``empty``: it may be empty.
-    """
-    one = rb"[^$" + plain + rb"]|" + escaped
-    after_dollar = rb"[^" + _EXPANDED + plain + rb"]|" + escaped
-    some = rb"(?:" + one + rb"|\$(?:" + after_dollar + rb"))"
-    return regex.Pattern(some + rb"*\$?" if empty else rb"(?:" + some + rb"+\$?|\$)")
-
-
-_IN_QUOTES: Final = _literal(rb"\"\\`", rb"\\(?s:.)")
-_IN_HEREDOC: Final = _literal(rb"\\`", rb"\\[^\n]")
-_TOKENS: Final = {
-    "word": _literal(rb"\s\v\\'\"`|&;()<>", rb"\\[^\n]", empty=False),
-    "number": regex.Pattern(rb"-?\w+"),
-    "test_operator": regex.Pattern(rb"-[A-Za-z]+"),
-    "variable_name": regex.Pattern(rb"[A-Za-z_]\w*|\d+"),
-    "special_variable_name": regex.Pattern(rb"[?#$!@*0_-]"),
-    "file_descriptor": regex.Pattern(rb"\d+"),
-    "raw_string": regex.Pattern(rb"'[^']*'"),
-    "ansi_c_string": regex.Pattern(rb"(?s)\$'(?:[^'\\]|\\.)*'"),
-    "comment": regex.Pattern(rb"#[^\n]*"),
-    "extglob_pattern": regex.Pattern(rb"[\w*?./:=,@%+\[\]-]+"),
-    "regex": _literal(rb"\s\v\\'\"`;&<>", rb"\\[^\n]", empty=False),
-}
 _WORDS: Final = frozenset(
     {"word", "number", "string", "raw_string", "ansi_c_string", "concatenation", "simple_expansion", "expansion"}
     | {"command_substitution", "process_substitution", "arithmetic_expansion", "brace_expression", "command_name"}
@@ -147,6 +119,34 @@ def unclear(node: Node, source: bytes) -> UnclearError:
     return UnclearError(f"near {shown!r} the command can be read in two ways: quote it, or write it more plainly")
 
 
+def _literal(plain: bytes, escaped: bytes, *, empty: bool = True) -> regex.Pattern[bytes]:
+    """Return the expression for text without expansions, ``plain`` being the characters that it may not hold as such.
+
+    ``empty``: it may be empty.
+    """
+    one = rb"[^$" + plain + rb"]|" + escaped
+    after_dollar = rb"[^" + _EXPANDED + plain + rb"]|" + escaped
+    some = rb"(?:" + one + rb"|\$(?:" + after_dollar + rb"))"
+    return regex.Pattern(some + rb"*\$?" if empty else rb"(?:" + some + rb"+\$?|\$)")
+
+
+_IN_QUOTES: Final = _literal(rb"\"\\`", rb"\\(?s:.)")
+_IN_HEREDOC: Final = _literal(rb"\\`", rb"\\[^\n]")
+_TOKENS: Final = {
+    "word": _literal(rb"\s\v\\'\"`|&;()<>", rb"\\[^\n]", empty=False),
+    "number": regex.Pattern(rb"-?\w+"),
+    "test_operator": regex.Pattern(rb"-[A-Za-z]+"),
+    "variable_name": regex.Pattern(rb"[A-Za-z_]\w*|\d+"),
+    "special_variable_name": regex.Pattern(rb"[?#$!@*0_-]"),
+    "file_descriptor": regex.Pattern(rb"\d+"),
+    "raw_string": regex.Pattern(rb"'[^']*'"),
+    "ansi_c_string": regex.Pattern(rb"(?s)\$'(?:[^'\\]|\\.)*'"),
+    "comment": regex.Pattern(rb"#[^\n]*"),
+    "extglob_pattern": regex.Pattern(rb"[\w*?./:=,@%+\[\]-]+"),
+    "regex": _literal(rb"\s\v\\'\"`;&<>", rb"\\[^\n]", empty=False),
+}
+
+
 def _check(node: Node, source: bytes, depth: int, *, indented: bool) -> None:
     if depth > DEEPEST_TREE:
         raise UnclearError("the command is nested too deeply: split it")
@@ -229,7 +229,7 @@ def _check_children(node: Node, source: bytes, depth: int, *, indented: bool) ->
     for before, after in pairwise(node.children):
         gap = source[before.end_byte : after.start_byte]
         if not gap and after.type in _AFTER_REDIRECTION and source[before.end_byte - 1 : before.end_byte] == b"}":
-            raise unclear(after, source)  # ``{name}>path`` is no argument but a place for the descriptor
+            raise unclear(after, source)  # ``{name}>path`` is not an argument but a place for the descriptor
         words = (before.type in _WORDS or before.type in _AFTER_REDIRECTION) and after.type in _WORDS
         if node.type in _NO_GAP:
             fits = not gap

@@ -88,6 +88,11 @@ def render(block: Block, commands: Mapping[int, SimpleCommand | RunText], *, bas
     return text
 
 
+def quoted(text: str) -> str:
+    """Return a word in single quotes. A newline in it stays one: nothing in single quotes means anything."""
+    return "'" + text.replace("'", "'\\''") + "'"
+
+
 def _outlines(commands: tuple[SimpleCommand, ...]) -> list[tuple[str | None, ...]]:
     return [_outline(command.argv) for command in commands if command.argv]
 
@@ -95,11 +100,6 @@ def _outlines(commands: tuple[SimpleCommand, ...]) -> list[tuple[str | None, ...
 def _outline(argv: tuple[Word, ...]) -> tuple[str | None, ...]:
     """Return the words of a command, None for those that are not known before it runs."""
     return tuple(word.text if word.constant and not word.parts else None for word in argv)
-
-
-def quoted(text: str) -> str:
-    """Return a word in single quotes. A newline in it stays one: nothing in single quotes means anything."""
-    return "'" + text.replace("'", "'\\''") + "'"
 
 
 @dataclass(frozen=True, slots=True)

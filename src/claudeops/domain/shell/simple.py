@@ -16,7 +16,7 @@ from typing import Final
 
 from tree_sitter import Node
 
-from claudeops.domain.shell.deciding import Deciding
+from claudeops.domain.shell.exit_status import Certainties
 from claudeops.domain.shell.lexical import unclear
 from claudeops.domain.shell.redirections import Redirected, RedirectionReader
 from claudeops.domain.shell.values import (
@@ -64,14 +64,27 @@ _REFUSED: Final = {
     "function_definition": "define functions on the top level only, or better write their commands out",
 }
 
+UNARY_TESTS: Final = frozenset(f"-{letter}" for letter in "nzefdrwxsLhbcpSugkOGNt")
+BINARY_TESTS: Final = frozenset({"=", "==", "!=", "-eq", "-ne", "-lt", "-le", "-gt", "-ge", "-nt", "-ot", "-ef"})
+
+_ARITHMETIC: Final = frozenset({"-eq", "-ne", "-lt", "-le", "-gt", "-ge"})
+_SINGLE: Final = UNARY_TESTS | BINARY_TESTS | {"[", "]", "!", "-a", "-o"}
+_FAILS: Final = Negated(Subshell(()))
+_ANYTHING: Final = Word(text="*", kind=WordKind.DYNAMIC, parts=(Glob("*"),))
+_EXPRESSIONS: Final = frozenset({"binary_expression", "unary_expression", "parenthesized_expression"})
+_OPERANDS: Final = frozenset(
+    {"word", "number", "string", "raw_string", "ansi_c_string", "concatenation", "simple_expansion", "expansion"}
+    | {"command_substitution", "arithmetic_expansion", "regex", "extglob_pattern"}
+)
+
 
 class SimpleWalker(Recorder, ABC):
     """Reads simple commands; what they stand in is the business of `claudeops.domain.shell.walk.Walker`."""
 
-    def __init__(self, source: bytes, deciding: Deciding) -> None:
+    def __init__(self, source: bytes, certainties: Certainties) -> None:
         super().__init__()
         self._source = source
-        self._deciding = deciding
+        self._certainties = certainties
         self._words = WordReader(source, self._substituted)
         self._redirections = RedirectionReader(source, self._words)
         self._functions: dict[str, Node] = {}
@@ -144,7 +157,7 @@ class SimpleWalker(Recorder, ABC):
             redirections=(*own.files, *outside.files),
             stdin=outside.stdin or own.stdin,
             cwd=bindings.cwd,
-            says=self._deciding.of(node),
+            certainty=self._certainties.of(node),
         )
         if self._functions and command.name in {"time", "command", "eval"}:
             raise UnclearError(f"{command.name} beside functions is not clear: write their commands out")
@@ -295,20 +308,6 @@ class SimpleWalker(Recorder, ABC):
         else:
             test = DoubleBracketReader(source=self._source, words=self._words, bindings=bindings, note=self._note)
             self._steps.append(test.step(node))
-
-
-UNARY_TESTS: Final = frozenset(f"-{letter}" for letter in "nzefdrwxsLhbcpSugkOGNt")
-BINARY_TESTS: Final = frozenset({"=", "==", "!=", "-eq", "-ne", "-lt", "-le", "-gt", "-ge", "-nt", "-ot", "-ef"})
-
-_ARITHMETIC: Final = frozenset({"-eq", "-ne", "-lt", "-le", "-gt", "-ge"})
-_SINGLE: Final = UNARY_TESTS | BINARY_TESTS | {"[", "]", "!", "-a", "-o"}
-_FAILS: Final = Negated(Subshell(()))
-_ANYTHING: Final = Word(text="*", kind=WordKind.DYNAMIC, parts=(Glob("*"),))
-_EXPRESSIONS: Final = frozenset({"binary_expression", "unary_expression", "parenthesized_expression"})
-_OPERANDS: Final = frozenset(
-    {"word", "number", "string", "raw_string", "ansi_c_string", "concatenation", "simple_expansion", "expansion"}
-    | {"command_substitution", "arithmetic_expansion", "regex", "extglob_pattern"}
-)
 
 
 def read_test(node: Node, source: bytes, reader: WordReader, bindings: Bindings) -> tuple[Word, ...]:

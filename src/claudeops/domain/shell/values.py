@@ -23,6 +23,27 @@ from tree_sitter import Node
 
 from claudeops.domain.text import regex
 
+WORKING_DIRECTORY: Final = "PWD"  # among assigned names: the working directory changes
+_SEQ: Final = regex.Pattern(r"seq (?:(\d{1,4}) )?(\d{1,4})")
+_MOST_ROUNDS: Final = 64  # of a loop over seq
+
+EXPORTABLE: Final = regex.Pattern(r"LANG|LANGUAGE|LC_[A-Z]+|TZ|COLUMNS|LINES|NO_COLOR|TERM|DEBIAN_FRONTEND")
+"""What may be handed to a command in front of it."""
+
+_HARMLESS_VALUE: Final = regex.Pattern(r"[\w.,:@/+-]*")
+_NAME: Final = regex.Pattern(r"[A-Za-z_]\w*")
+_INFLUENTIAL: Final = regex.Pattern(
+    r"PATH|HOME|IFS|ENV|PWD|OLDPWD|UID|EUID|OPT(?:IND|ARG|ERR)|REPLY|MAIL.*|CDPATH|GLOBIGNORE|FIGNORE|EXECIGNORE|FCEDIT|HIST.*"
+    r"|(?:SHELL|BASH|FUNC|PS\d|PROMPT|LD_|DYLD_|TMP|TEMP|GIT|SSH|DOCKER|COMPOSE|PODMAN|BUILDKIT|KUBE|HELM|ANSIBLE|CLAUDE"
+    r"|ANTHROPIC|PYTHON|PERL|RUBY|NODE|NPM|JAVA|LUA|AWK|GAWK|POSIX|LESS|MAN|CURL|WGET|SSL|OPENSSL|SYSTEMD|PG|MYSQL|REDIS"
+    r"|AWS|GOOGLE|AZURE|XDG|GCONV|LOCPATH|NLS|MALLOC|GLIBC|RES_|RESOLV|HOSTALIASES|LOCALDOMAIN|TZDIR|SUDO|TAR_|GZIP|XZ_"
+    r"|ZIP|UNZIP|GREP|JQ|RIPGREP|FIND|POSTGRES|VAULT|CONSUL|NOMAD|ETCD|DBUS|DISPLAY|EDITOR|VISUAL|BROWSER|LS_|TERMINFO"
+    r"|IPROUTE|MTR|NMAP|LSOF|PROCPS|PS_|UNIX|CMD_ENV|COREDUMP|LIBVIRT|VIRSH|ZPOOL|ZFS|SMARTD|APT|DPKG|RPM).*"
+    r"|.*_(?:PROXY|PAGER|EDITOR|RSH|CONFIG|ASKPASS|PRELOAD|LIBRARY_PATH)|PAGER|BC_.*|POSIXLY_CORRECT"
+)
+
+MOST_COMMANDS: Final = 256  # of one text, loops unrolled
+
 
 class UnclearError(Exception):
     """What a command would do cannot be told from its text; ``str()`` is the reason, for the model to read."""
@@ -44,7 +65,7 @@ class WordKind(StrEnum):
     DYNAMIC = "dynamic"  # known only when it runs
 
 
-class Says(StrEnum):
+class Certainty(StrEnum):
     """What the status 0 of a text says of one of its commands."""
 
     NOTHING = "nothing"  # it may have failed, or never have run
@@ -101,7 +122,7 @@ class SimpleCommand:
     piped: bool = False  # reads what another command prints
     repeated: bool = False  # in a loop whose number of rounds is not known
     number: int = -1  # its place among the commands of its text
-    says: Says = Says.NOTHING  # of it, the status 0 of the whole text
+    certainty: Certainty = Certainty.NOTHING  # of it, the status 0 of the whole text
 
     @property
     def name(self) -> str:
@@ -298,11 +319,6 @@ def one_step(block: Block) -> Step:
     return block[0] if len(block) == 1 else Group(block)
 
 
-WORKING_DIRECTORY: Final = "PWD"  # among assigned names: the working directory changes
-_SEQ: Final = regex.Pattern(r"seq (?:(\d{1,4}) )?(\d{1,4})")
-_MOST_ROUNDS: Final = 64  # of a loop over seq
-
-
 def source_text(node: Node | None, source: bytes) -> str:
     """Return a node's text without the blanks that the parser may count to it."""
     return "" if node is None else source[node.start_byte : node.end_byte].decode().lstrip(" \t")
@@ -337,26 +353,10 @@ def loop_values(word: Word) -> list[Word]:
     return [Word(text=str(number)) for number in numbers]
 
 
-EXPORTABLE: Final = regex.Pattern(r"LANG|LANGUAGE|LC_[A-Z]+|TZ|COLUMNS|LINES|NO_COLOR|TERM|DEBIAN_FRONTEND")
-"""What may be handed to a command in front of it."""
-
-_HARMLESS_VALUE: Final = regex.Pattern(r"[\w.,:@/+-]*")
-_NAME: Final = regex.Pattern(r"[A-Za-z_]\w*")
-_INFLUENTIAL: Final = regex.Pattern(
-    r"PATH|HOME|IFS|ENV|PWD|OLDPWD|UID|EUID|OPT(?:IND|ARG|ERR)|REPLY|MAIL.*|CDPATH|GLOBIGNORE|FIGNORE|EXECIGNORE|FCEDIT|HIST.*"
-    r"|(?:SHELL|BASH|FUNC|PS\d|PROMPT|LD_|DYLD_|TMP|TEMP|GIT|SSH|DOCKER|COMPOSE|PODMAN|BUILDKIT|KUBE|HELM|ANSIBLE|CLAUDE"
-    r"|ANTHROPIC|PYTHON|PERL|RUBY|NODE|NPM|JAVA|LUA|AWK|GAWK|POSIX|LESS|MAN|CURL|WGET|SSL|OPENSSL|SYSTEMD|PG|MYSQL|REDIS"
-    r"|AWS|GOOGLE|AZURE|XDG|GCONV|LOCPATH|NLS|MALLOC|GLIBC|RES_|RESOLV|HOSTALIASES|LOCALDOMAIN|TZDIR|SUDO|TAR_|GZIP|XZ_"
-    r"|ZIP|UNZIP|GREP|JQ|RIPGREP|FIND|POSTGRES|VAULT|CONSUL|NOMAD|ETCD|DBUS|DISPLAY|EDITOR|VISUAL|BROWSER|LS_|TERMINFO"
-    r"|IPROUTE|MTR|NMAP|LSOF|PROCPS|PS_|UNIX|CMD_ENV|COREDUMP|LIBVIRT|VIRSH|ZPOOL|ZFS|SMARTD|APT|DPKG|RPM).*"
-    r"|.*_(?:PROXY|PAGER|EDITOR|RSH|CONFIG|ASKPASS|PRELOAD|LIBRARY_PATH)|PAGER|BC_.*|POSIXLY_CORRECT"
-)
-
-
 def refuse_variable(name: str, *, exported: bool) -> str | None:
     """Return why a variable may not be set, or None; ``exported``: a command is to see it."""
     if not _NAME.fullmatch(name):
-        return f"{name!r} is no plain name for a variable"
+        return f"{name!r} is not a plain name for a variable"
     if exported and not EXPORTABLE.fullmatch(name):
         return f"setting {name} for a command is not allowed: run the command without it"
     if not exported and _INFLUENTIAL.fullmatch(name.upper()):
@@ -368,10 +368,7 @@ def refuse_value(name: str, value: str) -> str | None:
     """Return why a value may not be handed to a command in a variable, or None."""
     if _HARMLESS_VALUE.fullmatch(value) and "/" not in value.removeprefix(":")[:1]:
         return None
-    return f"{name}={value[:40]!r} is no plain value"
-
-
-MOST_COMMANDS: Final = 256  # of one text, loops unrolled
+    return f"{name}={value[:40]!r} is not a plain value"
 
 
 class Recorder:

@@ -13,7 +13,7 @@ from typing import Final
 
 from tree_sitter import Node
 
-from claudeops.domain.shell.deciding import Deciding
+from claudeops.domain.shell.exit_status import Certainties
 from claudeops.domain.shell.lexical import unclear
 from claudeops.domain.shell.simple import SimpleWalker
 from claudeops.domain.shell.values import (
@@ -62,8 +62,8 @@ class Walker(SimpleWalker):
     holds may be worse.
     """
 
-    def __init__(self, source: bytes, deciding: Deciding) -> None:
-        super().__init__(source, deciding)
+    def __init__(self, source: bytes, certainties: Certainties) -> None:
+        super().__init__(source, certainties)
         self._statements: dict[str, Callable[[Node, Bindings], None]] = {
             "command": self._command,
             "list": self._list,

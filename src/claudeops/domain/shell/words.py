@@ -93,31 +93,6 @@ class Substituted(NamedTuple):
     block: Block
 
 
-@dataclass(frozen=True, slots=True)
-class _Text:
-    """Literal text; ``mask`` has the same length, with `_HIDDEN` where a character was quoted."""
-
-    text: str
-    mask: str
-
-    def __add__(self, other: _Text) -> _Text:
-        return _Text(self.text + other.text, self.mask + other.mask)
-
-    def __getitem__(self, part: slice) -> _Text:
-        return _Text(self.text[part], self.mask[part])
-
-
-@dataclass(frozen=True, slots=True)
-class _Hole:
-    """An expansion: the words it stands for when it is alone, and whether it was quoted."""
-
-    words: tuple[Word, ...]
-    quoted: bool
-
-
-_Piece = _Text | _Hole
-
-
 def quoted_text(text: str) -> _Text:
     """Return text in which no character has a meaning to the shell."""
     return _Text(text, _HIDDEN * len(text))
@@ -317,6 +292,31 @@ class WordReader:
         single = all(piece.quoted for piece in plain if isinstance(piece, _Hole))
         word = Word(text=self._shown(node), kind=WordKind.DYNAMIC, single=single, prefix=start.text)
         return [replace(word, parts=_parts(plain))]
+
+
+@dataclass(frozen=True, slots=True)
+class _Text:
+    """Literal text; ``mask`` has the same length, with `_HIDDEN` where a character was quoted."""
+
+    text: str
+    mask: str
+
+    def __add__(self, other: _Text) -> _Text:
+        return _Text(self.text + other.text, self.mask + other.mask)
+
+    def __getitem__(self, part: slice) -> _Text:
+        return _Text(self.text[part], self.mask[part])
+
+
+@dataclass(frozen=True, slots=True)
+class _Hole:
+    """An expansion: the words it stands for when it is alone, and whether it was quoted."""
+
+    words: tuple[Word, ...]
+    quoted: bool
+
+
+_Piece = _Text | _Hole
 
 
 def _parts(pieces: list[_Piece] | list[_Text]) -> tuple[Part, ...]:

@@ -1,14 +1,14 @@
-"""What sessions may spend: reserved before the start, asked for before every model call, settled at the end.
+"""What sessions may spend: reserved before the start, checked before every model call, settled at the end.
 
-Three budgets hold at once: the session's (its tier's), the chain's and the day's. What is settled here:
+Three budgets apply at once: the session's (its tier's), the chain's and the day's. Settled here:
 
-- A session is started with an *allowance*: its tier's budget, or what chain and day have left if that is less. The
+- A session starts with an *allowance*: its tier's budget, or what chain and day have left if that is less. The
   allowance is reserved from the moment of the claim, so sessions that run side by side cannot be promised the same
   money. With less than a quarter of its tier's budget no session is started: it would only be cut off.
-- A model call may start while what was spent is below each budget. Every open call counts with the most that it can
-  cost. A call that could pass a budget starts only when no other call under that budget is open, so a budget is
-  passed by one request at most, however many sessions run.
-- A model without a price counts with the dearest one's; its cost stays unknown.
+- A model call may start while the amount spent is below each budget. Every open call counts with the most that it can
+  cost. A call that could exceed a budget starts only when no other call under that budget is open, so at most one
+  request exceeds a budget, however many sessions run.
+- A model without a price counts as the dearest one; its cost stays unknown.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ LEAST_SHARE: Final = 0.25
 """The share of its tier's budget that a session needs to be started."""
 
 COST_TOLERANCE: Final = 0.2
-"""How far the CLI's own figure may be from what was booked before a warning says so."""
+"""The share by which the CLI's own figure may differ from the booked one before there is a warning."""
 
 
 class BudgetScope(StrEnum):
-    """Whose money it is."""
+    """What a budget applies to."""
 
     SESSION = "session"
     CHAIN = "chain"
@@ -42,11 +42,11 @@ class BudgetScope(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Budgets:
-    """The budgets that sessions share, in US dollars; each tier has one of its own beside them."""
+    """The budgets that sessions share, in US dollars; each tier has one of its own besides."""
 
     chain_usd: float
     day_usd: float
-    timezone: str = "UTC"  # IANA name; the day ends at its midnight
+    timezone: str = "UTC"  # IANA name; the day ends at midnight there
 
 
 # --- before a session -----------------------------------------------------------------------------------
@@ -54,7 +54,7 @@ class Budgets:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Spending:
-    """What has been spent already, in US dollars, and what is promised to sessions that run."""
+    """What has been spent, in US dollars, and what is reserved for running sessions."""
 
     chain_usd: float  # by the chain's ended sessions
     chain_reserved_usd: float
@@ -70,33 +70,33 @@ class Allowance:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Short:
-    """There is not enough left to start a session."""
+class Shortfall:
+    """There is not enough money left to start a session."""
 
     scope: BudgetScope
     spent_usd: float
-    for_now: bool  # running sessions hold money that they may give back
+    temporary: bool  # running sessions have reserved money that they may not need
 
     @property
-    def for_ever(self) -> bool:
-        """Whether waiting does not help: a chain gets no more money, a day ends."""
-        return self.scope is BudgetScope.CHAIN and not self.for_now
+    def permanent(self) -> bool:
+        """Whether waiting does not help: a chain gets no more money, whereas a day ends."""
+        return self.scope is BudgetScope.CHAIN and not self.temporary
 
 
-def allowance(tier_usd: float, budgets: Budgets, spending: Spending) -> Allowance | Short:
-    """Return what a session of a tier may spend, or whose budget is too short for it."""
+def allowance(tier_usd: float, budgets: Budgets, spending: Spending) -> Allowance | Shortfall:
+    """Return what a session of a tier may spend, or which budget has too little left for it."""
     chain = (BudgetScope.CHAIN, budgets.chain_usd, spending.chain_usd, spending.chain_reserved_usd)
     day = (BudgetScope.DAY, budgets.day_usd, spending.day_usd, spending.day_reserved_usd)
     allowed = tier_usd
     for scope, limit, spent, reserved in (chain, day):
         free = limit - spent - reserved
         if free < tier_usd * LEAST_SHARE:
-            return Short(scope=scope, spent_usd=spent, for_now=limit - spent >= tier_usd * LEAST_SHARE)
+            return Shortfall(scope=scope, spent_usd=spent, temporary=limit - spent >= tier_usd * LEAST_SHARE)
         allowed = min(allowed, free)
     return Allowance(usd=allowed)
 
 
-def chain_pays(tier_usd: float | None, budgets: Budgets, spent_usd: float) -> bool:
+def chain_can_pay(tier_usd: float | None, budgets: Budgets, spent_usd: float) -> bool:
     """Tell whether a chain has enough left for a session of a tier."""
     return tier_usd is None or budgets.chain_usd - spent_usd >= tier_usd * LEAST_SHARE
 
@@ -106,16 +106,16 @@ def chain_clause(budgets: Budgets, spent_usd: float) -> str:
     return f"the chain has spent {spent_usd:.2f} of its {budgets.chain_usd:g} USD"
 
 
-def unpaid(tier: int, allowed: Allowance | Short | None, budgets: Budgets | None) -> Suppressed | None:
-    """Return why a session of ``tier`` may not start at all: its chain has no money left. The day's is waited for."""
-    if budgets is None or not isinstance(allowed, Short) or not allowed.for_ever:
+def unpaid(tier: int, allowed: Allowance | Shortfall | None, budgets: Budgets | None) -> Suppressed | None:
+    """Return why a session of ``tier`` may never start: its chain has no money left. For the day's it would wait."""
+    if budgets is None or not isinstance(allowed, Shortfall) or not allowed.permanent:
         return None
     clause = chain_clause(budgets, allowed.spent_usd)
     return Suppressed(reason=DecisionReason.BUDGET, message=f"a session of tier {tier} was not started: {clause}.")
 
 
 def day_hold(budgets: Budgets, spent_usd: float, *, now: datetime) -> Hold:
-    """Return the hold of a spent day, which ends at midnight."""
+    """Return the hold for a day whose budget is spent; it ends at midnight."""
     until = next_midnight(now, budgets.timezone)
     return Hold(
         kind=HoldKind.BUDGET,
@@ -141,7 +141,7 @@ def next_midnight(now: datetime, timezone: str) -> datetime:
 def _midnight(now: datetime, timezone: str, *, days: int) -> datetime:
     zone = ZoneInfo(timezone)
     day = now.astimezone(zone).date() + timedelta(days=days)
-    # Where clocks skip midnight, Python reads it as the moment at which the day begins.
+    # Where clocks skip midnight, Python takes it as the moment at which the day begins.
     return datetime.combine(day, time.min, zone).astimezone(UTC)
 
 
@@ -150,7 +150,7 @@ def _midnight(now: datetime, timezone: str, *, days: int) -> datetime:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Balance:
-    """A budget as it stands when a call wants to start, in US dollars."""
+    """The state of a budget when a call is about to start, in US dollars."""
 
     scope: BudgetScope
     limit_usd: float
@@ -165,14 +165,14 @@ class Balance:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CallBegun:
-    """A model call may start; it is on record."""
+    """A model call may start; its row is written."""
 
     id: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CallWaits:
-    """A model call may not start before another one is over."""
+    """A model call may not start before another one has ended."""
 
     scope: BudgetScope
 
@@ -186,7 +186,7 @@ class BudgetDenied:
 
 
 def objection(balances: Iterable[Balance], worst_usd: float) -> CallWaits | BudgetDenied | None:
-    """Return what keeps a call that can cost ``worst_usd`` from starting now; ``None``: nothing does."""
+    """Return why a call that can cost ``worst_usd`` may not start now, or ``None``."""
     waits: CallWaits | None = None
     for balance in balances:
         if balance.spent_usd >= balance.limit_usd:
@@ -196,12 +196,12 @@ def objection(balances: Iterable[Balance], worst_usd: float) -> CallWaits | Budg
     return waits
 
 
-# --- model calls as they are booked ------------------------------------------------------------------------
+# --- booked model calls ------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BookedCall:
-    """A model call as its row tells it."""
+    """A model call as its row records it."""
 
     model: str
     input_tokens: int
@@ -213,14 +213,14 @@ class BookedCall:
 
     @property
     def lacks_price(self) -> bool:
-        """Whether it used something that cannot be priced. A call that was refused used nothing."""
+        """Whether it used tokens that cannot be priced. A refused call used none."""
         used = self.input_tokens or self.output_tokens or self.cache_read_tokens or self.cache_write_tokens
         return self.cost_usd is None and bool(used)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BookedCalls:
-    """The sum of a session's model calls, as they are booked."""
+    """The sum of a session's booked model calls."""
 
     count: int
     without_price: tuple[str, ...]  # models of calls that used tokens whose cost is unknown
@@ -232,12 +232,12 @@ class BookedCalls:
 
     @property
     def known_cost_usd(self) -> float | None:
-        """What they cost; ``None`` when that is not known of all."""
+        """What they cost; ``None`` when the cost of some is unknown."""
         return None if self.without_price else self.priced_usd
 
 
-def sum_of(calls: Sequence[BookedCall]) -> BookedCalls:
-    """Return the sum of some calls."""
+def sum_calls(calls: Sequence[BookedCall]) -> BookedCalls:
+    """Return the sum of model calls."""
     return BookedCalls(
         count=len(calls),
         without_price=tuple(sorted({call.model for call in calls if call.lacks_price})),
@@ -250,9 +250,9 @@ def sum_of(calls: Sequence[BookedCall]) -> BookedCalls:
 
 
 def metered(ending: Ending, calls: BookedCalls) -> Ending:
-    """Return an ending with what its model calls really used and cost, and a warning where the CLI says otherwise.
+    """Return an ending with what its model calls really used and cost, and a warning where the CLI's figures differ.
 
-    Without any booked call (a session without the meter, or one that never asked) the CLI's own figures stand.
+    Without any booked call (a session without the meter, or one without model calls) the CLI's own figures stay.
     """
     if not calls.count:
         return ending
@@ -263,12 +263,12 @@ def metered(ending: Ending, calls: BookedCalls) -> Ending:
         input_tokens=calls.input_tokens,
         output_tokens=calls.output_tokens,
         cached_input_tokens=calls.cache_read_tokens,
-        warnings=(*ending.warnings, *_doubts(ending.cost_usd, cost, calls.without_price)),
+        warnings=(*ending.warnings, *_cost_warnings(ending.cost_usd, cost, calls.without_price)),
     )
 
 
 def from_stream(ending: Ending, messages: Sequence[MessageUsage]) -> Ending:
-    """Return an ending without a result line with what its messages say that they used, and a warning about that.
+    """Return an ending without a result line with the usage of its messages, and a warning about that.
 
     For sessions that no meter has counted.
     """
@@ -287,8 +287,8 @@ def from_stream(ending: Ending, messages: Sequence[MessageUsage]) -> Ending:
     )
 
 
-def _doubts(told: float | None, booked: float | None, without_price: Sequence[str]) -> Iterable[str]:
+def _cost_warnings(reported: float | None, booked: float | None, without_price: Sequence[str]) -> Iterable[str]:
     if without_price:
         yield f"cost-unknown: there is no price for {', '.join(without_price)}"
-    if told is not None and booked is not None and abs(told - booked) > COST_TOLERANCE * max(booked, 0.0):
-        yield f"cost-differs: the CLI says {told:.6f} USD, booked were {booked:.6f} USD"
+    if reported is not None and booked is not None and abs(reported - booked) > COST_TOLERANCE * max(booked, 0.0):
+        yield f"cost-differs: the CLI says {reported:.6f} USD, booked were {booked:.6f} USD"

@@ -1,9 +1,9 @@
-"""What models cost, and how much they take: a dated table, and the arithmetic over it. US dollars; list prices.
+"""What models cost and how much they take: a dated table, and the arithmetic over it. US dollars; list prices.
 
 The numbers are those that CLI 2.1.329 carries itself, which are the list prices of
 https://docs.anthropic.com/en/docs/about-claude/pricing on `AS_OF`; that page adds the long prompts of Sonnet 4 and
-4.5. Nobody's discount is in them. A model that is not here has no price: what it costs is unknown, never 0. Fast mode
-is not in the table, so a call that was served in it has an unknown price too.
+4.5. Discounts are not included. A model that is not in the table has no price: its cost is unknown, never 0. Fast mode
+is not in the table either, so a call that was served in it has an unknown cost too.
 """
 
 from __future__ import annotations
@@ -18,26 +18,38 @@ from typing import Final
 from claudeops.domain.spending.tokens import TokenUsage
 from claudeops.domain.text import regex
 
-_LARGEST_USD: Final = 1e9  # what NUMERIC(20, 10) holds, and more than anybody pays
-
+_LARGEST_USD: Final = 1e9  # fits NUMERIC(20, 10), and is more than anybody pays
 
 AS_OF: Final = date(2026, 11, 21)
 """The day on which the table was right."""
 
 WEB_SEARCH_USD: Final = 0.01
-"""One search by the API's own tool, whatever the model."""
+"""The price of one search by the API's own tool, for every model."""
 
 US_ONLY_FACTOR: Final = 1.1
-"""What is served in the United States only, on request, costs so many times as much."""
+"""How many times as much a call costs that is served in the United States only, on request."""
 
 _MILLION: Final = 1_000_000
 _SHORT_WINDOW: Final = 200_000
 _LONG_WINDOW: Final = 1_000_000
 
+_FAMILIES: Final = ("haiku", "sonnet", "opus", "fable", "mythos")
+_ALIASES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
+    {
+        **{family: (family,) for family in _FAMILIES},
+        "opusplan": ("opus", "sonnet"),
+        "best": _FAMILIES,
+        "default": _FAMILIES,  # which one depends on the account
+    }
+)
+_VARIANT: Final = regex.Pattern(r"\[\w+\]$")  # ``[1m]``: a longer context window of the same model
+_DATE: Final = regex.Pattern(r"[-@](?:\d{8}|latest)$")
+_OLD_ZERO: Final = regex.Pattern(r"^(claude-(?:opus|sonnet)-4)-0$")
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rates:
-    """US dollars for a million tokens of each kind."""
+    """US dollars per million tokens of each kind."""
 
     input: float
     output: float
@@ -59,11 +71,11 @@ class Rates:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Price:
-    """The rates of a model and its limits; some models cost more for the whole call when its prompt is long."""
+    """The rates of a model and its limits; some models charge more for a whole call when its prompt is long."""
 
     rates: Rates
     window: int  # tokens that a prompt can have; the API refuses a longer one
-    most_output: int  # tokens that may be asked for
+    most_output: int  # tokens that may be requested
     long: Rates | None = None
     long_above: int = 0  # tokens of the prompt
 
@@ -72,15 +84,15 @@ class Price:
         return None if usage.fast else self.charge(usage)
 
     def charge(self, usage: TokenUsage) -> float:
-        """Return what a call costs by these rates, searches included, however it was served."""
+        """Return what a call costs at these rates, searches included, however it was served."""
         tokens = self._rates_for(usage.prompt_tokens).of(usage) * (US_ONLY_FACTOR if usage.us_only else 1)
         return tokens + usage.web_searches * WEB_SEARCH_USD
 
     def worst(self, *, prompt_tokens: int, output_tokens: int, searches: int = 0) -> float:
-        """Return the most that a call can cost: no token is dearer than one that is kept for an hour.
+        """Return the most that a call can cost: the dearest prompt token is one that is cached for an hour.
 
-        What a search finds is read by the model with all that came before, so each makes one more prompt, of which
-        nothing is known but that it fits into the window.
+        The model reads the results of a search together with everything before them, so each search adds one more
+        prompt, of which only one thing is known: it fits into the window.
         """
         prompt = min(prompt_tokens, self.window) if not searches else self.window
         rates = self._rates_for(prompt)
@@ -140,29 +152,16 @@ PRICES: Final[Mapping[str, Price]] = MappingProxyType(
         "claude-mythos-5-2": _price(8, 40, 0.2),
     }
 )
-"""By model name without a date, oldest first within a family."""
+"""Prices by model name without a date, oldest first within a family."""
 
 DEAREST: Final = replace(
     max(PRICES.values(), key=lambda price: price.rates.output), window=_LONG_WINDOW, most_output=128_000
 )
-"""What a model without a price counts for in budgets; its cost stays unknown. Of its limits nothing is known either."""
-
-_FAMILIES: Final = ("haiku", "sonnet", "opus", "fable", "mythos")
-_ALIASES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
-    {
-        **{family: (family,) for family in _FAMILIES},
-        "opusplan": ("opus", "sonnet"),
-        "best": _FAMILIES,
-        "default": _FAMILIES,  # which one that is depends on the account
-    }
-)
-_VARIANT: Final = regex.Pattern(r"\[\w+\]$")  # ``[1m]``: a longer context window of the same model
-_DATE: Final = regex.Pattern(r"[-@](?:\d{8}|latest)$")
-_OLD_ZERO: Final = regex.Pattern(r"^(claude-(?:opus|sonnet)-4)-0$")
+"""What a model without a price counts as in budgets; its cost stays unknown. Its limits are unknown as well."""
 
 
 def canonical(model: str) -> str:
-    """Return a model's name as the table has it: without date, variant and spelling."""
+    """Return a model's name as in the table: without date and variant, in one spelling."""
     name = _DATE.sub("", _VARIANT.sub("", model.strip().lower()))
     return _OLD_ZERO.sub(lambda old: old[1], name)
 
@@ -173,7 +172,7 @@ def price_of(model: str) -> Price | None:
 
 
 def is_model_of(requested: str, configured: str) -> bool:
-    """Tell whether a model that a CLI asks for is the one configured; an alias stands for all of its family."""
+    """Tell whether a requested model is the configured one; an alias stands for its whole family."""
     families = _ALIASES.get(canonical(configured))
     if families is None:
         return canonical(requested) == canonical(configured)
@@ -181,12 +180,12 @@ def is_model_of(requested: str, configured: str) -> bool:
 
 
 def is_alias(configured: str) -> bool:
-    """Tell whether a configured name leaves it to the CLI which model that is."""
+    """Tell whether a configured name leaves the choice of the model to the CLI."""
     return canonical(configured) in _ALIASES
 
 
 def concrete(configured: str) -> str | None:
-    """Return a model's full name: an alias's newest model in the table; ``None`` for an alias of several families."""
+    """Return a model's full name, the newest one of an alias; ``None`` for an alias of several families."""
     families = _ALIASES.get(canonical(configured))
     if families is None:
         return configured
@@ -196,5 +195,5 @@ def concrete(configured: str) -> str | None:
 
 
 def known_usd(amount: float | None) -> float | None:
-    """Return an amount that is one; ``None`` for what is not finite or more than a column holds."""
+    """Return a usable amount; ``None`` for one that is not finite or does not fit a column."""
     return amount if amount is not None and math.isfinite(amount) and abs(amount) < _LARGEST_USD else None

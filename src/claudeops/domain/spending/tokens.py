@@ -1,4 +1,7 @@
-"""What a model call took, as the Messages API counts it. Imports nothing of ours: `claudeops.domain.model` needs it."""
+"""What a model call used, as the Messages API counts it.
+
+Imports nothing of ours, because `claudeops.domain.model` needs it.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from datetime import datetime
 class TokenUsage:
     """What one call used, as the API counts it."""
 
-    input_tokens: int = 0  # of the prompt, those that no cache had or took
+    input_tokens: int = 0  # of the prompt, neither read from a cache nor written to one
     output_tokens: int = 0
     cache_read_tokens: int = 0
     cache_write_tokens: int = 0  # all that were written to a cache
@@ -21,13 +24,13 @@ class TokenUsage:
 
     @property
     def prompt_tokens(self) -> int:
-        """Everything that was read, from a cache or not."""
+        """All tokens of the prompt, cached or not."""
         return self.input_tokens + self.cache_read_tokens + self.cache_write_tokens
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MessageUsage:
-    """What one message used, as far as the stream says."""
+    """What one message used, according to the stream."""
 
     model: str
     usage: TokenUsage
@@ -35,12 +38,12 @@ class MessageUsage:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CallState:
-    """What is known of a model call at some moment: while it is open, or when it is over."""
+    """What is known about a model call at some moment: while it is open, or when it is over."""
 
     id: int  # of its row
     http_status: int | None = None  # None: no answer came
-    usage: TokenUsage | None = None  # None: nothing was said about it
+    usage: TokenUsage | None = None  # None: not reported
     cost_usd: float | None = None  # None: not known
     charged_usd: float  # what budgets count for it: never unknown
-    error: str | None = None  # what the API called its error, or what cut the call off
+    error: str | None = None  # the API's name for its error, or what cut the call off
     ended_at: datetime | None = None

@@ -1,10 +1,10 @@
-"""A CLI's stdout, from bytes to a transcript: the public door of this part of the domain.
+"""A CLI's stdout, from bytes to a transcript: the public names of this part of the domain.
 
 ::
 
     bytes ─ LineSplitter ─ lines ─ decode ─ frames ─ TranscriptBuilder ─ events, one by one, and a Transcript
 
-Pure and total: nothing that arrives raises, and what is too long or not understood is counted.
+Pure and total: no input raises, and what is too long or not understood is counted.
 """
 
 from __future__ import annotations

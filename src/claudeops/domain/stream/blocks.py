@@ -1,7 +1,7 @@
-"""What stands inside a frame's message: text, tool calls and tool results.
+"""The content blocks of a frame's message: text, tool calls and tool results.
 
 Three shapes are read: Claude's ``message.content``, a ``content`` list at the top level, and caliban's short
-frames, which are one block each. Everything is tolerated; what is not understood is not there.
+frames, which are one block each. Everything is tolerated; what is not understood counts as absent.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class ToolUse(msgspec.Struct, frozen=True, kw_only=True):
 
     id: str  # "" when the frame names none
     name: str | None
-    input: Mapping[str, object] | None  # None: it did not parse where it was made, and came as text
+    input: Mapping[str, object] | None  # None: the CLI could not parse it and passed it on as text
 
 
 class ToolResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,7 +30,7 @@ class ToolResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def blocks(body: Mapping[str, object]) -> list[Mapping[str, object]]:
-    """Return the content blocks of a frame; anything else than a list of objects counts as none."""
+    """Return the content blocks of a frame; anything but a list of objects counts as none."""
     message = body.get("message")
     content = message.get("content") if isinstance(message, dict) else None
     if not isinstance(content, list):
@@ -47,15 +47,15 @@ def text_of(block: Mapping[str, object]) -> str:
 
 
 def display_text(parts: Iterable[str]) -> str | None:
-    """Return text for people: every part stripped, blank ones dropped, one a line; ``None`` if nothing is left."""
-    shown = [stripped for part in parts if (stripped := part.strip())]
-    return "\n".join(shown) if shown else None
+    """Return text for people: parts stripped, blank ones dropped, one per line; ``None`` if nothing is left."""
+    lines = [stripped for part in parts if (stripped := part.strip())]
+    return "\n".join(lines) if lines else None
 
 
 def tool_use(block: Mapping[str, object], *, text_is_unparsed: bool = False) -> ToolUse:
     """Read a tool_use block.
 
-    An input that is no object counts as an empty one, except where the CLI says by a string that the model's
+    An input that is not an object counts as an empty one, except where a CLI signals with a string that the model's
     JSON did not parse (``text_is_unparsed``).
     """
     given = block.get("input")
@@ -73,7 +73,7 @@ def tool_results(body: Mapping[str, object]) -> list[ToolResult]:
 
 
 def tool_result(block: Mapping[str, object]) -> ToolResult:
-    """Read a tool_result block; of a list of contents the first text counts."""
+    """Read a tool_result block; in a list of contents the first text counts."""
     return ToolResult(
         tool_use_id=as_text(block.get("tool_use_id")) or "",
         is_error=block.get("is_error") is True,

@@ -1,4 +1,4 @@
-"""Frames in, facts out: reads whatever a stream holds and keeps the transcript."""
+"""Frames in, events out: reads whatever a stream holds and keeps its transcript."""
 
 from __future__ import annotations
 
@@ -30,18 +30,10 @@ from claudeops.domain.stream.results import (
     session_started,
     tool_progress,
 )
-from claudeops.domain.stream.tallies import UNKNOWN_TOOL, CallTally, LineTally, TextTally
-from claudeops.domain.stream.transcript import SpendTally, Transcript
+from claudeops.domain.stream.tallies import UNKNOWN_TOOL, CallTally, LineTally, TextTally, UsageTally
+from claudeops.domain.stream.transcript import Transcript
 
 Events = tuple[StreamEvent, ...]
-
-
-def _from_subagent(body: Mapping[str, object]) -> bool:
-    return as_text(body.get("parent_tool_use_id")) is not None
-
-
-def _other(frame: Frame) -> Events:
-    return (Other(type=frame.type, subtype=frame.subtype),)
 
 
 def _tool_progress(_: TranscriptBuilder, frame: Frame) -> Events:
@@ -57,14 +49,14 @@ def _nothing_new(_: TranscriptBuilder, frame: Frame) -> Events:
 
 
 class TranscriptBuilder:
-    """Takes frames in order and keeps what they say. Nothing that arrives can raise."""
+    """Takes frames in order and accumulates what they say. No input makes it raise."""
 
     def __init__(self) -> None:
         self._session_id: str | None = None
         self._started: SessionStarted | None = None
-        self._said = TextTally()
+        self._agent_text = TextTally()
         self._calls = CallTally()
-        self._spent = SpendTally()
+        self._message_usage = UsageTally()
         self._results = ResultTally()
         self._stop_reason: str | None = None
         self._label: str | None = None  # error label of the main agent's latest message
@@ -77,7 +69,7 @@ class TranscriptBuilder:
     def feed(self, item: Frame | Malformed | None) -> Events:
         """Take one line as `decode` gave it and return the new facts.
 
-        Every line is counted, so ``None`` (blank, or JSON that is no object) is fed too.
+        Every line is counted, so ``None`` (blank, or JSON that is not an object) is fed too.
         """
         frame = self._lines.take(item)
         if frame is None:
@@ -93,7 +85,7 @@ class TranscriptBuilder:
         return handler(self, frame)
 
     def close(self) -> Transcript:
-        """Return the transcript so far. More may follow: a later call returns a later snapshot."""
+        """Return the transcript so far. More frames may follow: a later call returns a later snapshot."""
         started = self._started
         transcript = Transcript(
             session_id=self._session_id,
@@ -111,7 +103,9 @@ class TranscriptBuilder:
             rate_limit_resets_at=self._limit.resets_at if self._limit else None,
             hook_events=self._hooks,
         )
-        return self._results.onto(self._calls.onto(self._spent.onto(self._said.onto(self._lines.onto(transcript)))))
+        for tally in (self._lines, self._agent_text, self._message_usage, self._calls, self._results):
+            transcript = tally.onto(transcript)
+        return transcript
 
     # --- messages
 
@@ -122,11 +116,11 @@ class TranscriptBuilder:
             self._label = as_text(body.get("error"))
             self._stop_reason = as_text(as_object(body.get("message")).get("stop_reason")) or self._stop_reason
         self._last_retry = None
-        self._spent.message(as_object(body.get("message")))
+        self._message_usage.message(as_object(body.get("message")))
         return self._message(frame, from_subagent=from_subagent)
 
     def _message(self, frame: Frame, *, from_subagent: bool = False) -> Events:
-        """Read a message's blocks in order; Claude's ``assistant`` and caliban's ``message`` have the same ones."""
+        """Read a message's blocks in order; Claude's ``assistant`` and caliban's ``message`` have the same kinds."""
         claude = frame.type == "assistant"
         keep = self._lines.has_room(frame.size)
         texts: list[str] = []
@@ -141,7 +135,7 @@ class TranscriptBuilder:
                 if claude:
                     self._calls.watch(use)
                 events += self._tool_started(use, from_subagent=from_subagent, keep=keep)
-        self._said.message(texts if keep else [], from_subagent=from_subagent)
+        self._agent_text.message(texts if keep else [], from_subagent=from_subagent)
         return tuple(events)
 
     def _caliban_message(self, frame: Frame) -> Events:
@@ -157,7 +151,7 @@ class TranscriptBuilder:
     def _text_delta(self, frame: Frame) -> Events:
         delta = as_text(frame.body.get("delta")) or ""
         if self._lines.has_room(frame.size):
-            self._said.deltas.append(delta)
+            self._agent_text.deltas.append(delta)
         return (TextStreamed(text=delta),)
 
     # --- tool calls
@@ -255,3 +249,11 @@ class TranscriptBuilder:
         "hook_event": _hook,
         "warning": _cli_warning,
     }
+
+
+def _from_subagent(body: Mapping[str, object]) -> bool:
+    return as_text(body.get("parent_tool_use_id")) is not None
+
+
+def _other(frame: Frame) -> Events:
+    return (Other(type=frame.type, subtype=frame.subtype),)

@@ -1,4 +1,4 @@
-"""What a stream tells its consumers while it runs: one new fact, one type."""
+"""Events of a stream: one type for each kind of new fact that consumers learn while it runs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class McpServer(msgspec.Struct, frozen=True, kw_only=True):
     """An MCP server as the init line lists it."""
 
     name: str
-    status: str  # ``connected``, ``failed``, ``pending`` …; "" when not said
+    status: str  # ``connected``, ``failed``, ``pending`` …; "" when not stated
 
 
 class SessionStarted(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,7 +37,7 @@ class TextSaid(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TextStreamed(msgspec.Struct, frozen=True, kw_only=True):
-    """A piece of text ahead of its block: for live views; it counts only if no block ever comes."""
+    """A piece of text ahead of its block, for live views; it counts only if no block ever comes."""
 
     text: str
 
@@ -46,7 +46,7 @@ class ToolStarted(msgspec.Struct, frozen=True, kw_only=True):
     """A tool call, at its first appearance."""
 
     tool_use_id: str  # "" when the stream names none
-    name: str  # ``unknown`` when not said
+    name: str  # ``unknown`` when not stated
     input: Mapping[str, object] | None  # None: the model's JSON did not parse
     from_subagent: bool = False
 
@@ -61,7 +61,7 @@ class ToolEnded(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ToolProgress(msgspec.Struct, frozen=True, kw_only=True):
-    """A sign of life of the CLI while a tool or a hook is open; says nothing about the tool."""
+    """A sign of life from the CLI while a tool or a hook is open; it says nothing about the tool."""
 
     tool_use_id: str
     name: str
@@ -76,7 +76,7 @@ class ToolDenied(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TurnStarted(msgspec.Struct, frozen=True, kw_only=True):
-    """The CLI begins a turn: a result line before it was not the last one."""
+    """The CLI begins a turn: an earlier result line was not the last one."""
 
 
 class ResultSeen(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,7 +98,7 @@ class ApiRetried(msgspec.Struct, frozen=True, kw_only=True):
 class RateLimited(msgspec.Struct, frozen=True, kw_only=True):
     """The state of a plan's usage limit changed."""
 
-    rejected: bool  # the limit is hit; else a notice only
+    rejected: bool  # the limit is reached; otherwise it is only a notice
     status: str  # ``allowed``, ``allowed_warning``, ``rejected``
     window: str | None  # ``five_hour``, ``seven_day`` …
     resets_at: datetime | None  # UTC
@@ -112,7 +112,7 @@ class CliWarned(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ControlKind(StrEnum):
-    """Which way a control frame goes."""
+    """The kind of a control frame."""
 
     REQUEST = "request"
     RESPONSE = "response"
@@ -120,7 +120,7 @@ class ControlKind(StrEnum):
 
 
 class Control(msgspec.Struct, frozen=True, kw_only=True):
-    """A frame of the control protocol; belongs to the log, and to nothing else here."""
+    """A frame of the control protocol; only the log keeps it."""
 
     kind: ControlKind
     request_id: str | None
@@ -128,14 +128,14 @@ class Control(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LineMalformed(msgspec.Struct, frozen=True, kw_only=True):
-    """A line that is no JSON."""
+    """A line that is not JSON."""
 
     reason: str
     line: int  # from 1, blank lines included
 
 
 class Other(msgspec.Struct, frozen=True, kw_only=True):
-    """A frame that means nothing to us."""
+    """A frame without a meaning for us."""
 
     type: str
     subtype: str

@@ -1,15 +1,15 @@
-"""Reading untrusted JSON values: each function takes anything and returns a value of its type.
+"""Bytes of a child's stdout into lines, lines into frames, and typed reading of the untrusted values in them.
 
-Bytes of a child's stdout into whole lines.
+A frame is one JSON object as it came, whatever it holds. Lines are decoded in two passes. The fast one takes every line
+that is JSON. What it refuses goes through a lenient one that reads what other JSON writers produce (``NaN``, lone
+surrogates, control characters, broken UTF-8, padding), so that a result line is not lost for one bad character in a
+tool's output.
 
-One line into one frame: JSON objects as they come, whatever they hold.
+There are two JSON readers. orjson is faster, but needs many times the memory of a long line, and turns an integer
+beyond 64 bits into a float. msgspec reads long lines, and reads control requests once more, because their values go
+back to the CLI as they came.
 
-Two passes. The fast one takes every line that is JSON. What it refuses goes through a lenient one that reads
-what other JSON writers produce (``NaN``, lone surrogates, control characters, broken UTF-8, padding), so that a
-result line is not lost for one bad character in a tool's output.
-
-Two readers. orjson is the faster one, but needs many times the memory of a long line, and makes a float of an integer
-beyond 64 bits. msgspec reads long lines, and once more what is answered: that goes back to the CLI as it came.
+Every ``as_…`` function takes anything and returns a value of its type.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def as_texts(value: object) -> tuple[str, ...]:
 
 
 def as_int(value: object) -> int | None:
-    """Return a whole number that a database column holds; a boolean is none, a fraction is cut."""
+    """Return a whole number that fits a database column; a boolean is not a number, a fraction is cut off."""
     if isinstance(value, float) and math.isfinite(value):
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int):
@@ -57,7 +57,7 @@ def as_int(value: object) -> int | None:
 
 
 def as_money(value: object) -> float | None:
-    """Return an amount: a finite number that is not negative."""
+    """Return an amount: a finite, non-negative number."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:
@@ -68,10 +68,10 @@ def as_money(value: object) -> float | None:
 
 
 def as_count(value: object) -> int:
-    """Return a token count the way clauditor reads it: ``int(x or 0)``, and 0 for what has no integer.
+    """Return a token count as clauditor reads it: ``int(x or 0)``, and 0 for what cannot be converted.
 
-    ``"12"`` is 12, ``1.9`` is 1, ``null``, words, containers and infinities are 0, and so is what no database
-    column holds.
+    ``"12"`` is 12, ``1.9`` is 1; ``null``, words, containers, infinities and numbers too large for a database column
+    are 0.
     """
     if not value or not isinstance(value, str | int | float):
         return 0
@@ -82,46 +82,49 @@ def as_count(value: object) -> int:
     return number if -_INT64 <= number < _INT64 else 0
 
 
+# --- bytes to lines -----------------------------------------------------------------------------------
+
+
 _NEWLINE: Final = b"\n"
 _BOM: Final = b"\xef\xbb\xbf"
 _KEPT_AS_IT_CAME: Final = 4096
-"""Bytes; a longer piece of a line is kept as it is, so that a long line is copied once and no more. Shorter ones are
+"""Bytes from which a piece of a line is kept as it came, so that a long line is copied only once. Shorter pieces are
 collected, because a line may dribble in byte by byte."""
 
 LINE_BYTES: Final = 64 * 1024 * 1024
-"""A longer line is dropped. The CLI cuts what a tool said down to kilobytes itself; lines of 5 to 10 MB have been seen,
-from MCP servers and subagents. Memory for a few times this much is what one session may cost."""
+"""The longest line; a longer one is dropped. The CLI itself cuts tool results down to kilobytes, but lines of 5 to
+10 MB have been seen, from MCP servers and subagents. One session may take a few times this much memory."""
 
 _DROPPED: Final = b"[line dropped: "
 
 
 def dropped_line(size: int, limit: int = LINE_BYTES) -> bytes:
-    """Return what stands in the place of a line of ``size`` bytes that is too long.
+    """Return the replacement for a line of ``size`` bytes that is too long.
 
-    It is no JSON, so it counts as a malformed line, live and whenever the log is read again. Nothing of the line itself
-    is kept: a secret may stand across the place where it would be cut, and its half is a secret that nobody finds.
+    It is not JSON, so it counts as a malformed line, live and whenever the log is read again. Nothing of the line
+    itself is kept: the cut could run through a secret, and redaction would not find the half that is left.
     """
     return _DROPPED + b"%d bytes, of which %d can be taken]" % (size, limit)
 
 
 def is_dropped(line: bytes) -> bool:
-    """Say whether a line stands in the place of one that was dropped."""
+    """Say whether a line is the replacement for one that was dropped."""
     return line.startswith(_DROPPED)
 
 
 class LineSplitter:
-    """Takes chunks as they come, gives whole lines. Of a line longer than ``limit`` bytes it keeps its size alone.
+    """Takes chunks as they arrive and returns whole lines; of a line longer than ``limit`` bytes it keeps the size.
 
-    A line ends at LF or CR LF and is returned without it; a lone CR ends nothing. A byte order mark at the
-    start of the stream is dropped. Everything else, NUL bytes too, passes through as it came; `dropped_line` gives what
-    comes in place of a line that is too long.
+    A line ends at LF or CR LF and is returned without it; a lone CR does not end a line. A byte order mark at the
+    start of the stream is dropped. Everything else, including NUL bytes, passes through as it came. `dropped_line`
+    replaces a line that is too long.
     """
 
     __slots__ = ("_limit", "_pending", "_pieces", "_started")
 
     def __init__(self, limit: int = LINE_BYTES) -> None:
         self._limit = limit
-        self._pieces: list[bytes | bytearray] = []  # of the line that has not ended yet; none of one that is too long
+        self._pieces: list[bytes | bytearray] = []  # of the line that has not ended yet; empty once it is too long
         self._pending = 0
         self._started = False
 
@@ -134,7 +137,7 @@ class LineSplitter:
         """Return the lines that ``chunk`` completes, in order."""
         lines: list[bytes] = []
         start = 0
-        # find, not split: split compares byte by byte, which is ten times slower on the long lines that matter.
+        # Not split, which compares byte by byte and is ten times slower on the long lines that matter.
         while (end := chunk.find(_NEWLINE, start)) >= 0:
             line = chunk[start:end]
             lines.append(self._clean(self._completed(line) if self._pending else self._bounded(line)))
@@ -175,6 +178,9 @@ class LineSplitter:
         return line.removesuffix(b"\r")
 
 
+# --- lines to frames ----------------------------------------------------------------------------------
+
+
 _EXACT: Final = msgspec.json.Decoder()
 _ANSWERED: Final = "control_request"
 _LONG: Final = 1 << 20  # bytes of a line
@@ -182,7 +188,7 @@ _PADDING: Final = " \t\r\n\v\f\x00\ufeff"  # NUL: a file system's trace of a cra
 _REPLACEMENT: Final = "\\ufffd"
 _MAX_DIGITS: Final = 4000  # int() refuses longer ones (sys.int_info.default_max_str_digits is 4300)
 
-# Every escape is consumed in order, so that the backslash of an escaped backslash starts nothing.
+# Every escape is consumed in order, so that the second backslash of an escaped one does not start another.
 _ESCAPE: Final = regex.Pattern(
     r"(?s)\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(?P<lone>u[dD][89a-fA-F][0-9a-fA-F]{2})|.)"
 )
@@ -191,20 +197,20 @@ _ESCAPE: Final = regex.Pattern(
 class Frame(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One JSON object of the stream."""
 
-    type: str  # "" when absent or no string
-    subtype: str  # same
+    type: str  # "" when absent or not a string
+    subtype: str  # likewise
     body: Mapping[str, object]  # the whole object
     size: int  # bytes of its line
 
 
 class Malformed(msgspec.Struct, frozen=True, kw_only=True):
-    """A line that is no JSON. The reason holds nothing of what the line said."""
+    """A line that is not JSON. The reason repeats nothing of the line."""
 
     reason: str
 
 
 def decode(line: bytes) -> Frame | Malformed | None:
-    """Return what a line holds; ``None`` for a blank line and for JSON that is no object. Never raises."""
+    """Return what a line holds; ``None`` for a blank line and for JSON that is not an object. Never raises."""
     try:
         value = orjson.loads(line) if len(line) < _LONG else _EXACT.decode(line)
         if isinstance(value, dict) and value.get("type") == _ANSWERED:
@@ -238,13 +244,13 @@ def _decode_leniently(line: bytes) -> Frame | Malformed | None:
     except RecursionError:
         return Malformed(reason="nested too deeply")
     except ValueError as error:
-        # Our own words, not the line's: nothing is repeated of what a CLI printed.
+        # Our own words, not the line's: nothing that a CLI printed is repeated.
         return Malformed(reason="longer than a line may be" if is_dropped(line) else str(error))
     return _frame(value, len(line))
 
 
 def _whole_characters(escape: regex.Match[str]) -> str:
-    """Replace half of a surrogate pair: a string that holds one cannot be written anywhere."""
+    """Replace half of a surrogate pair: a string that holds one cannot be encoded as UTF-8."""
     return _REPLACEMENT if escape["lone"] else escape[0]
 
 

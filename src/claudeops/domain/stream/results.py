@@ -1,9 +1,7 @@
-"""What a session's result lines say, added up.
+"""The frames that speak of the session rather than the conversation: result lines, and readers for the others.
 
-One process may print several: a later line overwrites turns, tokens and cost (which are cumulative), but an
-error, once said, stays.
-
-Readers of the frames that speak of the session, not of the conversation.
+One process may print several result lines. A later one overwrites turns, tokens and cost (which are cumulative), but an
+error stays once it has been reported.
 """
 
 from __future__ import annotations
@@ -27,12 +25,12 @@ from claudeops.domain.stream.framing import as_count, as_int, as_list, as_money,
 from claudeops.domain.stream.transcript import PermissionDenial, Transcript
 
 NO_DETAIL: Final = "API error (no detail)"
-"""The error text of a failed result that says nothing; clauditor's wording."""
+"""The error text of a failed result without one; clauditor's wording."""
 
 
 @dataclass(kw_only=True, slots=True)
 class ResultTally:
-    """Accumulates result lines; every field is what the transcript will say."""
+    """Accumulates result lines; the fields are those of the transcript."""
 
     count: int = 0
     subtype: str | None = None
@@ -57,7 +55,7 @@ class ResultTally:
     denials: dict[str, PermissionDenial] = field(default_factory=dict)
 
     def read(self, body: Mapping[str, object], *, label: str | None) -> ResultSeen:
-        """Take one result line; ``label`` is the error label of the assistant frame before it."""
+        """Take one result line; ``label`` is the error label of the preceding assistant frame."""
         subtype = as_text(body.get("subtype"))
         is_error = body.get("is_error") is True
         result = body.get("result")
@@ -83,7 +81,7 @@ class ResultTally:
         )
 
     def deny(self, denial: Mapping[str, object]) -> PermissionDenial:
-        """Note a refused call once, wherever it is told; the first telling may lack the input."""
+        """Note a refused call once, wherever it is reported; the first report may lack the input."""
         tool_use_id = as_text(denial.get("tool_use_id")) or ""
         known = self.denials.get(tool_use_id)
         if known is None or not known.input:
@@ -96,7 +94,7 @@ class ResultTally:
         return known
 
     def onto(self, transcript: Transcript) -> Transcript:
-        """Return ``transcript`` with what the result lines said so far."""
+        """Return ``transcript`` with the result lines so far."""
         return replace(
             transcript,
             results=self.count,
@@ -150,7 +148,7 @@ class ResultTally:
         self._read_usage(body.get("usage") or {})
 
     def _read_usage(self, usage: object) -> None:
-        """Take a usage object; clauditor's rule: an absent one zeroes the tokens, one that is no object leaves them."""
+        """Take a usage object. Clauditor's rule: an absent one means 0 tokens, one that is not an object is ignored."""
         if not isinstance(usage, dict):
             return
         self.input_tokens = as_count(usage.get("input_tokens"))
@@ -161,9 +159,12 @@ class ResultTally:
 
 
 def _stated_error(body: Mapping[str, object]) -> str | None:
-    """Return what a result line calls its error: caliban's ``error``, or Claude's ``errors``, joined."""
+    """Return the error text of a result line: caliban's ``error``, or Claude's ``errors``, joined."""
     error = as_text(body.get("error"))
     return error or "\n".join(as_texts(body.get("errors"))) or None
+
+
+# --- other frames of the session ----------------------------------------------------------------------
 
 
 _CONTROL: Final = {
@@ -171,11 +172,11 @@ _CONTROL: Final = {
     "control_response": ControlKind.RESPONSE,
     "control_cancel_request": ControlKind.CANCEL,
 }
-_MILLISECONDS: Final = 100_000_000_000  # an epoch time from here on is no time in seconds (year 5138)
+_MILLISECONDS: Final = 100_000_000_000  # an epoch time from here on cannot be in seconds (year 5138)
 
 
 def session_started(body: Mapping[str, object], session_id: str | None) -> SessionStarted:
-    """Read an init line: Claude's, or caliban's, which spells the permission mode its own way."""
+    """Read an init line: Claude's, or caliban's, which spells the permission mode differently."""
     return SessionStarted(
         session_id=session_id,
         api_key_source=as_text(body.get("apiKeySource")),
@@ -188,16 +189,8 @@ def session_started(body: Mapping[str, object], session_id: str | None) -> Sessi
     )
 
 
-def _mcp_server(listed: object) -> McpServer:
-    entry = as_object(listed)
-    return McpServer(
-        name=as_text(entry.get("name")) or as_text(listed) or "unknown",
-        status=as_text(entry.get("status")) or "",
-    )
-
-
 def api_retried(body: Mapping[str, object]) -> ApiRetried:
-    """Read an api_retry line; caliban's label stands under ``error_category``."""
+    """Read an api_retry line; caliban's label is under ``error_category``."""
     return ApiRetried(
         attempt=as_int(body.get("attempt")),
         status=as_int(body.get("error_status")),
@@ -217,17 +210,6 @@ def rate_limited(body: Mapping[str, object]) -> RateLimited:
     )
 
 
-def _epoch(value: object) -> datetime | None:
-    seconds = as_int(value)
-    if seconds is None or seconds <= 0:
-        return None
-    if seconds >= _MILLISECONDS:
-        seconds //= 1000
-    if seconds >= _MILLISECONDS:
-        return None
-    return datetime.fromtimestamp(seconds, tz=UTC)
-
-
 def tool_progress(body: Mapping[str, object]) -> ToolProgress:
     """Read a tool_progress line."""
     return ToolProgress(
@@ -244,3 +226,22 @@ def control(kind: str, body: Mapping[str, object]) -> Control:
         request_id=as_text(body.get("request_id")) or as_text(inner.get("request_id")),
         subtype=as_text(inner.get("subtype")),
     )
+
+
+def _mcp_server(listed: object) -> McpServer:
+    entry = as_object(listed)
+    return McpServer(
+        name=as_text(entry.get("name")) or as_text(listed) or "unknown",
+        status=as_text(entry.get("status")) or "",
+    )
+
+
+def _epoch(value: object) -> datetime | None:
+    seconds = as_int(value)
+    if seconds is None or seconds <= 0:
+        return None
+    if seconds >= _MILLISECONDS:
+        seconds //= 1000
+    if seconds >= _MILLISECONDS:
+        return None
+    return datetime.fromtimestamp(seconds, tz=UTC)

@@ -1,9 +1,4 @@
-"""The lines of a stream, counted; with the warnings about them and the bound on what is kept of them.
-
-What the agents said, the main agent's text; of subagents nothing is kept.
-
-The tool calls of a session, counted by id: a call shows in several frames and is one call.
-"""
+"""Tallies: what a transcript accumulates of lines, text, tool calls and usage while a stream runs."""
 
 from __future__ import annotations
 
@@ -14,24 +9,25 @@ from typing import Final
 
 import msgspec
 
+from claudeops.domain.spending.tokens import MessageUsage, TokenUsage
 from claudeops.domain.stream.blocks import ToolResult, ToolUse, display_text
 from claudeops.domain.stream.events import LineMalformed
-from claudeops.domain.stream.framing import Frame, Malformed
+from claudeops.domain.stream.framing import Frame, Malformed, as_count, as_object, as_text
 from claudeops.domain.stream.transcript import CallSeen, Transcript
 
 RETAINED_BYTES: Final = 52_428_800
-"""So many bytes of lines have their text and inputs kept; what comes later is counted and stands in the log only."""
+"""Bytes of lines whose text and inputs are kept; what comes later is only counted, and kept in the log."""
 
-_MALFORMED_NAMED: Final = 20  # malformed lines that get a warning each; the rest shares one
-_WARNINGS: Final = 100  # warnings kept; more of them say nothing new
+_MALFORMED_NAMED: Final = 20  # malformed lines that get a warning each; the rest share one
+_WARNINGS: Final = 100  # warnings kept; more of them would add nothing
 _WARNING_CHARS: Final = 500
 
 
 @dataclass(kw_only=True, slots=True)
 class LineTally:
-    """Accumulates lines in order of arrival."""
+    """Accumulates lines in order of arrival, with the warnings about them and the bound on what is kept."""
 
-    format_name: str = "stream-json"  # what the lines should have been, as the warnings call it
+    format_name: str = "stream-json"  # the expected format, for the warnings
     lines: int = 0
     frames: int = 0
     typed: int = 0
@@ -41,7 +37,7 @@ class LineTally:
     _warnings: list[str] = field(default_factory=list)
 
     def take(self, item: Frame | Malformed | None) -> Frame | LineMalformed | None:
-        """Count one line as `decode` gave it; ``None`` when it says nothing (blank, or JSON that is no object)."""
+        """Count one line as `decode` returned it; ``None`` for a blank line and for JSON that is not an object."""
         self.lines += 1
         if isinstance(item, Malformed):
             return self._line_malformed(item.reason)
@@ -89,14 +85,17 @@ class LineTally:
         return (f"malformed {self.format_name} lines skipped: {more} more",) if more > 0 else ()
 
 
+# --- text ---------------------------------------------------------------------------------------------
+
+
 @dataclass(kw_only=True, slots=True)
 class TextTally:
-    """Accumulates text."""
+    """Accumulates the main agent's text; nothing of subagents is kept."""
 
     blocks: list[str] = field(default_factory=list)
     deltas: list[str] = field(default_factory=list)
-    message_seen: bool = False  # deltas count only where no message ever comes
-    last: str | None = None  # blocks of the last message that had text
+    message_seen: bool = False  # deltas count only if no message ever comes
+    last: str | None = None  # blocks of the last message with text
 
     def message(self, texts: list[str], *, from_subagent: bool) -> None:
         """Take the text blocks of one message."""
@@ -104,9 +103,9 @@ class TextTally:
             return
         self.message_seen = True
         self.blocks += texts
-        said = "\n".join(texts)
-        if said and not said.isspace():  # not strip(): it copies a text of any length
-            self.last = said
+        text = "\n".join(texts)
+        if text and not text.isspace():  # not strip(), which copies a text of any length
+            self.last = text
 
     def onto(self, transcript: Transcript) -> Transcript:
         """Return ``transcript`` with the text so far."""
@@ -121,15 +120,18 @@ class TextTally:
         )
 
 
+# --- tool calls ---------------------------------------------------------------------------------------
+
+
 UNKNOWN_TOOL: Final = "unknown"
-"""The name of a call that the stream never named."""
+"""The name of a call whose name the stream never gave."""
 
 _SUBAGENT_TOOLS: Final = frozenset({"Task", "Agent"})  # renamed in CLI 2.1.63; the init line still says Task
 
 
 @dataclass(kw_only=True, slots=True)
 class CallTally:
-    """Accumulates calls and their results in order of first appearance."""
+    """Accumulates calls by id, in order of first appearance: one call shows in several frames."""
 
     calls: dict[str, CallSeen] = field(default_factory=dict)
     structured: list[Mapping[str, object]] = field(default_factory=list)
@@ -138,13 +140,13 @@ class CallTally:
     results: int = 0  # of calls that have ended
 
     def watch(self, use: ToolUse) -> None:
-        """Note what clauditor's heuristics ask for, by block and not by id; only ``True`` is a launch."""
+        """Note what clauditor's heuristics need, by block and not by id; only ``True`` is a launch."""
         if use.name in _SUBAGENT_TOOLS and (use.input or {}).get("run_in_background") is True:
             self.launches += 1
         self.asked = self.asked or use.name == "AskUserQuestion"
 
     def start(self, use: ToolUse, *, from_subagent: bool, keep_input: bool) -> CallSeen | None:
-        """Note a call; ``None`` when it was known already. A call without an id is a call of its own."""
+        """Note a call; ``None`` when it was already known. Each call without an id counts separately."""
         key = use.id or f"#{len(self.calls)}"
         known = self.calls.get(key)
         if known is not None and known.name != UNKNOWN_TOOL:
@@ -163,9 +165,9 @@ class CallTally:
         return seen
 
     def end(self, result: ToolResult, *, from_subagent: bool) -> CallSeen | None:
-        """Note a result; ``None`` when its call had ended already, or is not named.
+        """Note a result; ``None`` when its call had already ended, or when it names no call.
 
-        A result alone proves its call too.
+        A result without a known call proves that there was one.
         """
         known = self.calls.get(result.tool_use_id)
         if not result.tool_use_id or (known is not None and known.ended):
@@ -178,7 +180,7 @@ class CallTally:
         return ended
 
     def onto(self, transcript: Transcript) -> Transcript:
-        """Return ``transcript`` with the calls so far, which later frames do not change."""
+        """Return ``transcript`` with a copy of the calls so far, which later frames do not change."""
         return replace(
             transcript,
             tool_calls=MappingProxyType(dict(self.calls)),
@@ -186,3 +188,46 @@ class CallTally:
             background_launches=self.launches,
             ask_user_question=self.asked,
         )
+
+
+# --- usage ---------------------------------------------------------------------------------------------
+
+
+_SYNTHETIC: Final = "<synthetic>"
+"""The model of messages that the CLI wrote itself."""
+
+
+@dataclass(kw_only=True, slots=True)
+class UsageTally:
+    """Accumulates usage by message: all that is known where no result line came and no meter counted.
+
+    The CLI prints a message once for each of its blocks, every time with the usage known so far, so messages are told
+    apart by their ids. Side requests are not in the stream, and for a message that was cut off the usage is too low.
+    """
+
+    messages: dict[str, tuple[str, Mapping[str, object]]] = field(default_factory=dict)
+    """Model and usage by message id; the latest one counts. Read only at the end, since messages repeat."""
+
+    def message(self, body: Mapping[str, object]) -> None:
+        """Take the message of an ``assistant`` frame, also of a subagent."""
+        key, model, usage = as_text(body.get("id")), as_text(body.get("model")), body.get("usage")
+        if key is None or model is None or model == _SYNTHETIC or not isinstance(usage, dict):
+            return
+        self.messages[key] = (model, usage)
+
+    def onto(self, transcript: Transcript) -> Transcript:
+        """Return ``transcript`` with the usage so far."""
+        used = (MessageUsage(model=model, usage=_used(usage)) for model, usage in self.messages.values())
+        return replace(transcript, messages_used=tuple(used))
+
+
+def _used(usage: Mapping[str, object]) -> TokenUsage:
+    return TokenUsage(
+        input_tokens=as_count(usage.get("input_tokens")),
+        output_tokens=as_count(usage.get("output_tokens")),
+        cache_read_tokens=as_count(usage.get("cache_read_input_tokens")),
+        cache_write_tokens=as_count(usage.get("cache_creation_input_tokens")),
+        cache_write_1h_tokens=as_count(as_object(usage.get("cache_creation")).get("ephemeral_1h_input_tokens")),
+        fast=usage.get("speed") == "fast",
+        us_only=usage.get("inference_geo") == "us",
+    )

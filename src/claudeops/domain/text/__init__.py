@@ -1,4 +1,4 @@
-"""Names and texts from outside, as sentences and fingerprints use them."""
+"""Names and texts from outside, made safe for sentences, fingerprints and columns."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import msgspec
 
 NAME_LENGTH: Final = 255  # characters; the longest name that Kubernetes allows is 253
 
-
 REASON_LENGTH: Final = 500  # characters of a model's reason that a sentence repeats
 WHERE_KINDS: Final = ("project", "namespace", "context", "container", "engine", "machine", "user")
-"""What stands in front of the parts of a service's name that say where it runs: ``namespace:media/web``."""
-NAMES_SHOWN: Final = 10  # services that a sentence names before it counts
+"""The kinds of places in front of a service's name: ``namespace:media/web``."""
+
+MOST_NAMES: Final = 10  # services that a sentence names before it counts
 
 
 def unique(names: Iterable[str]) -> tuple[str, ...]:
@@ -22,24 +22,24 @@ def unique(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def casefold_key(name: str) -> str:
-    """Return the form in which two spellings of a name are one."""
+    """Return the form in which two spellings of a name are equal."""
     return name.strip().casefold()
 
 
 def same(one: str, other: str) -> bool:
-    """Tell whether two names mean the same."""
+    """Tell whether two names are spellings of one name."""
     return casefold_key(one) == casefold_key(other)
 
 
 def join_names(services: Sequence[str]) -> str:
-    """Return names for a sentence; many of them are counted."""
-    shown = ", ".join(one_line(service) for service in services[:NAMES_SHOWN])
-    left = len(services) - NAMES_SHOWN
-    return f"{shown} and {left} more" if left > 0 else shown
+    """Return names for a sentence; from the eleventh on they are only counted."""
+    listed = ", ".join(one_line(service) for service in services[:MOST_NAMES])
+    left = len(services) - MOST_NAMES
+    return f"{listed} and {left} more" if left > 0 else listed
 
 
 def parts(name: str) -> tuple[str, ...]:
-    """Return where a service runs, and its plain name, each without its kind: ``media`` and ``web``."""
+    """Return the places where a service runs and its plain name, without their kinds: ``media`` and ``web``."""
     found = []
     for part in name.split("/"):
         kind, _, rest = part.partition(":")
@@ -48,13 +48,13 @@ def parts(name: str) -> tuple[str, ...]:
 
 
 def one_line(text: str | None) -> str:
-    """Return a text as one line of bounded length, for use inside a sentence."""
+    """Return a text as one line of bounded length, for a sentence."""
     line = " ".join((text or "").split())
     return line if len(line) <= REASON_LENGTH else line[:REASON_LENGTH] + " ..."
 
 
 def clean(text: str) -> str:
-    """Return ``text`` with NUL and unpaired surrogates replaced, so that every database takes it."""
+    """Return ``text`` with NUL and unpaired surrogates replaced, which not every database takes."""
     return text.replace("\x00", "\ufffd").encode("utf-8", "replace").decode("utf-8")
 
 

@@ -1,7 +1,7 @@
-"""Shell globs over whole texts, as `fnmatch.fnmatchcase` has them, in time that is the two lengths' product at most.
+"""Shell globs over whole texts, matched as `fnmatch.fnmatchcase` does, but in time bounded by the two lengths' product.
 
-The part of a glob between two stars is looked for from left to right and never again: where it fits first, the most is
-left for what follows. `fnmatch` makes a regular expression of it, which tries every combination of places.
+The part of a glob between two stars is searched for once, from left to right: its first match leaves the most for what
+follows. `fnmatch` builds a regular expression instead, which tries every combination of places.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Final
 
 from claudeops.domain.text import regex
 
-_KEPT: Final = 1024  # globs that were taken apart
+_KEPT: Final = 1024  # parsed globs in the cache
 _STARS: Final = regex.Pattern(r"\*+")
 
 
@@ -35,17 +35,17 @@ class _Set:
                 at += 1
 
     def holds(self, character: str) -> bool:
-        """Whether the place may stand for a character."""
+        """Whether the set contains a character."""
         found = character in self._single or any(low <= character <= high for low, high in self._ranges)
         return found is not self._negated
 
 
 _Place = str | _Set | None  # a character, one of a set, any
-_Part = str | tuple[_Place, ...]  # what stands between two stars; text where it is only characters
+_Part = str | tuple[_Place, ...]  # what is between two stars; plain text where it has only characters
 
 
 def matches(text: str, glob: str) -> bool:
-    """Whether a glob stands for a text: ``*`` for any characters, ``?`` for one, ``[a-z]`` and ``[!a-z]`` for a set."""
+    """Whether a glob matches a text: ``*`` any characters, ``?`` one, ``[a-z]`` and ``[!a-z]`` one of a set."""
     parts = _parts(glob)
     if len(parts) == 1:
         return len(text) == len(parts[0]) and _fits(parts[0], text, 0)
@@ -63,12 +63,12 @@ def matches(text: str, glob: str) -> bool:
 
 
 def overlap(left: str, right: str) -> bool:
-    """Whether some text fits both of two globs that have no sets, in as many steps as the left one has characters."""
+    """Whether some text matches both of two globs without sets, in as many steps as ``left`` has characters."""
     right = _STARS.sub("*", right)
     stars = _places(right, "*")
     anything = _places(right, "?")
     everywhere = (2 << len(right)) - 1
-    reached = 1 | (stars & 1) << 1  # a bit for each place in the right one that a text of the left one can lead to
+    reached = 1 | (stars & 1) << 1  # one bit for each place in ``right`` that a text matching ``left`` can reach
     for character in left:
         if character == "*":
             reached = everywhere & -(reached & -reached)
@@ -84,19 +84,19 @@ def overlap(left: str, right: str) -> bool:
 
 @lru_cache(maxsize=_KEPT)
 def _places(glob: str, character: str) -> int:
-    """Return where a character stands in a glob, as bits."""
+    """Return the places of a character in a glob, as bits."""
     return sum(1 << at for at, each in enumerate(glob) if each == character)
 
 
 def _find(part: _Part, text: str, start: int, end: int) -> int:
-    """Return where a part stands first between two positions of a text, -1 where it does not."""
+    """Return the first place of a part between two positions of a text, or -1."""
     if isinstance(part, str):
         return text.find(part, start, end)
     return next((at for at in range(start, end - len(part) + 1) if _fits(part, text, at)), -1)
 
 
 def _fits(part: _Part, text: str, at: int) -> bool:
-    """Whether a part stands at a position of a text that is long enough for it."""
+    """Whether a part matches at a position of a text that is long enough for it."""
     if isinstance(part, str):
         return text.startswith(part, at)
     for place, character in zip(part, text[at : at + len(part)], strict=True):
@@ -110,7 +110,7 @@ def _fits(part: _Part, text: str, at: int) -> bool:
 
 @lru_cache(maxsize=_KEPT)
 def _parts(glob: str) -> tuple[_Part, ...]:
-    """Return what stands between the stars; a bracket that nothing closes is one."""
+    """Return what is between the stars; an unclosed bracket is a plain character."""
     parts: list[list[_Place]] = [[]]
     at = 0
     unclosed = len(glob)

@@ -1,9 +1,9 @@
-r"""Regular expressions whose work grows with the text alone: google-re2 behind the shape of Python's `re`.
+r"""Regular expressions in linear time: google-re2 behind the interface of Python's `re`.
 
-What agents, repositories and models write is read with these and never with `re`, whose backtracking a text of a few
-hundred characters can turn into minutes. Beside `re`: no look-around and no back-references; ``\d``, ``\w``, ``\s``
-and ``\b`` know ASCII only (`WORD` and `SPACE` are what `re` means by ``\w`` and ``\s``); ``$`` is the very end of the
-text; flags stand in front of the expression, ``(?is)``.
+Everything that agents, repositories and models write is read with these and never with `re`, whose backtracking a text
+of a few hundred characters can turn into minutes. Differences from `re`: no look-around and no back-references; ``\d``,
+``\w``, ``\s`` and ``\b`` know ASCII only (`WORD` and `SPACE` are what `re` means by ``\w`` and ``\s``); ``$`` is the
+very end of the text; flags are written in front of the expression, ``(?is)``.
 """
 
 from __future__ import annotations
@@ -18,31 +18,18 @@ WORD: Final = r"\pL\pN_"
 """Within brackets: letters, digits and the underscore of every script."""
 
 SPACE: Final = r"\s\v\x1c-\x1f\x{85}\pZ"
-"""Within brackets: everything that `str.isspace` calls space."""
+"""Within brackets: everything that counts as space for `str.isspace`."""
 
-_HALVES: Final = dict.fromkeys(range(0xD800, 0xE000), "\ufffd")  # of surrogate pairs: they have no UTF-8
-_MOST_EXPRESSIONS: Final = 2048  # compiled ones that the functions of this module keep; a policy has some hundreds
+_HALVES: Final = dict.fromkeys(range(0xD800, 0xE000), "\ufffd")  # of surrogate pairs, which UTF-8 cannot encode
+_MOST_EXPRESSIONS: Final = 2048  # compiled ones in this module's cache; a policy has some hundreds
 
 
 class ExpressionError(ValueError):
-    """An expression that google-re2 does not take; ``str()`` says why."""
-
-
-class _Found(Protocol):
-    def span(self, group: int = 0) -> tuple[int, int]: ...
-
-
-class _Engine(Protocol):
-    groupindex: dict[str, int]
-
-    def search(self, text: str | bytes) -> _Found | None: ...
-    def match(self, text: str | bytes) -> _Found | None: ...
-    def fullmatch(self, text: str | bytes) -> _Found | None: ...
-    def finditer(self, text: str | bytes) -> Iterator[_Found]: ...
+    """google-re2 rejects an expression; ``str()`` says why."""
 
 
 class Match(Generic[AnyStr]):
-    """Where an expression fits; positions are those of the text that was given."""
+    """A match of an expression; positions are those of the given text."""
 
     __slots__ = ("_engine", "_found", "_text")
 
@@ -52,12 +39,12 @@ class Match(Generic[AnyStr]):
         self._engine = engine
 
     def __getitem__(self, group: int | str) -> AnyStr | Any:
-        """Return what a group matched, None when it took no part."""
+        """Return what a group matched, None when it did not take part."""
         start, end = self.span(group)
         return None if start < 0 else self._text[start:end]
 
     def span(self, group: int | str = 0) -> tuple[int, int]:
-        """Return where a group begins and ends, (-1, -1) when it took no part."""
+        """Return where a group begins and ends, (-1, -1) when it did not take part."""
         return self._found.span(group if isinstance(group, int) else self._engine.groupindex[group])
 
     def start(self, group: int | str = 0) -> int:
@@ -70,9 +57,9 @@ class Match(Generic[AnyStr]):
 
 
 class Pattern(Generic[AnyStr]):
-    """An expression, compiled when it is used first; of bytes each counts as one Latin-1 character.
+    """An expression, compiled at its first use; every byte of a bytes expression is one Latin-1 character.
 
-    Every method raises `ExpressionError` when google-re2 does not take the expression.
+    Every method raises `ExpressionError` when google-re2 rejects the expression.
     """
 
     __slots__ = ("_compiled", "expression")
@@ -86,7 +73,7 @@ class Pattern(Generic[AnyStr]):
 
     @property
     def engine(self) -> _Engine:
-        """What google-re2 made of the expression."""
+        """The expression as compiled by google-re2."""
         if self._compiled is None:
             self._compiled = _compile(self.expression)
         return self._compiled
@@ -110,12 +97,12 @@ class Pattern(Generic[AnyStr]):
         return None if found is None else Match(text, found, engine)
 
     def finditer(self, text: AnyStr) -> Iterator[Match[AnyStr]]:
-        """Yield the matches in a text that do not overlap."""
+        """Yield the matches in a text, none overlapping another."""
         engine = self.engine
         return (Match(text, found, engine) for found in engine.finditer(_encoded(text)))
 
     def split(self, text: AnyStr, maxsplit: int = 0) -> list[AnyStr]:
-        """Return what stands between the matches, after ``maxsplit`` (0: all) of them the rest; groups do not count."""
+        """Return what is between the matches, and the rest after ``maxsplit`` (0: all) of them; groups do not count."""
         parts: list[AnyStr] = []
         done = 0
         for count, match in enumerate(self.finditer(text), 1):
@@ -128,7 +115,7 @@ class Pattern(Generic[AnyStr]):
         return parts
 
     def sub(self, replacement: AnyStr | Callable[[Match[AnyStr]], AnyStr], text: AnyStr) -> AnyStr:
-        """Return a text with every match replaced; a backslash in the replacement is one."""
+        """Return a text with every match replaced; a backslash in the replacement is a plain character."""
         parts: list[AnyStr] = []
         done = 0
         for match in self.finditer(text):
@@ -157,7 +144,7 @@ def search(expression: str, text: str) -> Match[str] | None:
 
 
 def split(expression: str, text: str, maxsplit: int = 0) -> list[str]:
-    """Return what stands between the matches; the compiled expression is kept."""
+    """Return what is between the matches; the compiled expression is kept."""
     return _pattern(expression).split(text, maxsplit)
 
 
@@ -167,13 +154,26 @@ def sub(expression: str, replacement: str | Callable[[Match[str]], str], text: s
 
 
 def escape(text: str) -> str:
-    """Return the expression that matches just this text."""
+    """Return the expression that matches exactly this text."""
     return cast("str", re2.escape(text))
 
 
 def check(expression: str) -> None:
-    """Raise `ExpressionError` when google-re2 does not take an expression."""
+    """Raise `ExpressionError` when google-re2 rejects an expression."""
     _ = _pattern(expression).engine
+
+
+class _Found(Protocol):
+    def span(self, group: int = 0) -> tuple[int, int]: ...
+
+
+class _Engine(Protocol):
+    groupindex: dict[str, int]
+
+    def search(self, text: str | bytes) -> _Found | None: ...
+    def match(self, text: str | bytes) -> _Found | None: ...
+    def fullmatch(self, text: str | bytes) -> _Found | None: ...
+    def finditer(self, text: str | bytes) -> Iterator[_Found]: ...
 
 
 @lru_cache(maxsize=_MOST_EXPRESSIONS)
@@ -195,7 +195,7 @@ def _compile(expression: str | bytes) -> _Engine:
 
 
 def _encoded(text: str | bytes) -> str | bytes:
-    """Return a text as the engine takes it, with as many characters; ASCII as bytes, which it counts faster."""
+    """Return a text for the engine, with the same number of characters; ASCII as bytes, which it counts faster."""
     if isinstance(text, bytes):
         return text
     if text.isascii():

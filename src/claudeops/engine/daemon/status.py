@@ -166,7 +166,7 @@ def _shown(hold: Hold) -> dict[str, object]:
         "since": hold.since,
         "until": hold.until,
         "by": hold.by,
-        "probe": hold.probe,
+        "probe": hold.trial,
     }
 
 

@@ -69,7 +69,7 @@ class ApprovalService:
     log: Logger
     read_seconds: float = READ_SECONDS
 
-    async def ask(self, call: ToolCall, *, shown_input: str, reason: str) -> Approval | ApprovalDenied:
+    async def ask(self, call: ToolCall, *, redacted_input: str, reason: str) -> Approval | ApprovalDenied:
         """Ask, and return the approved question with its proof checked, or why nothing came of it.
 
         Bounded by the approval timeout, by the clocks that do not depend on the wall clock, and by the caller.
@@ -83,7 +83,7 @@ class ApprovalService:
             call=call,
             call_hash=bound_to,
             workdir=self.workdir,
-            shown_input=shown_input,
+            redacted_input=redacted_input,
             scripts=scripts,
             reason=reason,
             requested_at=now,

@@ -181,7 +181,7 @@ class Gate:
         if (call.tool_name, call.input) != (asked.tool_name, asked.input):
             return await self._record(call, _deny(NOT_ASKED), requested_at=requested_at)
         runs = asked if judged.ran is None else replace(asked, input=judged.ran)
-        said = await self.approvals.ask(runs, shown_input=self.display_input(runs), reason=judged.reason)
+        said = await self.approvals.ask(runs, redacted_input=self.display_input(runs), reason=judged.reason)
         if isinstance(said, ApprovalDenied):
             return await self._record(asked, _deny(said.reason), requested_at=requested_at)
         if self.stopping():
@@ -194,18 +194,18 @@ class Gate:
         self, call: ToolCall, verdict: Verdict, *, requested_at: datetime, approval: Approval | None = None
     ) -> Verdict:
         """Write the verdict, and return the one that counts."""
-        shown_ran = None if verdict.ran is None else self.display_input(replace(call, input=verdict.ran))
+        redacted_ran = None if verdict.ran is None else self.display_input(replace(call, input=verdict.ran))
         try:
             with anyio.fail_after(self.record_seconds):
                 verdict = await self.verdicts.record_call(
                     self.session,
                     call,
                     verdict,
-                    shown_input=self.display_input(call),
+                    redacted_input=self.display_input(call),
                     rules=self.rules,
                     requested_at=requested_at,
                     now=self.clock.now(),
-                    shown_ran=shown_ran,
+                    redacted_ran=redacted_ran,
                     approval=approval,
                 )
         except (DatabaseUnavailableError, TimeoutError):
@@ -324,7 +324,7 @@ class Watch:
             CliRefusal(
                 call=ToolCall(tool_use_id=tool_use_id, tool_name=shown.name if shown else "", input=given),
                 # Of the redacted stream, so there is nothing left to hide.
-                shown_input=json.dumps(given, default=str),
+                redacted_input=json.dumps(given, default=str),
                 reason=f"refused by the CLI itself: {said[:_REASON_CHARACTERS]}",
                 at=now,
             )

@@ -270,7 +270,7 @@ class _Session:
                 await channel.send(self.harness.answer(self._late, _verdict(VerdictKind.ALLOW)))
             case CallRan() as told:
                 self.told |= {str(told.input.get("command"))}
-                await channel.send(self.harness.heard(told))
+                await channel.send(self.harness.acknowledge(told))
             case InitMismatch(detail=detail):
                 self.faults.add(Fault.INIT_DIFFERS)
                 self.detail += detail

@@ -31,9 +31,9 @@ from claudeops.domain.live import (
     SessionBegan,
     SessionEnded,
     Viewpoint,
+    agent_text_line,
     live_status,
     result_line,
-    said_line,
 )
 from claudeops.domain.model import (
     STRUCTURED_OUTPUT_TOOL,
@@ -165,7 +165,7 @@ class Broadcast:
                 self._start(fact, at)
             case ToolEnded() if fact.tool_use_id not in self._silent:
                 self._end(fact, at)
-            case TextSaid(from_subagent=False) if line := said_line(fact.text, self.view):
+            case TextSaid(from_subagent=False) if line := agent_text_line(fact.text, self.view):
                 self.hub.publish(AssistantSaid(**self._about(), at=at, text=line))
             case _:
                 pass
@@ -184,10 +184,10 @@ class Broadcast:
                 **self._about(),
                 at=at,
                 tool_use_id=call.tool_use_id,
-                tool=self.view.shown(call.tool_name),
+                tool=self.view.display(call.tool_name),
                 line=line,
                 verdict=verdict.kind,
-                reason=self.view.shown(verdict.reason, _REASON_CHARACTERS),
+                reason=self.view.display(verdict.reason, _REASON_CHARACTERS),
             )
         )
 
@@ -210,7 +210,7 @@ class Broadcast:
             return  # its verdict comes in a moment
         line = live_status(fact.name, fact.input, self.view, task="")
         self._open[fact.tool_use_id] = line
-        tool = self.view.shown(fact.name)
+        tool = self.view.display(fact.name)
         self.hub.publish(CallStarted(**self._about(), at=at, tool_use_id=fact.tool_use_id, tool=tool, line=line))
 
     def _end(self, fact: ToolEnded, at: datetime) -> None:

@@ -22,7 +22,7 @@ from claudeops.domain.model import Session
 from claudeops.domain.redact import Redactor
 from claudeops.domain.spending import prices
 from claudeops.domain.spending.budget import BudgetDenied, CallWaits
-from claudeops.domain.spending.model_request import shown
+from claudeops.domain.spending.model_request import display
 from claudeops.domain.spending.prices import Price
 from claudeops.domain.spending.tokens import CallState, TokenUsage
 from claudeops.engine.meter.availability import Availability
@@ -119,10 +119,10 @@ class MeterAccount:
         """
         configured = self.session.model
         if not prices.is_model_of(model, configured):
-            return f"model {shown(model)} is not the one of this session"
+            return f"model {display(model)} is not the one of this session"
         if prices.is_alias(configured) and prices.price_of(model) is None:
             setting = f"CLAUDEOPS_TIER{self.session.tier}_MODEL"
-            return f"model {shown(model)} has no price here: name it in {setting} to use it all the same"
+            return f"model {display(model)} has no price here: name it in {setting} to use it all the same"
         return None
 
     @contextmanager

@@ -16,7 +16,7 @@ from starlette.types import Receive, Scope, Send
 
 from claudeops.domain.holds import ApiAnswer
 from claudeops.domain.spending.budget import BudgetDenied
-from claudeops.domain.spending.model_request import Objection, read_request, shown, unknown_betas
+from claudeops.domain.spending.model_request import Objection, display, read_request, unknown_betas
 from claudeops.domain.spending.tokens import CallState
 from claudeops.domain.spending.usage import UsageReader
 from claudeops.engine.meter.account import CallRequest, MeterAccount
@@ -101,7 +101,7 @@ class MeteredCall:
         betas = [value.decode("latin-1") for name, value in self.scope["headers"] if name == b"anthropic-beta"]
         if unknown := unknown_betas(",".join(betas)):
             # In the API's own words: the CLI then asks without them.
-            names = ", ".join(f"`{shown(name)}`" for name in unknown)
+            names = ", ".join(f"`{display(name)}`" for name in unknown)
             return _bad(f"Unexpected value(s) {names} for the `anthropic-beta` header.")
         read = partial(
             read_request,

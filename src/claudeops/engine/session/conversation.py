@@ -235,7 +235,7 @@ class Conversation:
                 self._distrust(f"the CLI started with {signal.detail}")
             case CallRan():
                 self._suspect(self.watch.ran_with(signal))
-                tasks.start_soon(self.channel.send, self.harness.heard(signal))
+                tasks.start_soon(self.channel.send, self.harness.acknowledge(signal))
             case None:
                 pass
 

@@ -11,7 +11,7 @@ from typing import Final
 
 from claudeops.domain.memory import select
 from claudeops.domain.model import Memory, Session
-from claudeops.domain.prompt import TRACEPARENT, Facts, Prompt, TracePlace, place_of, render
+from claudeops.domain.prompt import TRACEPARENT, Facts, Prompt, TraceContext, render, trace_context
 from claudeops.engine.cell.cell import SandboxedCommand, SandboxSpec, named_in
 from claudeops.engine.cell.cgroups import Group
 from claudeops.engine.cell.workspace import LOOK_SECONDS, MAKE_SECONDS, SESSION_FILES, Workspace
@@ -34,7 +34,7 @@ class Launched:
     spec: Spec
     command: Command
     child: Child
-    place: TracePlace
+    place: TraceContext
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -88,7 +88,7 @@ class Launch:
             handover=self.session.context,
         )
 
-    async def _place(self) -> TracePlace:
+    async def _place(self) -> TraceContext:
         session = self.session
         root = None
         if session.root_session_id != session.id:
@@ -98,7 +98,7 @@ class Launch:
                 # A trace of its own is worth more than no session.
                 self.context.log.error(LogEvent.DATABASE_UNAVAILABLE, while_doing="trace", error=str(error))
         own = session.cli_session_id or ""
-        return place_of(own, root_cli_session_id=(root.cli_session_id if root is not None else None) or own)
+        return trace_context(own, root_cli_session_id=(root.cli_session_id if root is not None else None) or own)
 
     def _facts(self, repositories: tuple[str, ...]) -> Facts:
         context, session, tier, workspace = self.context, self.session, self.tier, self.workspace
@@ -161,7 +161,7 @@ class Launch:
 
         return await SESSION_FILES.run(enclose, seconds=MAKE_SECONDS, what="looking at what a session may see")
 
-    def _spec(self, prompt: Prompt, place: TracePlace, *, mark: str, descriptor: int | None) -> Spec:
+    def _spec(self, prompt: Prompt, place: TraceContext, *, mark: str, descriptor: int | None) -> Spec:
         context, session, tier, workspace = self.context, self.session, self.tier, self.workspace
         ours = {
             SESSION_MARK: mark,

@@ -62,7 +62,7 @@ async def test_others_wait_while_a_cli_repeats_a_call_and_go_on_when_it_is_answe
         claimed, control = await estate.claim(), Control()
         tasks.start_soon(SessionRunner(context=estate.context).run, claimed, control)
         await until_held(estate, HoldKind.PARKED)
-        assert (await holds(estate))[HoldKind.PARKED].probe == session.id
+        assert (await holds(estate))[HoldKind.PARKED].trial == session.id
         estate.context.availability.report_success(session.id)  # type: ignore[union-attr]  # it was given above
         await until_held(estate)
         tasks.cancel_scope.cancel()

@@ -154,7 +154,7 @@ async def test_a_call_that_names_a_file_on_a_disk_that_hangs_is_denied_in_time(e
     )
     call = ToolCall(tool_use_id="toolu_1", tool_name="Bash", input={"command": f"{estate.root}/away/restart.sh"})
     with disk(estate.root / "away", answers=False), anyio.fail_after(WITHIN_SECONDS):
-        said = await desk.ask(call, shown_input="{}", reason="restarts the database")
+        said = await desk.ask(call, redacted_input="{}", reason="restarts the database")
 
     assert isinstance(said, ApprovalDenied)
     assert "could not be read in time" in said.reason

@@ -204,7 +204,7 @@ def test_wrappers_within_wrappers_run_no_more_commands_than_can_be_judged() -> N
 def test_a_name_that_no_file_can_have_is_no_path(path: str) -> None:
     verdict = judged(f"cat {path}", 1)
     assert verdict.kind is VerdictKind.DENY
-    assert "is no path" in verdict.reason
+    assert "is not a path" in verdict.reason
     call = ToolCall(tool_use_id="toolu_1", tool_name="Read", input={"file_path": path})
     assert explain(call, tier=HIGHEST, scope=SCOPE).verdict.kind is VerdictKind.DENY
 

@@ -6,7 +6,7 @@ import pytest
 
 from claudeops.domain.model import ToolCall, Verdict, VerdictKind
 from claudeops.domain.policy import judge, parse_policy, tier_policy
-from claudeops.domain.shell import Says, parse
+from claudeops.domain.shell import Certainty, parse
 from support.policy_cases import DEFAULT_TEXT, SCOPE, judged
 
 EVERY_TOOL = parse_policy(
@@ -210,10 +210,10 @@ def test_other_tools_look_at_what_they_ask(name: str, given: dict[str, object], 
 def test_a_status_speaks_for_what_could_not_have_failed_unseen(text: str, worked: str, ran: str) -> None:
     commands = parse(text).commands
 
-    def those(says: Says) -> list[str]:
-        return [command.line for command in commands if command.argv and command.says is says]
+    def those(says: Certainty) -> list[str]:
+        return [command.line for command in commands if command.argv and command.certainty is says]
 
-    assert (those(Says.WORKED), those(Says.RAN)) == (worked.split(), ran.split())
+    assert (those(Certainty.WORKED), those(Certainty.RAN)) == (worked.split(), ran.split())
 
 
 @pytest.mark.parametrize(

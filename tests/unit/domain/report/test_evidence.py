@@ -13,19 +13,19 @@ from claudeops.domain.model import Handover, Report, ServiceStatus, ToolEnd
 from claudeops.domain.report.evidence import (
     NOTHING_BEFORE,
     Background,
-    Deed,
     Names,
     PastCheck,
     Proof,
-    Told,
+    Statement,
+    TakenAction,
     background,
     weigh,
 )
 from support.store_values import NOW, check, report
 
-RESTART = Deed(kind="restart", service="shop", tool_use_id="act")
+RESTART = TakenAction(kind="restart", service="shop", tool_use_id="act")
 SHOP = "http://127.0.0.1:3000/"
-SHOP_TOLD = Told(text=f"GET {SHOP} refused", service="shop")
+SHOP_TOLD = Statement(text=f"GET {SHOP} refused", service="shop")
 FINE = report(check("shop"))
 
 
@@ -47,12 +47,12 @@ def weighed(
     said: Report,
     *looks: Look,
     ends: Sequence[ToolEnd] = (end("act"),),
-    deeds: Sequence[Deed] = (RESTART,),
+    actions: Sequence[TakenAction] = (RESTART,),
     before: Background = NOTHING_BEFORE,
     other_names: Mapping[str, str] | None = None,
 ) -> Proof:
     names = Names(other_names or {})
-    return weigh(said, looks=looks, ends=ends, deeds=deeds, before=before, names=names)
+    return weigh(said, looks=looks, ends=ends, actions=actions, before=before, names=names)
 
 
 def test_a_look_at_the_service_after_its_restart_is_proof() -> None:
@@ -99,38 +99,38 @@ def test_a_failed_action_contradicts_the_report_whatever_was_looked_at_since(
 
 
 def test_a_failed_action_that_another_one_made_good_contradicts_nothing() -> None:
-    again = Deed(kind="redeployment", service="shop", tool_use_id="again")
+    again = TakenAction(kind="redeployment", service="shop", tool_use_id="again")
     ends = (end("act", failed=True), end("again"))
 
-    assert weighed(FINE, at("shop", after=2), ends=ends, deeds=(RESTART, again)).lacks == ()
+    assert weighed(FINE, at("shop", after=2), ends=ends, actions=(RESTART, again)).lacks == ()
     # In whatever order they were asked for: what counts is which of them ended last.
-    assert weighed(FINE, at("shop", after=2), ends=ends[::-1], deeds=(RESTART, again)).lacks == (
+    assert weighed(FINE, at("shop", after=2), ends=ends[::-1], actions=(RESTART, again)).lacks == (
         "the restart of shop ended in an error",
     )
 
 
 def test_a_look_between_two_actions_is_not_one_after_the_last() -> None:
-    again = Deed(kind="restart", service="SHOP", tool_use_id="again")
+    again = TakenAction(kind="restart", service="SHOP", tool_use_id="again")
     ends = (end("act"), end("look"), end("again"))
 
-    assert weighed(FINE, at("shop", after=1), ends=ends, deeds=(RESTART, again)).doubts("shop")
-    assert not weighed(FINE, at("shop", after=3), ends=ends, deeds=(RESTART, again)).doubts("shop")
+    assert weighed(FINE, at("shop", after=1), ends=ends, actions=(RESTART, again)).doubts("shop")
+    assert not weighed(FINE, at("shop", after=3), ends=ends, actions=(RESTART, again)).doubts("shop")
 
 
 def test_of_two_services_that_were_acted_upon_each_needs_its_own_look() -> None:
-    photos = Deed(kind="restart", service="photos", tool_use_id="act-2")
+    photos = TakenAction(kind="restart", service="photos", tool_use_id="act-2")
     said = report(check("shop"), check("photos"))
-    proof = weighed(said, at("shop", after=2), ends=(end("act"), end("act-2")), deeds=(RESTART, photos))
+    proof = weighed(said, at("shop", after=2), ends=(end("act"), end("act-2")), actions=(RESTART, photos))
 
     assert proof.lacks == ("no look at photos came back after the last action",)
     assert (proof.doubts("shop"), proof.doubts("photos")) == (False, True)
 
 
 def test_one_call_that_acts_on_two_services_is_two_actions() -> None:
-    both = (RESTART, Deed(kind="restart", service="photos", tool_use_id="act"))
+    both = (RESTART, TakenAction(kind="restart", service="photos", tool_use_id="act"))
 
-    assert weighed(report(check("shop"), check("photos")), at("shop"), deeds=both).services == ("photos",)
-    assert weighed(report(check("shop"), check("photos")), at("shop", "photos"), deeds=both).lacks == ()
+    assert weighed(report(check("shop"), check("photos")), at("shop"), actions=both).services == ("photos",)
+    assert weighed(report(check("shop"), check("photos")), at("shop", "photos"), actions=both).lacks == ()
 
 
 def test_a_report_that_leaves_out_what_was_acted_upon_is_no_proof() -> None:
@@ -162,12 +162,12 @@ def test_a_host_that_is_called_like_the_service_is_the_service(url: str) -> None
 
 @pytest.mark.parametrize("url", [SHOP, "http://localhost:3000/health?full=1", "http://[::1]:3000"])
 def test_an_address_that_an_earlier_session_told_of_is_the_services(url: str) -> None:
-    assert weighed(FINE, asking(url), before=Background(told=(SHOP_TOLD,))).lacks == ()
+    assert weighed(FINE, asking(url), before=Background(statements=(SHOP_TOLD,))).lacks == ()
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:3001/", "http://127.0.0.2:3000/", "https://127.0.0.1/"])
 def test_any_other_address_is_not(url: str) -> None:
-    assert weighed(FINE, asking(url), before=Background(told=(SHOP_TOLD,))).doubts("shop")
+    assert weighed(FINE, asking(url), before=Background(statements=(SHOP_TOLD,))).doubts("shop")
 
 
 def test_the_reports_own_words_tie_no_address_to_a_service() -> None:
@@ -176,10 +176,10 @@ def test_the_reports_own_words_tie_no_address_to_a_service() -> None:
 
 def test_one_server_of_many_services_is_told_apart_by_the_path() -> None:
     told = (
-        Told(text="GET http://10.0.0.5/shop/ answered 502", service="shop"),
-        Told(text="GET http://10.0.0.5/photos answered 200", service="photos"),
+        Statement(text="GET http://10.0.0.5/shop/ answered 502", service="shop"),
+        Statement(text="GET http://10.0.0.5/photos answered 200", service="photos"),
     )
-    before = Background(told=told)
+    before = Background(statements=told)
 
     assert weighed(FINE, asking("http://10.0.0.5/shop"), before=before).lacks == ()
     for url in ("http://10.0.0.5/photos", "http://10.0.0.5/", "http://10.0.0.5/shop/deeper"):
@@ -200,7 +200,7 @@ def test_one_server_of_many_services_is_told_apart_by_the_path() -> None:
     ],
 )
 def test_a_sentence_ties_an_address_to_the_one_service_that_it_names(text: str, tied: bool) -> None:
-    before = Background(services=("photos", "webshop"), told=(Told(text=text),))
+    before = Background(services=("photos", "webshop"), statements=(Statement(text=text),))
 
     assert weighed(FINE, asking(SHOP), before=before).doubts("shop") is not tied
 
@@ -258,19 +258,19 @@ def test_what_was_last_found_broken_is_open() -> None:
 def test_the_next_session_answers_for_what_the_one_before_it_did() -> None:
     acted = Background(acted_on=("shop",))
 
-    assert weighed(FINE, at("photos"), ends=(), deeds=(), before=acted).doubts("shop")
-    assert weighed(report(check("photos")), at("photos"), ends=(), deeds=(), before=acted).services == ("shop",)
-    assert weighed(FINE, at("shop", after=0), ends=(), deeds=(), before=acted).lacks == ()
+    assert weighed(FINE, at("photos"), ends=(), actions=(), before=acted).doubts("shop")
+    assert weighed(report(check("photos")), at("photos"), ends=(), actions=(), before=acted).services == ("shop",)
+    assert weighed(FINE, at("shop", after=0), ends=(), actions=(), before=acted).lacks == ()
 
 
 def test_what_was_found_down_may_not_be_passed_over_in_silence() -> None:
     down = Background(down=("Shop",))
 
-    assert weighed(report(check("photos")), at(), ends=(), deeds=(), before=down).lacks == (
+    assert weighed(report(check("photos")), at(), ends=(), actions=(), before=down).lacks == (
         "Shop was acted upon or found down, and is left out",
     )
     # It came back by itself, says whoever looked: nobody knows yet which look is one at a service like that.
-    assert weighed(FINE, at(), ends=(), deeds=(), before=down).lacks == ()
+    assert weighed(FINE, at(), ends=(), actions=(), before=down).lacks == ()
 
 
 def test_everything_that_was_told_in_the_chain_is_kept() -> None:
@@ -282,5 +282,9 @@ def test_everything_that_was_told_in_the_chain_is_kept() -> None:
         names=Names({}),
     )
 
-    assert known.told == (Told(text="502", service="shop"), Told(text="shop: 502"), Told(text="look at the shop"))
+    assert known.statements == (
+        Statement(text="502", service="shop"),
+        Statement(text="shop: 502"),
+        Statement(text="look at the shop"),
+    )
     assert known.services == ("shop", "photos")

@@ -212,7 +212,7 @@ def test_a_status_that_is_none_proves_nothing(status: object) -> None:
     extraction = found(WEAK, structured_outputs=[candidate])
     assert extraction.report is not None
     assert extraction.report.services_checked == ()
-    assert extraction.warnings == (f"{DEGRADED} $.services_checked[0].status: is no status, left out",)
+    assert extraction.warnings == (f"{DEGRADED} $.services_checked[0].status: is not a status, left out",)
 
 
 def test_wrong_types_cost_the_entry_they_stand_in() -> None:

@@ -19,16 +19,16 @@ from claudeops.domain.spending.budget import (
     Budgets,
     BudgetScope,
     CallWaits,
-    Short,
+    Shortfall,
     Spending,
     allowance,
-    chain_pays,
+    chain_can_pay,
     day_hold,
     last_midnight,
     metered,
     next_midnight,
     objection,
-    sum_of,
+    sum_calls,
 )
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -47,16 +47,16 @@ def spending(chain: float = 0, chain_reserved: float = 0, day: float = 0, day_re
     [
         (spending(), Allowance(usd=4)),
         (spending(chain=7), Allowance(usd=3)),
-        (spending(chain=9.1), Short(scope=BudgetScope.CHAIN, spent_usd=9.1, for_now=False)),
-        (spending(chain=1, chain_reserved=8.1), Short(scope=BudgetScope.CHAIN, spent_usd=1, for_now=True)),
+        (spending(chain=9.1), Shortfall(scope=BudgetScope.CHAIN, spent_usd=9.1, temporary=False)),
+        (spending(chain=1, chain_reserved=8.1), Shortfall(scope=BudgetScope.CHAIN, spent_usd=1, temporary=True)),
         (spending(day=19), Allowance(usd=1)),
-        (spending(day=19.1), Short(scope=BudgetScope.DAY, spent_usd=19.1, for_now=False)),
-        (spending(day=25), Short(scope=BudgetScope.DAY, spent_usd=25, for_now=False)),
-        (spending(day=10, day_reserved=9.1), Short(scope=BudgetScope.DAY, spent_usd=10, for_now=True)),
+        (spending(day=19.1), Shortfall(scope=BudgetScope.DAY, spent_usd=19.1, temporary=False)),
+        (spending(day=25), Shortfall(scope=BudgetScope.DAY, spent_usd=25, temporary=False)),
+        (spending(day=10, day_reserved=9.1), Shortfall(scope=BudgetScope.DAY, spent_usd=10, temporary=True)),
         (spending(day=10, day_reserved=7), Allowance(usd=3)),
     ],
 )
-def test_session_is_promised_what_nobody_else_has(spent: Spending, expected: Allowance | Short) -> None:
+def test_session_is_promised_what_nobody_else_has(spent: Spending, expected: Allowance | Shortfall) -> None:
     assert allowance(4, BUDGETS, spent) == expected
 
 
@@ -73,9 +73,9 @@ def test_promises_together_never_pass_the_day(tiers: list[float], spent: float) 
 
 
 def test_chain_pays_while_a_quarter_of_the_tiers_budget_is_left() -> None:
-    assert chain_pays(8, BUDGETS, 8)
-    assert not chain_pays(8, BUDGETS, 8.01)
-    assert chain_pays(None, BUDGETS, 100)
+    assert chain_can_pay(8, BUDGETS, 8)
+    assert not chain_can_pay(8, BUDGETS, 8.01)
+    assert chain_can_pay(None, BUDGETS, 100)
 
 
 # --- days -------------------------------------------------------------------------------------------------
@@ -196,19 +196,19 @@ def ending(cost: float | None) -> Ending:
 
 @pytest.mark.parametrize("told", [None, 1.0, 0.81, 1.2])
 def test_session_costs_what_its_calls_cost(told: float | None) -> None:
-    booked = metered(ending(told), sum_of([call(), call()]))
+    booked = metered(ending(told), sum_calls([call(), call()]))
     assert (booked.cost_usd, booked.input_tokens, booked.output_tokens, booked.warnings) == (1.0, 20, 20, ())
 
 
 @pytest.mark.parametrize("told", [0.79, 1.21, 0.0])
 def test_other_figure_of_the_cli_is_a_warning(told: float) -> None:
-    booked = metered(ending(told), sum_of([call(), call()]))
+    booked = metered(ending(told), sum_calls([call(), call()]))
     assert booked.cost_usd == 1.0
     assert [warning.partition(":")[0] for warning in booked.warnings] == ["cost-differs"]
 
 
 def test_call_without_a_price_makes_the_cost_unknown_but_not_free() -> None:
-    calls = sum_of([call(), call(cost=None, model="claude-opus-9", charged=3)])
+    calls = sum_calls([call(), call(cost=None, model="claude-opus-9", charged=3)])
     booked = metered(ending(0.5), calls)
     assert booked.cost_usd is None
     assert booked.warnings == ("cost-unknown: there is no price for claude-opus-9",)
@@ -216,8 +216,8 @@ def test_call_without_a_price_makes_the_cost_unknown_but_not_free() -> None:
 
 
 def test_refused_call_leaves_the_cost_known() -> None:
-    assert metered(ending(None), sum_of([call(), call(cost=None, tokens=0, charged=0)])).cost_usd == 0.5
+    assert metered(ending(None), sum_calls([call(), call(cost=None, tokens=0, charged=0)])).cost_usd == 0.5
 
 
 def test_session_without_booked_calls_keeps_the_clis_own_figures() -> None:
-    assert metered(ending(0.25), sum_of([])) == ending(0.25)
+    assert metered(ending(0.25), sum_calls([])) == ending(0.25)

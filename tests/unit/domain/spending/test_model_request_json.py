@@ -70,7 +70,7 @@ def test_a_name_that_stands_twice_goes_on_once(body: bytes, ours: bytes) -> None
     ],
 )
 def test_what_is_no_json_is_refused(body: bytes) -> None:
-    with pytest.raises(NotReadableError, match="is no JSON"):
+    with pytest.raises(NotReadableError, match="is not JSON"):
         decode(body)
 
 
