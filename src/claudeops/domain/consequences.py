@@ -44,7 +44,7 @@ from claudeops.domain.model import (
 from claudeops.domain.report.evidence import NOTHING_BEFORE, Background, Names, Proof, TakenAction, weigh
 from claudeops.domain.text import clean, clip
 
-NO_RESULT_SEEN: Final = "no result seen"
+NO_RESULT_SEEN: Final = "no result seen"  # stored rows are compared with it
 _ENDED_WITH_AN_ERROR: Final = "the call ended with an error"
 
 NO_WITNESSES: Final = frozenset({Outcome.ERROR, Outcome.LOST})

@@ -23,7 +23,7 @@ StoredRow: TypeAlias = Any
 """A row as the store has read it: its attributes are the columns."""
 
 TOO_LATE: Final = "denied: the verdict before this row was written too late to be told"
-"""Why the last row of a call is a deny although an earlier one is an allow."""
+"""Why the last row of a call is a deny although an earlier one is an allow. Stored rows are compared with it."""
 
 _SEAL: Final = "results"
 """The first value of a seal, so that no seal can pass for the hash of a row."""
@@ -64,16 +64,16 @@ def link(
     """
     tool_use_id, tool_name = clip(call.tool_use_id), clip(call.tool_name)
     agent_id = None if call.agent_id is None else clip(call.agent_id)
-    shown, reason = clean(redacted_input), clean(verdict.reason)
+    given, reason = clean(redacted_input), clean(verdict.reason)
     ran = None if redacted_ran is None or verdict.kind is VerdictKind.DENY else clean(redacted_ran)
-    texts = (tool_use_id, agent_id, tool_name, shown, verdict.kind.value, reason, *_if_any(ran))
+    texts = (tool_use_id, agent_id, tool_name, given, verdict.kind.value, reason, *_if_any(ran))
     content = (previous_hash, session_id, *texts, _moment(requested_at), _moment(decided_at))
     return Link(
         session_id=session_id,
         tool_use_id=tool_use_id,
         agent_id=agent_id,
         tool_name=tool_name,
-        input=shown,
+        input=given,
         verdict=verdict.kind.value,
         reason=reason,
         ran=ran,

@@ -1,9 +1,8 @@
-"""Judges a tool call by the policy of its tier: allow, deny or ask, with the reason and the actions that it would be.
+"""The policy: judges a tool call by the rules of its tier, with the reason and the actions that the call would be.
 
-Pure: a call, a tier and a scope in, a verdict out. What no rule allows is denied. The verdict of a Bash call is the
-strictest of its parts. Whether an action is within its limits is decided where the ledger is.
-
-From what a policy file says to the values that calls are judged by.
+Pure: a call, a tier and a scope in, a verdict out: allow, deny or ask. What no rule allows is denied. The verdict of a
+Bash call is the strictest of its parts. Whether an action is within its limits is decided where the ledger is. This
+module also turns a policy file into the values that calls are judged by.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ __all__ = [
 
 
 def tier_policy(policy: Policy, number: int, *, highest: int = 99) -> TierPolicy:
-    """Return the rules of a tier. One above ``highest``, or above the policy's last, is held to what that may do."""
+    """Return the rules of a tier. One above ``highest``, or above the policy's last, gets the rules of that one."""
     if number < 1 or highest < 1:
         raise ValueError(f"tiers count from 1: {number} of {highest}")
     known = [tier for tier in policy.tiers if tier <= min(number, highest)]
@@ -60,11 +59,11 @@ def tier_policy(policy: Policy, number: int, *, highest: int = 99) -> TierPolicy
 
 
 def narrow(tier: TierPolicy, allowed: Sequence[str] = (), disallowed: Sequence[str] = ()) -> TierPolicy:
-    """Return the tier with the operator's patterns laid over it; nothing that was denied becomes allowed.
+    """Return the tier narrowed by the operator's patterns; nothing that was denied becomes allowed.
 
-    ``allowed``: tools that no pattern names go; patterns with a body are conditions, one of which each call must
-    meet. ``disallowed``: tools that a pattern names as a whole go; a call that meets a pattern with a body is denied.
-    No pattern at all changes nothing. Several calls add up.
+    ``allowed``: tools that no pattern names are removed; patterns with a body are conditions, and each call must meet
+    one of them. ``disallowed``: tools that a pattern names as a whole are removed; a call that meets a pattern with a
+    body is denied. Without any pattern nothing changes. Several calls add up.
     """
     wanted, unwanted = parse_patterns(allowed), parse_patterns(disallowed)
     tools = tier.tools

@@ -181,9 +181,9 @@ def _program(refuse: Callable[[str], str | None]) -> Callable[[Word, str, Settin
 
 
 def _properties(word: Word, _parameter: str, _setting: Setting) -> str | None:
-    shown = word.text.lower()
-    plain = all(name.isascii() and name.isalpha() for name in shown.split(","))
-    hidden = "environ" in shown or "credential" in shown
+    lowered = word.text.lower()
+    plain = all(name.isascii() and name.isalpha() for name in lowered.split(","))
+    hidden = "environ" in lowered or "credential" in lowered
     reason = f"{word.text!r}: name properties; neither Environment nor credentials are ever shown"
     return _unknown(word) or (None if plain and not hidden else reason)
 

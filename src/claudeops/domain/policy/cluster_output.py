@@ -97,12 +97,12 @@ def _refuse_jsonpath(template: str) -> str | None:
     rest = template
     while "{" in rest:
         inner, closed, rest = rest.partition("{")[2].partition("}")
-        shown = inner.strip()
+        action = inner.strip()
         if not closed or "{" in inner:
             return f"this template is not plain: {_HINT}"
-        if shown == "end" or _TEXT.fullmatch(shown):
+        if action == "end" or _TEXT.fullmatch(action):
             continue
-        reason = _refuse_path(shown.removeprefix("range ").strip(), printed=not shown.startswith("range "))
+        reason = _refuse_path(action.removeprefix("range ").strip(), printed=not action.startswith("range "))
         if reason:
             return reason
     return None

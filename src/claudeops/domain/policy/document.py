@@ -259,8 +259,8 @@ class _Reader:
                 hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join((DEFAULT, *names))}"
                 raise self.fault(("extends",), f"there is no policy {name!r} to extend: {hint}")
         if wanted[:1] != (DEFAULT,) or len(set(wanted)) != len(wanted):
-            told = ", ".join(f'"{name}"' for name in dict.fromkeys((DEFAULT, *wanted)))
-            raise self.fault(("extends",), f"a fragment only adds to the default: write extends = [{told}]")
+            expected = ", ".join(f'"{name}"' for name in dict.fromkeys((DEFAULT, *wanted)))
+            raise self.fault(("extends",), f"a fragment only adds to the default: write extends = [{expected}]")
         return wanted[1:]
 
     def document(self) -> Document:
@@ -273,10 +273,10 @@ class _Reader:
             path = self._path(found[1] if found else "")
             raise self.fault(path, f"{'.'.join(map(str, path))}: {_AT.sub('', message)}") from None
 
-    def _path(self, shown: str) -> Path:
+    def _path(self, text: str) -> Path:
         """Return the path that msgspec shows as ``.tiers[...].tools[0]``; it does not tell the keys of a mapping."""
         path: list[str | int] = []
-        for name, index in ((step[1], step[2]) for step in _STEP.finditer(shown)):
+        for name, index in ((step[1], step[2]) for step in _STEP.finditer(text)):
             path.append(name or (int(index) if index.isdigit() else "*"))
         if "*" not in path or len(path) < 2:  # noqa: PLR2004 - table, key
             return tuple(path)
@@ -372,8 +372,8 @@ def _table(path: tuple[str, ...], table: Mapping[str, object]) -> Iterator[str]:
 def _pairs(table: Mapping[str, object]) -> Iterator[str]:
     for key, value in table.items():
         # An empty text says nothing, but for ``line`` (no arguments at all); a switch is off, but for ``changes``.
-        told = value not in ("", False) or key in {"line", "changes"}
-        if value is not None and told:
+        meaningful = value not in ("", False) or key in {"line", "changes"}
+        if value is not None and meaningful:
             yield f"{_key(key)} = {_value(value)}"
 
 

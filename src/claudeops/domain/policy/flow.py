@@ -1,8 +1,8 @@
-"""What has been read does not flow into what sends: the words and the input of a command that talks to the network.
+"""Keeps what was read from flowing into what sends: the words and the input of a command that uses the network.
 
-A model may send what it knows, to the hosts that its tier may reach; that is judged by `claudeops.domain.policy.reach`.
-Here it is about what it has never seen: the output of a command, a file or a variable, handed on by the shell to a
-program that carries it away. So what is sent stands in the command itself, and so does what is fed to it.
+A model may send what it knows to the hosts that its tier may reach; `claudeops.domain.policy.reach` judges that. This
+module is about what the model has never seen: the output of a command, a file or a variable that the shell passes to a
+program which carries it away. So what is sent, and what is fed to the sender, must be written out in the command.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ _SENDERS: Final = frozenset(
 )
 _SENDERS_BY_PATH: Final = frozenset({"openssl s_client"})
 _PRINTERS: Final = frozenset({"echo", "printf", "true", "false", ":", "sleep", "yes", "seq"})
-"""Commands whose output is what they are given."""
+"""Commands that print only what they are given."""
 
 _INPUT: Final = frozenset({"<", "<&"})
 _EMPTY: Final = "/dev/null"
 
 
 def refuse_sending(path: str, command: SimpleCommand) -> str | None:
-    """Return why a command that sends may not be run like this, or None; ``path`` is its name with its subcommand.
+    """Return why a command that sends may not run like this, or None; ``path`` is its name with its subcommand.
 
-    Raises `UnclearCommandError` for words that are not known: a person who is asked may know better.
+    Raises `UnclearCommandError` for unknown words: a person who is asked may know better.
     """
     if path not in _SENDERS_BY_PATH and path.partition(" ")[0] not in _SENDERS:
         return None
@@ -37,14 +37,14 @@ def refuse_sending(path: str, command: SimpleCommand) -> str | None:
         if _written_out(word):
             continue
         reason = f"{path} may send only what is written out: write the value of {word.text[:60]!r}"
-        if word.kind is WordKind.PATTERN:  # it lists files, and nobody need be asked whether it may
+        if word.kind is WordKind.PATTERN:  # it lists files, which is not worth a question to a person
             return reason
         raise UnclearCommandError(reason)
     return _refuse_input(path, command)
 
 
 def refuse_feeding(path: str, command: SimpleCommand) -> str | None:
-    """Return why what a command is fed may not go to another host or into a container, or None."""
+    """Return why a command's input may not go to another host or into a container, or None."""
     options = {word.text for word in command.argv[1:] if word.text.startswith("-")}
     if path == "ssh":
         reads = "-n" not in options
@@ -69,13 +69,13 @@ def _refuse_input(path: str, command: SimpleCommand) -> str | None:
 
 
 def _written_out(word: Word) -> bool:
-    if word.kind is WordKind.PATTERN:  # ``?`` in front of a query, which finds no file by that name
+    if word.kind is WordKind.PATTERN:  # ``?`` in front of a query, which matches no file
         return not {"*", "["} & set(word.text)
     return word.constant and not word.parts
 
 
 def _prints_constants(feed: SimpleCommand) -> bool:
-    """Whether a command in front of a pipe prints only what is written in the text."""
+    """Whether a command in front of a pipe prints only what is written out in the text."""
     if any(
         each.operator in _INPUT and (each.target is None or each.target.text != _EMPTY) for each in feed.redirections
     ):

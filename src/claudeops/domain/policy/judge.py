@@ -1,6 +1,6 @@
 """The verdict on one tool call, and how it came about.
 
-Judges the tools beside Bash: files, searches, web pages, and those of MCP servers.
+Judges Bash calls by their commands, and all other tools here: files, searches, web pages, and those of MCP servers.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ _TYPES: Final = regex.Pattern(r"[a-z0-9]+")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Judgement:
-    """A verdict with what it was taken from."""
+    """A verdict, and what it is based on."""
 
     verdict: Verdict
-    parts: tuple[str, ...] = ()  # the commands that a Bash call was taken apart into, wrapped ones too
-    writes: tuple[str, ...] = ()  # what it would change beside its actions
-    runs: str = ""  # the command text that runs instead of the one that was given; "" = it does not run
+    parts: tuple[str, ...] = ()  # the commands in a Bash call, wrapped ones too
+    writes: tuple[str, ...] = ()  # what it would change in addition to its actions
+    runs: str = ""  # the command text that runs instead of the given one; "" = it does not run
 
 
 def judge(call: ToolCall, *, tier: TierPolicy, scope: Scope) -> Verdict:
-    """Return whether a call may run, why, and the actions that it would be; never raises."""
+    """Return whether a call may run, why, and which actions it would be; never raises."""
     return explain(call, tier=tier, scope=scope).verdict
 
 
@@ -78,7 +78,7 @@ def explain(call: ToolCall, *, tier: TierPolicy, scope: Scope) -> Judgement:
 
 
 def judge_tool(call: ToolCall, place: Place) -> Finding:
-    """Return what a call of a built-in tool is; ``lines`` holds what the operator's patterns are compared with."""
+    """Judge a call of a built-in tool; ``lines`` are what the operator's patterns are compared with."""
     finding = _JUDGES.get(call.tool_name, _file)(call, place)
     look = look_of_tool(call, place)
     finding.looks += [] if look is None else [look]
@@ -86,7 +86,7 @@ def judge_tool(call: ToolCall, place: Place) -> Finding:
 
 
 def judge_named(call: ToolCall, tier: TierPolicy, place: Place) -> Finding:
-    """Return what a call of an MCP server's tool is: allowed only where the policy names it."""
+    """Judge a call of an MCP server's tool: it is allowed only where the policy names it."""
     name = call.tool_name
     named = next((tool for tool in tier.policy.tools if glob.matches(name, tool.name)), None)
     if named is None:
@@ -138,7 +138,7 @@ def _verdict(finding: Finding, call: ToolCall, tier: TierPolicy, scope: Scope) -
     approvals = tier.rules.approvals
     wanted = approvals.wanted_for(finding.lines, finding.actions) or approvals.wanted_for_tool(call.tool_name)
     actions = tuple(finding.actions)
-    # What acts is no look, whatever else stands in the same call.
+    # A call that acts is not a look, whatever else is in it.
     look = None if actions else combined(finding.looks)
     if wanted is not None:
         return Verdict(kind=VerdictKind.ASK, reason=f"{wanted} needs a person's yes", actions=actions, look=look)
@@ -147,7 +147,7 @@ def _verdict(finding: Finding, call: ToolCall, tier: TierPolicy, scope: Scope) -
 
 
 def _unclear(finding: Finding, call: ToolCall, tier: TierPolicy, scope: Scope) -> Verdict:
-    """Ask a person about what cannot be understood, where the tier may; never about what names the forbidden."""
+    """Ask a person about a call that cannot be understood, where the tier may; never if it names forbidden things."""
     text = str(call.input.get("command", ""))
     for own in (scope.workdir, scope.tmpdir):
         text = text.replace(own, "")
@@ -234,7 +234,7 @@ def _listing(call: ToolCall, place: Place) -> Finding:
 
 
 def _glob(call: ToolCall, place: Place) -> Finding:
-    """Judge where the files are looked for; only their names are shown."""
+    """Judge where files are searched for; only their names are printed."""
     pattern = call.input.get("pattern")
     if not isinstance(pattern, str) or not pattern or "\0" in pattern:
         return Finding(denial="Glob needs a pattern")
@@ -250,7 +250,7 @@ def _glob(call: ToolCall, place: Place) -> Finding:
 
 
 def _grep(call: ToolCall, place: Place) -> Finding:
-    """Judge what is searched: a file as if it were read, a directory as if all below it were."""
+    """Judge what is searched: a file as if it were read, a directory as if everything below it were."""
     word, reason = _path(call.input.get("path"), "Grep")
     if word is None:
         return Finding(denial=reason)
@@ -287,7 +287,7 @@ def _harmless(_call: ToolCall, _place: Place) -> Finding:
 
 
 def _path(path: object, tool: str) -> tuple[Word | None, str]:
-    """Return a path as a word, or why it is none."""
+    """Return a path as a word, or why it is not usable."""
     if not isinstance(path, str) or not path:
         return None, f"{tool} needs a path: name it, by its absolute path"
     if not path.startswith("/"):
@@ -305,4 +305,4 @@ _JUDGES: Final[dict[str, Callable[[ToolCall, Place], Finding]]] = {
     "TodoWrite": _harmless,
     "WebSearch": _harmless,
 }
-"""Of built-in tools that are about something else than one file."""
+"""Judges of the built-in tools that are about something other than one file."""

@@ -1,4 +1,4 @@
-"""May this path be read, listed or written? Judged by its text, and by where its symlinks lead.
+"""Judges paths: whether one may be read, listed or written, by its text and by where its symlinks lead.
 
 A path is a tuple of names. Globs stay globs: a pattern counts as secret when it could match a secret name. Where the
 working directory is not known, a relative path is judged against every directory that ``cd`` may have entered, and
@@ -38,7 +38,7 @@ from claudeops.domain.text import regex
 COMPOSE_FILE: Final = regex.Pattern(r"(?:docker-)?compose[\w.-]*\.ya?ml")
 
 _MOST_NAMES: Final = 64  # in one path
-_LONGEST_NAME: Final = 255  # characters of one, or of a pattern for one; Linux has no longer ones
+_LONGEST_NAME: Final = 255  # characters of a name or a pattern for one; Linux has no longer names
 _PLAIN_KIND: Final = regex.Pattern(
     rf"[{regex.WORD}*?-][{regex.WORD}*?.-]*\.(?:ya?ml|conf|cfg|ini|toml|json|md|txt|log|sh|service|timer|socket|tf|j2|py|xml|rules|csv)"
 )  # of files that may be searched without being named; a wildcard before it may still find a secrets.yml
@@ -52,21 +52,21 @@ class Searched:
     only: tuple[str, ...] = ()  # of files; none: all of them
     left_out: tuple[str, ...] = ()  # of files
     left_out_below: tuple[str, ...] = ()  # of directories
-    by: tuple[str, ...] = ()  # how more of them are left out: ``--exclude='{}'``
+    by: tuple[str, ...] = ()  # the options that leave out more of them: ``--exclude='{}'``
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Place:
-    """Where a command's paths are."""
+    """The surroundings in which a command's paths are judged."""
 
     scope: Scope
     reach: Reach = field(default_factory=Reach)
-    never: tuple[str, ...] = ()  # places that the policy file forbids, beside those that are always
+    never: tuple[str, ...] = ()  # places that the policy file forbids, in addition to those that always are
     cwd: str | None = None  # None: some directory that ``cd`` could have entered
-    where: tuple[str, ...] = ()  # what lies between the session and the commands, as services are told apart by it
-    user: str = ""  # that the commands run as; "" = the one that they would run as anyhow
-    local: bool = True  # False: on another host or in a container, where no symlink can be followed
-    tame: bool = True  # the session's own environment is in force, in which no git runs a repository's programs
+    where: tuple[str, ...] = ()  # what lies between the session and the commands; it distinguishes services
+    user: str = ""  # that the commands run as; "" = the usual one
+    local: bool = True  # False: on another host or in a container, where symlinks cannot be followed
+    tame: bool = True  # the session's own environment applies, in which git never runs a repository's programs
 
 
 def readable(word: Word, place: Place) -> str | None:
@@ -75,7 +75,7 @@ def readable(word: Word, place: Place) -> str | None:
 
 
 def listable(word: Word, place: Place) -> str | None:
-    """Return why a path's name and metadata may not be looked at, or None: only other processes and our own files."""
+    """Return why a path's name and metadata may not be read, or None; refused are other processes and our own files."""
     return _refused(word, place, secrets=False)
 
 
@@ -101,7 +101,7 @@ def searchable(word: Word, place: Place, names: Searched) -> str | None:
 
 
 def named_like_a_file(word: Word, place: Place) -> bool:
-    """Whether a path, and what it leads to, has the kind of name that files have and directories do not."""
+    """Whether a path and its target have the kind of name that files have and directories do not."""
     return all(_PLAIN_KIND.fullmatch(posixpath.basename(path)) for path in {word.text, _resolved(word.text, place)})
 
 
@@ -111,7 +111,7 @@ def has_secret_name(path: str) -> bool:
 
 
 def is_plain_file(path: str) -> bool:
-    """Whether a path names one file, of a kind that holds no secret."""
+    """Whether a path names a single file of a kind that holds no secrets."""
     name = posixpath.basename(path)
     plain = _PLAIN_KIND.fullmatch(name) and not is_glob(path) and not path.startswith(":")
     return bool(plain) and not has_secret_name(path)
@@ -149,7 +149,7 @@ def writable(word: Word, place: Place) -> str | None:
 
 
 def foreign(word: Word, place: Place) -> str | None:
-    """Return why a path may not be handed on as a key, or None: it must not be one that a session has written."""
+    """Return why a path may not be passed as a key, or None: a session must not have written it."""
     return listable(word, place) or _refuse_shared(word, place, own_too=True)
 
 
@@ -168,7 +168,7 @@ def deployable(word: Word, place: Place) -> str | None:
 
 
 def project(word: Word, place: Place) -> str | None:
-    """Return why a compose file or project directory may not be used, or None: nobody else may have laid it there."""
+    """Return why a compose file or project directory may not be used, or None: it must not be where others can write."""
     if word.kind is not WordKind.CONSTANT or word.text == "-" or _names(word.text)[:1] in {("dev",), ("proc",)}:
         return f"{word.text}: write the compose file's path out"
     if is_address(word.text):
@@ -183,7 +183,7 @@ def is_address(text: str) -> bool:
     """Whether compose, helm or kubectl could fetch something by a text that looks like a path.
 
     ``oci://…``, ``git@host:…``, ``host/owner/repository.git#branch``, ``github.com/…`` and ``repository/chart`` are
-    fetched; what begins with a slash or a dot, and a single name of a plain kind of file, is not.
+    fetched; a text that begins with a slash or a dot, or is a single file name of a plain kind, is not.
     """
     if ":" in text or "#" in text or "?" in text or text.lower().endswith(".git"):
         return True
@@ -242,7 +242,7 @@ def _names(path: str) -> tuple[str, ...]:
 
 
 def _climbs(path: str) -> bool:
-    """Whether ``..`` follows a name: with a symlink before it, it leads elsewhere than it seems."""
+    """Whether ``..`` follows a name: after a symlink it leads elsewhere than it seems to."""
     return any(
         after == ".." != before for before, after in pairwise(name for name in path.split("/") if name not in {"", "."})
     )
@@ -274,9 +274,9 @@ def _refused(word: Word, place: Place, *, secrets: bool) -> str | None:
     if odd:
         return odd
     if absolute is not None and word.constant and not _climbs(absolute) and _is_exception(absolute):
-        return None  # where its links lead, /proc/<pid>, is not an exception
+        return None  # the target of its links, /proc/<pid>, is not an exception
     judged = {text if absolute is None else absolute}
-    if word.kind is WordKind.PATTERN and not secrets:  # what a wildcard finds may be listed, not where it looks
+    if word.kind is WordKind.PATTERN and not secrets:  # the matches may be listed, so only the directory is judged
         judged = {posixpath.dirname(before_glob(absolute or text))}
     elif absolute is not None and word.kind is WordKind.CONSTANT:
         judged.add(_resolved(absolute, place))
@@ -290,7 +290,7 @@ def _refused(word: Word, place: Place, *, secrets: bool) -> str | None:
 
 
 def _odd(word: Word, place: Place, absolute: str | None) -> str | None:
-    """Return why it cannot be told which path a word names, or None."""
+    """Return why it is not clear which path a word names, or None."""
     text = word.text
     if word.kind is WordKind.DYNAMIC or text.startswith("~"):
         return f"the path {text} is not known before it runs: write it out"
@@ -320,7 +320,7 @@ def _secret(path: str, word: Word, place: Place, *, secrets: bool) -> str | None
     reach = meet if absolute else meet_somewhere
     for trees, why in (
         (place.scope.forbidden_paths, "belongs to the supervisor itself: it is never read nor written"),
-        (place.never, "is a place that the policy never lets anybody touch"),
+        (place.never, "is a place that the policy forbids at every tier"),
     ):
         if any(reach(names, (*_names(tree), ANY_DEPTH)) for tree in trees):
             return f"{word.text} {why}"

@@ -1,19 +1,15 @@
-"""Could two patterns for paths mean the same path? A path is a tuple of names; `ANY_DEPTH` stands for any number.
+"""Secret places and names, as patterns: what nothing may read at any tier, and what may be read all the same.
 
-Names are compared without regard to case: what is secret under one spelling is secret under all. Nothing here
-backtracks: the time is at most the product of the two lengths, whatever somebody wrote.
+Plain values, so that people can read what is kept from sessions. ``*`` stands for any text within one name; case does
+not count, since what is secret in one spelling is secret in all. Whatever looks like a secret is refused; exceptions
+are listed one by one.
 
-What looks like a secret, as patterns. Nothing here is read at any tier, whoever asks for it, and wherever.
+A copy is as secret as its original: ``shadow.bak``, ``.env~``, ``.#id_rsa``, ``.tls.key.swp``. So each pattern also
+covers what editors put in front of a name, and whatever follows it after a dot, a dash, an underscore, a tilde or a
+hash.
 
-Plain values, so that people can read what is kept from a session. ``*`` stands for any text within one name; case does
-not count. The answer to what looks like a secret is no; what may be read all the same is named one by one.
-`claudeops.domain.policy.places` adds the copies that editors, packagers and people leave behind.
-
-Whether a name, or some name that a pattern matches, looks like a secret's.
-
-A copy is as secret as what it was copied from: ``shadow.bak``, ``.env~``, ``.#id_rsa``, ``.tls.key.swp``. So to each
-pattern of `claudeops.domain.policy.places` belong what editors put in front of a name, and whatever follows it
-behind a dot, a dash, an underscore, a tilde or a hash.
+A path is a tuple of names; `ANY_DEPTH` stands for any number of them. Comparing two patterns never backtracks: the time
+is at most the product of their lengths, whatever they hold.
 """
 
 from __future__ import annotations
@@ -36,7 +32,7 @@ LOG_TREES: Final = ("/var/log",)
 """Directories that may be read recursively."""
 
 SHARED_TEMPORARY: Final = ("/tmp", "/var/tmp", "/dev/shm", "/run/user")  # noqa: S108 - named in order to be avoided
-"""Where other users can lay files for a command to trip over."""
+"""Where other users can leave files that a command would use."""
 
 _IN_FRONT: Final = r"(?:\.?#|\._|\.)?"
 _BEHIND: Final = r"(?:[~#._-].*)?"
@@ -49,7 +45,7 @@ def is_glob(text: str) -> bool:
 
 
 def before_glob(text: str) -> str:
-    """Return what stands in front of the first wildcard."""
+    """Return the text in front of the first wildcard."""
     return next((text[:at] for at, letter in enumerate(text) if letter in _WILD), text)
 
 
@@ -61,10 +57,10 @@ def meet_somewhere(names: tuple[str, ...], secret: tuple[str, ...]) -> bool:
 
 @lru_cache(maxsize=4096)
 def meet(left: tuple[str, ...], right: tuple[str, ...], *, hidden: bool | None = None) -> bool:
-    """Whether one path can match both patterns; ``left`` is what somebody wrote, ``right`` what we know.
+    """Whether one path can match both patterns; ``left`` comes from a command, ``right`` is one of ours.
 
-    ``hidden``: a wildcard at the start matches a leading dot too, as find's do; without it, where `ANY_DEPTH` stands
-    on the left, which only find writes.
+    ``hidden``: a wildcard at the start matches a leading dot too, as find's do. By default that holds where
+    `ANY_DEPTH` is on the left, which only comes from find.
     """
     dots = ANY_DEPTH in left if hidden is None else hidden
     if ANY_DEPTH in left[:1]:
@@ -80,7 +76,7 @@ def meet(left: tuple[str, ...], right: tuple[str, ...], *, hidden: bool | None =
 def may_match(left: str, right: str, *, hidden: bool = False) -> bool:
     """Whether some name matches both globs. A wildcard at the start of ``left`` matches no leading dot, as in bash.
 
-    ``hidden``: it does, as in find. A set in brackets counts as any letter.
+    ``hidden``: it does match one, as in find. A set in brackets counts as any character.
     """
     if max(len(left), len(right)) > LONGEST_NAME:
         return True
@@ -91,7 +87,7 @@ def may_match(left: str, right: str, *, hidden: bool = False) -> bool:
 
 
 def covers(wide: str, narrow: str) -> bool:
-    """Whether every name that ``narrow`` matches is surely matched by ``wide``, which holds no wildcard but ``*``."""
+    """Whether ``wide``, whose only wildcard may be ``*``, surely matches every name that ``narrow`` matches."""
     if "?" in wide or "[" in wide:
         return False
     return max(len(wide), len(narrow)) <= LONGEST_NAME and _matches(narrow.lower().replace("?", "\1"), wide.lower())
@@ -132,8 +128,8 @@ SECRET_TREES: Final = (
     *_below("/var", "snap/microk8s snap/lxd crash kerberos mail spool/mail"),
     *_below("/opt", "vault* etcd*"),
 )
-"""Directories and files, with everything below. A ``*`` at the end holds copies of them; it stands for nothing where
-the directory that a path is relative to is not known."""
+"""Directories and files, with everything below. A ``*`` at the end covers their copies; it stands for nothing where
+the directory of a relative path is not known."""
 
 SECRET_FILES: Final = (
     *_below("/etc", "shadow* gshadow* master.passwd* spwd.db krb5.keytab* fstab.credentials* security/opasswd*"),
@@ -150,13 +146,13 @@ READABLE: Final = (
     ),
     *_below("/dev", "null stdin stdout stderr fd/0 fd/63"),
 )
-"""Single files within those trees that hold no secret."""
+"""Single files within those trees that hold no secrets."""
 
 CERTIFICATE_TREES: Final = (
     *_below("/etc", "ssl/certs pki/tls/certs pki/ca-trust ca-certificates"),
     *_below("/usr", "share/ca-certificates local/share/ca-certificates share/pki lib/ssl/certs"),
 )
-"""Where public certificates are kept under names that elsewhere are those of keys."""
+"""Where public certificates have names that elsewhere belong to keys."""
 
 
 def _split(text: str) -> tuple[str, ...]:
@@ -164,20 +160,20 @@ def _split(text: str) -> tuple[str, ...]:
 
 
 CERTIFICATE_NAMES: Final = _split("*.pem *.pem.* *.crt *.crt.* *.0")
-"""What may be read there, if it has no other name of a secret."""
+"""Names that may be read there, unless they look like a secret in another way."""
 
 PUBLIC_NAMES: Final = _split(
     "*.pub *.crt *.cer *.csr cert*.pem *-cert.pem *_cert.pem chain*.pem fullchain*.pem ca.pem ca-*.pem *-ca.pem"
     " cacert*.pem *-chain.pem *-bundle.pem"
 )
-"""Public halves: these whole names may be read, if they hold no word of `SECRET_WORDS`."""
+"""Public halves of keys: these whole names may be read, unless they contain one of `SECRET_WORDS`."""
 
 SECRET_WORDS: Final = _split(
     "*secret* *password* *passphrase* *.passwd* *credential* *private*key* *privkey* *token*"
     " .vault* *vault*.* *keyring* *kubeconfig* *.env* *htpasswd* *keyfile* *tfstate* *tfvars*"
     " *apikey* *api-key* *api_key*"
 )
-"""Words that make a name look like a secret's, wherever they stand in it."""
+"""Words that make a name look like a secret's, anywhere in it."""
 
 SECRET_NAMES: Final = (
     *SECRET_WORDS,
@@ -209,16 +205,16 @@ SECRET_NAMES: Final = (
     *("login data*", "web data*"),
     *_split("environ *.core vmcore* *.hprof *.dmp *.acl tsig* rndc.conf* named.conf.keys"),
 )
-"""Names of files and directories, wherever they lie; a name here also covers what is below it."""
+"""Names of files and directories, wherever they are; a name also covers everything below it."""
 
 SECRETLESS_KINDS: Final = _split("md rst log service timer socket target mount rules sh py tf j2 html css")
-"""Kinds of files that may be searched without being named: whatever they are called, secrets are not kept in them."""
+"""Kinds of files that may be searched without being named: whatever their names, they do not hold secrets."""
 
 SEARCHED_KINDS: Final = _split("yaml yml json conf cfg ini toml txt xml csv")
-"""Kinds in which secrets are kept as well: a search has to leave out the names that look like one."""
+"""Kinds that may hold secrets: a search must leave out the names that look like one."""
 
 LEFT_OUT: Final = _split("*secret* *pass* *cred* *key* *token* *vault* *auth* *kubeconfig*")
-"""What a search of those kinds has to leave out, of files and of directories."""
+"""What a search of those kinds must leave out, of files and of directories."""
 
 
 @lru_cache(maxsize=16384)
@@ -233,34 +229,34 @@ def is_secret_name(name: str, *, hidden: bool = False) -> bool:
         return True
     if not is_glob(name):
         return _is_secret(name.lower())
-    # Every ending is tried with ``*`` behind it: that holds all of what may follow a name, and more.
-    shown = name.lower()
-    return any(may_match(shown, f"{secret.rstrip('*')}*", hidden=hidden) for secret in SECRET_NAMES) or any(
-        may_match(shown, f"{front}{secret.rstrip('*')}*", hidden=hidden)
+    # Every ending is tried with ``*`` after it, which covers everything that may follow a name, and more.
+    lowered = name.lower()
+    return any(may_match(lowered, f"{secret.rstrip('*')}*", hidden=hidden) for secret in SECRET_NAMES) or any(
+        may_match(lowered, f"{front}{secret.rstrip('*')}*", hidden=hidden)
         for front in (".", "#", ".#", "._")
-        if not shown.startswith(("*", "?"))
+        if not lowered.startswith(("*", "?"))
         for secret in SECRET_NAMES
     )
 
 
 def is_certificate_name(name: str) -> bool:
     """Whether a name, or every name that a glob matches, may be read where public certificates are kept."""
-    shown = name.lower()
-    return bool(_CERTIFICATES.fullmatch(shown)) and not _BUT_KEYS.fullmatch(shown)
+    lowered = name.lower()
+    return bool(_CERTIFICATES.fullmatch(lowered)) and not _BUT_KEYS.fullmatch(lowered)
 
 
 def refuse_search(includes: Iterable[str], left_out: Iterable[str], left_out_below: Iterable[str]) -> str | None:
     """Return why a directory may not be searched for files of some names, or None.
 
-    ``left_out`` are patterns of files that the search does not look into, ``left_out_below`` of directories.
+    ``left_out`` are patterns of files that the search skips, ``left_out_below`` of directories.
     """
     kept, below = tuple(left_out), tuple(left_out_below)
     for include in includes:
-        shown = include.lower()
-        kind = shown.rpartition(".")[2]
-        if is_glob(kind) or shown.startswith(".") or _is_secret(shown):
+        lowered = include.lower()
+        kind = lowered.rpartition(".")[2]
+        if is_glob(kind) or lowered.startswith(".") or _is_secret(lowered):
             return f"{include} could find secrets: name a kind of file, such as '*.service', or the files"
-        if kind in SECRETLESS_KINDS or any(covers(name, shown) for name in _COMPOSE):
+        if kind in SECRETLESS_KINDS or any(covers(name, lowered) for name in _COMPOSE):
             continue
         if kind not in SEARCHED_KINDS:
             return f"{include} is not a kind of file that may be searched: name the files"
@@ -284,7 +280,7 @@ def _letters(glob: str) -> str:
 
 
 def _matches(name: str, glob: str) -> bool:
-    """Whether a name matches a glob of plain letters and ``*``; a ``*`` within the name is a letter like any other."""
+    """Whether a name matches a glob of plain characters and ``*``; a ``*`` in the name is a plain character."""
     first, *rest = glob.split("*")
     if not rest:
         return name == glob

@@ -1,8 +1,7 @@
-"""What a policy is once its file has been read: frozen values.
+"""A policy as frozen values, once its file has been read, and the operator's tool patterns.
 
-The operator's tool patterns, as the CLI writes them: ``Read``, ``Bash(docker ps:*)``, ``Write(/srv/notes/**)``.
-
-They only ever narrow what the policy allows.
+The patterns are written as the CLI writes them: ``Read``, ``Bash(docker ps:*)``, ``Write(/srv/notes/**)``. They only
+ever narrow what the policy allows.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from claudeops.domain.policy.rule_book import RuleBook
 from claudeops.domain.text import glob, regex
 
 HANDOFF: Final = "{handoff}"
-"""Among the places that may be written: the file by which a session of an older prompt asks for the next tier."""
+"""Among the writable places: the file by which a session with an older prompt asks for the next tier."""
 
 _SUBAGENTS: Final = ("Task", "Agent")
 _LISTED: Final = regex.Pattern(r"[^\s,(]+(?:\([^)]*\))?")
@@ -28,7 +27,7 @@ _PATTERN: Final = regex.Pattern(r"([A-Za-z_][\w-]*)(?:\((.*)\))?")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Approvals:
-    """What a person has to say yes to first."""
+    """What needs a person's yes first."""
 
     commands: tuple[str, ...] = ()  # beginnings of commands: ``docker compose up``
     actions: tuple[str, ...] = ()  # kinds
@@ -36,7 +35,7 @@ class Approvals:
     tools: tuple[str, ...] = ()  # names, or patterns for those of MCP servers
 
     def wanted_for(self, lines: list[str], actions: list[Action]) -> str | None:
-        """Return what of some commands and their actions needs a yes, or None."""
+        """Return which of the commands and actions needs a yes, or None."""
         for line in lines:
             for command in self.commands:
                 if line == command or line.startswith(f"{command} "):
@@ -57,24 +56,24 @@ class NamedTool:
     """A tool of an MCP server that a tier may use."""
 
     name: str  # ``mcp__grafana__query``; ``*`` stands for any text
-    tier: int = 1  # the lowest tier that may
-    action: str = ""  # the kind of action that it is
+    tier: int = 1  # the lowest tier that may use it
+    action: str = ""  # the kind of action that a call of it is
     service: str = ""  # the key of its input that names the service of the action
     changes: bool = True  # False: it only looks, so a dry run lets it pass
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TierRules:
-    """What the policy says of one tier."""
+    """What the policy says about one tier."""
 
-    tools: tuple[str, ...]  # built-in tools that exist at all, beside the one that delivers the report
+    tools: tuple[str, ...]  # built-in tools that exist at all, besides the one that delivers the report
     action_kinds: tuple[str, ...]
     hosts: tuple[str, ...]
     urls: tuple[str, ...]
     services: tuple[str, ...]
     read: tuple[str, ...]  # directories; ``{workdir}``, ``{tmpdir}``, ``{repos}`` are the session's
-    write: tuple[str, ...]  # same, and ``{handoff}``
-    asks_when_unclear: bool  # what cannot be understood waits for a person instead of being denied
+    write: tuple[str, ...]  # likewise, and ``{handoff}``
+    asks_when_unclear: bool  # a call that cannot be understood waits for a person instead of being denied
     approvals: Approvals
 
     @property
@@ -93,7 +92,7 @@ class ActionRule:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Never:
-    """What the file forbids at every tier, beside what is always forbidden."""
+    """What the file forbids at every tier, in addition to what is always forbidden."""
 
     paths: tuple[str, ...] = ()  # files and directories, with everything below
     commands: tuple[str, ...] = ()  # globs over whole command lines
@@ -113,9 +112,9 @@ class Policy:
     other_names: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))  # of a service → its name
 
     def counted_name(self, name: str) -> str:
-        """Return the name that a service counts under: its own, or the one that it is another name of."""
-        shown = name.casefold()
-        return next((counted for other, counted in self.other_names.items() if other.casefold() == shown), name)
+        """Return the name that a service is counted by: the main name if this is another name of it, or its own."""
+        folded = name.casefold()
+        return next((counted for other, counted in self.other_names.items() if other.casefold() == folded), name)
 
     @property
     def limits(self) -> Mapping[str, ActionLimit]:
@@ -125,16 +124,16 @@ class Policy:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TierPolicy:
-    """What one tier may do, with what the operator's variables narrow it to."""
+    """What one tier may do, as narrowed by the operator's variables."""
 
     number: int
-    level: int  # the tier of the policy that it is held to
+    level: int  # the tier of the policy whose rules apply
     policy: Policy = field(repr=False)
     rules: TierRules
     tools: tuple[str, ...]  # built-in ones, narrowed
-    named_only: frozenset[str] | None = None  # of MCP servers' tools only these; None = not narrowed
-    named_out: frozenset[str] = frozenset()  # tools that the operator took away
-    allowed: tuple[tuple[ToolPattern, ...], ...] = ()  # the operator's conditions: of each group one must match
+    named_only: frozenset[str] | None = None  # the only tools of MCP servers; None = not narrowed
+    named_out: frozenset[str] = frozenset()  # tools that the operator removed
+    allowed: tuple[tuple[ToolPattern, ...], ...] = ()  # the operator's conditions: one of each group must match
     disallowed: tuple[ToolPattern, ...] = ()  # none of these may match
 
     def may_use_named(self, name: str) -> bool:
@@ -143,7 +142,7 @@ class TierPolicy:
 
     @property
     def action_kinds(self) -> tuple[str, ...]:
-        """Kinds of actions that it may take."""
+        """The kinds of actions that it may take."""
         return self.rules.action_kinds
 
     @property
@@ -160,7 +159,7 @@ class ToolPattern:
     body: str | None = None
 
     def matches(self, subject: str) -> bool:
-        """Whether a command line (of Bash) or a path (of the file tools) is meant."""
+        """Whether it matches a command line (of Bash) or a path (of the file tools)."""
         if self.body is None or self.body in {"*", ":*"}:
             return True
         if self.body.endswith(":*"):
@@ -176,7 +175,7 @@ def split_patterns(text: str) -> tuple[str, ...]:
 
 
 def parse_patterns(patterns: Sequence[str]) -> tuple[ToolPattern, ...]:
-    """Return patterns from their text. One that cannot be read names a tool that does not exist: it allows nothing."""
+    """Parse patterns. An unreadable one becomes the name of a tool that does not exist: it allows nothing."""
     found = [_PATTERN.fullmatch(pattern.strip()) for pattern in patterns if pattern.strip()]
     return tuple(
         ToolPattern(tool=tool, body=match[2] if match else None)
@@ -186,6 +185,6 @@ def parse_patterns(patterns: Sequence[str]) -> tuple[ToolPattern, ...]:
 
 
 def with_both_names(tools: Sequence[str]) -> tuple[str, ...]:
-    """Return tools with both names of the one that starts subagents: CLI 2.1 lists ``Task``, and calls it ``Agent``."""
+    """Return tools with both names of the one that starts subagents: CLI 2.1 lists ``Task`` and calls ``Agent``."""
     other = [name for name in _SUBAGENTS if name not in tools and any(tool in _SUBAGENTS for tool in tools)]
     return (*tools, *other)

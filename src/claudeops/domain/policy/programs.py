@@ -1,7 +1,7 @@
-"""Small languages that commands take as arguments: which programs in them only look.
+"""Small languages in command arguments: which programs in awk, sed, jq, yq and Go templates only look.
 
-awk, sed, jq and Go templates can run commands, write files and print the environment. Each check is an allow-list or
-forbids, anywhere in the text, the words without which the harm cannot be done.
+These languages can run commands, write files and print the environment. Each check is an allow-list, or forbids,
+anywhere in the text, the words without which no harm can be done.
 """
 
 from __future__ import annotations
@@ -60,7 +60,10 @@ _SED: Final = regex.Pattern(rf"\s*{_SED_COMMAND}(?:\s*[;\n]\s*{_SED_COMMAND})*\s
 
 
 def refuse_awk(text: str) -> str | None:
-    """Return why an awk program is refused: it may filter and print, not run, read on, write or see the environment."""
+    """Return why an awk program is refused, or None.
+
+    It may filter and print, but not run commands, read more input, write, or see the environment.
+    """
     found = _AWK_WORDS.search(text)
     if found:
         return f"awk may not use {found[0]!r} here"
@@ -70,20 +73,20 @@ def refuse_awk(text: str) -> str | None:
 
 
 def refuse_sed(text: str) -> str | None:
-    """Return why a sed script is refused: only p, d, q, = and s/…/…/ with the flags g, p, i and numbers."""
+    """Return why a sed script is refused, or None: it may use p, d, q, =, and s/…/…/ with flags g, p, i and numbers."""
     if _SED.fullmatch(text):
         return None
     return "sed may only print, delete, quit and substitute here, with the flags g, p, i and numbers"
 
 
 def refuse_jq(text: str) -> str | None:
-    """Return why a jq filter is refused: it may not see the environment, modules or file names."""
+    """Return why a jq filter is refused, or None: it may not see the environment, modules or file names."""
     found = _JQ_WORDS.search(text)
     return f"jq may not use {found[1] or found[2]!r} here" if found else None
 
 
 def refuse_yq(text: str) -> str | None:
-    """Return why a yq expression is refused: it may not see the environment or load files."""
+    """Return why a yq expression is refused, or None: it may not see the environment or load files."""
     found = _YQ_WORDS.search(text)
     if found:
         return f"yq may not use {found[0]!r} here"
@@ -92,7 +95,7 @@ def refuse_yq(text: str) -> str | None:
 
 
 def refuse_template(text: str) -> str | None:
-    """Return why a Go template of docker is refused: only named fields that cannot hold the environment."""
+    """Return why a Go template of docker is refused, or None: it may use named fields that hold no environment."""
     actions = [found[1] for found in _TEMPLATE_ACTION.finditer(text)]
     if text.count("{{") != len(actions):
         return "this template is not plain"
@@ -103,7 +106,7 @@ def refuse_template(text: str) -> str | None:
 
 
 def _plain_action(text: str) -> bool:
-    """Whether an action is words of the language and fields that hold no secret, with nothing between them."""
+    """Whether an action consists only of words of the language and fields that hold no secret."""
     done = 0
     for word in _TEMPLATE_WORD.finditer(text):
         if word.start() != done or (word[1] and not _shows_no_secret(word[1])):

@@ -1,14 +1,11 @@
-"""How far a tier reaches: the hosts, URLs, services and directories that its calls may be about.
+"""The reach of a tier (hosts, URLs, services, directories), addresses that are never asked, and a session's own places.
 
-Patterns are globs without regard to case, for hosts also networks (``10.0.0.0/8``). One that begins with ``!`` takes
-out again. What is never asked or read (`claudeops.domain.policy.reach`, ``secret_places``) is outside of every reach.
+Patterns are globs without regard to case, for hosts also networks (``10.0.0.0/8``). A pattern that begins with ``!``
+excludes. What is never asked or read (here, and ``places``) is outside of every reach.
 
-May this host or URL be asked? Link-local and metadata addresses never are, in whatever spelling.
-
-What counts as one: RFC 3927 and RFC 4291 link-local ranges, and the addresses under which cloud providers serve
-credentials to their machines. Numbers are taken only as plain dotted quads, since resolvers read ``0251.0376.1`` too.
-
-Where a session lives: the directories and switches that its tool calls are judged against.
+Link-local and metadata addresses are never asked, in whatever spelling: the link-local ranges of RFC 3927 and RFC 4291,
+and the addresses under which cloud providers serve credentials to their machines. Numbers are accepted only as plain
+dotted quads, since resolvers also read ``0251.0376.1``.
 """
 
 from __future__ import annotations
@@ -24,7 +21,7 @@ from claudeops.domain.policy.places import is_secret_name
 from claudeops.domain.text import glob, regex
 
 EVERYTHING: Final = ("*",)
-_HOST_OF_URL: Final = regex.Pattern(r"(?s)(?:[^/]*//)?([^/?#]*?)(?::\d+)?(?:[/?#].*)?")  # of a URL
+_HOST_OF_URL: Final = regex.Pattern(r"(?s)(?:[^/]*//)?([^/?#]*?)(?::\d+)?(?:[/?#].*)?")
 
 _METADATA_HOSTS: Final = frozenset(
     {"metadata", "metadata.google.internal", "metadata.goog", "metadata.internal", "instance-data"}
@@ -51,9 +48,9 @@ _ENGINE: Final = regex.Pattern(
     r"|(?:/.*)?/(?:actuator|manage|management)/(?:env|configprops|heapdump|threaddump|httptrace)(?:/.*)?"
     r"|(?:/.*)?/(?:phpinfo(?:\.php)?|debug/vars|debug/pprof/.*|v1/kv(?:/.*)?|\.aws/.*|\.git/.*)"
 )
-"""Paths of docker's engine that tell the environment of a container, and those of others that print their own."""
+"""Paths of docker's engine that reveal a container's environment, and paths of other servers that reveal their own."""
 
-_DECODED: Final = 2  # times: some servers decode what was decoded before
+_DECODED: Final = 2  # times a path is decoded: some servers decode twice
 _GUESSED_SCHEMES: Final = ("ftp.", "dict.", "ldap.", "imap.", "smtp.", "pop3.")  # curl(1), "URL": guessed from the host
 
 
@@ -61,7 +58,7 @@ _GUESSED_SCHEMES: Final = ("ftp.", "dict.", "ldap.", "imap.", "smtp.", "pop3.") 
 class Reach:
     """What a tier's calls may be about."""
 
-    hosts: tuple[str, ...] = EVERYTHING  # that commands may run on or knock at
+    hosts: tuple[str, ...] = EVERYTHING  # that commands may run on or contact
     urls: tuple[str, ...] = EVERYTHING  # that may be fetched
     services: tuple[str, ...] = EVERYTHING  # that actions may be about
     never_hosts: tuple[str, ...] = ()  # that the policy forbids at every tier
@@ -73,7 +70,7 @@ class Reach:
         """Return why a host is out of reach, or None."""
         name = host.rstrip(".")
         if any(matches(name, pattern) for pattern in self.never_hosts):
-            return f"{host} is a host that the policy never lets anybody ask"
+            return f"{host} is a host that the policy forbids at every tier"
         return None if _within(name, self.hosts) else f"{host} is not among the hosts of this tier"
 
     def refuse_url(self, url: str) -> str | None:
@@ -82,20 +79,20 @@ class Reach:
         found = _HOST_OF_URL.fullmatch(full)
         host = found[1].strip("[]") if found else ""
         if any(matches(host, pattern) for pattern in self.never_hosts):
-            return f"{host} is a host that the policy never lets anybody ask"
+            return f"{host} is a host that the policy forbids at every tier"
         return None if _within(full, self.urls) else f"{url[:80]} is not among the URLs of this tier"
 
     def refuse_service(self, service: str, *others: str) -> str | None:
         """Return why a service is out of reach, or None.
 
-        ``others``: further names of it, by which it is taken out as well, and never let in.
+        ``others``: further names of it, which can exclude it but never include it.
         """
         within = _within(service, self.services, *others)
         return None if within else f"{service} is not among the services of this tier"
 
 
 def matches(subject: str, pattern: str) -> bool:
-    """Whether a pattern means a host, URL or service."""
+    """Whether a pattern matches a host, URL or service."""
     network = _network(pattern)
     if network is None:
         return glob.matches(subject.lower(), pattern.lower())
@@ -135,18 +132,18 @@ def refuse_url(url: str, *, schemes: tuple[str, ...] = ("http", "https")) -> str
 
 
 def as_written(path: str) -> str:
-    """Return the path itself: the resolver where no file system may be asked."""
+    """Return the path itself: the resolver where no file system is available."""
     return path
 
 
 def usual_program(name: str) -> str:
-    """Return where most programs lie: the resolver where no file system may be asked."""
+    """Return where most programs are: the resolver where no file system is available."""
     return f"/usr/bin/{name}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NodeScope:
-    """What is true for all sessions of a daemon. Paths are absolute."""
+    """The places and switches that all sessions of a daemon share. Paths are absolute."""
 
     repos_dir: str  # the operator's infrastructure as files: read, and deployed from
     dry_run: bool = False
@@ -157,12 +154,12 @@ class NodeScope:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Scope(NodeScope):
-    """What is true for one session. Paths are absolute."""
+    """A session's own places and switches, which its calls are judged against. Paths are absolute."""
 
     workdir: str  # the session's own directory: its first working directory, writable from tier 2 up
     tmpdir: str  # the session's own temporary directory, writable from tier 2 up
-    home: str  # the session's home: its files with a leading dot are nobody's to read
-    handoff: str = ""  # the file by which a session of an older prompt asks for the next tier; "" = there is none
+    home: str  # the session's home: its files with a leading dot are never read
+    handoff: str = ""  # the file by which a session with an older prompt asks for the next tier; "" = there is none
 
 
 def _within(subject: str, patterns: tuple[str, ...], *others: str) -> bool:
@@ -185,7 +182,7 @@ def _network(pattern: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network | No
 
 
 def _refuse_interface(url: str, port: str | None, rest: str) -> str | None:
-    """Return why what a URL names may not be fetched, or None: an interface that tells environments or keys."""
+    """Return why a URL may not be fetched, or None: it names an interface that reveals environments or keys."""
     path = rest.partition("?")[0].partition("#")[0]
     for _ in range(_DECODED):
         path = unquote(path)
@@ -197,14 +194,14 @@ def _refuse_interface(url: str, port: str | None, rest: str) -> str | None:
     return None
 
 
-def _refuse_address(text: str, shown: str) -> str | None:
+def _refuse_address(text: str, host: str) -> str | None:
     try:
         address = ipaddress.ip_address(text)
     except ValueError:
-        return f"{shown!r} is not a plain address: write it as four decimal numbers"
+        return f"{host!r} is not a plain address: write it as four decimal numbers"
     inner = getattr(address, "ipv4_mapped", None) or getattr(address, "sixtofour", None) or address
     if address.is_link_local or inner.is_link_local or str(inner) in _METADATA_ADDRESSES:
-        return f"{shown} is a link-local or metadata address, which is never asked"
+        return f"{host} is a link-local or metadata address, which is never asked"
     if inner.is_multicast or (address.version == 6 and (address.is_reserved or "%" in text)):  # noqa: PLR2004 - IP version
-        return f"{shown} is an address that is never asked"
+        return f"{host} is an address that is never asked"
     return None

@@ -1,7 +1,4 @@
-"""All rules of a policy, found by the command that they are for.
-
-Commands that run other commands: which of them are understood, and how.
-"""
+"""The rule book: all rules of a policy by command, and the commands that run other commands."""
 
 from __future__ import annotations
 
@@ -97,7 +94,7 @@ FIND_EXPRESSION: Final = (
     " -mtime=text -mmin=text -atime=text -amin=text -ctime=text -cmin=text -newermt=text -maxdepth=text -mindepth=text"
     " -printf=text -newer=listing -anewer=listing -cnewer=listing -samefile=listing"
 )
-"""What a find expression may hold beside ``-exec``, written like options."""
+"""What a find expression may hold besides ``-exec``, written like options."""
 
 _WHY: Final = (
     ("iptables ip6tables nft ufw firewall-cmd tc brctl", "the network is never changed"),
@@ -145,23 +142,23 @@ UNJUDGED: Final = frozenset(
     }
     | {"zsh", "fish", "ksh", "pwsh", "R", "Rscript", "java", "go", "expect"}
 )
-"""Commands that run code which nobody here can read."""
+"""Commands that run code which cannot be judged here."""
 
 REASONS: Final = {name: why for names, why in _WHY for name in names.split()}
-"""Why a command is in no rule, where more can be said than that."""
+"""Why a command is in no rule, where there is a reason to give."""
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What the book knows of a command line."""
+    """What the book knows about a command line."""
 
     path: str  # the command with its subcommands
     arguments: tuple[Word, ...]  # what follows them
     given: tuple[tuple[Option, Word | None], ...]  # options in front of the subcommands
-    shared: str  # options that may follow as well
+    shared: str  # options that may also follow the subcommands
     rules: tuple[CommandRule, ...]
     wrapper: Wrapper | None
-    wrapper_tier: int = 1  # the lowest that may use the wrapper
+    wrapper_tier: int = 1  # the lowest tier that may use the wrapper
 
 
 class RuleBook:
@@ -195,11 +192,11 @@ class RuleBook:
 
     @property
     def wrappers(self) -> Mapping[str, int]:
-        """Commands that run others, with the lowest tier that may use them."""
+        """Commands that run others, with the lowest tier that may use each."""
         return {name: self._wrapper_tiers[name] for name in self._wrappers}
 
     def find(self, name: str, arguments: tuple[Word, ...]) -> Found:
-        """Return what is known of a command, following its subcommands. Raises `RefusedError` for an unknown one."""
+        """Return what is known about a command and its subcommands. Raises `RefusedError` for an unknown one."""
         path, rest, shared = self._aliases.get(name, name), arguments, ""
         given: list[tuple[Option, Word | None]] = []
         while path in self._groups:

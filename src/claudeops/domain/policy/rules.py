@@ -206,23 +206,23 @@ class _Reader:
         return self.rest.pop(0)
 
     def option(self, word: Word) -> None:
-        shown = word.prefix if word.kind is WordKind.DYNAMIC else word.text
-        if _NUMERIC_OPTION in self._table and regex.fullmatch(r"-\d+", shown):
+        text = word.prefix if word.kind is WordKind.DYNAMIC else word.text
+        if _NUMERIC_OPTION in self._table and regex.fullmatch(r"-\d+", text):
             self.options.append((self._table[_NUMERIC_OPTION], None))
-        elif shown.startswith("--") or self._long_options:
-            name, attached, value = shown.partition("=")
+        elif text.startswith("--") or self._long_options:
+            name, attached, value = text.partition("=")
             self._add(name, self._attached(word, value) if attached else None)
         else:
-            self._cluster(shown)
+            self._cluster(text)
 
     def _attached(self, word: Word, value: str) -> Word:
         if word.kind is WordKind.DYNAMIC:
             return Word(text=word.text, kind=word.kind, single=word.single, prefix=value)
         return Word(text=value, kind=word.kind)
 
-    def _cluster(self, shown: str) -> None:
+    def _cluster(self, text: str) -> None:
         """Read ``-xeu nginx`` and ``-n5``: flags one after another, the last one perhaps with its value."""
-        letters = shown[1:]
+        letters = text[1:]
         while letters:
             letter, letters = "-" + letters[0], letters[1:]
             option = self._table.get(letter)

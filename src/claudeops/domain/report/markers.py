@@ -102,12 +102,12 @@ class _Found:
         beginning = _FIRST.match(line)
         if beginning is None:
             return
-        marks = list(_MARKER.finditer(line))
-        if not marks or marks[0].start(1) != beginning.end(1):
+        found = list(_MARKER.finditer(line))
+        if not found or found[0].start(1) != beginning.end(1):
             self.misunderstood(line)
-        for mark, following in zip_longest(marks, marks[1:]):
+        for match, following in zip_longest(found, found[1:]):
             end = len(line) if following is None else following.start(1)
-            self.marker(mark[2], mark[3], plain(line[mark.end() : end]).rstrip(" ;,|"))
+            self.marker(match[2], match[3], plain(line[match.end() : end]).rstrip(" ;,|"))
 
     def marker(self, kind: str, inside: str, body: str) -> None:
         """Read one marker: the content of its brackets, and the text after it."""

@@ -1,7 +1,7 @@
-"""A Bash command, taken apart into the simple commands in it.
+"""Parses a Bash command into the simple commands in it.
 
-Values in, values out: `parse` runs nothing and looks at no file. Unfolding of wrappers (``sudo``, ``ssh``,
-``bash -c`` and so on) is the business of `claudeops.domain.policy.unfold`, which calls `parse` again for inner texts.
+Values in, values out: `parse` runs nothing and looks at no file. Unfolding wrappers (``sudo``, ``ssh``, ``bash -c`` and
+so on) is the business of `claudeops.domain.policy.unfold`, which calls `parse` again for inner texts.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def parse(command: str, *, known: Mapping[str, Word] = _NOTHING) -> Parsed:
     Commands are found in pipes, lists, subshells, groups, branches, loops, functions (where they are called),
     substitutions of every kind and here-documents that are expanded. Loops over known values are unrolled. ``known``
     are variables of the environment whose values may be used. With a ``problem`` (one sentence that says what to write
-    instead) the text must not be run by anybody who has only seen these commands.
+    instead) the list of commands may be incomplete, so the text must not run on the strength of it.
     """
     try:
         source = check_source(command)

@@ -1,9 +1,9 @@
-"""Check that a syntax tree says what bash would read.
+"""Checks that a syntax tree says what bash would read.
 
-tree-sitter-bash is written for editors: it guesses on, and where it guesses differently from bash a command could
-hide. So a tree counts only when its leaves are whole tokens of bash's own lexical grammar (bash(1), "QUOTING",
-"SHELL GRAMMAR", "REDIRECTION"), with nothing but blanks between them. Everything else is refused: the model can
-write it more plainly.
+tree-sitter-bash is written for editors: it guesses, and where its guess differs from bash a command could hide. So a
+tree is accepted only when its leaves are whole tokens of bash's own lexical grammar (bash(1), "QUOTING", "SHELL
+GRAMMAR", "REDIRECTION"), with nothing but blanks between them. Everything else is refused: the model can write it more
+plainly.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from claudeops.domain.text import regex
 LONGEST_COMMAND: Final = 16_384  # characters
 DEEPEST_TREE: Final = 60  # levels
 
-_EXPANDED: Final = rb"$\w({\[@*#?!\-"  # within brackets: after a dollar sign they make bash expand something
+_EXPANDED: Final = rb"$\w({\[@*#?!\-"  # within brackets: characters that begin an expansion after a dollar sign
 _WORDS: Final = frozenset(
     {"word", "number", "string", "raw_string", "ansi_c_string", "concatenation", "simple_expansion", "expansion"}
     | {"command_substitution", "process_substitution", "arithmetic_expansion", "brace_expression", "command_name"}
@@ -38,23 +38,23 @@ _KEYWORDS: Final = frozenset(
     {"if", "then", "elif", "else", "fi", "case", "esac", "for", "while", "until", "do", "done", "in", "function"}
     | {"!", "{", "}", "[", "]", "[[", "]]"}
 )
-_CONTINUED: Final = b"\\\n"  # a line that goes on in the next one
+_CONTINUED: Final = b"\\\n"  # joins a line to the next one
 _WORD_ENDS: Final = b" \t\n;&|()<>"
 _DELIMITER: Final = regex.Pattern(rb"""'([\w.-]+)'|"([\w.-]+)"|(\\?)([\w.-]+)""")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HereDocument:
-    """Where a here-document's text stands in the source, in bytes."""
+    """Where a here-document's text is in the source, in bytes."""
 
     start: int
     end: int
-    quoted: bool  # the delimiter was quoted: nothing in the text is expanded
+    quoted: bool  # the delimiter is quoted, so nothing in the text is expanded
     tabs_stripped: bool  # ``<<-``
 
 
 def check_source(text: str) -> bytes:
-    """Return the text as the bytes to parse; raises `UnclearError` for characters that hide or confuse."""
+    """Return the text as bytes for the parser; raises `UnclearError` for invisible characters and long texts."""
     if len(text) > LONGEST_COMMAND:
         raise UnclearError(f"the command is longer than {LONGEST_COMMAND} characters: split it")
     for character in text:
@@ -64,14 +64,14 @@ def check_source(text: str) -> bytes:
 
 
 def check_tree(root: Node, source: bytes) -> None:
-    """Raise `UnclearError` unless every token of the tree is one that bash would read the same way."""
+    """Raise `UnclearError` unless bash would read every token of the tree the same way."""
     if not _is_blank(source[: root.start_byte]) or not _is_blank(source[root.end_byte :]):
         raise UnclearError("the command cannot be parsed to its end: write it in plain bash")
     _check(root, source, 0, indented=False)
 
 
 def here_document(node: Node, source: bytes) -> HereDocument:
-    """Return where the text of a ``heredoc_redirect`` stands.
+    """Return where the text of a ``heredoc_redirect`` is.
 
     Raises `UnclearError` unless the text begins on the next line and ends where bash ends it.
     """
@@ -97,7 +97,7 @@ def here_document(node: Node, source: bytes) -> HereDocument:
 
 
 def literal_spans(node: Node, start: int, end: int, source: bytes) -> list[tuple[int, int]]:
-    """Return the byte ranges between ``start`` and ``end`` that no expansion among the node's children covers."""
+    """Return the byte ranges between ``start`` and ``end`` that are outside of the node's expansions."""
     spans = []
     for child in expansions(node):
         text = source[child.start_byte : child.end_byte]
@@ -107,7 +107,7 @@ def literal_spans(node: Node, start: int, end: int, source: bytes) -> list[tuple
 
 
 def expansions(node: Node) -> list[Node]:
-    """Return the expansions among a quoted text's children; the parser counts blanks before them as theirs."""
+    """Return the expansions in a quoted text; the parser counts the blanks before an expansion as part of it."""
     return [
         child for child in node.children if child.is_named and child.type not in {"string_content", "heredoc_content"}
     ]
@@ -115,14 +115,14 @@ def expansions(node: Node) -> list[Node]:
 
 def unclear(node: Node, source: bytes) -> UnclearError:
     """Return the refusal of a piece of source that bash may read differently."""
-    shown = source[node.start_byte : node.end_byte].decode(errors="replace").strip()[:40]
-    return UnclearError(f"near {shown!r} the command can be read in two ways: quote it, or write it more plainly")
+    piece = source[node.start_byte : node.end_byte].decode(errors="replace").strip()[:40]
+    return UnclearError(f"near {piece!r} the command can be read in two ways: quote it, or write it more plainly")
 
 
 def _literal(plain: bytes, escaped: bytes, *, empty: bool = True) -> regex.Pattern[bytes]:
-    """Return the expression for text without expansions, ``plain`` being the characters that it may not hold as such.
+    """Return the expression for text without expansions.
 
-    ``empty``: it may be empty.
+    ``plain`` are the characters that it may hold only as ``escaped``; ``empty`` allows it to be empty.
     """
     one = rb"[^$" + plain + rb"]|" + escaped
     after_dollar = rb"[^" + _EXPANDED + plain + rb"]|" + escaped
@@ -202,9 +202,9 @@ def _check_leaf(node: Node, source: bytes) -> None:
 
 
 def _stands_alone(node: Node, text: bytes, source: bytes) -> bool:
-    """Whether what is next to a comment, descriptor or number leaves it one to bash as well."""
+    """Whether a comment, descriptor or number is one for bash as well, given what is next to it."""
     begins = _begins_word(node, source)
-    if node.type == "comment":  # after the ``)`` of an array it would be a part of the word
+    if node.type == "comment":  # after the ``)`` of an array it would be part of the word
         return begins and source[node.start_byte - 1 : node.start_byte] not in (b"(", b")")
     if node.type == "file_descriptor":
         return begins
@@ -214,7 +214,7 @@ def _stands_alone(node: Node, text: bytes, source: bytes) -> bool:
 
 
 def _begins_word(node: Node, source: bytes) -> bool:
-    """Whether a token of bash begins here: only there ``#`` is a comment and a number a file descriptor."""
+    """Whether a bash token begins here: only there is ``#`` a comment and a number a file descriptor."""
     at = node.start_byte
     return at == 0 or (source[at - 1 : at] in _WORD_ENDS and source[max(at - 2, 0) : at - 1] != b"\\")
 
@@ -229,7 +229,7 @@ def _check_children(node: Node, source: bytes, depth: int, *, indented: bool) ->
     for before, after in pairwise(node.children):
         gap = source[before.end_byte : after.start_byte]
         if not gap and after.type in _AFTER_REDIRECTION and source[before.end_byte - 1 : before.end_byte] == b"}":
-            raise unclear(after, source)  # ``{name}>path`` is not an argument but a place for the descriptor
+            raise unclear(after, source)  # ``{name}>path`` is not an argument: it stores the descriptor in a variable
         words = (before.type in _WORDS or before.type in _AFTER_REDIRECTION) and after.type in _WORDS
         if node.type in _NO_GAP:
             fits = not gap
@@ -242,10 +242,10 @@ def _check_children(node: Node, source: bytes, depth: int, *, indented: bool) ->
 
 
 def _is_blank(gap: bytes, blanks: bytes = b" \t\n") -> bool:
-    """Whether nothing but blanks and continued lines stands between two tokens."""
+    """Whether there is nothing but blanks and continued lines between two tokens."""
     return not gap.replace(_CONTINUED, b"").strip(blanks)
 
 
 def _is_joined(gap: bytes) -> bool:
-    """Whether bash reads what stands on both sides of a gap as one word."""
+    """Whether bash reads both sides of a gap as one word."""
     return not gap.replace(_CONTINUED, b"")

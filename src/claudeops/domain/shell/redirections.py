@@ -18,10 +18,10 @@ _OPERATORS: Final = frozenset({"<", ">", ">>", ">|", "&>", "&>>", "<&", ">&", "<
 
 @dataclass(slots=True)
 class Redirected:
-    """What stands around a command: its redirections, and what the parser hangs below them."""
+    """A command's redirections, and what the parser puts below them."""
 
     files: tuple[Redirection, ...] = ()
-    arguments: tuple[Word, ...] = ()  # words after a redirection are still the command's
+    arguments: tuple[Word, ...] = ()  # words after a redirection, which are still the command's
     stdin: Word | None = None
     piped: list[Node] = field(default_factory=list)  # ``cat <<EOF | …``
     following: list[tuple[str, Node]] = field(default_factory=list)  # ``cat <<EOF && …``, by its operator
@@ -35,7 +35,7 @@ class RedirectionReader:
         self._words = words
 
     def read(self, nodes: Iterable[Node], bindings: Bindings) -> Redirected:
-        """Return what the nodes say together; raises `UnclearError` where bash may read something else."""
+        """Return the redirections of all nodes; raises `UnclearError` where bash may read something else."""
         found = Redirected()
         for node in nodes:
             match node.type:
@@ -94,7 +94,7 @@ class RedirectionReader:
                     raise unclear(child, self._source)
 
     def _piped(self, node: Node, found: Redirected) -> None:
-        """Take the rest of a pipeline; the parser counts what ``&&`` hangs on to it as a part of its last command."""
+        """Take the rest of a pipeline; the parser counts what ``&&`` appends as part of its last command."""
         *parts, last = (child for child in node.children if child.type != "|")
         while last.type == "list":
             last, operator, right = (child for child in last.children if child.type not in {"comment", "\n"})

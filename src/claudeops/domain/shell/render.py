@@ -1,9 +1,9 @@
-"""Writes a judged tree down as text that holds nothing else.
+"""Renders a judged tree as text that contains nothing else.
 
-bash runs something richer than any judge can model: builtins that evaluate their arguments, aliases, functions,
-variables that change what a name means. So what runs is not the text that was judged but one that is made from the
+bash is richer than any judge can model: it has builtins that evaluate their arguments, aliases, functions, and
+variables that change what a name means. So the text that runs is not the one that was judged, but one made from the
 tree: programs by absolute path (or behind ``/usr/bin/env --`` where the path is not ours to know), every word in single
-quotes, builtins only where no program does the same.
+quotes, and builtins only where no program does the same.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from claudeops.domain.text import regex
 BUILTINS: Final = frozenset(
     {"cd", "read", "set", "exit", "break", "continue", "wait", "jobs", "times", "umask", "ulimit", "type", "command"}
 )
-"""Commands that no program can stand in for; their arguments are constant."""
+"""Commands that no program can replace; their arguments are constant."""
 
 _PROGRAM: Final = regex.Pattern(r"/[\w./:+-]+")
 _LOOPS: Final = frozenset({"break", "continue"})
@@ -63,7 +63,7 @@ _SUM: Final = regex.Pattern(r"[\d\s()+*/%<>=!&|^~?:,-]*")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunText:
-    """A command that runs as a text of its own, in a group: what ``eval`` was given."""
+    """A command that runs as a text of its own, in a group: the argument of ``eval``."""
 
     text: str
 
@@ -71,8 +71,8 @@ class RunText:
 def render(block: Block, commands: Mapping[int, SimpleCommand | RunText], *, bash: bool) -> str:
     """Return a tree as text; ``commands`` are its simple commands as they run, by their numbers.
 
-    ``bash``: False for a shell of which only POSIX is known. Raises `UnclearError` for what has no such text. The text
-    is read back: one that the reader takes for other commands is refused as well.
+    ``bash``: False for a shell that only promises POSIX. Raises `UnclearError` for a tree without such a text. The text
+    is parsed again: if that yields other commands, it is refused as well.
     """
     writer = _Writer(commands=commands, bash=bash)
     text = writer.text(block) or writer.nothing()
@@ -89,7 +89,7 @@ def render(block: Block, commands: Mapping[int, SimpleCommand | RunText], *, bas
 
 
 def quoted(text: str) -> str:
-    """Return a word in single quotes. A newline in it stays one: nothing in single quotes means anything."""
+    """Return a word in single quotes. A newline in it stays one: nothing in single quotes has a special meaning."""
     return "'" + text.replace("'", "'\\''") + "'"
 
 
@@ -98,13 +98,13 @@ def _outlines(commands: tuple[SimpleCommand, ...]) -> list[tuple[str | None, ...
 
 
 def _outline(argv: tuple[Word, ...]) -> tuple[str | None, ...]:
-    """Return the words of a command, None for those that are not known before it runs."""
+    """Return the words of a command, None for dynamic ones."""
     return tuple(word.text if word.constant and not word.parts else None for word in argv)
 
 
 @dataclass(frozen=True, slots=True)
 class _Level:
-    """What it takes to leave a loop of the original text: how many loops of the new one."""
+    """How many loops of the new text must be left in order to leave one of the original text."""
 
     to_break: int
     to_continue: int
@@ -117,10 +117,10 @@ class _Writer:
     commands: Mapping[int, SimpleCommand | RunText]
     bash: bool
     outlines: list[tuple[str | None, ...]] = field(default_factory=list)  # of the commands, in their order
-    _levels: tuple[_Level, ...] = ()  # the loops around, the innermost first
+    _levels: tuple[_Level, ...] = ()  # the enclosing loops, innermost first
 
     def text(self, block: Block) -> str:
-        """Return the whole text, a line a statement."""
+        """Return the whole text, one statement per line."""
         return "\n".join(self._step(step) for step in block)
 
     # --- steps ------------------------------------------------------------------------------------------
@@ -132,17 +132,17 @@ class _Writer:
         return "; ".join(self._step(step) for step in block) or self.nothing()
 
     def nothing(self) -> str:
-        """Write what does nothing."""
+        """Write a command that does nothing."""
         self.outlines.append((":",))
         return ":"
 
     def _operand(self, step: Step) -> str:
-        """Write what stands beside an operator."""
+        """Write an operand of an operator."""
         text = self._step(step)
         return f"{{ {text}; }}" if isinstance(step, Pipeline | Chained | Negated | Export) else text
 
     def _apart(self, write: Callable[[], str]) -> str:
-        """Write what runs in a shell of its own, which cannot leave the loops around it."""
+        """Write a part that runs in a shell of its own, and so cannot leave the enclosing loops."""
         outer, self._levels = self._levels, ()
         try:
             return write()
@@ -186,8 +186,8 @@ class _Writer:
             return tuple(words)
         plain = argv[0].text in BUILTINS or argv[0].text.startswith("/")
         prefix: tuple[str | None, ...] = () if plain else ("/usr/bin/env", "--")
-        shown = (Word(text=word.written) if word.written is not None else word for word in argv if not word.implied)
-        return (*prefix, *_outline(tuple(shown)))
+        visible = (Word(text=word.written) if word.written is not None else word for word in argv if not word.implied)
+        return (*prefix, *_outline(tuple(visible)))
 
     def _argv(self, argv: tuple[Word, ...]) -> list[str]:
         if not argv:
@@ -233,7 +233,7 @@ class _Writer:
         text = inner if compound else f"{{ {inner}; }}"
         if step.stdin is not None and not isinstance(step.step, Branch | Loop):
             text = f"if {self.nothing()}; then {text}; fi"  # the parser knows no here-string behind the others
-        if step.stdin is not None and step.redirections:  # the parser takes only one of both behind a compound command
+        if step.stdin is not None and step.redirections:  # the parser accepts only one of them here
             text, stdin = f"{{ {self._with_redirections(text, (), step.stdin)}; }}", None
         else:
             stdin = step.stdin
@@ -273,7 +273,7 @@ class _Writer:
         return f"for {step.name} in {' '.join(map(self._word, step.words))}; do {self._within(level, step.body)}; done"
 
     def rounds(self, step: Rounds) -> str:
-        """Write the rounds out; where one may be left, each is a loop of one round within a loop of one round."""
+        """Write all rounds; where one may be left, each is a loop of one round, within a loop of one round."""
         if not any(_leaves(block) for block in step.blocks):
             return f"{{ {'; '.join(self._block(block) for block in step.blocks) or self.nothing()}; }}"
         rounds = []
@@ -322,7 +322,7 @@ class _Writer:
         texts = [] if stdin is None else [self._input(stdin)]  # the parser wants it first
         for each in redirections:
             target = "" if each.target is None else self._target(each.operator, each.target)
-            if each.operator in {"&>", "&>>"}:  # to a shell of which only POSIX is known ``&`` is the background
+            if each.operator in {"&>", "&>>"}:  # in a POSIX shell ``&`` would mean the background
                 texts.append(f"{each.operator[1:]}{target} 2>&1")
             else:
                 texts.append(f"{each.descriptor}{each.operator}{target}")
@@ -337,7 +337,7 @@ class _Writer:
         return blank + self._word(target)
 
     def _input(self, stdin: Word) -> str:
-        """Write a here-document or here-string as a here-string, which ends its text with a newline."""
+        """Write a here-document or here-string as a here-string, which adds a newline at the end."""
         if stdin.document and stdin.constant:
             return f"<<<{quoted(stdin.text[:-1])}" if stdin.text else "</dev/null"
         if not stdin.document or not stdin.parts:
@@ -357,7 +357,7 @@ def _around(text: str, redirections: str) -> str:
 
 
 def _leaves(part: object) -> bool:
-    """Whether somewhere in a tree stands ``break`` or ``continue``, of whatever loop."""
+    """Whether there is a ``break`` or ``continue`` anywhere in a tree, for any loop."""
     if isinstance(part, Run):
         return part.command.name in _LOOPS
     inner = astuple(part) if isinstance(part, Struct) else part

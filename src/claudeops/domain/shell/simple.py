@@ -1,8 +1,7 @@
-"""Simple commands and what stands around them: words, assignments, redirections, tests.
+"""Simple commands and what surrounds them: words, assignments, redirections, and the shell's own tests.
 
-The shell's own tests: ``[ … ]`` as words, ``[[ … ]]`` as calls of ``test``.
-
-Only operators that look at values and files are taken; the others evaluate what they are given as code.
+``[ … ]`` is read as words, ``[[ … ]]`` becomes calls of ``test``. Only operators that look at values and files are
+accepted; the others evaluate their operands as code.
 """
 
 from __future__ import annotations
@@ -79,7 +78,7 @@ _OPERANDS: Final = frozenset(
 
 
 class SimpleWalker(Recorder, ABC):
-    """Reads simple commands; what they stand in is the business of `claudeops.domain.shell.walk.Walker`."""
+    """Reads simple commands; compound ones are the business of `claudeops.domain.shell.walk.Walker`."""
 
     def __init__(self, source: bytes, certainties: Certainties) -> None:
         super().__init__()
@@ -89,7 +88,7 @@ class SimpleWalker(Recorder, ABC):
         self._redirections = RedirectionReader(source, self._words)
         self._functions: dict[str, Node] = {}
         self._unsteady: frozenset[str] = frozenset()  # names that some function assigns
-        self._pending: dict[int, list[Node]] = {}  # redirections that belong to a command further in, by its node
+        self._pending: dict[int, list[Node]] = {}  # redirections of a command deeper in the tree, by its node
 
     @property
     def block(self) -> Block:
@@ -111,13 +110,13 @@ class SimpleWalker(Recorder, ABC):
 
     @abstractmethod
     def _substituted(self, node: Node, bindings: Bindings) -> Substituted:
-        """Read what a substitution runs, and return it."""
+        """Read the commands of a substitution, and return them."""
 
     def _text(self, node: Node | None) -> str:
         return source_text(node, self._source)
 
     def _blur(self, bindings: Bindings, names: Iterable[str], before: Bindings) -> None:
-        """Forget values. An upper-case name that was not set before may still be the environment's: unset."""
+        """Forget values. An upper-case name that was not set before may be the environment's, so it counts as unset."""
         for name in names:
             if name == WORKING_DIRECTORY:
                 bindings.cwd = None
@@ -178,7 +177,7 @@ class SimpleWalker(Recorder, ABC):
         return found
 
     def _argument(self, node: Node, bindings: Bindings) -> list[Word]:
-        """Read one word; what cannot be read still stands for something, so that the command around it is judged."""
+        """Read one word; an unreadable one becomes a dynamic word, so that the command around it is still judged."""
         try:
             return self._words.words(node, bindings)
         except TooMuchError:
@@ -189,7 +188,7 @@ class SimpleWalker(Recorder, ABC):
             return [Word(text=self._text(node), kind=WordKind.DYNAMIC, single=False)]
 
     def _look_inside(self, node: Node, bindings: Bindings) -> None:
-        """Find the commands in substitutions of something that is not understood: they may be worse."""
+        """Find the commands in the substitutions of something that is not understood: they may be worse."""
         for child in node.children:
             if child.type in {"command_substitution", "process_substitution"}:
                 self._attempt(partial(self._walk_substitution, child, bindings))
@@ -200,7 +199,7 @@ class SimpleWalker(Recorder, ABC):
         self._substituted(node, bindings)
 
     def _take_effect(self, command: SimpleCommand, bindings: Bindings) -> None:
-        """Keep what the command changes in the shell that runs it: its directory, and the variables of read."""
+        """Track what the command changes in its own shell: the working directory, and the variables of read."""
         words = [word.text for word in command.argv]
         if words[:1] == ["read"]:
             bindings.names |= dict.fromkeys([word for word in words[1:] if not word.startswith("-")], _UNKNOWN)
@@ -267,7 +266,7 @@ class SimpleWalker(Recorder, ABC):
         return name, self._words.value(value, bindings)
 
     def _declare(self, node: Node, bindings: Bindings) -> None:
-        """Take ``local x=1`` and the like as the assignments they are; only harmless names may be exported."""
+        """Read ``local x=1`` and the like as assignments; only harmless names may be exported."""
         assigned = [child for child in node.children[1:] if child.type == "variable_assignment"]
         exported = self._text(node.children[0]) == "export"
         for child in assigned:
@@ -311,7 +310,7 @@ class SimpleWalker(Recorder, ABC):
 
 
 def read_test(node: Node, source: bytes, reader: WordReader, bindings: Bindings) -> tuple[Word, ...]:
-    """Return the words of a ``[ … ]``. Raises `UnclearError` for operators that it does not have."""
+    """Return the words of a ``[ … ]``. Raises `UnclearError` for operators that are not accepted."""
     parts = list(_parts(node))
     if not {source_text(part, source) for part in parts if part.type not in _OPERANDS} <= _SINGLE:
         raise unclear(node, source)
@@ -326,7 +325,7 @@ def read_test(node: Node, source: bytes, reader: WordReader, bindings: Bindings)
 
 @dataclass(kw_only=True, slots=True)
 class DoubleBracketReader:
-    """Turns ``[[ … ]]`` into steps without it: calls of ``test``, joined as they were, and ``case`` for patterns.
+    """Turns ``[[ … ]]`` into other steps: calls of ``test``, joined as before, and ``case`` for patterns.
 
     So nothing is left that bash would evaluate. Regular expressions and comparisons of order have no such form.
     """
@@ -334,10 +333,10 @@ class DoubleBracketReader:
     source: bytes
     words: WordReader
     bindings: Bindings
-    note: Callable[[SimpleCommand], SimpleCommand]  # keeps a command for the judge
+    note: Callable[[SimpleCommand], SimpleCommand]  # records a command for the judge
 
     def step(self, node: Node) -> Step:
-        """Return the step of a node. Raises `UnclearError` for what is not taken."""
+        """Return the step of a node. Raises `UnclearError` for what is not accepted."""
         children = [child for child in node.children if child.type not in {"[[", "]]", "(", ")"}]
         if node.type in {"test_command", "parenthesized_expression"} and len(children) == 1:
             return self.step(children[0])

@@ -1,14 +1,11 @@
-"""What a shell command consists of, once it is taken apart: words, simple commands, and the tree that they stand in.
+"""The parts of a parsed shell command: words, simple commands, and the tree around them.
 
-The tree is what `claudeops.domain.shell.render` writes down again. A step is one statement, a block is statements one
-after another. Loops over known values are unrolled, functions stand where they are called, and what is known of a word
+The tree is what `claudeops.domain.shell.render` writes out again. A step is one statement, a block is a sequence of
+statements. Loops over known values are unrolled, functions are inlined where they are called, and a word's known text
 is its text: the tree holds nothing that a judge has not seen.
 
-Small questions to a syntax tree that more than one place asks.
-
-Which variables a command may set: never one that changes what other commands are or do.
-
-What a walk through a text has found so far: its commands, the tree they stand in, and why it may be incomplete.
+Besides: questions to a syntax tree that several modules ask, which variables a command may set (never one that changes
+what other commands are or do), and the recorder of what a walk has found so far.
 """
 
 from __future__ import annotations
@@ -23,12 +20,12 @@ from tree_sitter import Node
 
 from claudeops.domain.text import regex
 
-WORKING_DIRECTORY: Final = "PWD"  # among assigned names: the working directory changes
+WORKING_DIRECTORY: Final = "PWD"  # among assigned names, it means that the working directory changes
 _SEQ: Final = regex.Pattern(r"seq (?:(\d{1,4}) )?(\d{1,4})")
 _MOST_ROUNDS: Final = 64  # of a loop over seq
 
 EXPORTABLE: Final = regex.Pattern(r"LANG|LANGUAGE|LC_[A-Z]+|TZ|COLUMNS|LINES|NO_COLOR|TERM|DEBIAN_FRONTEND")
-"""What may be handed to a command in front of it."""
+"""Variables that may be assigned in front of a command."""
 
 _HARMLESS_VALUE: Final = regex.Pattern(r"[\w.,:@/+-]*")
 _NAME: Final = regex.Pattern(r"[A-Za-z_]\w*")
@@ -46,15 +43,15 @@ MOST_COMMANDS: Final = 256  # of one text, loops unrolled
 
 
 class UnclearError(Exception):
-    """What a command would do cannot be told from its text; ``str()`` is the reason, for the model to read."""
+    """The text of a command does not show what it would do; ``str()`` is the reason, for the model to read."""
 
 
 class ForbiddenError(UnclearError):
-    """What a command would do is clear, and nothing of the kind may run."""
+    """It is clear what a command would do, and nothing of the kind may run."""
 
 
 class TooMuchError(UnclearError):
-    """A text that grows beyond all bounds when it is taken apart; nothing more of it is looked at."""
+    """A text grows beyond all bounds when it is parsed; nothing more of it is looked at."""
 
 
 class WordKind(StrEnum):
@@ -62,14 +59,14 @@ class WordKind(StrEnum):
 
     CONSTANT = "constant"  # ``text`` is what the command gets
     PATTERN = "pattern"  # ``text`` is a glob: the command gets the paths that match, or the text itself
-    DYNAMIC = "dynamic"  # known only when it runs
+    DYNAMIC = "dynamic"  # known only when the shell runs
 
 
 class Certainty(StrEnum):
-    """What the status 0 of a text says of one of its commands."""
+    """What the status 0 of a text proves about one of its commands."""
 
-    NOTHING = "nothing"  # it may have failed, or never have run
-    RAN = "ran"  # it ran; whether it failed is lost
+    NOTHING = "nothing"  # it may have failed, or not have run
+    RAN = "ran"  # it ran; whether it failed is not known
     WORKED = "worked"
 
 
@@ -77,19 +74,19 @@ class Certainty(StrEnum):
 class Word:
     """One argument, after quote removal.
 
-    ``text`` of a pattern has its quoted glob characters in brackets; of a dynamic word it is the source text.
+    In the ``text`` of a pattern quoted glob characters are in brackets; that of a dynamic word is its source text.
     """
 
     text: str
     kind: WordKind = WordKind.CONSTANT
-    single: bool = True  # becomes exactly one argument; a pattern, or what is unquoted, may become any number
-    blankless: bool = False  # dynamic: what a loop took out of a list, so no blank is in it
-    prefix: str = ""  # dynamic: the constant text that it begins with
-    outputs: tuple[SimpleCommand, ...] = ()  # dynamic: the word is what these commands print, nothing else
-    parts: tuple[Part, ...] = ()  # how to write it down again where ``text`` does not say so; () = it cannot be
-    written: str | None = None  # what stands in its place: the mark of ``xargs -I``, the ``{}`` of find
+    single: bool = True  # becomes exactly one argument; a pattern or an unquoted expansion may become any number
+    blankless: bool = False  # dynamic: a loop took it from a list, so it holds no blank
+    prefix: str = ""  # dynamic: the constant text at its beginning
+    outputs: tuple[SimpleCommand, ...] = ()  # dynamic: the word is exactly what these commands print
+    parts: tuple[Part, ...] = ()  # how to render it where ``text`` does not show it; () = it cannot be rendered
+    written: str | None = None  # its placeholder in the text: the mark of ``xargs -I``, the ``{}`` of find
     document: bool = False  # a here-document's text, whose last line ends with a newline like all the others
-    implied: bool = False  # it is written nowhere: xargs adds it, or a shell inherits it as its input
+    implied: bool = False  # it is not in the text: xargs adds it, or a shell inherits it as its input
 
     @property
     def constant(self) -> bool:
@@ -103,12 +100,12 @@ class Redirection:
 
     operator: str  # ``<``, ``>``, ``>>``, ``>|``, ``&>``, ``&>>``, ``<&``, ``>&``, ``<&-``, ``>&-``
     target: Word | None  # None for the closing forms
-    descriptor: str = ""  # the number in front of it
+    descriptor: str = ""  # the number in front of the operator
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SimpleCommand:
-    """One command with its arguments, wherever it was found.
+    """One command with its arguments, wherever in the text it is.
 
     ``argv`` is empty for bare assignments, and for redirections of a group or loop.
     """
@@ -117,12 +114,12 @@ class SimpleCommand:
     assignments: tuple[tuple[str, Word], ...] = ()
     redirections: tuple[Redirection, ...] = ()
     stdin: Word | None = None  # a here-document or here-string
-    cwd: str | None = None  # the directory it runs in, where a ``cd`` before it leaves no doubt
+    cwd: str | None = None  # its working directory, where a ``cd`` before it leaves no doubt
     feeds: tuple[SimpleCommand, ...] = ()  # the commands before it in its pipeline
     piped: bool = False  # reads what another command prints
-    repeated: bool = False  # in a loop whose number of rounds is not known
+    repeated: bool = False  # in a loop with an unknown number of rounds
     number: int = -1  # its place among the commands of its text
-    certainty: Certainty = Certainty.NOTHING  # of it, the status 0 of the whole text
+    certainty: Certainty = Certainty.NOTHING  # what the status 0 of the whole text proves about it
 
     @property
     def name(self) -> str:
@@ -131,7 +128,7 @@ class SimpleCommand:
 
     @property
     def line(self) -> str:
-        """The command and its arguments with one space between them, for people and for prefixes."""
+        """The command and its arguments, separated by one space, for people and for prefixes."""
         return " ".join(word.text for word in self.argv)
 
 
@@ -140,16 +137,16 @@ class Parsed:
     """Every simple command of a text; with a ``problem`` or a ``refusal`` the list need not be complete."""
 
     commands: tuple[SimpleCommand, ...] = ()
-    problem: str | None = None  # why it cannot be told what the text does
-    refusal: str | None = None  # what is clear and may not be done
+    problem: str | None = None  # why it is not clear what the text does
+    refusal: str | None = None  # what it clearly does and may not do
     defines: bool = False  # it defines functions
-    block: Block = ()  # the tree that the commands stand in; complete where there is neither problem nor refusal
+    block: Block = ()  # the tree of the commands; complete where there is neither problem nor refusal
 
 
 DYNAMIC_STDIN = Word(text="", kind=WordKind.DYNAMIC)
 
 
-# --- parts of a word that is not known before it runs -----------------------------------------------------
+# --- parts of dynamic words -------------------------------------------------------------------------------
 
 
 class Literal(Struct, frozen=True):
@@ -167,12 +164,12 @@ class Glob(Struct, frozen=True):
 class Variable(Struct, frozen=True):
     """The value of a variable."""
 
-    expression: str  # what stands between the braces: a name, perhaps with a trimming such as ``name%%.*``
-    quoted: bool = True  # False: split at blanks, and its wildcards are alive
+    expression: str  # the text between the braces: a name, possibly with a trimming such as ``name%%.*``
+    quoted: bool = True  # False: it is split at blanks, and its wildcards are expanded
 
 
 class Substitution(Struct, frozen=True):
-    """What commands print."""
+    """The output of commands."""
 
     block: Block
     quoted: bool = True
@@ -186,7 +183,7 @@ class ProcessSubstitution(Struct, frozen=True):
 
 
 class Arithmetic(Struct, frozen=True):
-    """A sum of numbers that are written out."""
+    """Arithmetic over literal numbers."""
 
     text: str
 
@@ -198,7 +195,7 @@ Part: TypeAlias = Literal | Glob | Variable | Substitution | ProcessSubstitution
 
 
 class Run(Struct, frozen=True):
-    """A simple command; without arguments its assignments and redirections alone."""
+    """A simple command; without arguments, only its assignments and redirections."""
 
     command: SimpleCommand
 
@@ -211,7 +208,7 @@ class Array(Struct, frozen=True):
 
 
 class Export(Struct, frozen=True):
-    """Sets a variable, and hands it to the commands that follow."""
+    """Sets a variable and exports it to the commands that follow."""
 
     name: str
     value: Word
@@ -226,7 +223,7 @@ class Redirected(Struct, frozen=True):
 
 
 class Pipeline(Struct, frozen=True):
-    """Commands of which each reads what the one before it prints."""
+    """Commands that each read what the one before them prints."""
 
     steps: tuple[Step, ...]
 
@@ -274,7 +271,7 @@ class Loop(Struct, frozen=True):
 
 
 class ForEach(Struct, frozen=True):
-    """A ``for`` loop over values that are known only when it runs."""
+    """A ``for`` loop over values that are known only at run time."""
 
     name: str
     words: tuple[Word, ...]
@@ -283,7 +280,7 @@ class ForEach(Struct, frozen=True):
 
 
 class Rounds(Struct, frozen=True):
-    """A loop over known values, unrolled: each block is one round, which ``break`` and ``continue`` may leave."""
+    """An unrolled loop over known values: each block is one round, which ``break`` and ``continue`` may leave."""
 
     blocks: tuple[Block, ...]
 
@@ -314,18 +311,21 @@ Step: TypeAlias = (
 Block: TypeAlias = tuple[Step, ...]
 
 
+# --- questions to a tree --------------------------------------------------------------------------------
+
+
 def one_step(block: Block) -> Step:
     """Return a block as one step."""
     return block[0] if len(block) == 1 else Group(block)
 
 
 def source_text(node: Node | None, source: bytes) -> str:
-    """Return a node's text without the blanks that the parser may count to it."""
+    """Return a node's text without the leading blanks that the parser may include."""
     return "" if node is None else source[node.start_byte : node.end_byte].decode().lstrip(" \t")
 
 
 def assigned_names(node: Node, source: bytes) -> frozenset[str]:
-    """Return the variables that a piece of the tree assigns, wherever in it."""
+    """Return the variables that are assigned anywhere in a piece of the tree."""
     names: set[str] = set()
     if node.type in {"variable_assignment", "for_statement"}:
         names.add(source_text(node.child_by_field_name("name") or node.child_by_field_name("variable"), source))
@@ -341,7 +341,7 @@ def assigned_names(node: Node, source: bytes) -> frozenset[str]:
 
 
 def loop_values(word: Word) -> list[Word]:
-    """Return the values that a word of a ``for`` loop gives; ``$(seq 3)`` and ``$(seq 2 5)`` are counted out."""
+    """Return the values that a word of a ``for`` loop yields; ``$(seq 3)`` and ``$(seq 2 5)`` are expanded."""
     if word.kind is not WordKind.DYNAMIC or word.single or len(word.outputs) != 1:
         return [word]
     counted = _SEQ.fullmatch(word.outputs[0].line)
@@ -353,8 +353,11 @@ def loop_values(word: Word) -> list[Word]:
     return [Word(text=str(number)) for number in numbers]
 
 
+# --- variables that a command may set -------------------------------------------------------------------
+
+
 def refuse_variable(name: str, *, exported: bool) -> str | None:
-    """Return why a variable may not be set, or None; ``exported``: a command is to see it."""
+    """Return why a variable may not be set, or None; ``exported``: a command will see it."""
     if not _NAME.fullmatch(name):
         return f"{name!r} is not a plain name for a variable"
     if exported and not EXPORTABLE.fullmatch(name):
@@ -365,26 +368,29 @@ def refuse_variable(name: str, *, exported: bool) -> str | None:
 
 
 def refuse_value(name: str, value: str) -> str | None:
-    """Return why a value may not be handed to a command in a variable, or None."""
+    """Return why a value may not be passed to a command in a variable, or None."""
     if _HARMLESS_VALUE.fullmatch(value) and "/" not in value.removeprefix(":")[:1]:
         return None
     return f"{name}={value[:40]!r} is not a plain value"
 
 
+# --- the recorder of a walk -----------------------------------------------------------------------------
+
+
 class Recorder:
-    """Keeps commands, doubts and where the walk stands."""
+    """Records commands, problems and the state of a walk."""
 
     def __init__(self) -> None:
         self.commands: list[SimpleCommand] = []
         self.problem: str | None = None  # the first thing that is unclear
-        self.refusal: str | None = None  # the first thing that is clear and may not be done
-        self._calls = 0  # of functions within each other
-        self._unknown_rounds = 0  # loops around, of which nobody knows how often they run
-        self._feeds: tuple[SimpleCommand, ...] | None = None  # what the pipeline's earlier commands are
+        self.refusal: str | None = None  # the first thing that is clear and forbidden
+        self._calls = 0  # depth of nested function calls
+        self._unknown_rounds = 0  # enclosing loops with an unknown number of rounds
+        self._feeds: tuple[SimpleCommand, ...] | None = None  # the pipeline's earlier commands
         self._steps: list[Step] = []  # of the block that the walk is in
 
     def _note(self, command: SimpleCommand) -> SimpleCommand:
-        """Keep a command for the judge, and return it as it was kept."""
+        """Record a command for the judge, and return it as recorded."""
         if len(self.commands) >= MOST_COMMANDS:
             raise TooMuchError(f"more than {MOST_COMMANDS} commands in one call: split it")
         piped, number = self._feeds is not None, len(self.commands)
@@ -394,11 +400,11 @@ class Recorder:
         return kept
 
     def _emit(self, command: SimpleCommand) -> None:
-        """Keep a command, and run it at this place of the tree."""
+        """Record a command, and add it to the tree as a step."""
         self._steps.append(Run(self._note(command)))
 
     def _block(self, walk: Callable[[], None]) -> Block:
-        """Return the steps of a walk, which do not become steps of the block around it."""
+        """Return the steps of a walk as a block of their own."""
         outer, self._steps = self._steps, []
         try:
             walk()
@@ -413,7 +419,7 @@ class Recorder:
             self.problem = self.problem or str(error)
 
     def _attempt(self, step: Callable[[], None]) -> None:
-        """Take a step; keep what is unclear about it, and stand where the step began."""
+        """Take a step; if it is unclear, record that and restore the state from before it."""
         before = self._feeds, self._unknown_rounds, self._calls
         try:
             step()

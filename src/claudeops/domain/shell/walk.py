@@ -1,7 +1,7 @@
-"""Walk of a syntax tree in the order in which bash would run it, collecting every simple command on the way.
+"""Walks a syntax tree in the order in which bash would run it, and collects every simple command.
 
-Branches are all taken; loops over known values are unrolled, so that every round is seen with its values. What a
-variable holds counts as known only where no branch, loop or subshell leaves a doubt.
+All branches are walked; loops over known values are unrolled, so that every round is seen with its values. A variable's
+value counts as known only where no branch, loop or subshell leaves a doubt.
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ DEEPEST_CALL: Final = 4  # functions that call functions
 _SEPARATORS: Final = frozenset({*";\n{}()`!", "comment", "$(", "do", "done", "<(", ">(", "else"})
 _CERTAIN: Final = frozenset({"command", "variable_assignment", "variable_assignments"})
 _ERRORS_TOO: Final = Redirection(operator=">&", target=Word(text="1"), descriptor="2")
-_APART: Final = frozenset({"subshell", "pipeline"})  # what they assign ends with them
+_APART: Final = frozenset({"subshell", "pipeline"})  # their assignments end with them
 
 
 class Walker(SimpleWalker):
     """Collects the commands of one parsed text.
 
-    Where the text leaves a doubt that is kept as ``problem`` or ``refusal``, and the walk goes on: what else the text
-    holds may be worse.
+    What is doubtful or forbidden is recorded as ``problem`` or ``refusal``, and the walk goes on: the rest of the text
+    may be worse.
     """
 
     def __init__(self, source: bytes, certainties: Certainties) -> None:
@@ -86,7 +86,7 @@ class Walker(SimpleWalker):
         }
 
     def program(self, root: Node, known: Mapping[str, Word]) -> None:
-        """Walk a whole text; ``known`` are variables that it finds set."""
+        """Walk a whole text; ``known`` are variables that are already set."""
         for node in root.children:
             if node.type == "function_definition":
                 self._unsteady |= assigned_names(node, self._source)
@@ -111,7 +111,7 @@ class Walker(SimpleWalker):
                 self._run(child, bindings)
 
     def _run(self, node: Node, bindings: Bindings) -> None:
-        """Run a statement; what only a part of it may have assigned is no longer known afterwards."""
+        """Walk a statement; variables that only a part of it may have assigned are unknown afterwards."""
         before = bindings.copy()
         self._statement(node, bindings)
         changed = assigned_names(node, self._source)
@@ -253,7 +253,7 @@ class Walker(SimpleWalker):
             self._steps.append(Rounds(tuple(rounds)))
 
     def _round(self, variable: str, value: Word, body: Node, bindings: Bindings, *, alone: bool) -> Block:
-        """Walk a loop's body with one of its values; one that is not known may stand for any number of rounds."""
+        """Walk a loop's body with one of its values; an unknown value may stand for any number of rounds."""
         inner = bindings.copy()
         self._blur(inner, assigned_names(body, self._source), bindings)
         assignment = self._note(SimpleCommand(argv=(), assignments=((variable, value),)))
@@ -295,7 +295,7 @@ class Walker(SimpleWalker):
         self._steps.append(Redirected(body, opening.redirections, opening.stdin) if around else body)
 
     def _repeatable(self, word: Word) -> bool:
-        """Whether a word means the same wherever it stands in a function: its text, or variables that stay."""
+        """Whether a word means the same anywhere in a function: its text, or variables that no function assigns."""
         return word.constant or all(
             isinstance(part, Literal) or (isinstance(part, Variable) and part.expression not in self._unsteady)
             for part in word.parts

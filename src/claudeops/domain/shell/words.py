@@ -1,4 +1,4 @@
-"""The words of a command: quotes off, braces out, known variables in, everything else marked as dynamic.
+"""The words of a command: unquoted, with braces expanded and known variables filled in; all other words are dynamic.
 
 Follows bash(1), "EXPANSION". What is not known before the shell runs stays a dynamic word; what could change the
 meaning of the words around it is refused.
@@ -31,8 +31,8 @@ from claudeops.domain.shell.values import (
 )
 from claudeops.domain.text import regex
 
-MOST_WORDS: Final = 128  # that one brace expression may become
-MOST_EXPANDED: Final = 1 << 19  # characters of all words that a text becomes, each with `_WORD_COST` on top
+MOST_WORDS: Final = 128  # from one brace expression
+MOST_EXPANDED: Final = 1 << 19  # characters of all words of a text, plus `_WORD_COST` for each word
 _WORD_COST: Final = 32
 
 _SAFE_VARIABLES: Final = frozenset(
@@ -67,7 +67,7 @@ _HIDDEN: Final = "\0"  # stands for a quoted character in a mask
 _BRACES: Final = regex.Pattern(r"([^{}]*)\{([^{}]*)\}([^{}]*)")
 _RANGE: Final = regex.Pattern(r"(0|-?[1-9]\d{0,3})\.\.(0|-?[1-9]\d{0,3})")
 _TRIMMED: Final = regex.Pattern(r"#?[A-Za-z_]\w*(?:(?:[#%/,^]{1,2}|:?[+-])[\w.,:@%+=*?/ -]*)?")  # ``name%%.*``
-_WILDCARDS: Final = regex.Pattern(r"(?s)([*?]|\[[!^]?[\w.,@%+=:-]+\])|\[|[^*?\[]+")  # a wildcard, or what is none
+_WILDCARDS: Final = regex.Pattern(r"(?s)([*?]|\[[!^]?[\w.,@%+=:-]+\])|\[|[^*?\[]+")  # a wildcard, or other text
 _TILDE: Final = regex.Pattern(r"(?:^|[=:])~")
 _BACKSLASHES: Final = regex.Pattern(r"(?s)\\(.)|([^\\]+)")
 _ANSI_C: Final = regex.Pattern(r"(?s)\\(?:x([0-9A-Fa-f]{1,2})|([0-7]{1,3})|([abefnrtv\\'\"?E])|(.))")
@@ -76,13 +76,13 @@ _ANSI_C_NAMES: Final = dict(zip("abefnrtv\\'\"?E", "\a\b\x1b\f\n\r\t\v\\'\"?\x1b
 
 @dataclass(slots=True)
 class Bindings:
-    """What is known of the shell's variables at one point of a command; an unknown value is a dynamic word."""
+    """What is known about the shell's variables at one point of a command; an unknown value is a dynamic word."""
 
     names: dict[str, tuple[Word, ...]] = field(default_factory=dict)
     cwd: str | None = None
 
     def copy(self) -> Bindings:
-        """Return bindings whose changes stay apart from these."""
+        """Return a copy whose changes do not affect these bindings."""
         return Bindings(names=dict(self.names), cwd=self.cwd)
 
 
@@ -94,7 +94,7 @@ class Substituted(NamedTuple):
 
 
 def quoted_text(text: str) -> _Text:
-    """Return text in which no character has a meaning to the shell."""
+    """Return text in which no character has a special meaning to the shell."""
     return _Text(text, _HIDDEN * len(text))
 
 
@@ -107,13 +107,13 @@ class WordReader:
         self._room = MOST_EXPANDED
 
     def words(self, node: Node, bindings: Bindings) -> list[Word]:
-        """Return the arguments that a word becomes: usually one; none or several by expansion."""
+        """Return the arguments that a word expands to: usually one, sometimes none or several."""
         words = self._expanded(node, bindings)
         self._take(words)
         return words
 
     def _take(self, words: Iterable[Word]) -> None:
-        """Count what a word becomes: a value made of itself twice, twenty times over, fills any memory."""
+        """Count the expanded words: a value that doubles itself twenty times over would fill any memory."""
         self._room -= sum(len(word.text) + _WORD_COST for word in words)
         if self._room < 0:
             raise TooMuchError("with its variables filled in, the command is too long: write it more plainly")
@@ -133,7 +133,7 @@ class WordReader:
         if any(isinstance(piece, _Hole) for piece in pieces):
             words = self._with_holes(pieces, node)
             known = len(words) == 1 and (len(pieces) == 1 or words[0].kind is not WordKind.PATTERN)
-            if known:  # nothing is split or matched here, whatever is quoted
+            if known:  # nothing is split or matched here, quoted or not
                 return replace(words[0], parts=tuple(_quoted(part) for part in words[0].parts))
             return Word(text=self._shown(node), kind=WordKind.DYNAMIC)
         literal = _joined(pieces)
@@ -257,7 +257,7 @@ class WordReader:
         return values
 
     def _arithmetic(self, node: Node, bindings: Bindings) -> list[str]:
-        """Return a sum's tokens, the numbers put in.
+        """Return the tokens of an arithmetic expression, with variables replaced by their numbers.
 
         Refuses arithmetic over anything but numbers: bash would evaluate text as code (``a[$(…)]``).
         """
@@ -296,7 +296,7 @@ class WordReader:
 
 @dataclass(frozen=True, slots=True)
 class _Text:
-    """Literal text; ``mask`` has the same length, with `_HIDDEN` where a character was quoted."""
+    """Literal text; ``mask`` has the same length, with `_HIDDEN` for every quoted character."""
 
     text: str
     mask: str
@@ -310,7 +310,7 @@ class _Text:
 
 @dataclass(frozen=True, slots=True)
 class _Hole:
-    """An expansion: the words it stands for when it is alone, and whether it was quoted."""
+    """An expansion: the words that it stands for when it is alone, and whether it is quoted."""
 
     words: tuple[Word, ...]
     quoted: bool
@@ -320,7 +320,7 @@ _Piece = _Text | _Hole
 
 
 def _parts(pieces: list[_Piece] | list[_Text]) -> tuple[Part, ...]:
-    """Return how to write the pieces of a word down again, or () where they cannot be."""
+    """Return the parts from which a word can be rendered again, or () where it cannot."""
     parts: list[Part] = []
     for piece in pieces:
         own = _literal_parts(piece) if isinstance(piece, _Text) else _hole_parts(piece)
@@ -338,7 +338,7 @@ def _hole_parts(hole: _Hole) -> tuple[Part, ...]:
 
 
 def _literal_parts(literal: _Text) -> tuple[Part, ...]:
-    """Return text and wildcards; a tilde at the beginning is the home directory, anywhere else it is not clear."""
+    """Return text and wildcards; a tilde at the beginning is the home directory, elsewhere it is ambiguous."""
     parts: list[Part] = []
     mask, text = literal.mask, literal.text
     if mask[:1] == "~" and text[1:2] in ("", "/"):
@@ -348,7 +348,7 @@ def _literal_parts(literal: _Text) -> tuple[Part, ...]:
     plain = ""
     for found in _WILDCARDS.finditer(mask):
         if found[0] == "[" and mask.rfind("]") > found.start():
-            return ()  # a bracket expression that is not plain
+            return ()  # an unusual bracket expression
         if found[1] is None:
             plain += text[found.start() : found.end()]
             continue
@@ -359,16 +359,16 @@ def _literal_parts(literal: _Text) -> tuple[Part, ...]:
 
 
 def _quoted(part: Part) -> Part:
-    """Return an expansion as it stands where nothing is split."""
+    """Return an expansion as in a context without word splitting."""
     if isinstance(part, Variable):
         return Variable(part.expression)
     return Substitution(part.block) if isinstance(part, Substitution) else part
 
 
 def _referred(name: str, values: tuple[Word, ...], *, quoted: bool) -> tuple[Word, ...]:
-    """Return the values of a variable as words that refer to it, and do not run again what it was set from.
+    """Return a variable's values as words that refer to it, instead of running again what it was set from.
 
-    Arguments of a function are no variables when it has been written out: they keep what they were given as.
+    Arguments of a function are not variables once it has been inlined: they keep the words that they were given as.
     """
     if name == "@" or name.isdigit():
         keep = quoted or all(value.constant for value in values)
@@ -397,7 +397,7 @@ def _joined(pieces: list[_Piece] | list[_Text]) -> _Text:
 
 
 def _unquoted(text: str) -> _Text:
-    """Take the backslashes off an unquoted word; what they stood before is quoted."""
+    """Remove the backslashes from an unquoted word; the characters after them are quoted."""
     parts = _BACKSLASHES.finditer(text)
     return _joined([quoted_text(part[1]) if part[1] else _Text(part[2], part[2]) for part in parts])
 
@@ -421,7 +421,7 @@ def _ansi_c(text: str, node: Node, source: bytes) -> str:
 
 
 def _unbraced(literal: _Text, node: Node, source: bytes) -> list[_Text]:
-    """Expand one pair of braces (bash(1), "Brace Expansion"); more than one is refused."""
+    """Expand one pair of braces (bash(1), "Brace Expansion"); several are refused."""
     mask = literal.mask
     if "{" not in mask or not ("," in mask or ".." in mask):
         return [literal]
@@ -454,17 +454,17 @@ def _word(literal: _Text) -> Word:
         return Word(text=literal.text, kind=WordKind.DYNAMIC, single=single, parts=parts)
     if not regex.search(r"[*?\[]", literal.mask):
         return Word(text=literal.text)
-    shown = zip(literal.text, literal.mask, strict=True)
-    pattern = "".join(f"[{c}]" if m == _HIDDEN and c in "*?[" else c for c, m in shown)
-    # ``[n]ginx`` finds one name at most, and else stays what it is: one argument in any case.
+    masked = zip(literal.text, literal.mask, strict=True)
+    pattern = "".join(f"[{c}]" if m == _HIDDEN and c in "*?[" else c for c, m in masked)
+    # ``[n]ginx`` matches one name at most, and otherwise stays as it is: one argument in any case.
     single = bool(regex.fullmatch(r"(?:[^*?\[]|\[\w\])*", literal.mask))
     return Word(text=pattern, kind=WordKind.PATTERN, single=single, parts=parts)
 
 
 def _split(value: Word) -> list[Word]:
-    """Split the unquoted use of a variable as bash does with the usual IFS; globs in it come alive."""
+    """Split the unquoted use of a variable as bash does with the usual IFS; globs in it are expanded."""
     if value.kind is WordKind.PATTERN:
         return [value]
-    if not value.constant or value.text != value.text.strip():  # a blank at an end would part it from what is next
+    if not value.constant or value.text != value.text.strip():  # a blank at an end would separate it from its neighbour
         return [replace(value, kind=WordKind.DYNAMIC, single=False)]
     return [_word(_Text(part, regex.sub(r"[~]", _HIDDEN, part))) for part in value.text.split()]

@@ -190,8 +190,8 @@ def _compile(expression: str | bytes) -> _Engine:
         return cast("_Engine", re2.compile(expression, options))
     except (re2.error, UnicodeEncodeError) as error:
         reason = error.args[0] if error.args else ""
-        shown = reason.decode(errors="replace") if isinstance(reason, bytes) else str(error)
-        raise ExpressionError(shown) from None
+        message = reason.decode(errors="replace") if isinstance(reason, bytes) else str(error)
+        raise ExpressionError(message) from None
 
 
 def _encoded(text: str | bytes) -> str | bytes:
