@@ -65,7 +65,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 
 
 def test_a_table_that_two_files_define_is_a_fault_of_the_second(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match=r"/2-part\.toml, line 2: this is no TOML: Cannot declare"):
+    with pytest.raises(ConfigurationError, match=r"/2-part\.toml, line 2: this is not TOML: Cannot declare"):
         load_policy(None, parts=parts(tmp_path, TIERS, f"# again\n{TIERS}", "[aliases]\n"))
 
 
@@ -82,5 +82,5 @@ def test_a_fault_is_told_with_the_line_of_its_own_file(tmp_path: Path, ending: s
 def test_a_broken_default_is_no_fault_of_the_file_that_extends_it(tmp_path: Path) -> None:
     own = tmp_path / "own.toml"
     own.write_text('extends = "default"\n', encoding="utf-8")
-    with pytest.raises(ConfigurationError, match=r"^The default of .*/2-part\.toml, line 1: this is no TOML"):
+    with pytest.raises(ConfigurationError, match=r"^The default of .*/2-part\.toml, line 1: this is not TOML"):
         load_policy(own, parts=parts(tmp_path, TIERS, "a ==\n"))
