@@ -14,15 +14,21 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from types import ModuleType
-from typing import Final, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
-from kill_matrix.plan import Strike
+from sqlalchemy import Connection
+
+from claudeops.store.database import Database
 from kill_matrix.victims import session_processes
+
+if TYPE_CHECKING:
+    from kill_matrix.plan import Strike  # which is planned from the points
 
 STRUCK: Final = "struck"
 """A file beside the trial's other ones; each strike at a place adds its label, a line."""
@@ -55,6 +61,7 @@ class Place:
     target: str  # module:name, where it is made; or a module that imports it, where that one alone is meant
     phase: Phase
     moments: tuple[Moment, ...] = (Moment.BEFORE, Moment.AFTER)
+    uncommitted: bool = False  # after the statements of what the method writes, and not after the method
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +79,13 @@ class Point:
 
 _ENGINE: Final = "claudeops.engine"
 _STORE: Final = "claudeops.store"
+_RECORD_CALL: Final = f"{_STORE}.verdicts:SqlVerdicts.record_call"
+_BEGIN_CALL: Final = f"{_STORE}.spend:SqlSpending.begin_model_call"
 _AFTER: Final = (Moment.AFTER,)
 _BEFORE: Final = (Moment.BEFORE,)
 
-# A transaction has three sides: before it, with its statements made but not committed (after the job), and committed
-# (after the store's method).
+# A transaction has three sides: before it, with its statements made but not committed (after the job that is handed to
+# the database), and committed (after the port's method).
 PLACES: Final[tuple[Place, ...]] = (
     # --- the start
     Place("settings read", "claudeops.cli.run:start", Phase.START, _AFTER),
@@ -86,16 +95,16 @@ PLACES: Final[tuple[Place, ...]] = (
     Place("migration", "claudeops.app.node:migrate_database", Phase.START),
     Place("migration's statements", f"{_STORE}.migrate:_check_references", Phase.START),
     Place("leftovers cleared", "claudeops.app.node:clear_leftovers", Phase.START),
-    Place("ids of logs skipped", f"{_STORE}.owners:SqlOwners.skip_ids", Phase.START, _AFTER),
-    Place("reconcile", f"{_STORE}.owners:SqlOwners.reconcile", Phase.START),
-    Place("reconcile's statements", f"{_STORE}.orphans:reconcile", Phase.START, _AFTER),
+    Place("ids of logs skipped", f"{_STORE}.recovery:SqlRecovery.skip_ids", Phase.START, _AFTER),
+    Place("reconcile", f"{_STORE}.recovery:SqlRecovery.reconcile", Phase.START),
+    Place("reconcile's statements", f"{_STORE}.recovery:SqlRecovery.reconcile", Phase.START, _AFTER, uncommitted=True),
     # --- due, queued, claimed
-    Place("last fire looked up", f"{_STORE}.store:SqlStore.last_fire", Phase.START),
-    Place("fire", f"{_STORE}.store:SqlStore.fire", Phase.START),
-    Place("fire's statements", f"{_STORE}.queueing:fire", Phase.START, _AFTER),
+    Place("last fire looked up", f"{_STORE}.queue:SqlQueue.last_fire", Phase.START),
+    Place("fire", f"{_STORE}.queue:SqlQueue.fire", Phase.START),
+    Place("fire's statements", f"{_STORE}.queue:SqlQueue.fire", Phase.START, _AFTER, uncommitted=True),
     Place("wake", "claudeops.dispatch.local:LocalDispatcher.announce", Phase.START),
-    Place("claim", f"{_STORE}.store:SqlStore.claim", Phase.START),
-    Place("claim's statements", f"{_STORE}.queueing:claim", Phase.START, _AFTER),
+    Place("claim", f"{_STORE}.queue:SqlQueue.claim", Phase.START),
+    Place("claim's statements", f"{_STORE}.queue:SqlQueue.claim", Phase.START, _AFTER, uncommitted=True),
     # --- the spawn
     Place("workspace", f"{_ENGINE}.workspace:create", Phase.START),
     Place("account with the meter", f"{_ENGINE}.meter:Meter.kit_for", Phase.START, _AFTER),
@@ -109,13 +118,19 @@ PLACES: Final[tuple[Place, ...]] = (
     Place("index entries made, lines written", f"{_ENGINE}.logfile:SessionLog._entries", Phase.SESSION, _AFTER),
     Place("fsync", f"{_ENGINE}.logfile:SessionLog._fsync", Phase.SESSION),
     # --- tool calls
-    Place("verdict", f"{_STORE}.store:SqlStore.record_call", Phase.SESSION),
-    Place("verdict's statements", f"{_STORE}.calls:record_call", Phase.SESSION, _AFTER),
+    Place("verdict", _RECORD_CALL, Phase.SESSION),
+    Place("verdict's statements", _RECORD_CALL, Phase.SESSION, _AFTER, uncommitted=True),
     Place("gate's answer", f"{_ENGINE}.gate:Gate.answer", Phase.SESSION),
     Place("tool's end noted", f"{_ENGINE}.watch:Watch.ended", Phase.SESSION, _AFTER),
     # --- model calls
-    Place("model call opened", f"{_STORE}.store:SqlStore.begin_model_call", Phase.SESSION),
-    Place("model call's statements", f"{_STORE}.spend:begin_call", Phase.SESSION, _AFTER),
+    Place("model call opened", _BEGIN_CALL, Phase.SESSION),
+    Place(
+        "model call's statements",
+        f"{_STORE}.spend:SqlSpending.begin_model_call",
+        Phase.SESSION,
+        _AFTER,
+        uncommitted=True,
+    ),
     Place("request to the API", f"{_ENGINE}.meter_call:_Booking.sending", Phase.SESSION),
     Place("API's answer begun", f"{_ENGINE}.meter_call:_Booking.answered", Phase.SESSION),
     Place("piece of the API's answer", f"{_ENGINE}.meter_call:_Booking.push", Phase.SESSION),
@@ -129,27 +144,27 @@ PLACES: Final[tuple[Place, ...]] = (
     Place("log closed", f"{_ENGINE}.logfile:SessionLog.aclose", Phase.END, _AFTER),
     Place("workspace removed", f"{_ENGINE}.workspace:remove", Phase.END),
     # --- the end
-    Place("end", f"{_STORE}.store:SqlStore.finish", Phase.END),
-    Place("end's statements", f"{_STORE}.store:finish", Phase.END, _AFTER),
+    Place("end", f"{_STORE}.queue:SqlQueue.finish", Phase.END),
+    Place("end's statements", f"{_STORE}.queue:SqlQueue.finish", Phase.END, _AFTER, uncommitted=True),
     Place("calls closed", f"{_STORE}.spend:close_calls", Phase.END),
     Place("spend settled", f"{_STORE}.spend:settle", Phase.END),
     Place("event inserted", f"{_STORE}.finish:raise_event", Phase.END),
-    Place("next tier inserted", f"{_STORE}.finish:add_session", Phase.END),
+    Place("next tier inserted", f"{_STORE}.queue:_queue_next", Phase.END),
     Place("end told", f"{_ENGINE}.supervisor:tell_end", Phase.END),
     # --- recovery
     Place("taking over", f"{_ENGINE}.recovery:Recovery.take_up", Phase.RESTART),
     Place("log of a dead daemon read", f"{_ENGINE}.recovery:read_log", Phase.RESTART),
-    Place("lose", f"{_STORE}.owners:SqlOwners.lose", Phase.RESTART),
-    Place("lose's statements", f"{_STORE}.orphans:lose", Phase.RESTART, _AFTER),
-    Place("recovery inserted", f"{_STORE}.orphans:add_session", Phase.RESTART),
-    Place("loss told as an event", f"{_STORE}.orphans:raise_event", Phase.RESTART),
-    Place("amend", f"{_STORE}.store:SqlStore.amend", Phase.RESTART),
-    Place("amend's statements", f"{_STORE}.store:amend", Phase.RESTART, _AFTER),
+    Place("lose", f"{_STORE}.recovery:SqlRecovery.mark_lost", Phase.RESTART),
+    Place("lose's statements", f"{_STORE}.recovery:SqlRecovery.mark_lost", Phase.RESTART, _AFTER, uncommitted=True),
+    Place("recovery inserted", f"{_STORE}.recovery:add_session", Phase.RESTART),
+    Place("loss told as an event", f"{_STORE}.recovery:raise_event", Phase.RESTART),
+    Place("amend", f"{_STORE}.recovery:SqlRecovery.backfill", Phase.RESTART),
+    Place("amend's statements", f"{_STORE}.recovery:SqlRecovery.backfill", Phase.RESTART, _AFTER, uncommitted=True),
     Place("recovered end", f"{_ENGINE}.recovery:write_end", Phase.RESTART),
     Place("lost ones looked for", f"{_ENGINE}.recovery:Recovery.look_again", Phase.RESTART),
     # --- the stop
     Place("drain", f"{_ENGINE}.supervisor:Supervisor.drain", Phase.STOP),
-    Place("departure", f"{_STORE}.owners:SqlOwners.depart", Phase.STOP),
+    Place("departure", f"{_STORE}.recovery:SqlRecovery.depart", Phase.STOP),
     Place("store closed", f"{_STORE}.store:SqlStore.close", Phase.STOP, _BEFORE),
 )
 
@@ -174,6 +189,9 @@ def arm(strike: Strike | None, directory: Path) -> None:
                 _deal(strike, directory)
 
     call = inspect.getattr_static(owner, name)
+    if point.place.uncommitted:
+        setattr(owner, name, _uncommitted(call, come_by))
+        return
     for place in _callers(owner, name, call):
         setattr(place, name, _guarded(call, point.moment, come_by))
 
@@ -220,6 +238,30 @@ def _guarded(call: Callable[..., T], moment: Moment, come_by: Callable[[], None]
             come_by()
         return result
 
+    return called
+
+
+def _uncommitted(call: Callable[..., Awaitable[object]], come_by: Callable[[], None]) -> Callable[..., object]:
+    """Have every transaction that a method hands to the database come by when its statements are made."""
+    within, write = ContextVar("within", default=False), Database.write
+
+    async def written(database: Database, job: Callable[[Connection], T], **given: Any) -> T:
+        def struck(connection: Connection) -> T:
+            result = job(connection)
+            come_by()
+            return result
+
+        return await write(database, struck if within.get() else job, **given)
+
+    @functools.wraps(call)
+    async def called(*args: object, **kwargs: object) -> object:
+        token = within.set(True)
+        try:
+            return await call(*args, **kwargs)
+        finally:
+            within.reset(token)
+
+    Database.write = written  # type: ignore[method-assign,assignment]  # in the process that is to be struck
     return called
 
 

@@ -87,8 +87,9 @@ class Queue(Protocol):
 
         As many as there is ``room`` for, in one transaction; none: there is nothing to do. What each may spend is
         reserved for it, and told by ``allowance_usd``. Two claimers never get the same one. ``chain`` restricts to one
-        root. A row that the rules forbid by now (dry run switched on, maximum tier lowered) ends as ``blocked`` with
-        its reason and event, and the next one is tried.
+        root. ``log_path`` may ask a file system: it is called in a thread, before the transaction, also for sessions
+        that are not taken then. A row that the rules forbid by now (dry run switched on, maximum tier lowered) ends as
+        ``blocked`` with its reason and event, and the next one is tried.
 
         What was taken when its claimer waited no longer (cancelled, or out of time) is given back: it waits again as
         it did before, its attempt raised.

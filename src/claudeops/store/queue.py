@@ -6,9 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from datetime import datetime
 from functools import cache, partial
-from typing import Final
+from typing import Final, NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, Select, bindparam, func, insert, or_, select, update
+import anyio
+import anyio.to_thread
+from sqlalchemy import ColumnElement, Connection, Integer, Select, bindparam, func, insert, or_, select, update
 
 from claudeops.domain import escalation
 from claudeops.domain.commands import Command, CommandName
@@ -27,7 +29,7 @@ from claudeops.domain.model import (
     Trigger,
 )
 from claudeops.domain.spending.budget import Allowance, Shortfall, unpaid
-from claudeops.errors import StaleAttemptError, StoreError
+from claudeops.errors import DatabaseUnavailableError, StaleAttemptError, StoreError
 from claudeops.store import holds, queries, spend
 from claudeops.store.calls import audit_marks
 from claudeops.store.database import ADD_SESSION, CHANGE_SESSION, CHANGE_SESSION_AS_SEEN, Database
@@ -36,6 +38,8 @@ from claudeops.store.finish import write_end
 from claudeops.store.rows import UNCLAIMED, TableRow, blocked_values, claimed_values, queued_values, to_session
 from claudeops.store.tables import commands, instances, schedule_fires, sessions
 
+_LOOK_AHEAD: Final = 50  # sessions, of those that are due
+_WAITED_SINCE: Final = func.coalesce(sessions.c.not_before, sessions.c.created_at)
 _BEAT: Final = update(instances).where(instances.c.owner == bindparam("name"))
 
 
@@ -44,7 +48,7 @@ class SqlQueue:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._more = False  # the last claim took something, so there may be more
+        self._one = anyio.CapacityLimiter(1)  # threads that a directory of logs can keep waiting
 
     async def enqueue(self, new: NewSession, *, rules: EscalationRules, now: datetime) -> Session | Suppressed:
         """Queue a session, or write the event that says why not."""
@@ -91,40 +95,55 @@ class SqlQueue:
         chain: int | None = None,
         room: Capacity = ONE_SLOT,
     ) -> Sequence[Session]:
-        """Take the oldest sessions that are due; the callables are called in the writer's thread.
+        """Take the oldest sessions that are due.
 
-        Claimers look often and mostly in vain, so they look without the write lock first, unless there was something
-        the last time.
+        Claimers look often and mostly in vain, so they look without the write lock first. Where logs go is decided
+        after that look, before the transaction: a directory that gives no answer holds up no verdict. What the look
+        has not seen (a probe that the claim queues itself, a session that became due since) another transaction takes.
         """
-        lowest = rules.lowest.number
+        tiers = (rules.lowest.number,) if room.lowest_only else None
+        log_paths: dict[int, str] = {}
 
-        def is_anything_due(connection: Connection) -> bool:
-            tiers = (lowest,) if room.lowest_only else None
-            if not _anything_due(connection, now, chain=chain, tiers=tiers):
-                return False
-            return admission(holds.standing(connection, now), now) is not Admission.CLOSED
+        def look(connection: Connection) -> Sequence[int]:
+            due = _due_ids(connection, now, chain=chain, tiers=tiers, limit=_LOOK_AHEAD)
+            is_open = due and admission(holds.standing(connection, now), now) is not Admission.CLOSED
+            return due if is_open else ()
 
-        def take(connection: Connection) -> list[Session]:
+        def take(connection: Connection) -> _Claimed:
             claim = _Claim(
                 connection,
                 owner=owner,
                 rules=rules,
                 now=now,
                 cli_session_id=cli_session_id,
-                log_path=log_path,
+                log_paths=log_paths,
                 chain=chain,
             )
             return claim.take(room)
 
-        def give_back(connection: Connection, taken: Sequence[Session]) -> None:
-            _give_back(connection, taken, now=now)
+        def give_back(connection: Connection, claimed: _Claimed) -> None:
+            _give_back(connection, claimed.taken, now=now)
 
-        if not self._more and not await self._database.read(is_anything_due):
-            return ()
-        # Sessions of a claim that nobody was told of would be nobody's, and run by their rows until the next start.
-        taken = await self._database.write(take, undo=give_back)
-        self._more = bool(taken)
-        return taken
+        due = await self._database.read(look)
+        while due:
+            log_paths |= await self._decide(log_path, due)
+            # Sessions of a claim that nobody was told of would be nobody's, and run by their rows until the next start.
+            claimed = await self._database.write(take, undo=give_back)
+            if claimed.taken or claimed.undecided is None:
+                return claimed.taken
+            due = (claimed.undecided,)
+        return ()
+
+    async def _decide(self, log_path: Callable[[int], str], session_ids: Sequence[int]) -> dict[int, str]:
+        """Decide where some logs go, in a thread; one that does not come back in time is left to itself."""
+
+        def decide() -> dict[int, str]:
+            return {session_id: log_path(session_id) for session_id in session_ids}
+
+        with anyio.move_on_after(self._database.wait_seconds):
+            return await anyio.to_thread.run_sync(decide, abandon_on_cancel=True, limiter=self._one)
+        wait = f"{self._database.wait_seconds:g} s"
+        raise DatabaseUnavailableError(f"nothing was claimed: the directory of the logs gave no answer within {wait}.")
 
     async def identify(self, session: Session, cli_session_id: str) -> None:
         """Write the session id that a CLI chose itself; only for a running session."""
@@ -184,7 +203,14 @@ class SqlQueue:
 # --- a claim ----------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+class _Claimed(NamedTuple):
+    """What a transaction took, or the session for which it has no log path yet."""
+
+    taken: Sequence[Session]
+    undecided: int | None
+
+
+@dataclass(slots=True)
 class _Claim:
     """One transaction that takes sessions for an owner."""
 
@@ -194,10 +220,11 @@ class _Claim:
     rules: EscalationRules
     now: datetime
     cli_session_id: Callable[[], str]
-    log_path: Callable[[int], str]
+    log_paths: Mapping[int, str]  # by session; it touches no file system itself
     chain: int | None
+    undecided: int | None = None
 
-    def take(self, room: Capacity) -> list[Session]:
+    def take(self, room: Capacity) -> _Claimed:
         """Take the oldest sessions that are due; those that the rules forbid by now are ended on the way."""
         lowest = self.rules.lowest.number
         taken: list[Session] = []
@@ -208,18 +235,22 @@ class _Claim:
             taken.append(found)
         if taken:
             note_life(self.connection, self.owner, self.now)
-        return taken
+        return _Claimed(taken, self.undecided)
 
     def _take_one(self, tiers: Sequence[int] | None) -> Session | None:
-        connection, rules, now = self.connection, self.rules, self.now
-        standing = holds.standing_now(connection, now)
-        admitted = admission(standing, now)
+        standing = holds.standing_now(self.connection, self.now)
+        admitted = admission(standing, self.now)
         if admitted is Admission.CLOSED:
             return None
-        if admitted is Admission.TRIAL:
-            if not self._prepare_probe():
-                return None
-            tiers = (rules.lowest.number,)
+        if admitted is Admission.OPEN:
+            return self._take_oldest(tiers)
+        found = self._take_oldest((self.rules.lowest.number,)) if self._prepare_trial() else None
+        if found is not None:
+            holds.apply(self.connection, when_trial_started(standing, found.id, self.now), now=self.now)
+        return found
+
+    def _take_oldest(self, tiers: Sequence[int] | None) -> Session | None:
+        connection, rules, now = self.connection, self.rules, self.now
         waiting = _waiting(of_chain=self.chain is not None, of_tiers=tiers is not None)
         asked = {"now": now, "chain": self.chain, "tiers": tiers}
         waits: list[int] = []  # sessions that wait until another one gives money back
@@ -234,15 +265,16 @@ class _Claim:
                 if spend.is_day_spent(connection, allowed, rules=rules, now=now):
                     return None
                 waits.append(found.id)
+            elif found.id not in self.log_paths:
+                self.undecided = found.id
+                return None
             elif (taken := self._mark(found, allowed)) is not None:
-                if admitted is Admission.TRIAL:
-                    holds.apply(connection, when_trial_started(standing, found.id, now), now=now)
                 return taken
         return None
 
     def _mark(self, found: Session, allowed: Allowance | None) -> Session | None:
         """Have a row say who runs it, and promise it its allowance; ``None``: somebody was faster."""
-        named, logged = self.cli_session_id(), self.log_path(found.id)
+        named, logged = self.cli_session_id(), self.log_paths[found.id]
         values = claimed_values(found, self.owner, now=self.now, cli_session_id=named, log_path=logged)
         if not change(self.connection, found, values):
             return None
@@ -258,12 +290,12 @@ class _Claim:
             allowance_usd=allowed.usd if allowed else None,
         )
 
-    def _prepare_probe(self) -> bool:
+    def _prepare_trial(self) -> bool:
         """See to it that a session of the lowest tier is due; a higher one is worth too much to be the probe."""
         lowest = self.rules.lowest
-        if _anything_due(self.connection, self.now, chain=self.chain, tiers=(lowest.number,)):
+        if _due_ids(self.connection, self.now, chain=self.chain, tiers=(lowest.number,)):
             return True
-        if self.chain is not None or not _anything_due(self.connection, self.now, chain=None, tiers=None):
+        if self.chain is not None or not _due_ids(self.connection, self.now, chain=None, tiers=None):
             return False
         probe = NewSession(tier=lowest.number, trigger=Trigger.RETRY, model=lowest.model, harness=lowest.harness)
         add_session(self.connection, probe, now=self.now)
@@ -296,24 +328,31 @@ def _due(*, of_chain: bool, of_tiers: bool) -> ColumnElement[bool]:
 
 
 @cache
-def _any_due(*, of_chain: bool, of_tiers: bool) -> Select[tuple[int]]:
-    return select(sessions.c.id).where(_due(of_chain=of_chain, of_tiers=of_tiers)).limit(1)
+def _ids(*, of_chain: bool, of_tiers: bool) -> Select[tuple[int]]:
+    return (
+        select(sessions.c.id)
+        .where(_due(of_chain=of_chain, of_tiers=of_tiers))
+        .order_by(_WAITED_SINCE, sessions.c.id)
+        .limit(bindparam("limit", type_=Integer))
+    )
 
 
-def _anything_due(connection: Connection, now: datetime, *, chain: int | None, tiers: Sequence[int] | None) -> bool:
-    """Tell whether a claim could find something."""
-    query = _any_due(of_chain=chain is not None, of_tiers=tiers is not None)
-    return connection.execute(query, {"now": now, "chain": chain, "tiers": tiers}).first() is not None
+def _due_ids(
+    connection: Connection, now: datetime, *, chain: int | None, tiers: Sequence[int] | None, limit: int = 1
+) -> Sequence[int]:
+    """Return the sessions that a claim could find, those first that have waited longest."""
+    query = _ids(of_chain=chain is not None, of_tiers=tiers is not None)
+    rows = connection.execute(query, {"now": now, "chain": chain, "tiers": tiers, "limit": limit})
+    return [row.id for row in rows]
 
 
 @cache
 def _waiting(*, of_chain: bool, of_tiers: bool) -> Select[tuple[object, ...]]:
     """Return the question for the session that has waited longest, ``but`` for some."""
-    waited_since = func.coalesce(sessions.c.not_before, sessions.c.created_at)
     return (
         select(sessions)
         .where(_due(of_chain=of_chain, of_tiers=of_tiers), sessions.c.id.not_in(bindparam("but", expanding=True)))
-        .order_by(waited_since, sessions.c.id)
+        .order_by(_WAITED_SINCE, sessions.c.id)
         .limit(1)
     )
 

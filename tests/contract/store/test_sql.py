@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from functools import partial
 
 import anyio
 import pytest
@@ -19,6 +20,7 @@ from claudeops.domain.spending.budget import Budgets
 from claudeops.engine.ports import Store
 from claudeops.errors import DatabaseUnavailableError, StoreError
 from claudeops.store import queue
+from claudeops.store.store import open_store
 from support.store_values import (
     NOW,
     OTHER_OWNER,
@@ -59,13 +61,13 @@ class Held:
         self.inside = threading.Event()
         self.let_go = threading.Event()
 
-    def log_path(self, session_id: int) -> str:
+    def wait(self) -> str:
         self.inside.set()
         assert self.let_go.wait(PATIENCE_SECONDS)
-        return f"session-{session_id}"
+        return "a session"
 
     async def claim(self, store: Store, with_rules: EscalationRules = RULES) -> Session | None:
-        taken = await store.queue.claim(OWNER, rules=with_rules, now=NOW, cli_session_id=str, log_path=self.log_path)
+        taken = await store.queue.claim(OWNER, rules=with_rules, now=NOW, cli_session_id=self.wait, log_path=str)
         return taken[0] if taken else None
 
     async def until_inside(self) -> None:
@@ -154,7 +156,7 @@ async def test_end_that_cannot_be_written_whole_is_not_written_at_all(database: 
 async def test_cancelled_callers_transaction_is_whole(database: Database, held: Held) -> None:
     def two(connection: sa.Connection) -> None:
         queue.add_session(connection, wanted(), now=NOW)
-        held.log_path(0)
+        held.wait()
         queue.add_session(connection, wanted(), now=NOW)
 
     async with opened(database) as store:
@@ -238,6 +240,37 @@ async def test_reads_do_not_wait_behind_the_writer(database: Database, held: Hel
 
     assert seen == session
     assert seen.status is Status.QUEUED
+
+
+async def test_a_directory_of_logs_that_gives_no_answer_holds_up_no_write(database: Database, held: Held) -> None:
+    def log_path(session_id: int) -> str:
+        return f"{session_id}, {held.wait()}"
+
+    async with opened(database) as store:
+        session = await queued(store)
+        claim = partial(store.queue.claim, OWNER, rules=RULES, now=NOW, cli_session_id=str, log_path=log_path)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(claim)
+            await held.until_inside()
+            with anyio.fail_after(PATIENCE_SECONDS):
+                later = await queued(store)
+            held.let_go.set()
+
+    rows = database.rows("sessions")
+    assert [(row["id"], row["log_path"]) for row in rows] == [
+        (session.id, f"{session.id}, a session"),
+        (later.id, None),
+    ]
+
+
+async def test_who_waits_in_vain_for_the_directory_of_logs_takes_nothing(sqlite: Database, held: Held) -> None:
+    store = open_store(sqlite.url, wait_seconds=0.1)
+    await queued(store)
+    with pytest.raises(DatabaseUnavailableError, match=r"the directory of the logs gave no answer within 0\.1 s"):
+        await store.queue.claim(OWNER, rules=RULES, now=NOW, cli_session_id=str, log_path=lambda _: held.wait())
+    held.let_go.set()
+    assert await claimed(store) is not None
+    await store.close()
 
 
 async def test_closing_writes_what_was_handed_in(database: Database, held: Held) -> None:
