@@ -115,7 +115,9 @@ PLACES: Final[tuple[Place, ...]] = (
     # --- the stream
     Place("frame", f"{_ENGINE}.session.conversation:Conversation._take", Phase.SESSION),
     Place("lines in the log", f"{_ENGINE}.session_log.writer:SessionLog._write_lines", Phase.SESSION),
-    Place("index entries made, lines written", f"{_ENGINE}.session_log.writer:SessionLog._entries", Phase.SESSION, _AFTER),
+    Place(
+        "index entries made, lines written", f"{_ENGINE}.session_log.writer:SessionLog._entries", Phase.SESSION, _AFTER
+    ),
     Place("fsync", f"{_ENGINE}.session_log.writer:SessionLog._fsync", Phase.SESSION),
     # --- tool calls
     Place("verdict", _RECORD_CALL, Phase.SESSION),
