@@ -168,7 +168,7 @@ def deployable(word: Word, place: Place) -> str | None:
 
 
 def project(word: Word, place: Place) -> str | None:
-    """Return why a compose file or project directory may not be used, or None: it must not be where others can write."""
+    """Return why a compose file or project directory may not be used, or None: others must not be able to write it."""
     if word.kind is not WordKind.CONSTANT or word.text == "-" or _names(word.text)[:1] in {("dev",), ("proc",)}:
         return f"{word.text}: write the compose file's path out"
     if is_address(word.text):
