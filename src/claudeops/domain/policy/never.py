@@ -27,7 +27,7 @@ _NETWORK: Final = "the network is never changed"
 _HISTORY: Final = "history is never overwritten"
 _MACHINE: Final = "machines are never switched off, and their directories never removed"
 _PROCESSES: Final = "processes are never killed by hand: restart the service"
-_SELF: Final = "the supervisor itself is never touched by a session, and takes no orders from one"
+_SELF: Final = "the supervisor itself is never touched or commanded by a session"
 
 _SHORT: Final = {
     "ENGINE": r"(?:docker|podman|nerdctl)",

@@ -63,7 +63,7 @@ class TierEntry(Entry, frozen=True, kw_only=True):
         for tool in self.tools:
             if tool not in BUILT_IN_TOOLS:
                 near = difflib.get_close_matches(tool, BUILT_IN_TOOLS, n=1)
-                hint = f"did you mean {near[0]!r}?" if near else "tools of MCP servers stand under [[tools]]"
+                hint = f"did you mean {near[0]!r}?" if near else "tools of MCP servers belong under [[tools]]"
                 return "tools", f"{tool!r} is not a tool that can be judged: {hint}"
         for kind in (*self.actions, *self.ask.actions):
             if kind not in document.actions:
@@ -191,9 +191,9 @@ def command_fault(rule: CommandRule, *, kinds: Collection[str], highest: int) ->
     if not 1 <= rule.tier <= highest:
         raise RuleFault("tier", f"there is no tier {rule.tier}: tiers go from 1 to {highest}")
     if (rule.tokens or rule.line is not None) and (rule.arguments or rule.options):
-        raise RuleFault("arguments", "'tokens' and 'line' stand instead of 'options' and 'arguments': leave one out")
+        raise RuleFault("arguments", "'tokens' and 'line' replace 'options' and 'arguments': leave one of them out")
     if rule.excludes and not rule.tokens and rule.line is None:
-        raise RuleFault("excludes", "'excludes' stands beside 'tokens' or 'line': add one of them")
+        raise RuleFault("excludes", "'excludes' needs 'tokens' or 'line': add one of them")
     for key in ("tokens", "line", "excludes"):
         _check_expression(key, getattr(rule, key) or "")
     _check_options("options", rule.options)

@@ -122,7 +122,7 @@ def _with_command(
     """Put the program that a wrapper starts after the wrapper's own words."""
     argv = _program_of(wrapper, inner[0])
     if mark is not None and any(mark in word.text for word in argv if word.written is None):
-        raise UnclearCommandError(f"xargs -I {mark}: take a mark that stands in no other word, such as {{}}")
+        raise UnclearCommandError(f"xargs -I {mark}: take a mark that is in no other word, such as {{}}")
     return replace(outer, argv=(*own, *argv))
 
 
@@ -184,7 +184,7 @@ def _shell(command: SimpleCommand, arguments: Arguments, words: tuple[Word, ...]
 
 def _stdin(command: SimpleCommand) -> Parsed:
     if command.stdin is None and not command.piped and not command.redirections:
-        raise IncompleteError("nobody sits at a terminal: name the command that is to run")
+        raise IncompleteError("there is no terminal here: name the command that is to run")
     if command.stdin is None or not command.stdin.constant:
         raise UnclearCommandError(
             "a shell without known commands is not allowed: write them after -c, in single quotes"
