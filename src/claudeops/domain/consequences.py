@@ -152,7 +152,9 @@ def lost_event(lost: Session, following: NewSession | None) -> NewEvent:
     message = f"the tier {lost.tier} session {lost.id} was lost: its daemon ended before it did"
     if following is None:
         name = escalation.fingerprint(Outcome.LOST.value, lost.tier, "given up")
-        return NewEvent(level=Level.CRITICAL, message=f"{message}, once more; it is given up.", fingerprint=name)
+        return NewEvent(
+            level=Level.CRITICAL, message=f"{message}, for the second time; it is not started again.", fingerprint=name
+        )
     what = "it is started once more" if lost.tier == following.tier else "a look at what it left follows"
     name = escalation.fingerprint(Outcome.LOST.value, lost.tier)
     return NewEvent(level=Level.WARNING, message=f"{message}; {what}.", fingerprint=name)

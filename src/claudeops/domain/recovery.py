@@ -91,5 +91,5 @@ def _call_result(call: CallOnRecord) -> str:
     if call.verdict is not VerdictKind.ALLOW:
         return "not allowed, so it did not run"
     if call.ended_at is None:
-        return "allowed; whether it ran, and to which end, is not known"
+        return "allowed; whether it ran, and with which result, is not known"
     return "ran and failed" if call.is_error else "ran"

@@ -42,7 +42,7 @@ from support.store_values import (
 )
 from support.stores import Database, opened
 
-LOST = "the tier 1 session {} was lost: its daemon ended before it did, once more; it is given up."
+LOST = "the tier 1 session {} was lost: its daemon ended before it did, for the second time; it is not started again."
 
 pytest_plugins = ("support.store_fixtures",)
 
@@ -142,7 +142,7 @@ async def test_lost_session_gets_its_report_and_its_cost_and_stays_lost(store: S
     assert (memory["observation"], memory["confidence"], memory["session_id"]) == ("answers within 40 ms", 0.7, 1)
     assert [(event["message"], event["count"], event["last_seen"]) for event in database.rows("events")] == [
         (
-            f"the tier 1 session {session.id} was lost: its daemon ended before it did, once more; it is given up.",
+            LOST.format(session.id),
             1,
             after(hours=1),
         ),

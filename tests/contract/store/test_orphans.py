@@ -175,7 +175,7 @@ async def test_a_tier_that_can_change_things_is_not_repeated_but_looked_after(st
     assert "its upstream is gone" in told
     assert "mend web" in told
     assert "12:01:00 UTC Bash {}: ran\n" in told
-    assert "12:02:00 UTC Bash {}: allowed; whether it ran, and to which end, is not known\n" in told
+    assert "12:02:00 UTC Bash {}: allowed; whether it ran, and with which result, is not known\n" in told
     assert told.endswith("12:03:00 UTC Bash {}: not allowed, so it did not run")
 
 

@@ -136,8 +136,9 @@ def _not_found(action: Action, findings: Findings) -> str:
     known = sorted(findings.unwell)[:_MOST_NAMES]
     others = f" (found unhealthy: {', '.join(known)})" if known else ""
     return (
-        f"{action.kind} of {action.service} refused: no earlier session of this chain, no probe and nobody who started "
-        f"it found {action.service} unhealthy{others}; say in the report what you see: a later session may act on it."
+        f"{action.kind} of {action.service} refused: neither an earlier session of this chain, nor a probe, nor the "
+        f"request that started it found {action.service} unhealthy{others}; say in the report what you see: a later "
+        "session may act on it."
     )
 
 

@@ -1,4 +1,4 @@
-"""The kinds of values that command rules name, each with its check and, for actions, the service it names."""
+"""The kinds of values in command rules, each with its check and, for actions, the service that it names."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ _CLOUD_WORD: Final = regex.Pattern(r"[A-Za-z0-9_][A-Za-z0-9_.,:=@*+-]*(?:/[A-Za-
 _REDIS_WORD: Final = regex.Pattern(r"[A-Za-z0-9_*+(][A-Za-z0-9_.,:@*/+({}-]*")
 _CONNECTION: Final = regex.Pattern(r"([A-Za-z0-9.-]+):(\d{1,5}):([A-Za-z0-9.-]+):(\d{1,5})")
 NOWHERE: Final = "::127.0.0.1:9"
-"""curl's ``--connect-to`` of every host that was not named before: the discard port of this machine."""
+"""The value of curl's ``--connect-to`` for every host not named before: the discard port of this machine."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Setting:
-    """What a check may need to know beside the word itself."""
+    """What a check may need to know besides the word itself."""
 
     place: paths.Place
-    names_only: Callable[[Word], bool]  # a dynamic word that can only turn out to be names
-    deep: bool = False  # paths are read with everything below them
-    searched: paths.Searched = field(default_factory=paths.Searched)  # the names that are read then
+    names_only: Callable[[Word], bool]  # whether a dynamic word can only turn out to be names
+    deep: bool = False  # everything below the paths is read
+    searched: paths.Searched = field(default_factory=paths.Searched)  # the names that are read in that case
 
 
 def _any(_word: Word, _parameter: str, _setting: Setting) -> str | None:
@@ -142,7 +142,7 @@ def _sink(word: Word, _parameter: str, _setting: Setting) -> str | None:
 
 
 def _url(word: Word, _parameter: str, setting: Setting) -> str | None:
-    if word.kind is WordKind.PATTERN:  # ``?`` in a query: a glob to the shell, which finds no file by that name
+    if word.kind is WordKind.PATTERN:  # ``?`` in a query: a glob to the shell, which matches no file
         fixed = regex.split(r"[*?\[]", word.text, maxsplit=1)[0]
         if not regex.match(r"(?:https?://)?[^/]+/", fixed):
             return _unknown(word)
@@ -217,7 +217,7 @@ def _git_range(word: Word, _parameter: str, _setting: Setting) -> str | None:
 
 
 def _git_file(word: Word, _parameter: str, _setting: Setting) -> str | None:
-    """Check a path within a repository of which the content is shown: only kinds that hold no secret."""
+    """Check a path in a repository whose content is printed: only kinds of files that hold no secrets."""
     revision, _, path = word.text.rpartition(":")
     if _unknown(word) or (revision and not _REVISION.fullmatch(revision)):
         return _unknown(word) or f"{word.text!r} is not a plain revision"
@@ -241,7 +241,7 @@ def _plain(pattern: regex.Pattern[str], what: str) -> Callable[[Word, str, Setti
 
 
 def _connection(word: Word, _parameter: str, setting: Setting) -> str | None:
-    """Check where curl may connect: a host and port that may be asked, to themselves."""
+    """Check where curl may connect: a host and port that may be asked, mapped to themselves."""
     found = _CONNECTION.fullmatch(word.text)
     if _unknown(word) or word.text == NOWHERE:
         return _unknown(word)
@@ -321,7 +321,7 @@ def _as_is(text: str, _setting: Setting) -> str:
 
 
 def _pod_owner(text: str, _setting: Setting) -> str:
-    """Return what a pod belongs to: its name without what a ReplicaSet or StatefulSet hangs on to it."""
+    """Return what a pod belongs to: its name without the suffix of a ReplicaSet or StatefulSet."""
     return _POD_SUFFIX.sub("", text.rpartition("/")[2])
 
 
@@ -338,7 +338,7 @@ _SERVICES: Final[dict[str, Callable[[str, Setting], str]]] = {
 }
 
 SERVICE_KINDS: Final = frozenset(_SERVICES)
-"""Those whose values name the service of an action."""
+"""The kinds whose values name the service of an action."""
 
 
 def check(kind: str, word: Word, setting: Setting) -> str | None:

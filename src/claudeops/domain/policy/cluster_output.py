@@ -1,8 +1,8 @@
-"""What of a cluster's objects may be printed: anything but the environment of what runs in them.
+"""What may be printed of a cluster's objects: anything but the environment of what runs in them.
 
-``kubectl get -o yaml`` prints a workload whole, and ``describe`` its environment; a template prints what it selects,
-and a selected field everything below it. So objects are shown whole only of kinds that hold no environment, and a
-template may end in fields that hold none.
+``kubectl get -o yaml`` prints a whole workload, and ``describe`` its environment; a template prints what it selects,
+and a selected field with everything below it. So only objects of kinds that hold no environment are printed whole, and
+a template may end only in fields that hold none.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from claudeops.domain.policy.places import is_secret_name
 from claudeops.domain.text import regex
 
 _BELOW: Final = frozenset({"status", "labels"})
-"""Fields of which everything below is harmless too."""
+"""Fields that are harmless with everything below them."""
 
 _HINT: Final = "print single fields such as {.status} or {.metadata.name}; describe and -o yaml show the environment"
 _STEP: Final = regex.Pattern(r"\.?([A-Za-z][\w-]*)|\[(?:'([^'\"]+)'|\"([^'\"]+)\"|-?\d*(?::-?\d*)?|\*)\]|\.\[")
@@ -29,7 +29,7 @@ _RANGE: Final = regex.Pattern(r"\s*-?\s*range\s+((?:\.[A-Za-z]\w*)+)\s*-?\s*")
 
 
 def refuse_output(resources: list[str], output: str) -> str | None:
-    """Return why objects may not be printed in a form of ``kubectl get -o``, or None. ``resources``: its arguments."""
+    """Return why objects may not be printed as ``kubectl get -o`` asks, or None; ``resources`` are its arguments."""
     form, _, template = output.partition("=")
     if form in {"yaml", "json"}:
         return refuse_whole(resources)
@@ -41,7 +41,7 @@ def refuse_output(resources: list[str], output: str) -> str | None:
 
 
 def refuse_whole(resources: list[str]) -> str | None:
-    """Return why objects may not be printed whole, or None: their kind may hold an environment."""
+    """Return why objects may not be printed whole, because their kind may hold an environment, or None."""
     kinds = [part.partition("/")[0] for part in resources[0].split(",")] if resources else []
     kinds += [resource.partition("/")[0] for resource in resources[1:] if "/" in resource]
     for name in (name for resource in resources for part in resource.split(",") for name in part.split("/")):
@@ -54,7 +54,7 @@ def refuse_whole(resources: list[str]) -> str | None:
 
 
 def refuse_order(expression: str) -> str | None:
-    """Return why objects may not be put in order by a field, or None: the order of values tells about them."""
+    """Return why objects may not be sorted by a field, or None: the order reveals something about the values."""
     return _refuse_path(expression.strip("{} "))
 
 
@@ -89,11 +89,11 @@ _ANYWHERE: Final = _words(
     " secretName startTime conditions containerStatuses initContainerStatuses state lastState nodeInfo addresses"
     " allocatable loadBalancer currentReplicas desiredReplicas currentMetrics observedGeneration exitCode"
 )
-"""Fields that hold no environment, wherever they stand."""
+"""Fields that hold no environment, wherever they are."""
 
 
 def _refuse_jsonpath(template: str) -> str | None:
-    """Judge what stands in braces; the rest is printed as it is."""
+    """Judge the expressions in braces; the rest is printed as it is."""
     rest = template
     while "{" in rest:
         inner, closed, rest = rest.partition("{")[2].partition("}")
@@ -117,7 +117,7 @@ def _refuse_columns(columns: str) -> str | None:
 
 
 def _refuse_path(path: str, *, printed: bool = True) -> str | None:
-    """Judge one path of JSONPath; what a range runs over is not printed itself."""
+    """Judge one JSONPath; the path of a range is not printed itself."""
     names: list[str] = []
     rest = path.removeprefix("$").removeprefix("@")
     while rest:

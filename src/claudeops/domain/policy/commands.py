@@ -1,4 +1,4 @@
-"""Judges one simple command: its name, its assignments and redirections, its arguments, and what it wraps."""
+"""Judges one simple command: its name, its assignments and redirections, its arguments, and the commands it wraps."""
 
 from __future__ import annotations
 
@@ -44,18 +44,18 @@ _CONNECTION: Final = regex.Pattern(r"/dev/(?:tcp|udp)/([^/]+)/(\d{1,5})")
 
 @dataclass(slots=True)
 class Finding:
-    """What judging found out. Without a ``denial`` and a ``doubt`` the command may run."""
+    """The result of judging. Without a ``denial`` and a ``doubt`` the command may run."""
 
     denial: str = ""
-    doubt: str = ""  # why it cannot be told what it does
+    doubt: str = ""  # why it is not clear what it does
     actions: list[Action] = field(default_factory=list)
-    writes: list[str] = field(default_factory=list)  # files of the session's own that it changes
-    lines: list[str] = field(default_factory=list)  # every command line judged, wrapped ones too
+    writes: list[str] = field(default_factory=list)  # the session's own files that it changes
+    lines: list[str] = field(default_factory=list)  # every judged command line, wrapped ones too
     runs: Runs | None = None  # the command as it runs, where nothing is in doubt
-    looks: list[Look] = field(default_factory=list)  # what it looks at, as far as its status tells
+    looks: list[Look] = field(default_factory=list)  # what it looks at, as far as its status proves it
 
     def add(self, other: Finding) -> None:
-        """Take over what another command was found to be, but for how it runs; the first denial and doubt stand."""
+        """Add the finding about another command, except how it runs; the first denial and the first doubt count."""
         self.denial = self.denial or other.denial
         self.doubt = self.doubt or other.doubt
         self.actions += other.actions
@@ -75,7 +75,7 @@ class CommandJudge:
         self._judged = 0
 
     def judge(self, command: SimpleCommand, place: Place, depth: int = 0) -> Finding:
-        """Return what a command is, with everything that it wraps."""
+        """Judge a command with everything that it wraps."""
         self._judged += 1
         if self._judged > MOST_JUDGED:
             return Finding(denial=f"more than {MOST_JUDGED} commands within each other: split the call")
@@ -92,7 +92,7 @@ class CommandJudge:
         return finding
 
     def _what_is_clear(self, command: SimpleCommand, place: Place, depth: int) -> str:
-        """Return why a command is refused for what is known of it, whatever the rest turns out to be, or ""."""
+        """Return why the known words of a command are enough to refuse it, or ""."""
         known = tuple(word for word in command.argv if word.kind is not WordKind.DYNAMIC)
         if known == command.argv or known[:1] != command.argv[:1]:
             return ""
@@ -207,19 +207,19 @@ class CommandJudge:
 
 
 def refuse_action(name: str, policy: Policy, reach: Reach) -> str | None:
-    """Return why a service, by its whole name, is not acted on, or None.
+    """Return why a service, given by its whole name, may not be acted on, or None.
 
-    What forbids a service forbids it by each of its names, and wherever it runs; what allows one, by its whole name.
+    A service is forbidden by each of its names, wherever it runs, but allowed only by its whole name.
     """
     counted = policy.counted_name(name)
     if any(matches(each, pattern) for pattern in policy.never.services for each in (name, counted, plain_name(name))):
-        return f"{name} is a service that the policy never lets anybody touch"
+        return f"{name} is a service that the policy forbids at every tier"
     by_name = reach.refuse_service(name, counted, plain_name(name))
     return by_name and reach.refuse_service(counted, name, plain_name(name))
 
 
 class _NamesOnly:
-    """Answers whether a dynamic word can only turn out to be names."""
+    """Tells whether a dynamic word can only turn out to be names."""
 
     def __init__(self, book: RuleBook, tier: int, place: Place) -> None:
         self._book = book
@@ -239,18 +239,18 @@ class _NamesOnly:
 
 
 def _program(name: str, written: str, place: Place) -> Word:
-    """Return the program that a command is, by its path where the session itself runs it; builtins stay names."""
+    """Return the program that a command runs, by its path where the session itself runs it; builtins stay names."""
     if name in BUILTINS:
         return Word(text=name)
     if "/" in written:
         return Word(text=written)
     wanted = "true" if name == ":" else name
     path = place.scope.program(wanted) if place.local else None
-    return Word(text=path or wanted)  # one that is not installed fails by its name, as it would by hand
+    return Word(text=path or wanted)  # one that is not installed fails under its name, as it would by hand
 
 
 def _placed(found: Found, wrapper: Wrapper, setting: Setting, inside: Place) -> Place:
-    """Return the place with what a wrapper puts between the session and the commands that it runs."""
+    """Return the place of the commands in a wrapper: with what the wrapper puts between them and the session."""
     if not (wrapper.elsewhere or wrapper.fresh):
         return inside
     arguments = own_arguments(wrapper, found, setting)
@@ -263,7 +263,7 @@ def _placed(found: Found, wrapper: Wrapper, setting: Setting, inside: Place) -> 
 
 
 def _unsets(found: Found) -> bool:
-    """Whether ``env`` may take something out of the environment."""
+    """Whether ``env`` may remove something from the environment."""
     return any(not word.constant or word.text.startswith("-") for word in found.arguments[:8])
 
 
@@ -275,12 +275,12 @@ def _refuse(reason: str | None) -> None:
 def _refuse_by_file(line: str, never: Never) -> str | None:
     for pattern in never.commands:
         if glob.matches(line, pattern):
-            return f"{pattern} is never allowed, says the policy"
+            return f"{pattern} is forbidden by the policy at every tier"
     return None
 
 
 def _command_name(word: Word) -> str:
-    """Return the name that rules go by. A path counts as its last part only in the usual directories."""
+    """Return the name by which rules are found. A path counts as its last part only in the usual directories."""
     if not word.constant:
         raise UnclearCommandError(f"which command {word.text} is, is not known before it runs: write it out")
     directory, name = posixpath.split(word.text)

@@ -1,19 +1,17 @@
-"""Where the keys of a TOML text stand, for messages about values that are valid TOML and wrong all the same.
-
-tomllib gives no lines for what it has read, so the text is looked through once more. It is known to be valid TOML then,
-which is why so little of the grammar (TOML 1.0) is needed.
-
-A policy file: TOML text → `Policy`, or the line that is wrong and what to write instead.
+"""A policy file, read: TOML text becomes a `Document`, or the line that is wrong and what to write instead.
 
 A file stands alone, or begins with ``extends = "default"`` and then says only what is different. It may extend
 fragments too, ``["default", "cloud-read"]``: they are laid over the default, in their order. In that case
 
 - tables (tiers, actions, services, wrappers, aliases) are laid over the default's, key by key;
-- rules for commands and tools stand in front of the default's: the first that fits decides;
-- ``without`` takes the default's rules for a command, and the command itself, away;
+- rules for commands and tools come before the default's: the first that fits decides;
+- ``without`` removes the default's rules for a command, and the command itself;
 - what is ``never`` allowed can only become more.
 
-A policy as the text of a file that says the same: what is in force, with everything that was extended.
+tomllib gives no lines for values that are valid TOML and wrong all the same, so the text is scanned once more for its
+keys. It is known to be valid TOML by then, which is why so little of the grammar (TOML 1.0) is needed.
+
+A document can also be written out as a file that means the same: the policy in force, with everything it extends.
 """
 
 from __future__ import annotations
@@ -42,13 +40,6 @@ from claudeops.domain.text import regex
 Path = tuple[str | int, ...]
 """Keys and positions in arrays, from the top: ``("commands", 3, "tier")``."""
 
-_TABLE: Final = regex.Pattern(r"[ \t\r]*(\[{1,2})")
-_KEY: Final = regex.Pattern(r"[ \t]*(?:\"((?:[^\"\\]|\\.)*)\"|'([^']*)'|([A-Za-z0-9_-]+))[ \t]*(\.?)")
-_TOKEN: Final = regex.Pattern(
-    r"(?s)#[^\n]*|\"\"\"(?:[^\\]|\\.)*?\"{3,5}|'''.*?'{3,5}|\"(?:[^\"\\\n]|\\.)*\"|'[^'\n]*'"
-    r"|[\[{]|[\]}]|\n|[^#\"'\[\]{}\n]+"
-)
-
 DEFAULT: Final = "default"
 _POSITION: Final = regex.Pattern(r"\s*\(at (?:line (\d+), column \d+|end of document)\)$")
 _STEP: Final = regex.Pattern(r"\.(\w+)|\[(\d+|\.\.\.)\]")
@@ -56,44 +47,8 @@ _AT: Final = regex.Pattern(r" - at `\$([^`]*)`$")
 _LISTS: Final = ("commands", "groups", "tools")
 _NONE: Final[Mapping[str, str]] = MappingProxyType({})
 
-_BARE: Final = regex.Pattern(r"[A-Za-z0-9_-]+")
-_ARRAYS: Final = ("groups", "commands", "tools")
-_MOMENTARY: Final = frozenset({"extends", "without"})  # how the file came about, not what it says
 
-
-def key_lines(text: str) -> dict[Path, int]:
-    """Return the line, from 1, of every table and key outside of inline tables."""
-    lines: dict[Path, int] = {}
-    counts: Counter[Path] = Counter()
-    table: Path = ()
-    at = 0
-    while at < len(text):
-        line = text.count("\n", 0, at) + 1
-        start = _TABLE.match(text[at : _line_end(text, at)])
-        if start is not None:
-            brackets = start[1]
-            names, end = _names(text, at + start.end())
-            table = _table_path(names, counts, array=brackets == "[[")
-            lines.setdefault(table, line)
-            at = _line_end(text, end)
-        elif text[at:].lstrip(" \t\r")[:1] in {"", "\n", "#"}:
-            at = _line_end(text, at)
-        else:
-            names, end = _names(text, at)
-            for depth in range(1, len(names) + 1):
-                lines.setdefault((*table, *names[:depth]), line)
-            at = _value_end(text, end)
-    return lines
-
-
-def line_of(lines: dict[Path, int], path: Path) -> int:
-    """Return the line of a path, or of the nearest thing around it; 1 where nothing is known."""
-    while path and path not in lines:
-        path = path[:-1]
-    return lines.get(path, 1)
-
-
-class PolicyFault(Exception):  # noqa: N818 - no error of ours: it says what is wrong with somebody's text
+class PolicyFault(Exception):  # noqa: N818 - not an error of ours: it describes a fault in an operator's text
     """What is wrong with a policy file; ``str()`` is a clause with the remedy, ``line`` counts from 1.
 
     ``extended`` names what the file extends (`DEFAULT` or a fragment) where the fault lies in there.
@@ -106,9 +61,9 @@ class PolicyFault(Exception):  # noqa: N818 - no error of ours: it says what is 
 
 
 def read_document(text: str, *, default: str = "", fragments: Mapping[str, str] = _NONE) -> Document:
-    """Return what a file says, with the parts of what it extends: the default and fragments. Raises `PolicyFault`.
+    """Return what a file says, merged with the default and fragments that it extends. Raises `PolicyFault`.
 
-    ``fragments``: texts by their names.
+    ``fragments``: texts by name.
     """
     own = _load(text)
     reader = _Reader(text, own)
@@ -124,60 +79,6 @@ def read_document(text: str, *, default: str = "", fragments: Mapping[str, str] 
     merged = msgspec.convert(_laid_over(_without(base, document.without), own), Document)
     reader.check(merged, own=document)
     return merged
-
-
-def render(document: Document) -> str:
-    """Return a file that stands alone and means the same."""
-    body = msgspec.to_builtins(document)
-    lines: list[str] = []
-    for key, value in body.items():
-        if key not in {*_MOMENTARY, *_ARRAYS}:
-            lines += _table((key,), value)
-    for key in _ARRAYS:
-        for entry in body[key]:
-            lines += ["", f"[[{key}]]", *_pairs(entry)]
-    return "\n".join(lines).strip() + "\n"
-
-
-def _table_path(names: Path, counts: Counter[Path], *, array: bool) -> Path:
-    """Return a table's path: positions stand after the names of arrays of tables that were begun before."""
-    path: Path = ()
-    for depth, name in enumerate(names, 1):
-        path = (*path, name)
-        if array and depth == len(names):
-            counts[path] += 1
-            return (*path, counts[path] - 1)
-        if counts[path]:
-            path = (*path, counts[path] - 1)
-    return path
-
-
-def _names(text: str, at: int) -> tuple[Path, int]:
-    names: list[str] = []
-    while (found := _KEY.match(text[at : _line_end(text, at)])) is not None:
-        names.append(found[1] or found[2] or found[3] or "")
-        at += found.end()
-        if not found[4]:
-            break
-    return tuple(names), at
-
-
-def _line_end(text: str, at: int) -> int:
-    end = text.find("\n", at)
-    return len(text) if end < 0 else end + 1
-
-
-def _value_end(text: str, at: int) -> int:
-    """Return where the line after a value begins; arrays and some strings go over several lines."""
-    depth = 0
-    for token in _TOKEN.finditer(text[at:]):
-        if token[0] in "[{":
-            depth += 1
-        elif token[0] in "]}":
-            depth -= 1
-        elif token[0] == "\n" and depth == 0:
-            return at + token.end()
-    return len(text)
 
 
 def _load(text: str, *, extended: str = "") -> dict[str, object]:
@@ -213,7 +114,7 @@ def _laid_over(base: Mapping[str, object], own: Mapping[str, object]) -> dict[st
 
 
 def _without(base: Mapping[str, object], gone: tuple[str, ...]) -> dict[str, object]:
-    """Return the default without some commands, and without the wrappers of these names."""
+    """Return the default without the commands and wrappers of these names."""
 
     def stays(name: str) -> bool:
         return not any(name == each or name.startswith(f"{each} ") for each in gone)
@@ -229,18 +130,18 @@ def _without(base: Mapping[str, object], gone: tuple[str, ...]) -> dict[str, obj
 
 
 class _Reader:
-    """Checks one text; knows where its keys stand."""
+    """Checks one text, and knows where its keys are."""
 
     def __init__(self, text: str, own: Mapping[str, object]) -> None:
         self._text = text
         self._own = own
 
     def fault(self, path: Path, reason: str) -> PolicyFault:
-        """Return what is wrong at a path."""
+        """Return a fault at a path."""
         return PolicyFault(line_of(key_lines(self._text), path), reason)
 
     def check_keys(self) -> None:
-        """Raise `PolicyFault` for a key that nothing knows, with the nearest one that is known."""
+        """Raise `PolicyFault` for an unknown key, with the nearest known one."""
         for path, table in _tables((), self._own):
             known = TABLES.get(_shape(path))
             for key in table if known is not None else ():
@@ -250,7 +151,7 @@ class _Reader:
                     raise self.fault((*path, key), f"the key {key!r} is not known here: {hint}")
 
     def fragments(self, document: Document, *, known: Iterable[str]) -> tuple[str, ...]:
-        """Return the fragments that are extended; raises `PolicyFault` for what cannot be."""
+        """Return the fragments that are extended; raises `PolicyFault` for unknown ones."""
         wanted = (document.extends,) if isinstance(document.extends, str) else document.extends or ()
         names = sorted(known)
         for name in wanted:
@@ -274,7 +175,7 @@ class _Reader:
             raise self.fault(path, f"{'.'.join(map(str, path))}: {_AT.sub('', message)}") from None
 
     def _path(self, text: str) -> Path:
-        """Return the path that msgspec shows as ``.tiers[...].tools[0]``; it does not tell the keys of a mapping."""
+        """Return the path that msgspec writes as ``.tiers[...].tools[0]``, which leaves out the keys of mappings."""
         path: list[str | int] = []
         for name, index in ((step[1], step[2]) for step in _STEP.finditer(text)):
             path.append(name or (int(index) if index.isdigit() else "*"))
@@ -287,7 +188,7 @@ class _Reader:
         return tuple(path[:1])
 
     def check_without(self, gone: Iterable[str], base: Mapping[str, object]) -> None:
-        """Raise `PolicyFault` for a command to be taken away that the default does not have."""
+        """Raise `PolicyFault` for a command in ``without`` that the default does not have."""
         default = msgspec.convert(base, Document)
         names = {name for rule in default.commands for name in rule.name.split("|")} | set(default.wrappers)
         for name in gone:
@@ -297,7 +198,7 @@ class _Reader:
                 raise self.fault(("without",), f"the default has no rule for {name!r}{hint}")
 
     def check(self, document: Document, own: Document | None = None) -> None:
-        """Raise `PolicyFault` for what does not fit together; of a merged document only ``own`` is looked at."""
+        """Raise `PolicyFault` for parts that do not fit together; in a merged document only ``own`` is checked."""
         mine = own or document
         for number in mine.tiers:
             if not regex.fullmatch(r"[1-9]\d?", number):
@@ -343,7 +244,7 @@ def _fits(table: str, value: object) -> bool:
 
 
 def _shape(path: Path) -> Path:
-    """Return a path with ``*`` for what the operator names."""
+    """Return a path with ``*`` for names that the operator chooses."""
     shape = tuple("*" if isinstance(step, int) else step for step in path)
     return (shape[0], "*", *shape[2:]) if len(shape) > 1 and shape[0] in {"tiers", "actions"} else shape
 
@@ -356,6 +257,111 @@ def _tables(path: Path, table: Mapping[str, object]) -> Iterable[tuple[Path, Map
         for index, item in enumerate(value if isinstance(value, list) else ()):
             if isinstance(item, dict):
                 yield from _tables((*path, key, index), item)
+
+
+# --- the lines of keys ----------------------------------------------------------------------------------
+
+
+_TABLE: Final = regex.Pattern(r"[ \t\r]*(\[{1,2})")
+_KEY: Final = regex.Pattern(r"[ \t]*(?:\"((?:[^\"\\]|\\.)*)\"|'([^']*)'|([A-Za-z0-9_-]+))[ \t]*(\.?)")
+_TOKEN: Final = regex.Pattern(
+    r"(?s)#[^\n]*|\"\"\"(?:[^\\]|\\.)*?\"{3,5}|'''.*?'{3,5}|\"(?:[^\"\\\n]|\\.)*\"|'[^'\n]*'"
+    r"|[\[{]|[\]}]|\n|[^#\"'\[\]{}\n]+"
+)
+
+
+def key_lines(text: str) -> dict[Path, int]:
+    """Return the line, from 1, of every table and key outside of inline tables."""
+    lines: dict[Path, int] = {}
+    counts: Counter[Path] = Counter()
+    table: Path = ()
+    at = 0
+    while at < len(text):
+        line = text.count("\n", 0, at) + 1
+        start = _TABLE.match(text[at : _line_end(text, at)])
+        if start is not None:
+            brackets = start[1]
+            names, end = _names(text, at + start.end())
+            table = _table_path(names, counts, array=brackets == "[[")
+            lines.setdefault(table, line)
+            at = _line_end(text, end)
+        elif text[at:].lstrip(" \t\r")[:1] in {"", "\n", "#"}:
+            at = _line_end(text, at)
+        else:
+            names, end = _names(text, at)
+            for depth in range(1, len(names) + 1):
+                lines.setdefault((*table, *names[:depth]), line)
+            at = _value_end(text, end)
+    return lines
+
+
+def line_of(lines: dict[Path, int], path: Path) -> int:
+    """Return the line of a path, or of the nearest thing around it; 1 where nothing is known."""
+    while path and path not in lines:
+        path = path[:-1]
+    return lines.get(path, 1)
+
+
+def _table_path(names: Path, counts: Counter[Path], *, array: bool) -> Path:
+    """Return a table's path, with a position after the name of every array of tables."""
+    path: Path = ()
+    for depth, name in enumerate(names, 1):
+        path = (*path, name)
+        if array and depth == len(names):
+            counts[path] += 1
+            return (*path, counts[path] - 1)
+        if counts[path]:
+            path = (*path, counts[path] - 1)
+    return path
+
+
+def _names(text: str, at: int) -> tuple[Path, int]:
+    names: list[str] = []
+    while (found := _KEY.match(text[at : _line_end(text, at)])) is not None:
+        names.append(found[1] or found[2] or found[3] or "")
+        at += found.end()
+        if not found[4]:
+            break
+    return tuple(names), at
+
+
+def _line_end(text: str, at: int) -> int:
+    end = text.find("\n", at)
+    return len(text) if end < 0 else end + 1
+
+
+def _value_end(text: str, at: int) -> int:
+    """Return where the line after a value begins; arrays and some strings span several lines."""
+    depth = 0
+    for token in _TOKEN.finditer(text[at:]):
+        if token[0] in "[{":
+            depth += 1
+        elif token[0] in "]}":
+            depth -= 1
+        elif token[0] == "\n" and depth == 0:
+            return at + token.end()
+    return len(text)
+
+
+# --- a document as a file -------------------------------------------------------------------------------
+
+
+_BARE: Final = regex.Pattern(r"[A-Za-z0-9_-]+")
+_ARRAYS: Final = ("groups", "commands", "tools")
+_ORIGINS: Final = frozenset({"extends", "without"})  # how the document was made, not what it says
+
+
+def render(document: Document) -> str:
+    """Return a standalone file that means the same."""
+    body = msgspec.to_builtins(document)
+    lines: list[str] = []
+    for key, value in body.items():
+        if key not in {*_ORIGINS, *_ARRAYS}:
+            lines += _table((key,), value)
+    for key in _ARRAYS:
+        for entry in body[key]:
+            lines += ["", f"[[{key}]]", *_pairs(entry)]
+    return "\n".join(lines).strip() + "\n"
 
 
 def _table(path: tuple[str, ...], table: Mapping[str, object]) -> Iterator[str]:
@@ -371,7 +377,7 @@ def _table(path: tuple[str, ...], table: Mapping[str, object]) -> Iterator[str]:
 
 def _pairs(table: Mapping[str, object]) -> Iterator[str]:
     for key, value in table.items():
-        # An empty text says nothing, but for ``line`` (no arguments at all); a switch is off, but for ``changes``.
+        # An empty text means nothing, except in ``line`` (no arguments at all); switches are off, except ``changes``.
         meaningful = value not in ("", False) or key in {"line", "changes"}
         if value is not None and meaningful:
             yield f"{_key(key)} = {_value(value)}"

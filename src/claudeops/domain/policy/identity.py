@@ -1,7 +1,7 @@
 """Which service an action is about: its name, and where it runs.
 
 A service that runs plainly on this machine has its name alone: ``web``. What lies between the session and a service
-stands in front of it, one part for each step, so that two services that share a name never count as one::
+is put in front of the name, one part for each step, so that two services that share a name never count as one::
 
     web1/web                          on another host, by ssh; web1:2222/web at another port; a/b/web through a
     project:media/web                 in a compose project: -p, or the directory of the compose file
@@ -11,7 +11,7 @@ stands in front of it, one part for each step, so that two services that share a
     user:ops/web                      a unit of a user
     engine:prod/web                   of another container engine
 
-Hosts are compared as they are written, in lower case; whether two names mean one host, nobody here can tell.
+Hosts are compared as written, in lower case; whether two names mean the same host cannot be known here.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from claudeops.domain.policy.rules import Arguments, Option, RefusedError
 from claudeops.domain.shell.values import Word, WordKind
 from claudeops.domain.text import regex
 
-LONGEST: Final = 255  # characters of a whole name; a column holds no more, and cuts would make two services one
+LONGEST: Final = 255  # characters of a whole name; a column holds no more, and cutting could merge two services
 
 _Given = tuple[tuple["Option", Word | None], ...]
 _LOCAL: Final = frozenset({"localhost", "localhost.localdomain", "127.0.0.1", "[::1]"})
@@ -35,7 +35,7 @@ _POD: Final = regex.Pattern(r"(.+?)(?:-[a-z0-9]{6,10})?-(?:[a-z0-9]{5}|\d{1,3})"
 
 
 def command_parts(path: str, given: _Given, place: Place) -> tuple[str, ...]:
-    """Return where the services of a command are, beside where it runs itself. Raises `RefusedError` when in doubt."""
+    """Return where a command's services are, relative to where it runs. Raises `RefusedError` when in doubt."""
     tool = path.partition(" ")[0]
     if tool in _CLUSTER_TOOLS:
         if any({"-A", "--all-namespaces"} & set(option.names) for option, _ in given):
@@ -55,7 +55,7 @@ def command_parts(path: str, given: _Given, place: Place) -> tuple[str, ...]:
 
 
 def wrapper_parts(path: str, arguments: Arguments, given: _Given, place: Place) -> tuple[str, ...]:
-    """Return where what a wrapper runs is, beside where the wrapper runs itself."""
+    """Return where a wrapper's inner command runs, relative to where the wrapper itself runs."""
     options = (*given, *arguments.options)
     named = arguments.positionals[0].text if arguments.positionals else ""
     if path == "ssh":
@@ -70,7 +70,7 @@ def wrapper_parts(path: str, arguments: Arguments, given: _Given, place: Place) 
 
 
 def wrapper_user(path: str, arguments: Arguments) -> str | None:
-    """Return the user that a wrapper runs its command as, or None when it stays the same."""
+    """Return the user as whom a wrapper runs its command, or None when the user stays the same."""
     if path == "ssh":
         user, _, host = (arguments.positionals[0].text if arguments.positionals else "").rpartition("@")
         return user or _only(arguments.options, "-l") or (None if host in _LOCAL else "")
@@ -78,7 +78,7 @@ def wrapper_user(path: str, arguments: Arguments) -> str | None:
 
 
 def whole_name(where: Iterable[str], service: str) -> str:
-    """Return the name that a service counts under. Raises `RefusedError` for one that nothing could hold."""
+    """Return the name that a service is counted by. Raises `RefusedError` for one that is too long for a column."""
     name = "/".join((*where, service))
     if len(name) > LONGEST:
         raise RefusedError(f"{name[:80]}…: no service has so long a name")
@@ -95,7 +95,7 @@ def _part(kind: str, value: str) -> tuple[str, ...]:
 
 
 def _only(given: _Given, *names: str) -> str:
-    """Return the value of an option, or "". Of several the last one counts, or the first: nobody is to guess."""
+    """Return the value of an option, or "". Several different values are refused: programs differ on which counts."""
     values = [value for option, value in given if value is not None and set(names) & set(option.names)]
     texts = {value.text for value in values}
     if len(texts) > 1 or any(value.kind is not WordKind.CONSTANT for value in values):
@@ -111,7 +111,7 @@ def _host(target: str, port: str) -> tuple[str, ...]:
 
 
 def _project(given: _Given, place: Place) -> str:
-    """Return the name of a compose project, as compose finds it, or "" where only the run could tell."""
+    """Return the name of a compose project as compose determines it, or "" where it is known only at run time."""
     named = _only(given, "--project-name")
     if named:
         return named

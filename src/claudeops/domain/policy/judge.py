@@ -28,13 +28,6 @@ from claudeops.domain.text import glob, regex
 
 _BASH_INPUT: Final = frozenset({"command", "description", "timeout"})
 
-MCP: Final = "mcp__"
-
-_FILE_KEYS: Final = {"NotebookEdit": "notebook_path", "Grep": "path", "Glob": "path", "LS": "path"}
-_WRITERS: Final = frozenset({"Write", "Edit", "MultiEdit", "NotebookEdit"})
-_GLOB: Final = regex.Pattern(r"[*?\[{]")
-_TYPES: Final = regex.Pattern(r"[a-z0-9]+")
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Judgement:
@@ -75,28 +68,6 @@ def explain(call: ToolCall, *, tier: TierPolicy, scope: Scope) -> Judgement:
     if runs and verdict.kind is not VerdictKind.DENY:
         verdict = replace(verdict, ran={**call.input, "command": runs})
     return Judgement(verdict=verdict, parts=parts, writes=tuple(finding.writes), runs=runs)
-
-
-def judge_tool(call: ToolCall, place: Place) -> Finding:
-    """Judge a call of a built-in tool; ``lines`` are what the operator's patterns are compared with."""
-    finding = _JUDGES.get(call.tool_name, _file)(call, place)
-    look = look_of_tool(call, place)
-    finding.looks += [] if look is None else [look]
-    return finding
-
-
-def judge_named(call: ToolCall, tier: TierPolicy, place: Place) -> Finding:
-    """Judge a call of an MCP server's tool: it is allowed only where the policy names it."""
-    name = call.tool_name
-    named = next((tool for tool in tier.policy.tools if glob.matches(name, tool.name)), None)
-    if named is None:
-        return Finding(denial=f"{name}: no rule of the policy names this tool")
-    if named.tier > tier.level:
-        return Finding(denial=f"{name} needs tier {named.tier}: at tier {tier.number} say in the report why")
-    if not named.action:
-        look = look_of_named(named, call.input)
-        return Finding(writes=[f"call {name}"] if named.changes else [], looks=[] if look is None else [look])
-    return _action(named, call.input, tier, place)
 
 
 def _place(tier: TierPolicy, scope: Scope) -> Place:
@@ -203,6 +174,39 @@ def _refuse_by_patterns(tier: TierPolicy, tool: str, subject: str, lines: Sequen
         if pattern.tool == tool and any(pattern.matches(line) for line in lines):
             return f"{subject[:80]}: the operator does not allow {pattern.body}"
     return ""
+
+
+# --- tools beside Bash ----------------------------------------------------------------------------------
+
+
+MCP: Final = "mcp__"
+
+_FILE_KEYS: Final = {"NotebookEdit": "notebook_path", "Grep": "path", "Glob": "path", "LS": "path"}
+_WRITERS: Final = frozenset({"Write", "Edit", "MultiEdit", "NotebookEdit"})
+_GLOB: Final = regex.Pattern(r"[*?\[{]")
+_TYPES: Final = regex.Pattern(r"[a-z0-9]+")
+
+
+def judge_tool(call: ToolCall, place: Place) -> Finding:
+    """Judge a call of a built-in tool; ``lines`` are what the operator's patterns are compared with."""
+    finding = _JUDGES.get(call.tool_name, _file)(call, place)
+    look = look_of_tool(call, place)
+    finding.looks += [] if look is None else [look]
+    return finding
+
+
+def judge_named(call: ToolCall, tier: TierPolicy, place: Place) -> Finding:
+    """Judge a call of an MCP server's tool: it is allowed only where the policy names it."""
+    name = call.tool_name
+    named = next((tool for tool in tier.policy.tools if glob.matches(name, tool.name)), None)
+    if named is None:
+        return Finding(denial=f"{name}: no rule of the policy names this tool")
+    if named.tier > tier.level:
+        return Finding(denial=f"{name} needs tier {named.tier}: at tier {tier.number} say in the report why")
+    if not named.action:
+        look = look_of_named(named, call.input)
+        return Finding(writes=[f"call {name}"] if named.changes else [], looks=[] if look is None else [look])
+    return _action(named, call.input, tier, place)
 
 
 def _action(named: NamedTool, given: Mapping[str, object], tier: TierPolicy, place: Place) -> Finding:

@@ -1,16 +1,16 @@
-"""What a call that the policy allows looks at, if it looks at anything.
+"""Which allowed calls are looks, and what they look at.
 
-What is settled here:
+Settled here:
 
-- A look names somebody by what it asks, never by what it prints: ``curl -w 'shop %{http_code}' http://photos/`` asks
-  the photos. Only commands that show the state, the log or the answer of something that runs name it; whatever else
-  looks at the machine is a look around.
-- What only prints, computes or waits, and what reads the operator's repositories or the session's own files, looks at
-  nothing.
-- A command that asks several is a look at none of them where its status speaks for one of them only.
-- Where a pipe or ``;`` loses the status, known is that a command ran, not that it worked: that is a look around.
-- In a container or on another host ``localhost`` is somebody else's, and so is every name: a look's names say where it
-  was, as the names of actions do (`claudeops.domain.policy.identity`).
+- A look names what it asks, never what it prints: ``curl -w 'shop %{http_code}' http://photos/`` asks photos. Only
+  commands that show the state, the log or the answer of something that runs name it; any other look at the machine is
+  a look around.
+- A command that only prints, computes or waits looks at nothing, and neither does one that reads the operator's
+  repositories or the session's own files.
+- A command that asks several services is a look at none of them where its status speaks for only one.
+- Where a pipe or ``;`` hides the status, a command is known to have run, not to have worked: that is a look around.
+- In a container or on another host ``localhost`` is another machine's, and so is every name: a look's names say where
+  it was, like the names of actions (`claudeops.domain.policy.identity`).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from claudeops.domain.policy.rules import (
 from claudeops.domain.shell.values import Certainty, SimpleCommand, Word
 
 AROUND: Final = Look()
-"""A look at the machine, or at something that nobody can name."""
+"""A look at the machine, or at something that has no name."""
 
 _FILE_KINDS: Final = frozenset({"path", "listing", "archive", "directory", "own", "repo", "project", "manifest"})
 _FILE_TOOLS: Final = {"Read": "file_path", "Grep": "path", "Glob": "path", "LS": "path"}
@@ -51,7 +51,7 @@ _LOOKS_AT_NOTHING: Final = frozenset(
     | {"tr", "awk", "gawk", "mawk", "nawk", "sed", "jq", "yq", "openssl", "git", "pip", "pip3", "java", "promtool"}
     | {"crontab"}
 )
-"""Programs that, without a name and a file, look at nothing that runs."""
+"""Programs that look at nothing that runs, when they are given neither a name nor a file."""
 
 _AS_COMMANDS: Final = frozenset({"docker version", "docker context show", "docker compose version", "kubectl version"})
 _CLIENTS_OWN: Final = (
@@ -80,9 +80,9 @@ _NAMED_BY_ARGUMENTS: Final = frozenset(
     for each in subcommands.split("|")
 ) | frozenset({"service", "rc-service", "supervisorctl", "ping", "ping6", "pm2", "virsh", "monit"})
 _ONE_AT_A_TIME: Final = frozenset({"systemctl status", "systemctl is-active"})
-"""Their status is 0 when any of several is up."""
+"""Commands whose status is 0 when any of several services is up."""
 
-_KINDS_OF_NAMES: Final = {  # as what a program's actions would name the same thing
+_KINDS_OF_NAMES: Final = {  # the kinds under which a program's actions would name the same thing
     "systemctl": ("unit",),
     "journalctl": ("unit",),
     "service": ("unit",),
@@ -106,13 +106,13 @@ _NAMED_BY_OPTIONS: Final = {
 }
 _TYPE_FIRST: Final = frozenset({"kubectl get", "kubectl describe", "kubectl top"})
 _FETCHERS: Final = frozenset({"curl", "wget"})
-_KNOCKERS: Final = {  # options of host and port, and the port that is meant without one
+_KNOCKERS: Final = {  # their options for host and port, and the default port
     "pg_isready": ("-h", "-p", 5432),
     "redis-cli": ("-h", "-p", 6379),
     "mysqladmin": ("-h", "-P", 3306),
     "mariadb-admin": ("-h", "-P", 3306),
 }
-_NO_ANSWERS: Final = frozenset({"systemctl is-failed"})  # succeeds when what it is asked about has failed
+_NO_ANSWERS: Final = frozenset({"systemctl is-failed"})  # succeeds when the service has failed
 
 
 def look_of(found: Found, fits: Match, command: SimpleCommand, place: Place) -> Look | None:
@@ -124,7 +124,7 @@ def look_of(found: Found, fits: Match, command: SimpleCommand, place: Place) -> 
     try:
         arguments = _arguments(found, fits.rule)
         look = _look(found, fits.rule, arguments, place)
-    except RefusedError:  # it fits the rule, and this reading of it does not
+    except RefusedError:  # it fits the rule, but not in this stricter reading
         return None
     return AROUND if look is not None and command.certainty is Certainty.RAN else look
 
@@ -132,7 +132,7 @@ def look_of(found: Found, fits: Match, command: SimpleCommand, place: Place) -> 
 def look_within(
     found: Found, wrapper: Wrapper, command: SimpleCommand, place: Place, looks: Iterable[Look]
 ) -> tuple[Look, ...]:
-    """Return what the commands in a wrapper look at, where its own status speaks for theirs."""
+    """Return what the commands in a wrapper look at, where the wrapper's status speaks for theirs."""
     inner = tuple(looks)
     if command.certainty is Certainty.NOTHING or found.path in {XARGS, FIND, EVAL}:
         return ()
@@ -140,7 +140,7 @@ def look_within(
         inner = tuple(
             replace(look, addresses=frozenset(each for each in look.addresses if not each.is_local)) for look in inner
         )
-    if wrapper.elsewhere and not wrapper.text:  # into a container, which has to run for that
+    if wrapper.elsewhere and not wrapper.text:  # into a container, which must be running for that
         inner = (_container(found, wrapper, place), *(replace(look, names=frozenset()) for look in inner))
     return (AROUND,) if inner and command.certainty is Certainty.RAN else inner
 
@@ -156,9 +156,9 @@ def look_of_tool(call: ToolCall, place: Place) -> Look | None:
 
 
 def look_of_named(named: NamedTool, given: Mapping[str, object]) -> Look | None:
-    """Return what a call of an MCP server's tool looks at, or None: it changes something.
+    """Return what a call of an MCP server's tool looks at; None if it changes something.
 
-    Which key of its input names a service only the server knows, so every value that is one's whole name does.
+    Only the server knows which key of the input names a service, so every value that is the whole name of one counts.
     """
     if named.action or named.changes:
         return None
@@ -209,16 +209,16 @@ def _look(found: Found, rule: CommandRule, arguments: Arguments, place: Place) -
 
 
 def _at(names: Iterable[str], path: str, given: tuple[tuple[Option, Word | None], ...], place: Place) -> Look:
-    """Return a look at what has these names there: on another host or in another project it is something else."""
+    """Return a look at these names in this place: on another host or in another project they mean something else."""
     try:
         where = (*place.where, *command_parts(path, given, place))
         return Look(names=frozenset(whole_name(where, name) for name in names))
-    except RefusedError:  # which one it is remains in doubt
+    except RefusedError:  # it is not clear which one it is
         return AROUND
 
 
 def _asks_nobody(path: str, rule: CommandRule) -> bool:
-    """Tell whether a command without a name and without a file looks at nothing of the world outside."""
+    """Tell whether a command without a name and without a file looks at nothing outside of itself."""
     if path in {"openssl s_client", "df"}:
         return False
     reads_files = any(kind.rstrip("?*+") in _FILE_KINDS for kind in rule.arguments.split())
@@ -229,14 +229,14 @@ def _asks_nobody(path: str, rule: CommandRule) -> bool:
 def _fetched(arguments: Arguments) -> Look:
     given = [(option.names, word.text) for option, word in arguments.options if word is not None]
     urls = [text for names, text in given if "--url" in names] + [word.text for word in arguments.positionals]
-    # One server may answer for many: with a header of its own it is not told by the address who is asked.
+    # One server may answer for many services: with a Host header the address does not say which one is asked.
     named = any("--header" in names and text.lower().startswith("host") for names, text in given)
     address = address_of(urls[0]) if len(urls) == 1 and not named else None
     return AROUND if address is None else Look(addresses=frozenset({address}))
 
 
 def _knocked(path: str, arguments: Arguments) -> Address | None:
-    """Return whom a command asks that is given a host and a port, or None."""
+    """Return the address that a command with a host and a port asks, or None."""
     words = [word.text for word in arguments.positionals]
     values = {name: word.text for option, word in arguments.options if word is not None for name in option.names}
     if path in {"nc", "ncat", "netcat"}:
@@ -252,7 +252,7 @@ def _knocked(path: str, arguments: Arguments) -> Address | None:
 
 
 def _named(found: Found, arguments: Arguments) -> list[str]:
-    """Return what a command names, as it is written."""
+    """Return the names in a command, as written."""
     path = found.path
     words = [word.text for word in arguments.positionals if word.constant] if path in _NAMED_BY_ARGUMENTS else []
     if path in _TYPE_FIRST and words and "/" not in words[0]:
@@ -267,7 +267,7 @@ def _named(found: Found, arguments: Arguments) -> list[str]:
 
 
 def _known_as(path: str, text: str, place: Place) -> set[str]:
-    """Return the names by which the actions of the same program would know something."""
+    """Return the names that the actions of the same program would use for something."""
     setting = Setting(place=place, names_only=_never)
     kinds = _KINDS_OF_NAMES.get(path.partition(" ")[0], ("container",))
     return {name for kind in kinds if (name := service_of(kind, Word(text=text), setting))}
@@ -293,10 +293,10 @@ def _kinds(rule: CommandRule, arguments: Arguments) -> list[tuple[str, Word]]:
 
 
 def _is_foreign(path: str, place: Place) -> bool:
-    """Whether a file is neither of the operator's repositories nor of the session itself."""
+    """Whether a file belongs neither to the operator's repositories nor to the session itself."""
     if not place.local:
         return bool(path)
-    if not path.startswith("/"):  # below a directory of the session's own, or one that nobody knows
+    if not path.startswith("/"):  # below one of the session's own directories, or an unknown one
         return False
     plain = posixpath.normpath(path)
     scope = place.scope

@@ -1,6 +1,6 @@
-"""Matching of a command with the rules for it, and the actions that it then is.
+"""Matches a command with the rules for it, and returns the actions that it then is.
 
-Checks of all arguments of a command together, where one argument at a time does not tell enough.
+Some rules check all arguments of a command together, where one argument at a time does not tell enough.
 """
 
 from __future__ import annotations
@@ -33,21 +33,19 @@ from claudeops.domain.text import regex
 
 _READ_KINDS: Final = frozenset({"path", "listing", "archive"})
 
-_HOST_AND_NOWHERE: Final = 2
-
 
 class MissingOptionError(RefusedError):
-    """A rule asks for an option that was not given: another rule for the command may fit better."""
+    """A rule requires an option that was not given: another rule for the command may fit better."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Match:
-    """A command that fits."""
+    """A command that fits a rule."""
 
     path: str  # the command with its subcommands
     rule: CommandRule
     actions: tuple[Action, ...] = ()
-    where: tuple[str, ...] = ()  # the services of the actions are, beside where the command runs
+    where: tuple[str, ...] = ()  # where the services of the actions are, relative to where the command runs
 
 
 def match(found: Found, place: Place, *, tier: int, names_only: Callable[[Word], bool]) -> Match:
@@ -69,108 +67,21 @@ def match(found: Found, place: Place, *, tier: int, names_only: Callable[[Word],
         raise RefusedError(f"{found.path} needs tier {lowest}, and other arguments: name single services")
     telling = [pair for pair in refusals if not isinstance(pair[1], MissingOptionError)] or refusals
     rule, reason = telling[-1]
-    # What changes something is never a matter of doubt: whom an action is about must be known to be counted.
+    # A command that changes something must be clear: to be counted, an action must name its service.
     unclear = isinstance(reason, UnclearCommandError) and not any(each.action or each.writes for each in found.rules)
     kind = UnclearCommandError if unclear else IncompleteError if isinstance(reason, IncompleteError) else RefusedError
     raise kind(f"{found.path}: {reason}" + (f" ({rule.hint})" if rule.hint else ""))
 
 
 def prints_names(commands: tuple[SimpleCommand, ...], first: Match | None) -> bool:
-    """Whether a pipeline prints names only, so that none of its words can be an option."""
+    """Whether a pipeline prints only names, so that none of its words can be an option."""
     if first is None or first.rule.output != "names" or commands[0].piped or commands[0].redirections:
         return False
     return all(command.piped and _keeps_lines(command) for command in commands[1:])
 
 
-def _test(found: Found, arguments: Arguments, _place: Place) -> str | None:
-    """Refuse tests in which an unknown value could become an operator: ``-v 'a[$(…)]'`` runs commands."""
-    words = list(arguments.positionals)
-    if found.path == "[" and (not words or words.pop().text != "]"):
-        return "a closing ] is missing"
-    texts = [word.text for word in words]
-    if all(word.constant for word in words):
-        return "tests of shell variables are not allowed" if {"-v", "-R", "-o"} & set(texts[:2]) else None
-    if any(word.kind is WordKind.PATTERN or not word.single for word in words):
-        return "quote what is not known before it runs"
-    if words[0].constant and texts[0] == "!":
-        words, texts = words[1:], texts[1:]
-    plain = (
-        len(words) == 1
-        or (len(words) == 2 and words[0].constant and texts[0] in UNARY_TESTS)  # noqa: PLR2004 - operator, operand
-        or (len(words) == 3 and words[1].constant and texts[1] in BINARY_TESTS)  # noqa: PLR2004 - operand, operator, operand
-    )
-    return None if plain else "compare one value at a time: [ … ] && [ … ]"
-
-
-def _compose(found: Found, _arguments: Arguments, place: Place) -> str | None:
-    """Refuse to deploy a project that lies where others can write, when only the directory says which it is."""
-    named = {name for option, _ in found.given for name in option.names}
-    if named & {"--file", "--project-directory"} or place.cwd is None:
-        return None
-    return paths.project(Word(text=place.cwd), place)
-
-
-def _git(_found: Found, arguments: Arguments, place: Place) -> str | None:
-    """Refuse git where nothing holds it back from running the programs that a repository names."""
-    if not place.tame:
-        return "only plainly, in this session's own environment: elsewhere the repository could run any program"
-    names = arguments.names()
-    if {"-p", "--patch"} & names and not {"--no-ext-diff", "--no-textconv"} <= names:
-        return "with -p, --no-ext-diff and --no-textconv are needed: the repository could run any program"
-    return None
-
-
-def _git_diff(found: Found, arguments: Arguments, place: Place) -> str | None:
-    """Refuse whatever git could take for files of the working tree: comparing those runs the repository's filters."""
-    return _git(found, arguments, place) or (None if arguments.dashed else "end the command with --")
-
-
-def _cluster(found: Found, arguments: Arguments, _place: Place) -> str | None:
-    """Refuse to print objects of a cluster in a form that shows the environment of what runs in them."""
-    words = list(arguments.positionals)
-    given = [(option.names, value) for option, value in (*found.given, *arguments.options) if value is not None]
-    if found.path.endswith(" describe"):
-        return cluster_output.refuse_whole([word.text if word.constant else "(unknown)" for word in words])
-    for names, value in given:
-        if "--sort-by" in names and (reason := cluster_output.refuse_order(value.text)) is not None:
-            return f"--sort-by: {reason}"
-        if "--output" in names:
-            resources = [word.text if word.constant else "(unknown)" for word in words]
-            reason = cluster_output.refuse_output(resources, value.text)
-            if reason:
-                return reason
-    return None
-
-
-def _repository(_found: Found, _arguments: Arguments, place: Place) -> str | None:
-    """Refuse to take orders from a directory that is not one of the operator's repositories."""
-    if place.cwd is None or not place.local:
-        return f"go there first: cd {place.scope.repos_dir}/… && …"
-    return paths.deployable(Word(text=place.cwd), place)
-
-
-def _redirects(_found: Found, arguments: Arguments, _place: Place) -> str | None:
-    """Refuse redirects unless every host but those that are named leads nowhere; curl takes the first that fits."""
-    given = [value.text for option, value in arguments.options if value is not None and "--connect-to" in option.names]
-    if len(given) < _HOST_AND_NOWHERE or given[-1] != NOWHERE or NOWHERE in given[:-1]:
-        return f"name each host by --connect-to, and last of all --connect-to {NOWHERE}"
-    return None
-
-
-ARGUMENT_CHECKS: Final[dict[str, Callable[[Found, Arguments, Place], str | None]]] = {
-    "test": _test,
-    "compose": _compose,
-    "git": _git,
-    "gitdiff": _git_diff,
-    "cluster": _cluster,
-    "repository": _repository,
-    "redirects": _redirects,
-}
-"""By the name that a rule gives."""
-
-
 def _higher(found: Found, place: Place, tier: int, names_only: Callable[[Word], bool]) -> int | None:
-    """Return the tier that might do what this one may not."""
+    """Return the lowest higher rule's tier that would allow the command, or None."""
     for rule in found.rules:
         if rule.tier > tier:
             try:
@@ -182,7 +93,7 @@ def _higher(found: Found, place: Place, tier: int, names_only: Callable[[Word], 
 
 
 def _keeps_lines(command: SimpleCommand) -> bool:
-    """Whether a command prints whole lines of what it is piped, and nothing else."""
+    """Whether a command prints only whole lines of its input."""
     if command.stdin or command.redirections or not all(word.constant for word in command.argv):
         return False
     program, *arguments = [word.text for word in command.argv]
@@ -215,7 +126,7 @@ def _apply(rule: CommandRule, found: Found, place: Place, names_only: Callable[[
     if setting.deep and not any(kind == "path" for kind, _ in named):
         raise RefusedError("name the directory that is to be searched, by its absolute path")
     last_kind = rule.arguments.rpartition(" ")[2].rstrip("?*+")
-    # rg permutes like GNU's getopt everywhere; of others a value may be a file to the machine's own version.
+    # rg permutes arguments like GNU's getopt everywhere; other programs may take an option's value for a file.
     for word in arguments.late if last_kind in _READ_KINDS and rule.deep != "*" else ():
         _refuse(check(last_kind, word, setting), "", word)
     if rule.check:
@@ -281,7 +192,7 @@ def _setting(rule: CommandRule, arguments: Arguments, place: Place, names_only: 
 
 
 def _searched(rule: CommandRule, arguments: Arguments) -> Searched:
-    """Return which names a recursive command reads, by its options."""
+    """Return which names a recursive command reads, according to its options."""
     given = [(set(option.names), word.text) for option, word in arguments.options if word is not None]
     globs = [text for names, text in given if names & {"-g", "--glob"}]
     out = [text[1:] for text in globs if text.startswith("!")]
@@ -306,3 +217,96 @@ def _actions(rule: CommandRule, services: list[tuple[str, str]]) -> tuple[Action
     if not all(names):
         raise RefusedError("name the services")
     return tuple(Action(kind=rule.action, service=name) for name in names)
+
+
+# --- checks of all arguments together -------------------------------------------------------------------
+
+
+_HOST_AND_NOWHERE: Final = 2
+
+
+def _test(found: Found, arguments: Arguments, _place: Place) -> str | None:
+    """Refuse tests in which an unknown value could become an operator: ``-v 'a[$(…)]'`` runs commands."""
+    words = list(arguments.positionals)
+    if found.path == "[" and (not words or words.pop().text != "]"):
+        return "a closing ] is missing"
+    texts = [word.text for word in words]
+    if all(word.constant for word in words):
+        return "tests of shell variables are not allowed" if {"-v", "-R", "-o"} & set(texts[:2]) else None
+    if any(word.kind is WordKind.PATTERN or not word.single for word in words):
+        return "quote what is not known before it runs"
+    if words[0].constant and texts[0] == "!":
+        words, texts = words[1:], texts[1:]
+    plain = (
+        len(words) == 1
+        or (len(words) == 2 and words[0].constant and texts[0] in UNARY_TESTS)  # noqa: PLR2004 - operator, operand
+        or (len(words) == 3 and words[1].constant and texts[1] in BINARY_TESTS)  # noqa: PLR2004 - operand, operator, operand
+    )
+    return None if plain else "compare one value at a time: [ … ] && [ … ]"
+
+
+def _compose(found: Found, _arguments: Arguments, place: Place) -> str | None:
+    """Refuse to deploy a project from a directory that others can write to, if only the directory identifies it."""
+    named = {name for option, _ in found.given for name in option.names}
+    if named & {"--file", "--project-directory"} or place.cwd is None:
+        return None
+    return paths.project(Word(text=place.cwd), place)
+
+
+def _git(_found: Found, arguments: Arguments, place: Place) -> str | None:
+    """Refuse git where nothing prevents it from running the programs that a repository names."""
+    if not place.tame:
+        return "only plainly, in this session's own environment: elsewhere the repository could run any program"
+    names = arguments.names()
+    if {"-p", "--patch"} & names and not {"--no-ext-diff", "--no-textconv"} <= names:
+        return "with -p, --no-ext-diff and --no-textconv are needed: the repository could run any program"
+    return None
+
+
+def _git_diff(found: Found, arguments: Arguments, place: Place) -> str | None:
+    """Refuse arguments that git could take for files of the working tree: comparing those runs its filters."""
+    return _git(found, arguments, place) or (None if arguments.dashed else "end the command with --")
+
+
+def _cluster(found: Found, arguments: Arguments, _place: Place) -> str | None:
+    """Refuse to print objects of a cluster in a form that shows the environment of what runs in them."""
+    words = list(arguments.positionals)
+    given = [(option.names, value) for option, value in (*found.given, *arguments.options) if value is not None]
+    if found.path.endswith(" describe"):
+        return cluster_output.refuse_whole([word.text if word.constant else "(unknown)" for word in words])
+    for names, value in given:
+        if "--sort-by" in names and (reason := cluster_output.refuse_order(value.text)) is not None:
+            return f"--sort-by: {reason}"
+        if "--output" in names:
+            resources = [word.text if word.constant else "(unknown)" for word in words]
+            reason = cluster_output.refuse_output(resources, value.text)
+            if reason:
+                return reason
+    return None
+
+
+def _repository(_found: Found, _arguments: Arguments, place: Place) -> str | None:
+    """Refuse to follow the files of a directory that is not one of the operator's repositories."""
+    if place.cwd is None or not place.local:
+        return f"go there first: cd {place.scope.repos_dir}/… && …"
+    return paths.deployable(Word(text=place.cwd), place)
+
+
+def _redirects(_found: Found, arguments: Arguments, _place: Place) -> str | None:
+    """Refuse to follow redirects unless all unnamed hosts lead nowhere; curl takes the first entry that fits."""
+    given = [value.text for option, value in arguments.options if value is not None and "--connect-to" in option.names]
+    if len(given) < _HOST_AND_NOWHERE or given[-1] != NOWHERE or NOWHERE in given[:-1]:
+        return f"name each host by --connect-to, and last of all --connect-to {NOWHERE}"
+    return None
+
+
+ARGUMENT_CHECKS: Final[dict[str, Callable[[Found, Arguments, Place], str | None]]] = {
+    "test": _test,
+    "compose": _compose,
+    "git": _git,
+    "gitdiff": _git_diff,
+    "cluster": _cluster,
+    "repository": _repository,
+    "redirects": _redirects,
+}
+"""The checks by the names that rules give."""

@@ -1,10 +1,10 @@
-"""What no policy file can allow, at any tier: written in code, because a file can be edited into allowing anything.
+"""What no policy file can allow, at any tier; written in code, because a file can be edited to allow anything.
 
 Data volumes, secrets, network and DNS, bulk clean-up, forced pushes, dropped and truncated tables, machines and disks,
-and the supervisor's own commands, processes, services and files. Each is also looked for in text that cannot be taken
-apart: a person may say yes to what is not understood, not to these.
+and the supervisor's own commands, processes, services and files. The same is searched for in text that cannot be
+parsed: a person may say yes to what is not understood, but not to these.
 
-Beside the commands here: `claudeops.domain.policy.places` (paths) and ``urls`` (addresses).
+Besides the commands here: `claudeops.domain.policy.places` (paths) and `claudeops.domain.policy.reach` (addresses).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _NETWORK: Final = "the network is never changed"
 _HISTORY: Final = "history is never overwritten"
 _MACHINE: Final = "machines are never switched off, and their directories never removed"
 _PROCESSES: Final = "processes are never killed by hand: restart the service"
-_SELF: Final = "the supervisor itself is never touched by a session, and takes no orders from one"
+_SELF: Final = "the supervisor itself is never touched or commanded by a session"
 
 _SHORT: Final = {
     "ENGINE": r"(?:docker|podman|nerdctl)",
@@ -92,15 +92,15 @@ _ROWS: Final = (
     (_SELF, r"KEEPER ... CHANGED ... \S*(?i:claudeops)\S*"),
     (_SELF, r"(?:systemctl|service) ... \S*(?i:claudeops)\S* CHANGED"),
 )
-"""Reason and regular expression over a command with its arguments, one blank between them, begun at its name.
+"""Reasons and regular expressions for a command with its arguments, separated by one blank, from its name on.
 
-`` ... `` stands for any arguments, and a match ends with an argument.
+`` ... `` stands for any arguments, and a match ends at the end of an argument.
 """
 
 _FORBIDDEN_TEXT: Final = (
     ("metadata addresses are never asked", r"169\.254\.169\.254|metadata\.google\.internal|100\.100\.100\.200"),
     (_SECRETS, r"/etc/(?:g?shadow|sudoers)|/proc/\S*/environ|/\.(?:ssh|aws|kube|gnupg)\b|\bid_(?:rsa|ed25519)\b"),
-    # Of /proc what says how the machine does is harmless; a process's own part leads anywhere, its /root to every file.
+    # The parts of /proc about the machine are harmless; those of a process lead anywhere, its /root to every file.
     ("processes are never looked into", r"/proc/(?:[\d$`{*?\[]|self\b|thread-self\b)"),
     (_SECRETS, r"\$\{?[!#]?[\pL\pN_]*(?:ANTHROPIC|API_?KEY|TOKEN|SECRET|PASSW|CREDENTIAL|BROWSER_CRED)"),
     (_SECRETS, r"\b(?:export -p|declare -[px]|compgen -[ev])|\$\{!|(?:^|[|;&(]) *(?:env|printenv|set) *(?:$|[|;&)>])"),
@@ -134,7 +134,7 @@ _OWN_SERVICE: Final = regex.Pattern(r"(?is)(?:.*[-_])?claudeops.*")
 
 
 def refuse_line(line: str) -> str | None:
-    """Return why a command with its arguments is never allowed, or None; one blank stands between its words."""
+    """Return why a command with its arguments is never allowed, or None; its words are separated by one blank."""
     for pattern, reason in _NEVER if _ANY_NEVER.match(line) else ():
         if pattern.match(line):
             return f"{reason}, at any tier"
@@ -142,7 +142,7 @@ def refuse_line(line: str) -> str | None:
 
 
 def refuse_text(text: str, forbidden: Iterable[str] = ()) -> str | None:
-    """Return what a text that nobody can take apart names and that is never allowed, or None.
+    """Return why a text that cannot be parsed names something that is never allowed, or None.
 
     ``forbidden``: paths of the supervisor itself.
     """
@@ -157,7 +157,7 @@ def refuse_text(text: str, forbidden: Iterable[str] = ()) -> str | None:
 
 
 def refuse_service(service: str, *, unit: bool) -> str | None:
-    """Return why a service is never acted on, or None; ``unit``: it is one of systemd's."""
+    """Return why a service is never acted on, or None; ``unit``: it is a systemd unit."""
     if _OWN_SERVICE.fullmatch(service):
         return "the supervisor itself is never touched by a session"
     if service == "all":
@@ -169,7 +169,7 @@ def refuse_service(service: str, *, unit: bool) -> str | None:
 
 
 def _any(patterns: Iterable[tuple[regex.Pattern[str], str]]) -> regex.Pattern[str]:
-    """Return what matches where one of the patterns does, in one go instead of one for each."""
+    """Return one pattern that matches where any of the given ones does, so that one search is enough."""
     return regex.Pattern("|".join(f"(?:{pattern.expression})" for pattern, _ in patterns))
 
 

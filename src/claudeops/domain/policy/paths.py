@@ -144,7 +144,7 @@ def writable(word: Word, place: Place) -> str | None:
         if inside is None or inside == names or any(name.startswith(".") for name in names[len(inside) :]):
             return f"{word.text}: {where}"
         if _own_root(names, place) and (COMPOSE_FILE.fullmatch(names[-1]) or names[-1] == "ansible.cfg"):
-            return f"{word.text}: other commands would take their orders from a file of this name"
+            return f"{word.text}: other commands would follow a file of this name"
     return _refused(word, place, secrets=True)
 
 
@@ -327,13 +327,13 @@ def _secret(path: str, word: Word, place: Place, *, secrets: bool) -> str | None
     places = _secret_places(place.scope.home, relative=not absolute) if secrets else (("proc", ANY_DEPTH),)
     if (secrets and _named_like_a_secret(names, constant=constant)) or any(reach(names, secret) for secret in places):
         hint = "" if absolute else ", or could be one: write the absolute path"
-        return f"{word.text} is a place where secrets lie, and never read{hint}"
+        return f"{word.text} is a place for secrets, which are never read{hint}"
     return None
 
 
 @lru_cache(maxsize=64)
 def _secret_places(home: str, *, relative: bool) -> tuple[tuple[str, ...], ...]:
-    """Return the patterns of the places where secrets lie; ``home`` is the session's own."""
+    """Return the patterns of the places for secrets; ``home`` is the session's own."""
     trees, files = (*SECRET_TREES, f"{home}/.*"), SECRET_FILES
     if relative:
         trees, files = tuple(map(_itself, trees)), tuple(map(_itself, files))

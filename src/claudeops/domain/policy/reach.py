@@ -23,36 +23,6 @@ from claudeops.domain.text import glob, regex
 EVERYTHING: Final = ("*",)
 _HOST_OF_URL: Final = regex.Pattern(r"(?s)(?:[^/]*//)?([^/?#]*?)(?::\d+)?(?:[/?#].*)?")
 
-_METADATA_HOSTS: Final = frozenset(
-    {"metadata", "metadata.google.internal", "metadata.goog", "metadata.internal", "instance-data"}
-    | {"instance-data.ec2.internal", "metadata.azure.internal", "metadata.platformequinix.com", "metadata.packet.net"}
-)
-_METADATA_ADDRESSES: Final = frozenset(
-    {"100.100.100.200", "168.63.129.16", "192.0.0.192", "fd00:ec2::254", "fd20:ce::254", "fd00:42::42"}
-)
-_WRAPPED_ADDRESS: Final = regex.Pattern(r"(?:^|\.)(?:nip\.io|sslip\.io|xip\.io|localtest\.me|lvh\.me|traefik\.me)$")
-_HOST: Final = regex.Pattern(r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]{0,252}[A-Za-z0-9_])?\.?")
-_NUMERIC: Final = regex.Pattern(r"(?:0[xX][0-9A-Fa-f]*|\d+)")
-_URL: Final = regex.Pattern(
-    r"(?:(?P<scheme>[A-Za-z][\w+.-]*)://)?(?P<host>\[[^]/?#@]*\]|[^/?#:@\\]+)(?::(?P<port>\d{1,5}))?(?P<rest>[/?#].*)?"
-)
-_RANGE: Final = regex.Pattern(r"\[\w+-\w+")  # curl(1): [1-100] becomes a hundred requests
-_INTERFACES: Final = frozenset({"2375", "2376", "4243", "2379", "2380", "10250", "10255"})
-"""Ports of docker's engine, etcd and the kubelet."""
-
-_TELLS_STATE: Final = ("/health", "/healthz", "/version", "/_ping", "/livez", "/readyz", "/metrics")
-_ENGINE: Final = regex.Pattern(
-    r"(?:/v[\d.]+)?(?:/libpod)?/(?:(?:containers|services|tasks|configs|secrets|exec|images|nodes|plugins)/.*json"
-    r"|containers/.*/(?:archive|export|top))"
-    r"|/v[\d.]+(?:/libpod)?/(?:services|tasks|configs|secrets|swarm|exec)(?:/.*)?"
-    r"|(?:/.*)?/(?:actuator|manage|management)/(?:env|configprops|heapdump|threaddump|httptrace)(?:/.*)?"
-    r"|(?:/.*)?/(?:phpinfo(?:\.php)?|debug/vars|debug/pprof/.*|v1/kv(?:/.*)?|\.aws/.*|\.git/.*)"
-)
-"""Paths of docker's engine that reveal a container's environment, and paths of other servers that reveal their own."""
-
-_DECODED: Final = 2  # times a path is decoded: some servers decode twice
-_GUESSED_SCHEMES: Final = ("ftp.", "dict.", "ldap.", "imap.", "smtp.", "pop3.")  # curl(1), "URL": guessed from the host
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Reach:
@@ -102,6 +72,59 @@ def matches(subject: str, pattern: str) -> bool:
         return False
 
 
+def _within(subject: str, patterns: tuple[str, ...], *others: str) -> bool:
+    if patterns == EVERYTHING:
+        return True
+    wanted = [pattern for pattern in patterns if not pattern.startswith("!")]
+    unwanted = [pattern[1:] for pattern in patterns if pattern.startswith("!")]
+    return any(matches(subject, pattern) for pattern in wanted) and not any(
+        matches(name, pattern) for pattern in unwanted for name in (subject, *others)
+    )
+
+
+def _network(pattern: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network | None:
+    if "/" not in pattern or "://" in pattern:
+        return None
+    try:
+        return ipaddress.ip_network(pattern, strict=False)
+    except ValueError:
+        return None
+
+
+# --- addresses that are never asked ---------------------------------------------------------------------
+
+
+_METADATA_HOSTS: Final = frozenset(
+    {"metadata", "metadata.google.internal", "metadata.goog", "metadata.internal", "instance-data"}
+    | {"instance-data.ec2.internal", "metadata.azure.internal", "metadata.platformequinix.com", "metadata.packet.net"}
+)
+_METADATA_ADDRESSES: Final = frozenset(
+    {"100.100.100.200", "168.63.129.16", "192.0.0.192", "fd00:ec2::254", "fd20:ce::254", "fd00:42::42"}
+)
+_WRAPPED_ADDRESS: Final = regex.Pattern(r"(?:^|\.)(?:nip\.io|sslip\.io|xip\.io|localtest\.me|lvh\.me|traefik\.me)$")
+_HOST: Final = regex.Pattern(r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]{0,252}[A-Za-z0-9_])?\.?")
+_NUMERIC: Final = regex.Pattern(r"(?:0[xX][0-9A-Fa-f]*|\d+)")
+_URL: Final = regex.Pattern(
+    r"(?:(?P<scheme>[A-Za-z][\w+.-]*)://)?(?P<host>\[[^]/?#@]*\]|[^/?#:@\\]+)(?::(?P<port>\d{1,5}))?(?P<rest>[/?#].*)?"
+)
+_RANGE: Final = regex.Pattern(r"\[\w+-\w+")  # curl(1): [1-100] becomes a hundred requests
+_INTERFACES: Final = frozenset({"2375", "2376", "4243", "2379", "2380", "10250", "10255"})
+"""Ports of docker's engine, etcd and the kubelet."""
+
+_TELLS_STATE: Final = ("/health", "/healthz", "/version", "/_ping", "/livez", "/readyz", "/metrics")
+_ENGINE: Final = regex.Pattern(
+    r"(?:/v[\d.]+)?(?:/libpod)?/(?:(?:containers|services|tasks|configs|secrets|exec|images|nodes|plugins)/.*json"
+    r"|containers/.*/(?:archive|export|top))"
+    r"|/v[\d.]+(?:/libpod)?/(?:services|tasks|configs|secrets|swarm|exec)(?:/.*)?"
+    r"|(?:/.*)?/(?:actuator|manage|management)/(?:env|configprops|heapdump|threaddump|httptrace)(?:/.*)?"
+    r"|(?:/.*)?/(?:phpinfo(?:\.php)?|debug/vars|debug/pprof/.*|v1/kv(?:/.*)?|\.aws/.*|\.git/.*)"
+)
+"""Paths of docker's engine that reveal a container's environment, and paths of other servers that reveal their own."""
+
+_DECODED: Final = 2  # times a path is decoded: some servers decode twice
+_GUESSED_SCHEMES: Final = ("ftp.", "dict.", "ldap.", "imap.", "smtp.", "pop3.")  # curl(1), "URL": guessed from the host
+
+
 def refuse_host(host: str) -> str | None:
     """Return why a host name or address may not be asked, or None."""
     plain = host.removeprefix("[").removesuffix("]") if host.startswith("[") else host
@@ -129,6 +152,35 @@ def refuse_url(url: str, *, schemes: tuple[str, ...] = ("http", "https")) -> str
     if _RANGE.search(parts["rest"] or ""):
         return f"{url[:80]}: a range of addresses is not asked at once"
     return refuse_host(parts["host"]) or _refuse_interface(url, parts["port"], parts["rest"] or "")
+
+
+def _refuse_interface(url: str, port: str | None, rest: str) -> str | None:
+    """Return why a URL may not be fetched, or None: it names an interface that reveals environments or keys."""
+    path = rest.partition("?")[0].partition("#")[0]
+    for _ in range(_DECODED):
+        path = unquote(path)
+    path = posixpath.normpath("/" + path.lower().lstrip("/"))
+    if port in _INTERFACES and path not in _TELLS_STATE:
+        return f"{url[:80]}: what answers at port {port} would show environments: ask {', '.join(_TELLS_STATE[:3])}"
+    if _ENGINE.fullmatch(path) or any(is_secret_name(name) for name in path.split("/") if name):
+        return f"{url[:80]} would show environments or secrets, which are never asked for"
+    return None
+
+
+def _refuse_address(text: str, host: str) -> str | None:
+    try:
+        address = ipaddress.ip_address(text)
+    except ValueError:
+        return f"{host!r} is not a plain address: write it as four decimal numbers"
+    inner = getattr(address, "ipv4_mapped", None) or getattr(address, "sixtofour", None) or address
+    if address.is_link_local or inner.is_link_local or str(inner) in _METADATA_ADDRESSES:
+        return f"{host} is a link-local or metadata address, which is never asked"
+    if inner.is_multicast or (address.version == 6 and (address.is_reserved or "%" in text)):  # noqa: PLR2004 - IP version
+        return f"{host} is an address that is never asked"
+    return None
+
+
+# --- a session's own places -----------------------------------------------------------------------------
 
 
 def as_written(path: str) -> str:
@@ -160,48 +212,3 @@ class Scope(NodeScope):
     tmpdir: str  # the session's own temporary directory, writable from tier 2 up
     home: str  # the session's home: its files with a leading dot are never read
     handoff: str = ""  # the file by which a session with an older prompt asks for the next tier; "" = there is none
-
-
-def _within(subject: str, patterns: tuple[str, ...], *others: str) -> bool:
-    if patterns == EVERYTHING:
-        return True
-    wanted = [pattern for pattern in patterns if not pattern.startswith("!")]
-    unwanted = [pattern[1:] for pattern in patterns if pattern.startswith("!")]
-    return any(matches(subject, pattern) for pattern in wanted) and not any(
-        matches(name, pattern) for pattern in unwanted for name in (subject, *others)
-    )
-
-
-def _network(pattern: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network | None:
-    if "/" not in pattern or "://" in pattern:
-        return None
-    try:
-        return ipaddress.ip_network(pattern, strict=False)
-    except ValueError:
-        return None
-
-
-def _refuse_interface(url: str, port: str | None, rest: str) -> str | None:
-    """Return why a URL may not be fetched, or None: it names an interface that reveals environments or keys."""
-    path = rest.partition("?")[0].partition("#")[0]
-    for _ in range(_DECODED):
-        path = unquote(path)
-    path = posixpath.normpath("/" + path.lower().lstrip("/"))
-    if port in _INTERFACES and path not in _TELLS_STATE:
-        return f"{url[:80]}: what answers at port {port} would show environments: ask {', '.join(_TELLS_STATE[:3])}"
-    if _ENGINE.fullmatch(path) or any(is_secret_name(name) for name in path.split("/") if name):
-        return f"{url[:80]} would show environments or secrets, which are never asked for"
-    return None
-
-
-def _refuse_address(text: str, host: str) -> str | None:
-    try:
-        address = ipaddress.ip_address(text)
-    except ValueError:
-        return f"{host!r} is not a plain address: write it as four decimal numbers"
-    inner = getattr(address, "ipv4_mapped", None) or getattr(address, "sixtofour", None) or address
-    if address.is_link_local or inner.is_link_local or str(inner) in _METADATA_ADDRESSES:
-        return f"{host} is a link-local or metadata address, which is never asked"
-    if inner.is_multicast or (address.version == 6 and (address.is_reserved or "%" in text)):  # noqa: PLR2004 - IP version
-        return f"{host} is an address that is never asked"
-    return None

@@ -112,11 +112,11 @@ _WHY: Final = (
         "it changes what other commands mean: write the commands themselves",
     ),
     ("printenv envsubst", "the environment is never shown"),
-    ("less more vi vim nano man watch htop tmux screen", "nobody sits at a terminal: use cat, head or top -bn1"),
+    ("less more vi vim nano man watch htop tmux screen", "there is no terminal here: use cat, head or top -bn1"),
     ("scp sftp rsync ftp socat telnet", "files are not copied between hosts"),
     (
         "psql mysql mariadb mongosh mongo sqlite3",
-        "databases are not queried or changed: pg_isready and mysqladmin ping say whether they live",
+        "databases are not queried or changed: pg_isready and mysqladmin ping say whether they run",
     ),
     ("claude codex caliban", "a session starts no other session"),
     ("setsid disown bg at batch systemd-run daemonize", "nothing may outlive the call"),

@@ -1,16 +1,16 @@
-"""How a rule for one command is written, and how a command's arguments are read by it.
+"""Rules for commands: how one is written, and how a command's arguments are read by it.
 
-A rule is plain text, as the policy file has it:
+A rule is plain text, as in the policy file:
 
 ``options``
-    what may be given, separated by blanks: ``-q|--quiet`` (a flag under two names), ``-n|--lines=int:1000`` (a value
+    what may be given, separated by blanks: ``-q|--quiet`` (a flag with two names), ``-n|--lines=int:1000`` (a value
     of a kind), ``--color=?word`` (a value only when attached), ``-NUM`` (``-20``). What is not listed is refused.
 ``arguments``
     the kinds of the positional arguments, the last one with ``?``, ``*`` or ``+`` where it is optional or repeated.
     Kinds are defined in `claudeops.domain.policy.arguments`.
 ``tokens``, ``line``
     instead of both: a regular expression for each of the arguments, or for all of them joined by one space.
-    ``excludes`` beside them says what stands nowhere in it. All are google-re2's, which know no look-around.
+    ``excludes`` beside them must match nowhere in it. All are google-re2's, which have no look-around.
 
 Several rules for one name are alternatives; the first that fits decides.
 """
@@ -34,11 +34,11 @@ class RefusedError(Exception):
 
 
 class IncompleteError(RefusedError):
-    """A command fits a rule as far as it goes, but something is missing."""
+    """A command fits a rule, but something is missing at its end."""
 
 
 class UnclearCommandError(RefusedError):
-    """What a command would do cannot be told; at the tier that may ask, a person decides."""
+    """It is not clear what a command would do; at a tier that may ask, a person decides."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,23 +46,23 @@ class CommandRule:
     """What one command may be given."""
 
     name: str  # with its subcommands: ``docker compose restart``
-    tier: int = 1  # the lowest tier that may
+    tier: int = 1  # the lowest tier that may run it
     options: str = ""
     arguments: str = ""
     tokens: str = ""
     line: str | None = None  # "" = no arguments at all
-    excludes: str = ""  # with either of them: a regular expression that fits no part of the joined arguments
+    excludes: str = ""  # with either of them: a regular expression that no part of the joined arguments may match
     required: str = ""  # options that must be given; ``-l|-t`` = one of these
     action: str = ""  # what it changes: the kind of action, counted for each argument that names a service
     service: str = ""  # the service of an action whose arguments name none
-    writes: bool = False  # it changes files of the session's own
-    output: str = ""  # ``names``: what it prints are names, which can be no options
-    deep: str = ""  # options with which paths are read with everything below them
-    long_options: bool = False  # ``-name value``, as find and openssl have it
-    ordered: bool = False  # options stand in front of the arguments, or are none
-    inert: bool = False  # knows no options that matter: whatever its arguments are, it prints or compares them
+    writes: bool = False  # it changes the session's own files
+    output: str = ""  # ``names``: it prints names, which cannot be options
+    deep: str = ""  # options with which it reads everything below its paths
+    long_options: bool = False  # ``-name value``, as with find and openssl
+    ordered: bool = False  # options come before the arguments, or are not options
+    inert: bool = False  # it has no options that matter: it prints or compares its arguments, whatever they are
     check: str = ""  # a further check of all arguments, by its name in `claudeops.domain.policy.matching`
-    hint: str = ""  # what to write instead of what is often tried
+    hint: str = ""  # what to write instead of a common attempt
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -71,7 +71,7 @@ class CommandGroup:
 
     name: str
     options: str = ""  # in front of the subcommand
-    shared: bool = False  # the same options may follow the subcommand
+    shared: bool = False  # the same options may also follow the subcommand
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -81,12 +81,12 @@ class Wrapper:
     name: str
     options: str = ""
     before: str = ""  # kinds of the positional arguments in front of the command
-    assignments: bool = False  # NAME=value may stand in front of the command
-    elsewhere: bool = False  # runs it on another host or in a container
-    fresh: bool = False  # runs it in an environment of its own making
+    assignments: bool = False  # NAME=value may precede the command
+    elsewhere: bool = False  # it runs the command on another host or in a container
+    fresh: bool = False  # it runs the command in a new environment
     text: bool = False  # the rest is text for a shell, not arguments
     after_host: bool = False  # options may follow the first positional argument
-    dashes: bool = False  # ``--`` must stand in front of the command
+    dashes: bool = False  # ``--`` must precede the command
     long_options: bool = False
 
 
@@ -101,12 +101,12 @@ class Option:
 
 @dataclass(frozen=True, slots=True)
 class Arguments:
-    """A command's arguments, told apart."""
+    """A command's options and positional arguments."""
 
     options: tuple[tuple[Option, Word | None], ...]
     positionals: tuple[Word, ...]
-    dashed: bool = False  # ``--`` stood among them
-    late: tuple[Word, ...] = ()  # option values behind the first positional: to some getopts these are positional too
+    dashed: bool = False  # ``--`` was among them
+    late: tuple[Word, ...] = ()  # option values after the first positional; some getopts take them for positional
 
     def names(self) -> frozenset[str]:
         """Return every name of every option given."""
@@ -115,7 +115,7 @@ class Arguments:
 
 @lru_cache(maxsize=1024)
 def option_table(options: str) -> Mapping[str, Option]:
-    """Return the options of a rule by each of their names."""
+    """Return the options of a rule, by each of their names."""
     table: dict[str, Option] = {}
     for token in options.split():
         spelled, given, kind = token.partition("=")
@@ -133,10 +133,10 @@ def read_arguments(
     mixed: bool = True,
     long_options: bool = False,
 ) -> Arguments:
-    """Tell options from positional arguments.
+    """Separate options from positional arguments.
 
-    ``harmless`` says of a dynamic word whether it can be taken for a positional argument whatever it turns out to
-    be. Without ``mixed`` everything from the first positional argument on is positional. Raises `RefusedError`.
+    ``harmless`` says whether a dynamic word counts as a positional argument, whatever it turns out to be. Without
+    ``mixed`` everything from the first positional argument on is positional. Raises `RefusedError`.
     """
     reader = _Reader(words, option_table(options), long_options=long_options)
     while reader.rest:
@@ -159,7 +159,7 @@ def read_arguments(
 def assign_kinds(
     arguments: str, positionals: tuple[Word, ...], *, harmless: Callable[[Word], bool]
 ) -> list[tuple[str, Word]]:
-    """Pair positional arguments with the kinds of a rule. Raises `RefusedError` for too many or too few."""
+    """Pair positional arguments with the kinds of a rule. Raises `RefusedError` for too many or too few of them."""
     kinds = arguments.split()
     last, repeat = (kinds[-1][:-1], kinds[-1][-1]) if kinds and kinds[-1][-1] in "?*+" else ("", "")
     fixed = kinds[:-1] if repeat else kinds
@@ -221,7 +221,7 @@ class _Reader:
         return Word(text=value, kind=word.kind)
 
     def _cluster(self, text: str) -> None:
-        """Read ``-xeu nginx`` and ``-n5``: flags one after another, the last one perhaps with its value."""
+        """Read ``-xeu nginx`` and ``-n5``: combined flags, of which the last one may have a value."""
         letters = text[1:]
         while letters:
             letter, letters = "-" + letters[0], letters[1:]

@@ -1,6 +1,6 @@
-"""The tables of a policy file, their keys and what the values may be.
+"""The tables of a policy file, their keys, and what is wrong with their values.
 
-What can be wrong with a rule for commands, found when a policy file is read and not when a command comes.
+Faults in rules for commands are found when a policy file is read, not when a command comes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ BUILT_IN_TOOLS: Final = (
 """Tools of the CLI that the gate can judge."""
 
 PLACES: Final = ("{workdir}", "{tmpdir}", "{repos}", "{handoff}")
-"""What stands for a session's own places in paths."""
+"""Placeholders for a session's own places in paths."""
 
 _DURATION: Final = regex.Pattern(r"(\d+)([smhd])")
 _UNIT: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}  # seconds
@@ -63,7 +63,7 @@ class TierEntry(Entry, frozen=True, kw_only=True):
         for tool in self.tools:
             if tool not in BUILT_IN_TOOLS:
                 near = difflib.get_close_matches(tool, BUILT_IN_TOOLS, n=1)
-                hint = f"did you mean {near[0]!r}?" if near else "tools of MCP servers stand under [[tools]]"
+                hint = f"did you mean {near[0]!r}?" if near else "tools of MCP servers belong under [[tools]]"
                 return "tools", f"{tool!r} is not a tool that can be judged: {hint}"
         for kind in (*self.actions, *self.ask.actions):
             if kind not in document.actions:
@@ -94,7 +94,7 @@ class ActionEntry(Entry, frozen=True, kw_only=True):
 
     @property
     def window_seconds(self) -> float:
-        """Length of the sliding window."""
+        """The length of the sliding window."""
         found = _DURATION.fullmatch(self.window)
         return float(found[1]) * _UNIT[found[2]] if found else 0.0
 
@@ -118,7 +118,7 @@ class ToolEntry(Entry, frozen=True, kw_only=True):
     changes: bool = True
 
     def check(self, document: Document, *, highest: int) -> None:
-        """Raise `RuleFault` for what is wrong."""
+        """Raise `RuleFault` for a fault."""
         if not regex.fullmatch(r"mcp__[\w*-]+__[\w*-]+", self.name) or self.name in NEVER_TOOLS:
             raise RuleFault("name", f"{self.name!r} is not a tool of a server: write mcp__SERVER__TOOL")
         if not 1 <= self.tier <= highest:
@@ -170,10 +170,13 @@ TABLES: Final[dict[tuple[str | int, ...], frozenset[str]]] = {
     ("commands", "*"): frozenset(field.name for field in dataclasses.fields(CommandRule)),
     ("groups", "*"): frozenset(field.name for field in dataclasses.fields(CommandGroup)),
 }
-"""The keys of each table; ``*`` stands for what the operator names and for positions."""
+"""The keys of each table; ``*`` stands for positions, and for names that the operator chooses."""
 
 
-class RuleFault(Exception):  # noqa: N818 - says what is wrong with somebody's text
+# --- rules for commands ---------------------------------------------------------------------------------
+
+
+class RuleFault(Exception):  # noqa: N818 - describes a fault in an operator's text
     """A rule that cannot be applied; ``str()`` says why and what to write, ``key`` where."""
 
     def __init__(self, key: str, reason: str) -> None:
@@ -188,9 +191,9 @@ def command_fault(rule: CommandRule, *, kinds: Collection[str], highest: int) ->
     if not 1 <= rule.tier <= highest:
         raise RuleFault("tier", f"there is no tier {rule.tier}: tiers go from 1 to {highest}")
     if (rule.tokens or rule.line is not None) and (rule.arguments or rule.options):
-        raise RuleFault("arguments", "'tokens' and 'line' stand instead of 'options' and 'arguments': leave one out")
+        raise RuleFault("arguments", "'tokens' and 'line' replace 'options' and 'arguments': leave one of them out")
     if rule.excludes and not rule.tokens and rule.line is None:
-        raise RuleFault("excludes", "'excludes' stands beside 'tokens' or 'line': add one of them")
+        raise RuleFault("excludes", "'excludes' needs 'tokens' or 'line': add one of them")
     for key in ("tokens", "line", "excludes"):
         _check_expression(key, getattr(rule, key) or "")
     _check_options("options", rule.options)
@@ -208,7 +211,7 @@ def group_fault(group: CommandGroup) -> None:
 def _check_name(name: str) -> None:
     if not name.strip() or regex.search(r"[^\w .:\[+-]", name) or "  " in name or name != name.strip():
         raise RuleFault("name", f"{name!r} is not a name of a command: write it with its subcommands, 'docker ps'")
-    # ``kill -0`` only asks; of the others no argument makes anything harmless.
+    # ``kill -0`` only asks; no argument makes any of the others harmless.
     if (reason := refuse_line(f"{name} x")) is not None and refuse_line(f"{name} -0 1") is not None:
         raise RuleFault("name", f"{name!r} can be allowed at no tier: {reason}")
 

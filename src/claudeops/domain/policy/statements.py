@@ -1,8 +1,8 @@
-"""Which statements of SQL only read: one statement, begun by a word that reads, with known functions alone.
+"""Which SQL statements only read: a single statement that begins with a reading word and calls only known functions.
 
-A function can do anything (read files, write, sleep, call another database), so those that are not listed are refused.
-So are words that write, wherever they stand, comments (MySQL runs some), and what a client takes for a command of its
-own. What a view or an operator does behind a name, nobody can see here: the role has to be a read-only one.
+A function can do anything (read files, write, sleep, call another database), so functions that are not listed are
+refused. So are writing words, wherever they are, comments (MySQL runs some), and texts that a client takes for a
+command of its own. What a view or an operator does behind a name is not visible here: the role must be a read-only one.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ _SECRET: Final = regex.Pattern(
 )
 _TOKEN: Final = regex.Pattern(r"[A-Za-z_][A-Za-z0-9_$]*")
 _QUOTED: Final = regex.Pattern(r"'[^'\"]*'|\"[^'\"]*\"")
-"""A literal or a quoted name. One with the other's quotes within is refused: servers differ about which begins."""
+"""A literal or a quoted name. One with the other's quotes inside is refused: servers differ about which one begins."""
 
 
 def refuse_sql(text: str) -> str | None:
-    """Return why a statement is refused, or None: one that only reads, and says all that it does."""
+    """Return why a statement is refused, or None for one that only reads, and shows everything that it does."""
     if len(text) > LONGEST or not text.isprintable() or "\\" in text:
         return "write one short statement, on one line, without backslashes"
     bare = _QUOTED.sub(lambda found: found[0] if found[0].startswith('"') else " ", text.strip().removesuffix(";"))
@@ -69,7 +69,7 @@ _FUNCTIONS: Final = _words(
 
 
 def _refuse_words(bare: str) -> str | None:
-    """Judge a statement without its literals, word by word."""
+    """Judge a statement, without its literals, word by word."""
     if _quoted_call(bare):
         return "a quoted name may not be called"
     tokens = [(found[0].lower(), bare[found.end() :].lstrip()) for found in _TOKEN.finditer(bare)]
@@ -84,5 +84,5 @@ def _refuse_words(bare: str) -> str | None:
 
 
 def _quoted_call(bare: str) -> bool:
-    """Whether a name in quotes stands in front of a parenthesis."""
+    """Whether a quoted name is followed by a parenthesis."""
     return any(piece.lstrip().startswith("(") for piece in bare.split('"')[2::2])

@@ -1,4 +1,4 @@
-"""Takes the wrappers off a command, so that what ``sudo ssh host 'a; b'`` runs in the end can be judged."""
+"""Removes the wrappers from a command, so that what ``sudo ssh host 'a; b'`` finally runs can be judged."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from claudeops.domain.shell.values import Parsed, SimpleCommand, Word, WordKind,
 from claudeops.domain.text import regex
 
 _EXECUTES: Final = frozenset({"-exec", "-execdir"})
-_MOST_EXECUTED: Final = 256  # commands of one find, each with each of its directories
+_MOST_EXECUTED: Final = 256  # commands of one find, times its directories
 _CHANGING: Final = frozenset({"cd", "read", "set", "shift", "exit", "return", "break", "continue", "eval"})
-"""Words that, as commands, change the shell that runs them; ``command`` and the like may stand before them."""
+"""Commands that change the shell that runs them; ``command`` and the like may precede them."""
 
 _IN_THIS_SHELL: Final = frozenset({"command", "builtin"})
 
@@ -38,11 +38,11 @@ Runs: TypeAlias = SimpleCommand | RunText
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Unfolded:
-    """What a wrapper runs, and how it is put together again."""
+    """What a wrapper runs, and how it is reassembled."""
 
     parsed: Parsed
     rebuilt: Callable[[Sequence[Runs]], Runs]
-    """Takes the inner commands as they run, in their order; raises `UnclearError` or `RefusedError`."""
+    """Reassembles the wrapper from the inner commands as they run, in order; raises `UnclearError`, `RefusedError`."""
 
 
 def unfold(found: Found, wrapper: Wrapper, command: SimpleCommand, setting: Setting) -> Unfolded:
@@ -82,13 +82,13 @@ def unfold(found: Found, wrapper: Wrapper, command: SimpleCommand, setting: Sett
 
 
 def own_arguments(wrapper: Wrapper, found: Found, setting: Setting) -> Arguments:
-    """Return what a wrapper was given itself, without the command that it runs. Raises `RefusedError`."""
+    """Return a wrapper's own arguments, without the command that it runs. Raises `RefusedError`."""
     return _split(wrapper, found, setting)[0]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Executed:
-    """A command behind ``-exec``."""
+    """A command after ``-exec``."""
 
     at: int  # where it begins among the words of find
     words: tuple[str, ...]
@@ -101,7 +101,7 @@ def _evaluated(parsed: Parsed, inner: Sequence[Runs], *, bash: bool) -> Runs:
 def _with_text(
     parsed: Parsed, outer: SimpleCommand, own: tuple[Word, ...], inner: Sequence[Runs], *, fed: bool, bash: bool
 ) -> Runs:
-    """Put the text for another shell in its place: behind the wrapper's own words, or into its standard input."""
+    """Put the text for another shell in its place: after the wrapper's own words, or into its standard input."""
     text = Word(text=render(parsed.block, dict(enumerate(inner)), bash=bash))
     if fed:
         return replace(outer, argv=own, stdin=text)
@@ -109,7 +109,7 @@ def _with_text(
 
 
 def _in_this_shell(wrapper: str, outer: SimpleCommand, inner: Sequence[Runs]) -> Runs:
-    """Leave ``command`` and ``builtin`` out: which program or builtin is meant has been decided."""
+    """Omit ``command`` and ``builtin``: which program or builtin runs has already been decided."""
     (runs,) = inner
     if isinstance(runs, RunText):
         raise UnclearCommandError(f"{wrapper} before eval is not clear: leave it out")
@@ -119,15 +119,15 @@ def _in_this_shell(wrapper: str, outer: SimpleCommand, inner: Sequence[Runs]) ->
 def _with_command(
     wrapper: str, outer: SimpleCommand, own: tuple[Word, ...], inner: Sequence[Runs], *, mark: str | None
 ) -> Runs:
-    """Put the program that a wrapper starts behind the wrapper's own words."""
+    """Put the program that a wrapper starts after the wrapper's own words."""
     argv = _program_of(wrapper, inner[0])
     if mark is not None and any(mark in word.text for word in argv if word.written is None):
-        raise UnclearCommandError(f"xargs -I {mark}: take a mark that stands in no other word, such as {{}}")
+        raise UnclearCommandError(f"xargs -I {mark}: take a mark that is in no other word, such as {{}}")
     return replace(outer, argv=(*own, *argv))
 
 
 def _program_of(wrapper: str, runs: Runs) -> tuple[Word, ...]:
-    """Return the words of what a program is to start; raises `UnclearCommandError` for what only a shell has."""
+    """Return the words of a command that a program can start; raises `UnclearCommandError` for shell builtins."""
     if isinstance(runs, RunText) or runs.name in BUILTINS:
         name = "eval" if isinstance(runs, RunText) else runs.name
         raise UnclearCommandError(f"{wrapper} cannot run {name}, which only a shell has: write it without {wrapper}")
@@ -135,7 +135,7 @@ def _program_of(wrapper: str, runs: Runs) -> tuple[Word, ...]:
 
 
 def _check_values(found: Found, arguments: Arguments, setting: Setting) -> dict[str, str]:
-    """Check the values of a wrapper's own options; return them by name."""
+    """Check the values of a wrapper's own options, and return them by name."""
     values = {}
     for option, value in (*found.given, *arguments.options):
         if option.kind is not None and value is not None:
@@ -147,7 +147,7 @@ def _check_values(found: Found, arguments: Arguments, setting: Setting) -> dict[
 
 
 def _split(wrapper: Wrapper, found: Found, setting: Setting) -> tuple[Arguments, tuple[Word, ...]]:
-    """Tell a wrapper's own options and arguments from the command that follows them."""
+    """Separate a wrapper's own options and arguments from the command that follows them."""
     words, options, before = found.arguments, f"{wrapper.options} {found.shared}", wrapper.before.split()
     read = read_arguments(words, options, harmless=setting.names_only, mixed=False)
     given, own, rest = list(read.options), read.positionals[: len(before)], read.positionals[len(before) :]
@@ -184,7 +184,7 @@ def _shell(command: SimpleCommand, arguments: Arguments, words: tuple[Word, ...]
 
 def _stdin(command: SimpleCommand) -> Parsed:
     if command.stdin is None and not command.piped and not command.redirections:
-        raise IncompleteError("nobody sits at a terminal: name the command that is to run")
+        raise IncompleteError("there is no terminal here: name the command that is to run")
     if command.stdin is None or not command.stdin.constant:
         raise UnclearCommandError(
             "a shell without known commands is not allowed: write them after -c, in single quotes"
@@ -193,7 +193,7 @@ def _stdin(command: SimpleCommand) -> Parsed:
 
 
 def _eval(command: SimpleCommand, words: tuple[Word, ...]) -> Parsed:
-    """Read the words as one text for this very shell: it may run commands, but leave nothing behind for later ones."""
+    """Read the words as one text for the same shell: its commands may not change anything for later ones."""
     parsed = _text(command, words or (Word(text=""),))
     for inner in parsed.commands:
         changes = inner.assignments and not inner.argv
@@ -223,7 +223,7 @@ def _parsed(text: str, command: SimpleCommand) -> Parsed:
 
 
 def _fed(command: SimpleCommand) -> SimpleCommand:
-    """Return a wrapper with its redirected input among what feeds it: what it runs reads that as well."""
+    """Return a wrapper with its redirected input added to its feeds, because the inner command reads that as well."""
     inputs = tuple(each for each in command.redirections if each.operator in {"<", "<&"})
     if not inputs:
         return command
@@ -241,7 +241,7 @@ def _without_assignments(words: tuple[Word, ...]) -> tuple[Word, ...]:
 
 
 def _with_input(words: tuple[Word, ...], mark: str | None, command: SimpleCommand, *, alone: bool) -> tuple[Word, ...]:
-    """Put in what xargs adds: words from its standard input, of which only their producer tells anything.
+    """Insert what xargs adds: words from its standard input, known only by the commands that produce them.
 
     ``alone``: one word at a time.
     """
@@ -261,7 +261,7 @@ def _with_input(words: tuple[Word, ...], mark: str | None, command: SimpleComman
 
 
 def _find(command: SimpleCommand, words: tuple[Word, ...], setting: Setting) -> Unfolded:
-    """Check a find expression and return the commands after ``-exec``, with patterns for what it finds."""
+    """Check a find expression, and return the commands after ``-exec`` with patterns for the files found."""
     if not all(word.constant for word in words):
         raise UnclearCommandError("find: quote its patterns, and write everything out")
     texts = [word.text for word in words]
@@ -297,7 +297,7 @@ def _find(command: SimpleCommand, words: tuple[Word, ...], setting: Setting) -> 
 
 
 def _finding(command: SimpleCommand, executed: list[_Executed], inner: Sequence[Runs], *, names: int) -> Runs:
-    """Put the programs behind ``-exec`` in their places; for each, the patterns of what is found make no difference."""
+    """Put the programs after ``-exec`` in their places; they are the same for all patterns of files found."""
     argv: list[Word] = []
     done = 0
     for number, run in enumerate(executed):
@@ -318,9 +318,9 @@ def _found(text: str, pattern: str) -> Word:
 
 
 def _expression(texts: list[str], setting: Setting, *, words: int) -> tuple[list[str], list[_Executed]]:
-    """Return the file names that can be found, as patterns, and the commands that are run on them.
+    """Return the file names that can be found, as patterns, and the commands that run on them.
 
-    ``words``: of the whole command, which the expression ends.
+    ``words`` is the number of words in the whole command, which ends with the expression.
     """
     names, executed, rest = ["*"], [], list(texts)
     plain = not {"-o", "-or", "!", "-not", ",", "("} & set(texts)

@@ -164,7 +164,7 @@ def _own_lines(text: str, warnings: list[str]) -> Iterator[str]:
     }
     markers = sum(1 for number in quoted if _FIRST.match(lines[number]))
     if markers:
-        warnings.append(f"{markers} lines with markers stand in fenced code and were taken as quotations")
+        warnings.append(f"{markers} lines with markers are in fenced code and were taken as quotations")
     return (line for number, line in enumerate(lines) if number not in quoted)
 
 

@@ -176,7 +176,7 @@ class _Writer:
         if stdin is None or self.bash:
             return _around(text, self._redirections(redirections, stdin))
         if not program or not stdin.constant:
-            raise UnclearError("a here-document for this is nothing that every shell has: run bash -c there")
+            raise UnclearError("a here-document for this is not something that every shell has: run bash -c there")
         fed = stdin.text if stdin.document else f"{stdin.text}\n"
         self.outlines.append(("/usr/bin/env", "--", "printf", "%s", fed))
         return f"/usr/bin/env -- 'printf' '%s' {quoted(fed)} | {_around(text, self._redirections(redirections, None))}"
@@ -212,7 +212,7 @@ class _Writer:
     def _leave(self, name: str, arguments: tuple[Word, ...]) -> list[str]:
         count = int(arguments[0].text) if arguments else 1
         if not 0 < count <= len(self._levels):
-            raise UnclearError(f"{name} stands in no loop that it could leave")
+            raise UnclearError(f"{name} is in no loop that it could leave")
         *inner, last = self._levels[:count]
         loops = sum(level.to_break for level in inner) + (last.to_break if name == "break" else last.to_continue)
         return [name, str(loops)]
@@ -349,7 +349,7 @@ class _Writer:
 
     def _needs_bash(self, what: str) -> None:
         if not self.bash:
-            raise UnclearError(f"{what} is nothing that every shell has: write it plainly, or run bash -c there")
+            raise UnclearError(f"{what} is not something that every shell has: write it plainly, or run bash -c there")
 
 
 def _around(text: str, redirections: str) -> str:

@@ -262,7 +262,7 @@ class SimpleWalker(Recorder, ABC):
         if not _NAME.fullmatch(name) or not any(child.type == "=" for child in node.children):
             raise unclear(node, self._source)
         if value is not None and value.type == "array":
-            raise UnclearError(f"the array {name} cannot stand before a command")
+            raise UnclearError(f"the array {name} cannot be set in front of a command")
         return name, self._words.value(value, bindings)
 
     def _declare(self, node: Node, bindings: Bindings) -> None:

@@ -125,7 +125,7 @@ async def test_a_remediation_that_was_cut_off_is_followed_by_a_look_that_is_told
     first, second = context["findings"].splitlines()[-2:]
     assert first.endswith(": ran")
     assert "docker restart web" in first
-    assert second.endswith("allowed; whether it ran, and to which end, is not known")
+    assert second.endswith("allowed; whether it ran, and with which result, is not known")
 
 
 async def test_what_a_session_left_for_the_next_tier_is_heeded_when_its_daemon_has_died(estate: Estate) -> None:

@@ -121,7 +121,7 @@ def test_an_unclosed_fence_hides_nothing() -> None:
 
 def test_markers_in_fenced_code_are_counted_in_a_warning() -> None:
     assert read_markers(["```\n[EVENT:info] a1\n[EVENT:info] b1\n```"]).warnings == (
-        "2 lines with markers stand in fenced code and were taken as quotations",
+        "2 lines with markers are in fenced code and were taken as quotations",
     )
 
 
