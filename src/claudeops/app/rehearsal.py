@@ -150,7 +150,7 @@ async def _record(settings: Settings, stage: Stage) -> Record:
         return Record(
             sessions=await store.chain(ROOT_SESSION),
             account=await store.chain_record(ROOT_SESSION),
-            states=await stage.estate.states(),
+            states=await stage.environment.states(),
             problems=stage.api.problems,
         )
     finally:
