@@ -67,9 +67,9 @@ async def test_the_operators_own_policy_decides_and_what_it_changes_is_said(tmp_
     done = await rehearser.run("service-down", CLAUDEOPS_TIER2_DISALLOWED_TOOLS="Bash(docker restart:*)")
     assert done.code == 1
     assert "expected  NO:" in done.stdout
-    assert "a call with 'docker restart shop' was expected to be allowed, and it was not (deny:" in done.stdout
+    assert "a call with 'docker restart shop' was expected to be allowed, but it was not (deny:" in done.stdout
     assert "these actions were expected: restart shop; and these were taken: none" in done.stdout
-    assert "shop was expected to be up in the end, and it is down" in done.stdout
+    assert "shop was expected to be up at the end, but it is down" in done.stdout
 
 
 async def test_the_operators_own_limits_and_prompts_are_used(tmp_path: Path) -> None:
@@ -78,8 +78,8 @@ async def test_the_operators_own_limits_and_prompts_are_used(tmp_path: Path) -> 
     rehearser = Rehearser(tmp_path)
     done = await rehearser.run("service-down", CLAUDEOPS_MAX_TIER="1", CLAUDEOPS_PROMPT=str(prompt))
     assert done.code == 1
-    assert "the tiers 1, 2 were expected, and 1 ran" in done.stdout
-    assert "the decision healthy was expected, and it is max_tier" in done.stdout
+    assert "the tiers 1, 2 were expected, but 1 ran" in done.stdout
+    assert "the decision healthy was expected, but it is max_tier" in done.stdout
     unread = await rehearser.run("service-down", CLAUDEOPS_PROMPT=str(tmp_path / "gone.md"))
     assert (unread.code, "CLAUDEOPS_PROMPT" in unread.stderr) == (78, True)
 

@@ -151,7 +151,7 @@ async def _record(settings: Settings, stage: Stage) -> Record:
         return Record(
             sessions=await store.records.chain(ROOT_SESSION),
             account=await store.records.chain_record(ROOT_SESSION),
-            states=await stage.estate.states(),
+            states=await stage.environment.states(),
             problems=stage.api.problems,
         )
     finally:

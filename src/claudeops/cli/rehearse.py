@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -34,8 +35,8 @@ from claudeops.engine.process.tree import become_subreaper
 from claudeops.engine.system import Shutdown
 from claudeops.errors import ClaudeopsError, MissingInputError
 from claudeops.logs import LogEvent, Logger
-from claudeops.rehearsal.scenario_file import Named, find, shipped
-from claudeops.rehearsal.verdict import said
+from claudeops.rehearsal.scenario_file import NamedScenario, find, shipped
+from claudeops.rehearsal.verdict import describe_call
 from claudeops.settings import Loaded, Settings, load_settings
 
 NAME: Final = "rehearse"
@@ -76,11 +77,11 @@ def run_scenarios(names: Sequence[str], *, pace_seconds: float, as_json: bool) -
     return _run_all(found, pace_seconds=pace_seconds, as_json=as_json)
 
 
-def _run_all(found: Sequence[Named], *, pace_seconds: float, as_json: bool) -> int:
+def _run_all(found: Sequence[NamedScenario], *, pace_seconds: float, as_json: bool) -> int:
     """Run scenarios in order, stop at the first that is interrupted, and return the exit status."""
     try:
         loaded = _load()
-        done = anyio.run(_all, loaded, found, pace_seconds, as_json)
+        done = anyio.run(partial(_all, loaded, found, pace_seconds, as_json=as_json))
     except ClaudeopsError as error:
         return print_failure(NAME, error, as_json=as_json, operation="start")
     status = Exit.OK if len(done) == len(found) and all(one.went_well for one in done) else Exit.UNRESOLVED
@@ -102,7 +103,9 @@ def _load() -> Loaded:
     return loaded
 
 
-async def _all(loaded: Loaded, found: Sequence[Named], pace_seconds: float, as_json: bool) -> list[FinishedRehearsal]:  # noqa: FBT001 - anyio.run passes by position
+async def _all(
+    loaded: Loaded, found: Sequence[NamedScenario], pace_seconds: float, *, as_json: bool
+) -> list[FinishedRehearsal]:
     done: list[FinishedRehearsal] = []
     become_subreaper()
     for number, named in enumerate(found, start=1):
@@ -117,7 +120,7 @@ async def _all(loaded: Loaded, found: Sequence[Named], pace_seconds: float, as_j
     return done
 
 
-async def _one(loaded: Loaded, named: Named, *, pace_seconds: float, live: bool) -> FinishedRehearsal:
+async def _one(loaded: Loaded, named: NamedScenario, *, pace_seconds: float, live: bool) -> FinishedRehearsal:
     settings = loaded.settings
     root = _new_directory(_parent(settings), named.name)
     with _log_to(root / LOG, settings) as log:
@@ -197,7 +200,7 @@ def _log_to(path: Path, settings: Settings) -> Iterator[Logger]:
 class FinishedRehearsal:
     """One rehearsal that has ended."""
 
-    named: Named
+    named: NamedScenario
     result: Rehearsed
     root: Path  # the directory with its files
 
@@ -212,7 +215,7 @@ class FinishedRehearsal:
         return sum(session.cost_usd or 0.0 for session in self.result.record.sessions)
 
 
-def headline(named: Named, number: int, of: int) -> str:
+def headline(named: NamedScenario, number: int, of: int) -> str:
     """Return the text printed before a rehearsal."""
     count = f" {number} of {of}" if of > 1 else ""
     services = ", ".join(named.scenario.services)
@@ -288,7 +291,7 @@ def body_of(done: FinishedRehearsal) -> dict[str, object]:
             for session in record.sessions
         ],
         "calls": [
-            {"session_id": call.session_id, "call": said(call), "verdict": call.verdict, "reason": call.reason}
+            {"session_id": call.session_id, "call": describe_call(call), "verdict": call.verdict, "reason": call.reason}
             for call in record.account.calls
         ],
         "services": {name: state.value for name, state in record.states.items()},

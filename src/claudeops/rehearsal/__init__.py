@@ -1,1 +1,1 @@
-"""The real CLI against a scripted model, at no cost."""
+"""Rehearsals: the real CLI on a scripted model, watching small services of our own, at no cost."""

@@ -1,4 +1,4 @@
-"""A certificate for a loopback service, valid for as long as a scenario says."""
+"""Makes the certificate of a loopback service, valid for as long as its scenario says."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cryptography.x509.oid import NameOID
 
 
 def write_certificate(path: Path, *, name: str, days: float) -> None:
-    """Write a self-signed certificate and its key to one file that only its owner may read."""
+    """Write a self-signed certificate and its key to one file that only its owner can read."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"{name}.example.org")])
     now = datetime.now(UTC)

@@ -1,9 +1,4 @@
-"""A certificate for a loopback service, valid for as long as a scenario says.
-
-Asks a small service how it is.
-
-The small estate that a rehearsal watches: real processes, with real faults, really restarted.
-"""
+"""The environment of a rehearsal: small services, which are real processes with real faults, and really restart."""
 
 from __future__ import annotations
 
@@ -28,46 +23,72 @@ from anyio.abc import Process
 from anyio.streams.buffered import BufferedByteReceiveStream
 
 from claudeops.errors import RehearsalError
-from claudeops.rehearsal import service as small_service
+from claudeops.rehearsal import small_service
 from claudeops.rehearsal.scenario import Cure, DiskFull, Failing, Fault, Scenario, Service, State, Stopped
 
-_SECONDS: Final = 5.0
+GOOD_VERSION: Final = "1.4.2"
+BAD_VERSION: Final = "1.4.3"  # deployed where only a redeployment helps
 
+_STATUS_SECONDS: Final = 5.0
 
-async def get_status(url: str) -> int | None:
-    """Return the status of a GET, or ``None`` when nothing answers within five seconds."""
-    return await anyio.to_thread.run_sync(_ask, url)
-
-
-def _ask(url: str) -> int | None:
-    context = ssl.create_default_context()
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # its certificate is its own, on loopback
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context))
-    try:
-        with opener.open(url, timeout=_SECONDS) as answer:
-            return int(answer.status)
-    except urllib.error.HTTPError as error:
-        return error.code
-    except OSError:
-        return None
-
-
-_START_SECONDS: Final = 20.0  # a loaded machine takes its time; ordinarily 0.1
+_START_SECONDS: Final = 20.0  # usually 0.1; a loaded machine takes longer
 _STOP_SECONDS: Final = 2.0
 _STDERR: Final = "stderr"
-GOOD_VERSION: Final = "1.4.2"
-BAD_VERSION: Final = "1.4.3"  # runs where only a redeployment helps
+
+
+@asynccontextmanager
+async def running_environment(scenario: Scenario, directory: Path) -> AsyncIterator[Environment]:
+    """Start a scenario's services below ``directory``; they end when the block is left, in whatever way.
+
+    Raises `RehearsalError` when one does not start.
+    """
+    async with AsyncExitStack() as stack:
+        services = {}
+        for name, service in scenario.services.items():
+            faults = [fault for fault in scenario.faults if fault.service == name]
+            running = _prepare(name, service, faults, directory / name)
+            stack.callback(running.reserved.close)
+            stack.push_async_callback(running.stop)
+            services[name] = running
+        await _start_all(services.values())
+        yield Environment(services)
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """The services of a rehearsal, by name."""
+
+    services: Mapping[str, Running]
+
+    def placeholders(self) -> dict[str, str]:
+        """Return the values of the placeholders that a scenario's texts may use for its services."""
+        values = {}
+        for name, running in self.services.items():
+            values[f"{name}.url"] = running.url
+            values[f"{name}.host"] = f"127.0.0.1:{running.port}"
+            values[f"{name}.port"] = str(running.port)
+        return values
+
+    async def states(self) -> dict[str, State]:
+        """Request every service over HTTP, as anybody could, and return how each one answers."""
+        states = {}
+        for name, running in self.services.items():
+            status = await get_status(running.url)
+            states[name] = (
+                State.DOWN if status is None else State.UP if status < HTTPStatus.BAD_REQUEST else State.FAILING
+            )
+        return states
 
 
 @dataclass(kw_only=True)
 class Running:
-    """One service of the estate: its process, and what stands about it."""
+    """One service: its process, its faults and its files."""
 
     name: str
     service: Service
     directory: Path
     port: int
-    reserved: socket.socket  # bound, never listening: the port stays ours while the service is down
+    reserved: socket.socket  # bound but never listening: keeps the port while the service is down
     faults: list[Fault]
     process: Process | None = None
     restarts: int = 0
@@ -77,12 +98,12 @@ class Running:
 
     @property
     def url(self) -> str:
-        """Where it answers, or would."""
+        """Where the service answers, or would if it ran."""
         return f"{'https' if self.service.tls else 'http'}://127.0.0.1:{self.port}/"
 
     @property
     def is_running(self) -> bool:
-        """Whether its process is there."""
+        """Whether its process runs."""
         return self.process is not None and self.process.returncode is None
 
     @property
@@ -92,7 +113,7 @@ class Running:
 
     @property
     def version(self) -> str:
-        """What is deployed now."""
+        """The deployed version."""
         return self.deployments[-1]
 
     def log_lines(self) -> list[str]:
@@ -103,11 +124,11 @@ class Running:
             return []
 
     def used_kib(self) -> int:
-        """Return what its data directory holds, in whole KiB, rounded up."""
+        """Return the size of its data, in whole KiB, rounded up."""
         return 0 if self.data is None else -(-small_service.used_bytes(self.data) // 1024)
 
     def note(self, *lines: str) -> None:
-        """Write to its log what was said before it could say it itself."""
+        """Write lines to its log on its behalf, while it cannot write them itself."""
         at = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         with (self.directory / "log").open("a", encoding="utf-8") as file:
             file.writelines(f"{at} {line}\n" for line in lines)
@@ -115,7 +136,7 @@ class Running:
     # --- the process ----------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Start its process and wait until it answers; one that a fault keeps down says so in its log."""
+        """Start its process and wait until it answers; if a fault keeps it down, log that instead."""
         self.started_at = datetime.now(UTC)
         for fault in self.faults:
             if isinstance(fault, Stopped):
@@ -131,7 +152,7 @@ class Running:
                 stdout=subprocess.PIPE,
                 stderr=stderr,  # a pipe that nobody reads would fill up
                 cwd=self.directory,
-                # In our own session of processes: of the others only those are ours that a session started.
+                # Stays in our own process session: of processes in others, only those that a session started are ours.
             )
         await self._until_ready(self.process)
 
@@ -151,7 +172,7 @@ class Running:
             await process.aclose()
 
     async def restart(self) -> None:
-        """End the process and start a new one; faults that a restart cures are gone."""
+        """End the process and start a new one, without the faults that a restart cures."""
         async with self.lock:
             self.restarts += 1
             self._cure(Cure.RESTART)
@@ -159,7 +180,7 @@ class Running:
             await self.start()
 
     async def redeploy(self) -> None:
-        """Deploy the good version: faults that a restart or a redeployment cures are gone."""
+        """Deploy the good version, without the faults that a restart or a redeployment cures."""
         async with self.lock:
             self._cure(Cure.RESTART, Cure.REDEPLOYMENT)
             self.deployments.append(GOOD_VERSION)
@@ -177,9 +198,9 @@ class Running:
             with anyio.fail_after(_START_SECONDS):
                 await BufferedByteReceiveStream(process.stdout).receive_until(b"\n", 100)
         except (TimeoutError, anyio.IncompleteRead):
-            said = (self.directory / _STDERR).read_text(encoding="utf-8", errors="replace").strip().splitlines()
-            words = said[-1] if said else "it says nothing"
-            raise RehearsalError(f"The service {self.name} of the rehearsal did not start: {words}") from None
+            stderr = (self.directory / _STDERR).read_text(encoding="utf-8", errors="replace").strip().splitlines()
+            reason = stderr[-1] if stderr else "it printed nothing"
+            raise RehearsalError(f"The service {self.name} of the rehearsal did not start: {reason}") from None
 
     def _config(self) -> small_service.Config:
         failing = next((fault for fault in self.faults if isinstance(fault, Failing)), None)
@@ -200,48 +221,22 @@ class Running:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class Environment:
-    """All services of a rehearsal, by name."""
-
-    services: Mapping[str, Running]
-
-    def marks(self) -> dict[str, str]:
-        """Return what a scenario's texts may say of the services."""
-        marks = {}
-        for name, running in self.services.items():
-            marks[f"{name}.url"] = running.url
-            marks[f"{name}.host"] = f"127.0.0.1:{running.port}"
-            marks[f"{name}.port"] = str(running.port)
-        return marks
-
-    async def states(self) -> dict[str, State]:
-        """Ask every service over HTTP, as anybody could, and return how it answers."""
-        states = {}
-        for name, running in self.services.items():
-            status = await get_status(running.url)
-            states[name] = (
-                State.DOWN if status is None else State.UP if status < HTTPStatus.BAD_REQUEST else State.FAILING
-            )
-        return states
+async def get_status(url: str) -> int | None:
+    """Return the status of a GET, or ``None`` when nothing answers within five seconds."""
+    return await anyio.to_thread.run_sync(_request_status, url)
 
 
-@asynccontextmanager
-async def running_estate(scenario: Scenario, directory: Path) -> AsyncIterator[Environment]:
-    """Start a scenario's services below ``directory``; when the block is left, however, they are gone.
-
-    Raises `RehearsalError` when one does not start.
-    """
-    async with AsyncExitStack() as stack:
-        services = {}
-        for name, service in scenario.services.items():
-            faults = [fault for fault in scenario.faults if fault.service == name]
-            running = _prepared(name, service, faults, directory / name)
-            stack.callback(running.reserved.close)
-            stack.push_async_callback(running.stop)
-            services[name] = running
-        await _start_all(services.values())
-        yield Environment(services)
+def _request_status(url: str) -> int | None:
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # self-signed, and on loopback
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context))
+    try:
+        with opener.open(url, timeout=_STATUS_SECONDS) as answer:
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        return error.code
+    except OSError:
+        return None
 
 
 async def _start_all(services: Iterable[Running]) -> None:
@@ -260,7 +255,7 @@ async def _start_all(services: Iterable[Running]) -> None:
         raise failures[0]
 
 
-def _prepared(name: str, service: Service, faults: list[Fault], directory: Path) -> Running:
+def _prepare(name: str, service: Service, faults: list[Fault], directory: Path) -> Running:
     directory.mkdir(parents=True)
     reserved = socket.socket()
     reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
@@ -286,7 +281,7 @@ def _prepared(name: str, service: Service, faults: list[Fault], directory: Path)
 
 
 def _fill(data: Path, disk_kib: int, faults: list[Fault]) -> None:
-    """Make the data directory, a quarter of it used; a full one is filled to its last KiB."""
+    """Make the data directory, a quarter of it used; with a full-disk fault, fill it to the last KiB."""
     data.mkdir()
     used = disk_kib // 4
     (data / "photos.db").write_bytes(bytes(used * 1024))

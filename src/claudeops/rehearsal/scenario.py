@@ -1,15 +1,11 @@
-"""The marks in a scenario's texts: ``{{web.url}}`` is known when the services run, a captured ``{{pod}}`` later.
+"""A scenario: services, their faults, what the model does, and what must come of it; and the script that it becomes.
 
-What a scenario file says: services, what is wrong with them, what the model does, and what must come of it.
-
-The shapes are those of the TOML document, one to one; ``docs/how-to/write-a-scenario.md`` explains them.
-
-A scenario's tiers as the script that the Messages API plays.
+The classes match the TOML document one to one; ``docs/how-to/write-a-scenario.md`` explains it. Texts may hold
+placeholders: ``{{web.url}}`` is known once the services run, a captured ``{{pod}}`` later in the session.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from types import MappingProxyType
@@ -20,6 +16,7 @@ import msgspec
 from claudeops.domain.model import DecisionReason, Level, Outcome
 from claudeops.errors import ConfigurationError
 from claudeops.scripted_api import script
+from claudeops.scripted_api.responses import PLACEHOLDER, fill
 from claudeops.scripted_api.script import (
     LAST_RESULT,
     ApiError,
@@ -29,65 +26,26 @@ from claudeops.scripted_api.script import (
     nearest,
 )
 
-MARK: Final = re.compile(r"\{\{([a-z][a-z0-9_.-]*)\}\}")
-OF_SERVICES: Final = ("url", "host", "port")
-"""What can be said of a service: ``http://127.0.0.1:8123/``, ``127.0.0.1:8123``, ``8123``."""
-
 REPOS: Final = "repos"
-_OF_TEMPLATES: Final = frozenset({"end", "else"})  # of docker's and kubectl's own --format
-
-
-def check_placeholders(scenario: Scenario) -> None:
-    """Raise `ConfigurationError` for a mark that nothing will replace."""
-    always = (REPOS, LAST_RESULT, *(f"{name}.{what}" for name in scenario.services for what in OF_SERVICES))
-    for number, tier in scenario.tiers.items():
-        captured: list[str] = []
-        for index, step in enumerate(tier.steps):
-            known = (*always, *captured)
-            for mark in _placeholders(msgspec.to_builtins(step)):
-                if mark not in known and mark not in _OF_TEMPLATES:
-                    raise ConfigurationError(
-                        f"tiers.{number}.steps[{index}]: nothing is known by the name {{{{{mark}}}}}, "
-                        f"{nearest(mark, known)}"
-                    )
-            captured += step.capture
-
-
-def fill(value: object, values: Mapping[str, str]) -> object:
-    """Return a value with every mark replaced that has a value, in every string but the keys."""
-    match value:
-        case str():
-            return MARK.sub(lambda found: values.get(found[1], found[0]), value)
-        case dict():
-            return {key: fill(item, values) for key, item in value.items()}
-        case list() | tuple():
-            return [fill(item, values) for item in value]
-        case _:
-            return value
-
-
-def _placeholders(value: object) -> Iterator[str]:
-    match value:
-        case str():
-            yield from MARK.findall(value)
-        case dict():
-            for item in value.values():
-                yield from _placeholders(item)
-        case list():
-            for item in value:
-                yield from _placeholders(item)
-
+OF_SERVICES: Final = ("url", "host", "port")
+"""Placeholders of a service: ``http://127.0.0.1:8123/``, ``127.0.0.1:8123``, ``8123``."""
 
 MOST_SERVICES: Final = 20
-"""Each of them is a process."""
+"""Each service is a process."""
 
 ServiceName = Annotated[str, msgspec.Meta(pattern="^[a-z][a-z0-9-]{0,30}$")]
 TierNumber = Annotated[str, msgspec.Meta(pattern="^[1-9]$")]
 Texts = tuple[str, ...]
+_OF_TEMPLATES: Final = frozenset({"end", "else"})  # of docker's and kubectl's own --format
+
+_NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
+
+
+# --- the scenario file -------------------------------------------------------------------------------
 
 
 class RunsOn(StrEnum):
-    """Whose command looks after a service: the stand-in of that name really restarts it."""
+    """What a service runs on: the stand-in for its command really restarts the service."""
 
     DOCKER = "docker"
     KUBERNETES = "kubernetes"
@@ -95,55 +53,55 @@ class RunsOn(StrEnum):
 
 
 class Cure(StrEnum):
-    """What makes a fault go away."""
+    """What cures a fault."""
 
     RESTART = "restart"
     REDEPLOYMENT = "redeployment"  # the version that ran before, or the one that the repository names
-    NOTHING = "nothing"  # that a session may do
+    NOTHING = "nothing"  # no action of a session
 
 
 class State(StrEnum):
-    """What a service answers when it is asked over HTTP."""
+    """How a service answers an HTTP request."""
 
     UP = "up"  # a status below 400
     FAILING = "failing"  # another status
-    DOWN = "down"  # nothing
+    DOWN = "down"  # no answer
 
 
 class Service(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A small HTTP service: a process on a loopback port that is found free."""
+    """A small HTTP service: a process on a free loopback port."""
 
     runs_on: RunsOn = RunsOn.DOCKER
     answers: str = "ok"  # the body of every healthy answer
     note: str = ""  # a sentence for the manifest
     tls: bool = False  # https, with a certificate of its own
-    certificate_days: Annotated[float, msgspec.Meta(gt=0, le=3650)] = 90  # for which that certificate is still valid
+    certificate_days: Annotated[float, msgspec.Meta(gt=0, le=3650)] = 90  # until that certificate expires
     disk_kib: Annotated[int, msgspec.Meta(ge=64, le=65536)] | None = None  # size of its data directory, in KiB
-    log: Texts = ()  # lines that stand in its log before anything happens
+    log: Texts = ()  # lines in its log before anything happens
 
 
 class Stopped(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="stopped", tag_field="kind"):
-    """The process is not there; nothing answers."""
+    """The process does not run; nothing answers."""
 
     service: ServiceName
     cured_by: Cure = Cure.RESTART
-    log: Texts = ()  # its last words
+    log: Texts = ()  # the last lines of its log
 
 
 class Failing(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="failing", tag_field="kind"):
-    """Answers come with an error status: all of them, or the first of every few (flapping)."""
+    """Answers have an error status: all of them, or the first of every few (flapping)."""
 
     service: ServiceName
     cured_by: Cure = Cure.RESTART
     status: Annotated[int, msgspec.Meta(ge=400, le=599)] = 500
-    every: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 1  # one request in so many fails, the first one first
+    every: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 1  # one request in so many fails, beginning with the first
     log: Texts = ()  # what it logs with every such answer
 
 
 class DiskFull(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="disk-full", tag_field="kind"
 ):
-    """The data directory holds as much as it may; requests end as 507, for they cannot write."""
+    """The data directory is full; requests end with status 507, because they cannot write."""
 
     service: ServiceName
     file: Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$")] = "upload-cache.bin"  # what fills it
@@ -151,7 +109,7 @@ class DiskFull(
 
     @property
     def cured_by(self) -> Cure:
-        """What makes room again: people."""
+        """Nothing that a session may do: people must make room."""
         return Cure.NOTHING
 
 
@@ -159,25 +117,25 @@ Fault = Stopped | Failing | DiskFull
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the model does in one turn; all that is said together is one message.
+    """What the model does in one turn: everything in a step is one message.
 
-    A step whose conditions do not hold is passed over for good.
+    A step whose conditions do not hold is skipped for good.
     """
 
     say: str | None = None
     run: Name | None = None  # a Bash command
-    run_all: tuple[Name, ...] = ()  # several at once, as parallel calls
+    run_all: tuple[Name, ...] = ()  # several Bash commands, as parallel calls
     read: Name | None = None  # a path for the Read tool
     tool: ToolUse | None = None  # any other tool
     report: dict[str, object] | None = None
     error: ApiError | None = None  # the API refuses the request
     hang: bool = False  # the API never answers
-    when: Name | None = None  # this text stands in the results of the step before
-    unless: Name | None = None  # it does not
-    when_matches: Name | None = None  # a regular expression is found there
-    when_seen: Name | None = None  # this text stands in some result of the session
+    when: Name | None = None  # the results of the step before contain this text
+    unless: Name | None = None  # they do not contain this text
+    when_matches: Name | None = None  # this regular expression matches in them
+    when_seen: Name | None = None  # some result of the session contains this text
     capture: dict[CaptureName, Name] = msgspec.field(default_factory=dict)  # regular expressions with one group each
-    times: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 1  # turns that go like this
+    times: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 1  # number of turns like this
     delay_seconds: Annotated[float, msgspec.Meta(ge=0, le=3600)] = 0  # before the model answers
 
     def __post_init__(self) -> None:
@@ -204,16 +162,16 @@ class ExpectedEvent(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class Expected(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What must have come of it, or the rehearsal has failed."""
+    """What must come of the rehearsal, or it has failed."""
 
     decision: DecisionReason  # of the last session
     tiers: Annotated[tuple[int, ...], msgspec.Meta(min_length=1)]  # of the sessions, in order
     outcome: Outcome = Outcome.SUCCESS  # of the last session
-    actions: Texts = ()  # all that changed something, in order: "restart web"
-    allowed: Texts = ()  # each stands in a call that the gate allowed
-    denied: Texts = ()  # each stands in a call that it denied, and no other call was denied
+    actions: Texts = ()  # all calls that changed something, in order: "restart web"
+    allowed: Texts = ()  # each is part of a call that the gate allowed
+    denied: Texts = ()  # each is part of a call that the gate denied, and no other call was denied
     events: tuple[ExpectedEvent, ...] = ()
-    services: dict[ServiceName, State] = msgspec.field(default_factory=dict)  # as they answer in the end
+    services: dict[ServiceName, State] = msgspec.field(default_factory=dict)  # how they answer at the end
 
 
 class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -232,14 +190,45 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             raise ValueError("tiers: say what tier 1 does, in [[tiers.1.steps]]")
 
 
-_NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
+# --- placeholders ------------------------------------------------------------------------------------
+
+
+def check_placeholders(scenario: Scenario) -> None:
+    """Raise `ConfigurationError` for a placeholder that nothing will replace."""
+    always = (REPOS, LAST_RESULT, *(f"{service}.{what}" for service in scenario.services for what in OF_SERVICES))
+    for number, tier in scenario.tiers.items():
+        captured: list[str] = []
+        for index, step in enumerate(tier.steps):
+            known = (*always, *captured)
+            for name in _placeholders(msgspec.to_builtins(step)):
+                if name not in known and name not in _OF_TEMPLATES:
+                    raise ConfigurationError(
+                        f"tiers.{number}.steps[{index}]: the placeholder {{{{{name}}}}} is unknown, "
+                        f"{nearest(name, known)}"
+                    )
+            captured += step.capture
+
+
+def _placeholders(value: object) -> Iterator[str]:
+    match value:
+        case str():
+            yield from PLACEHOLDER.findall(value)
+        case dict():
+            for item in value.values():
+                yield from _placeholders(item)
+        case list():
+            for item in value:
+                yield from _placeholders(item)
+
+
+# --- the script --------------------------------------------------------------------------------------
 
 
 def build_script(scenario: Scenario, values: Mapping[str, str] = _NOTHING, *, pace_seconds: float = 0) -> script.Script:
-    """Return what the model says, tier by tier; a tier's every session goes the same way.
+    """Return the script of the scenario, tier by tier; every session of a tier follows the same steps.
 
-    ``values`` replace the marks that are known before anything runs. Each answer comes ``pace_seconds`` later than
-    the scenario says, for somebody who reads along. Raises `ConfigurationError` that names the step.
+    ``values`` replace the placeholders that are known before anything runs. Each answer comes ``pace_seconds`` later
+    than the scenario says, so that somebody can read along. Raises `ConfigurationError`, which names the step.
     """
     tiers = {}
     for number, tier in scenario.tiers.items():
@@ -265,7 +254,7 @@ def _step(step: Step, values: Mapping[str, str], *, place: str, pace_seconds: fl
             delay_seconds=step.delay_seconds + pace_seconds,
         )
     except ValueError as error:
-        raise ConfigurationError(f"{place}: {_in_own_words(str(error))}") from None
+        raise ConfigurationError(f"{place}: {_in_scenario_words(str(error))}") from None
     filled = fill(msgspec.to_builtins(made), values)
     return msgspec.convert(filled, script.Step)
 
@@ -286,8 +275,8 @@ def _when(step: Step) -> script.When | None:
     return script.When(contains=step.when, not_contains=step.unless, matches=step.when_matches, seen=step.when_seen)
 
 
-def _in_own_words(complaint: str) -> str:
-    """Return a complaint about a script's step with the names that a scenario's step has."""
-    return complaint.replace("text, tool, tools or report", "say, run, run_all, read, tool or report").replace(
+def _in_scenario_words(message: str) -> str:
+    """Return a message about a script's step in the words of a scenario's step."""
+    return message.replace("text, tool, tools or report", "say, run, run_all, read, tool or report").replace(
         "it needs tool or tools", "it needs run, run_all, read or tool"
     )

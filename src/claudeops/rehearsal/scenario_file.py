@@ -1,4 +1,4 @@
-"""Reads scenario files: what is wrong in one is said with line, place and remedy."""
+"""Finds, reads and checks scenario files; reports a mistake with its line, place and remedy."""
 
 from __future__ import annotations
 
@@ -51,15 +51,15 @@ _REMEDIES: Final = {
     "outcome": f"must be one of {', '.join(Outcome)}",
 }
 _UNKNOWN: Final = re.compile(r"unknown key '([^']*)'")
-_PLACED: Final = re.compile(r"([A-Za-z0-9_.\[\]-]+): ")
+_PLACE_PREFIX: Final = re.compile(r"([A-Za-z0-9_.\[\]-]+): ")
 _HEADER: Final = re.compile(r"\s*(\[\[?)\s*([^\[\]]+?)\s*\]\]?\s*(?:#.*)?")
 _KEY: Final = re.compile(r"\s*([A-Za-z0-9_.\"-]+)\s*=")
 _STEP_OF_PATH: Final = re.compile(r"([A-Za-z0-9_-]+)((?:\[[^\]]*\])*)")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Named:
-    """A scenario with the name under which it is told of."""
+class NamedScenario:
+    """A scenario, its file, and the name under which it is reported."""
 
     name: str
     path: Path
@@ -67,14 +67,14 @@ class Named:
 
 
 def shipped() -> tuple[str, ...]:
-    """Return the names of the scenarios that come with claudeops, in the order in which they tell most."""
+    """Return the names of the scenarios that come with claudeops, sorted."""
     return tuple(sorted(path.stem for path in SHIPPED.glob("*.toml")))
 
 
-def find(given: str, *, cwd: Path) -> Named:
+def find(given: str, *, cwd: Path) -> NamedScenario:
     """Return a shipped scenario by its name, or the one in a file.
 
-    Raises `MissingInputError` when there is neither, `ConfigurationError` when the file is no scenario.
+    Raises `MissingInputError` when neither exists, `ConfigurationError` when the file is not a scenario.
     """
     if "/" not in given and not given.endswith(".toml"):
         if given not in shipped():
@@ -85,7 +85,7 @@ def find(given: str, *, cwd: Path) -> Named:
         path = SHIPPED / f"{given}.toml"
     else:
         path = cwd / given
-    return Named(name=path.stem, path=path, scenario=read(path))
+    return NamedScenario(name=path.stem, path=path, scenario=read(path))
 
 
 def read(path: Path) -> Scenario:
@@ -96,7 +96,7 @@ def read(path: Path) -> Scenario:
     except OSError as error:
         raise MissingInputError(f"{path}: cannot be read ({error.strerror}): give the path of a scenario.") from None
     if len(raw) > MAX_BYTES:
-        raise ConfigurationError(f"{path}: larger than {MAX_BYTES} bytes: that is no scenario.")
+        raise ConfigurationError(f"{path}: larger than {MAX_BYTES} bytes: that is not a scenario.")
     try:
         text = raw.decode()
         document = tomllib.loads(text)
@@ -104,26 +104,15 @@ def read(path: Path) -> Scenario:
         line = raw.count(b"\n", 0, error.start) + 1
         raise ConfigurationError(f"{path}: line {line}: not UTF-8: save the file as UTF-8.") from None
     except tomllib.TOMLDecodeError as error:
-        raise ConfigurationError(f"{path}: no TOML: {error}.") from None
+        raise ConfigurationError(f"{path}: not TOML: {error}.") from None
     try:
         return scenario_of(document)
     except ConfigurationError as error:
         raise ConfigurationError(f"{path}: {_with_line(str(error), text)}") from None
 
 
-def _with_line(sentence: str, text: str) -> str:
-    """Return a sentence that begins with a place, with the line of the place before it."""
-    found = _PLACED.match(sentence)
-    place = (found and found[1]) or ""
-    if unknown := _UNKNOWN.match(sentence.removeprefix(f"{place}: ")):
-        place = f"{place}.{unknown[1]}"
-    number = line_of(text, place) if place else None
-    end = "" if sentence.endswith(("?", ".")) else "."
-    return (f"line {number}: " if number else "") + sentence + end
-
-
 def scenario_of(document: Mapping[str, object]) -> Scenario:
-    """Build a scenario from a parsed document, and check that its parts fit each other.
+    """Build a scenario from a parsed document, and check that its parts fit together.
 
     Raises `ConfigurationError`: one sentence that begins with the place, as ``tiers.1.steps[2].when: …``.
     """
@@ -133,14 +122,14 @@ def scenario_of(document: Mapping[str, object]) -> Scenario:
     _check_names(scenario)
     _check_faults(scenario)
     check_placeholders(scenario)
-    build_script(scenario)  # what is wrong with a step as a message of the model shows here
+    build_script(scenario)  # finds steps that cannot become a message of the model
     return scenario
 
 
 def _parts(document: Mapping[str, object]) -> Iterator[tuple[str, object, type[msgspec.Struct]]]:
-    """Yield what is looked at by itself first, with its place.
+    """Yield the parts that are checked on their own first, each with its place.
 
-    msgspec says neither which key of a table led to a fault, nor which struct of a union did not know a key.
+    msgspec reports neither the key of a table that led to a fault, nor the struct of a union that did not know a key.
     """
     for name, shape in (("services", Service), ("tiers", Tier)):
         table = document.get(name)
@@ -159,7 +148,7 @@ def _check_names(scenario: Scenario) -> None:
     named += [(f"expect.services.{name}", name) for name in scenario.expect.services]
     for place, name in named:
         if name not in known:
-            raise ConfigurationError(f"{place}: {name!r} is no service of this scenario, {nearest(name, known)}")
+            raise ConfigurationError(f"{place}: {name!r} is not a service of this scenario, {nearest(name, known)}")
     for tier in scenario.expect.tiers:
         if str(tier) not in scenario.tiers:
             raise ConfigurationError(f"expect.tiers: tier {tier} is expected, but [[tiers.{tier}.steps]] is missing")
@@ -174,16 +163,27 @@ def _check_faults(scenario: Scenario) -> None:
             )
     for name, service in scenario.services.items():
         if service.certificate_days != Service().certificate_days and not service.tls:
-            raise ConfigurationError(f"services.{name}.certificate_days: only with tls = true is there a certificate")
+            raise ConfigurationError(f"services.{name}.certificate_days: there is a certificate only with tls = true")
 
 
-# --- lines ----------------------------------------------------------------------------------------------
+# --- line numbers ------------------------------------------------------------------------------------
+
+
+def _with_line(sentence: str, text: str) -> str:
+    """Return a sentence that begins with a place, preceded by the line of that place."""
+    found = _PLACE_PREFIX.match(sentence)
+    place = (found and found[1]) or ""
+    if unknown := _UNKNOWN.match(sentence.removeprefix(f"{place}: ")):
+        place = f"{place}.{unknown[1]}"
+    number = line_of(text, place) if place else None
+    end = "" if sentence.endswith(("?", ".")) else "."
+    return (f"line {number}: " if number else "") + sentence + end
 
 
 def line_of(text: str, place: str) -> int | None:
-    """Return the line at which a place such as ``tiers.1.steps[2].when`` stands, or the nearest one above it.
+    """Return the line of a place such as ``tiers.1.steps[2].when``, or the nearest known line above it.
 
-    Knows headers and keys at the beginning of lines; what stands inside of inline tables gets their line.
+    Knows headers and keys at the beginning of lines; the contents of an inline table get the line of the table.
     """
     wanted = _steps(place)
     counts: dict[tuple[str, ...], int] = {}
@@ -211,7 +211,7 @@ def _steps(place: str) -> tuple[str, ...]:
 
 
 def _indexed(names: tuple[str, ...], counts: dict[tuple[str, ...], int], *, new: bool) -> tuple[str, ...]:
-    """Return a header's names with the number of the entry behind each array of tables."""
+    """Return a header's names, each array of tables followed by the number of its entry."""
     path: tuple[str, ...] = ()
     for index, name in enumerate(names):
         path = (*path, name)

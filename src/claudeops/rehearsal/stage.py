@@ -1,12 +1,9 @@
-"""The repository of a rehearsal: what an operator would have written down about these services.
+"""Sets up all that a rehearsal needs besides claudeops itself: services, stand-in commands, a repository, a model.
 
-The way from a session's stand-in commands to the services: small requests over TCP on loopback.
-
-Not a socket file and no signals: a session may live in namespaces of its own, and loopback is what it shares. A
-request is one line ``<token> <command> <count>``, then ``count`` arguments, each ended by a zero byte. The answer is
-a line with the exit status, then one line each of output, begun by ``o`` (stdout) or ``e`` (stderr).
-
-Everything that a rehearsal needs beside claudeops itself: services, commands, a repository, a model.
+The stand-in commands of a session reach the services through small requests over TCP on loopback, not through a socket
+file or signals: a session may live in namespaces of its own, and loopback is what it shares. A request is one line
+``<token> <command> <count>``, then ``count`` arguments, each ended by a zero byte. The answer is a line with the exit
+status, then the lines of output, each after an ``o`` (stdout) or ``e`` (stderr).
 """
 
 from __future__ import annotations
@@ -25,10 +22,13 @@ from anyio.abc import SocketAttribute, SocketStream
 from anyio.streams.buffered import BufferedByteReceiveStream
 
 from claudeops.rehearsal.commands import COMMANDS, ONLY_WHERE_MISSING
-from claudeops.rehearsal.environment import Environment, Running, running_estate
+from claudeops.rehearsal.environment import Environment, Running, running_environment
 from claudeops.rehearsal.scenario import REPOS, RunsOn, Scenario, build_script
 from claudeops.scripted_api.server import MessagesApi, serve
 from claudeops.tasks import open_tasks
+
+KEY: Final = "rehearsal-key-that-opens-nothing"
+"""The API key of the sessions; only the scripted API accepts it."""
 
 REPOSITORY: Final = "estate"
 FILE: Final = "CLAUDE-OPS.md"
@@ -45,12 +45,75 @@ _RESTART: Final = {
 }
 _REDEPLOY: Final = {RunsOn.KUBERNETES: "kubectl rollout undo deployment/{name}"}
 
+_REQUEST_SECONDS: Final = 30.0  # including a restart
+_MOST_BYTES: Final = 65536  # of one argument
+_MOST_ARGUMENTS: Final = 200
 
-def write_manifest(estate: Environment, repos_dir: Path) -> None:
-    """Write the repository that describes the estate."""
+_STAND_IN: Final = r"""#!/usr/bin/env bash
+# Stands in for `{name}` in a rehearsal: passes its arguments on to the rehearsal, which manages small services.
+if ! {{ exec 3<>/dev/tcp/127.0.0.1/{port}; }} 2>/dev/null; then
+  echo "{name}: the rehearsal that this command belongs to has ended" >&2
+  exit 1
+fi
+printf '%s %s %s\n' {token} {name} "$#" >&3
+if (($#)); then printf '%s\0' "$@" >&3; fi
+IFS= read -r status <&3 || status=1
+while IFS= read -r line <&3; do
+  case $line in
+  o*) printf '%s\n' "${{line:1}}" ;;
+  e*) printf '%s\n' "${{line:1}}" >&2 ;;
+  esac
+done
+exit "$status"
+"""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Stage:
+    """What a rehearsal gets in place of the real world."""
+
+    environment: Environment
+    api: MessagesApi
+    repos_dir: Path
+    commands_dir: Path  # goes first on the sessions' PATH
+    state_dir: Path  # not created yet
+    results_dir: Path  # same
+
+
+@asynccontextmanager
+async def set_up(scenario: Scenario, root: Path, *, path: str, pace_seconds: float = 0) -> AsyncIterator[Stage]:
+    """Set everything up below ``root``, an empty directory; all of it stops when the block is left, but files stay.
+
+    ``path`` is the ``PATH`` on which sessions find their other commands. Raises `RehearsalError` when a service
+    does not start.
+    """
+    repos_dir, commands_dir = root / "repos", root / "commands"
+    async with (
+        running_environment(scenario, root / "services") as environment,
+        serve_commands(environment, commands_dir, path=path),
+    ):
+        write_manifest(environment, repos_dir)
+        values = {**environment.placeholders(), REPOS: str(repos_dir)}
+        script = build_script(scenario, values, pace_seconds=pace_seconds)
+        async with serve(script, expected_key=None) as api:
+            yield Stage(
+                environment=environment,
+                api=api,
+                repos_dir=repos_dir,
+                commands_dir=commands_dir,
+                state_dir=root / "state",
+                results_dir=root / "results",
+            )
+
+
+# --- the repository ----------------------------------------------------------------------------------
+
+
+def write_manifest(environment: Environment, repos_dir: Path) -> None:
+    """Write the repository that describes the services, as an operator would."""
     repository = repos_dir / REPOSITORY
     repository.mkdir(parents=True)
-    sections = ["# Services of this estate", *(_section(running) for running in estate.services.values())]
+    sections = ["# Services of this estate", *(_section(running) for running in environment.services.values())]
     (repository / FILE).write_text("\n\n".join(sections) + "\n", encoding="utf-8")
 
 
@@ -74,42 +137,22 @@ def _section(running: Running) -> str:
     return "\n".join(lines)
 
 
-_REQUEST_SECONDS: Final = 30.0  # a restart included
-_MOST_BYTES: Final = 65536  # of one argument
-_MOST_ARGUMENTS: Final = 200
-
-_STAND_IN: Final = r"""#!/usr/bin/env bash
-# Stands in for `{name}` in a rehearsal: hands its arguments to the rehearsal, which looks after small real services.
-if ! {{ exec 3<>/dev/tcp/127.0.0.1/{port}; }} 2>/dev/null; then
-  echo "{name}: the rehearsal that this command belongs to has ended" >&2
-  exit 1
-fi
-printf '%s %s %s\n' {token} {name} "$#" >&3
-if (($#)); then printf '%s\0' "$@" >&3; fi
-IFS= read -r status <&3 || status=1
-while IFS= read -r line <&3; do
-  case $line in
-  o*) printf '%s\n' "${{line:1}}" ;;
-  e*) printf '%s\n' "${{line:1}}" >&2 ;;
-  esac
-done
-exit "$status"
-"""
+# --- stand-in commands -------------------------------------------------------------------------------
 
 
 class CommandRequest(NamedTuple):
-    """A request of a stand-in command."""
+    """A request from a stand-in command."""
 
     command: str
     arguments: tuple[str, ...]
 
 
 @asynccontextmanager
-async def serve_commands(estate: Environment, directory: Path, *, path: str) -> AsyncIterator[None]:
-    """Lay the stand-in commands into ``directory`` and carry out what they are given, until the block is left.
+async def serve_commands(environment: Environment, directory: Path, *, path: str) -> AsyncIterator[None]:
+    """Write the stand-in commands to ``directory`` and run what they are given, until the block is left.
 
-    ``directory`` is to stand on the sessions' ``PATH`` in front of ``path``. After the block they say that the
-    rehearsal has ended.
+    ``directory`` goes before ``path`` on the sessions' ``PATH``. After the block the commands report that the rehearsal
+    has ended.
     """
     token = secrets.token_hex(16)
     listener = await anyio.create_tcp_listener(local_host="127.0.0.1")
@@ -117,16 +160,16 @@ async def serve_commands(estate: Environment, directory: Path, *, path: str) -> 
     async def handle(stream: SocketStream) -> None:
         async with stream:
             with anyio.move_on_after(_REQUEST_SECONDS):
-                await _answer(stream, token, estate)
+                await _answer(stream, token, environment)
 
     async with listener, open_tasks() as tasks:
-        _lay_out(directory, path=path, port=listener.extra(SocketAttribute.local_port), token=token)  # noqa: S610 - no Django
+        _write_stand_ins(directory, path=path, port=listener.extra(SocketAttribute.local_port), token=token)  # noqa: S610 - no Django
         tasks.start_soon(listener.serve, handle)
         yield
         tasks.cancel_scope.cancel()
 
 
-def _lay_out(directory: Path, *, path: str, port: int, token: str) -> None:
+def _write_stand_ins(directory: Path, *, path: str, port: int, token: str) -> None:
     directory.mkdir(parents=True)
     for name in COMMANDS:
         if name in ONLY_WHERE_MISSING and shutil.which(name, path=path) is not None:
@@ -136,16 +179,16 @@ def _lay_out(directory: Path, *, path: str, port: int, token: str) -> None:
         script.chmod(0o755)  # a session may run as another user
 
 
-async def _answer(stream: SocketStream, token: str, estate: Environment) -> None:
+async def _answer(stream: SocketStream, token: str, environment: Environment) -> None:
     try:
-        asked = await _read(BufferedByteReceiveStream(stream), token)
-        if asked is None:
+        request = await _read(BufferedByteReceiveStream(stream), token)
+        if request is None:
             return
-        answer = await COMMANDS[asked.command](estate, asked.arguments)
+        answer = await COMMANDS[request.command](environment, request.arguments)
         lines = [str(answer.status), *(f"o{line}" for line in answer.out), *(f"e{line}" for line in answer.err)]
         await stream.send("".join(f"{line}\n" for line in lines).encode())
     except (anyio.IncompleteRead, anyio.DelimiterNotFound, anyio.BrokenResourceError, anyio.EndOfStream):
-        return  # whoever asked has gone, or speaks another language
+        return  # the client has gone, or speaks another protocol
 
 
 async def _read(stream: BufferedByteReceiveStream, token: str) -> CommandRequest | None:
@@ -157,45 +200,3 @@ async def _read(stream: BufferedByteReceiveStream, token: str) -> CommandRequest
         return None
     arguments = [await stream.receive_until(b"\0", _MOST_BYTES) for _ in range(int(count))]
     return CommandRequest(command, tuple(argument.decode(errors="replace") for argument in arguments))
-
-
-KEY: Final = "rehearsal-key-that-opens-nothing"
-"""What the scripted API takes as a key, and nothing else does."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Stage:
-    """Where a rehearsal takes place."""
-
-    estate: Environment
-    api: MessagesApi
-    repos_dir: Path
-    commands_dir: Path  # to stand first on the sessions' PATH
-    state_dir: Path  # not made yet
-    results_dir: Path  # same
-
-
-@asynccontextmanager
-async def set_up(scenario: Scenario, root: Path, *, path: str, pace_seconds: float = 0) -> AsyncIterator[Stage]:
-    """Set everything up below ``root``, an empty directory; when the block is left nothing of it runs any more.
-
-    ``path`` is the ``PATH`` on which sessions find their commands otherwise. Files stay. Raises `RehearsalError` when a
-    service does not start.
-    """
-    repos_dir, commands_dir = root / "repos", root / "commands"
-    async with (
-        running_estate(scenario, root / "services") as estate,
-        serve_commands(estate, commands_dir, path=path),
-    ):
-        write_manifest(estate, repos_dir)
-        values = {**estate.marks(), REPOS: str(repos_dir)}
-        script = build_script(scenario, values, pace_seconds=pace_seconds)
-        async with serve(script, expected_key=None) as api:
-            yield Stage(
-                estate=estate,
-                api=api,
-                repos_dir=repos_dir,
-                commands_dir=commands_dir,
-                state_dir=root / "state",
-                results_dir=root / "results",
-            )

@@ -1,4 +1,4 @@
-"""Does what came of a rehearsal agree with what its scenario expects? Pure: a record in, sentences out."""
+"""Compares what came of a rehearsal with what its scenario expects. Pure: a record in, sentences out."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ class Record:
 
     sessions: Sequence[Session]
     account: ChainRecord
-    states: Mapping[str, State] = field(default_factory=dict)  # how the services answered in the end
+    states: Mapping[str, State] = field(default_factory=dict)  # how the services answered at the end
     problems: Sequence[str] = ()  # what the script did not foresee
 
 
 def shortfalls(record: Record, expected: Expected) -> tuple[str, ...]:
-    """Return one sentence for each expectation that does not hold; none: the rehearsal went as it should."""
+    """Return one sentence for each expectation that does not hold; none means that all went as expected."""
     return (
         *(f"the script did not foresee this: {problem}" for problem in record.problems),
-        *_about_sessions(record.sessions, expected),
-        *_about_actions(record, expected),
-        *_about_calls(record.account.calls, expected),
-        *_about_events(record, expected),
-        *_about_services(record.states, expected),
+        *_check_sessions(record.sessions, expected),
+        *_check_actions(record, expected),
+        *_check_calls(record.account.calls, expected),
+        *_check_events(record, expected),
+        *_check_services(record.states, expected),
     )
 
 
-def said(call: KnownCall) -> str:
-    """Return what a call would do, as a person would write it: a command, a path, else its whole input."""
+def describe_call(call: KnownCall) -> str:
+    """Return what a call would do, as a person would write it: a command, a path, or else its whole input."""
     try:
         given = json.loads(call.redacted_input)
     except ValueError:
@@ -46,63 +46,63 @@ def said(call: KnownCall) -> str:
     return f"{call.tool_name} {call.redacted_input}"
 
 
-def _about_sessions(sessions: Sequence[Session], expected: Expected) -> Iterator[str]:
+def _check_sessions(sessions: Sequence[Session], expected: Expected) -> Iterator[str]:
     if not sessions:
-        yield "a session was expected, and none ran"
+        yield "a session was expected, but none ran"
         return
     tiers = [session.tier for session in sessions]
     if tiers != list(expected.tiers):
-        yield f"the tiers {_listed(expected.tiers)} were expected, and {_listed(tiers)} ran"
+        yield f"the tiers {_listed(expected.tiers)} were expected, but {_listed(tiers)} ran"
     last = sessions[-1]
     if last.outcome is not expected.outcome:
         yield (
-            f"the last session was expected to end as {expected.outcome}, and ended as {last.outcome or 'nothing'}"
+            f"the last session was expected to end as {expected.outcome}, but ended as {last.outcome or 'nothing'}"
             + (f" ({last.error})" if last.error else "")
         )
     if last.decision_reason is not expected.decision:
-        yield f"the decision {expected.decision} was expected, and it is {last.decision_reason or 'none'}"
+        yield f"the decision {expected.decision} was expected, but it is {last.decision_reason or 'none'}"
 
 
-def _about_actions(record: Record, expected: Expected) -> Iterator[str]:
+def _check_actions(record: Record, expected: Expected) -> Iterator[str]:
     actions = [f"{action.kind} {action.service}" for action in record.account.actions]
     if actions != list(expected.actions):
-        yield f"these actions were expected: {_listed(expected.actions)}; and these were taken: {_listed(actions)}"
+        yield f"these actions were expected: {_listed(expected.actions)}; but these were taken: {_listed(actions)}"
 
 
-def _about_calls(calls: Sequence[KnownCall], expected: Expected) -> Iterator[str]:
+def _check_calls(calls: Sequence[KnownCall], expected: Expected) -> Iterator[str]:
     by_verdict: dict[VerdictKind, list[KnownCall]] = {VerdictKind.ALLOW: [], VerdictKind.DENY: []}
     for call in calls:
         by_verdict.setdefault(call.verdict, []).append(call)
     for text in expected.allowed:
-        if not any(text in said(call) for call in by_verdict[VerdictKind.ALLOW]):
+        if not any(text in describe_call(call) for call in by_verdict[VerdictKind.ALLOW]):
             yield f"a call with {text!r} was expected to be allowed{_instead(text, by_verdict[VerdictKind.DENY])}"
     for text in expected.denied:
-        if not any(text in said(call) for call in by_verdict[VerdictKind.DENY]):
+        if not any(text in describe_call(call) for call in by_verdict[VerdictKind.DENY]):
             yield f"a call with {text!r} was expected to be denied{_instead(text, by_verdict[VerdictKind.ALLOW])}"
     for call in by_verdict[VerdictKind.DENY]:
-        if not any(text in said(call) for text in expected.denied):
-            yield f"nobody expected this call to be denied: {said(call)} ({call.reason})"
+        if not any(text in describe_call(call) for text in expected.denied):
+            yield f"this call was not expected to be denied: {describe_call(call)} ({call.reason})"
 
 
 def _instead(text: str, others: Sequence[KnownCall]) -> str:
-    found = next((call for call in others if text in said(call)), None)
-    return ", and there was none" if found is None else f", and it was not ({found.verdict}: {found.reason})"
+    found = next((call for call in others if text in describe_call(call)), None)
+    return ", but there was none" if found is None else f", but it was not ({found.verdict}: {found.reason})"
 
 
-def _about_events(record: Record, expected: Expected) -> Iterator[str]:
+def _check_events(record: Record, expected: Expected) -> Iterator[str]:
     for wanted in expected.events:
         if not any(
             event.level is wanted.level and wanted.contains in event.message and wanted.service in (None, event.service)
             for event in record.account.events
         ):
             about = f" about {wanted.service}" if wanted.service else ""
-            yield f"a {wanted.level} event{about} with {wanted.contains!r} was expected, and there is none"
+            yield f"a {wanted.level} event{about} with {wanted.contains!r} was expected, but there is none"
 
 
-def _about_services(states: Mapping[str, State], expected: Expected) -> Iterator[str]:
+def _check_services(states: Mapping[str, State], expected: Expected) -> Iterator[str]:
     for name, wanted in expected.services.items():
         if (state := states.get(name)) is not wanted:
-            yield f"{name} was expected to be {wanted} in the end, and it is {state or 'unknown'}"
+            yield f"{name} was expected to be {wanted} at the end, but it is {state or 'unknown'}"
 
 
 def _listed(values: Sequence[object]) -> str:

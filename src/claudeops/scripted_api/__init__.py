@@ -1,1 +1,1 @@
-"""A Messages API that plays a script, for the real CLI to talk to at no cost."""
+"""A Messages API that plays a script, so that the real CLI can run at no cost."""

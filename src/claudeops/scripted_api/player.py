@@ -1,6 +1,6 @@
-"""Which step answers: a cursor for every session, sessions given out in the order in which they first ask. Pure.
+"""Plays a script: a request goes in, and the whole reply comes out as a value. Pure: no network, no clock.
 
-Plays a script: a request in, the whole answer out as a value. Knows no network and no clock.
+Every session has a cursor in the script; scripted sessions are assigned in the order in which sessions first ask.
 """
 
 from __future__ import annotations
@@ -18,117 +18,37 @@ from claudeops.scripted_api.requests import Kind, Recorded, one_line, session_ke
 from claudeops.scripted_api.responses import Message, compose, plain
 from claudeops.scripted_api.script import ApiError, Script, Step, Usage
 
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ChosenStep:
-    """The step that answers a request."""
-
-    place: str  # as the script says it: tiers.haiku.sessions[0].steps[2]
-    step: Step
-    captured: Mapping[str, str] = field(default_factory=dict)  # what earlier steps of the session took from results
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Exhausted:
-    """No step answers; ``problem`` is one sentence that names tier, session and step."""
-
-    problem: str
-
-
-class Cursor:
-    """Where one session stands in its steps. It only ever moves forward."""
-
-    def __init__(self, steps: tuple[Step, ...], place: str) -> None:
-        self._steps = steps
-        self._place = place
-        self._index = 0
-        self._answered = 0  # requests that the current step has answered
-        self._seen: list[str] = []  # results of the session, oldest first
-        self._captured: dict[str, str] = {}
-
-    def take(self, last_result: str) -> ChosenStep | Exhausted:
-        """Return the next step whose condition holds, and count it as used."""
-        self._note(last_result)
-        seen = "\n".join(self._seen)
-        while self._index < len(self._steps):
-            step = self._steps[self._index]
-            if self._answered < step.times and (step.when is None or step.when.holds(last_result, seen)):
-                self._answered += 1
-                return ChosenStep(place=f"{self._place}[{self._index}]", step=step, captured=dict(self._captured))
-            self._index += 1
-            self._answered = 0
-        return Exhausted(problem=f"{self._place}[{self._index}]: the script ends here, but one more request came")
-
-    def _note(self, last_result: str) -> None:
-        """Keep the results, and take from them what the step asked for whose calls they answer."""
-        if not self._seen or self._seen[-1] != last_result:
-            self._seen.append(last_result)
-        if self._answered:
-            for name, pattern in self._steps[self._index].capture.items():
-                if (found := re.search(pattern, last_result, re.MULTILINE)) is not None:
-                    self._captured[name] = found[1] or ""
-
-
-class Cursors:
-    """The cursors of all sessions seen so far."""
-
-    def __init__(self, script: Script) -> None:
-        self._script = script
-        self._cursors: dict[tuple[str, str], Cursor] = {}  # by tier and session key
-
-    def take(self, *, tier: str, session: str, last_result: str) -> ChosenStep | Exhausted:
-        """Return the step that answers the next request of a session.
-
-        A session that no cursor knows takes the tier's next scripted session. One CLI session that talks to
-        two tiers has a cursor in each.
-        """
-        known = self._cursors.get((tier, session))
-        cursor = known or self._open(tier)
-        if isinstance(cursor, Exhausted):
-            return cursor
-        self._cursors[tier, session] = cursor
-        return cursor.take(last_result)
-
-    def _open(self, tier: str) -> Cursor | Exhausted:
-        """Give out the next scripted session. A refused session stays unknown, and is refused again."""
-        rules = self._script.tiers[tier]
-        ordinal = sum(1 for taken, _ in self._cursors if taken == tier)
-        scripted = len(rules.scripted)
-        if ordinal >= scripted and not rules.repeat_last:
-            problem = f"tiers.{tier}: scripted are {scripted} sessions, but session number {ordinal + 1} began"
-            return Exhausted(problem=f"{problem}; script it or say repeat_last")
-        index = min(ordinal, scripted - 1)
-        return Cursor(rules.scripted[index].steps, f"tiers.{tier}.{rules.place(index)}")
-
-
 _JSON: Final = "application/json"
 _EVENTS: Final = "text/event-stream; charset=utf-8"
 
 
-class Finish(StrEnum):
-    """What comes after the last piece of an answer."""
+# --- requests and replies ----------------------------------------------------------------------------
 
-    END = "end"  # the proper end
+
+class Finish(StrEnum):
+    """What follows the last piece of a reply."""
+
+    END = "end"  # the regular end
     CUT = "cut"  # the connection closes
     SILENCE = "silence"  # nothing, for ever
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Reply:
-    """An answer, ready to go out."""
+    """A reply, ready to be sent."""
 
-    status: int | None  # None: not even headers
+    status: int | None  # None: not even headers are sent
     headers: Mapping[str, str] = field(default_factory=dict)
-    pieces: tuple[bytes, ...] = ()  # of the body, one event each where it is a stream
+    pieces: tuple[bytes, ...] = ()  # of the body; of a stream, one event each
     finish: Finish = Finish.END
     delay_seconds: float = 0  # before the first byte
-    usage: Usage | None = None  # of the whole message; None: nothing to book
-    place: str | None = None  # the step that this is
+    usage: Usage | None = None  # of the whole message; None: nothing to account for
+    place: str | None = None  # the step that this reply is
     problem: str | None = None  # set when the script did not foresee the request
 
 
 class Player:
-    """Answers requests from a script, in the order in which they come."""
+    """Answers requests from a script, in the order in which they arrive."""
 
     def __init__(self, script: Script) -> None:
         self._script = script
@@ -136,7 +56,7 @@ class Player:
         self._seen = 0
 
     def see(self, *, method: str, path: str, headers: Mapping[str, str], body: bytes) -> Recorded:
-        """Return the request as a record; ``headers`` have lower-case names, ``path`` its query."""
+        """Return the request as a record; names of ``headers`` are lower-case, and ``path`` includes the query."""
         self._seen += 1
         raw = one_line(body)
         decoded = msgspec.json.decode(raw)
@@ -160,34 +80,34 @@ class Player:
         return self._script.tier_of(model) if isinstance(model, str) else None
 
     def reply(self, seen: Recorded, *, authorised: bool = True) -> Reply:
-        """Return the answer to a request, and move its session on where a step answers."""
+        """Return the reply to a request, and advance its session if a step answers."""
         if seen.kind is Kind.OTHER:
-            return _elsewhere(seen)
+            return _other(seen)
         if not authorised:
             return _refused(seen, ApiError(status=401, message="invalid x-api-key"))
         if not seen.model or not isinstance(seen.body.get("messages"), list):
             return _refused(seen, ApiError(status=400, message="the body must be JSON with a model and messages"))
         match seen.kind:
             case Kind.COUNT:
-                return _counted(seen)
+                return _count(seen)
             case Kind.SIDE:
-                return _spoken(seen, plain(self._script.side_text, model=seen.model, seed=_seed(seen)))
+                return _message(seen, plain(self._script.side_text, model=seen.model, seed=_seed(seen)))
             case Kind.MAIN:
                 return self._turn(seen)
 
     def _turn(self, seen: Recorded) -> Reply:
         if seen.tier is None:
             known = ", ".join(self._script.tiers)
-            asked = f"tier {tier_number(seen.body)}" if self._script.by_number else f"the model {seen.model!r}"
-            return _unforeseen(seen, f"tiers: none is for {asked}, only {known}")
+            wanted = f"tier {tier_number(seen.body)}" if self._script.by_number else f"the model {seen.model!r}"
+            return _unforeseen(seen, f"tiers: there is none for {wanted}, only {known}")
         chosen = self._cursors.take(tier=seen.tier, session=seen.session, last_result=seen.last_result)
         if isinstance(chosen, Exhausted):
             return _unforeseen(seen, f"{chosen.problem} (session {seen.session})")
-        return _played(seen, chosen)
+        return _play(seen, chosen)
 
 
 def too_large(seen: Recorded) -> Reply:
-    """Return the answer to a request whose body is over the API's limit."""
+    """Return the reply to a request whose body exceeds the API's limit."""
     return _refused(seen, ApiError(status=413, message="request exceeds the maximum size"))
 
 
@@ -201,18 +121,18 @@ def _kind(method: str, path: str, body: Mapping[str, object]) -> Kind:
             return Kind.OTHER
 
 
-def _elsewhere(seen: Recorded) -> Reply:
-    if seen.path == "/" and seen.method in ("GET", "HEAD"):  # the CLI looks whether anybody is there
+def _other(seen: Recorded) -> Reply:
+    if seen.path == "/" and seen.method in ("GET", "HEAD"):  # the CLI checks that the server is up
         return Reply(status=200, headers=_headers(seen, _JSON), pieces=(b"{}",))
     return _refused(seen, ApiError(status=404, message=f"no such endpoint: {seen.method} {seen.path}"))
 
 
-def _counted(seen: Recorded) -> Reply:
-    count = len(bytes(seen.raw)) // 4  # about four bytes a token
+def _count(seen: Recorded) -> Reply:
+    count = len(bytes(seen.raw)) // 4  # roughly four bytes a token
     return Reply(status=200, headers=_headers(seen, _JSON), pieces=(msgspec.json.encode({"input_tokens": count}),))
 
 
-def _played(seen: Recorded, chosen: ChosenStep) -> Reply:
+def _play(seen: Recorded, chosen: ChosenStep) -> Reply:
     step = chosen.step
     if step.error is not None:
         return _refused(seen, step.error, place=chosen.place, delay_seconds=step.delay_seconds)
@@ -220,10 +140,10 @@ def _played(seen: Recorded, chosen: ChosenStep) -> Reply:
         return Reply(status=None, finish=Finish.SILENCE, place=chosen.place, delay_seconds=step.delay_seconds)
     message = compose(step, model=seen.model, seed=_seed(seen), last_result=seen.last_result, captured=chosen.captured)
     finish = Finish.CUT if step.cut else Finish.SILENCE if step.hang else Finish.END
-    return _spoken(seen, message, place=chosen.place, delay_seconds=step.delay_seconds, finish=finish)
+    return _message(seen, message, place=chosen.place, delay_seconds=step.delay_seconds, finish=finish)
 
 
-def _spoken(
+def _message(
     seen: Recorded,
     message: Message,
     *,
@@ -276,6 +196,91 @@ def _request_id(seen: Recorded) -> str:
 
 
 def _seed(seen: Recorded) -> str:
-    # The number of messages keeps the ids of a resumed session apart from those it had in an earlier server.
+    # The number of messages keeps the ids of a resumed session different from those of an earlier server.
     messages = seen.body.get("messages")
     return f"{seen.session}/{seen.number}/{len(messages) if isinstance(messages, list) else 0}"
+
+
+# --- which step answers ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ChosenStep:
+    """The step that answers a request."""
+
+    place: str  # in the script: tiers.haiku.sessions[0].steps[2]
+    step: Step
+    captured: Mapping[str, str] = field(default_factory=dict)  # from results of earlier steps of the session
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Exhausted:
+    """No step answers; ``problem`` is one sentence that names tier, session and step."""
+
+    problem: str
+
+
+class Cursors:
+    """The cursors of all sessions seen so far."""
+
+    def __init__(self, script: Script) -> None:
+        self._script = script
+        self._cursors: dict[tuple[str, str], Cursor] = {}  # by tier and session key
+
+    def take(self, *, tier: str, session: str, last_result: str) -> ChosenStep | Exhausted:
+        """Return the step that answers the next request of a session.
+
+        A new session gets the tier's next scripted session. One CLI session that talks to two tiers has a cursor in
+        each.
+        """
+        known = self._cursors.get((tier, session))
+        cursor = known or self._assign(tier)
+        if isinstance(cursor, Exhausted):
+            return cursor
+        self._cursors[tier, session] = cursor
+        return cursor.take(last_result)
+
+    def _assign(self, tier: str) -> Cursor | Exhausted:
+        """Assign the next scripted session. A refused session stays unknown, and is refused again."""
+        rules = self._script.tiers[tier]
+        ordinal = sum(1 for taken, _ in self._cursors if taken == tier)
+        scripted = len(rules.scripted)
+        if ordinal >= scripted and not rules.repeat_last:
+            problem = f"tiers.{tier}: session number {ordinal + 1} began, but the script ends at number {scripted}"
+            return Exhausted(problem=f"{problem}; script it or say repeat_last")
+        index = min(ordinal, scripted - 1)
+        return Cursor(rules.scripted[index].steps, f"tiers.{tier}.{rules.place(index)}")
+
+
+class Cursor:
+    """The position of one session in its steps. It only moves forward."""
+
+    def __init__(self, steps: tuple[Step, ...], place: str) -> None:
+        self._steps = steps
+        self._place = place
+        self._index = 0
+        self._answered = 0  # requests that the current step has answered
+        self._seen: list[str] = []  # results of the session, oldest first
+        self._captured: dict[str, str] = {}
+
+    def take(self, last_result: str) -> ChosenStep | Exhausted:
+        """Return the next step whose condition holds, and count its use."""
+        self._note(last_result)
+        seen = "\n".join(self._seen)
+        while self._index < len(self._steps):
+            step = self._steps[self._index]
+            if self._answered < step.times and (step.when is None or step.when.holds(last_result, seen)):
+                self._answered += 1
+                return ChosenStep(place=f"{self._place}[{self._index}]", step=step, captured=dict(self._captured))
+            self._index += 1
+            self._answered = 0
+        return Exhausted(problem=f"{self._place}[{self._index}]: the script ends here, but another request came")
+
+    def _note(self, last_result: str) -> None:
+        """Keep the results, and capture from them what the step that made the calls asks for."""
+        if not self._seen or self._seen[-1] != last_result:
+            self._seen.append(last_result)
+        if self._answered:
+            for name, pattern in self._steps[self._index].capture.items():
+                if (found := re.search(pattern, last_result, re.MULTILINE)) is not None:
+                    self._captured[name] = found[1] or ""

@@ -1,6 +1,6 @@
-"""A request as it came in, and what can be read out of it. Pure; nothing here raises on a strange body.
+"""Records requests and how they were served: in memory, and line by line in a file for other processes.
 
-What was asked and what was served: kept in memory, and line by line in a file for other processes.
+Nothing here raises on a strange request body.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from claudeops.scripted_api.script import Usage
 
 REDACTED: Final = "[redacted]"
 NO_BODY: Final = msgspec.Raw(b"null")
-"""Stands for a body that was no JSON."""
+"""Stands for a body that is not JSON."""
 
 ANONYMOUS: Final = "anonymous"
-"""The session key of requests that carry none; all of a tier's share it."""
+"""The session key of requests without a session id; those of a tier share it."""
 
 _SECRET_HEADERS: Final = frozenset({"authorization", "cookie", "proxy-authorization", "x-api-key"})
 _SESSION_HEADER: Final = "x-claude-code-session-id"
@@ -35,26 +35,29 @@ _REMINDER_BEGIN: Final = "<system-reminder>"
 _REMINDER_END: Final = "</system-reminder>"
 
 
+# --- one request -------------------------------------------------------------------------------------
+
+
 class Kind(StrEnum):
     """What a request is for."""
 
     MAIN = "main"  # carries tools: a turn of the agent, answered by a step
-    SIDE = "side"  # no tools: the CLI asks something for itself
+    SIDE = "side"  # no tools: the CLI asks for its own purposes
     COUNT = "count"  # count_tokens
     OTHER = "other"  # anything else
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ToolResult:
-    """The result of a tool call as it was told to the model."""
+    """The result of a tool call as the model gets it."""
 
     tool_use_id: str
-    text: str  # without the reminders that the CLI adds at the end
+    text: str  # without the reminders that the CLI appends
     is_error: bool
 
 
 class Recorded(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag="request"):
-    """One request. Credentials in the headers are blotted out, the body is kept."""
+    """One request. Credentials in the headers are redacted; the body is kept."""
 
     number: int  # from 1, in order of arrival
     kind: Kind
@@ -62,27 +65,27 @@ class Recorded(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag
     path: str
     headers: dict[str, str]  # lower-case names
     session: str = ANONYMOUS  # the CLI's session id; a subagent adds "/" and its own
-    tier: str | None = None  # None: no tier claims the model
+    tier: str | None = None  # None: no tier matches
     raw: msgspec.Raw = msgspec.field(default=NO_BODY, name="body")  # JSON on one line
 
     def __repr__(self) -> str:
-        # Without headers and body: a failed assertion shows this, and a body has 50 KB.
+        # Without headers and body: failed assertions print this, and a body has 50 KB.
         return f"Recorded({self.number}, {self.kind}, {self.tier}, {self.session}, {self.method} {self.path})"
 
     @property
     def body(self) -> dict[str, object]:
-        """The decoded body, made anew on every access; empty when it was no JSON object."""
+        """The body, decoded anew on every access; empty when it is not a JSON object."""
         body = msgspec.json.decode(self.raw)
         return body if isinstance(body, dict) else {}
 
     @property
     def model(self) -> str:
-        """The model that was asked for."""
+        """The requested model."""
         return _text_of(self.body.get("model"))
 
     @property
     def system_text(self) -> str:
-        """The system prompt, its blocks joined by line ends."""
+        """The system prompt, its blocks joined by newlines."""
         return _joined(self.body.get("system"))
 
     @property
@@ -97,17 +100,17 @@ class Recorded(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag
 
     @property
     def last_result(self) -> str:
-        """The results of the last message that has any, joined by line ends; empty when no tool ran yet."""
+        """The results of the last message that has any, joined by newlines; empty when no tool has run."""
         answered = [results for blocks in _user_messages(self.body) if (results := tuple(_results(blocks)))]
         return "\n".join(result.text for result in answered[-1]) if answered else ""
 
     def mentions(self, text: str) -> bool:
-        """Tell whether a text stands anywhere: in a string of the body, a key, a header or the path."""
+        """Return whether a text occurs anywhere: in a string or key of the body, a header or the path."""
         return any(text in known for known in (self.path, *self.headers.values(), *_strings(self.body)))
 
 
 def one_line(body: bytes) -> msgspec.Raw:
-    """Return a JSON document on one line, or `NO_BODY` for anything that cannot be decoded."""
+    """Return a JSON document on one line; `NO_BODY` for anything that cannot be decoded."""
     try:
         msgspec.json.decode(body)
     except (msgspec.DecodeError, RecursionError):
@@ -116,10 +119,10 @@ def one_line(body: bytes) -> msgspec.Raw:
 
 
 def session_key(headers: Mapping[str, str], body: Mapping[str, object]) -> str:
-    """Return what tells the sessions of several CLIs apart, and a session's subagents from itself.
+    """Return a key that distinguishes the sessions of several CLIs, and a session from its subagents.
 
-    CLI 2.1.329 sends the session id as a header and in ``metadata.user_id``, which is JSON text; subagents
-    add a header with an id of their own.
+    CLI 2.1.329 sends the session id as a header and in ``metadata.user_id``, which is JSON text; subagents add a header
+    with an id of their own.
     """
     session = headers.get(_SESSION_HEADER) or _session_in(body.get("metadata")) or ANONYMOUS
     agent = headers.get(_AGENT_HEADER)
@@ -127,13 +130,13 @@ def session_key(headers: Mapping[str, str], body: Mapping[str, object]) -> str:
 
 
 def tier_number(body: Mapping[str, object]) -> str | None:
-    """Return the tier that a session of ours says it is, from the environment section of its system prompt."""
+    """Return the tier of one of our sessions, from the environment section of its system prompt."""
     found = _TIER_LINE.search(_joined(body.get("system")))
     return found[1] if found else None
 
 
 def without_credentials(headers: Mapping[str, str]) -> dict[str, str]:
-    """Return the headers with every credential blotted out."""
+    """Return the headers with every credential redacted."""
     return {name: REDACTED if name in _SECRET_HEADERS else value for name, value in headers.items()}
 
 
@@ -182,7 +185,7 @@ def _results(content: object) -> Iterator[ToolResult]:
 
 
 def _without_reminders(text: str) -> str:
-    """Return a result as the tool printed it: CLI 2.1.329 adds a reminder of the tokens left at the end."""
+    """Return a result as the tool printed it: CLI 2.1.329 appends a reminder of the tokens left."""
     while (ending := text.rstrip()).endswith(_REMINDER_END) and (start := ending.rfind(_REMINDER_BEGIN)) >= 0:
         text = ending[:start].rstrip()
     return text
@@ -206,8 +209,11 @@ def _strings(value: object) -> Iterator[str]:
                 yield from _strings(item)
 
 
+# --- all traffic -------------------------------------------------------------------------------------
+
+
 class Ending(StrEnum):
-    """How an answer ended."""
+    """How a response ended."""
 
     COMPLETE = "complete"
     CUT = "cut"  # broken off, as scripted
@@ -216,7 +222,7 @@ class Ending(StrEnum):
 
 
 class Served(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag="served"):
-    """How one request ended. Tokens are those of the answer as far as it went out, as an API would book them."""
+    """How one request ended. Tokens count what was sent of the response, as an API would bill it."""
 
     number: int  # of the request
     kind: Kind
@@ -224,9 +230,9 @@ class Served(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag="
     session: str
     model: str
     place: str | None  # the step, as tiers.haiku.steps[2]; None: no step answered
-    status: int | None  # None: not one byte went out
+    status: int | None  # None: not one byte was sent
     ending: Ending
-    started: datetime  # UTC, arrival of the request
+    started: datetime  # when the request arrived, UTC
     input_tokens: int = 0
     output_tokens: int = 0
     cache_creation_input_tokens: int = 0
@@ -241,7 +247,7 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag=
 
 
 class Traffic:
-    """Requests in order of arrival, answers in order of their end, problems. Grows as long as it lives."""
+    """Requests in order of arrival, served requests in order of their end, and problems. Grows without bound."""
 
     def __init__(self) -> None:
         self.requests: list[Recorded] = []
@@ -255,11 +261,11 @@ class Traffic:
                 self.requests.append(entry)
             case Served():
                 self.served.append(entry)
-            case Problem() if entry.text not in self.problems:  # the CLI repeats what was refused
+            case Problem() if entry.text not in self.problems:  # the CLI repeats refused requests
                 self.problems.append(entry.text)
 
     def main(self, tier: str | None = None, session: str | None = None) -> list[Recorded]:
-        """Return the agent's turns, those of one tier or session where these are given."""
+        """Return the agent's turns, of one tier or session if given."""
         return [seen for seen in self.requests if seen.kind is Kind.MAIN and _is_of(seen, tier, session)]
 
     def sessions(self, tier: str) -> list[str]:
@@ -267,21 +273,21 @@ class Traffic:
         return list(dict.fromkeys(seen.session for seen in self.main(tier)))
 
     def mentioning(self, text: str) -> list[Recorded]:
-        """Return the requests in which a text stands anywhere; what to ask about a secret."""
+        """Return the requests that contain a text anywhere; for tests that look for secrets."""
         return [seen for seen in self.requests if seen.mentions(text)]
 
     def tokens(self, tier: str | None = None, session: str | None = None) -> Usage:
-        """Return the sum of all tokens served, side requests included."""
+        """Return the sum of all tokens served, including side requests."""
         chosen = [served for served in self.served if _is_of(served, tier, session)]
         fields = Usage.__struct_fields__
         return Usage(**{name: sum(getattr(served, name) for served in chosen) for name in fields})
 
 
 class Journal:
-    """Appends every entry to a file as one JSON line, readable by the owner alone.
+    """Appends every entry as one JSON line to a file that only its owner can read.
 
-    Written in the event loop, on purpose: the lines then stand in the order of events, and none of them is
-    later than what the client saw.
+    It writes in the event loop, on purpose: the lines are then in the order of events, and none is written later than
+    the client sees its event.
     """
 
     def __init__(self, path: Path) -> None:

@@ -1,6 +1,4 @@
-"""One scripted step as the message that goes out: ids, substitution, stop reason. Pure.
-
-A message in the two forms of the Messages API: one JSON object, or server-sent events. Pure.
+"""Turns a scripted step into a message, and a message into bytes: one JSON object or server-sent events. Pure.
 
 https://docs.anthropic.com/en/api/messages-streaming gives the order of the events.
 """
@@ -19,7 +17,12 @@ import msgspec
 from claudeops.domain.model import STRUCTURED_OUTPUT_TOOL
 from claudeops.scripted_api.script import LAST_RESULT, Step, StopReason, ToolUse, Usage
 
-_MARK: Final = re.compile(r"\{\{([a-z][a-z0-9_.-]*)\}\}")
+BEGUN_OUTPUT_TOKENS = 1
+"""Output tokens that the first event of a stream reports, before any output."""
+
+NOTHING_CAPTURED: Final[Mapping[str, str]] = MappingProxyType({})
+
+PLACEHOLDER: Final = re.compile(r"\{\{([a-z][a-z0-9_.-]*)\}\}")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -49,7 +52,7 @@ class Message:
     usage: Usage
 
 
-NOTHING_CAPTURED: Final[Mapping[str, str]] = MappingProxyType({})
+# --- a step as a message -----------------------------------------------------------------------------
 
 
 def compose(
@@ -57,12 +60,12 @@ def compose(
 ) -> Message:
     """Return the message of a step that has one.
 
-    The ids are made from ``seed``, which must differ between any two messages of a conversation: a CLI that
-    resumes a session sends old tool calls and new ones together.
+    The ids are derived from ``seed``, which must differ between any two messages of a conversation: a CLI that resumes
+    a session sends old and new tool calls together.
     """
     values = {**captured, LAST_RESULT: last_result}
-    text = substitute(step.text or "", values)
-    said = (TextBlock(text=text),) if text else ()
+    text = fill_text(step.text or "", values)
+    spoken = (TextBlock(text=text),) if text else ()
     calls = tuple(
         ToolUseBlock(id=_id("toolu", seed, ordinal), name=call.name, input=call.input)
         for ordinal, call in enumerate(_calls(step, values, captured))
@@ -70,22 +73,40 @@ def compose(
     return Message(
         id=_id("msg", seed),
         model=model,
-        content=(*said, *calls),
+        content=(*spoken, *calls),
         stop_reason=step.stop_reason or ("tool_use" if calls else "end_turn"),
         usage=step.usage,
     )
 
 
 def plain(text: str, *, model: str, seed: str) -> Message:
-    """Return a message of text only, for requests that no step answers."""
+    """Return a message with text alone, for requests that no step answers."""
     usage = Usage(cache_creation_input_tokens=0, cache_read_input_tokens=0)
     content = (TextBlock(text=text),)
     return Message(id=_id("msg", seed), model=model, content=content, stop_reason="end_turn", usage=usage)
 
 
+def fill_text(text: str, values: Mapping[str, str]) -> str:
+    """Return the text with each placeholder that has a value replaced by it, in one pass."""
+    return PLACEHOLDER.sub(lambda found: values.get(found[1], found[0]), text)
+
+
+def fill(value: object, values: Mapping[str, str]) -> object:
+    """Return a JSON value with the placeholders of every string, except keys, replaced by their values."""
+    match value:
+        case str():
+            return fill_text(value, values)
+        case dict():
+            return {key: fill(item, values) for key, item in value.items()}
+        case list() | tuple():
+            return [fill(item, values) for item in value]
+        case _:
+            return value
+
+
 def _calls(step: Step, values: Mapping[str, str], captured: Mapping[str, str]) -> tuple[ToolUse, ...]:
-    # Tool inputs take only what a step captured: docker's --format has braces of its own, and all that a tool
-    # printed has no business in a shell.
+    # Tool inputs get captured values only: docker's --format has braces of its own, and the whole output of a tool
+    # must not reach a shell.
     calls = tuple(ToolUse(name=call.name, input=_filled(call.input, captured)) for call in step.tool_calls)
     if step.report is None:
         return calls
@@ -93,54 +114,35 @@ def _calls(step: Step, values: Mapping[str, str], captured: Mapping[str, str]) -
 
 
 def _filled(table: Mapping[str, object], values: Mapping[str, str]) -> dict[str, object]:
-    return {key: substituted(value, values) for key, value in table.items()}
-
-
-def substitute(text: str, values: Mapping[str, str]) -> str:
-    """Return the text with each ``{{name}}`` that has a value replaced by it, in one pass."""
-    return _MARK.sub(lambda found: values.get(found[1], found[0]), text)
-
-
-def substituted(value: object, values: Mapping[str, str]) -> object:
-    """Return a JSON value with its marks replaced, in every string but the keys."""
-    match value:
-        case str():
-            return substitute(value, values)
-        case dict():
-            return {key: substituted(item, values) for key, item in value.items()}
-        case list() | tuple():
-            return [substituted(item, values) for item in value]
-        case _:
-            return value
+    return {key: fill(value, values) for key, value in table.items()}
 
 
 def _id(kind: str, seed: str, ordinal: int = 0) -> str:
     return f"{kind}_{hashlib.sha256(f'{seed}/{ordinal}'.encode()).hexdigest()[:24]}"
 
 
-BEGUN_OUTPUT_TOKENS = 1
-"""Output tokens that the first event of a stream reports, before there is any output."""
+# --- a message as bytes ------------------------------------------------------------------------------
 
 
 def as_json(message: Message) -> bytes:
-    """Return the body of an answer that was not asked to stream."""
+    """Return the body of a response that is not streamed."""
     return msgspec.json.encode({**_head(message), "content": [_block(block) for block in message.content]})
 
 
 def events(message: Message) -> tuple[bytes, ...]:
-    """Return the encoded events of a streamed answer, ``message_start`` to ``message_stop``."""
+    """Return the encoded events of a streamed response, ``message_start`` to ``message_stop``."""
     return tuple(_event(data) for data in _stream(message))
 
 
 def halves(pieces: tuple[bytes, ...]) -> tuple[bytes, ...]:
-    """Return the first half of an answer: of its events, or of its bytes when it is one piece."""
+    """Return the first half of a response: of its events, or of its bytes when it is one piece."""
     if len(pieces) == 1:
         return (pieces[0][: len(pieces[0]) // 2],)
     return pieces[: len(pieces) // 2]
 
 
 def error_body(*, error_type: str, message: str, request_id: str) -> bytes:
-    """Return the body of an error answer."""
+    """Return the body of an error response."""
     return msgspec.json.encode(
         {"type": "error", "error": {"type": error_type, "message": message}, "request_id": request_id}
     )
@@ -184,7 +186,7 @@ def _empty(block: TextBlock | ToolUseBlock) -> dict[str, object]:
 
 
 def _deltas(block: TextBlock | ToolUseBlock) -> Iterator[dict[str, object]]:
-    """Yield a block's content in two pieces, so that whoever reads it has to join them."""
+    """Yield a block's content in two pieces, so that the reader must join them."""
     if isinstance(block, TextBlock):
         for piece in _pieces(block.text):
             yield {"type": "text_delta", "text": piece}

@@ -1,8 +1,6 @@
-"""From a parsed document to values, with one sentence that names the place when something is wrong.
+"""The script of a rehearsal: what the model does, request by request; and the conversion from a parsed document.
 
-What the scripted model says: the values of a rehearsal, and what a file may say wrongly.
-
-The shapes are those of a JSON or TOML document, one to one::
+A mistake is reported in one sentence that names its place. The classes match a JSON or TOML document one to one::
 
     [[tiers.haiku.sessions]]
     steps = [
@@ -11,7 +9,7 @@ The shapes are those of a JSON or TOML document, one to one::
       { report = { summary = "all is well" } },
     ]
 
-A tier with one scripted session may leave the ``sessions`` out and say its ``steps`` directly.
+A tier with one scripted session may leave out ``sessions`` and have ``steps`` directly.
 """
 
 from __future__ import annotations
@@ -25,68 +23,19 @@ import msgspec
 
 from claudeops.errors import ConfigurationError
 
-T = TypeVar("T", bound=msgspec.Struct)
-
-_PLACE: Final = re.compile(r"(?P<what>.*?)(?: - at (?:`key` in )?`\$?(?P<path>.*)`)?", re.DOTALL)
-_UNKNOWN_KEY: Final = re.compile(r"Object contains unknown field `(.*)`")
-
-
-def convert(
-    obj: object,
-    wanted: type[T],
-    *,
-    place: str,
-    shapes: Mapping[str, type[msgspec.Struct]],
-    remedies: Mapping[str, str],
-) -> T:
-    """Return ``obj`` as ``wanted``; raises `ConfigurationError` with ``<place>.<path>: <what is wrong>``.
-
-    ``shapes`` are the structs below ``wanted`` by the key at which they stand, ``remedies`` what is said of a wrong
-    value of some key instead of msgspec's own sentence.
-    """
-    try:
-        return msgspec.convert(obj, wanted)
-    except msgspec.ValidationError as error:
-        raise ConfigurationError(_sentence(str(error), wanted, place, shapes, remedies)) from None
-
-
-def _sentence(
-    complaint: str,
-    wanted: type[msgspec.Struct],
-    place: str,
-    shapes: Mapping[str, type[msgspec.Struct]],
-    remedies: Mapping[str, str],
-) -> str:
-    """Turn ``<what> - at `$.a[0].b``` into ``<place>.a[0].b: <what>``, with the near miss of an unknown key."""
-    parts = _PLACE.fullmatch(complaint)
-    what, path = (parts["what"], parts["path"] or "") if parts else (complaint, "")
-    where = f"{place}{path}".removeprefix(".")
-    last = re.findall(r"[A-Za-z_]+", path)[-1:]
-    if unknown := _UNKNOWN_KEY.fullmatch(what):
-        known = (shapes[last[0]] if last else wanted).__struct_fields__
-        what = f"unknown key {unknown[1]!r}, {nearest(unknown[1], known)}"
-    elif last and last[0] in remedies:
-        what = remedies[last[0]]
-    return f"{where}: {what}" if where else what
-
-
-def nearest(name: str, known: tuple[str, ...]) -> str:
-    """Return the remedy for a name that is not among the known ones."""
-    near = difflib.get_close_matches(name, known, n=1)
-    return f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}"
-
-
 LAST_RESULT: Final = "last_result"
-"""In texts and reports ``{{last_result}}`` is replaced by the text of the last tool results."""
+"""In texts and reports, ``{{last_result}}`` becomes the text of the last tool results."""
 
 MAX_DELAY_SECONDS: Final = 3600
 
+T = TypeVar("T", bound=msgspec.Struct)
+
 StopReason = Literal["end_turn", "tool_use", "max_tokens", "stop_sequence", "pause_turn", "refusal"]
-_STOP_REASONS: Final = f"must be one of {', '.join(get_args(StopReason))}"
 
 Count = Annotated[int, msgspec.Meta(ge=0)]
 Name = Annotated[str, msgspec.Meta(min_length=1)]
 CaptureName = Annotated[str, msgspec.Meta(pattern="^[a-z][a-z0-9_]*$")]
+_STOP_REASONS: Final = f"must be one of {', '.join(get_args(StopReason))}"
 
 _ERROR_TYPES: Final = {
     400: "invalid_request_error",
@@ -99,17 +48,23 @@ _ERROR_TYPES: Final = {
     504: "timeout_error",
     529: "overloaded_error",
 }
-# https://docs.anthropic.com/en/api/errors; every other status is an ``api_error``
 
+# https://docs.anthropic.com/en/api/errors; every other status is an ``api_error``
 _HEADER_NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _HEADER_VALUE: Final = re.compile(r"[\x20-\x7e]*")
+
+_PLACE: Final = re.compile(r"(?P<what>.*?)(?: - at (?:`key` in )?`\$?(?P<path>.*)`)?", re.DOTALL)
+_UNKNOWN_KEY: Final = re.compile(r"Object contains unknown field `(.*)`")
+
+
+# --- the script --------------------------------------------------------------------------------------
 
 
 def _check_pattern(where: str, pattern: str) -> re.Pattern[str]:
     try:
         return re.compile(pattern, re.MULTILINE)
     except re.error as error:
-        raise ValueError(f"{where}: {pattern!r} is no regular expression: {error}") from None
+        raise ValueError(f"{where}: {pattern!r} is not a regular expression: {error}") from None
 
 
 class ToolUse(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -120,11 +75,11 @@ class ToolUse(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class ApiError(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """An HTTP error in the API's shape.
+    """An HTTP error in the API's format.
 
-    What the CLI makes of one request: 2.1.329 sends a refused one again, without telling, twice after a 400 (each
-    time with fewer beta features), and up to ``CLAUDE_CODE_MAX_RETRIES`` times after a 401, 429, 529 or another 5xx.
-    So an error that is to last has a step with as many ``times``.
+    CLI 2.1.329 silently repeats a refused request: twice after a 400 (each time with fewer beta features), and up to
+    ``CLAUDE_CODE_MAX_RETRIES`` times after a 401, 429, 529 or another 5xx. An error that should last needs a step with
+    as many ``times``.
     """
 
     status: Annotated[int, msgspec.Meta(ge=400, le=599)]
@@ -135,16 +90,16 @@ class ApiError(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     def __post_init__(self) -> None:
         for name, value in self.headers.items():
             if not _HEADER_NAME.fullmatch(name) or not _HEADER_VALUE.fullmatch(value):
-                raise ValueError(f"header {name!r}: {value!r} is no HTTP header, use printable ASCII on one line")
+                raise ValueError(f"header {name!r}: {value!r} is not an HTTP header: use printable ASCII on one line")
 
     @property
     def error_type(self) -> str:
-        """The type as it goes out, such as ``rate_limit_error``."""
+        """The type that is sent, such as ``rate_limit_error``."""
         return self.type or _ERROR_TYPES.get(self.status, "api_error")
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Tokens of one answer. The defaults are constant, so that what a rehearsal costs can be computed."""
+    """Tokens of one response. The defaults are constant, so that the cost of a rehearsal can be computed."""
 
     input_tokens: Count = 12
     output_tokens: Count = 60
@@ -156,12 +111,12 @@ NOTHING: Final = Usage(input_tokens=0, output_tokens=0, cache_creation_input_tok
 
 
 class When(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the tool results must be like; all conditions have to hold. No result is ``""``."""
+    """A condition on the tool results; all parts must hold. Without results, they count as ``""``."""
 
-    contains: Name | None = None  # in the last results
-    not_contains: Name | None = None  # same
-    matches: Name | None = None  # a regular expression that is found in the last results
-    seen: Name | None = None  # in any result of the session so far
+    contains: Name | None = None  # the last results contain this
+    not_contains: Name | None = None  # they do not
+    matches: Name | None = None  # this regular expression matches in the last results
+    seen: Name | None = None  # some result of the session so far contains this
 
     def __post_init__(self) -> None:
         if self.contains is None and self.not_contains is None and self.matches is None and self.seen is None:
@@ -170,7 +125,7 @@ class When(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             _check_pattern("matches", self.matches)
 
     def holds(self, last_result: str, seen: str = "") -> bool:
-        """Tell whether a step with this condition answers; ``seen`` are all results of the session."""
+        """Return whether a step with this condition answers; ``seen`` holds all results of the session."""
         return (
             (self.contains is None or self.contains in last_result)
             and (self.not_contains is None or self.not_contains not in last_result)
@@ -182,8 +137,8 @@ class When(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 class Step(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One answer of the scripted model.
 
-    ``text``, ``tool`` or ``tools``, and ``report`` together are one message; without a call it ends the turn.
-    Else a step is an ``error``, or a ``hang``. A step whose ``when`` does not hold is passed over for good.
+    ``text``, ``tool`` or ``tools``, and ``report`` together form one message; without a call it ends the turn.
+    Otherwise a step is an ``error`` or a ``hang``. A step whose ``when`` does not hold is skipped for good.
     """
 
     text: str | None = None
@@ -191,15 +146,15 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     tools: tuple[ToolUse, ...] = ()  # parallel calls of one message
     report: dict[str, object] | None = None  # the input of a StructuredOutput call
     error: ApiError | None = None
-    hang: bool = False  # alone: never answers. With a message: begins it, then stays silent in the middle
-    cut: bool = False  # the connection breaks off in the middle of the message
+    hang: bool = False  # alone: never answers. With a message: stops in the middle of it and stays silent
+    cut: bool = False  # the connection closes in the middle of the message
     stop_reason: StopReason | None = None  # None = tool_use with calls, else end_turn
     usage: Usage = Usage()
     delay_seconds: Annotated[float, msgspec.Meta(ge=0, le=MAX_DELAY_SECONDS)] = 0  # before the first byte
     when: When | None = None
     capture: dict[CaptureName, Name] = msgspec.field(default_factory=dict)
-    # Regular expressions with one group, for the results of this step's calls: later steps say {{name}}
-    times: Annotated[int, msgspec.Meta(ge=1)] = 1  # how many requests this step answers, one after the other
+    # regular expressions with one group, for the results of this step's calls; later steps use {{name}}
+    times: Annotated[int, msgspec.Meta(ge=1)] = 1  # how many requests in a row this step answers
 
     def __post_init__(self) -> None:
         if self.tool is not None and self.tools:
@@ -220,12 +175,12 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     @property
     def is_message(self) -> bool:
-        """Whether there is anything for the model to say."""
+        """Whether the step is a message of the model."""
         return self.text is not None or self.report is not None or bool(self.tool_calls)
 
     @property
     def tool_calls(self) -> tuple[ToolUse, ...]:
-        """The calls of the message, without the report."""
+        """The tool calls of the message, without the report."""
         return self.tools if self.tool is None else (self.tool,)
 
 
@@ -239,12 +194,12 @@ class SessionScript(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class Tier(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The sessions of one model: the n-th new session gets the n-th of them."""
+    """The sessions of one model; the n-th new session gets the n-th of them."""
 
     sessions: tuple[SessionScript, ...] = ()
-    steps: tuple[Step, ...] = ()  # short for one session
+    steps: tuple[Step, ...] = ()  # shorthand for a single session
     model: str = ""  # the model's name or a part of it; "" = the tier's own key
-    repeat_last: bool = False  # sessions beyond the last one get the last one again
+    repeat_last: bool = False  # further sessions repeat the last one
 
     def __post_init__(self) -> None:
         if bool(self.sessions) == bool(self.steps):
@@ -252,20 +207,20 @@ class Tier(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     @property
     def scripted(self) -> tuple[SessionScript, ...]:
-        """The sessions, however they were written."""
+        """The sessions, however they are written."""
         return self.sessions or (SessionScript(steps=self.steps),)
 
     def place(self, session: int) -> str:
-        """Return where a session's steps stand below the tier, as ``sessions[0].steps`` or ``steps``."""
+        """Return the place of a session's steps below the tier: ``sessions[0].steps`` or ``steps``."""
         return f"sessions[{session}].steps" if self.sessions else "steps"
 
 
 class Script(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A whole rehearsal: what every model says, by tier."""
+    """A whole script: what every model does, by tier."""
 
     tiers: dict[str, Tier]
-    side_text: str = "ok"  # answers every request without tools
-    by_number: bool = False  # a tier's key is its number, as the system prompts of claudeops' sessions say it
+    side_text: str = "ok"  # the answer to every request without tools
+    by_number: bool = False  # a tier's key is its number, which the system prompts of claudeops' sessions name
 
     def __post_init__(self) -> None:
         if not self.tiers:
@@ -309,3 +264,51 @@ _SHAPES: Final[Mapping[str, type[msgspec.Struct]]] = {
 
 def _convert(obj: object, wanted: type[T], *, place: str) -> T:
     return convert(obj, wanted, place=place, shapes=_SHAPES, remedies={"stop_reason": _STOP_REASONS})
+
+
+# --- documents to values -----------------------------------------------------------------------------
+
+
+def convert(
+    obj: object,
+    wanted: type[T],
+    *,
+    place: str,
+    shapes: Mapping[str, type[msgspec.Struct]],
+    remedies: Mapping[str, str],
+) -> T:
+    """Return ``obj`` as ``wanted``; raises `ConfigurationError` with ``<place>.<path>: <what is wrong>``.
+
+    ``shapes`` are the structs below ``wanted`` by key; ``remedies`` replace msgspec's own sentence about a wrong value
+    of a key.
+    """
+    try:
+        return msgspec.convert(obj, wanted)
+    except msgspec.ValidationError as error:
+        raise ConfigurationError(_sentence(str(error), wanted, place, shapes, remedies)) from None
+
+
+def nearest(name: str, known: tuple[str, ...]) -> str:
+    """Return the remedy for an unknown name: the nearest known one, else all of them."""
+    near = difflib.get_close_matches(name, known, n=1)
+    return f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}"
+
+
+def _sentence(
+    complaint: str,
+    wanted: type[msgspec.Struct],
+    place: str,
+    shapes: Mapping[str, type[msgspec.Struct]],
+    remedies: Mapping[str, str],
+) -> str:
+    """Turn ``<what> - at `$.a[0].b``` into ``<place>.a[0].b: <what>``; suggest the nearest name for an unknown key."""
+    parts = _PLACE.fullmatch(complaint)
+    what, path = (parts["what"], parts["path"] or "") if parts else (complaint, "")
+    where = f"{place}{path}".removeprefix(".")
+    last = re.findall(r"[A-Za-z_]+", path)[-1:]
+    if unknown := _UNKNOWN_KEY.fullmatch(what):
+        known = (shapes[last[0]] if last else wanted).__struct_fields__
+        what = f"unknown key {unknown[1]!r}, {nearest(unknown[1], known)}"
+    elif last and last[0] in remedies:
+        what = remedies[last[0]]
+    return f"{where}: {what}" if where else what

@@ -1,13 +1,11 @@
-"""One answer going out over its connection: the delay, the pieces, the scripted or unscripted end.
+"""Serves a script as a Messages API on loopback, so that the real CLI can run at no cost.
 
-A scripted Messages API on loopback, for the real CLI to talk to at no cost.
+It answers ``POST /v1/messages`` (streamed or not), ``POST /v1/messages/count_tokens``, ``GET`` and ``HEAD /``, and
+refuses everything else in the API's own error format. The player decides the replies; this module has the connections,
+the clock and the record.
 
-``POST /v1/messages`` (streamed or not), ``POST /v1/messages/count_tokens``, ``GET`` and ``HEAD /``; everything
-else is refused in the API's own error shape. What is answered is the player's business; here are the
-connections, the clock and the record.
-
-As a process of its own: ``python -m claudeops.scripted_api.server SCRIPT.json --port 0 --journal FILE``
-prints ``{"url": …}`` once it takes connections, and stops on SIGTERM or SIGINT.
+As a process of its own, ``python -m claudeops.scripted_api.server SCRIPT.json --port 0 --journal FILE`` prints
+``{"url": …}`` once it takes connections, and stops on SIGTERM or SIGINT.
 """
 
 from __future__ import annotations
@@ -34,70 +32,33 @@ from claudeops.scripted_api.requests import Ending, Journal, Problem, Recorded, 
 from claudeops.scripted_api.responses import BEGUN_OUTPUT_TOKENS
 from claudeops.scripted_api.script import NOTHING, Script
 
-
-class ResponseStream:
-    """Sends a reply, until it is out, the client leaves or the server closes, whatever comes first."""
-
-    def __init__(self, reply: Reply, *, closing: anyio.Event, on_end: Callable[[ResponseStream, Ending], None]) -> None:
-        self.started = False  # did anything go out?
-        self._sent = False  # the whole answer?
-        self._ending: Ending | None = None  # None while it goes on
-        self._reply = reply
-        self._closing = closing
-        self._on_end = on_end
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Run as an ASGI response; the request's body must have been read."""
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._watch_client, receive, tasks.cancel_scope)
-            tasks.start_soon(self._watch_server, tasks.cancel_scope)
-            await self._perform(send)
-            tasks.cancel_scope.cancel()
-        if not self._sent:
-            await drop(scope, receive, unsent=self._ending is Ending.CUT)
-
-    def end(self, ending: Ending) -> None:
-        """Say how it ended. The first call counts: uvicorn reports a disconnection after every answer as well."""
-        if self._ending is None:
-            self._ending = ending
-            self._on_end(self, ending)
-
-    async def _perform(self, send: Send) -> None:
-        await anyio.sleep(self._reply.delay_seconds)
-        if self._reply.status is not None:
-            await self._send_pieces(send, self._reply.status)
-        if self._reply.finish is Finish.SILENCE:
-            await anyio.sleep_forever()
-        if not self._sent:
-            self.end(Ending.CUT)
-
-    async def _send_pieces(self, send: Send, status: int) -> None:
-        headers = [(name.encode("ascii"), value.encode("ascii")) for name, value in self._reply.headers.items()]
-        self.started = True
-        await send({"type": "http.response.start", "status": status, "headers": headers})
-        is_whole = self._reply.finish is Finish.END
-        for piece in self._reply.pieces[:-1] if is_whole else self._reply.pieces:
-            await send({"type": "http.response.body", "body": piece, "more_body": True})
-        if is_whole:
-            self.end(Ending.COMPLETE)  # before the last piece: what the client has read stands in the record
-            await send({"type": "http.response.body", "body": self._reply.pieces[-1], "more_body": False})
-            self._sent = True
-
-    async def _watch_client(self, receive: Receive, performance: anyio.CancelScope) -> None:
-        await disconnected(receive)
-        self.end(Ending.GONE)
-        performance.cancel()
-
-    async def _watch_server(self, performance: anyio.CancelScope) -> None:
-        await self._closing.wait()
-        self.end(Ending.CLOSED)
-        performance.cancel()
-
-
 MAX_BODY_BYTES: Final = 32 * 1024 * 1024
 """The API's own limit for a request: https://docs.anthropic.com/en/api/errors."""
 
 _BAD_CONFIGURATION: Final = 78
+
+
+@asynccontextmanager
+async def serve(
+    script: Script,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    expected_key: str | None = None,
+    journal: Path | None = None,
+    now: Callable[[], datetime] = lambda: datetime.now(UTC),
+) -> AsyncIterator[MessagesApi]:
+    """Serve a script in the caller's event loop until the block is left.
+
+    With ``expected_key``, any other key is refused as the API would. Leaving the block drops whatever is open, hanging
+    replies included, within about a second. Several servers may run in one process; the event loop must be asyncio's.
+    Raises `ConfigurationError` when the address or the journal cannot be used.
+    """
+    with ExitStack() as files:
+        lines = None if journal is None else files.enter_context(Journal(journal))
+        api = MessagesApi(script, expected_key=expected_key, journal=lines, now=now)
+        async with listen(api, host=host, port=port, closing=api.closing) as api.url:
+            yield api
 
 
 class MessagesApi:
@@ -106,13 +67,13 @@ class MessagesApi:
     def __init__(
         self, script: Script, *, expected_key: str | None, journal: Journal | None, now: Callable[[], datetime]
     ) -> None:
-        self.url = ""  # for ANTHROPIC_BASE_URL; set once connections are taken
+        self.url = ""  # for ANTHROPIC_BASE_URL; set once the server takes connections
         self.traffic = Traffic()
         self._player = Player(script)
         self._expected_key = expected_key
         self._journal = journal
         self._now = now
-        self.closing = anyio.Event()  # set by `serve` at the end; releases whatever waits
+        self.closing = anyio.Event()  # set by `serve` at the end; releases everything that waits
         self._changed = anyio.Event()
 
     @property
@@ -127,11 +88,11 @@ class MessagesApi:
 
     @property
     def problems(self) -> list[str]:
-        """What the script did not foresee, one sentence each; a rehearsal wants none."""
+        """What the script did not foresee, one sentence each; a good rehearsal has none."""
         return self.traffic.problems
 
     async def wait_for(self, condition: Callable[[Traffic], object]) -> None:
-        """Return as soon as the traffic fulfils a condition; the caller bounds the wait."""
+        """Return as soon as the traffic meets a condition; the caller bounds the wait."""
         while not condition(self.traffic):
             await self._changed.wait()
 
@@ -151,14 +112,14 @@ class MessagesApi:
         if reply.problem is not None:
             self._note(Problem(number=seen.number, text=reply.problem))
 
-        def book(performance: ResponseStream, ending: Ending) -> None:
-            self._note(_served(seen, reply, started=started, ending=ending, answered=performance.started))
+        def note_end(response: ResponseStream, ending: Ending) -> None:
+            self._note(_served(seen, reply, started=started, ending=ending, answered=response.started))
 
-        performance = ResponseStream(reply, closing=self.closing, on_end=book)
+        response = ResponseStream(reply, closing=self.closing, on_end=note_end)
         try:
-            await performance(scope, receive, send)
+            await response(scope, receive, send)
         finally:
-            performance.end(Ending.CLOSED)  # no effect, unless the server's grace was over
+            response.end(Ending.CLOSED)  # has an effect only when the server's grace period is over
 
     def _is_authorised(self, headers: Mapping[str, str]) -> bool:
         if self._expected_key is None:
@@ -174,31 +135,67 @@ class MessagesApi:
         changed.set()
 
 
-@asynccontextmanager
-async def serve(
-    script: Script,
-    *,
-    host: str = "127.0.0.1",
-    port: int = 0,
-    expected_key: str | None = None,
-    journal: Path | None = None,
-    now: Callable[[], datetime] = lambda: datetime.now(UTC),
-) -> AsyncIterator[MessagesApi]:
-    """Serve a script in the caller's event loop until the block is left.
+class ResponseStream:
+    """Sends a reply until it is complete, the client leaves or the server closes, whichever comes first."""
 
-    With ``expected_key``, any other key is refused as the API does. Leaving the block drops what is open, hanging
-    answers included, within about a second. Several may run in one process; the event loop must be asyncio's.
-    Raises `ConfigurationError` when the address or the journal cannot be used.
-    """
-    with ExitStack() as files:
-        lines = None if journal is None else files.enter_context(Journal(journal))
-        api = MessagesApi(script, expected_key=expected_key, journal=lines, now=now)
-        async with listen(api, host=host, port=port, closing=api.closing) as api.url:
-            yield api
+    def __init__(self, reply: Reply, *, closing: anyio.Event, on_end: Callable[[ResponseStream, Ending], None]) -> None:
+        self.started = False  # whether anything was sent
+        self._sent = False  # whether the whole reply was sent
+        self._ending: Ending | None = None  # None until it has ended
+        self._reply = reply
+        self._closing = closing
+        self._on_end = on_end
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Run as an ASGI response; the request's body must have been read before."""
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._watch_client, receive, tasks.cancel_scope)
+            tasks.start_soon(self._watch_server, tasks.cancel_scope)
+            await self._run(send)
+            tasks.cancel_scope.cancel()
+        if not self._sent:
+            await drop(scope, receive, unsent=self._ending is Ending.CUT)
+
+    def end(self, ending: Ending) -> None:
+        """Record how it ended. The first call counts: uvicorn also reports a disconnection after every response."""
+        if self._ending is None:
+            self._ending = ending
+            self._on_end(self, ending)
+
+    async def _run(self, send: Send) -> None:
+        await anyio.sleep(self._reply.delay_seconds)
+        if self._reply.status is not None:
+            await self._send_pieces(send, self._reply.status)
+        if self._reply.finish is Finish.SILENCE:
+            await anyio.sleep_forever()
+        if not self._sent:
+            self.end(Ending.CUT)
+
+    async def _send_pieces(self, send: Send, status: int) -> None:
+        headers = [(name.encode("ascii"), value.encode("ascii")) for name, value in self._reply.headers.items()]
+        self.started = True
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        is_whole = self._reply.finish is Finish.END
+        for piece in self._reply.pieces[:-1] if is_whole else self._reply.pieces:
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
+        if is_whole:
+            self.end(Ending.COMPLETE)  # before the last piece: what a client has read is in the record
+            await send({"type": "http.response.body", "body": self._reply.pieces[-1], "more_body": False})
+            self._sent = True
+
+    async def _watch_client(self, receive: Receive, response: anyio.CancelScope) -> None:
+        await disconnected(receive)
+        self.end(Ending.GONE)
+        response.cancel()
+
+    async def _watch_server(self, response: anyio.CancelScope) -> None:
+        await self._closing.wait()
+        self.end(Ending.CLOSED)
+        response.cancel()
 
 
 async def _read(request: Request) -> bytes | None:
-    """Return the whole body, or None when it is larger than the API takes."""
+    """Return the whole body; ``None`` when it exceeds the API's limit."""
     body = bytearray()
     async for piece in request.stream():
         body += piece
@@ -208,10 +205,10 @@ async def _read(request: Request) -> bytes | None:
 
 
 def _served(seen: Recorded, reply: Reply, *, started: datetime, ending: Ending, answered: bool) -> Served:
-    booked = NOTHING
+    usage = NOTHING
     if answered and reply.usage is not None:
         whole = ending is Ending.COMPLETE
-        booked = reply.usage if whole else msgspec.structs.replace(reply.usage, output_tokens=BEGUN_OUTPUT_TOKENS)
+        usage = reply.usage if whole else msgspec.structs.replace(reply.usage, output_tokens=BEGUN_OUTPUT_TOKENS)
     return Served(
         number=seen.number,
         kind=seen.kind,
@@ -222,8 +219,11 @@ def _served(seen: Recorded, reply: Reply, *, started: datetime, ending: Ending, 
         status=reply.status if answered else None,
         ending=ending,
         started=started,
-        **msgspec.structs.asdict(booked),
+        **msgspec.structs.asdict(usage),
     )
+
+
+# --- as a process of its own -----------------------------------------------------------------------
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -247,7 +247,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def load(path: Path) -> Script:
     """Read a script from a JSON file.
 
-    Raises `MissingInputError` when the file cannot be read, `ConfigurationError` when it is no script.
+    Raises `MissingInputError` when the file cannot be read, `ConfigurationError` when it is not a script.
     """
     try:
         return Script.from_mapping(msgspec.json.decode(_contents(path)))
@@ -263,7 +263,7 @@ def _contents(path: Path) -> bytes:
 
 
 async def _serve_until_signalled(script: Script, port: int, key: str | None, journal: Path | None) -> None:
-    # The handlers stand before the URL is out: whoever has read it may stop us.
+    # The handlers are installed before the URL is printed: who has read it may stop us at once.
     with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         async with serve(script, port=port, expected_key=key, journal=journal) as api:
             sys.stdout.buffer.write(msgspec.json.encode({"url": api.url}) + b"\n")

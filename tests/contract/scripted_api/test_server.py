@@ -276,7 +276,7 @@ async def test_a_problem_is_recorded_once_though_the_client_insists() -> None:
     async with serve(script({"text": "a"})) as api:
         answers = [await turn(api) for _ in range(3)]
     assert [answer.status for answer in answers] == [200, 400, 400]
-    assert api.problems == ["tiers.haiku.steps[1]: the script ends here, but one more request came (session s)"]
+    assert api.problems == ["tiers.haiku.steps[1]: the script ends here, but another request came (session s)"]
 
 
 async def test_as_a_process_it_tells_its_url_keeps_a_journal_and_stops_on_sigterm(tmp_path: Path) -> None:

@@ -131,7 +131,7 @@ async def test_a_script_that_runs_out_says_so_to_the_cli_and_to_us(tmp_path: Pat
     async with serve(script({"tool": bash("true")})) as api:
         run = await run_cli(api.url, tmp_path)
     session = run.result["session_id"]
-    problem = f"tiers.haiku.steps[1]: the script ends here, but one more request came (session {session})"
+    problem = f"tiers.haiku.steps[1]: the script ends here, but another request came (session {session})"
     assert ended(run) == (1, "success", True, 400)
     assert api.problems == [problem]
     assert problem in str(run.result["result"])

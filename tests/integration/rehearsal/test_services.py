@@ -46,20 +46,20 @@ async def run(standing: Stage, command: str) -> tuple[int, str, str]:
 
 
 def pid_of(standing: Stage, name: str) -> int | None:
-    process = standing.estate.services[name].process
+    process = standing.environment.services[name].process
     return None if process is None else process.pid
 
 
 async def test_a_stopped_service_refuses_until_a_command_restarts_it_on_the_same_port(tmp_path: Path) -> None:
     fault = {"service": "web", "kind": "stopped", "log": ["out of memory"]}
     async with stage(tmp_path, {"web": {"answers": "hello"}, "other": {}}, [fault]) as standing:
-        web = standing.estate.services["web"]
-        assert await standing.estate.states() == {"web": State.DOWN, "other": State.UP}
+        web = standing.environment.services["web"]
+        assert await standing.environment.states() == {"web": State.DOWN, "other": State.UP}
         assert "out of memory" in (await run(standing, "docker logs --tail 5 web"))[1]
         assert (await run(standing, "docker inspect --format '{{.State.Status}}' web"))[1] == "exited\n"
         url = web.url
         assert await run(standing, "docker restart web") == (0, "web\n", "")
-        assert await standing.estate.states() == {"web": State.UP, "other": State.UP}
+        assert await standing.environment.states() == {"web": State.UP, "other": State.UP}
         assert (web.url, await get_status(url)) == (url, 200)
         assert (await run(standing, "docker inspect --format '{{.State.Status}} {{.RestartCount}}' web"))[
             1
@@ -79,7 +79,7 @@ async def test_a_restart_really_is_a_new_process_and_the_old_one_is_gone(tmp_pat
 async def test_only_a_redeployment_cures_what_was_deployed(tmp_path: Path) -> None:
     fault = {"service": "pay", "kind": "failing", "status": 502, "cured_by": "redeployment"}
     async with stage(tmp_path, {"pay": {"runs_on": "kubernetes"}}, [fault]) as standing:
-        url = standing.estate.services["pay"].url
+        url = standing.environment.services["pay"].url
         assert await get_status(url) == 502
         assert "restarted" in (await run(standing, "kubectl rollout restart deployment/pay"))[1]
         assert await get_status(url) == 502
@@ -94,7 +94,7 @@ async def test_only_a_redeployment_cures_what_was_deployed(tmp_path: Path) -> No
 async def test_a_flapping_service_fails_every_other_time(tmp_path: Path) -> None:
     fault = {"service": "find", "kind": "failing", "status": 503, "every": 2, "log": ["pool exhausted"]}
     async with stage(tmp_path, {"find": {"runs_on": "systemd"}}, [fault]) as standing:
-        url = standing.estate.services["find"].url
+        url = standing.environment.services["find"].url
         assert [await get_status(url) for _ in range(4)] == [503, 200, 503, 200]
         assert (await run(standing, "journalctl -u find -n 20 --no-pager"))[1].count("pool exhausted") == 2
         assert await run(standing, "systemctl is-active find") == (0, "active\n", "")
@@ -105,7 +105,7 @@ async def test_a_flapping_service_fails_every_other_time(tmp_path: Path) -> None
 async def test_a_full_disk_is_measured_not_claimed(tmp_path: Path) -> None:
     fault = {"service": "box", "kind": "disk-full", "file": "cache.bin"}
     async with stage(tmp_path, {"box": {"disk_kib": 256}}, [fault]) as standing:
-        box = standing.estate.services["box"]
+        box = standing.environment.services["box"]
         assert await get_status(box.url) == 507
         assert " 100% " in (await run(standing, "docker exec box df -h /data"))[1]
         assert "/data/cache.bin" in (await run(standing, "docker exec box du -a /data"))[1]
@@ -118,7 +118,7 @@ async def test_a_full_disk_is_measured_not_claimed(tmp_path: Path) -> None:
 
 async def test_a_certificate_is_valid_for_as_long_as_the_scenario_says(tmp_path: Path) -> None:
     async with stage(tmp_path, {"site": {"tls": True, "certificate_days": 12}}) as standing:
-        site = standing.estate.services["site"]
+        site = standing.environment.services["site"]
         assert await get_status(site.url) == 200
         shown = f"openssl s_client -connect 127.0.0.1:{site.port} </dev/null 2>/dev/null | openssl x509 -noout"
         for days, sentence in ((11, "will not expire"), (13, "will expire")):
@@ -139,7 +139,7 @@ async def test_a_machine_without_curl_gets_one_that_answers_like_the_real_one(tm
         assert not (standing.commands_dir / "curl").exists()
     async with stage(tmp_path / "without", services, faults, path=str(tmp_path)) as standing:
         ours = standing.commands_dir / "curl"
-        urls = {name: running.url for name, running in standing.estate.services.items()}
+        urls = {name: running.url for name, running in standing.environment.services.items()}
         for arguments in (
             f"-sS -w ' web %{{http_code}}\\n' --max-time 5 {urls['web']}",
             f"-sS -o /dev/null -w '%{{http_code}}\\n' --max-time 5 {urls['bad']}",
@@ -174,7 +174,7 @@ async def test_what_a_stand_in_does_not_know_it_refuses_and_says_so(tmp_path: Pa
             status, out, err = await run(standing, command)
             assert (status != 0, out) == (True, ""), command
             assert complaint in err, command
-        assert set((await standing.estate.states()).values()) == {State.UP}
+        assert set((await standing.environment.states()).values()) == {State.UP}
 
 
 async def test_nobody_without_the_token_gives_orders(tmp_path: Path) -> None:
@@ -191,7 +191,7 @@ async def test_nobody_without_the_token_gives_orders(tmp_path: Path) -> None:
 
 async def test_after_the_rehearsal_its_commands_say_so_and_no_process_is_left(tmp_path: Path) -> None:
     async with stage(tmp_path, {"web": {}, "other": {}}) as standing:
-        pids = [pid_of(standing, name) for name in standing.estate.services]
+        pids = [pid_of(standing, name) for name in standing.environment.services]
     status, _, err = await run(standing, "docker restart web")
     assert (status, "the rehearsal that this command belongs to has ended" in err) == (1, True)
     assert not [pid for pid in pids if pid is not None and psutil.pid_exists(pid)]
@@ -212,7 +212,7 @@ async def test_services_end_when_what_uses_them_fails(tmp_path: Path) -> None:
 
 async def test_a_service_that_cannot_start_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/bin/false")
-    with pytest.raises(RehearsalError, match="The service web of the rehearsal did not start: it says nothing"):
+    with pytest.raises(RehearsalError, match="The service web of the rehearsal did not start: it printed nothing"):
         async with stage(tmp_path, {"web": {}}):
             pass
 
@@ -224,7 +224,7 @@ from claudeops.rehearsal.scenario_file import find
 from claudeops.rehearsal.stage import set_up
 async def main():
     async with set_up(find("healthy-estate", cwd=Path("/")).scenario, Path(sys.argv[1]), path="/bin") as standing:
-        print(*(running.process.pid for running in standing.estate.services.values()), flush=True)
+        print(*(running.process.pid for running in standing.environment.services.values()), flush=True)
         await anyio.sleep_forever()
 anyio.run(main)
 """

@@ -55,7 +55,7 @@ REFUSALS = {
     "no TOML": (
         "[services.web]",
         "[services.web",
-        "no TOML: Expected ']' at the end of a table declaration (at line 3",
+        "not TOML: Expected ']' at the end of a table declaration (at line 3",
     ),
     "unknown key at the top": ("title = ", "titel = ", "line 1: unknown key 'titel', did you mean 'title'?"),
     "unknown key of a service": (
@@ -87,19 +87,19 @@ REFUSALS = {
     "a mark that nothing fills": (
         "{{web.url}}",
         "{{web.ulr}}",
-        "line 10: tiers.1.steps[0]: nothing is known by the name {{web.ulr}}, did you mean 'web.url'?",
+        "line 10: tiers.1.steps[0]: the placeholder {{web.ulr}} is unknown, did you mean 'web.url'?",
     ),
     "a capture used before it is taken": (
         'say = "I look."',
         'say = "{{code}}"',
-        "nothing is known by the name {{code}}",
+        "the placeholder {{code}} is unknown",
     ),
     "a capture without a group": ("(\\d+)", "\\d+", "capture.code: '\\\\d+' needs exactly one group in parentheses"),
-    "a capture that is no pattern": ("(\\d+)", "(", "is no regular expression"),
+    "a capture that is no pattern": ("(\\d+)", "(", "is not a regular expression"),
     "a fault of a stranger": (
         'service = "web"',
         'service = "wed"',
-        "line 7: faults[0].service: 'wed' is no service of this scenario, did you mean 'web'?",
+        "line 7: faults[0].service: 'wed' is not a service of this scenario, did you mean 'web'?",
     ),
     "a full disk that is not there": (
         'kind = "stopped"',
@@ -109,7 +109,7 @@ REFUSALS = {
     "a certificate without TLS": (
         'answers = "hello"',
         "certificate_days = 3",
-        "line 4: services.web.certificate_days: only with tls = true is there a certificate",
+        "line 4: services.web.certificate_days: there is a certificate only with tls = true",
     ),
     "a name that is none": ("[services.web]", "[services.Web]", "must be tables by name in lower case letters"),
     "a tier that is no number": ("[[tiers.1.steps]]", "[[tiers.one.steps]]", "such as [[tiers.1.steps]]"),
@@ -124,7 +124,7 @@ REFUSALS = {
     "an expected service of a stranger": (
         "tiers = [1]",
         'tiers = [1]\nservices = { wep = "up" }',
-        "line 22: expect.services.wep: 'wep' is no service",
+        "line 22: expect.services.wep: 'wep' is not a service",
     ),
 }
 

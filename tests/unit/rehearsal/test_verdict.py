@@ -10,7 +10,7 @@ import pytest
 from claudeops.domain.chain_record import ChainRecord, KnownAction, KnownCall, KnownEvent
 from claudeops.domain.model import DecisionReason, Level, Outcome, Session, Status, Trigger, VerdictKind
 from claudeops.rehearsal.scenario import Expected, ExpectedEvent, State
-from claudeops.rehearsal.verdict import Record, said, shortfalls
+from claudeops.rehearsal.verdict import Record, describe_call, shortfalls
 
 
 def session(tier: int, decision: DecisionReason, outcome: Outcome = Outcome.SUCCESS) -> Session:
@@ -74,42 +74,45 @@ def of(**changes: object) -> Expected:
 
 
 UNFULFILLED = {
-    "decision": (of(decision=DecisionReason.MAX_TIER), "the decision max_tier was expected, and it is healthy"),
-    "outcome": (of(outcome=Outcome.TIMEOUT), "the last session was expected to end as timeout, and ended as success"),
-    "a tier too many": (of(tiers=(1,)), "the tiers 1 were expected, and 1, 2 ran"),
-    "a tier too few": (of(tiers=(1, 2, 3)), "the tiers 1, 2, 3 were expected, and 1, 2 ran"),
+    "decision": (of(decision=DecisionReason.MAX_TIER), "the decision max_tier was expected, but it is healthy"),
+    "outcome": (of(outcome=Outcome.TIMEOUT), "the last session was expected to end as timeout, but ended as success"),
+    "a tier too many": (of(tiers=(1,)), "the tiers 1 were expected, but 1, 2 ran"),
+    "a tier too few": (of(tiers=(1, 2, 3)), "the tiers 1, 2, 3 were expected, but 1, 2 ran"),
     "an action that was not taken": (
         of(actions=("restart web", "redeployment web")),
-        "these actions were expected: restart web, redeployment web; and these were taken: restart web",
+        "these actions were expected: restart web, redeployment web; but these were taken: restart web",
     ),
     "an action that nobody expected": (
         of(actions=()),
-        "these actions were expected: none; and these were taken: restart web",
+        "these actions were expected: none; but these were taken: restart web",
     ),
     "a call that was not allowed but denied": (
         of(allowed=("rm -rf",)),
-        "a call with 'rm -rf' was expected to be allowed, and it was not (deny: so it is)",
+        "a call with 'rm -rf' was expected to be allowed, but it was not (deny: so it is)",
     ),
     "a call that was not made": (
         of(allowed=("docker stop",)),
-        "a call with 'docker stop' was expected to be allowed, and there was none",
+        "a call with 'docker stop' was expected to be allowed, but there was none",
     ),
     "a call that was not denied but allowed": (
         of(denied=("rm -rf", "docker restart")),
-        "a call with 'docker restart' was expected to be denied, and it was not (allow: so it is)",
+        "a call with 'docker restart' was expected to be denied, but it was not (allow: so it is)",
     ),
-    "a denial that nobody expected": (of(denied=()), "nobody expected this call to be denied: rm -rf /data (so it is)"),
+    "a denial that nobody expected": (
+        of(denied=()),
+        "this call was not expected to be denied: rm -rf /data (so it is)",
+    ),
     "an event of another weight": (
         of(events=(ExpectedEvent(level=Level.WARNING, contains="refuses"),)),
-        "a warning event with 'refuses' was expected, and there is none",
+        "a warning event with 'refuses' was expected, but there is none",
     ),
     "an event about another service": (
         of(events=(ExpectedEvent(level=Level.CRITICAL, contains="refuses", service="shop"),)),
-        "a critical event about shop with 'refuses' was expected, and there is none",
+        "a critical event about shop with 'refuses' was expected, but there is none",
     ),
     "a service in another state": (
         of(services={"web": State.DOWN}),
-        "web was expected to be down in the end, and it is up",
+        "web was expected to be down at the end, but it is up",
     ),
 }
 
@@ -125,14 +128,14 @@ def test_what_the_script_did_not_foresee_fails_the_rehearsal() -> None:
 
 
 def test_a_rehearsal_without_a_session_has_failed() -> None:
-    assert "a session was expected, and none ran" in shortfalls(replace(RECORD, sessions=[]), EXPECTED)
+    assert "a session was expected, but none ran" in shortfalls(replace(RECORD, sessions=[]), EXPECTED)
 
 
 def test_calls_are_told_as_a_person_would_write_them() -> None:
     told = [
-        said(call('{"command":"df -h"}')),
-        said(call('{"file_path":"/etc/hosts"}', tool_name="Read")),
-        said(call('{"url":"x"}', tool_name="WebFetch")),
-        said(call("no json")),
+        describe_call(call('{"command":"df -h"}')),
+        describe_call(call('{"file_path":"/etc/hosts"}', tool_name="Read")),
+        describe_call(call('{"url":"x"}', tool_name="WebFetch")),
+        describe_call(call("no json")),
     ]
     assert told == ["df -h", "Read /etc/hosts", 'WebFetch {"url":"x"}', "no json"]

@@ -38,14 +38,14 @@ def test_one_session_has_a_cursor_in_each_tier() -> None:
 def test_running_out_of_steps_names_the_step_that_is_missing() -> None:
     walk = cursors(haiku={"sessions": [{"steps": said(["a"])}]})
     take(walk)
-    problem = "tiers.haiku.sessions[0].steps[1]: the script ends here, but one more request came"
+    problem = "tiers.haiku.sessions[0].steps[1]: the script ends here, but another request came"
     assert [take(walk), take(walk)] == [problem, problem]
 
 
 def test_a_session_too_many_is_refused_every_time_it_asks() -> None:
     walk = cursors(haiku={"steps": said(["a"])})
     take(walk, "x")
-    problem = "tiers.haiku: scripted are 1 sessions, but session number 2 began; script it or say repeat_last"
+    problem = "tiers.haiku: session number 2 began, but the script ends at number 1; script it or say repeat_last"
     assert [take(walk, "y"), take(walk, "y")] == [problem, problem]
 
 

@@ -242,7 +242,7 @@ def test_running_out_of_steps_is_a_problem_that_the_client_can_read() -> None:
     played = player({"text": "only"})
     played.reply(see(played))
     reply = played.reply(see(played))
-    assert reply.problem == "tiers.haiku.steps[1]: the script ends here, but one more request came (session s)"
+    assert reply.problem == "tiers.haiku.steps[1]: the script ends here, but another request came (session s)"
     assert reply.status == 400
     assert error_of(reply) == {"type": "invalid_request_error", "message": f"rehearsal: {reply.problem}"}
 
@@ -250,7 +250,7 @@ def test_running_out_of_steps_is_a_problem_that_the_client_can_read() -> None:
 def test_a_model_without_a_tier_is_a_problem() -> None:
     played = player({"text": "only"})
     reply = played.reply(see(played, model="claude-opus-4-7"))
-    assert reply.problem == "tiers: none is for the model 'claude-opus-4-7', only haiku"
+    assert reply.problem == "tiers: there is none for the model 'claude-opus-4-7', only haiku"
 
 
 def test_the_error_body_is_that_of_the_api() -> None:

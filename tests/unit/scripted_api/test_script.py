@@ -111,7 +111,7 @@ STEP_COMPLAINTS = {
     "header_of_two_lines": (
         {"error": {"status": 429, "headers": {"retry-after": "1\r\nx: y"}}},
         (
-            "tiers.haiku.steps[1].error: header 'retry-after': '1\\r\\nx: y' is no HTTP header, "
+            "tiers.haiku.steps[1].error: header 'retry-after': '1\\r\\nx: y' is not an HTTP header: "
             "use printable ASCII on one line"
         ),
     ),

@@ -1,4 +1,4 @@
-"""The stand-in commands of a rehearsal: what they really do with its services."""
+"""The stand-in commands of a rehearsal, which really act on its services."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ COMMANDS: Final[Mapping[str, Callable[[Environment, tuple[str, ...]], Awaitable[
     "journalctl": journalctl,
     "curl": curl,
 }
-"""By the name under which they stand on the sessions' ``PATH``."""
+"""The commands by their names on the sessions' ``PATH``."""
 
 ONLY_WHERE_MISSING: Final = frozenset({"curl"})
-"""The machine's own are better, where it has them."""
+"""The machine's own commands are better, where they exist."""

@@ -1,4 +1,4 @@
-"""What a stand-in command answers, and how its arguments are read."""
+"""What stand-in commands share: reading arguments, finding services, and writing answers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from claudeops.rehearsal.scenario import RunsOn
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Answer:
-    """Output, line by line, and exit status of a command."""
+    """Output lines and exit status of a command."""
 
     out: Sequence[str] = ()
     err: Sequence[str] = ()
@@ -21,18 +21,18 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Arguments:
-    """Positional arguments, and options by the name under which they were given."""
+    """Positional arguments, and options by name as given."""
 
     words: tuple[str, ...]
     options: Mapping[str, str] = field(default_factory=dict)  # a flag has the value ""
 
     def get(self, *names: str) -> str | None:
-        """Return the value of an option that has several names."""
+        """Return the value of an option, given under any of its names."""
         return next((self.options[name] for name in names if name in self.options), None)
 
 
 def read(arguments: Sequence[str], *, valued: frozenset[str]) -> Arguments:
-    """Tell options from words; those in ``valued`` take the next argument, or what follows ``=``."""
+    """Separate options from words; options in ``valued`` take the next argument, or what follows ``=``."""
     words: list[str] = []
     options: dict[str, str] = {}
     rest = list(arguments)
@@ -54,23 +54,23 @@ def read(arguments: Sequence[str], *, valued: frozenset[str]) -> Arguments:
 
 
 def failed(*lines: str, status: int = 1) -> Answer:
-    """Return the answer of a command that could not do what it was asked."""
+    """Return the answer of a command that failed."""
     return Answer(err=lines, status=status)
 
 
-def find(estate: Environment, name: str, runs_on: RunsOn) -> Running | None:
-    """Return a service that this kind of command looks after."""
-    running = estate.services.get(name)
+def find(environment: Environment, name: str, runs_on: RunsOn) -> Running | None:
+    """Return the service of this name if it runs on ``runs_on``."""
+    running = environment.services.get(name)
     return running if running is not None and running.service.runs_on is runs_on else None
 
 
-def all_on(estate: Environment, runs_on: RunsOn) -> list[Running]:
-    """Return every service that this kind of command looks after."""
-    return [running for running in estate.services.values() if running.service.runs_on is runs_on]
+def all_on(environment: Environment, runs_on: RunsOn) -> list[Running]:
+    """Return every service that runs on ``runs_on``."""
+    return [running for running in environment.services.values() if running.service.runs_on is runs_on]
 
 
 def last(lines: Sequence[str], count: str | None) -> list[str]:
-    """Return the last lines; ``count`` is what was given for them, all where it is no number."""
+    """Return the last ``count`` lines; all of them when ``count`` is not a number."""
     return (
         list(lines)
         if count is None or not count.isdecimal()
@@ -79,12 +79,12 @@ def last(lines: Sequence[str], count: str | None) -> list[str]:
 
 
 def table(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return rows as aligned columns, the first row being the heading."""
+    """Return rows as aligned columns; the first row is the heading."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     return ["   ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
 def age(since: datetime) -> str:
-    """Return how long ago something was, as these commands say it."""
+    """Return how long ago something was, in the style of these commands."""
     seconds = max(0, round((datetime.now(UTC) - since).total_seconds()))
     return f"{seconds}s" if seconds < 120 else f"{seconds // 60}m"  # noqa: PLR2004 - two minutes, as kubectl does

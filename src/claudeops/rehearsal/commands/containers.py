@@ -1,6 +1,7 @@
-"""``docker`` over the services that say ``runs_on = "docker"``.
+"""Stand-ins for ``docker`` and ``kubectl``.
 
-``kubectl`` over the services that say ``runs_on = "kubernetes"``: one deployment with one pod each.
+``docker`` manages the services with ``runs_on = "docker"``; ``kubectl`` those with ``runs_on = "kubernetes"``, each a
+deployment with one pod.
 """
 
 from __future__ import annotations
@@ -20,33 +21,42 @@ _DOCKER_VALUED: Final = frozenset(
 _FIELD: Final = re.compile(r"\{\{\s*\.([A-Za-z.]+)\s*\}\}")
 _DATA: Final = "/data"
 
+_KUBECTL_VALUED: Final = frozenset(
+    {"-n", "--namespace", "-o", "--output", "-l", "--selector", "--tail", "--since", "--timeout", "-c", "--context"}
+)
+_DEPLOYMENTS: Final = frozenset({"deployment", "deployments", "deploy", "deployment.apps", "deployments.apps"})
+_PODS: Final = frozenset({"pod", "pods", "po"})
 
-async def docker(estate: Environment, arguments: tuple[str, ...]) -> Answer:  # noqa: PLR0911 - a case, a command
-    """Carry out one docker command."""
+
+# --- docker ------------------------------------------------------------------------------------------
+
+
+async def docker(environment: Environment, arguments: tuple[str, ...]) -> Answer:  # noqa: PLR0911 - one case for each command
+    """Run one docker command."""
     head = [word for word in arguments if not word.startswith("-")][:1]
     if head == ["exec"]:
-        return _execute(estate, arguments[arguments.index("exec") + 1 :])
+        return _execute(environment, arguments[arguments.index("exec") + 1 :])
     given = read(arguments, valued=_DOCKER_VALUED)
     words = given.words[1:] if given.words[:1] in {("container",), ("compose",)} else given.words
     match words:
         case ["ps" | "ls", *_]:
-            return _docker_listed(estate, given)
+            return _docker_listed(environment, given)
         case ["logs", name]:
-            return _logs(estate, name, given)
+            return _logs(environment, name, given)
         case ["inspect", *names] if names:
-            return _inspected(estate, names, given.get("-f", "--format") or "{{.Name}} {{.State.Status}}")
+            return _inspected(environment, names, given.get("-f", "--format") or "{{.Name}} {{.State.Status}}")
         case ["restart" | "start" | "stop" | "up" as verb, *names] if names:
-            return await _changed(estate, verb, names)
+            return await _changed(environment, verb, names)
         case ["version", *_]:
             return Answer(out=["Docker, as far as this rehearsal needs it"])
         case _:
             return failed(f"docker: this rehearsal knows no '{' '.join(arguments) or 'docker'}'")
 
 
-def _docker_listed(estate: Environment, given: Arguments) -> Answer:
+def _docker_listed(environment: Environment, given: Arguments) -> Answer:
     services = [
         running
-        for running in all_on(estate, RunsOn.DOCKER)
+        for running in all_on(environment, RunsOn.DOCKER)
         if running.is_running or given.get("-a", "--all") is not None or "-aq" in given.options
     ]
     if (template := given.get("--format")) is not None:
@@ -59,17 +69,17 @@ def _docker_listed(estate: Environment, given: Arguments) -> Answer:
     return Answer(out=table(rows))
 
 
-def _logs(estate: Environment, name: str, given: Arguments) -> Answer:
-    running = find(estate, name, RunsOn.DOCKER)
+def _logs(environment: Environment, name: str, given: Arguments) -> Answer:
+    running = find(environment, name, RunsOn.DOCKER)
     if running is None:
         return _unknown(name)
     return Answer(out=last(running.log_lines(), given.get("--tail", "-n")))
 
 
-def _inspected(estate: Environment, names: Sequence[str], template: str) -> Answer:
+def _inspected(environment: Environment, names: Sequence[str], template: str) -> Answer:
     out, err = [], []
     for name in names:
-        running = find(estate, name, RunsOn.DOCKER)
+        running = find(environment, name, RunsOn.DOCKER)
         if running is None:
             err.append(f"Error: No such object: {name}")
         else:
@@ -77,10 +87,10 @@ def _inspected(estate: Environment, names: Sequence[str], template: str) -> Answ
     return Answer(out=out, err=err, status=1 if err else 0)
 
 
-async def _changed(estate: Environment, verb: str, names: Sequence[str]) -> Answer:
+async def _changed(environment: Environment, verb: str, names: Sequence[str]) -> Answer:
     out = []
     for name in names:
-        running = find(estate, name, RunsOn.DOCKER)
+        running = find(environment, name, RunsOn.DOCKER)
         if running is None:
             return _unknown(name)
         if verb == "up":
@@ -93,10 +103,10 @@ async def _changed(estate: Environment, verb: str, names: Sequence[str]) -> Answ
     return Answer(out=out)
 
 
-def _execute(estate: Environment, arguments: Sequence[str]) -> Answer:
-    """Answer the few commands that look at a container's disk."""
+def _execute(environment: Environment, arguments: Sequence[str]) -> Answer:
+    """Run one of the few commands that look at a container's disk."""
     words = [word for word in arguments if not word.startswith("-")]
-    running = find(estate, words[0] if words else "", RunsOn.DOCKER)
+    running = find(environment, words[0] if words else "", RunsOn.DOCKER)
     if running is None:
         return _unknown(words[0] if words else "")
     if not running.is_running:
@@ -153,26 +163,22 @@ def _unknown(name: str) -> Answer:
     return failed(f"Error response from daemon: No such container: {name}")
 
 
-_KUBECTL_VALUED: Final = frozenset(
-    {"-n", "--namespace", "-o", "--output", "-l", "--selector", "--tail", "--since", "--timeout", "-c", "--context"}
-)
-_DEPLOYMENTS: Final = frozenset({"deployment", "deployments", "deploy", "deployment.apps", "deployments.apps"})
-_PODS: Final = frozenset({"pod", "pods", "po"})
+# --- kubectl -----------------------------------------------------------------------------------------
 
 
-async def kubectl(estate: Environment, arguments: tuple[str, ...]) -> Answer:  # noqa: PLR0911 - a case, a command
-    """Carry out one kubectl command."""
+async def kubectl(environment: Environment, arguments: tuple[str, ...]) -> Answer:  # noqa: PLR0911 - one case for each command
+    """Run one kubectl command."""
     given = read(arguments, valued=_KUBECTL_VALUED)
     match given.words:
         case ["get", kind, *names] if kind in _PODS | _DEPLOYMENTS:
-            return _kubectl_listed(estate, kind, names)
+            return _kubectl_listed(environment, kind, names)
         case ["get", "nodes"]:
             return Answer(out=table([["NAME", "STATUS", "ROLES"], ["rehearsal", "Ready", "control-plane"]]))
-        case ["describe", *target] if (running := _target(estate, target)) is not None:
+        case ["describe", *target] if (running := _target(environment, target)) is not None:
             return Answer(out=_described(running))
-        case ["logs", *target] if (running := _target(estate, target)) is not None:
+        case ["logs", *target] if (running := _target(environment, target)) is not None:
             return Answer(out=last(running.log_lines(), given.get("--tail")))
-        case ["rollout", verb, *target] if (running := _target(estate, target)) is not None:
+        case ["rollout", verb, *target] if (running := _target(environment, target)) is not None:
             return await _rolled_out(verb, running)
         case ["get" | "describe" | "logs" | "rollout", *rest]:
             return failed(f'Error from server (NotFound): "{" ".join(rest)}" not found')
@@ -180,19 +186,19 @@ async def kubectl(estate: Environment, arguments: tuple[str, ...]) -> Answer:  #
             return failed(f"error: this rehearsal knows no '{' '.join(arguments) or 'kubectl'}'")
 
 
-def _kubectl_listed(estate: Environment, kind: str, names: list[str]) -> Answer:
-    services = all_on(estate, RunsOn.KUBERNETES)
+def _kubectl_listed(environment: Environment, kind: str, names: list[str]) -> Answer:
+    services = all_on(environment, RunsOn.KUBERNETES)
     if kind in _PODS:
         rows = [["NAME", "READY", "STATUS", "RESTARTS", "AGE"]]
         rows += [
-            [_pod(running), *_standing(running), str(running.restarts), age(running.started_at)]
+            [_pod(running), *_pod_state(running), str(running.restarts), age(running.started_at)]
             for running in services
             if not names or _pod(running) in names
         ]
     else:
         rows = [["NAME", "READY", "UP-TO-DATE", "AVAILABLE", "AGE"]]
         rows += [
-            [running.name, _standing(running)[0], "1", _standing(running)[0][0], age(running.started_at)]
+            [running.name, _pod_state(running)[0], "1", _pod_state(running)[0][0], age(running.started_at)]
             for running in services
             if not names or running.name in names
         ]
@@ -204,7 +210,7 @@ def _described(running: Running) -> list[str]:
         f"Name:   {running.name}",
         f"Pod:    {_pod(running)}",
         f"Image:  example/{running.name}:{running.version}",
-        f"Status: {_standing(running)[1]}",
+        f"Status: {_pod_state(running)[1]}",
     ]
 
 
@@ -228,14 +234,14 @@ async def _rolled_out(verb: str, running: Running) -> Answer:
             return failed(f"error: unknown command '{verb}'")
 
 
-def _target(estate: Environment, target: list[str]) -> Running | None:
-    """Return the service that ``deployment/web``, ``deployment web``, ``pod NAME`` or ``NAME`` means."""
+def _target(environment: Environment, target: list[str]) -> Running | None:
+    """Return the service meant by ``deployment/web``, ``deployment web``, ``pod NAME`` or ``NAME``."""
     name = target[-1].rpartition("/")[2] if target else ""
-    named = find(estate, name, RunsOn.KUBERNETES)
-    return named or next((found for found in all_on(estate, RunsOn.KUBERNETES) if _pod(found) == name), None)
+    named = find(environment, name, RunsOn.KUBERNETES)
+    return named or next((found for found in all_on(environment, RunsOn.KUBERNETES) if _pod(found) == name), None)
 
 
-def _standing(running: Running) -> tuple[str, str]:
+def _pod_state(running: Running) -> tuple[str, str]:
     return ("1/1", "Running") if running.is_running else ("0/1", "CrashLoopBackOff")
 
 

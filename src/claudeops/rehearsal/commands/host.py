@@ -1,6 +1,7 @@
-"""``curl`` for machines that have none: GET and HEAD of the rehearsal's own services, as far as sessions need it.
+"""Stand-ins for ``curl``, ``systemctl`` and ``journalctl``.
 
-``systemctl`` and ``journalctl`` over the services that say ``runs_on = "systemd"``.
+``curl``, for machines that have none, does GET and HEAD of the rehearsal's own services, as far as sessions need it.
+``systemctl`` and ``journalctl`` manage the services with ``runs_on = "systemd"``.
 """
 
 from __future__ import annotations
@@ -22,23 +23,27 @@ from claudeops.rehearsal.scenario import RunsOn
 _CURL_VALUED: Final = frozenset(
     {"-o", "--output", "-w", "--write-out", "-m", "--max-time", "--connect-timeout", "--retry"}
 )
-_SECONDS: Final = 10.0
+_FETCH_SECONDS: Final = 10.0
 _REFUSED: Final = 7  # curl(1): failed to connect
-_NOT_VERIFIED: Final = 60  # same: the certificate is not one of those that are trusted
+_NOT_VERIFIED: Final = 60  # curl(1): the certificate is not trusted
+
+_SYSTEMCTL_VALUED: Final = frozenset(
+    {"-n", "--lines", "-u", "--unit", "-S", "--since", "-U", "--until", "-p", "--priority", "--state", "-t", "-o"}
+)
+_NOT_RUNNING: Final = 3  # systemctl(1): is-active for a unit that is not active
+_UNKNOWN: Final = 4  # systemctl(1): no such unit
+_LOG_LINES: Final = 10  # that `systemctl status` shows
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Got:
-    status: int
-    body: str
-    seconds: float
-    notes: tuple[str, ...] = ()  # what ``-v`` shows
+# --- curl --------------------------------------------------------------------------------------------
 
 
-async def curl(estate: Environment, arguments: tuple[str, ...]) -> Answer:
+async def curl(environment: Environment, arguments: tuple[str, ...]) -> Answer:
     """Fetch one URL of a service of this rehearsal."""
-    given = read(_apart(arguments), valued=_CURL_VALUED)
-    running = next((found for found in estate.services.values() for url in given.words if _is_of(url, found)), None)
+    given = read(_split_flags(arguments), valued=_CURL_VALUED)
+    running = next(
+        (found for found in environment.services.values() for url in given.words if _is_of(url, found)), None
+    )
     if len(given.words) != 1 or running is None:
         return failed("curl: this machine has none, and the rehearsal's own asks one of its services only", status=2)
     if running.service.tls and given.get("-k", "--insecure") is None:
@@ -48,12 +53,20 @@ async def curl(estate: Environment, arguments: tuple[str, ...]) -> Answer:
         got = await anyio.to_thread.run_sync(_fetch, running, method)
     except OSError:
         words = f"curl: (7) Failed to connect to 127.0.0.1 port {running.port}: Couldn't connect to server"
-        return Answer(out=_written(given, None), err=[words], status=_REFUSED)
-    return Answer(out=_written(given, got), err=got.notes if given.get("-v", "--verbose") is not None else ())
+        return Answer(out=_output(given, None), err=[words], status=_REFUSED)
+    return Answer(out=_output(given, got), err=got.notes if given.get("-v", "--verbose") is not None else ())
 
 
-def _apart(arguments: tuple[str, ...]) -> list[str]:
-    """Return the arguments with ``-sSk`` as ``-s -S -k``."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Response:
+    status: int
+    body: str
+    seconds: float
+    notes: tuple[str, ...] = ()  # what ``-v`` shows
+
+
+def _split_flags(arguments: tuple[str, ...]) -> list[str]:
+    """Return the arguments with ``-sSk`` split into ``-s -S -k``."""
     apart: list[str] = []
     for argument in arguments:
         joined = len(argument) > 2 and argument[0] == "-" and argument[1] != "-"  # noqa: PLR2004 - a dash and a letter
@@ -66,25 +79,25 @@ def _is_of(url: str, running: Running) -> bool:
     return (parts.scheme, parts.hostname, parts.port) == (urlsplit(running.url).scheme, "127.0.0.1", running.port)
 
 
-def _fetch(running: Running, method: str) -> _Got:
+def _fetch(running: Running, method: str) -> _Response:
     began = time.monotonic()
     notes: tuple[str, ...] = ()
     if running.service.tls:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
         connection: http.client.HTTPConnection = http.client.HTTPSConnection(
-            "127.0.0.1", running.port, timeout=_SECONDS, context=context
+            "127.0.0.1", running.port, timeout=_FETCH_SECONDS, context=context
         )
         notes = ("* Server certificate:", f"*  expire date: {_last_day(running)}")
     else:
-        connection = http.client.HTTPConnection("127.0.0.1", running.port, timeout=_SECONDS)
+        connection = http.client.HTTPConnection("127.0.0.1", running.port, timeout=_FETCH_SECONDS)
     try:
         connection.request(method, "/")
         answer = connection.getresponse()
         body = answer.read().decode(errors="replace")
     finally:
         connection.close()
-    return _Got(status=answer.status, body=body, seconds=time.monotonic() - began, notes=notes)
+    return _Response(status=answer.status, body=body, seconds=time.monotonic() - began, notes=notes)
 
 
 def _last_day(running: Running) -> str:
@@ -95,8 +108,8 @@ def _last_day(running: Running) -> str:
     return certificate.not_valid_after_utc.strftime("%b %e %H:%M:%S %Y GMT")
 
 
-def _written(given: Arguments, got: _Got | None) -> list[str]:
-    """Return the body, unless it goes elsewhere, and what ``-w`` asks for, as lines."""
+def _output(given: Arguments, got: _Response | None) -> list[str]:
+    """Return the lines to print: the body, unless ``-o`` sends it elsewhere, and what ``-w`` asks for."""
     text = got.body if got is not None and given.get("-o", "--output") in (None, "-") else ""
     template = (given.get("-w", "--write-out") or "").replace("\\n", "\n").replace("\\t", "\t")
     text += template.replace("%{http_code}", f"{got.status if got else 0:03d}").replace(
@@ -105,63 +118,58 @@ def _written(given: Arguments, got: _Got | None) -> list[str]:
     return text.removesuffix("\n").split("\n") if text else []
 
 
-_SYSTEMCTL_VALUED: Final = frozenset(
-    {"-n", "--lines", "-u", "--unit", "-S", "--since", "-U", "--until", "-p", "--priority", "--state", "-t", "-o"}
-)
-_NOT_RUNNING: Final = 3  # systemctl(1): exit status of is-active for a unit that is not
-_UNKNOWN: Final = 4  # same: no such unit
-_LOG_LINES: Final = 10  # that `systemctl status` shows
+# --- systemctl and journalctl ------------------------------------------------------------------------
 
 
-async def systemctl(estate: Environment, arguments: tuple[str, ...]) -> Answer:
-    """Carry out one systemctl command."""
+async def systemctl(environment: Environment, arguments: tuple[str, ...]) -> Answer:
+    """Run one systemctl command."""
     given = read(arguments, valued=_SYSTEMCTL_VALUED)
     match given.words:
         case []:
-            return _listed(estate, failed_only="--failed" in given.options)
+            return _listed(environment, failed_only="--failed" in given.options)
         case ["list-units", *_]:
-            return _listed(estate, failed_only="--failed" in given.options)
+            return _listed(environment, failed_only="--failed" in given.options)
         case ["is-active", *units] if units:
-            return _active(estate, units)
+            return _active(environment, units)
         case ["status", unit]:
-            return _status(estate, unit)
+            return _status(environment, unit)
         case ["restart" | "try-restart" | "reload-or-restart" | "start" | "stop" as verb, *units] if units:
-            return await _changed(estate, verb, units)
+            return await _changed(environment, verb, units)
         case _:
             return failed(f"systemctl: this rehearsal knows no '{' '.join(arguments)}'")
 
 
-async def journalctl(estate: Environment, arguments: tuple[str, ...]) -> Answer:
+async def journalctl(environment: Environment, arguments: tuple[str, ...]) -> Answer:
     """Show the log of a unit."""
     given = read(arguments, valued=_SYSTEMCTL_VALUED)
     unit = given.get("-u", "--unit") or ""
-    running = _unit(estate, unit)
+    running = _unit(environment, unit)
     if running is None:
         return Answer(out=["-- No entries --"])
     return Answer(out=last(running.log_lines(), given.get("-n", "--lines")))
 
 
-def _unit(estate: Environment, unit: str) -> Running | None:
-    return find(estate, unit.removesuffix(".service"), RunsOn.SYSTEMD)
+def _unit(environment: Environment, unit: str) -> Running | None:
+    return find(environment, unit.removesuffix(".service"), RunsOn.SYSTEMD)
 
 
 def _state(running: Running) -> str:
     return "active" if running.is_running else "failed"
 
 
-def _listed(estate: Environment, *, failed_only: bool) -> Answer:
-    units = [unit for unit in all_on(estate, RunsOn.SYSTEMD) if not failed_only or not unit.is_running]
+def _listed(environment: Environment, *, failed_only: bool) -> Answer:
+    units = [unit for unit in all_on(environment, RunsOn.SYSTEMD) if not failed_only or not unit.is_running]
     rows = [["UNIT", "LOAD", "ACTIVE"], *([f"{unit.name}.service", "loaded", _state(unit)] for unit in units)]
     return Answer(out=[*table(rows), f"{len(units)} loaded units listed."])
 
 
-def _active(estate: Environment, units: Sequence[str]) -> Answer:
-    states = [_state(found) if (found := _unit(estate, unit)) else "inactive" for unit in units]
+def _active(environment: Environment, units: Sequence[str]) -> Answer:
+    states = [_state(found) if (found := _unit(environment, unit)) else "inactive" for unit in units]
     return Answer(out=states, status=0 if "active" in states else _NOT_RUNNING)
 
 
-def _status(estate: Environment, unit: str) -> Answer:
-    running = _unit(estate, unit)
+def _status(environment: Environment, unit: str) -> Answer:
+    running = _unit(environment, unit)
     if running is None:
         return failed(f"Unit {unit} could not be found.", status=_UNKNOWN)
     head = [f"{running.name}.service", f"     Active: {_state(running)} since {running.started_at.isoformat()}", ""]
@@ -170,9 +178,9 @@ def _status(estate: Environment, unit: str) -> Answer:
     )
 
 
-async def _changed(estate: Environment, verb: str, units: Sequence[str]) -> Answer:
+async def _changed(environment: Environment, verb: str, units: Sequence[str]) -> Answer:
     for unit in units:
-        running = _unit(estate, unit)
+        running = _unit(environment, unit)
         if running is None:
             return failed(f"Failed to {verb} {unit}: Unit {unit} not found.", status=5)
         if verb == "stop":

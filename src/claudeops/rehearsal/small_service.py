@@ -1,8 +1,8 @@
-"""One of a rehearsal's small services: answers HTTP on loopback until its standard input ends.
+"""The program of a rehearsal's small service: answers HTTP on loopback until its standard input ends.
 
-Run as a file, by the standard library alone, so that it is up at once: ``python -I -S small_service.py CONFIG``.
-CONFIG is a JSON file (`Config`). Prints ``ready`` once it takes connections. Whoever started it holds the other end
-of its standard input: when that process is gone, however it went, this one ends.
+It runs as a file, ``python -I -S small_service.py CONFIG``, on the standard library alone, so that it is up at once.
+CONFIG is a JSON file (`Config`). The program prints ``ready`` once it takes connections. Its parent holds the other end
+of its standard input, so that the program ends when the parent is gone, in whatever way.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Final, TypedDict, cast
 
-_PROBE: Final = 4096  # bytes that a request writes to the data directory, and removes again
+_UPLOAD_BYTES: Final = 4096  # that a request writes to the data directory, and removes again
 
 
 class Config(TypedDict):
-    """What a service is and what is wrong with it."""
+    """What a service is, and what is wrong with it."""
 
     name: str
     port: int
@@ -40,12 +40,12 @@ class Config(TypedDict):
 
 
 def used_bytes(directory: Path) -> int:
-    """Return what the files of a data directory hold."""
+    """Return the size of all files in a data directory."""
     return sum(entry.stat().st_size for entry in os.scandir(directory) if entry.is_file())
 
 
 class Service(ThreadingHTTPServer):
-    """The server, with what it knows."""
+    """The server with its configuration and its log."""
 
     daemon_threads = True
     allow_reuse_address = True
@@ -62,7 +62,7 @@ class Service(ThreadingHTTPServer):
             self.socket = context.wrap_socket(self.socket, server_side=True, do_handshake_on_connect=False)
 
     def server_bind(self) -> None:
-        """Bind beside the rehearsal's own socket, which keeps the port for us while we are down."""
+        """Bind beside the rehearsal's own socket, which keeps the port while this service is down."""
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         super().server_bind()
 
@@ -73,7 +73,7 @@ class Service(ThreadingHTTPServer):
             self._log.write(f"{at} {text}\n")
 
     def answer(self) -> tuple[int, str]:
-        """Return status and body of the next answer, and log what there is to say about it."""
+        """Return status and body of the next answer, and log what goes with it."""
         config = self.config
         with self._lock:
             turn, self._asked = self._asked, self._asked + 1
@@ -88,20 +88,20 @@ class Service(ThreadingHTTPServer):
         return HTTPStatus.OK, config["answers"]
 
     def _writes(self) -> bool:
-        """Try whether the data directory takes a file, as somebody's upload would."""
+        """Return whether the data directory has room for a file, by writing one as an upload would."""
         directory = Path(self.config["data"])
-        if used_bytes(directory) + _PROBE > self.config["disk_kib"] * 1024:
+        if used_bytes(directory) + _UPLOAD_BYTES > self.config["disk_kib"] * 1024:
             return False
-        probe = directory / f".probe-{threading.get_ident()}"
-        probe.write_bytes(bytes(_PROBE))
-        probe.unlink()
+        upload = directory / f".upload-{threading.get_ident()}"
+        upload.write_bytes(bytes(_UPLOAD_BYTES))
+        upload.unlink()
         return True
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Answers GET and HEAD, whatever the path."""
+    """Answers GET and HEAD requests for any path."""
 
-    timeout = 10  # seconds, for a client that says nothing
+    timeout = 10  # seconds, for a client that sends nothing
     server_version = "small-service"
     sys_version = ""
 
@@ -110,7 +110,7 @@ class Handler(BaseHTTPRequestHandler):
         self._answer(with_body=True)
 
     def do_HEAD(self) -> None:
-        """Answer without one."""
+        """Answer without a body."""
         self._answer(with_body=False)
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class calls it so
@@ -135,7 +135,7 @@ def _end_with_parent() -> None:
 
 def main(path: str) -> None:
     """Serve until SIGTERM or the end of standard input."""
-    # Ctrl-C at the terminal is for the rehearsal, which then stops its services in order.
+    # Ctrl-C at the terminal is for the rehearsal, which then stops its services itself.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     config: Config = json.loads(Path(path).read_text(encoding="utf-8"))
     service = Service(config)
