@@ -52,9 +52,12 @@ class LogEvent(StrEnum):
     DAEMON_READY = "daemon_ready", "everything is open; sessions may start"
     DAEMON_STOPPING = "daemon_stopping", "the ordered shutdown begins"
     DAEMON_STOPPED = "daemon_stopped", "everything is closed; the process ends next"
-    DAEMON_CRASHED = "daemon_crashed", "an error that nobody foresaw ends the daemon"
-    SERVICE_MANAGER_DEAF = "service_manager_deaf", "the service manager could not be told how the daemon is"
-    STATUS_NOT_WRITTEN = "status_not_written", "the daemon's state file could not be written; what it says is old"
+    DAEMON_CRASHED = "daemon_crashed", "an unexpected error ends the daemon"
+    SERVICE_MANAGER_DEAF = "service_manager_deaf", "the service manager could not be sent the daemon's state"
+    STATUS_NOT_WRITTEN = (
+        "status_not_written",
+        "the daemon's status file could not be written; what it says is out of date",
+    )
     ISOLATION_CHOSEN = "isolation_chosen", "what sessions will be locked into; `passed_over` says why nothing stronger"
     SESSIONS_COUNTED = "sessions_counted", "where the kernel counts what each session uses; `why` says why nowhere"
     SLOTS_REDUCED = "slots_reduced", "the machine has memory for fewer sessions at once than the settings allow"
@@ -63,53 +66,56 @@ class LogEvent(StrEnum):
     CLI_SELF_TEST_FAILED = "cli_self_test_failed", "the gate does not hold with a CLI; no session is started with it"
     CLI_SELF_TEST_FORGOTTEN = (
         "cli_self_test_forgotten",
-        "that a CLI has passed could not be written down; the next start tests it again",
+        "it could not be recorded that a CLI has passed; the next start tests it again",
     )
-    SIGNAL_RECEIVED = "signal_received", "a signal came; the second one cuts the drain short"
+    SIGNAL_RECEIVED = "signal_received", "a signal arrived; a second one cuts the drain short"
     CONFIGURATION_WARNING = "configuration_warning", "a setting has no effect, or not the expected one"
     LIBRARY_MESSAGE = "library_message", "a library logged a warning or worse"
     LOG_LINES_LOST = (
         "log_lines_lost",
-        "nobody took this log for a while, for its reader stood still or its disk was full: `count` lines are missing",
+        "its reader stood still or its disk was full for a while: `count` lines of this log are missing",
     )
     # --- the database
-    DATABASE_MIGRATED = "database_migrated", "the tables were brought to this version"
+    DATABASE_MIGRATED = "database_migrated", "the tables were migrated to this version"
     DATABASE_BACKED_UP = "database_backed_up", "a copy was made before the migration"
     DATABASE_UNAVAILABLE = "database_unavailable", "the database did not answer; the call is tried again"
     DATABASE_RECOVERED = "database_recovered", "the database answers again"
     DATABASE_REFUSED = "database_refused", "the database refuses a call for good; it is tried again all the same"
-    LISTENER_FAILED = "listener_failed", "something was written, and who should hear of it failed; it stays written"
-    UNDO_GIVEN_UP = "undo_given_up", "what was written too late for its caller could not be taken back, and stands"
+    LISTENER_FAILED = "listener_failed", "a listener failed after something was written; it stays written"
+    UNDO_GIVEN_UP = "undo_given_up", "what was written too late for its caller could not be undone, and stays"
     STALE_ATTEMPT = (
         "stale_attempt",
         "a write came from an attempt that is no longer the current one; nothing was written",
     )
-    LOCK_LOST = "lock_lost", "another daemon has taken the database over; this one stops"
+    LOCK_LOST = "lock_lost", "another daemon has taken over the database; this one stops"
     SESSIONS_RECONCILED = "sessions_reconciled", "running sessions of dead daemons were taken over"
-    SESSION_RECOVERED = "session_recovered", "a dead daemon's session had its result in its log, which was taken up"
+    SESSION_RECOVERED = "session_recovered", "the log of a dead daemon's session holds its result, which was recovered"
     SESSION_LOST = "session_lost", "a dead daemon's session has no result in its log; what follows is queued"
     SESSION_LOG_UNDIGESTED = (
         "session_log_undigested",
         "our own reader failed on a session's log; the session counts as lost, the log stays where it is",
     )
     SESSION_AMENDED = "session_amended", "the log of a lost session turned up; its report and cost are written now"
-    SESSION_END_REFUSED = "session_end_refused", "the database refuses a session's end; it is written without its texts"
+    SESSION_END_REFUSED = (
+        "session_end_refused",
+        "the database refuses the end of a session; it is written without its texts",
+    )
     # --- the schedule
     SCHEDULE_KEPT = (
         "schedule_kept",
-        "the schedule is kept from here on; its next fire is counted from the last on record",
+        "the schedule is active; its next fire is counted from the last one on record",
     )
     SCHEDULE_FIRED = "schedule_fired", "a due time came and queued a chain"
     SCHEDULE_SKIPPED = "schedule_skipped", "a due time came and queued nothing"
     SCHEDULE_FIRE_FAILED = "schedule_fire_failed", "a due time came, but the database did not take its chain"
     # --- sessions, from queue to spawn
     SESSION_QUEUED = "session_queued", "a session waits for its turn"
-    SESSION_SUPPRESSED = "session_suppressed", "a session was asked for and the rules forbid it"
+    SESSION_SUPPRESSED = "session_suppressed", "a session was requested, but the rules forbid it"
     SESSION_CLAIMED = "session_claimed", "this daemon took a queued session"
     SESSION_SPAWNED = "session_spawned", "the session's process runs; `trace_id` and `span_id` are what it was handed"
     SESSION_INITIALISED = "session_initialised", "the init line came; `api_key_source` says what pays"
     INIT_MISMATCH = "init_mismatch", "the init line grants more than was asked for; the session is stopped"
-    MCP_SERVERS_AWAY = "mcp_servers_away", "MCP servers are not connected as the session begins"
+    MCP_SERVERS_AWAY = "mcp_servers_away", "MCP servers are not connected when the session begins"
     # --- its stream
     MALFORMED_LINE = "malformed_line", "a line was not JSON; it is kept and counted"
     RESULT_RECEIVED = "result_received", "the result line came"
@@ -117,7 +123,7 @@ class LogEvent(StrEnum):
     LOG_WRITE_FAILED = "log_write_failed", "a line could not be written to the session's log"
     # --- the gate
     TOOL_CALL_JUDGED = "tool_call_judged", "the gate answered a tool call"
-    TOOL_CALL_NOT_JUDGED = "tool_call_not_judged", "the policy took too long over a tool call, which is denied"
+    TOOL_CALL_NOT_JUDGED = "tool_call_not_judged", "the policy took too long to judge a tool call, which is denied"
     TOOL_CALL_UNRECORDED = "tool_call_unrecorded", "a verdict could not be written, so the call is denied"
     TOOL_CALL_UNGATED = (
         "tool_call_ungated",
@@ -129,10 +135,13 @@ class LogEvent(StrEnum):
     APPROVAL_REFUSED = "approval_refused", "a person said no, or nobody answered, or the answer does not count"
     GATE_REQUEST_CANCELLED = "gate_request_cancelled", "the CLI no longer waits for an answer; the call does not run"
     # --- the meter
-    METER_OFF = "meter_off", "model calls go past the daemon: they are not counted one by one, nor limited by budgets"
+    METER_OFF = "meter_off", "model calls bypass the daemon: they are neither counted one by one nor limited by budgets"
     MODEL_CALL_ENDED = "model_call_ended", "a model call is over and booked"
     MODEL_CALL_REFUSED = "model_call_refused", "a model call was not made, because a budget is spent"
-    MODEL_REQUEST_REFUSED = "model_request_refused", "a session asked the model API for what the meter does not pass on"
+    MODEL_REQUEST_REFUSED = (
+        "model_request_refused",
+        "a session sent the model API a request that the meter does not pass on",
+    )
     MODEL_WITHOUT_PRICE = "model_without_price", "a model is not in the price table: what it costs is unknown"
     # --- its end
     MEMORY_LIMIT_EXCEEDED = "memory_limit_exceeded", "a session's processes outgrew their memory; it is stopped"
@@ -149,16 +158,16 @@ class LogEvent(StrEnum):
     MODEL_API_REFUSED = "model_api_refused", "the model API refused a call, so other sessions wait for a probe"
     HOLD_RELEASED = "hold_released", "the model API serves us again, so sessions may start"
     # --- the supervisor
-    ORDER_TAKEN = "order_taken", "an operator asked something of the running daemon"
-    SUPERVISOR_DRAINING = "supervisor_draining", "no more claims; running sessions are waited for"
+    ORDER_TAKEN = "order_taken", "an operator sent the running daemon a command"
+    SUPERVISOR_DRAINING = "supervisor_draining", "no more claims; the daemon waits for running sessions"
     # --- the upkeep
-    UPKEEP_DONE = "upkeep_done", "what was too old was packed or removed: so many of each"
-    UPKEEP_FAILED = "upkeep_failed", "something could not be packed, removed or looked at; it is tried again"
+    UPKEEP_DONE = "upkeep_done", "what was too old was compressed or removed: how many of each"
+    UPKEEP_FAILED = "upkeep_failed", "something could not be compressed, removed or examined; it is tried again"
     DISK_LOW = "disk_low", "a disk has less free space than the floor; no session is started"
     DISK_NEARLY_FULL = "disk_nearly_full", "a disk is far below the floor; running sessions are stopped"
     DISK_RECOVERED = "disk_recovered", "there is enough free space again; sessions may start"
-    HEARTBEAT_SENT = "heartbeat_sent", "the watchdog was told that a whole cycle ended healthy"
-    HEARTBEAT_FAILED = "heartbeat_failed", "the watchdog could not be told, after several tries"
+    HEARTBEAT_SENT = "heartbeat_sent", "the outside health check was pinged: a whole cycle ended healthy"
+    HEARTBEAT_FAILED = "heartbeat_failed", "the outside health check could not be pinged, after several tries"
 
 
 class Logger:

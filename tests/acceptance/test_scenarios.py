@@ -68,7 +68,7 @@ async def test_the_operators_own_policy_decides_and_what_it_changes_is_said(tmp_
     assert done.code == 1
     assert "expected  NO:" in done.stdout
     assert "a call with 'docker restart shop' was expected to be allowed, but it was not (deny:" in done.stdout
-    assert "these actions were expected: restart shop; and these were taken: none" in done.stdout
+    assert "these actions were expected: restart shop; but these were taken: none" in done.stdout
     assert "shop was expected to be up at the end, but it is down" in done.stdout
 
 

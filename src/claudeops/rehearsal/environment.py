@@ -271,7 +271,7 @@ def _prepare(name: str, service: Service, faults: list[Fault], directory: Path) 
         deployments=[GOOD_VERSION, BAD_VERSION] if needs_redeployment else [GOOD_VERSION],
     )
     if service.tls:
-        from claudeops.rehearsal.certificate import write_certificate  # noqa: PLC0415 - takes as long as all the rest
+        from claudeops.rehearsal.certificate import write_certificate  # noqa: PLC0415 - slow to import
 
         write_certificate(directory / "certificate.pem", name=name, days=service.certificate_days)
     if running.data is not None and service.disk_kib is not None:
