@@ -1,4 +1,4 @@
-"""Sessions into the queue, out of it and to their ends; and what operators ask of the daemon."""
+"""The queue: sessions enqueued, fired by schedules, claimed and finished; and the commands of operators."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from claudeops.store.finish import write_end
 from claudeops.store.rows import UNCLAIMED, TableRow, blocked_values, claimed_values, queued_values, to_session
 from claudeops.store.tables import commands, instances, schedule_fires, sessions
 
-_BEAT: Final = update(instances).where(instances.c.owner == bindparam("name"))
+_SIGN_OF_LIFE: Final = update(instances).where(instances.c.owner == bindparam("name"))
 
 
 class SqlQueue:
@@ -44,7 +44,7 @@ class SqlQueue:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._more = False  # the last claim took something, so there may be more
+        self._more = False  # the last claim took something, so more may be waiting
 
     async def enqueue(self, new: NewSession, *, rules: EscalationRules, now: datetime) -> Session | Suppressed:
         """Queue a session, or write the event that says why not."""
@@ -53,7 +53,7 @@ class SqlQueue:
     async def fire(
         self, schedule: str, due_at: datetime, new: NewSession, *, rules: EscalationRules, now: datetime
     ) -> Session | SkipReason | None:
-        """Record a due time once, with the session it queued or the reason why it queued none."""
+        """Record a due time once, with the session that it queued or the reason why it queued none."""
         fires = schedule_fires.c
         seen = select(fires.fired_at).where(fires.schedule == schedule, fires.due_at == due_at)
 
@@ -91,10 +91,10 @@ class SqlQueue:
         chain: int | None = None,
         room: Capacity = ONE_SLOT,
     ) -> Sequence[Session]:
-        """Take the oldest sessions that are due; the callables are called in the writer's thread.
+        """Take the oldest sessions that are due; the callables run in the writer's thread.
 
-        Claimers look often and mostly in vain, so they look without the write lock first, unless there was something
-        the last time.
+        Claims come often and mostly find nothing, so a reader looks first, without the write lock, unless the last
+        claim took something.
         """
         lowest = rules.lowest.number
 
@@ -121,13 +121,14 @@ class SqlQueue:
 
         if not self._more and not await self._database.read(is_anything_due):
             return ()
-        # Sessions of a claim that nobody was told of would be nobody's, and run by their rows until the next start.
+        # Without the undo, a claim that comes too late for its caller leaves rows that say `running` until the next
+        # start, though nobody runs them.
         taken = await self._database.write(take, undo=give_back)
         self._more = bool(taken)
         return taken
 
     async def identify(self, session: Session, cli_session_id: str) -> None:
-        """Write the session id that a CLI chose itself; only for a running session."""
+        """Write the session id that a CLI chose itself, while the session is running."""
 
         def name(connection: Connection) -> None:
             named = {"cli_session_id": cli_session_id}
@@ -156,15 +157,15 @@ class SqlQueue:
         return await self._database.write(end)
 
     async def request_command(self, name: CommandName, *, by: str, now: datetime) -> None:
-        """Write what is asked for."""
+        """Write a command for the daemon to take."""
         asked = {"name": name.value, "arguments": "{}", "requested_by": by, "requested_at": now}
         await self._database.write(lambda connection: connection.execute(insert(commands).values(asked)))
 
     async def take_commands(self, *, now: datetime) -> Sequence[Command]:
-        """Take what was asked for; without anything nothing is written, for it is looked at every second."""
+        """Take the commands that wait; a reader looks first, every second, so that an empty queue costs no write."""
         waiting = select(commands).where(commands.c.taken_at.is_(None)).order_by(commands.c.id)
 
-        def is_anything_asked(connection: Connection) -> bool:
+        def is_any_waiting(connection: Connection) -> bool:
             return connection.execute(waiting.limit(1)).first() is not None
 
         def take(connection: Connection) -> Sequence[Command]:
@@ -173,7 +174,7 @@ class SqlQueue:
             connection.execute(taken)
             return tuple(map(_to_command, rows))
 
-        return await self._database.write(take) if await self._database.read(is_anything_asked) else ()
+        return await self._database.write(take) if await self._database.read(is_any_waiting) else ()
 
     async def finish_command(self, command_id: int, *, result: str | None, error: str | None, now: datetime) -> None:
         """Write what came of a command."""
@@ -181,7 +182,37 @@ class SqlQueue:
         await self._database.write(lambda connection: connection.execute(ended))
 
 
-# --- a claim ----------------------------------------------------------------------------------------------
+def add_session(connection: Connection, new: NewSession, *, now: datetime) -> Session:
+    """Insert a queued session; the first one of a chain becomes its own root."""
+    parent = None
+    if new.parent_session_id is not None:
+        parent = existing(connection, new.parent_session_id)
+    values = queued_values(new, root_session_id=parent.root_session_id if parent else None, now=now)
+    key = connection.execute(ADD_SESSION, values).inserted_primary_key
+    if key is None:
+        raise StoreError("the database gave a new session no id.")
+    if parent is None:
+        connection.execute(CHANGE_SESSION, {"session": key.id, "root_session_id": key.id})
+    return existing(connection, key.id)
+
+
+def existing(connection: Connection, session_id: int) -> Session:
+    """Return a session that must exist; raises `StoreError` when it does not."""
+    session = queries.session(connection, session_id)
+    if session is None:
+        raise StoreError(f"session {session_id} does not exist.")
+    return session
+
+
+def change(connection: Connection, seen: Session, values: Mapping[str, object]) -> bool:
+    """Change a session's row if status and attempt are still as seen; ``False``: somebody was faster."""
+    same = {"session": seen.id, "seen_status": seen.status.value, "seen_attempt": seen.attempt}
+    return connection.execute(CHANGE_SESSION_AS_SEEN, {**same, **values}).rowcount == 1
+
+
+def note_life(connection: Connection, owner: Owner, now: datetime) -> None:
+    """Write an owner's sign of life."""
+    connection.execute(_SIGN_OF_LIFE, {"name": owner.name, "heartbeat": now})
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +229,7 @@ class _Claim:
     chain: int | None
 
     def take(self, room: Capacity) -> list[Session]:
-        """Take the oldest sessions that are due; those that the rules forbid by now are ended on the way."""
+        """Take the oldest sessions that are due; end those that the rules forbid by now."""
         lowest = self.rules.lowest.number
         taken: list[Session] = []
         while (left := room.beside(taken, lowest_tier=lowest)).sessions > 0:
@@ -217,12 +248,12 @@ class _Claim:
         if admitted is Admission.CLOSED:
             return None
         if admitted is Admission.TRIAL:
-            if not self._prepare_probe():
+            if not self._prepare_trial():
                 return None
             tiers = (rules.lowest.number,)
         waiting = _waiting(of_chain=self.chain is not None, of_tiers=tiers is not None)
         asked = {"now": now, "chain": self.chain, "tiers": tiers}
-        waits: list[int] = []  # sessions that wait until another one gives money back
+        waits: list[int] = []  # sessions that wait until another one releases money
         while (row := connection.execute(waiting, {**asked, "but": waits}).one_or_none()) is not None:
             found = to_session(row)
             suppressed, services = _admit(connection, found.tier, rules=rules, now=now, found=found)
@@ -241,7 +272,7 @@ class _Claim:
         return None
 
     def _mark(self, found: Session, allowed: Allowance | None) -> Session | None:
-        """Have a row say who runs it, and promise it its allowance; ``None``: somebody was faster."""
+        """Write the owner into a row, and reserve its allowance; ``None``: somebody was faster."""
         named, logged = self.cli_session_id(), self.log_path(found.id)
         values = claimed_values(found, self.owner, now=self.now, cli_session_id=named, log_path=logged)
         if not change(self.connection, found, values):
@@ -258,23 +289,23 @@ class _Claim:
             allowance_usd=allowed.usd if allowed else None,
         )
 
-    def _prepare_probe(self) -> bool:
-        """See to it that a session of the lowest tier is due; a higher one is worth too much to be the probe."""
+    def _prepare_trial(self) -> bool:
+        """Make sure that a session of the lowest tier is due: a higher one is worth too much to be the trial."""
         lowest = self.rules.lowest
         if _anything_due(self.connection, self.now, chain=self.chain, tiers=(lowest.number,)):
             return True
         if self.chain is not None or not _anything_due(self.connection, self.now, chain=None, tiers=None):
             return False
-        probe = NewSession(tier=lowest.number, trigger=Trigger.RETRY, model=lowest.model, harness=lowest.harness)
-        add_session(self.connection, probe, now=self.now)
+        trial = NewSession(tier=lowest.number, trigger=Trigger.RETRY, model=lowest.model, harness=lowest.harness)
+        add_session(self.connection, trial, now=self.now)
         return True
 
 
 def _give_back(connection: Connection, taken: Sequence[Session], *, now: datetime) -> None:
-    """Undo a claim of which nobody was told: what was taken was never started, and waits again as it did before.
+    """Undo a claim that came too late for its caller: the sessions were never started, and wait again as before.
 
-    The attempt stays raised, as after every claim. What was reserved goes without a trace, for nothing can have been
-    spent of it.
+    The attempt stays raised, as after every claim. The reservation is deleted without a trace, as nothing of it can
+    have been spent.
     """
     for session in taken:
         if change(connection, session, UNCLAIMED):
@@ -284,7 +315,7 @@ def _give_back(connection: Connection, taken: Sequence[Session], *, now: datetim
 
 @cache
 def _due(*, of_chain: bool, of_tiers: bool) -> ColumnElement[bool]:
-    """Return the condition of a session that may be claimed: ``now``, of a ``chain``, of some ``tiers``."""
+    """Return the condition that a session may be claimed; its parameters are ``now``, ``chain`` and ``tiers``."""
     condition = (sessions.c.status == Status.QUEUED.value) & or_(
         sessions.c.not_before.is_(None), sessions.c.not_before <= bindparam("now")
     )
@@ -301,14 +332,14 @@ def _any_due(*, of_chain: bool, of_tiers: bool) -> Select[tuple[int]]:
 
 
 def _anything_due(connection: Connection, now: datetime, *, chain: int | None, tiers: Sequence[int] | None) -> bool:
-    """Tell whether a claim could find something."""
+    """Tell whether a claim could find a session."""
     query = _any_due(of_chain=chain is not None, of_tiers=tiers is not None)
     return connection.execute(query, {"now": now, "chain": chain, "tiers": tiers}).first() is not None
 
 
 @cache
 def _waiting(*, of_chain: bool, of_tiers: bool) -> Select[tuple[object, ...]]:
-    """Return the question for the session that has waited longest, ``but`` for some."""
+    """Return the query for the session that has waited longest, except the ids in ``but``."""
     waited_since = func.coalesce(sessions.c.not_before, sessions.c.created_at)
     return (
         select(sessions)
@@ -316,9 +347,6 @@ def _waiting(*, of_chain: bool, of_tiers: bool) -> Select[tuple[object, ...]]:
         .order_by(waited_since, sessions.c.id)
         .limit(1)
     )
-
-
-# --- what several transactions do -------------------------------------------------------------------------
 
 
 def _queue(connection: Connection, new: NewSession, *, rules: EscalationRules, now: datetime) -> Session | Suppressed:
@@ -332,7 +360,7 @@ def _queue(connection: Connection, new: NewSession, *, rules: EscalationRules, n
 
 
 def _queue_next(connection: Connection, decision: Decision, *, at: datetime) -> int | None:
-    """Queue what follows from a session's end; return its id."""
+    """Queue the session that follows from another one's end; return its id."""
     return None if decision.next is None else add_session(connection, decision.next, now=at).id
 
 
@@ -350,7 +378,7 @@ def _is_chain_unfinished(connection: Connection, schedule: str) -> bool:
 def _admit(
     connection: Connection, tier: int, *, rules: EscalationRules, now: datetime, found: Session | None = None
 ) -> tuple[Suppressed | None, tuple[str, ...]]:
-    """Ask the rules, with the services in question: a handover's, else those known to be unwell."""
+    """Apply the rules to the services in question: those of the handover, else those known to be unhealthy."""
     if not escalation.is_limited(tier, rules):
         return None, ()
     if found is not None and found.context is not None:
@@ -370,38 +398,5 @@ def _block(
 
 
 def _to_command(row: TableRow) -> Command:
-    """Return a row as a value."""
+    """Return a ``commands`` row as a value."""
     return Command(id=row.id, name=row.name, requested_by=row.requested_by, requested_at=row.requested_at)
-
-
-def add_session(connection: Connection, new: NewSession, *, now: datetime) -> Session:
-    """Insert a queued session; a chain's first one becomes its own root."""
-    parent = None
-    if new.parent_session_id is not None:
-        parent = existing(connection, new.parent_session_id)
-    values = queued_values(new, root_session_id=parent.root_session_id if parent else None, now=now)
-    key = connection.execute(ADD_SESSION, values).inserted_primary_key
-    if key is None:
-        raise StoreError("the database gave a new session no id.")
-    if parent is None:
-        connection.execute(CHANGE_SESSION, {"session": key.id, "root_session_id": key.id})
-    return existing(connection, key.id)
-
-
-def existing(connection: Connection, session_id: int) -> Session:
-    """Return a row that is there; raises `StoreError`."""
-    session = queries.session(connection, session_id)
-    if session is None:
-        raise StoreError(f"session {session_id} does not exist.")
-    return session
-
-
-def change(connection: Connection, seen: Session, values: Mapping[str, object]) -> bool:
-    """Change a row if it still is what was seen; ``False``: somebody was faster."""
-    same = {"session": seen.id, "seen_status": seen.status.value, "seen_attempt": seen.attempt}
-    return connection.execute(CHANGE_SESSION_AS_SEEN, {**same, **values}).rowcount == 1
-
-
-def note_life(connection: Connection, owner: Owner, now: datetime) -> None:
-    """Note that an owner lives."""
-    connection.execute(_BEAT, {"name": owner.name, "heartbeat": now})
