@@ -40,7 +40,6 @@ _NETWORK: Final = re.compile(
 )
 """File system types as ``mountinfo`` names them. Not ``9p``: some sandboxes have it as root, and lock by themselves."""
 
-
 _DAEMON_KEY: Final = 0x636C6F64  # "clod"; below 2**32, so that pg_locks shows it whole as objid
 
 _HOLDER: Final = text(

@@ -42,12 +42,8 @@ if TYPE_CHECKING:  # slow to import, and needed after updates only
     from alembic.config import Config
 
 _SET_UP: Final = "start `claudeops run` once, which sets it up"
-
-
 _PRIVATE: Final = 0o600
-_LOCKED_SECONDS: Final = 60.0
-
-
+_LOCKED_SECONDS: Final = 60.0  # how long a copy waits for a locked database
 _TURN_SECONDS: Final = 60.0  # how long to wait while another process migrates the same database
 
 

@@ -76,7 +76,6 @@ _UNRESERVE: Final = delete(budget_entries).where(
 _CLOSE: Final = update(model_calls).where(model_calls.c.session_id == bindparam("session"), _IS_OPEN)
 _CALLS: Final = select(model_calls).where(model_calls.c.session_id == bindparam("session"))
 
-
 # One statement, built once: a model call waits for it before its first byte.
 _CHARGED = func.coalesce(model_calls.c.charged_usd, 0.0)
 _CALLER: Final = bindparam("caller", type_=Integer)
