@@ -1,1 +1,1 @@
-"""The composition root: from the operator's settings to a running daemon, and down again in order."""
+"""The composition root: it turns the operator's settings into a running daemon, and takes it down in order."""

@@ -1,6 +1,6 @@
-"""What sessions are locked into, and how many of them at once. Part of the composition root.
+"""The cell of sessions, wired from the settings: isolation, control groups, slots, leftovers, and the gate's self-test.
 
-The self-test of the gate, wired to the scripted Messages API. Part of the composition root.
+Part of the composition root. The self-test runs on the scripted Messages API, in the cell that sessions get.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from claudeops.logs import LogEvent, Logger
 from claudeops.settings import Settings
 from claudeops.tasks import Threads
 
-_LOOK_SECONDS: Final = 30.0
-_CLEAR_SECONDS: Final = 300.0
+_LOOK_SECONDS: Final = 30.0  # for the search for stray processes
+_CLEAR_SECONDS: Final = 300.0  # for each directory of leftovers
 _PROCESSES: Final = Threads(most=1)
 
 
 def surroundings(settings: Settings) -> HostContext:
-    """Return what the levels of isolation are tried with."""
+    """Return what the levels of isolation need to know of this machine to be tried."""
     homes = (tier.home for tier in settings.tiers if tier.home is not None)
     return HostContext(
         path=settings.path,
@@ -47,7 +47,7 @@ def surroundings(settings: Settings) -> HostContext:
 
 
 async def choose_cell(settings: Settings, log: Logger) -> Cell:
-    """Try the levels of isolation; raises `ConfigurationError` for one that is demanded and does not work."""
+    """Return the strongest cell that works; raises `ConfigurationError` when the demanded level does not."""
     chosen = await anyio.to_thread.run_sync(choose, settings.isolation, surroundings(settings))
     passed_over = {level.value: why for level, why in chosen.passed_over.items()}
     tell = log.warning if passed_over else log.info
@@ -56,7 +56,7 @@ async def choose_cell(settings: Settings, log: Logger) -> Cell:
 
 
 async def groups_of_sessions(settings: Settings, log: Logger) -> Groups | None:
-    """Return where the kernel counts what each session uses; ``None`` where it cannot be had, which the log says."""
+    """Return the control groups in which the kernel counts sessions; ``None``, with a line in the log, without any."""
 
     def prepared() -> Groups | str:
         groups = find_groups(settings)
@@ -74,12 +74,12 @@ async def groups_of_sessions(settings: Settings, log: Logger) -> Groups | None:
 
 
 def find_groups(settings: Settings) -> Groups | str:
-    """Return where sessions can get control groups, or why they cannot; looks only."""
+    """Return where sessions can get control groups, or why they cannot; changes nothing."""
     return find(hashlib.sha256(str(settings.state_dir).encode()).hexdigest()[:12])
 
 
 def slots(settings: Settings, log: Logger) -> int:
-    """Return how many sessions may run at once: what the settings allow, and the memory."""
+    """Return how many sessions may run at once: as many as the settings allow and the memory holds."""
     wanted, session_mb, free_mb = settings.max_concurrent_sessions, settings.session_memory_mb, available_mb()
     found = fitting_slots(wanted, session_mb=session_mb, free_mb=free_mb)
     if found < wanted or free_mb < session_mb:
@@ -88,11 +88,11 @@ def slots(settings: Settings, log: Logger) -> int:
 
 
 async def end_leftovers(sessions_dir: Path, log: Logger) -> None:
-    """End what a killed daemon left running: nothing of it is in use, for we hold the lock."""
+    """Kill the processes that a killed daemon left running: we hold the lock, so nobody uses them."""
     marks = marks_below(sessions_dir)
     try:
         strays = await _PROCESSES.run(lambda: kill_all(marked(marks)), seconds=_LOOK_SECONDS, what="a look for strays")
-    except TimeoutError as error:  # a process that hangs when it is looked at
+    except TimeoutError as error:  # reading about a process can hang
         log.error(LogEvent.STRAY_PROCESSES, count=None, error=str(error))
         return
     if strays:
@@ -100,13 +100,13 @@ async def end_leftovers(sessions_dir: Path, log: Logger) -> None:
 
 
 async def clear_leftovers(sessions_dir: Path, log: Logger) -> None:
-    """Remove the directories that a killed daemon left behind; the ends of its sessions are written by now.
+    """Remove the directories that a killed daemon left behind, once the ends of its sessions are written.
 
     Raises `ConfigurationError` when that takes minutes.
     """
     for directory in workspace_places(sessions_dir):
         error = await workspaces.remove(directory, seconds=_CLEAR_SECONDS)
-        if isinstance(error, TimeoutError):  # it is still at it, and would take what new sessions put there
+        if isinstance(error, TimeoutError):  # the removal goes on, and would take new sessions' files too
             raise ConfigurationError(
                 f"{directory} could not be cleared ({error.strerror}): mend its disk, or remove it."
             )
@@ -115,8 +115,8 @@ async def clear_leftovers(sessions_dir: Path, log: Logger) -> None:
 
 
 def admission(settings: Settings, *, cell: Cell, clock: Clock, log: Logger) -> CliAdmission:
-    """Return what says which CLI binaries this node may use, in the cell that its sessions get."""
-    # Below the sessions' own directory: what a killed daemon left there is removed at the next start.
+    """Return the admission of CLI binaries, which tests them in the cell that sessions get."""
+    # Below the sessions' directory: what a killed daemon leaves there is removed at the next start.
     bench = Bench(cell=cell, path=settings.path, root=settings.state_dir / SESSIONS / "self-test")
 
     async def test(binary: Path) -> SelfTestResult:
@@ -132,22 +132,22 @@ def admission(settings: Settings, *, cell: Cell, clock: Clock, log: Logger) -> C
 
 
 async def admit_clis(settings: Settings, clis: CliAdmission) -> None:
-    """Raise `ConfigurationError` for a CLI whose gate does not hold, before anything of ours depends on it."""
+    """Raise `ConfigurationError` for a CLI whose gate does not hold, before anything depends on it."""
     for harness, binary in binaries(settings).items():
         if HARNESSES[harness].capabilities.gate and (refusal := await clis.refusal(binary)) is not None:
             raise ConfigurationError(refusal)
 
 
 async def try_gate(binary: Path, bench: Bench) -> SelfTestResult:
-    """Run the self-test with a binary."""
+    """Run the self-test of the gate with a CLI binary."""
     return await self_test(binary, bench=bench, serve=serve_script)
 
 
 @asynccontextmanager
 async def serve_script(document: Mapping[str, object]) -> AsyncIterator[str]:
-    """Serve a script on loopback until the block is left."""
-    # A web server, for two seconds after an update: most starts do without it.
-    from claudeops.scripted_api.script import Script  # noqa: PLC0415 - with it
+    """Serve a script on loopback while the block runs; yield its URL."""
+    # A web server, needed for two seconds after an update of the CLI: most starts do without it.
+    from claudeops.scripted_api.script import Script  # noqa: PLC0415 - see above
     from claudeops.scripted_api.server import serve  # noqa: PLC0415 - see above
 
     async with serve(Script.from_mapping(document)) as api:

@@ -1,4 +1,4 @@
-"""One chain in the foreground: run here, or queued for the daemon that owns the database and followed."""
+"""One chain in the foreground: run in this process, or queued for the daemon that owns the database and followed."""
 
 from __future__ import annotations
 
@@ -24,6 +24,8 @@ from claudeops.store.store import open_store
 from claudeops.tasks import open_tasks
 
 FOLLOW_SECONDS: Final = 0.2
+"""The time between two polls of a chain."""
+
 LAST_PING_SECONDS: Final = 15.0
 """How long a foreground chain waits at its end for the last ping to be delivered."""
 
@@ -34,9 +36,10 @@ HELD_LOOKS: Final = 10
 async def run_chain(
     node: Node, new: NewSession, shutdown: Shutdown, told: Callable[[Session], None]
 ) -> Sequence[Session] | Suppressed:
-    """Queue a chain, run it to its end and return its sessions; asked to stop, the running one is cancelled.
+    """Queue a chain, run it to its end and return its sessions; a stop request cancels the running session.
 
-    ``told`` hears of each session when it has ended. Raises `StoppedError` where nothing was queued for that.
+    ``told`` is called with each session that has ended. Raises `StoppedError` when a stop was requested before anything
+    was queued.
     """
     shutdown.check()
     now = node.clock.now()
@@ -80,8 +83,8 @@ async def run_chain_beside(
 ) -> Sequence[Session] | Suppressed:
     """Queue a chain for the daemon that owns the database, and follow it to its end.
 
-    ``queued`` hears of its first session before that can have started, ``told`` of each one that has ended.
-    Raises `AlreadyRunningError` when that daemon goes away before the chain has ended; what is queued stays so.
+    ``queued`` is called with the first session, ``told`` with each session that has ended. Raises `AlreadyRunningError`
+    when the daemon goes away before the chain has ended; what is queued stays queued.
     """
     store = open_store(settings.database_url)
     with claim_watch(settings.database_url) as look:
@@ -113,16 +116,16 @@ async def run_chain_beside(
 async def follow(
     store: Store, root_id: int, *, told: Callable[[Session], None], served: Callable[[], Awaitable[bool]]
 ) -> Sequence[Session]:
-    """Watch a chain until all its sessions have ended, or nobody serves it any more; return its sessions.
+    """Follow a chain until all its sessions have ended, or nobody serves it any more; return its sessions.
 
-    Looks `FOLLOW_SECONDS` apart: the daemon may be another process, and the row is the truth. A chain of which
-    nothing runs while a hold keeps the rest in the queue counts as not served: a hold may last for days.
+    The rows are polled every `FOLLOW_SECONDS`, because the daemon may be another process. When nothing of the chain
+    runs and a hold keeps the rest in the queue, the chain counts as not served: a hold may last for days.
     """
     known: set[int] = set()
     sessions: Sequence[Session] = ()
     polls_held = 0
     while polls_held < HELD_LOOKS:
-        being_served = await served()  # before the look: what ended last is then seen
+        being_served = await served()  # asked before the poll, so that the poll sees the last end
         sessions = await store.records.chain(root_id)
         for session in sessions:
             if session.status is Status.ENDED and session.id not in known:

@@ -34,9 +34,9 @@ _MIB: Final = 1024 * 1024
 
 
 async def run_daemon(node: Node, shutdown: Shutdown) -> None:
-    """Run by the schedule until asked to stop. Returns after an ordered shutdown."""
+    """Run chains by the schedule until asked to stop; return after an ordered shutdown."""
     file = StatusFile(node.settings.state_dir / "daemon.json", node.owner, node.clock.now())
-    if shutdown.requested.is_set():  # while the node was opened
+    if shutdown.requested.is_set():  # the stop came while the node was being opened
         await _remove(file)  # a daemon that died may have left one
         return
     running = RunningSessions()
@@ -78,16 +78,71 @@ async def run_daemon(node: Node, shutdown: Shutdown) -> None:
     await _remove(file)
 
 
+def lease_keeper(node: Node, running: RunningSessions, shutdown: Shutdown) -> LeaseKeeper:
+    """Return the keeper of a daemon's lease, which requests a quick stop when another daemon has the database."""
+
+    def stop_quickly() -> None:
+        shutdown.requested.set()
+        shutdown.hurried.set()
+
+    return LeaseKeeper(
+        recovery=node.store.recovery,
+        owner=node.owner,
+        clock=node.clock,
+        running=running,
+        check_lock=node.check_lock,
+        lost=stop_quickly,
+        log=node.log,
+    )
+
+
+async def run_housekeeping(
+    node: Node,
+    running: RunningSessions,
+    ping: HealthcheckPing | None,
+    *,
+    task_status: TaskStatus[None] = TASK_STATUS_IGNORED,
+) -> None:
+    """Watch the disks, remove what is old and send pings until cancelled; started after the first look at the disks."""
+    housekeeping = Housekeeping(
+        database=node.store.housekeeping,
+        records=node.store.records,
+        clock=node.clock,
+        results_dir=node.settings.results_dir,
+        retention_days=node.settings.retention_days,
+        running=running.keys,
+        log=node.log,
+    )
+    async with anyio.create_task_group() as tasks:
+        await tasks.start(_disk_floor(node, running).run)
+        tasks.start_soon(housekeeping.run)
+        if ping is not None:
+            tasks.start_soon(ping.run)
+        task_status.started()
+
+
+def healthcheck_ping(node: Node) -> HealthcheckPing | None:
+    """Return what pings the operator's healthcheck after healthy chains; ``None``: no address is set."""
+    if node.settings.heartbeat_url is None:
+        return None
+    return HealthcheckPing(
+        records=node.store.records,
+        ping=pinging(node.settings.heartbeat_url, proxies=_proxies(node.settings.inherited_env)),
+        lowest_tier=min(tier.number for tier in node.settings.tiers),
+        log=node.log,
+    )
+
+
 async def _remove(file: StatusFile) -> None:
     with contextlib.suppress(OSError):
         await file.remove()
 
 
 async def _keep_schedule(node: Node, plan: Schedule, shutdown: Shutdown) -> None:
-    """Fire at the due times after the last one on record, until asked to stop; a fire under way is not cut then.
+    """Fire at the due times after the last one on record, until asked to stop; a fire under way is not cut short.
 
-    What was missed while no daemon ran is caught up by one chain; a daemon that is back before the next due time waits
-    for it. A schedule that was never fired is overdue: the first daemon of all begins with a look.
+    One chain catches up on everything that was missed while no daemon ran; a daemon that is back before the next due
+    time waits for it. A schedule that has never fired is overdue: the very first daemon begins with a chain.
     """
     last = await _last_due(node, plan)
     scheduler = Scheduler(
@@ -135,7 +190,7 @@ async def _fire(node: Node, schedule_name: str, due_at: datetime) -> None:
         case SkipReason():
             node.log.warning(LogEvent.SCHEDULE_SKIPPED, reason=result.value, **about)
         case None:
-            pass  # fired before: by an earlier daemon, or before the clock was set back
+            pass  # already fired: by an earlier daemon, or before the clock was set back
 
 
 async def _drain(supervisor: Supervisor, node: Node, shutdown: Shutdown) -> None:
@@ -150,68 +205,13 @@ async def _drain(supervisor: Supervisor, node: Node, shutdown: Shutdown) -> None
         tasks.cancel_scope.cancel()
 
 
-def lease_keeper(node: Node, running: RunningSessions, shutdown: Shutdown) -> LeaseKeeper:
-    """Return what keeps a daemon's lease; it asks for a quick stop when the database is another daemon's."""
-
-    def stop_quickly() -> None:
-        shutdown.requested.set()
-        shutdown.hurried.set()
-
-    return LeaseKeeper(
-        recovery=node.store.recovery,
-        owner=node.owner,
-        clock=node.clock,
-        running=running,
-        check_lock=node.check_lock,
-        lost=stop_quickly,
-        log=node.log,
-    )
-
-
-async def run_housekeeping(
-    node: Node,
-    running: RunningSessions,
-    ping: HealthcheckPing | None,
-    *,
-    task_status: TaskStatus[None] = TASK_STATUS_IGNORED,
-) -> None:
-    """Watch the disks, expire what is old and send pings until cancelled; started once the disks were looked at."""
-    housekeeping = Housekeeping(
-        database=node.store.housekeeping,
-        records=node.store.records,
-        clock=node.clock,
-        results_dir=node.settings.results_dir,
-        retention_days=node.settings.retention_days,
-        running=running.keys,
-        log=node.log,
-    )
-    async with anyio.create_task_group() as tasks:
-        await tasks.start(_disk_floor(node, running).run)
-        tasks.start_soon(housekeeping.run)
-        if ping is not None:
-            tasks.start_soon(ping.run)
-        task_status.started()
-
-
-def healthcheck_ping(node: Node) -> HealthcheckPing | None:
-    """Return what tells the operator's healthcheck that chains end well; ``None`` where no address is set."""
-    if node.settings.heartbeat_url is None:
-        return None
-    return HealthcheckPing(
-        records=node.store.records,
-        ping=pinging(node.settings.heartbeat_url, proxies=_proxies(node.settings.inherited_env)),
-        lowest_tier=min(tier.number for tier in node.settings.tiers),
-        log=node.log,
-    )
-
-
 def _disk_floor(node: Node, running: RunningSessions) -> DiskFloor:
-    """Return what watches the disks of logs, state, database and sessions."""
+    """Return the watch over the disks of logs, state, database and sessions."""
     settings, context = node.settings, node.context
     database = sqlite_file(parse_url(settings.database_url))
     workspaces = context.workspaces()
-    there = next(path for path in (workspaces, *workspaces.parents) if path.is_dir())  # before the first session
-    directories = {settings.results_dir, settings.state_dir, there}
+    nearest = next(path for path in (workspaces, *workspaces.parents) if path.is_dir())  # there may be none yet
+    directories = {settings.results_dir, settings.state_dir, nearest}
     directories |= set() if database is None else {database.parent}
     return DiskFloor(
         holds=node.store.holds,
@@ -225,7 +225,7 @@ def _disk_floor(node: Node, running: RunningSessions) -> DiskFloor:
 
 
 def _proxies(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the proxies of an environment by scheme, ``no`` for the exceptions; small letters win, as in curl."""
+    """Return the proxies of an environment by scheme, ``no`` for the exceptions; lower case wins, as in curl."""
     names = {"http": "http_proxy", "https": "https_proxy", "no": "no_proxy"}
     found = {scheme: environment.get(name) or environment.get(name.upper()) for scheme, name in names.items()}
     return {scheme: value for scheme, value in found.items() if value}

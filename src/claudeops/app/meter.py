@@ -1,6 +1,7 @@
-"""From the operator's settings to a running meter.
+"""The meter, started from the operator's settings. Part of the composition root.
 
-Apart from the rest of the wiring, for the sake of commands: a web server and an HTTP client take long to import.
+It is apart from the rest of the wiring because a web server and an HTTP client take long to import: commands that only
+read the wiring do without them.
 """
 
 from __future__ import annotations
@@ -21,36 +22,36 @@ from claudeops.settings import Settings
 
 
 @asynccontextmanager
-async def meter_of(
+async def open_meter(
     settings: Settings, *, spending: Spending, rules: EscalationRules, clock: Clock, log: Logger
 ) -> AsyncIterator[Meter | None]:
-    """Run the meter for the length of the block, unless the operator wants none.
+    """Run the meter while the block runs; yield ``None`` when the operator has switched it off.
 
-    Raises `ConfigurationError` when the way to the model API cannot be prepared as the operator wants it.
+    Raises `ConfigurationError` when the connection to the model API cannot be prepared as the settings say.
     """
     descriptors = raise_descriptor_limit()
     if not settings.meter:
         log.warning(LogEvent.METER_OFF)
         yield None
         return
-    books = MeterDeps(
+    deps = MeterDeps(
         spending=spending,
         rules=rules,
         clock=clock,
         log=log,
         redactor_with=lambda secret: Redactor((*settings.secrets, secret)),
     )
-    async with serve_meter(upstream(settings), books, MeterLimits.within(descriptors)) as meter:
+    async with serve_meter(upstream(settings), deps, MeterLimits.within(descriptors)) as meter:
         yield meter
 
 
 def upstream(settings: Settings) -> Upstream:
-    """Return the model API as the operator has it."""
+    """Return the model API that the settings name."""
     token = settings.oauth_token
     return Upstream(
         base_url=settings.anthropic_base_url,
         credential=CredentialKind.API_KEY if token is None else CredentialKind.OAUTH_TOKEN,
         secret=settings.anthropic_api_key if token is None else token,
-        # Sessions get the proxies without user and password; the daemon needs both.
+        # Sessions get the proxies without user and password, but the daemon needs both.
         network={**settings.inherited_env, **settings.proxies},
     )

@@ -1,6 +1,6 @@
 """Opening a node: directories, lock, cell, migrations, store, meter, and what dead daemons left.
 
-A node is opened in a fixed order and closed in the reverse one; each step registers its own undoing at its birth. A
+A node is opened in a fixed order and closed in the reverse one; each step registers its own undoing when it begins. A
 test can run two nodes in one process.
 """
 
@@ -23,7 +23,7 @@ from claudeops.app.cell import (
     groups_of_sessions,
     slots,
 )
-from claudeops.app.meter import meter_of
+from claudeops.app.meter import open_meter
 from claudeops.app.wiring import SESSIONS, build_context, escalation_rules
 from claudeops.dispatch.local import LocalDispatcher
 from claudeops.domain.escalation import EscalationRules
@@ -49,7 +49,7 @@ from claudeops.tasks import DatabaseTrouble, Threads
 
 T = TypeVar("T")
 
-_ANSWER_SECONDS: Final = 30.0
+_ANSWER_SECONDS: Final = 30.0  # how long a disk may take to answer
 _FILES: Final = Threads(most=4)
 
 
@@ -61,13 +61,13 @@ class Node:
     store: Store
     context: SessionContext
     recovery: Recovery
-    check_lock: Callable[[], None]  # raises `AlreadyRunningError` when another daemon has the database by now
+    check_lock: Callable[[], None]  # raises `AlreadyRunningError` when another daemon has taken the database
     rules: EscalationRules
     owner: Owner
     clock: Clock
     dispatcher: LocalDispatcher
     log: Logger
-    slots: int  # sessions at once
+    slots: int  # how many sessions may run at once
 
     def supervisor(
         self, *, running: RunningSessions, listeners: Sequence[SessionListener], chain: int | None = None
@@ -107,10 +107,11 @@ async def open_node(
 ) -> AsyncIterator[Node]:
     """Open everything for the only daemon on this database.
 
-    Who brings a ``hub`` with readers hears also of what dead daemons left: it is taken up here.
-    Raises `ConfigurationError`, `AlreadyRunningError`, `NewerDatabaseError`, `DatabaseUnavailableError` or, asked to
-    stop by ``shutdown``, `StoppedError` before anything has been started. A stop that comes later finds a node that is
-    open, for whoever opened it to close.
+    Readers of a ``hub`` that is passed in also hear of the sessions of dead daemons, which are taken over here.
+
+    Raises `ConfigurationError`, `AlreadyRunningError`, `NewerDatabaseError`, `DatabaseUnavailableError`, or
+    `StoppedError` when ``shutdown`` is requested before anything has started. After a later request the node is open,
+    and the caller closes it.
     """
     clock, shutdown = clock or SystemClock(), shutdown or Shutdown()
     shutdown.check()
@@ -130,7 +131,7 @@ async def open_node(
             await store.housekeeping.make_room()
             await end_leftovers(settings.state_dir / SESSIONS, log)
             rules = escalation_rules(settings)
-            async with meter_of(settings, spending=store.spending, rules=rules, clock=clock, log=log) as meter:
+            async with open_meter(settings, spending=store.spending, rules=rules, clock=clock, log=log) as meter:
                 context = build_context(settings, store=store, rules=rules, clock=clock, hub=hub, log=log)
                 context = replace(
                     context,
@@ -163,18 +164,10 @@ async def open_node(
             await store.close()
 
 
-async def _depart(store: Store, owner: Owner, log: Logger) -> None:
-    """Say that this owner runs no more; who finds it on record all the same sees that its process is gone."""
-    try:
-        await store.recovery.depart(owner)
-    except StoreError as error:
-        DatabaseTrouble(log, "departure").failed(error)
-
-
 async def take_over(recovery: Recovery, owner: Owner, settings: Settings, shutdown: Shutdown) -> None:
-    """End what dead daemons left running, and keep clear of the logs that are there.
+    """End the sessions that dead daemons left running, and let no new session get the id of an existing log.
 
-    What was begun is finished, for as long as a stop may take: asked for one, it leaves no row that is half ours.
+    A stop request does not cut this short unless it takes longer than a stop may: no row is left half taken over.
     """
     context = recovery.context
     async with shutdown.stoppable(
@@ -188,22 +181,11 @@ async def take_over(recovery: Recovery, owner: Owner, settings: Settings, shutdo
         await recovery.take_up(orphans)
 
 
-async def answered(work: Callable[[], T], what: str, *, seconds: float = _ANSWER_SECONDS) -> T:
-    """Return what work with files gives; raises `ConfigurationError` when their disk does not answer."""
-    try:
-        return await _FILES.run(work, seconds=seconds, what=what)
-    except TimeoutError as error:
-        raise ConfigurationError(
-            f"The disk of the daemon's own directories does not answer ({error.strerror}): "
-            "mend it, or name others in CLAUDEOPS_STATE_DIR and CLAUDEOPS_RESULTS_DIR."
-        ) from error
-
-
 async def migrate_database(settings: Settings, log: Logger, shutdown: Shutdown) -> None:
     """Bring the tables to this version; raises `NewerDatabaseError`, `DatabaseUnavailableError` or `StoppedError`.
 
-    A migration is finished when a stop is requested, unless it takes longer than a drain may. It is one transaction:
-    what is cut off is rolled back by the end of the process. So the thread is one for which the process does not wait.
+    A stop request lets a migration finish, unless that takes longer than a drain may. A migration is one transaction,
+    which the end of the process rolls back, so it runs in a thread for which the process does not wait.
     """
     work = partial(migrate, settings.database_url, migrations_dir=packaged("migrations"), backup_dir=settings.state_dir)
     writer = Writer(wait_seconds=math.inf)
@@ -216,3 +198,22 @@ async def migrate_database(settings: Settings, log: Logger, shutdown: Shutdown) 
         log.info(LogEvent.DATABASE_BACKED_UP, path=str(migrated.backup_path))
     if migrated.from_revision != migrated.to_revision:
         log.info(LogEvent.DATABASE_MIGRATED, before=migrated.from_revision, now=migrated.to_revision)
+
+
+async def answered(work: Callable[[], T], what: str, *, seconds: float = _ANSWER_SECONDS) -> T:
+    """Return the result of work with files; raises `ConfigurationError` when their disk does not answer."""
+    try:
+        return await _FILES.run(work, seconds=seconds, what=what)
+    except TimeoutError as error:
+        raise ConfigurationError(
+            f"The disk of the daemon's own directories does not answer ({error.strerror}): "
+            "mend it, or name others in CLAUDEOPS_STATE_DIR and CLAUDEOPS_RESULTS_DIR."
+        ) from error
+
+
+async def _depart(store: Store, owner: Owner, log: Logger) -> None:
+    """Take this owner off the record. If that fails, the next daemon sees that the owner's process is gone."""
+    try:
+        await store.recovery.depart(owner)
+    except StoreError as error:
+        DatabaseTrouble(log, "departure").failed(error)

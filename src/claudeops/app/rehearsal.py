@@ -1,8 +1,8 @@
 """A rehearsal: the daemon itself, on a scripted model and small services of our own. Part of the composition root.
 
-Policy, prompts, schema and limits are the operator's. What leads into the real world is replaced: credentials, the
-model's address, repositories, database and directories, what tiers are handed (environment, home, MCP servers),
-proxies, notifications.
+Policy, prompts, schema and limits are the operator's. Everything that leads into the real world is replaced:
+credentials, the model's address, repositories, database and directories, what tiers are given (environment, home, MCP
+servers), proxies, notifications.
 """
 
 from __future__ import annotations
@@ -29,24 +29,63 @@ from claudeops.store.store import open_store
 from claudeops.tasks import open_tasks
 
 LONGEST_SECONDS: Final = 600.0
-"""A rehearsal that has not come to its end by then has failed."""
+"""How long a rehearsal may take before it counts as failed."""
 
 ROOT_SESSION: Final = 1
-"""The database is a new one."""
+"""The id of the chain's first session: the database is new."""
 
-_APPROVAL_SECONDS: Final = 5.0  # nobody is asked in a rehearsal: what waits for a yes gets a no
+_APPROVAL_SECONDS: Final = 5.0  # nobody is there to answer: a call that needs approval is denied
 _LOOK_SECONDS: Final = 0.1
 _HARNESS: Final = "claude"
-_A_MONTH: Final = 2_678_400.0  # the longest interval there is: the chain at the start is the only one
+_A_MONTH: Final = 2_678_400.0  # the longest interval allowed, so that the chain at the start is the only one
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rehearsed:
-    """What came of a rehearsal, and what of it was not as expected."""
+    """The result of a rehearsal, and what in it was not as expected."""
 
     record: Record
     shortfalls: Sequence[str]
-    interrupted: bool  # somebody asked to stop before the end
+    interrupted: bool  # a stop was requested before the end
+
+
+@asynccontextmanager
+async def _silent() -> AsyncIterator[None]:
+    yield
+
+
+def _nobody(_node: Node) -> AbstractAsyncContextManager[None]:
+    return _silent()
+
+
+async def rehearse(
+    settings: Settings,
+    scenario: Scenario,
+    root: Path,
+    *,
+    shutdown: Shutdown,
+    log: Logger,
+    pace_seconds: float = 0,
+    live: Callable[[Node], AbstractAsyncContextManager[None]] = _nobody,
+) -> Rehearsed:
+    """Run a scenario's chain to its end with the daemon's own parts; files stay below ``root``, an empty directory.
+
+    ``live`` is a context, such as a live printer, that is open while the daemon works. A stop request stops everything
+    at once. When this returns or raises, nothing that it started is still running. Raises `RehearsalError` when the
+    services do not start, and whatever `open_node` raises.
+    """
+    async with set_up(scenario, root, path=settings.path, pace_seconds=pace_seconds) as stage:
+        ours = rehearsal_settings(settings, stage)
+        interrupted = False
+        async with open_node(ours, log=log) as node, live(node), open_tasks() as tasks:
+            tasks.start_soon(run_daemon, node, shutdown)
+            with anyio.move_on_after(LONGEST_SECONDS):
+                interrupted = await _until_ended(node, shutdown)
+            # Twice: the second request means that nothing is waited for.
+            shutdown.request()
+            shutdown.request()
+        record = await _record(ours, stage)
+    return Rehearsed(record=record, shortfalls=shortfalls(record, scenario.expect), interrupted=interrupted)
 
 
 def check_rehearsable(settings: Settings) -> None:
@@ -60,7 +99,7 @@ def check_rehearsable(settings: Settings) -> None:
 
 
 def rehearsal_settings(settings: Settings, stage: Stage) -> Settings:
-    """Return the operator's settings with the stage in place of the world."""
+    """Return the operator's settings with the stage in place of the real world."""
     return replace(
         settings,
         anthropic_api_key=KEY,
@@ -80,7 +119,7 @@ def rehearsal_settings(settings: Settings, stage: Stage) -> Settings:
         state_dir=stage.state_dir,
         results_dir=stage.results_dir,
         repos_dir=stage.repos_dir,
-        cli_self_test=False,  # it would be one more rehearsal, each time anew: the state directory is a new one
+        cli_self_test=False,  # the state directory is new, so the test would run every time
         database_url=f"sqlite:///{stage.state_dir / 'claudeops.db'}",
         dispatcher="local",
         heartbeat_url=None,
@@ -88,55 +127,11 @@ def rehearsal_settings(settings: Settings, stage: Stage) -> Settings:
     )
 
 
-def _is_proxy(name: str) -> bool:
-    """Whether a variable names a proxy: nothing of a rehearsal leaves this machine."""
-    return name.lower().endswith("_proxy")
-
-
-def _nobody(_node: Node) -> AbstractAsyncContextManager[None]:
-    return _silent()
-
-
-@asynccontextmanager
-async def _silent() -> AsyncIterator[None]:
-    yield
-
-
-async def rehearse(
-    settings: Settings,
-    scenario: Scenario,
-    root: Path,
-    *,
-    shutdown: Shutdown,
-    log: Logger,
-    pace_seconds: float = 0,
-    live: Callable[[Node], AbstractAsyncContextManager[None]] = _nobody,
-) -> Rehearsed:
-    """Run a scenario's chain to its end with the daemon's own parts; files stay below ``root``, an empty directory.
-
-    ``live`` is entered around the daemon's work, such as a live printer. Asked to stop, it stops at
-    once. When this returns or raises, nothing that it started runs any more. Raises `RehearsalError` when the
-    services do not start, and what `open_node` raises.
-    """
-    async with set_up(scenario, root, path=settings.path, pace_seconds=pace_seconds) as stage:
-        ours = rehearsal_settings(settings, stage)
-        interrupted = False
-        async with open_node(ours, log=log) as node, live(node), open_tasks() as tasks:
-            tasks.start_soon(run_daemon, node, shutdown)
-            with anyio.move_on_after(LONGEST_SECONDS):
-                interrupted = await _until_ended(node, shutdown)
-            # Twice: what still runs now is not waited for.
-            shutdown.request()
-            shutdown.request()
-        record = await _record(ours, stage)
-    return Rehearsed(record=record, shortfalls=shortfalls(record, scenario.expect), interrupted=interrupted)
-
-
 async def _until_ended(node: Node, shutdown: Shutdown) -> bool:
-    """Wait until every session of the chain has ended; return whether somebody asked to stop before that."""
+    """Wait until every session of the chain has ended; return whether a stop was requested before that."""
     while not shutdown.requested.is_set():
         sessions: Sequence[Session] = ()
-        with suppress(StoreError):  # the daemon says so itself; the next look may work
+        with suppress(StoreError):  # the daemon logs it; the next poll may work
             sessions = await node.store.records.chain(ROOT_SESSION)
         if sessions and all(session.status is Status.ENDED for session in sessions):
             return False
@@ -156,3 +151,8 @@ async def _record(settings: Settings, stage: Stage) -> Record:
         )
     finally:
         await store.close()
+
+
+def _is_proxy(name: str) -> bool:
+    """Tell whether a variable names a proxy: nothing of a rehearsal leaves this machine."""
+    return name.lower().endswith("_proxy")

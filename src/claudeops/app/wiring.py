@@ -1,7 +1,4 @@
-"""From the operator's settings to the values that the engine works with. Part of the composition root.
-
-From the operator's settings to a running meter. Part of the composition root.
-"""
+"""The wiring: from the operator's settings to the values that the engine works with. Part of the composition root."""
 
 from __future__ import annotations
 
@@ -42,17 +39,17 @@ from claudeops.settings import Settings, TierSettings
 
 SCHEDULE: Final = "default"
 SESSIONS: Final = "sessions"
-"""Below the state directory: the workspaces of running sessions."""
+"""The name of the directory below the state directory in which running sessions have their workspaces."""
 
 _SQLITE: Final = "sqlite:///"
 _NO_KEY: Final = "no-key-needed"
-"""What the CLI presents to an endpoint for which the operator gave no credentials; without any it refuses to start."""
+"""The key for an endpoint for which the operator gave no credentials; the CLI refuses to start without one."""
 
 
 def build_context(
     settings: Settings, *, store: Store, rules: EscalationRules, clock: Clock, hub: Hub, log: Logger
 ) -> SessionContext:
-    """Return what all sessions of this node share."""
+    """Return the context that all sessions of this node share."""
     return SessionContext(
         store=store,
         clock=clock,
@@ -89,22 +86,31 @@ def build_context(
     )
 
 
-def _mcp_servers(settings: Settings) -> Mapping[str, Mapping[str, object]] | None:
-    """Return the operator's servers and those of trusted repositories, whose names do not clash."""
-    if settings.mcp_config is None and not settings.trusted_repos:
-        return None
-    return {**(settings.mcp_config or {}), **settings.trusted_repos}
+def model_access(settings: Settings) -> ModelAccess:
+    """Return how sessions reach the model API."""
+    if settings.oauth_token is not None:
+        return ModelAccess(
+            base_url=settings.anthropic_base_url, credential=CredentialKind.OAUTH_TOKEN, secret=settings.oauth_token
+        )
+    key = settings.anthropic_api_key or _NO_KEY
+    return ModelAccess(base_url=settings.anthropic_base_url, credential=CredentialKind.API_KEY, secret=key)
+
+
+def binaries(settings: Settings) -> dict[str, Path]:
+    """Return the programs that the tiers use, by harness."""
+    found = {"claude": settings.claude_bin, "codex": settings.codex_bin, "caliban": settings.caliban_bin}
+    return {name: path for name, path in found.items() if path is not None}
 
 
 def bounds(settings: Settings) -> Bounds:
-    """Return what each session may use, beside its memory."""
+    """Return what each session may use, apart from memory."""
     return Bounds(
         processes=settings.session_processes, file_mb=settings.session_file_mb, disk_mb=settings.session_disk_mb
     )
 
 
 def escalation_rules(settings: Settings) -> EscalationRules:
-    """Return the operator's limits on going further."""
+    """Return the operator's limits on escalation."""
     return EscalationRules(
         max_tier=settings.max_tier,
         dry_run=settings.dry_run,
@@ -126,10 +132,40 @@ def escalation_rules(settings: Settings) -> EscalationRules:
     )
 
 
-def root_session(settings: Settings, tier: int, trigger: Trigger, prompt_text: str | None = None) -> NewSession:
-    """Return the wish for a chain that begins at ``tier``.
+def tier_policies(settings: Settings) -> dict[int, TierPolicy]:
+    """Return what each tier may do, narrowed by the operator's variables."""
+    return {tier.number: _policy(tier, settings) for tier in settings.tiers}
 
-    A tier above the highest is for the store to refuse, with an event; its model does not matter any more.
+
+def tools_by_tier(settings: Settings) -> dict[int, tuple[str, ...]]:
+    """Return the tools that exist in each tier's sessions, after all narrowing."""
+    return {tier.number: _policy(tier, settings).tools for tier in settings.tiers}
+
+
+def node_scope(settings: Settings, *, dry_run: bool) -> NodeScope:
+    """Return the facts about this node by which calls are judged."""
+    return NodeScope(
+        repos_dir=str(settings.repos_dir),
+        dry_run=dry_run,
+        forbidden_paths=forbidden_paths(settings),
+        resolve=os.path.realpath,
+        program=partial(shutil.which, path=settings.path),
+    )
+
+
+def forbidden_paths(settings: Settings) -> tuple[str, ...]:
+    """Return what no session may ever look at, whatever its tier: our own files and the database."""
+    own = (str(settings.state_dir), str(settings.results_dir))
+    if not settings.database_url.startswith(_SQLITE):
+        return own
+    file = settings.database_url.removeprefix(_SQLITE)
+    return (*own, file, f"{file}-wal", f"{file}-shm", f"{file}.lock")
+
+
+def root_session(settings: Settings, tier: int, trigger: Trigger, prompt_text: str | None = None) -> NewSession:
+    """Return the first session of a chain that begins at ``tier``, as the queue takes it.
+
+    The store refuses a tier above the highest, with an event, so the model of such a tier does not matter.
     """
     chosen = next(((known.model, known.harness) for known in settings.tiers if known.number == tier), None)
     model, harness = chosen or ("", settings.harness)
@@ -147,7 +183,7 @@ def schedule(settings: Settings) -> Schedule:
 
 
 def check_prompts(settings: Settings) -> None:
-    """Raise `ConfigurationError` for a prompt that the CLI would not take as the text it is."""
+    """Raise `ConfigurationError` for a prompt that the CLI would not take literally."""
     for tier in settings.tiers:
         if (fault := template_fault(tier.prompt_text)) is not None:
             variable = "CLAUDEOPS_PROMPT" if tier.number == 1 else f"CLAUDEOPS_TIER{tier.number}_PROMPT"
@@ -155,27 +191,18 @@ def check_prompts(settings: Settings) -> None:
 
 
 def check_harnesses(settings: Settings) -> None:
-    """Raise `ConfigurationError` for a tier that would run without a gate although nobody has accepted that."""
+    """Raise `ConfigurationError` for a tier that would run without a gate unless the operator has accepted that."""
     for tier in settings.tiers:
         refusal = ungated_refusal(HARNESSES[tier.harness], allowed=settings.allow_ungated, tier=tier.number)
         if refusal is not None:
             raise ConfigurationError(refusal)
 
 
-def binaries(settings: Settings) -> dict[str, Path]:
-    """Return the CLIs that the tiers use, by harness."""
-    found = {"claude": settings.claude_bin, "codex": settings.codex_bin, "caliban": settings.caliban_bin}
-    return {name: path for name, path in found.items() if path is not None}
-
-
-def model_access(settings: Settings) -> ModelAccess:
-    """Return how sessions reach the model API."""
-    if settings.oauth_token is not None:
-        return ModelAccess(
-            base_url=settings.anthropic_base_url, credential=CredentialKind.OAUTH_TOKEN, secret=settings.oauth_token
-        )
-    key = settings.anthropic_api_key or _NO_KEY
-    return ModelAccess(base_url=settings.anthropic_base_url, credential=CredentialKind.API_KEY, secret=key)
+def _mcp_servers(settings: Settings) -> Mapping[str, Mapping[str, object]] | None:
+    """Return the MCP servers of the operator and of trusted repositories; their names were checked not to clash."""
+    if settings.mcp_config is None and not settings.trusted_repos:
+        return None
+    return {**(settings.mcp_config or {}), **settings.trusted_repos}
 
 
 def _tier_setup(tier: TierSettings, settings: Settings) -> TierSetup:
@@ -190,36 +217,6 @@ def _tier_setup(tier: TierSettings, settings: Settings) -> TierSetup:
         passed_env={**settings.inherited_env, **tier.env},
         template_home=tier.home,
     )
-
-
-def node_scope(settings: Settings, *, dry_run: bool) -> NodeScope:
-    """Return where sessions live, as their calls are judged."""
-    return NodeScope(
-        repos_dir=str(settings.repos_dir),
-        dry_run=dry_run,
-        forbidden_paths=forbidden_paths(settings),
-        resolve=os.path.realpath,
-        program=partial(shutil.which, path=settings.path),
-    )
-
-
-def tier_policies(settings: Settings) -> dict[int, TierPolicy]:
-    """Return what each tier may do, narrowed as the operator's variables say."""
-    return {tier.number: _policy(tier, settings) for tier in settings.tiers}
-
-
-def forbidden_paths(settings: Settings) -> tuple[str, ...]:
-    """Return what a session may never look at, whatever the tier: our own files and the database."""
-    own = (str(settings.state_dir), str(settings.results_dir))
-    if not settings.database_url.startswith(_SQLITE):
-        return own
-    file = settings.database_url.removeprefix(_SQLITE)
-    return (*own, file, f"{file}-wal", f"{file}-shm", f"{file}.lock")
-
-
-def tools_by_tier(settings: Settings) -> dict[int, tuple[str, ...]]:
-    """Return the tools that exist in each tier's sessions, after everything that narrows them."""
-    return {tier.number: _policy(tier, settings).tools for tier in settings.tiers}
 
 
 def _policy(tier: TierSettings, settings: Settings) -> TierPolicy:

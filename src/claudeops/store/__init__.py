@@ -1,1 +1,1 @@
-"""The database, behind the engine's Store port."""
+"""The database, behind the ports of the engine."""

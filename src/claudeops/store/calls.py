@@ -1,8 +1,8 @@
-"""The trail of a session's tool calls beside the verdicts: what the CLI refused, the seal, the tombstones.
+"""The trail of a session's tool calls, beside the verdicts: refusals of the CLI, the seal, the tombstones.
 
-Whoever removes calls (retention, a deleted session) does it through `bury`, in the transaction that removes the rest.
-A tombstone says which head the calls had, how many they were and why they went, so that `verify` can tell that from
-tampering; tombstones are a chain of their own.
+Calls are only ever removed through `bury` (by retention, or with a deleted session), in the transaction that removes
+the rest. A tombstone keeps the head of the calls, their number and the reason, so that `verify` can tell their removal
+from tampering; tombstones form a hash chain of their own.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _CALLS: Final = select(tool_calls).where(tool_calls.c.session_id == bindparam("s
 
 
 def add_refusals(connection: Connection, session_id: int, refusals: Iterable[CliRefusal]) -> None:
-    """Append the calls that the CLI refused itself; it told us nothing before, so they are written at the end."""
+    """Append the calls that the CLI refused itself; they become known only at the end of the session."""
     head = connection.execute(_HEAD, {"session": session_id}).scalar_one()
     for refusal in refusals:
         row = link(
@@ -48,7 +48,7 @@ def add_refusals(connection: Connection, session_id: int, refusals: Iterable[Cli
 
 
 def seal_results(connection: Connection, session_id: int) -> None:
-    """Write what the results of a session's calls were, so that a later change shows."""
+    """Seal the results of a session's calls, so that a later change shows."""
     rows = connection.execute(_CALLS, {"session": session_id}).all()
     connection.execute(CHANGE_SESSION, {"session": session_id, "audit_results": seal(rows)})
 
@@ -62,8 +62,8 @@ def audit_marks(connection: Connection, session_id: int) -> tuple[str, str | Non
 def bury(connection: Connection, session_ids: Iterable[int], *, reason: str, at: datetime) -> int:
     """Remove the tool calls of some ended sessions and leave a tombstone for each; return how many were buried.
 
-    ``reason`` is one word, such as `RETENTION`. A session that was buried before is left as it is. The sessions' own
-    rows are the caller's: they may stay, or go in the same transaction.
+    ``reason`` is one word, such as `RETENTION`. A session that has a tombstone already is skipped. The rows of the
+    sessions themselves are up to the caller: they may stay, or go in the same transaction.
     """
     wanted = sorted(set(session_ids))
     known = set(

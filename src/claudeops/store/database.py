@@ -1,8 +1,8 @@
 """An open database: one thread that writes, connections that read, and the border at which errors become ours.
 
-Below that, statements that every session needs, put together once: building a statement and looking it up among the
-compiled ones takes three times as long as running it on SQLite. Values are given when they are run: of an UPDATE or
-INSERT the names of columns, beside the parameters named here.
+Also the addresses and engines behind it, and the statements that every session needs. Those are built once: building a
+statement and looking it up among the compiled ones takes three times as long as running it on SQLite. Their values are
+given when they run: the columns of an UPDATE or INSERT by name, beside the parameters named here.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from sqlalchemy.pool import ConnectionPoolEntry
 
 from claudeops.domain.live import EventRaised
 from claudeops.errors import ConfigurationError, DatabaseUnavailableError, MissingInputError, StoreError
-from claudeops.store.events import noticing, tell
+from claudeops.store.events import collecting_events, tell_listener
 from claudeops.store.tables import cooldown_actions, sessions, tool_calls
 from claudeops.store.writer import Writer
 
@@ -34,12 +34,25 @@ T = TypeVar("T")
 
 BUSY_SECONDS: Final = 5.0  # how long a statement waits for somebody else's lock
 WAIT_SECONDS: Final = 30.0  # how long a caller waits for its turn and its answer together
+
+ADD_SESSION: Final = insert(sessions)
+ADD_CALL: Final = insert(tool_calls)
+ADD_ACTION: Final = insert(cooldown_actions)
+
+CHANGE_SESSION: Final = update(sessions).where(sessions.c.id == bindparam("session"))
+"""Needs ``session``, the id."""
+
+CHANGE_SESSION_AS_SEEN: Final = CHANGE_SESSION.where(
+    sessions.c.status == bindparam("seen_status"), sessions.c.attempt == bindparam("seen_attempt")
+)
+"""Needs ``session``, ``seen_status`` and ``seen_attempt``: changes nothing when somebody was faster."""
+
 _READERS: Final = 4  # reads at the same time; they never wait behind the writer
 _STATEMENT_SECONDS: Final = 15  # how long PostgreSQL may work on one statement
 _WRITER_KEY: Final = 0x636C6F70  # "clop": the advisory lock behind which PostgreSQL has one writer at a time
 
-# libpq: a server that is gone is noticed within about half a minute, not after the kernel's two hours.
-_POSTGRESQL_LINK: Final = {
+# libpq notices within about half a minute that a server is gone, not after the kernel's two hours.
+_POSTGRESQL_OPTIONS: Final = {
     "connect_timeout": 5,
     "keepalives_idle": 15,
     "keepalives_interval": 5,
@@ -47,17 +60,16 @@ _POSTGRESQL_LINK: Final = {
     "tcp_user_timeout": 20_000,  # milliseconds
 }
 
+# SQLSTATE classes: connection, rollback (deadlock), resources (disk full), object not in the required state (lock
+# timeout), operator intervention (shutdown, statement timeout), system; and a server that has become read-only.
+_POSTGRESQL_UNAVAILABLE: Final = ("08", "40", "53", "55", "57", "58", "25006")
+
 _SQLITE_UNAVAILABLE: Final = ("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_FULL", "SQLITE_IOERR", "SQLITE_CANTOPEN")
 _SQLITE_UNAVAILABLE_TOO: Final = ("SQLITE_READONLY", "SQLITE_PROTOCOL", "SQLITE_NOMEM", "SQLITE_PERM")
 
 _SQLITE_REOPEN: Final = ("SQLITE_READONLY", "SQLITE_IOERR", "SQLITE_CANTOPEN")
-"""What may be true of an open file only: one that could not be written when it was opened stays so until it is opened
-again, and so does one on a disk that was away."""
-
-# SQLSTATE classes: connection, rollback (deadlock), resources (disk full), not in this state (lock timeout),
-# operator (shutdown, statement timeout), system; and a server that has become read-only.
-_POSTGRESQL_UNAVAILABLE: Final = ("08", "40", "53", "55", "57", "58", "25006")
-
+"""Errors that may be over once the file is opened again: a file that could not be written when it was opened stays so
+while it is open, and so does one on a disk that was away."""
 
 _ELSEWHERE: Final = (
     "set CLAUDEOPS_STATE_DIR (or CLAUDEOPS_DATABASE_URL) as the daemon has it, or call this where the daemon was"
@@ -66,11 +78,10 @@ _ELSEWHERE: Final = (
 
 
 class Database:
-    """A database that is open. Writes go through one thread and one connection, reads have connections of their own.
+    """An open database. Writes go through one thread and one connection; reads have connections of their own.
 
-    What is handed to it works on a connection and is called in a thread. Every method but `close` raises
-    `DatabaseUnavailableError` (locked, full, unreachable: the same call may work later) or `StoreError`, and bounds
-    its own wait.
+    Jobs and queries get a connection and run in a thread. Every method but `close` bounds its own wait, and raises
+    `DatabaseUnavailableError` (locked, full, unreachable: the same call may work later) or `StoreError`.
     """
 
     def __init__(
@@ -92,7 +103,7 @@ class Database:
         self._writer = Writer(wait_seconds=wait_seconds)
 
     async def read(self, query: Callable[[Connection], T]) -> T:
-        """Run a query on one snapshot; one that does not come back in time is left to itself."""
+        """Run a query on one snapshot; one that takes too long is abandoned in its thread."""
 
         def snapshot() -> T:
             with border(self.url), self._reading.connect() as connection:
@@ -109,35 +120,35 @@ class Database:
         urgent: bool = False,
         undo: Callable[[Connection, T], None] | None = None,
     ) -> T:
-        """Run a job as one transaction; urgent ones overtake those that wait.
+        """Run a job as one transaction; urgent jobs overtake those that wait.
 
-        A caller that is cancelled never cuts it: it is committed whole or not at all. ``undo`` is another transaction,
-        which gets the job's result, for a job that was done when its caller had stopped waiting for it.
+        Cancelling the caller never cuts a transaction: it is committed whole or not at all. ``undo`` is another
+        transaction, which gets the job's result; it runs when the job was done after its caller had stopped waiting.
         """
         if undo is None:
             return await self._writer.run(partial(self._transaction, job), urgent=urgent)
-        take_back = undo
+        undo_job = undo
 
-        def taken_back(result: T) -> None:
-            self._transaction(lambda connection: take_back(connection, result))
+        def undone(result: T) -> None:
+            self._transaction(lambda connection: undo_job(connection, result))
 
-        return await self._writer.run(partial(self._transaction, job), urgent=urgent, undo=taken_back)
+        return await self._writer.run(partial(self._transaction, job), urgent=urgent, undo=undone)
 
     async def write_outside(self, job: Callable[[Engine], T]) -> T:
-        """Run a job in the writer's turn and outside of any transaction, in which it would be in its own way."""
+        """Run a job in the writer's thread and outside of any transaction, which would block it."""
 
-        def bordered() -> T:
+        def within_border() -> T:
             with border(self.url):
                 return job(self._writing)
 
-        return await self._writer.run(bordered)
+        return await self._writer.run(within_border)
 
     def is_awaited(self) -> bool:
-        """Tell whether something urgent waits for the writer; asked by a job that can be done in parts."""
+        """Tell whether something urgent waits for the writer; for jobs that can be done in parts."""
         return self._writer.is_awaited()
 
     async def close(self) -> None:
-        """Write what was handed in, then let go of the database; bounded, and safe to call twice."""
+        """Write what was submitted, then close the database; bounded, and safe to call twice."""
         await self._writer.close()
         with anyio.CancelScope(shield=True):
             # In a thread: SQLite's last connection writes its log back into the file.
@@ -145,22 +156,22 @@ class Database:
             await anyio.to_thread.run_sync(self._reading.dispose)
 
     def _transaction(self, job: Callable[[Connection], T]) -> T:
-        with border(self.url), self._writing.begin() as connection, noticing(connection) as noticed:
+        with border(self.url), self._writing.begin() as connection, collecting_events(connection) as collected:
             result = job(connection)
-        for told in noticed:
-            tell(told, self._raised)
+        for event_raised in collected:
+            tell_listener(event_raised, self._raised)
         return result
 
 
 def parse_url(url: str) -> URL:
-    """Return a checked database address; PostgreSQL always by psycopg 3.
+    """Return a checked database address; for PostgreSQL always with psycopg 3.
 
     Raises `ConfigurationError` for anything but a SQLite file or a PostgreSQL database.
     """
     try:
         parsed = make_url(url)
     except ArgumentError:
-        # The text is not repeated: it may hold a password, and it could not be taken apart.
+        # The text is not repeated: it could not be parsed, so a password in it could not be hidden.
         raise ConfigurationError(
             "CLAUDEOPS_DATABASE_URL is no database address; write sqlite:////path/to/file or postgresql://host/name."
         ) from None
@@ -182,14 +193,14 @@ def sqlite_file(url: URL) -> Path | None:
 
 
 def shown(url: URL) -> str:
-    """Return the database's name for a sentence, without its password."""
+    """Return the database's name for a message, without its password."""
     return str(sqlite_file(url) or url.set(drivername="postgresql", query={}).render_as_string(hide_password=True))
 
 
 def missing(url: URL) -> MissingInputError:
-    """Return the error that there is nothing of ours where a database should be.
+    """Return the error for a database that is missing or empty.
 
-    Mostly the installation is there, and only looked for in the wrong place.
+    Usually the installation exists, and the command looks for it in the wrong place.
     """
     file = sqlite_file(url)
     if file is not None and not file.exists():
@@ -198,7 +209,7 @@ def missing(url: URL) -> MissingInputError:
 
 
 def writing_engine(url: URL, *, busy_seconds: float = BUSY_SECONDS) -> Engine:
-    """Return an engine with one connection whose transactions write, one at a time."""
+    """Return an engine with one connection, whose transactions take the write lock at once."""
     engine = _engine(url, size=1, busy_seconds=busy_seconds)
     if url.get_backend_name() == "sqlite":
         event.listen(engine, "connect", _sqlite_session(journal_mode="WAL", synchronous="FULL"))
@@ -211,7 +222,7 @@ def writing_engine(url: URL, *, busy_seconds: float = BUSY_SECONDS) -> Engine:
 def reading_engine(url: URL, *, size: int, busy_seconds: float = BUSY_SECONDS) -> Engine:
     """Return an engine whose connections only read, each transaction from one snapshot.
 
-    Whose file that is may not be known yet, so nothing of it is changed, its journal's mode neither.
+    The file may turn out not to be ours, so nothing in it is changed, not even its journal mode.
     """
     engine = _engine(url, size=size, busy_seconds=busy_seconds)
     if url.get_backend_name() == "sqlite":
@@ -224,8 +235,8 @@ def reading_engine(url: URL, *, size: int, busy_seconds: float = BUSY_SECONDS) -
 def migrating_engine(url: URL, *, busy_seconds: float = BUSY_SECONDS) -> Engine:
     """Return an engine for migrations: no statement limit, and SQLite lets tables be rebuilt.
 
-    SQLite enforces no foreign keys here: a batch migration drops and recreates tables, which would empty
-    those that refer to them. The migration checks them before it commits.
+    SQLite enforces no foreign keys here: a batch migration drops and recreates tables, which would empty those that
+    refer to them. The migration checks the keys before it commits.
     """
     engine = _engine(url, size=1, busy_seconds=busy_seconds, statement_seconds=0)
     if url.get_backend_name() == "sqlite":
@@ -238,7 +249,7 @@ def migrating_engine(url: URL, *, busy_seconds: float = BUSY_SECONDS) -> Engine:
 
 @contextmanager
 def border(url: URL) -> Iterator[None]:
-    """Turn the database's errors into ours, each as one sentence without SQL, values or password.
+    """Turn the database's errors into ours: one sentence each, without SQL, values or password.
 
     Raises `DatabaseUnavailableError` where the same call may work later, else `StoreError`.
     """
@@ -247,7 +258,7 @@ def border(url: URL) -> Iterator[None]:
     except PoolTimeoutError as error:
         raise DatabaseUnavailableError(f"the database {shown(url)} has no free connection.") from error
     except DBAPIError as error:
-        sentence = f"the database {shown(url)} {_told(error, url)}"
+        sentence = f"the database {shown(url)} {_driver_message(error, url)}"
         if _may_pass(error):
             raise DatabaseUnavailableError(f"{sentence}; the same call may work later.") from error.orig
         raise StoreError(f"{sentence}.") from error.orig
@@ -255,28 +266,28 @@ def border(url: URL) -> Iterator[None]:
         raise StoreError(f"the database {shown(url)} was asked wrongly: {type(error).__name__}.") from error
 
 
-def _told(error: DBAPIError, url: URL) -> str:
-    """Return the driver's first line; PostgreSQL's further lines carry values."""
+def _driver_message(error: DBAPIError, url: URL) -> str:
+    """Return the first line of the driver's message; PostgreSQL's further lines carry values."""
     line = (str(error.orig).strip().splitlines() or [type(error.orig).__name__])[0]
     return f"says: {line.replace(str(url.password), '***') if url.password else line}".rstrip(".")
 
 
 def _may_pass(error: DBAPIError) -> bool:
-    """Tell a database that is away, locked or full from one that was asked something wrong."""
+    """Tell whether the error may pass: the database is away, locked or full, rather than asked something wrong."""
     if error.connection_invalidated:
         return True
     if isinstance(error.orig, sqlite3.Error):
         name: str = getattr(error.orig, "sqlite_errorname", "")  # absent when Python itself refused
         return name.startswith(_SQLITE_UNAVAILABLE + _SQLITE_UNAVAILABLE_TOO)
     state: str | None = getattr(error.orig, "sqlstate", None)
-    if state is None:  # no server answered: only a driver's own programming errors are somebody's fault
+    if state is None:  # no server answered; the other kinds of driver errors are programming errors
         return type(error).__name__ in {"OperationalError", "InterfaceError"}
     return state.startswith(_POSTGRESQL_UNAVAILABLE)
 
 
 def _engine(url: URL, *, size: int, busy_seconds: float, statement_seconds: float = _STATEMENT_SECONDS) -> Engine:
     sqlite = url.get_backend_name() == "sqlite"
-    link = {key: value for key, value in _POSTGRESQL_LINK.items() if key not in url.query}
+    options = {key: value for key, value in _POSTGRESQL_OPTIONS.items() if key not in url.query}
     engine = create_engine(
         url,
         pool_size=size,
@@ -284,7 +295,7 @@ def _engine(url: URL, *, size: int, busy_seconds: float, statement_seconds: floa
         pool_timeout=busy_seconds,
         pool_pre_ping=not sqlite,
         hide_parameters=True,
-        connect_args={"timeout": busy_seconds} if sqlite else link,
+        connect_args={"timeout": busy_seconds} if sqlite else options,
     )
     if sqlite:
         event.listen(engine, "handle_error", _open_anew)
@@ -294,17 +305,17 @@ def _engine(url: URL, *, size: int, busy_seconds: float, statement_seconds: floa
 
 
 def _open_anew(context: ExceptionContext) -> None:
-    """Have the next call open the file again."""
+    """Make the next call open the file again."""
     name: str = getattr(context.original_exception, "sqlite_errorname", "")
     if name.startswith(_SQLITE_REOPEN):
         context.is_disconnect = True
         if context.execution_context is not None:
-            context.execution_context.cursor.close()  # or whoever keeps the error keeps the file open
+            context.execution_context.cursor.close()  # else a kept error keeps the file open
 
 
 def _sqlite_session(**pragmas: str) -> Callable[[DBAPIConnection, ConnectionPoolEntry], None]:
     def prepare(connection: DBAPIConnection, _: ConnectionPoolEntry) -> None:
-        # The driver must not begin or commit by itself: it would defer the lock to the first write.
+        # The driver must not begin or commit by itself: it would take the lock only at the first write.
         connection.isolation_level = None
         cursor = connection.cursor()
         for name, value in {"foreign_keys": "ON", **pragmas}.items():
@@ -344,19 +355,6 @@ def _begin_deferred(connection: Connection) -> None:
 
 
 def _wait_for_turn(connection: Connection) -> None:
-    # One writer at a time, as on SQLite: the cooldown ledger, hash chains and fires are read before they are
-    # written, and two nodes must not both read the older state. Given back at the end of the transaction.
+    # One writer at a time, as on SQLite: the cooldown ledger, hash chains and fires are read before they are written,
+    # and two nodes must not both read the older state. The lock is released at the end of the transaction.
     connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_WRITER_KEY})")
-
-
-CHANGE_SESSION: Final = update(sessions).where(sessions.c.id == bindparam("session"))
-"""Needs ``session``, its id."""
-
-CHANGE_SESSION_AS_SEEN: Final = CHANGE_SESSION.where(
-    sessions.c.status == bindparam("seen_status"), sessions.c.attempt == bindparam("seen_attempt")
-)
-"""Needs ``session``, ``seen_status`` and ``seen_attempt``: changes nothing when somebody was faster."""
-
-ADD_SESSION: Final = insert(sessions)
-ADD_CALL: Final = insert(tool_calls)
-ADD_ACTION: Final = insert(cooldown_actions)

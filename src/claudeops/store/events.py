@@ -15,43 +15,43 @@ from claudeops.domain.model import DecisionReason, NewEvent, ServiceStatus, Sess
 from claudeops.logs import LogEvent, get_logger
 from claudeops.store.tables import events, service_checks, sessions
 
-_NOTICED: Final = "claudeops.noticed"
-"""Where a connection keeps the events of its transaction, for those who are told after the commit."""
+_RAISED: Final = "claudeops.raised"
+"""The key under which a connection keeps the events of its transaction, for listeners after the commit."""
 
-# Put together once: every end of a session needs them.
+# Built once: every end of a session runs these.
 _ADD: Final = insert(events)
 _COUNT_UP: Final = (
     update(events)
     .where(events.c.fingerprint == bindparam("condition"), events.c.resolved_at.is_(None))
     .values(count=events.c.count + 1)
 )
-_OF_THE_WELL = events.c.service.in_(bindparam("well", expanding=True))
+_OF_HEALTHY = events.c.service.in_(bindparam("healthy", expanding=True))
 _SEEN_BEFORE = (
     events.c.resolved_at.is_(None),
     events.c.last_session_id.is_distinct_from(bindparam("session")),
     events.c.last_seen <= bindparam("since"),
 )
 _RESOLVE: Final = {
-    False: update(events).where(_OF_THE_WELL, *_SEEN_BEFORE),
-    True: update(events).where(or_(_OF_THE_WELL, events.c.service.is_(None)), *_SEEN_BEFORE),
+    False: update(events).where(_OF_HEALTHY, *_SEEN_BEFORE),
+    True: update(events).where(or_(_OF_HEALTHY, events.c.service.is_(None)), *_SEEN_BEFORE),
 }
-"""By whether everything is well."""
+"""By whether all services are healthy."""
 
 
 @contextmanager
-def noticing(connection: Connection) -> Iterator[list[EventRaised]]:
-    """Give the list of the events that the block raises on ``connection``."""
-    noticed: list[EventRaised] = []
-    connection.info[_NOTICED] = noticed
+def collecting_events(connection: Connection) -> Iterator[list[EventRaised]]:
+    """Yield the list of the events that the block raises on ``connection``."""
+    collected: list[EventRaised] = []
+    connection.info[_RAISED] = collected
     try:
-        yield noticed
+        yield collected
     finally:
-        if not connection.invalidated:  # one that was lost has no such place any more; to look for it is an error
-            del connection.info[_NOTICED]
+        if not connection.invalidated:  # `info` of a lost connection is gone: to ask for it raises
+            del connection.info[_RAISED]
 
 
-def tell(event: EventRaised, listener: Callable[[EventRaised], None]) -> None:
-    """Tell of an event that is committed by now: a listener that fails cannot make a failure of that any more."""
+def tell_listener(event: EventRaised, listener: Callable[[EventRaised], None]) -> None:
+    """Tell a listener of a committed event; if the listener fails, the commit still stands."""
     try:
         listener(event)
     except Exception as error:  # noqa: BLE001 - see above
@@ -59,9 +59,9 @@ def tell(event: EventRaised, listener: Callable[[EventRaised], None]) -> None:
 
 
 def raise_event(connection: Connection, event: NewEvent, *, session_id: int | None, at: datetime) -> None:
-    """Count the open event of the same fingerprint up, with the newest wording; or open one."""
+    """Count up the open event with the same fingerprint and give it the newest wording; or open one."""
     event = fingerprinted(event)
-    _notice(connection, event, session_id=session_id, at=at)
+    _collect(connection, event, session_id=session_id, at=at)
     sight = {"last_seen": at, "last_session_id": session_id, "message": event.message}
     counted = connection.execute(_COUNT_UP, {"condition": event.fingerprint, **sight})
     if not counted.rowcount:
@@ -69,14 +69,14 @@ def raise_event(connection: Connection, event: NewEvent, *, session_id: int | No
 
 
 def raise_late_event(connection: Connection, event: NewEvent, *, session_id: int, at: datetime) -> None:
-    """Raise an event that a session saw at ``at`` and that is only told now.
+    """Raise an event that a session saw at ``at`` and that becomes known only now.
 
-    The first condition of that name that was not yet over then is counted up; its newest wording and its last
-    sight stay where somebody saw it since. Without one, the event is opened, or written as resolved where a
-    later session found it to be over.
+    The first event with the same fingerprint that was still open at that time is counted up; its wording and last sight
+    stay if somebody has seen it since. If there is none, the event is opened, or written as resolved when a later
+    session has found it to be over.
     """
     event = fingerprinted(event)
-    _notice(connection, event, session_id=session_id, at=at)
+    _collect(connection, event, session_id=session_id, at=at)
     same = select(events.c.id, events.c.first_seen, events.c.last_seen).where(
         events.c.fingerprint == event.fingerprint, or_(events.c.resolved_at.is_(None), events.c.resolved_at >= at)
     )
@@ -95,30 +95,30 @@ def resolve_events(
     connection: Connection,
     session: Session,
     *,
-    well: Collection[str],
+    healthy: Collection[str],
     all_healthy: bool,
     at: datetime,
 ) -> None:
-    """Resolve what ``session`` found to be over; to be called after its own events were raised.
+    """Resolve what ``session`` found to be over; call it after the session's own events were raised.
 
-    An event that was seen again after the session had started, or by the session itself, stays open: the
-    session looked before that.
+    An event that was seen again after the session had started, or by the session itself, stays open: the session looked
+    before that.
     """
-    if well or all_healthy:
-        seen = {"well": sorted(well), "session": session.id, "since": session.started_at}
+    if healthy or all_healthy:
+        seen = {"healthy": sorted(healthy), "session": session.id, "since": session.started_at}
         connection.execute(_RESOLVE[all_healthy], {**seen, "resolved_at": at})
 
 
 def resolve_event(connection: Connection, fingerprint: str, *, at: datetime) -> None:
-    """Resolve a condition that the daemon itself knows to be over."""
+    """Resolve an event that the daemon itself knows to be over."""
     named = (events.c.fingerprint == fingerprint, events.c.resolved_at.is_(None))
     connection.execute(update(events).where(*named).values(resolved_at=at))
 
 
-def _notice(connection: Connection, event: NewEvent, *, session_id: int | None, at: datetime) -> None:
-    noticed: list[EventRaised] | None = connection.info.get(_NOTICED)
-    if noticed is not None:
-        noticed.append(raised(event, session_id=session_id, at=at))
+def _collect(connection: Connection, event: NewEvent, *, session_id: int | None, at: datetime) -> None:
+    collected: list[EventRaised] | None = connection.info.get(_RAISED)
+    if collected is not None:
+        collected.append(raised(event, session_id=session_id, at=at))
 
 
 def _open_event(
@@ -146,7 +146,7 @@ def _open_event(
 
 
 def _found_over(connection: Connection, service: str | None, *, besides: int, since: datetime) -> datetime | None:
-    """Return when a session that started later first resolved what was open for a service, or for none."""
+    """Return when a later session first found a service healthy; for no service: when one concluded `healthy`."""
     later = (sessions.c.started_at > since, sessions.c.id != besides)
     if service is None:
         query = select(func.min(sessions.c.ended_at)).where(

@@ -1,6 +1,6 @@
-"""What the end of a session writes, and what it shares with a report that comes late.
+"""The end of a session: everything that is written in its transaction, in order.
 
-The caller's transaction holds it together.
+A report that comes late, after a session was lost, shares some of the steps. The transaction is the caller's.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from claudeops.store.rows import ended_values
 from claudeops.store.tables import budget_entries, cooldown_actions, memories, service_checks, tool_calls
 from claudeops.store.verdicts import close_approvals
 
-# Put together once: every end needs them.
+# Built once: every end of a session runs these.
 _ADD_CHECK: Final = insert(service_checks)
 _ADD_MEMORY: Final = insert(memories)
 _CHANGE_MEMORY: Final = update(memories).where(memories.c.id == bindparam("memory"))
@@ -46,12 +46,12 @@ _CLEAR_ACTIONS: Final = update(cooldown_actions).where(
 _END_CALL: Final = update(tool_calls).where(
     tool_calls.c.session_id == bindparam("session"),
     tool_calls.c.tool_use_id == bindparam("call"),
-    tool_calls.c.verdict != VerdictKind.ASK.value,  # its answer has a row of its own
+    tool_calls.c.verdict != VerdictKind.ASK.value,  # the answer to a question has a row of its own
 )
 
 
 def write_end(connection: Connection, ending: Ending, *, rules: EscalationRules) -> Consequences:
-    """Write a session's end and what follows from it, but for the next session; return what was decided.
+    """Write a session's end and everything that follows from it, except the next session; return the consequences.
 
     Raises `StaleAttemptError`, with nothing written, when it is not running as ``ending.attempt``.
     """
@@ -72,20 +72,20 @@ def write_end(connection: Connection, ending: Ending, *, rules: EscalationRules)
     _forget_faded(connection, at)
     for event in outcome.events:
         raise_event(connection, event, session_id=session.id, at=at)
-    resolve_events(connection, session, well=outcome.healthy_services, all_healthy=outcome.all_healthy, at=at)
+    resolve_events(connection, session, healthy=outcome.healthy_services, all_healthy=outcome.all_healthy, at=at)
     holds.apply(connection, when_ended(holds.standing(connection, at), ending, at), now=at)
     return outcome
 
 
 def settle_actions(connection: Connection, settlements: Iterable[Settlement]) -> None:
-    """Write what became of reserved actions."""
+    """Write what became of the reserved actions."""
     for settled in settlements:
         values = {"success": settled.success, "error": settled.error}
         connection.execute(_SETTLE_ACTION, {"action": settled.id, **values})
 
 
 def book(connection: Connection, session_id: int, cost_usd: float | None, *, at: datetime) -> None:
-    """Book what a session cost, where that is known."""
+    """Book what a session cost, if that is known."""
     amount = known_usd(cost_usd)
     if amount is None:
         return
@@ -94,7 +94,7 @@ def book(connection: Connection, session_id: int, cost_usd: float | None, *, at:
 
 
 def record_checks(connection: Connection, session_id: int, checks: Sequence[ServiceCheck], *, at: datetime) -> None:
-    """Write what a report says about services."""
+    """Write the service checks of a report."""
     for check in checks:
         row = {
             "session_id": session_id,
@@ -108,11 +108,11 @@ def record_checks(connection: Connection, session_id: int, checks: Sequence[Serv
 
 
 def remember(connection: Connection, session: Session, changes: Iterable[MemoryChange], *, at: datetime) -> None:
-    """Write what a report does to memories."""
+    """Write the changes that a report makes to memories."""
     for change in changes:
-        standing = {"confidence": change.confidence, "active": change.active, "updated_at": at}
+        values = {"confidence": change.confidence, "active": change.active, "updated_at": at}
         if change.id is not None:
-            connection.execute(_CHANGE_MEMORY, {"memory": change.id, **standing})
+            connection.execute(_CHANGE_MEMORY, {"memory": change.id, **values})
             continue
         row = {
             "service": change.service,
@@ -121,7 +121,7 @@ def remember(connection: Connection, session: Session, changes: Iterable[MemoryC
             "created_at": at,
             "session_id": session.id,
             "tier": session.tier,
-            **standing,
+            **values,
         }
         connection.execute(_ADD_MEMORY, row)
 
@@ -134,7 +134,7 @@ def _running(connection: Connection, ending: Ending) -> Session:
 
 
 def _booked(connection: Connection, ending: Ending) -> tuple[Ending, float | None]:
-    """Return the ending with what was booked, and what budgets count for it."""
+    """Return the ending with the booked usage, and the amount that budgets count for it."""
     for state in ending.unbooked:
         spend.book_call(connection, state)
     spend.close_calls(connection, ending.session_id, at=ending.ended_at, error=spend.NOT_SEEN_TO_END)
@@ -148,9 +148,9 @@ def _facts(
     report = ending.extraction.report
     categories = {item.category for item in reported_memories(report)}
     last_seen = {
-        name: standing
+        name: seen
         for name in healthy_services(report)
-        if (standing := queries.standing(connection, name, besides=session.id)) is not None
+        if (seen := queries.last_seen(connection, name, besides=session.id)) is not None
     }
     return EndFacts(
         session=session,
@@ -187,7 +187,7 @@ def _clear_cooldowns(connection: Connection, services: Sequence[str], *, at: dat
 
 
 def _forget_faded(connection: Connection, now: datetime) -> None:
-    """Mark the memories that nobody confirmed for too long, so that the column tells the truth."""
+    """Set the memories inactive that nobody has confirmed for too long, so that the column tells the truth."""
     faded = [known.id for known in queries.fading_memories(connection, now) if memory.has_faded(known, now)]
     if faded:
         connection.execute(update(memories).where(memories.c.id.in_(faded)).values(active=False))

@@ -1,4 +1,4 @@
-"""Holds as rows of ``flags``: set, released, and asked for in the transaction of every claim."""
+"""Holds, as rows of ``flags``: set, released, and checked in the transaction of every claim."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from claudeops.store.tables import flags
 
 _KINDS: Final = tuple(kind.value for kind in HoldKind)
 
-# Put together once: every claim asks.
+# Built once: every claim runs them.
 _STANDING: Final = select(flags).where(flags.c.name.in_(_KINDS))
 _LAPSED: Final = _STANDING.where(flags.c.until <= bindparam("now"))
 
@@ -40,15 +40,15 @@ class SqlHolds:
         self._database = database
 
     async def hold(self, hold: Hold, *, now: datetime) -> None:
-        """Write a hold in the place of one of its kind."""
+        """Set a hold in the place of one of the same kind."""
         await self._database.write(partial(set_hold, hold=hold, now=now))
 
     async def release(self, kind: HoldKind, *, now: datetime) -> bool:
-        """Take a hold away and resolve its event."""
+        """Remove a hold and resolve its event."""
         return await self._database.write(partial(release, kind=kind, now=now))
 
     async def standing(self, now: datetime) -> Sequence[Hold]:
-        """Return the holds that are not over, the longest standing first."""
+        """Return the holds in force, the longest standing first."""
         return await self._database.read(partial(standing, now=now))
 
     async def refused(self, refusal: ApiRefusal, *, now: datetime) -> None:
@@ -60,7 +60,7 @@ class SqlHolds:
         await self._database.write(refuse)
 
     async def answered(self, session_id: int, *, now: datetime) -> Sequence[HoldKind]:
-        """Release what a session was the probe of; mostly there is nothing, so that is looked for first."""
+        """Release the holds whose trial session was answered; there are rarely any, so a reader looks first."""
         if not any(hold.trial == session_id for hold in await self.standing(now)):
             return ()
 
@@ -72,59 +72,14 @@ class SqlHolds:
         return await self._database.write(answer)
 
 
-# --- what several transactions do -------------------------------------------------------------------------
-
-
-class _Kept(msgspec.Struct, omit_defaults=True):
-    """What ``flags.value`` holds of a hold, as JSON."""
-
-    since: datetime | None = None
-    failures: int = 1
-    probe: int | None = None
-
-
-def _hold_values(hold: Hold, *, now: datetime) -> dict[str, object]:
-    """Return the columns of a hold."""
-    kept = _Kept(since=hold.since, failures=hold.failures, probe=hold.trial)
-    return {
-        "name": hold.kind.value,
-        "value": msgspec.json.encode(kept).decode(),
-        "reason": hold.reason,
-        "until": hold.until,
-        "updated_at": now,
-        "updated_by": hold.by,
-    }
-
-
-def _to_hold(row: TableRow) -> Hold:
-    """Return a row as a hold; one whose value cannot be read holds all the same."""
-    try:
-        kept = msgspec.json.decode(row.value, type=_Kept)
-    except msgspec.DecodeError:
-        kept = _Kept()
-    return Hold(
-        kind=HoldKind(row.name),
-        reason=row.reason or "no reason was given",
-        since=kept.since or row.updated_at,
-        until=row.until,
-        by=row.updated_by,
-        failures=kept.failures,
-        trial=kept.probe,
-    )
-
-
-def _longest_first(holds: Iterable[Hold]) -> tuple[Hold, ...]:
-    return tuple(sorted(holds, key=lambda hold: (hold.since, hold.kind)))
-
-
 def standing(connection: Connection, now: datetime) -> tuple[Hold, ...]:
-    """Return the holds that are not over, the longest standing first."""
+    """Return the holds in force, the longest standing first."""
     holds = map(_to_hold, connection.execute(_STANDING))
     return _longest_first(hold for hold in holds if not has_lapsed(hold, now))
 
 
 def standing_now(connection: Connection, now: datetime) -> tuple[Hold, ...]:
-    """Return the holds that are not over; release what is over by itself."""
+    """Return the holds in force, and release those that have lapsed."""
     found = [_to_hold(row) for row in connection.execute(_STANDING)]
     for hold in found:
         if has_lapsed(hold, now):
@@ -133,7 +88,7 @@ def standing_now(connection: Connection, now: datetime) -> tuple[Hold, ...]:
 
 
 def set_hold(connection: Connection, hold: Hold, *, now: datetime) -> None:
-    """Write a hold in the place of one of its kind; its event is raised if none of its kind stood."""
+    """Set a hold in the place of one of the same kind; raise its event if there was none."""
     _clear_lapsed(connection, now)
     stood = connection.execute(delete(flags).where(flags.c.name == hold.kind.value)).rowcount
     connection.execute(insert(flags).values(_hold_values(hold, now=now)))
@@ -142,7 +97,7 @@ def set_hold(connection: Connection, hold: Hold, *, now: datetime) -> None:
 
 
 def release(connection: Connection, kind: HoldKind, *, now: datetime) -> bool:
-    """Take a hold away and resolve its event; ``False``: there was none."""
+    """Remove a hold and resolve its event; ``False``: there was none."""
     released = connection.execute(delete(flags).where(flags.c.name == kind.value)).rowcount > 0
     if released:
         resolve_event(connection, event_name(kind), at=now)
@@ -150,7 +105,7 @@ def release(connection: Connection, kind: HoldKind, *, now: datetime) -> bool:
 
 
 def apply(connection: Connection, changes: Changes, *, now: datetime) -> None:
-    """Write what the domain says about holds."""
+    """Write the changes that the domain decided on."""
     for kind, hold in changes.items():
         if hold is None:
             release(connection, kind, now=now)
@@ -159,8 +114,50 @@ def apply(connection: Connection, changes: Changes, *, now: datetime) -> None:
 
 
 def _clear_lapsed(connection: Connection, now: datetime) -> None:
-    """Release what is over by itself."""
+    """Release the holds that have lapsed."""
     rows = connection.execute(_LAPSED, {"now": now}).all()
     for hold in map(_to_hold, rows):
         if has_lapsed(hold, now):
             release(connection, hold.kind, now=now)
+
+
+def _longest_first(holds: Iterable[Hold]) -> tuple[Hold, ...]:
+    return tuple(sorted(holds, key=lambda hold: (hold.since, hold.kind)))
+
+
+class _StoredHold(msgspec.Struct, omit_defaults=True):
+    """The part of a hold that ``flags.value`` stores as JSON."""
+
+    since: datetime | None = None
+    failures: int = 1
+    probe: int | None = None
+
+
+def _hold_values(hold: Hold, *, now: datetime) -> dict[str, object]:
+    """Return the columns of a hold."""
+    stored = _StoredHold(since=hold.since, failures=hold.failures, probe=hold.trial)
+    return {
+        "name": hold.kind.value,
+        "value": msgspec.json.encode(stored).decode(),
+        "reason": hold.reason,
+        "until": hold.until,
+        "updated_at": now,
+        "updated_by": hold.by,
+    }
+
+
+def _to_hold(row: TableRow) -> Hold:
+    """Return a row as a hold; one whose value cannot be decoded is in force all the same."""
+    try:
+        stored = msgspec.json.decode(row.value, type=_StoredHold)
+    except msgspec.DecodeError:
+        stored = _StoredHold()
+    return Hold(
+        kind=HoldKind(row.name),
+        reason=row.reason or "no reason was given",
+        since=stored.since or row.updated_at,
+        until=row.until,
+        by=row.updated_by,
+        failures=stored.failures,
+        trial=stored.probe,
+    )

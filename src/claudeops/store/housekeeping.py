@@ -1,10 +1,10 @@
-"""What keeps the database small and quick: rows that are too old go, and SQLite's own log is cut.
+"""Housekeeping in the database: expired rows are removed, and SQLite's write-ahead log is cut.
 
-A reader looks for old rows, the writer removes them in steps, each a short transaction.
-A step is made of pieces, each a few statements on few rows. Once it has done enough, or somebody waits for the writer,
-it does no further piece and commits; the next step goes on from there. A chain may take several of them, and each
-leaves a record that can be verified: a session's tool calls go in the transaction that writes their tombstone, and the
-sessions' own rows go last, all of a chain in one.
+A reader looks for old rows; the writer removes them in steps, each a short transaction. A step consists of pieces, each
+a few statements on few rows. Once a step has done enough, or something urgent waits for the writer, it starts no
+further piece and commits; the next step continues from there. A chain may take several steps, and each leaves a record
+that can be verified: a session's tool calls go in the transaction that writes their tombstone, and the sessions' own
+rows go last, those of a chain together.
 """
 
 from __future__ import annotations
@@ -27,20 +27,17 @@ from claudeops.store.calls import RETENTION, bury
 from claudeops.store.database import Database, sqlite_file
 from claudeops.store.tables import events, metadata, schedule_fires, service_checks, sessions
 
-_GROWTH_BYTES: Final = 6_000_000  # two of them stay in the connection's memory; SQLite begins anew after four
-_CUT_MILLISECONDS: Final = 100  # for readers to get out of the way of the log's cut
-
 Key = tuple[object, ...]
-"""A row's primary key; of chains the one of their first session."""
-
-_LONG_TEXTS: Final = ("prompt_text", "context", "response", "last_assistant_text", "stderr_tail")
-"""Columns of a session that go before its row does; what it concluded stays."""
+"""A row's primary key; a chain goes by that of its first session."""
 
 STEP_SECONDS: Final = 0.05
-"""So long a step goes on. What it overshoots is a piece and the commit."""
+"""How long a step may go on; it overshoots by one piece and the commit."""
 
 PIECE_ROWS: Final = 100
-_ROWS_OF_A_CHAIN: Final = 20  # about
+_ROWS_OF_A_CHAIN: Final = 20  # on average, roughly
+
+_LONG_TEXTS: Final = ("prompt_text", "context", "response", "last_assistant_text", "stderr_tail")
+"""Columns of a session that are emptied before its row goes; what it concluded stays."""
 
 _TABLES: Final = {
     Aged.CHAINS: sessions,
@@ -50,6 +47,9 @@ _TABLES: Final = {
     Aged.FIRES: schedule_fires,
 }
 
+_GROWTH_BYTES: Final = 6_000_000  # 2 MB stay in the connection's memory, and SQLite starts the log over at 4 MB
+_CUT_MILLISECONDS: Final = 100  # how long the cut of the log waits for readers
+
 
 class SqlHousekeeping:
     """`claudeops.engine.ports.Housekeeping`, over SQLite or PostgreSQL."""
@@ -58,19 +58,19 @@ class SqlHousekeeping:
         self._database = database
 
     async def expire(self, aged: Aged, cutoffs: Cutoffs, *, now: datetime, rows: int) -> Expired:
-        """Remove what is too old of a kind: what a reader found, in one short transaction."""
+        """Remove expired rows of one kind in a short transaction, after a reader has found them."""
         found = await self._database.read(partial(look, aged=aged, cutoffs=cutoffs, limit=rows))
         if not found:
             return Expired()
 
         def step(connection: Connection) -> Expired:
-            within = Step(rows=rows, awaited=self._database.is_awaited)
-            return remove(connection, aged, found, cutoffs=cutoffs, now=now, step=within)
+            bounds = Step(rows=rows, awaited=self._database.is_awaited)
+            return remove(connection, aged, found, cutoffs=cutoffs, now=now, step=bounds)
 
         return await self._database.write(step)
 
     async def checkpoint(self) -> bool:
-        """Write SQLite's log back into the database and cut it to its usual length."""
+        """Write SQLite's log back into the database and cut it to its usual length; ``False``: a reader blocked it."""
         if sqlite_file(self._database.url) is None:
             return True
         await self._database.read(_copy_log)  # most of the work, while others write
@@ -80,71 +80,31 @@ class SqlHousekeeping:
         return True
 
     async def make_room(self) -> None:
-        """Let SQLite's write-ahead log have at once the length that it has later on; nothing of it is kept.
+        """Grow SQLite's write-ahead log to its later length at once; nothing is kept of what is written for that.
 
-        Where the file grows, a commit waits for the journal of the file system too, which takes many times as long on a
-        disk that others use as well. The log is overwritten from its beginning again and again, so this is once for
-        all.
+        A commit that makes the file grow also waits for the file system's journal, which takes many times as long on a
+        shared disk. SQLite overwrites the log from its beginning again and again, so growing it once is enough.
         """
         if sqlite_file(self._database.url) is not None:
             with suppress(DatabaseUnavailableError):
                 await self._database.write_outside(_grow_log)
 
 
-# --- SQLite's own log -------------------------------------------------------------------------------------
-
-
-def _grow_log(engine: Engine) -> None:
-    with engine.connect() as connection:  # left without a commit
-        connection.exec_driver_sql("CREATE TABLE room (bytes BLOB)")
-        connection.exec_driver_sql("INSERT INTO room VALUES (zeroblob(?))", (_GROWTH_BYTES,))
-
-
-def _copy_log(connection: Connection) -> None:
-    """Write as much of SQLite's log back as nobody is in the way of."""
-    connection.connection.cursor().execute("PRAGMA wal_checkpoint(PASSIVE)")  # not inside of a transaction either
-
-
-def _cut_log(engine: Engine) -> bool:
-    """Cut the log; ``False``: somebody was in the way."""
-    connection = engine.raw_connection()
-    try:
-        cursor = connection.cursor()
-        (usual,) = cursor.execute("PRAGMA busy_timeout").fetchone()
-        # Whoever reads may read for long, and verdicts wait behind this.
-        cursor.execute(f"PRAGMA busy_timeout = {_CUT_MILLISECONDS}")
-        try:
-            busy, _, _ = cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-        finally:
-            cursor.execute(f"PRAGMA busy_timeout = {usual}")
-    finally:
-        connection.close()
-    return not busy
-
-
-# --- rows that are too old --------------------------------------------------------------------------------
-
-
 @dataclass(slots=True)
 class Step:
-    """How long one step may go on; made when its transaction begins."""
+    """The bounds of one step; made when its transaction begins."""
 
     rows: int
-    awaited: Callable[[], bool]  # somebody who must not wait waits for the writer
+    awaited: Callable[[], bool]  # tells whether something urgent waits for the writer
     until: float = field(default_factory=lambda: monotonic() + STEP_SECONDS)
 
     def is_over(self, written: int) -> bool:
-        """Tell whether it has done enough."""
+        """Tell whether the step has done enough."""
         return written >= self.rows or self.awaited() or monotonic() >= self.until
 
 
-class _Piece(NamedTuple):
-    written: int  # rows, of whatever table
-    done: int = 0  # rows of the kind that was asked for
-
-
 def look(connection: Connection, aged: Aged, cutoffs: Cutoffs, limit: int) -> list[Key]:
-    """Return what is too old of a kind, at most ``limit`` keys, fewer where each means many rows; for a reader."""
+    """Return the keys of expired rows of one kind for `remove`: at most ``limit``, fewer where each means many rows."""
     most = max(1, limit // _ROWS_OF_A_CHAIN) if aged is Aged.CHAINS else limit
     return [tuple(row) for row in connection.execute(old(aged, cutoffs).limit(most))]
 
@@ -152,47 +112,36 @@ def look(connection: Connection, aged: Aged, cutoffs: Cutoffs, limit: int) -> li
 def remove(
     connection: Connection, aged: Aged, found: Sequence[Key], *, cutoffs: Cutoffs, now: datetime, step: Step
 ) -> Expired:
-    """Remove what was found as far as the step goes, a little in any case. What is young by now stays."""
+    """Remove found rows until the step is over, at least one piece; rows that are no longer too old stay."""
     written = done = 0
     for piece in _pieces(connection, aged, found, cutoffs, now):
         written += piece.written
         done += piece.done
-        # Not before something was written: under a stream of verdicts each step would end where it began.
+        # Only after something was written: under a stream of verdicts no step would get anywhere otherwise.
         if written and step.is_over(written):
             break
     return Expired(done=done, more=written > 0)
 
 
-def references(table: Table) -> Iterator[Column[object]]:
-    """Give every column that names rows of ``table``."""
-    for other in metadata.sorted_tables:
-        for column in other.columns:
-            if column.references(table.c.id):
-                yield column
-
-
-# --- looking ----------------------------------------------------------------------------------------------
-
-
 def old(aged: Aged, cutoffs: Cutoffs) -> Select[Key]:
-    """Return the query for the keys of what is too old, in the order in which it goes."""
+    """Return the query for the keys of expired rows, in the order in which they are removed."""
     match aged:
         case Aged.CHAINS:
             later = sessions.alias("later")
-            in_the_way = select(later.c.id).where(
+            not_over = select(later.c.id).where(
                 later.c.root_session_id == sessions.c.id,
                 or_(later.c.status != Status.ENDED.value, later.c.ended_at >= cutoffs.audit),
             )
             is_root = sessions.c.root_session_id == sessions.c.id
-            over = and_(sessions.c.ended_at < cutoffs.audit, is_root, ~in_the_way.exists())
+            over = and_(sessions.c.ended_at < cutoffs.audit, is_root, ~not_over.exists())
             return select(sessions.c.id).where(over).order_by(sessions.c.ended_at)
         case Aged.TEXTS:
             long = or_(*(sessions.c[name].is_not(None) for name in _LONG_TEXTS))
-            # Youngest first: beyond them come all those that have lost their texts already.
+            # Youngest first: the older ones have lost their texts already, and each look would pass over all of them.
             query = select(sessions.c.id).where(sessions.c.ended_at < cutoffs.details, long)
             return query.order_by(sessions.c.ended_at.desc())
         case Aged.CHECKS:
-            # The latest check of a service says how it stands, however long ago that was.
+            # The latest check of a service is its state, however old, so it stays.
             later = service_checks.alias("later")
             checks = service_checks.c
             newer = select(later.c.id).where(later.c.service == checks.service, later.c.id > checks.id)
@@ -208,20 +157,39 @@ def old(aged: Aged, cutoffs: Cutoffs) -> Select[Key]:
             return query.order_by(fires.schedule, fires.due_at)
 
 
-# --- removing ---------------------------------------------------------------------------------------------
+def among(table: Table, keys: Sequence[Key]) -> ColumnElement[bool]:
+    """Return the condition that a row is one of ``keys``, in a form for which both databases use the primary key."""
+    columns = list(table.primary_key)
+    if len(columns) == 1:
+        return columns[0].in_([value for (value,) in keys])
+    # For an IN over pairs SQLite would read the whole table.
+    return or_(false(), *(and_(*(column == value for column, value in zip(columns, key, strict=True))) for key in keys))
+
+
+def references(table: Table) -> Iterator[Column[object]]:
+    """Yield every column that refers to ``table``."""
+    for other in metadata.sorted_tables:
+        for column in other.columns:
+            if column.references(table.c.id):
+                yield column
+
+
+class _Piece(NamedTuple):
+    written: int  # rows of any table
+    done: int = 0  # rows of the kind that was asked for
 
 
 def _pieces(
     connection: Connection, aged: Aged, found: Sequence[Key], cutoffs: Cutoffs, now: datetime
 ) -> Iterator[_Piece]:
-    """Do a piece whenever the next one is asked for."""
+    """Do one piece for each value that is drawn from the iterator."""
     if aged is Aged.CHAINS:
-        yield from _chains(connection, found, cutoffs, now)
+        yield from _chain_pieces(connection, found, cutoffs, now)
         return
     table = _TABLES[aged]
     for first in range(0, len(found), PIECE_ROWS):
         wanted = among(table, found[first : first + PIECE_ROWS])
-        # Asked once more, for since the reader looked somebody may have written.
+        # The condition is checked again: the rows may have changed since the reader looked.
         keys = [tuple(row) for row in connection.execute(old(aged, cutoffs).where(wanted))]
         if aged is Aged.TEXTS:
             emptied = update(sessions).where(among(table, keys)).values(dict.fromkeys(_LONG_TEXTS))
@@ -231,8 +199,8 @@ def _pieces(
         yield _Piece(written=count, done=count)
 
 
-def _chains(connection: Connection, found: Sequence[Key], cutoffs: Cutoffs, now: datetime) -> Iterator[_Piece]:
-    """Take a few chains apart, what hangs on their sessions first."""
+def _chain_pieces(connection: Connection, found: Sequence[Key], cutoffs: Cutoffs, now: datetime) -> Iterator[_Piece]:
+    """Remove a few chains, the rows that refer to their sessions first."""
     of_found = sessions.c.root_session_id.in_([root for (root,) in found])
     still = select(old(Aged.CHAINS, cutoffs).where(of_found).subquery().c.id)
     whole = select(sessions.c.id).where(sessions.c.root_session_id.in_(still)).order_by(sessions.c.id)
@@ -243,39 +211,58 @@ def _chains(connection: Connection, found: Sequence[Key], cutoffs: Cutoffs, now:
         yield _Piece(written=bury(connection, [session_id], reason=RETENTION, at=now))
     for column in references(sessions):
         if column.table is not sessions:
-            yield from _let_go(connection, column, ids)
+            yield from _clear_references(connection, column, ids)
     count = connection.execute(delete(sessions).where(sessions.c.id.in_(ids))).rowcount
     yield _Piece(written=count, done=count)
 
 
-def _let_go(connection: Connection, column: Column[object], ids: Sequence[int]) -> Iterator[_Piece]:
-    """Have a column name none of some rows any more, a piece at a time."""
+def _clear_references(connection: Connection, column: Column[object], ids: Sequence[int]) -> Iterator[_Piece]:
+    """Clear or delete the rows whose column refers to some sessions, a piece at a time."""
     table = column.table
     some = select(*table.primary_key).where(column.in_(ids)).limit(PIECE_ROWS)
-    # By their keys: neither database bounds what a condition updates or deletes.
+    # By keys: neither database takes a LIMIT on UPDATE or DELETE.
     while keys := [tuple(row) for row in connection.execute(some)]:
-        yield _Piece(written=_unname(connection, column, among(table, keys)))
+        yield _Piece(written=_clear(connection, column, among(table, keys)))
 
 
 def _delete(connection: Connection, table: Table, keys: Sequence[Key]) -> int:
-    """Delete few rows; what must name one of them goes with it, what may name one forgets it."""
+    """Delete a few rows; rows that refer to them are deleted too, or cleared where the column is nullable."""
     if "id" in table.c:
         for column in references(table):
-            _unname(connection, column, column.in_([number for (number,) in keys]))
+            _clear(connection, column, column.in_([number for (number,) in keys]))
     return connection.execute(delete(table).where(among(table, keys))).rowcount
 
 
-def _unname(connection: Connection, column: Column[object], named: ColumnElement[bool]) -> int:
+def _clear(connection: Connection, column: Column[object], named: ColumnElement[bool]) -> int:
     table = column.table
     if column.nullable:
         return connection.execute(update(table).where(named).values({column.name: None})).rowcount
     return connection.execute(delete(table).where(named)).rowcount
 
 
-def among(table: Table, keys: Sequence[Key]) -> ColumnElement[bool]:
-    """Return the condition of being one of some rows, in words for which both databases take the primary key."""
-    columns = list(table.primary_key)
-    if len(columns) == 1:
-        return columns[0].in_([value for (value,) in keys])
-    # Of pairs SQLite would read the whole table.
-    return or_(false(), *(and_(*(column == value for column, value in zip(columns, key, strict=True))) for key in keys))
+def _grow_log(engine: Engine) -> None:
+    with engine.connect() as connection:  # left without a commit
+        connection.exec_driver_sql("CREATE TABLE room (bytes BLOB)")
+        connection.exec_driver_sql("INSERT INTO room VALUES (zeroblob(?))", (_GROWTH_BYTES,))
+
+
+def _copy_log(connection: Connection) -> None:
+    """Write back as much of SQLite's log as no reader still needs."""
+    connection.connection.cursor().execute("PRAGMA wal_checkpoint(PASSIVE)")  # works only outside of a transaction
+
+
+def _cut_log(engine: Engine) -> bool:
+    """Cut the log; ``False``: a reader was in the way."""
+    connection = engine.raw_connection()
+    try:
+        cursor = connection.cursor()
+        (usual,) = cursor.execute("PRAGMA busy_timeout").fetchone()
+        # A read may take long, and verdicts wait behind this.
+        cursor.execute(f"PRAGMA busy_timeout = {_CUT_MILLISECONDS}")
+        try:
+            busy, _, _ = cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        finally:
+            cursor.execute(f"PRAGMA busy_timeout = {usual}")
+    finally:
+        connection.close()
+    return not busy

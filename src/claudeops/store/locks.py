@@ -1,8 +1,8 @@
-"""File systems on which SQLite's locks and shared memory do not hold.
+"""Locks: one daemon per database and per state directory, for as long as its process lives.
 
-One daemon per database and per state directory, held by locks that end with the process that holds them.
-
-Whether a database could be worked with, without leaving a trace in it.
+Also what must be known of a database before that: whether its file lies on a network file system, where SQLite's locks
+and shared memory do not hold, and whether it can be read and written, which `check_database` finds out without leaving
+a trace.
 """
 
 from __future__ import annotations
@@ -26,56 +26,21 @@ from claudeops.store.database import border, parse_url, reading_engine, shown, s
 from claudeops.store.migrate import current_revision, refuse_newer
 from claudeops.store.tables import HEAD, instances
 
+PATIENCE_SECONDS: Final = 3.0
+"""How long `check_database` waits for somebody else's lock."""
+
 MOUNTS: Final = Path("/proc/self/mountinfo")
+
+_MOUNT_POINT: Final = 4  # index of the field in a line of ``mountinfo``
+_OCTAL: Final = re.compile(r"\\([0-7]{3})")
 
 _NETWORK: Final = re.compile(
     r"nfs\d*|cifs|smb\d*|smbfs|afs|ncpfs|coda|ceph|lustre|beegfs|glusterfs|gfs2?|ocfs2|davfs"
     r"|fuse\.(sshfs|ceph|glusterfs|davfs2?|s3fs|rclone|gcsfuse|goofys|smbnetfs|curlftpfs|juicefs)"
 )
-"""Types as ``mountinfo`` names them. Not ``9p``: it is the root of some sandboxes, whose locks are their own."""
-
-_MOUNT_POINT: Final = 4  # which of the fields, from 0
-_OCTAL: Final = re.compile(r"\\([0-7]{3})")
-
-
-def refuse_network_file(file: Path, *, mounts: Path = MOUNTS) -> None:
-    """Raise `ConfigurationError` for a SQLite file on a network file system; ``file`` is absolute, links resolved.
-
-    Where the mounts cannot be read nothing is refused.
-    """
-    try:
-        listed = mounts.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return
-    kind, where = filesystem_of(file, listed)
-    if _NETWORK.fullmatch(kind):
-        raise ConfigurationError(
-            f"CLAUDEOPS_DATABASE_URL: {file} lies on a network file system ({kind}, mounted at {where}), where SQLite's"
-            " locks do not keep two daemons apart: put the file on a local disk, or use PostgreSQL."
-        )
-
-
-def filesystem_of(file: Path, listed: str) -> tuple[str, str]:
-    """Return the type and the mount point of the file system that holds ``file``; ``listed`` is a ``mountinfo``.
-
-    Of two mounts on one point the later one is in sight.
-    """
-    best = ("", "")
-    for line in listed.splitlines():
-        before, _, after = line.partition(" - ")
-        fields, kinds = before.split(), after.split()
-        if len(fields) <= _MOUNT_POINT or not kinds:
-            continue
-        where = _OCTAL.sub(lambda code: chr(int(code[1], 8)), fields[_MOUNT_POINT])
-        if file.is_relative_to(where) and len(where) >= len(best[1]):
-            best = (kinds[0], where)
-    return best
-
+"""File system types as ``mountinfo`` names them. Not ``9p``: some sandboxes have it as root, and lock by themselves."""
 
 _DAEMON_KEY: Final = 0x636C6F64  # "clod"; below 2**32, so that pg_locks shows it whole as objid
-_ATTEMPTS: Final = 10
-_PAUSE_SECONDS: Final = 0.05  # between attempts: somebody may just be looking whether the lock is taken
-_REMEDY: Final = "stop it first, or give this one its own CLAUDEOPS_DATABASE_URL and CLAUDEOPS_STATE_DIR"
 
 _HOLDER: Final = text(
     "SELECT activity.application_name FROM pg_locks AS held"
@@ -84,6 +49,9 @@ _HOLDER: Final = text(
     " AND held.objsubid = 1"
     " AND held.database = (SELECT oid FROM pg_database WHERE datname = current_database())"
 )
+_ATTEMPTS: Final = 10
+_PAUSE_SECONDS: Final = 0.05  # between attempts: `is_claimed` takes the lock for a moment
+_REMEDY: Final = "stop it first, or give this one its own CLAUDEOPS_DATABASE_URL and CLAUDEOPS_STATE_DIR"
 
 
 @contextmanager
@@ -92,13 +60,13 @@ def claim_database(
 ) -> Iterator[Callable[[], None]]:
     """Be the only daemon on this database and in this state directory while the block runs.
 
-    SQLite: the lock is ``<file>.lock`` beside the file itself, links resolved, so that two state directories
-    over one file still meet. PostgreSQL: an advisory lock on a connection of its own. A lock that is taken
-    is tried again for half a second, with a ``pause`` in seconds between.
+    SQLite: the lock is ``<file>.lock`` beside the file itself, links resolved, so that two state directories over one
+    file still meet. PostgreSQL: an advisory lock on a connection of its own. A taken file lock is tried again for half
+    a second, with a ``pause`` in seconds in between.
 
-    Yields a check, to be called now and then from any thread: it takes the lock of a connection that was dropped
-    again, and raises `AlreadyRunningError` when another daemon was faster, `DatabaseUnavailableError` when the
-    server does not answer. File locks end with the process only, so there it does nothing.
+    Yields a check, to be called now and then from any thread. It takes the lock again when its connection was dropped;
+    it raises `AlreadyRunningError` when another daemon was faster, and `DatabaseUnavailableError` when the server does
+    not answer. A file lock ends only with the process, so for SQLite the check does nothing.
 
     Raises `AlreadyRunningError`, naming the lock and its holder, `DatabaseUnavailableError`, or
     `ConfigurationError` for a SQLite file on a network file system.
@@ -111,15 +79,15 @@ def claim_database(
         held.enter_context(_locked_file(state_dir / "daemon.lock", what=str(state_dir), pause=pause))
         if file is not None:
             held.enter_context(_locked_file(_lock_file(file), what=str(file), pause=pause))
-            yield _nothing
+            yield _no_check
         else:
             yield held.enter_context(_locked_server(parsed)).check
 
 
 def is_claimed(url: str) -> bool:
-    """Tell whether a daemon runs on this database, without being in its way. Blocks.
+    """Tell whether a daemon runs on this database, without getting in its way. Blocks.
 
-    Raises `DatabaseUnavailableError` when that cannot be told.
+    Raises `DatabaseUnavailableError` when that cannot be found out.
     """
     with claim_watch(url) as claimed:
         return claimed()
@@ -127,9 +95,9 @@ def is_claimed(url: str) -> bool:
 
 @contextmanager
 def claim_watch(url: str) -> Iterator[Callable[[], bool]]:
-    """Give `is_claimed` for who asks again and again: on PostgreSQL all its questions share one connection.
+    """Yield `is_claimed` for callers that ask repeatedly: on PostgreSQL all the questions share one connection.
 
-    What it gives blocks, and may be called from any thread, by one at a time.
+    The yielded function blocks; it may be called from any thread, but from one at a time.
     """
     parsed = parse_url(url)
     file = sqlite_file(parsed)
@@ -148,13 +116,79 @@ def claim_watch(url: str) -> Iterator[Callable[[], bool]]:
         engine.dispose()
 
 
-def _lock_file(file: Path) -> Path:
-    return file.with_name(f"{file.name}.lock")
+def refuse_network_file(file: Path, *, mounts: Path = MOUNTS) -> None:
+    """Raise `ConfigurationError` for a SQLite file on a network file system; ``file`` is absolute, links resolved.
+
+    Refuse nothing where the mounts cannot be read.
+    """
+    try:
+        listed = mounts.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return
+    kind, where = filesystem_of(file, listed)
+    if _NETWORK.fullmatch(kind):
+        raise ConfigurationError(
+            f"CLAUDEOPS_DATABASE_URL: {file} lies on a network file system ({kind}, mounted at {where}), where SQLite's"
+            " locks do not keep two daemons apart: put the file on a local disk, or use PostgreSQL."
+        )
+
+
+def filesystem_of(file: Path, listed: str) -> tuple[str, str]:
+    """Return the type and the mount point of the file system that holds ``file``; ``listed`` is a ``mountinfo``.
+
+    Of two mounts on one point the later one is visible.
+    """
+    best = ("", "")
+    for line in listed.splitlines():
+        before, _, after = line.partition(" - ")
+        fields, kinds = before.split(), after.split()
+        if len(fields) <= _MOUNT_POINT or not kinds:
+            continue
+        where = _OCTAL.sub(lambda code: chr(int(code[1], 8)), fields[_MOUNT_POINT])
+        if file.is_relative_to(where) and len(where) >= len(best[1]):
+            best = (kinds[0], where)
+    return best
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DatabaseCheck:
+    """A database that can be read and written."""
+
+    revision: str | None  # None: there is none yet, or an empty one
+    head: str  # the revision that this version of claudeops needs
+
+
+def check_database(url: str, backup_dir: Path, *, busy_seconds: float = PATIENCE_SECONDS) -> DatabaseCheck:
+    """Read the revision and begin to write, without changing anything; a missing SQLite file is not created.
+
+    Raises `DatabaseUnavailableError` (not reachable, locked), `NewerDatabaseError`, `ConfigurationError` (the address
+    is wrong, the tables are somebody else's) or `StoreError` (not writable, no database at all).
+    """
+    parsed = parse_url(url)
+    revision = current_revision(parsed, busy_seconds=busy_seconds)
+    if revision is not None:
+        refuse_newer(parsed, revision, backup_dir=backup_dir)
+    file = sqlite_file(parsed)
+    if file is not None and revision is None:
+        _require_directory(file)
+        return DatabaseCheck(revision=None, head=HEAD)
+    engine = writing_engine(parsed, busy_seconds=busy_seconds)
+    try:
+        with border(parsed), engine.connect() as connection:
+            if revision is not None:
+                # Needs the right to write and the lock, and changes no row.
+                connection.execute(update(instances).values(pid=instances.c.pid).where(false()))
+            elif file is None:
+                _require_rights(connection, parsed)
+            connection.rollback()
+    finally:
+        engine.dispose()
+    return DatabaseCheck(revision=revision, head=HEAD)
 
 
 @contextmanager
 def _locked_file(path: Path, *, what: str, pause: Callable[[float], None]) -> Iterator[None]:
-    """Hold a lock file; it is never removed, because another process may be opening it."""
+    """Hold a lock file. It is never removed, because another process may be opening it."""
     descriptor = _open(path, os.O_RDWR | os.O_CREAT)
     try:
         if not _lock(descriptor, pause):
@@ -169,8 +203,12 @@ def _locked_file(path: Path, *, what: str, pause: Callable[[float], None]) -> It
         os.close(descriptor)
 
 
+def _lock_file(file: Path) -> Path:
+    return file.with_name(f"{file.name}.lock")
+
+
 def _lock(descriptor: int, pause: Callable[[float], None]) -> bool:
-    """Take the lock; try for half a second, because `is_claimed` holds it for a moment."""
+    """Take the lock; try for half a second, because `is_claimed` takes it for a moment."""
     for attempt in range(_ATTEMPTS):
         if attempt:
             pause(_PAUSE_SECONDS)
@@ -204,12 +242,18 @@ def _open(path: Path, flags: int) -> int:
         raise DatabaseUnavailableError(f"the lock file {path} cannot be opened: {error.strerror}.") from error
 
 
-def _nothing() -> None:
-    """Check nothing."""
+@contextmanager
+def _locked_server(url: URL) -> Iterator[_ServerLock]:
+    lock = _ServerLock(url)
+    try:
+        lock.take()
+        yield lock
+    finally:
+        lock.close()
 
 
 class _ServerLock:
-    """The advisory lock; it goes with its connection, and so with the process."""
+    """The advisory lock; it ends with its connection, and so with the process."""
 
     def __init__(self, url: URL) -> None:
         named = url.update_query_dict({"application_name": f"claudeops daemon, pid {os.getpid()}"})
@@ -236,87 +280,41 @@ class _ServerLock:
                 with border(self._url):
                     self._connection.scalar(text("SELECT 1"))
             except StoreError:
-                self._let_go()
+                self._release()
             else:
                 return
         self.take()
 
     def close(self) -> None:
-        """Let the lock go."""
-        self._let_go()
+        """Release the lock."""
+        self._release()
         self._engine.dispose()
 
-    def _let_go(self) -> None:
+    def _release(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
-            connection.invalidate()  # closes it: pooled, it would keep the lock
+            connection.invalidate()  # closes the connection: in the pool it would keep the lock
             connection.close()
 
 
-@contextmanager
-def _locked_server(url: URL) -> Iterator[_ServerLock]:
-    lock = _ServerLock(url)
-    try:
-        lock.take()
-        yield lock
-    finally:
-        lock.close()
-
-
 def _holder(connection: Connection) -> str | None:
-    """Return the name of the connection that holds the advisory lock; ``None``: nobody does."""
+    """Return the name of the connection that holds the advisory lock; ``None``: nobody holds it."""
     row = connection.execute(_HOLDER, {"key": _DAEMON_KEY}).first()
     return None if row is None else row.application_name or "unknown"
 
 
-PATIENCE_SECONDS: Final = 3.0
-"""How long somebody else's lock is waited for."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class DatabaseCheck:
-    """A database that can be read and written."""
-
-    revision: str | None  # None: there is none yet, or an empty one
-    head: str  # what this version of claudeops works with
-
-
-def check_database(url: str, backup_dir: Path, *, busy_seconds: float = PATIENCE_SECONDS) -> DatabaseCheck:
-    """Read the revision and begin to write; a SQLite file that is not there is not made.
-
-    Raises `DatabaseUnavailableError` (not reachable, locked), `NewerDatabaseError`, `ConfigurationError` (the address
-    is wrong, the tables are somebody else's) or `StoreError` (not writable, no database at all).
-    """
-    parsed = parse_url(url)
-    revision = current_revision(parsed, busy_seconds=busy_seconds)
-    if revision is not None:
-        refuse_newer(parsed, revision, backup_dir=backup_dir)
-    file = sqlite_file(parsed)
-    if file is not None and revision is None:
-        _require_directory(file)
-        return DatabaseCheck(revision=None, head=HEAD)
-    engine = writing_engine(parsed, busy_seconds=busy_seconds)
-    try:
-        with border(parsed), engine.connect() as connection:
-            if revision is not None:
-                # Asks for the right to write and for the lock, and changes no row.
-                connection.execute(update(instances).values(pid=instances.c.pid).where(false()))
-            elif file is None:
-                _require_rights(connection, parsed)
-            connection.rollback()
-    finally:
-        engine.dispose()
-    return DatabaseCheck(revision=revision, head=HEAD)
+def _no_check() -> None:
+    """Do nothing: a file lock cannot be lost."""
 
 
 def _require_directory(file: Path) -> None:
-    """Raise `StoreError` unless the empty file can be written, and its directory, or one above it, takes new files."""
+    """Raise `StoreError` unless a new database can be created at ``file``, missing directories included."""
     if file.exists() and not os.access(file, os.R_OK | os.W_OK):
         raise StoreError(f"the database {file} is not user {os.geteuid()}'s to write: change its owner.")
-    there = next(path for path in file.parents if path.exists())
-    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+    nearest = next(path for path in file.parents if path.exists())
+    if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
         raise StoreError(
-            f"the database {file} cannot be made, for user {os.geteuid()} may not write in {there}: "
+            f"the database {file} cannot be made, for user {os.geteuid()} may not write in {nearest}: "
             "change its owner, or set CLAUDEOPS_DATABASE_URL."
         )
 

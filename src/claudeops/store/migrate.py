@@ -1,10 +1,7 @@
-"""Which migration a database is at, told without alembic.
+"""Migrations: the revision of a database, its way to the newest one, and the backup that is made before.
 
-Revisions are four digits, counted up, so that an older database is told from a newer one by comparing them.
-
-Copies of a SQLite database: made before it is changed for good, or because an operator wants one.
-
-Bringing a database to the newest revision, with a backup before and alembic only when there is work.
+Revisions are four digits, counted up, so comparing them tells an older database from a newer one. Alembic is imported
+only when there is something to migrate. Operators use the same backup.
 """
 
 from __future__ import annotations
@@ -41,17 +38,76 @@ from claudeops.store.database import (
 )
 from claudeops.store.tables import HEAD, metadata
 
-if TYPE_CHECKING:  # a dear import: needed after updates only
+if TYPE_CHECKING:  # slow to import, and needed after updates only
     from alembic.config import Config
 
-_SET_UP = "start `claudeops run` once, which sets it up"
+_SET_UP: Final = "start `claudeops run` once, which sets it up"
+_PRIVATE: Final = 0o600
+_LOCKED_SECONDS: Final = 60.0  # how long a copy waits for a locked database
+_TURN_SECONDS: Final = 60.0  # how long to wait while another process migrates the same database
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Migrated:
+    """What `migrate` found and did; the two revisions are equal when there was nothing to do."""
+
+    from_revision: str | None  # None: an empty database
+    to_revision: str
+    backup_path: Path | None  # SQLite only, and only when there was something to lose
+
+
+def migrate(url: str, *, migrations_dir: Path, backup_dir: Path, now: datetime | None = None) -> Migrated:
+    """Bring the database at ``url`` to the newest revision, in one transaction.
+
+    A missing SQLite file is created; an old one is backed up to ``backup_dir`` first. Raises `NewerDatabaseError` when
+    the database is newer than this code, `DatabaseUnavailableError`, `MissingInputError` when the migrations are
+    missing, and `StoreError` when the backup or a migration fails; the database is then unchanged.
+    """
+    parsed = parse_url(url)
+    found = current_revision(parsed)
+    if found == HEAD:
+        return Migrated(from_revision=HEAD, to_revision=HEAD, backup_path=None)
+    if found is not None:
+        refuse_newer(parsed, found, backup_dir=backup_dir)
+    if not (migrations_dir / "env.py").is_file():
+        raise MissingInputError(f"{migrations_dir} holds no migrations: install claudeops again.")
+    file = sqlite_file(parsed)
+    backup = None
+    if file is not None and found is not None:
+        backup = back_up(file, backup_dir, revision=found, now=now or datetime.now(UTC))
+    elif file is not None:
+        _make_private(file)
+    run(parsed, migrations_dir, _to_head)
+    return Migrated(from_revision=found, to_revision=HEAD, backup_path=backup)
+
+
+def run(url: URL, migrations_dir: Path, steps: Callable[[Config], None]) -> None:
+    """Run alembic commands against a database, all of them or none.
+
+    On PostgreSQL the transaction begins behind the writers' lock, so the second of two processes finds the work done.
+    """
+    from alembic.config import Config  # noqa: PLC0415 - a fifth of the start-up time, needed after updates only
+    from alembic.util import CommandError  # noqa: PLC0415 - same
+
+    config = Config()
+    config.set_main_option("script_location", str(migrations_dir).replace("%", "%%"))
+    engine = migrating_engine(url, busy_seconds=_TURN_SECONDS)
+    try:
+        with border(url), engine.begin() as connection:
+            config.attributes["connection"] = connection
+            steps(config)
+            _check_references(connection, url)
+    except CommandError as error:
+        raise StoreError(f"the database {shown(url)} cannot be migrated: {str(error).rstrip('.')}.") from error
+    finally:
+        engine.dispose()
 
 
 def current_revision(url: URL, *, busy_seconds: float = BUSY_SECONDS) -> str | None:
     """Return the revision of a database; ``None`` for an empty or a missing one.
 
-    Raises `ConfigurationError` when it holds tables that no migration of ours has made: any in a SQLite file, those of
-    our names elsewhere. Nothing of it is changed.
+    Changes nothing. Raises `ConfigurationError` when the database holds tables that no migration of ours has made: any
+    in a SQLite file, those with our names elsewhere.
     """
     file = sqlite_file(url)
     if file is not None and not file.exists():
@@ -65,7 +121,7 @@ def current_revision(url: URL, *, busy_seconds: float = BUSY_SECONDS) -> str | N
 
 
 def refuse_newer(url: URL, revision: str, *, backup_dir: Path | None = None) -> None:
-    """Raise `NewerDatabaseError` when ``revision`` is beyond what this code knows."""
+    """Raise `NewerDatabaseError` when ``revision`` is newer than this code."""
     if revision <= HEAD:
         return
     backup = newest_backup(url, backup_dir)
@@ -81,9 +137,9 @@ def refuse_newer(url: URL, revision: str, *, backup_dir: Path | None = None) -> 
 
 
 def require_head(url: URL, *, busy_seconds: float = BUSY_SECONDS) -> None:
-    """Raise `ConfigurationError` unless the database has exactly the tables that this code expects.
+    """Raise `ConfigurationError` unless the database is at exactly the revision that this code expects.
 
-    `MissingInputError` where there is none.
+    Raises `MissingInputError` when the database is missing or empty.
     """
     revision = current_revision(url, busy_seconds=busy_seconds)
     if revision == HEAD:
@@ -96,32 +152,11 @@ def require_head(url: URL, *, busy_seconds: float = BUSY_SECONDS) -> None:
     )
 
 
-def _revision(connection: Connection, url: URL) -> str | None:
-    names = set(inspect(connection).get_table_names())
-    if "alembic_version" in names:
-        return connection.execute(text("SELECT version_num FROM alembic_version")).scalar_one_or_none()
-    # A server's database may have room for several; a file has one owner.
-    if taken := sorted(names if connection.dialect.name == "sqlite" else names & set(metadata.tables)):
-        raise ConfigurationError(
-            f"the database {shown(url)} holds somebody else's tables ({', '.join(taken[:5])}): "
-            "give claudeops a database of its own in CLAUDEOPS_DATABASE_URL."
-        )
-    return None
-
-
-_PRIVATE: Final = 0o600
-_LOCKED_SECONDS: Final = 60.0
-
-
-def _take_it_as_it_is(_copy: Path) -> None:
-    return
-
-
 def back_up(file: Path, backup_dir: Path, *, revision: str, now: datetime) -> Path:
     """Copy a database that may be in use; return the copy, which is on the disk when this returns.
 
-    The name is ``<file>.backup-<revision>-<UTC time>``; it appears only once the copy is complete, and
-    never takes an existing file's place. Raises `StoreError`.
+    The name is ``<file>.backup-<revision>-<UTC time>``. It appears only once the copy is complete, and never replaces a
+    file. Raises `StoreError`.
     """
     target = backup_dir / f"{file.name}.backup-{revision}-{now:%Y%m%dT%H%M%S.%fZ}"
     try:
@@ -135,8 +170,9 @@ def back_up(file: Path, backup_dir: Path, *, revision: str, now: datetime) -> Pa
 def back_up_to(url: URL, target: Path) -> int:
     """Copy a SQLite database that may be in use to ``target``; return the copy's size in bytes.
 
-    The copy is one moment's state, on the disk and found sound by SQLite when this returns; ``target`` appears only
-    then. Raises `ConfigurationError` where there is no such database or ``target`` exists, else `StoreError`.
+    The copy is the state of one moment; when this returns it is on the disk and SQLite has checked it. ``target``
+    appears only then. Raises `ConfigurationError` where there is no such database or ``target`` exists, else
+    `StoreError`.
     """
     file = sqlite_file(url)
     if file is None:
@@ -166,10 +202,50 @@ def newest_backup(url: URL, backup_dir: Path | None = None) -> Path | None:
     return max(found, key=lambda path: path.name.rpartition("-")[2], default=None)
 
 
-def _copy_whole(file: Path, target: Path, check: Callable[[Path], None] = _take_it_as_it_is) -> None:
+def _to_head(config: Config) -> None:
+    from alembic import command  # noqa: PLC0415 - see run
+
+    command.upgrade(config, "head")
+
+
+def _check_references(connection: Connection, url: URL) -> None:
+    """Check the foreign keys, which were not enforced while tables were rebuilt."""
+    if connection.dialect.name != "sqlite":
+        return
+    broken = connection.exec_driver_sql("PRAGMA foreign_key_check").first()
+    if broken is not None:
+        raise StoreError(f"migrating {shown(url)} would leave rows of {broken[0]} that refer to nothing.")
+
+
+def _make_private(file: Path) -> None:
+    """Create the database file so that only its owner can read it; leave an existing file as it is."""
+    try:
+        os.close(os.open(file, os.O_CREAT | os.O_RDWR, 0o600))
+    except OSError as error:
+        raise DatabaseUnavailableError(f"the database {file} cannot be opened: {error.strerror}.") from error
+
+
+def _revision(connection: Connection, url: URL) -> str | None:
+    names = set(inspect(connection).get_table_names())
+    if "alembic_version" in names:
+        return connection.execute(text("SELECT version_num FROM alembic_version")).scalar_one_or_none()
+    # Several programs may share a server's database; a file belongs to one.
+    if taken := sorted(names if connection.dialect.name == "sqlite" else names & set(metadata.tables)):
+        raise ConfigurationError(
+            f"the database {shown(url)} holds somebody else's tables ({', '.join(taken[:5])}): "
+            "give claudeops a database of its own in CLAUDEOPS_DATABASE_URL."
+        )
+    return None
+
+
+def _accept(_copy: Path) -> None:
+    return
+
+
+def _copy_whole(file: Path, target: Path, check: Callable[[Path], None] = _accept) -> None:
     partial = target.with_name(f"{target.name}.partial")
     with ExitStack() as unfinished:
-        for path in (target, partial):  # the names are ours from here
+        for path in (target, partial):  # reserves both names
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, _PRIVATE))
             unfinished.callback(path.unlink, missing_ok=True)
         _copy(file, partial)
@@ -180,7 +256,7 @@ def _copy_whole(file: Path, target: Path, check: Callable[[Path], None] = _take_
 
 
 def _refuse_unsound(copy: Path) -> None:
-    """Raise `sqlite3.DatabaseError` for a copy that SQLite finds fault with: the source has it as well."""
+    """Raise `sqlite3.DatabaseError` for a copy that SQLite finds damaged: the source is damaged too."""
     with closing(sqlite3.connect(f"{copy.resolve().as_uri()}?mode=ro&immutable=1", uri=True)) as connection:
         (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
     if verdict != "ok":
@@ -191,7 +267,7 @@ def _copy(source: Path, target: Path) -> None:
     give_up = time.monotonic() + _LOCKED_SECONDS
 
     def progress(status: int, _remaining: int, _total: int) -> None:
-        # SQLite tries a locked database again and again, for ever; it calls here between the attempts.
+        # SQLite retries a locked database for ever, and calls this function between the attempts.
         if status in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED} and time.monotonic() > give_up:
             raise sqlite3.OperationalError("it is locked by another process")
 
@@ -209,92 +285,9 @@ def _sync(path: Path) -> None:
 
 
 def _complete(path: Path) -> bool:
-    """Tell a backup from a name that was reserved by a process which did not live to fill it."""
+    """Tell a complete backup from a name that a process reserved and did not live to fill."""
     return not path.name.endswith(".partial") and path.stat().st_size > 0
 
 
 def _literal(name: str) -> str:
     return "".join(f"[{character}]" if character in "*?[" else character for character in name)
-
-
-_TURN_SECONDS: Final = 60.0  # how long to wait for another process that migrates the same database
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Migrated:
-    """What `migrate` found and did; the two revisions are equal when there was nothing to do."""
-
-    from_revision: str | None  # None: an empty database
-    to_revision: str
-    backup_path: Path | None  # SQLite only, and only when there was something to lose
-
-
-def migrate(url: str, *, migrations_dir: Path, backup_dir: Path, now: datetime | None = None) -> Migrated:
-    """Bring the database at ``url`` to the newest revision, in one transaction.
-
-    A SQLite file is made if it is missing and backed up to ``backup_dir`` if it is old.
-    Raises `NewerDatabaseError` when the database is ahead of this code, `DatabaseUnavailableError`,
-    `MissingInputError` when the migrations are not there, and `StoreError` when the backup or a migration
-    fails; the database is then as it was.
-    """
-    parsed = parse_url(url)
-    found = current_revision(parsed)
-    if found == HEAD:
-        return Migrated(from_revision=HEAD, to_revision=HEAD, backup_path=None)
-    if found is not None:
-        refuse_newer(parsed, found, backup_dir=backup_dir)
-    if not (migrations_dir / "env.py").is_file():
-        raise MissingInputError(f"{migrations_dir} holds no migrations: install claudeops again.")
-    file = sqlite_file(parsed)
-    backup = None
-    if file is not None and found is not None:
-        backup = back_up(file, backup_dir, revision=found, now=now or datetime.now(UTC))
-    elif file is not None:
-        _make_private(file)
-    run(parsed, migrations_dir, _to_head)
-    return Migrated(from_revision=found, to_revision=HEAD, backup_path=backup)
-
-
-def run(url: URL, migrations_dir: Path, steps: Callable[[Config], None]) -> None:
-    """Run alembic commands against a database, all of them or none.
-
-    On PostgreSQL the transaction begins behind the writers' lock; whoever comes second finds the work done.
-    """
-    from alembic.config import Config  # noqa: PLC0415 - a fifth of the start-up time, needed after updates only
-    from alembic.util import CommandError  # noqa: PLC0415 - same
-
-    config = Config()
-    config.set_main_option("script_location", str(migrations_dir).replace("%", "%%"))
-    engine = migrating_engine(url, busy_seconds=_TURN_SECONDS)
-    try:
-        with border(url), engine.begin() as connection:
-            config.attributes["connection"] = connection
-            steps(config)
-            _check_references(connection, url)
-    except CommandError as error:
-        raise StoreError(f"the database {shown(url)} cannot be migrated: {str(error).rstrip('.')}.") from error
-    finally:
-        engine.dispose()
-
-
-def _to_head(config: Config) -> None:
-    from alembic import command  # noqa: PLC0415 - see run
-
-    command.upgrade(config, "head")
-
-
-def _check_references(connection: Connection, url: URL) -> None:
-    """Make up for the foreign keys that were not enforced while tables were rebuilt."""
-    if connection.dialect.name != "sqlite":
-        return
-    broken = connection.exec_driver_sql("PRAGMA foreign_key_check").first()
-    if broken is not None:
-        raise StoreError(f"migrating {shown(url)} would leave rows of {broken[0]} that refer to nothing.")
-
-
-def _make_private(file: Path) -> None:
-    """Create the database file so that only its owner can read it; a file that exists stays as it is."""
-    try:
-        os.close(os.open(file, os.O_CREAT | os.O_RDWR, 0o600))
-    except OSError as error:
-        raise DatabaseUnavailableError(f"the database {file} cannot be opened: {error.strerror}.") from error

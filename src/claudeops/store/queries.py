@@ -1,4 +1,4 @@
-"""What transactions read on their way: each function takes an open connection."""
+"""Queries that transactions of several subjects share; each function takes an open connection."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from claudeops.store.tables import (
     tool_calls,
 )
 
-# Statements that every claim and every end of a session needs are put together once: building and compiling one takes
+# Every claim and every end of a session runs these, so they are built once: building and compiling a statement takes
 # three times as long as running it.
 _SESSION: Final = select(sessions).where(sessions.c.id == bindparam("session"))
 _STARTED_AT: Final = select(sessions.c.started_at).where(sessions.c.id == bindparam("session"))
@@ -73,7 +73,7 @@ _LAST_CHECK: Final = (
     .where(
         service_checks.c.service == bindparam("name"),
         service_checks.c.session_id.is_distinct_from(bindparam("besides")),
-        not_(  # it vouches for nothing
+        not_(  # such a session vouches for nothing
             and_(
                 service_checks.c.status == ServiceStatus.HEALTHY.value,
                 func.coalesce(sessions.c.outcome.in_([outcome.value for outcome in NO_WITNESSES]), false()),
@@ -100,7 +100,7 @@ _UNHEALTHY: Final = (
 
 
 def session(connection: Connection, session_id: int) -> Session | None:
-    """Return one row."""
+    """Return one session, if it exists."""
     row = connection.execute(_SESSION, {"session": session_id}).one_or_none()
     return None if row is None else to_session(row)
 
@@ -109,17 +109,17 @@ def session(connection: Connection, session_id: int) -> Session | None:
 
 
 def known_memories(connection: Connection, categories: Iterable[str]) -> tuple[KnownMemory, ...]:
-    """Return every memory of some categories, given up or not."""
+    """Return every memory of some categories, active or not."""
     wanted = {"categories": sorted(set(categories))}
     return tuple(to_known_memory(row) for row in connection.execute(_KNOWN_MEMORIES, wanted))
 
 
 def fading_memories(connection: Connection, now: datetime) -> tuple[KnownMemory, ...]:
-    """Return active memories that have begun to fade."""
+    """Return the active memories that have begun to fade."""
     return tuple(map(to_known_memory, connection.execute(_FADING, {"since": now - memory.FADES_AFTER})))
 
 
-# --- actions and what bears on them ------------------------------------------------------------------------
+# --- actions and the state of services ---------------------------------------------------------------------
 
 
 def ledger(connection: Connection, rules: EscalationRules, now: datetime) -> tuple[PastAction, ...]:
@@ -129,7 +129,7 @@ def ledger(connection: Connection, rules: EscalationRules, now: datetime) -> tup
 
 
 def findings(connection: Connection, session: Session) -> grants.Findings:
-    """Return what is known to be unwell to a running session's chain, by somebody else than itself."""
+    """Return the services that others than the running session itself have found to be unwell."""
     checks = service_checks.c
     reported = connection.execute(
         select(checks.service, checks.status)
@@ -148,22 +148,22 @@ def findings(connection: Connection, session: Session) -> grants.Findings:
 
 
 def held_services(connection: Connection, root_session_id: int) -> tuple[str, ...]:
-    """Return the services whose limit refused an action to a session of a chain."""
+    """Return the services whose cooldown refused an action to a session of the chain."""
     return tuple(connection.execute(_HELD_SERVICES, {"root": root_session_id}).scalars())
 
 
 def chain_started_at(connection: Connection, root_session_id: int) -> datetime | None:
-    """Return when the first session of a chain was started."""
+    """Return when the first session of a chain started."""
     return connection.execute(_STARTED_AT, {"session": root_session_id}).scalar_one_or_none()
 
 
 def reservations(connection: Connection, session_id: int) -> tuple[Reservation, ...]:
-    """Return a session's actions."""
+    """Return the actions that a session has reserved."""
     return tuple(map(to_reservation, connection.execute(_ACTIONS, {"session": session_id})))
 
 
 def unseen_ends(connection: Connection, session_id: int) -> tuple[Reservation, ...]:
-    """Return the actions of a session that were settled as never seen to end."""
+    """Return the actions of a session that were settled without a result."""
     query = select(cooldown_actions).where(
         cooldown_actions.c.session_id == session_id, cooldown_actions.c.error == NO_RESULT_SEEN
     )
@@ -171,9 +171,9 @@ def unseen_ends(connection: Connection, session_id: int) -> tuple[Reservation, .
 
 
 def background(connection: Connection, session: Session, other_names: Mapping[str, str]) -> Background:
-    """Return what the earlier sessions of a chain have left before this one."""
+    """Return what the earlier sessions of the chain left on record."""
     of_chain = {"root": session.root_session_id, "session": session.id}
-    follows = session.id != session.root_session_id  # most sessions are the first of their chains, and ask nothing
+    follows = session.id != session.root_session_id  # most sessions are the first of their chain: nothing to ask
     return to_background(
         session,
         earlier=connection.execute(_EARLIER, of_chain).all() if follows else (),
@@ -188,8 +188,8 @@ def unhealthy_services(connection: Connection) -> tuple[str, ...]:
     return tuple(connection.execute(_UNHEALTHY).scalars())
 
 
-def standing(connection: Connection, service: str, *, besides: int) -> LastSeen | None:
-    """Return what sessions other than ``besides`` left about a service; ``None``: never checked."""
+def last_seen(connection: Connection, service: str, *, besides: int) -> LastSeen | None:
+    """Return how sessions other than ``besides`` last saw a service; ``None``: it was never checked."""
     last = connection.execute(_LAST_CHECK, {"name": service, "besides": besides}).one_or_none()
     if last is None:
         return None
@@ -201,7 +201,7 @@ def standing(connection: Connection, service: str, *, besides: int) -> LastSeen 
 
 
 def to_reservation(row: TableRow) -> Reservation:
-    """Return a ``cooldown_actions`` row as what waits for a result."""
+    """Return a ``cooldown_actions`` row as a reservation."""
     return Reservation(
         id=row.id,
         tool_use_id=row.tool_use_id,
@@ -219,9 +219,9 @@ def to_background(
     actions: Iterable[TableRow],
     other_names: Mapping[str, str],
 ) -> Background:
-    """Return what the ``earlier`` sessions of a chain have left, oldest first, by their rows of each table."""
+    """Return what the ``earlier`` sessions of a chain left, from their rows in each table, oldest first."""
     own = () if session.context is None else (session.context,)
-    handed = [context for row in earlier if (context := to_handover(row.context)) is not None]
+    handovers = [context for row in earlier if (context := to_handover(row.context)) is not None]
     return evidence.background(
         checks=[
             PastCheck(
@@ -230,7 +230,7 @@ def to_background(
             for row in checks
         ],
         actions=[(row.session_id, row.service) for row in actions if row.error != TOO_LATE],
-        handovers=(*handed, *own),
+        handovers=(*handovers, *own),
         request=earlier[0].prompt_text if earlier else session.prompt_text,
         names=Names(other_names, clip),
     )

@@ -1,4 +1,4 @@
-"""What is on record, for those who read and write nothing."""
+"""What is on record, for readers that change nothing: sessions, chains, their verdicts and events, memories."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class SqlRecords:
         self._database = database
 
     async def session(self, session_id: int) -> Session | None:
-        """Return one row."""
+        """Return one session, if it exists."""
         return await self._database.read(partial(queries.session, session_id=session_id))
 
     async def newest(self) -> Session | None:
@@ -44,10 +44,10 @@ class SqlRecords:
         return None if row is None else to_session(row)
 
     async def under_way(self, after: int) -> Sequence[SessionPosition]:
-        """Return the sessions that have not ended, and all with a higher id than ``after``, oldest first."""
+        """Return the sessions that have not ended, and all with an id above ``after``, oldest first."""
         query = (
             select(sessions.c.id, sessions.c.root_session_id, sessions.c.status)
-            # Both by an index: asked for again and again.
+            # An index serves each half: pollers ask again and again.
             .where(or_(sessions.c.status.in_((Status.QUEUED.value, Status.RUNNING.value)), sessions.c.id > after))
             .order_by(sessions.c.id)
         )
@@ -93,7 +93,7 @@ class SqlRecords:
         return await self._database.read(find)
 
     async def memories(self, limit: int = 500) -> Sequence[Memory]:
-        """Return the memories that are active now, with the confidence they have now, best first."""
+        """Return the memories that are still active, with the confidence left to them now, best first."""
         query = select(memories).where(memories.c.active)
 
         def find(connection: Connection) -> Sequence[Memory]:
@@ -111,7 +111,7 @@ def _to_session_record(session_id: int, calls: Iterable[TableRow], raised: Itera
         verdicts={tool_use_id: tuple(given) for tool_use_id, given in verdicts.items()},
         events=tuple(
             EventRaised(
-                # Counted up by a later session, its last sight is not this one's.
+                # When a later session counted the event up, `last_seen` is that session's time, not this one's.
                 at=row.last_seen if row.last_session_id == session_id else row.first_seen,
                 level=Level(row.level),
                 service=row.service,
@@ -126,7 +126,7 @@ def _to_session_record(session_id: int, calls: Iterable[TableRow], raised: Itera
 def _to_chain_record(
     *, calls: Iterable[TableRow], actions: Iterable[TableRow], events: Iterable[TableRow]
 ) -> ChainRecord:
-    """Return rows, oldest first, as a record."""
+    """Turn rows, oldest first, into a record."""
     return ChainRecord(
         calls=tuple(
             KnownCall(

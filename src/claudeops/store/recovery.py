@@ -1,4 +1,7 @@
-"""Sessions in dead hands: taken over, ended as lost, their logs written late; and the sign of life of living owners."""
+"""Recovery from dead daemons: their sessions are taken over, ended as lost, and completed when their logs turn up.
+
+Also the sign of life that living daemons write, and the ids that new sessions must not get.
+"""
 
 from __future__ import annotations
 
@@ -35,8 +38,8 @@ from claudeops.store.rows import LEASE, TableRow, lost_values, taken_over_values
 from claudeops.store.tables import budget_entries, cooldown_actions, instances, sessions, tool_calls
 from claudeops.store.verdicts import deny_approvals
 
-_LOOKED_FOR: Final = 500
-"""Of so many lost sessions, the newest, a log is looked for again."""
+_MOST_LOST: Final = 500
+"""How many of the newest lost sessions have their logs looked for again."""
 
 
 class SqlRecovery:
@@ -46,7 +49,7 @@ class SqlRecovery:
         self._database = database
 
     async def reconcile(self, owner: Owner, *, now: datetime, alive: Callable[[Owner], bool]) -> Sequence[Session]:
-        """Register an owner, forget dead ones, and take over what those left; ``alive`` is called by the writer."""
+        """Register an owner, forget dead ones and take over their sessions; ``alive`` runs in the writer's thread."""
         registered = insert(instances).values(
             owner=owner.name,
             pid=owner.pid,
@@ -81,7 +84,7 @@ class SqlRecovery:
     ) -> Session:
         """End a session of which no result is known, and queue what follows."""
 
-        def lose(connection: Connection) -> Session:
+        def mark(connection: Connection) -> Session:
             _end_calls(connection, session, tool_ends)
             following = recovery_of(session, _calls(connection, session), rules)
             event = lost_event(session, following)
@@ -90,18 +93,18 @@ class SqlRecovery:
             if not change(connection, session, lost_values(event.message, calls, now=now)):
                 raise StaleAttemptError(f"session {session.id} is no longer running as attempt {session.attempt}.")
             spend.settle(connection, session.id, calls.charged_usd if calls.count else None, at=now)
-            for told in (event, *events):
-                raise_event(connection, told, session_id=session.id, at=now)
+            for raised in (event, *events):
+                raise_event(connection, raised, session_id=session.id, at=now)
             seal_results(connection, session.id)
             holds.apply(connection, when_lost(holds.standing(connection, now), session.id, now), now=now)
             if following is not None:
                 add_session(connection, following, now=now)
             return existing(connection, session.id)
 
-        return await self._database.write(lose)
+        return await self._database.write(mark)
 
     async def unrecovered_sessions(self) -> Sequence[Session]:
-        """Return the lost sessions whose log was not taken up as a complete one, the newest first."""
+        """Return the lost sessions that no complete log has been found for, newest first."""
         column = sessions.c
         query = select(sessions).where(
             column.outcome == Outcome.LOST.value,
@@ -109,11 +112,11 @@ class SqlRecovery:
             column.num_turns.is_(None),
             column.log_path.is_not(None),
         )
-        newest = query.order_by(column.id.desc()).limit(_LOOKED_FOR)
+        newest = query.order_by(column.id.desc()).limit(_MOST_LOST)
         return await self._database.read(lambda connection: tuple(map(to_session, connection.execute(newest))))
 
     async def backfill(self, ending: Ending) -> Backfilled | BackfillRejected:
-        """Write what is missing; refuse what is not this row's, with nothing written."""
+        """Complete a lost session from its log; an ending that is not this row's is rejected, with nothing written."""
 
         def fill(connection: Connection) -> Backfilled | BackfillRejected:
             session = backfillable(queries.session(connection, ending.session_id), ending)
@@ -123,7 +126,7 @@ class SqlRecovery:
             ended = _add_results(connection, ending)
             if ended:
                 seal_results(connection, session.id)
-            _write(connection, session, late)
+            _write_backfill(connection, session, late)
             return Backfilled(
                 session=queries.session(connection, session.id) or session,
                 parts=late.parts | {Part.TOOL_ENDS} if ended else late.parts,
@@ -132,7 +135,7 @@ class SqlRecovery:
         return await self._database.write(fill)
 
     async def renew_lease(self, owner: Owner, *, now: datetime) -> frozenset[tuple[int, int]]:
-        """Note that an owner lives and renew its leases; return what it runs, as id and attempt."""
+        """Write an owner's sign of life and renew its leases; return the sessions it runs, as id and attempt."""
         own = (sessions.c.owner == owner.name, sessions.c.status == Status.RUNNING.value)
 
         def renew(connection: Connection) -> frozenset[tuple[int, int]]:
@@ -143,7 +146,7 @@ class SqlRecovery:
         return await self._database.write(renew)
 
     async def skip_ids(self, highest: int) -> None:
-        """Give no new session an id up to ``highest``."""
+        """Let no new session get an id up to ``highest``."""
 
         def skip(connection: Connection) -> None:
             if connection.dialect.name == "sqlite":
@@ -161,34 +164,13 @@ class SqlRecovery:
         await self._database.write(lambda connection: connection.execute(gone))
 
 
-def _skip_in_sqlite(connection: Connection, highest: int) -> None:
-    """Raise what SQLite itself remembers of the ids it has given out; there is no row before the first one."""
-    known = connection.execute(text("SELECT seq FROM sqlite_sequence WHERE name = 'sessions'")).scalar()
-    if known is None:
-        connection.execute(text("INSERT INTO sqlite_sequence VALUES ('sessions', :id)"), {"id": highest})
-    elif known < highest:
-        connection.execute(text("UPDATE sqlite_sequence SET seq = :id WHERE name = 'sessions'"), {"id": highest})
-
-
 def _to_owner(row: TableRow) -> Owner:
     """Return an ``instances`` row as a value."""
     return Owner(name=row.owner, pid=row.pid, process_started_at=row.process_started_at, boot_id=row.boot_id)
 
 
-def _to_call(row: TableRow) -> CallOnRecord:
-    """Return a ``tool_calls`` row as the next session is told of it."""
-    return CallOnRecord(
-        tool_name=row.tool_name,
-        redacted_input=row.input,
-        verdict=VerdictKind(row.verdict),
-        requested_at=row.requested_at,
-        ended_at=row.ended_at,
-        is_error=row.is_error,
-    )
-
-
 def _end_calls(connection: Connection, orphan: Session, tool_ends: Iterable[ToolEnd]) -> None:
-    """Write which calls were seen to end, and settle what they had reserved; a call without an end counts as used."""
+    """Write which calls ended, and settle the actions that they reserved; one without an end counts as used."""
     ends = tuple(tool_ends)
     calls, actions = tool_calls.c, cooldown_actions.c
     for end in ends:
@@ -210,6 +192,18 @@ def _calls(connection: Connection, orphan: Session) -> list[CallOnRecord]:
     return [_to_call(row) for row in connection.execute(query)]
 
 
+def _to_call(row: TableRow) -> CallOnRecord:
+    """Return a ``tool_calls`` row in the form in which the next session is told of it."""
+    return CallOnRecord(
+        tool_name=row.tool_name,
+        redacted_input=row.input,
+        verdict=VerdictKind(row.verdict),
+        requested_at=row.requested_at,
+        ended_at=row.ended_at,
+        is_error=row.is_error,
+    )
+
+
 def _on_record(connection: Connection, session: Session, ending: Ending) -> OnRecord:
     warnings = select(sessions.c.warnings).where(sessions.c.id == session.id)
     settled = select(budget_entries.c.id).where(
@@ -228,7 +222,7 @@ def _on_record(connection: Connection, session: Session, ending: Ending) -> OnRe
 
 
 def _add_results(connection: Connection, ending: Ending) -> int:
-    """Write the results that calls do not show yet; return how many those are."""
+    """Write the results that are still missing from the calls; return how many."""
     calls = tool_calls.c
     return sum(
         connection.execute(
@@ -245,7 +239,7 @@ def _add_results(connection: Connection, ending: Ending) -> int:
     )
 
 
-def _write(connection: Connection, session: Session, late: Backfill) -> None:
+def _write_backfill(connection: Connection, session: Session, late: Backfill) -> None:
     if late.values:
         connection.execute(update(sessions).where(sessions.c.id == session.id).values(late.values))
     settle_actions(connection, late.settlements)
@@ -255,4 +249,13 @@ def _write(connection: Connection, session: Session, late: Backfill) -> None:
         remember(connection, session, [dated.change], at=dated.at)
     for event in late.events:
         raise_late_event(connection, event, session_id=session.id, at=late.at)
-    resolve_events(connection, session, well=late.healthy_services, all_healthy=False, at=late.at)
+    resolve_events(connection, session, healthy=late.healthy_services, all_healthy=False, at=late.at)
+
+
+def _skip_in_sqlite(connection: Connection, highest: int) -> None:
+    """Raise the last id that SQLite remembers having given out; before the first there is no row for it."""
+    known = connection.execute(text("SELECT seq FROM sqlite_sequence WHERE name = 'sessions'")).scalar()
+    if known is None:
+        connection.execute(text("INSERT INTO sqlite_sequence VALUES ('sessions', :id)"), {"id": highest})
+    elif known < highest:
+        connection.execute(text("UPDATE sqlite_sequence SET seq = :id WHERE name = 'sessions'"), {"id": highest})

@@ -1,4 +1,4 @@
-"""Rows to values and back."""
+"""Conversion between rows and values: the columns that each step of a session fills, and rows read back."""
 
 from __future__ import annotations
 
@@ -32,11 +32,23 @@ from claudeops.domain.spending.tokens import CallState
 from claudeops.domain.text import json_text
 
 Member = TypeVar("Member", bound=StrEnum)
-TableRow: TypeAlias = Row[*tuple[Any, ...]] | SimpleNamespace  # a row as read, or as it is about to be written
+TableRow: TypeAlias = Row[*tuple[Any, ...]] | SimpleNamespace  # a row as read, or one that is about to be written
 
 LEASE: Final = timedelta(hours=1)
-"""How long a claim is good for without news. For people and other tools to read: what frees a session is
+"""How long a claim is valid without being renewed. It is for people and other tools to read: what frees a session is
 `Recovery.reconcile`, which asks whether its owner lives, because a long session is not a dead one."""
+
+
+UNCLAIMED: Final[Mapping[str, object]] = {
+    "status": Status.QUEUED.value,
+    "owner": None,
+    "lease_expires_at": None,
+    "cli_session_id": None,
+    "log_path": None,
+    "isolation": None,
+    "started_at": None,
+}
+"""The columns that a claim fills, as they were before it; except the attempt, which counts claims."""
 
 _TOKENS: Final = (
     "input_tokens",
@@ -97,7 +109,7 @@ def to_past_action(row: TableRow) -> PastAction:
 
 
 def to_handover(text: str | None) -> Handover | None:
-    """Return a stored handover; one that cannot be read is handed over as it stands, not lost."""
+    """Return a stored handover; text that cannot be decoded becomes its findings, so that nothing is lost."""
     if text is None:
         return None
     try:
@@ -106,13 +118,8 @@ def to_handover(text: str | None) -> Handover | None:
         return Handover(reason=_UNREADABLE, findings=text)
 
 
-def _handover_text(handover: Handover | None) -> str | None:
-    """Return a handover as JSON."""
-    return None if handover is None else json_text(msgspec.to_builtins(handover))
-
-
 def queued_values(new: NewSession, *, root_session_id: int | None, now: datetime) -> dict[str, object]:
-    """Return the columns of a session that is only wanted yet."""
+    """Return the columns of a session that is queued."""
     return {
         "root_session_id": root_session_id,
         "parent_session_id": new.parent_session_id,
@@ -147,25 +154,13 @@ def claimed_values(
     }
 
 
-UNCLAIMED: Final[Mapping[str, object]] = {
-    "status": Status.QUEUED.value,
-    "owner": None,
-    "lease_expires_at": None,
-    "cli_session_id": None,
-    "log_path": None,
-    "isolation": None,
-    "started_at": None,
-}
-"""The columns that a claim fills, as they were before; but for the attempt, by which claims are counted."""
-
-
 def taken_over_values(found: Session, owner: Owner, *, now: datetime) -> dict[str, object]:
-    """Return the columns of a running session that another owner answers for from now on."""
+    """Return the columns of a running session that another owner takes over."""
     return {"attempt": found.attempt + 1, "owner": owner.name, "lease_expires_at": now + LEASE}
 
 
 def blocked_values(suppressed: Suppressed, *, now: datetime) -> dict[str, object]:
-    """Return the columns of a queued session that may not run any more."""
+    """Return the columns of a queued session that may no longer run."""
     return {
         "status": Status.ENDED.value,
         "outcome": Outcome.BLOCKED.value,
@@ -176,7 +171,7 @@ def blocked_values(suppressed: Suppressed, *, now: datetime) -> dict[str, object
 
 
 def lost_values(error: str, calls: BookedCalls, *, now: datetime) -> dict[str, object]:
-    """Return the columns of a session whose daemon is gone; what it came to is not known, but what it used."""
+    """Return the columns of a session whose daemon is gone: its result is unknown, but what it used is not."""
     return {
         **(_spent_values(calls) if calls.count else {}),
         "status": Status.ENDED.value,
@@ -211,7 +206,7 @@ def ended_values(
 
 
 def to_warnings(text: str | None) -> tuple[str, ...]:
-    """Return the sentences of a stored ``warnings`` column; a text that is no list of them is one."""
+    """Return the sentences of a stored ``warnings`` column; text that is not a list counts as one sentence."""
     if text is None:
         return ()
     try:
@@ -220,28 +215,8 @@ def to_warnings(text: str | None) -> tuple[str, ...]:
         return (text,)
 
 
-def _member(members: type[Member], value: str | None) -> Member | None:
-    return None if value is None else members(value)
-
-
-def _value(member: StrEnum | None) -> str | None:
-    return None if member is None else member.value
-
-
-def _spent_values(calls: BookedCalls) -> dict[str, object]:
-    return {
-        "cost_usd": calls.known_cost_usd,
-        "input_tokens": calls.input_tokens,
-        "output_tokens": calls.output_tokens,
-        "cached_input_tokens": calls.cache_read_tokens,
-    }
-
-
-# --- model calls ------------------------------------------------------------------------------------------
-
-
 def call_values(state: CallState) -> dict[str, object]:
-    """Return the columns that tell what is known of a model call; tokens that nobody told stay null."""
+    """Return the columns with what is known of a model call; unknown token counts stay null."""
     usage = state.usage
     used = {} if usage is None else {name: getattr(usage, name) for name in _TOKENS}
     return {
@@ -265,3 +240,25 @@ def to_booked_call(row: TableRow) -> BookedCall:
         cost_usd=row.cost_usd,
         charged_usd=row.charged_usd or 0.0,
     )
+
+
+def _handover_text(handover: Handover | None) -> str | None:
+    """Return a handover as JSON."""
+    return None if handover is None else json_text(msgspec.to_builtins(handover))
+
+
+def _member(members: type[Member], value: str | None) -> Member | None:
+    return None if value is None else members(value)
+
+
+def _value(member: StrEnum | None) -> str | None:
+    return None if member is None else member.value
+
+
+def _spent_values(calls: BookedCalls) -> dict[str, object]:
+    return {
+        "cost_usd": calls.known_cost_usd,
+        "input_tokens": calls.input_tokens,
+        "output_tokens": calls.output_tokens,
+        "cached_input_tokens": calls.cache_read_tokens,
+    }

@@ -1,4 +1,4 @@
-"""Money in the database: allowances reserved and settled, model calls begun and booked."""
+"""Money in the database: allowances are reserved and settled, model calls are begun and booked."""
 
 from __future__ import annotations
 
@@ -45,17 +45,23 @@ from claudeops.store.holds import set_hold
 from claudeops.store.rows import TableRow, call_values, to_booked_call
 from claudeops.store.tables import UtcDateTime, budget_entries, model_calls, sessions
 
+_NEVER_MADE: Final = "never made"
+"""The error of a call that was put on record too late for its caller."""
+
+NOT_SEEN_TO_END: Final = "not seen to end"
+"""The error of a call that is still open when its session ends."""
+
 _AMOUNT = func.coalesce(func.sum(budget_entries.c.amount_usd), 0.0)
 _RUNNING = sessions.c.status == Status.RUNNING.value
 _IS_OPEN = model_calls.c.ended_at.is_(None)
 
-# Put together once: every claim and every end asks.
+# Built once: every claim and every end of a session runs these.
 _SETTLED = budget_entries.c.kind == "settled"
 _ENTRIES_OF_SESSIONS = budget_entries.join(sessions, sessions.c.id == budget_entries.c.session_id)
 _SPENT: Final = select(_AMOUNT).select_from(_ENTRIES_OF_SESSIONS).where(_SETTLED)
 _SPENT_BY_CHAIN: Final = _SPENT.where(sessions.c.root_session_id == bindparam("chain"))
 _SPENT_SINCE: Final = select(_AMOUNT).where(_SETTLED, budget_entries.c.created_at >= bindparam("since"))
-# Promised to running sessions only: a session's end takes its promise back.
+# For running sessions only: the end of a session releases its allowance.
 _RESERVED: Final = (
     select(_AMOUNT).select_from(_ENTRIES_OF_SESSIONS).where(budget_entries.c.kind == "reserved", _RUNNING)
 )
@@ -63,91 +69,14 @@ _RESERVED_BY_CHAIN: Final = _RESERVED.where(sessions.c.root_session_id == bindpa
 _RESERVED_BY_SESSION: Final = select(func.sum(budget_entries.c.amount_usd)).where(
     budget_entries.c.session_id == bindparam("session"), budget_entries.c.kind == "reserved"
 )
-_ENTER: Final = insert(budget_entries)
+_ADD_ENTRY: Final = insert(budget_entries)
 _UNRESERVE: Final = delete(budget_entries).where(
     budget_entries.c.session_id == bindparam("session"), budget_entries.c.kind == "reserved"
 )
 _CLOSE: Final = update(model_calls).where(model_calls.c.session_id == bindparam("session"), _IS_OPEN)
 _CALLS: Final = select(model_calls).where(model_calls.c.session_id == bindparam("session"))
 
-_NEVER_MADE: Final = "never made"
-"""The error of a call that was put on record when its caller had stopped waiting for that."""
-
-NOT_SEEN_TO_END: Final = "not seen to end"
-"""The error of a call that is open when its session ends."""
-
-
-# --- allowances -------------------------------------------------------------------------------------------
-
-
-def allow(
-    connection: Connection, found: Session, *, rules: EscalationRules, now: datetime
-) -> Allowance | Shortfall | None:
-    """Return what a session may spend, or why it may not start; ``None`` where nothing is limited."""
-    tier_usd = rules.budget_of(found.tier)
-    if rules.budgets is None or tier_usd is None:
-        return None
-    chain = {"chain": found.root_session_id}
-    spending = Spending(
-        chain_usd=chain_spent(connection, found.root_session_id),
-        chain_reserved_usd=float(connection.execute(_RESERVED_BY_CHAIN, chain).scalar_one()),
-        day_usd=_day_spent(connection, rules.budgets, now),
-        day_reserved_usd=float(connection.execute(_RESERVED).scalar_one()),
-    )
-    return budget.allowance(tier_usd, rules.budgets, spending)
-
-
-def is_day_spent(connection: Connection, short: Shortfall, *, rules: EscalationRules, now: datetime) -> bool:
-    """Tell whether nobody can be started before midnight; if so, hold the queue until then."""
-    if short.scope is not BudgetScope.DAY or short.temporary or rules.budgets is None:
-        return False
-    set_hold(connection, budget.day_hold(rules.budgets, short.spent_usd, now=now), now=now)
-    return True
-
-
-def reserve(connection: Connection, session_id: int, usd: float, *, at: datetime) -> None:
-    """Promise a session its allowance."""
-    _enter(connection, session_id, "reserved", usd, at)
-
-
-def unreserve(connection: Connection, session_id: int) -> None:
-    """Take back the promise to a session that was not started."""
-    connection.execute(_UNRESERVE, {"session": session_id})
-
-
-def settle(connection: Connection, session_id: int, spent_usd: float | None, *, at: datetime) -> None:
-    """Give back what was promised to a session and book what it spent, where that is known."""
-    reserved = _reserved_of(connection, session_id)
-    if reserved is not None:
-        _enter(connection, session_id, "released", reserved, at)
-    if (amount := known_usd(spent_usd)) is not None:
-        _enter(connection, session_id, "settled", amount, at)
-
-
-def chain_spent(connection: Connection, root_session_id: int) -> float:
-    """Return what the ended sessions of a chain spent."""
-    return float(connection.execute(_SPENT_BY_CHAIN, {"chain": root_session_id}).scalar_one())
-
-
-def _day_spent(connection: Connection, budgets: Budgets, now: datetime) -> float:
-    """Return what was settled since midnight."""
-    since = budget.last_midnight(now, budgets.timezone)
-    return float(connection.execute(_SPENT_SINCE, {"since": since}).scalar_one())
-
-
-def _reserved_of(connection: Connection, session_id: int) -> float | None:
-    amount = connection.execute(_RESERVED_BY_SESSION, {"session": session_id}).scalar_one()
-    return None if amount is None else float(amount)
-
-
-def _enter(connection: Connection, session_id: int, kind: str, usd: float, at: datetime) -> None:
-    entry = {"session_id": session_id, "kind": kind, "amount_usd": usd, "created_at": at}
-    connection.execute(_ENTER, entry)
-
-
-# --- model calls ------------------------------------------------------------------------------------------
-
-# One statement, put together once: it stands between a model call and its first byte.
+# One statement, built once: a model call waits for it before its first byte.
 _CHARGED = func.coalesce(model_calls.c.charged_usd, 0.0)
 _CALLER: Final = bindparam("caller", type_=Integer)
 _ATTEMPT: Final = bindparam("attempt", type_=Integer)
@@ -158,11 +87,11 @@ _OF_CHAIN = sessions.c.root_session_id == _ROOT
 
 
 def _charged(*conditions: ColumnElement[bool]) -> ColumnElement[float]:
-    """Add up calls of running sessions; those of ended ones are settled."""
+    """Add up what calls of running sessions are charged; those of ended sessions are settled."""
     return func.coalesce(func.sum(case((and_(*conditions), _CHARGED), else_=0.0)), 0.0)
 
 
-_STANDING = (
+_TOTALS = (
     select(
         select(func.count())
         .where(sessions.c.id == _CALLER, sessions.c.attempt == _ATTEMPT, _RUNNING)
@@ -198,7 +127,7 @@ _BOOK = update(model_calls).where(model_calls.c.id == bindparam("call"), _IS_OPE
 
 
 class SqlSpending:
-    """`claudeops.engine.ports.Spending`, over SQLite or PostgreSQL; ahead of other writes, for a model call waits."""
+    """`claudeops.engine.ports.Spending`, over SQLite or PostgreSQL; its writes are urgent, as calls wait for them."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -213,19 +142,19 @@ class SqlSpending:
         now: datetime,
         owed: Sequence[CallState] = (),
     ) -> CallBegun | CallWaits | BudgetDenied:
-        """Put a model call on record before it starts, unless a budget forbids it; the owed ends come first."""
+        """Put a model call on record before it starts, unless a budget forbids it; ``owed`` ends are written first."""
         timezone = rules.budgets.timezone if rules.budgets else "UTC"
-        asked = {"caller": session.id, "attempt": session.attempt, "root": session.root_session_id}
+        caller = {"caller": session.id, "attempt": session.attempt, "root": session.root_session_id}
 
         def begin(connection: Connection) -> CallBegun | CallWaits | BudgetDenied:
             for state in owed:
                 book_call(connection, state)
-            standing = connection.execute(_STANDING, {**asked, "since": budget.last_midnight(now, timezone)}).one()
-            if not standing.current:
+            totals = connection.execute(_TOTALS, {**caller, "since": budget.last_midnight(now, timezone)}).one()
+            if not totals.current:
                 raise StaleAttemptError(f"session {session.id} is no longer running as attempt {session.attempt}.")
-            against = budget.objection(_balances(standing, rules), worst_usd)
-            if against is not None:
-                return against
+            objection = budget.objection(_balances(totals, rules), worst_usd)
+            if objection is not None:
+                return objection
             begun = {"session_id": session.id, "model": model, "charged_usd": worst_usd, "started_at": now}
             key = connection.execute(_BEGIN, begun).inserted_primary_key
             if key is None:
@@ -233,26 +162,75 @@ class SqlSpending:
             return CallBegun(id=key.id)
 
         def withdraw(connection: Connection, answer: CallBegun | CallWaits | BudgetDenied) -> None:
-            if isinstance(answer, CallBegun):  # too late, so that it was never made
+            if isinstance(answer, CallBegun):  # too late for the caller, who never made the call
                 ended = {"ended_at": self._database.now(), "error": _NEVER_MADE, "charged_usd": 0.0}
                 connection.execute(_BOOK, {"call": answer.id, **ended})
 
         return await self._database.write(begin, urgent=True, undo=withdraw)
 
     async def book_model_call(self, state: CallState) -> None:
-        """Write what is known of a call; one that is over is not changed any more."""
+        """Write what is known of a call; a call that is over no longer changes."""
         await self._database.write(partial(book_call, state=state), urgent=True)
 
 
+def allow(
+    connection: Connection, found: Session, *, rules: EscalationRules, now: datetime
+) -> Allowance | Shortfall | None:
+    """Return what a session may spend, or why it may not start; ``None``: nothing limits it."""
+    tier_usd = rules.budget_of(found.tier)
+    if rules.budgets is None or tier_usd is None:
+        return None
+    chain = {"chain": found.root_session_id}
+    spending = Spending(
+        chain_usd=chain_spent(connection, found.root_session_id),
+        chain_reserved_usd=float(connection.execute(_RESERVED_BY_CHAIN, chain).scalar_one()),
+        day_usd=_day_spent(connection, rules.budgets, now),
+        day_reserved_usd=float(connection.execute(_RESERVED).scalar_one()),
+    )
+    return budget.allowance(tier_usd, rules.budgets, spending)
+
+
+def is_day_spent(connection: Connection, short: Shortfall, *, rules: EscalationRules, now: datetime) -> bool:
+    """Tell whether the day's budget lets no session start before midnight; if so, hold the queue until then."""
+    if short.scope is not BudgetScope.DAY or short.temporary or rules.budgets is None:
+        return False
+    set_hold(connection, budget.day_hold(rules.budgets, short.spent_usd, now=now), now=now)
+    return True
+
+
+def reserve(connection: Connection, session_id: int, usd: float, *, at: datetime) -> None:
+    """Reserve a session's allowance."""
+    _add_entry(connection, session_id, "reserved", usd, at)
+
+
+def unreserve(connection: Connection, session_id: int) -> None:
+    """Drop the reservation of a session that was not started."""
+    connection.execute(_UNRESERVE, {"session": session_id})
+
+
+def settle(connection: Connection, session_id: int, spent_usd: float | None, *, at: datetime) -> None:
+    """Release what was reserved for a session, and book what it spent, if that is known."""
+    reserved = _reserved_of(connection, session_id)
+    if reserved is not None:
+        _add_entry(connection, session_id, "released", reserved, at)
+    if (amount := known_usd(spent_usd)) is not None:
+        _add_entry(connection, session_id, "settled", amount, at)
+
+
+def chain_spent(connection: Connection, root_session_id: int) -> float:
+    """Return what the ended sessions of a chain spent."""
+    return float(connection.execute(_SPENT_BY_CHAIN, {"chain": root_session_id}).scalar_one())
+
+
 def book_call(connection: Connection, state: CallState) -> None:
-    """Write what is known of a call; one that is over is not changed any more."""
+    """Write what is known of a call; a call that is over no longer changes."""
     connection.execute(_BOOK, {"call": state.id, **call_values(state)})
 
 
 def close_calls(connection: Connection, session_id: int, *, at: datetime, error: str) -> None:
-    """End the calls of a session that nobody serves any more: what was said of them is what is known.
+    """End the open calls of a session that nobody serves any more, with what is known of them.
 
-    They go on to count with the most that they can have cost: the API may have served more than anybody noted.
+    They still count with the most that they can have cost: the API may have served more than anybody noted.
     """
     connection.execute(_CLOSE, {"session": session_id, "ended_at": at, "error": error})
 
@@ -263,17 +241,33 @@ def booked_calls(connection: Connection, session_id: int) -> BookedCalls:
     return budget.sum_calls(tuple(map(to_booked_call, calls)))
 
 
-def _balances(standing: TableRow, rules: EscalationRules) -> Iterable[Balance]:
+def _balances(totals: TableRow, rules: EscalationRules) -> Iterable[Balance]:
     if rules.budgets is None:
         return
-    if standing.allowed is not None:
-        yield _balance(BudgetScope.SESSION, standing.allowed, standing.spent, standing.open)
-    chain = float(standing.chain_settled) + float(standing.chain_spent)
-    yield _balance(BudgetScope.CHAIN, rules.budgets.chain_usd, chain, standing.chain_open)
-    day = float(standing.day_settled) + float(standing.day_spent)
-    yield _balance(BudgetScope.DAY, rules.budgets.day_usd, day, standing.day_open)
+    if totals.allowed is not None:
+        yield _balance(BudgetScope.SESSION, totals.allowed, totals.spent, totals.open)
+    chain = float(totals.chain_settled) + float(totals.chain_spent)
+    yield _balance(BudgetScope.CHAIN, rules.budgets.chain_usd, chain, totals.chain_open)
+    day = float(totals.day_settled) + float(totals.day_spent)
+    yield _balance(BudgetScope.DAY, rules.budgets.day_usd, day, totals.day_open)
 
 
 def _balance(scope: BudgetScope, limit: float, spent: float, still_open: float) -> Balance:
-    # PostgreSQL adds up decimals to decimals.
+    # A sum of decimals is a decimal in PostgreSQL.
     return Balance(scope=scope, limit_usd=float(limit), spent_usd=float(spent), open_usd=float(still_open))
+
+
+def _day_spent(connection: Connection, budgets: Budgets, now: datetime) -> float:
+    """Return what was settled since midnight in the budgets' time zone."""
+    since = budget.last_midnight(now, budgets.timezone)
+    return float(connection.execute(_SPENT_SINCE, {"since": since}).scalar_one())
+
+
+def _reserved_of(connection: Connection, session_id: int) -> float | None:
+    amount = connection.execute(_RESERVED_BY_SESSION, {"session": session_id}).scalar_one()
+    return None if amount is None else float(amount)
+
+
+def _add_entry(connection: Connection, session_id: int, kind: str, usd: float, at: datetime) -> None:
+    entry = {"session_id": session_id, "kind": kind, "amount_usd": usd, "created_at": at}
+    connection.execute(_ADD_ENTRY, entry)

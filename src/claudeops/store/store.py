@@ -1,4 +1,4 @@
-"""Opening a database, with the ports to it."""
+"""The store: every port over one open database."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from claudeops.store.verify import AuditTrail
 _wall_clock: Final = partial(datetime.now, UTC)
 
 
-def _nobody(_: EventRaised) -> None:
+def _no_listener(_: EventRaised) -> None:
     return
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SqlStore:
-    """`claudeops.engine.ports.Store`: a database that is open, and every port to it."""
+    """`claudeops.engine.ports.Store`: an open database and every port to it."""
 
     database: Database
     queue: SqlQueue
@@ -42,7 +42,7 @@ class SqlStore:
     audit: AuditTrail  # for operators
 
     async def close(self) -> None:
-        """Write what was handed in, then let go of the database; bounded, and safe to call twice."""
+        """Write what was submitted, then close the database; bounded, and safe to call twice."""
         await self.database.close()
 
 
@@ -52,15 +52,16 @@ def open_store(
     busy_seconds: float = BUSY_SECONDS,
     wait_seconds: float = WAIT_SECONDS,
     now: Callable[[], datetime] = _wall_clock,
-    raised: Callable[[EventRaised], None] = _nobody,
+    raised: Callable[[EventRaised], None] = _no_listener,
 ) -> SqlStore:
     """Open a database that has been migrated.
 
-    ``busy_seconds`` bounds the wait for another process's lock, ``wait_seconds`` any call as a whole;
-    ``now`` says how much memories have faded by the time they are read; ``raised`` hears, in the writer's thread,
-    of every event that was committed.
-    Raises `DatabaseUnavailableError`, `NewerDatabaseError`, or `ConfigurationError` where the address is
-    wrong or the database was not migrated.
+    ``busy_seconds`` bounds the wait for another process's lock, ``wait_seconds`` any call as a whole. ``now`` decides
+    how much memories have faded when they are read. ``raised`` is called in the writer's thread with every event that
+    was committed.
+
+    Raises `DatabaseUnavailableError`, `NewerDatabaseError`, or `ConfigurationError` where the address is wrong or the
+    database was not migrated.
     """
     parsed = parse_url(url)
     require_head(parsed, busy_seconds=busy_seconds)

@@ -1,12 +1,12 @@
-"""Every table and column: the one place that says how the database looks.
+"""The schema: every table and column of the database, and column types that accept any value.
 
-Other people's tools read these names; a change needs a migration in ``migrations/versions`` and a new
-`HEAD`. Times are UTC. Ids are never used again, not even after their row was deleted, because log files
-carry them. Closed sets of short standing are checked by the database as well.
+Other people's tools read these names; a change needs a migration in ``migrations/versions`` and a new `HEAD`. Times are
+UTC. Ids are never used again, not even after their row was deleted, because log files carry them. The database also
+checks closed sets of values that rarely change.
 
 The column types make any value fit: a write must not fail over what a model or a CLI wrote. PostgreSQL takes no NUL in
-a text, neither database takes half a surrogate pair, indexed texts have a greatest length and integers a greatest
-value. Values are mended on their way in, on both databases alike.
+a text, neither database takes half a surrogate pair, indexed texts have a maximum length and integers a maximum value.
+Values are repaired on their way in, in the same way for both databases.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from claudeops.domain.spending.prices import known_usd
 from claudeops.domain.text import NAME_LENGTH, clean, clip
 
 HEAD: Final = "0007"
-"""The newest migration's revision; compared before alembic is imported at all."""
+"""The revision of the newest migration; it is compared before alembic is imported at all."""
 
 _LARGEST_COUNT: Final = 2**63 - 1
 
@@ -74,7 +74,7 @@ class UtcDateTime(TypeDecorator[datetime]):
     cache_ok = True
 
     def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
-        """Refuse a naive time, which would be somebody's local one."""
+        """Refuse a naive time, which would be somebody's local time."""
         if value is None:
             return None
         if value.tzinfo is None:
@@ -83,7 +83,7 @@ class UtcDateTime(TypeDecorator[datetime]):
         return moment.replace(tzinfo=None) if dialect.name == "sqlite" else moment
 
     def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:
-        """Give back the zone that SQLite did not store."""
+        """Restore the zone that SQLite did not store."""
         if value is None:
             return None
         return value.replace(tzinfo=UTC) if dialect.name == "sqlite" else value.astimezone(UTC)
@@ -101,7 +101,7 @@ class CleanText(TypeDecorator[str]):
 
 
 class Name(TypeDecorator[str]):
-    """A short text that may stand in an index; longer ones are cut, in conditions too."""
+    """A short text that an index may hold; longer ones are cut, in conditions too."""
 
     impl = String(NAME_LENGTH)
     cache_ok = True
@@ -123,18 +123,18 @@ class Count(TypeDecorator[int]):
 
 
 class Usd(TypeDecorator[float]):
-    """US dollars; decimal in the database, ``float`` in Python, null for what is no amount."""
+    """US dollars: decimal in the database, ``float`` in Python, null for anything that is not an amount."""
 
     impl = Numeric(20, 10, asdecimal=False)
     cache_ok = True
 
     def process_bind_param(self, value: float | None, dialect: Dialect) -> float | None:  # noqa: ARG002 - SQLAlchemy's signature
-        """Take an unbounded or undefined amount as unknown."""
+        """Store an infinite or undefined amount as unknown."""
         return known_usd(value)
 
 
 def _one_of(column: str, members: type[StrEnum]) -> CheckConstraint:
-    """Return the check that a column holds a member of a closed set, or null."""
+    """Return the constraint that a column holds a member of a closed set, or null."""
     values = ", ".join(f"'{member.value}'" for member in members)
     return CheckConstraint(f"{column} IN ({values})", name=column)
 
@@ -289,7 +289,7 @@ tool_calls = _table(
     Column("previous_hash", Name, nullable=False),
     Column("hash", Name, nullable=False),
     Column("held_service", Name),
-    Column("ran", CleanText),  # the input that runs in the place of ``input``; null: that one, or none
+    Column("ran", CleanText),  # the input that runs instead of ``input``; null: ``input`` itself, or nothing, runs
     _one_of("verdict", VerdictKind),
     Index(None, "session_id", "tool_use_id"),
 )

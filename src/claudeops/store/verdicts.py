@@ -1,4 +1,7 @@
-"""Verdicts on tool calls, written before the answer goes out; and questions to people: asked, answered, used once."""
+"""Verdicts on tool calls, and approvals: the questions to people that some verdicts need.
+
+A verdict is written before its answer goes out. An approval is requested, answered once and used once.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,7 @@ _CURRENT_HEAD: Final = select(sessions.c.audit_head).where(
 )
 
 _OPEN: Final = (ApprovalStatus.PENDING.value, ApprovalStatus.APPROVED.value)
-"""An approved one that was not used yet is open too: nothing but its own call may close it."""
+"""An approved question is open until its call has used it: nothing else may close it."""
 
 _ALL_OPEN: Final = select(approvals.c.id).where(approvals.c.status.in_(_OPEN))
 _OPEN_OF_SESSION: Final = _ALL_OPEN.where(approvals.c.session_id == bindparam("session"))
@@ -42,7 +45,7 @@ _BY_RESTART: Final = "restart of the daemon"
 class SqlVerdicts:
     """`claudeops.engine.ports.Verdicts`, over SQLite or PostgreSQL.
 
-    What somebody waits for overtakes what other writes there are.
+    Somebody waits for most of these writes, so they overtake the other ones in the writer's queue.
     """
 
     def __init__(self, database: Database) -> None:
@@ -61,7 +64,7 @@ class SqlVerdicts:
         redacted_ran: str | None = None,
         approval: Approval | None = None,
     ) -> Verdict:
-        """Write a call with the verdict that counts, and reserve its actions; return that verdict."""
+        """Write a call and reserve its actions; return the verdict that counts: a limit may have made it a no."""
 
         def record(connection: Connection) -> Verdict:
             current = {"session": session.id, "seen_attempt": session.attempt, "seen_status": Status.RUNNING.value}
@@ -88,10 +91,10 @@ class SqlVerdicts:
                 raise_event(connection, granted.event, session_id=session.id, at=now)
             return granted.verdict
 
-        def take_back(connection: Connection, _verdict: Verdict) -> None:
+        def undo(connection: Connection, _verdict: Verdict) -> None:
             deny_late(connection, session, call, redacted_input=redacted_input, requested_at=requested_at, now=now)
 
-        return await self._database.write(record, urgent=True, undo=take_back)
+        return await self._database.write(record, urgent=True, undo=undo)
 
     async def allowed_calls(self, session_id: int) -> frozenset[str]:
         """Return the ids of a session's calls that the gate allowed."""
@@ -106,23 +109,23 @@ class SqlVerdicts:
         return await self._database.read(find)
 
     async def request_approval(self, new: NewApproval) -> Approval:
-        """Write a question and the event that tells of it."""
+        """Write a question to people, and the event that tells of it."""
 
         def request(connection: Connection) -> Approval:
-            key = connection.execute(insert(approvals).values(_asked_values(new))).inserted_primary_key
+            key = connection.execute(insert(approvals).values(_new_values(new))).inserted_primary_key
             if key is None:
                 raise StoreError("the database gave a new approval no id.")
-            raise_event(connection, _asked_event(key.id, new), session_id=new.session.id, at=new.requested_at)
+            raise_event(connection, _request_event(key.id, new), session_id=new.session.id, at=new.requested_at)
             return _existing(connection, key.id)
 
         return await self._database.write(request, urgent=True)
 
     async def approval(self, approval_id: int) -> Approval | None:
-        """Return one row."""
+        """Return one question, if it exists."""
         return await self._database.read(partial(_find, approval_id=approval_id))
 
     async def close_approval(self, approval_id: int, *, now: datetime) -> Approval:
-        """End a question that waits in vain; return it as it is now, which may be answered after all."""
+        """Expire a question that nobody answered; return it as it is now, since an answer may have come first."""
 
         def close(connection: Connection) -> Approval:
             connection.execute(
@@ -132,13 +135,13 @@ class SqlVerdicts:
             )
             row = _existing(connection, approval_id)
             if row.status not in {ApprovalStatus.PENDING, ApprovalStatus.APPROVED}:
-                _tell_it_is_over(connection, [approval_id], at=now)
+                _resolve_their_events(connection, [approval_id], at=now)
             return row
 
         return await self._database.write(close, urgent=True)
 
     async def approvals(self, *, everything: bool = False, limit: int = 100) -> Sequence[Approval]:
-        """Return the newest questions, or those that wait, oldest first."""
+        """Return the newest questions that are pending, or of ``everything``, oldest first."""
         query = select(approvals).order_by(approvals.c.id.desc()).limit(limit)
         if not everything:
             query = query.where(approvals.c.status == ApprovalStatus.PENDING.value)
@@ -146,7 +149,7 @@ class SqlVerdicts:
         return tuple(map(_to_approval, reversed(rows)))
 
     async def answer_approval(self, approval_id: int, said: Answer) -> bool:
-        """Write a person's answer to a question that still waits; ``False``: it does not, nothing was written."""
+        """Write a person's answer; return ``False``, with nothing written, when the question no longer waits."""
         answered = (
             update(approvals)
             .where(
@@ -159,7 +162,51 @@ class SqlVerdicts:
         return await self._database.write(lambda connection: connection.execute(answered).rowcount == 1)
 
 
-# --- tool calls -------------------------------------------------------------------------------------------
+def deny_late(
+    connection: Connection,
+    session: Session,
+    call: ToolCall,
+    *,
+    redacted_input: str,
+    requested_at: datetime,
+    now: datetime,
+) -> None:
+    """Take back a verdict that came too late: the call was denied meanwhile, so its actions never happened.
+
+    The first row stays, as the trail only grows; a second row says what became of the call.
+    """
+    row = connection.execute(select(sessions).where(sessions.c.id == session.id)).one()
+    denied = link(
+        row.audit_head,
+        session_id=session.id,
+        call=call,
+        verdict=Verdict(kind=VerdictKind.DENY, reason=TOO_LATE),
+        redacted_input=redacted_input,
+        requested_at=requested_at,
+        decided_at=now,
+    )
+    connection.execute(ADD_CALL, asdict(denied))
+    connection.execute(CHANGE_SESSION, {"session": session.id, "audit_head": denied.hash})
+    if row.status == Status.ENDED.value:
+        seal_results(connection, session.id)
+    actions = cooldown_actions.c
+    connection.execute(
+        update(cooldown_actions)
+        .where(actions.session_id == session.id, actions.tool_use_id == denied.tool_use_id, actions.success.is_(None))
+        .values(success=False, error=TOO_LATE, cleared_at=now)
+    )
+
+
+def close_approvals(connection: Connection, session_id: int, *, at: datetime) -> None:
+    """Expire the open questions of a session that has ended."""
+    found = connection.execute(_OPEN_OF_SESSION, {"session": session_id}).scalars().all()
+    _close_all(connection, found, status=ApprovalStatus.EXPIRED, by=None, at=at)
+
+
+def deny_approvals(connection: Connection, *, at: datetime) -> None:
+    """Deny every open question: a daemon that has just started asked none of them."""
+    found = connection.execute(_ALL_OPEN).scalars().all()
+    _close_all(connection, found, status=ApprovalStatus.DENIED, by=_BY_RESTART, at=at)
 
 
 def _granted(
@@ -197,69 +244,19 @@ def _reserve(connection: Connection, session: Session, tool_use_id: str, action:
     connection.execute(ADD_ACTION, reserved)
 
 
-def deny_late(
-    connection: Connection,
-    session: Session,
-    call: ToolCall,
-    *,
-    redacted_input: str,
-    requested_at: datetime,
-    now: datetime,
-) -> None:
-    """Take back a verdict that nobody was told: the call was denied meanwhile, so its actions were never done.
-
-    What is written stays written: a further row says what became of the call.
-    """
-    row = connection.execute(select(sessions).where(sessions.c.id == session.id)).one()
-    denied = link(
-        row.audit_head,
-        session_id=session.id,
-        call=call,
-        verdict=Verdict(kind=VerdictKind.DENY, reason=TOO_LATE),
-        redacted_input=redacted_input,
-        requested_at=requested_at,
-        decided_at=now,
-    )
-    connection.execute(ADD_CALL, asdict(denied))
-    connection.execute(CHANGE_SESSION, {"session": session.id, "audit_head": denied.hash})
-    if row.status == Status.ENDED.value:
-        seal_results(connection, session.id)
-    actions = cooldown_actions.c
-    connection.execute(
-        update(cooldown_actions)
-        .where(actions.session_id == session.id, actions.tool_use_id == denied.tool_use_id, actions.success.is_(None))
-        .values(success=False, error=TOO_LATE, cleared_at=now)
-    )
-
-
-# --- questions to people ----------------------------------------------------------------------------------
-
-
-def close_approvals(connection: Connection, session_id: int, *, at: datetime) -> None:
-    """End the questions of a session that has ended."""
-    found = connection.execute(_OPEN_OF_SESSION, {"session": session_id}).scalars().all()
-    _close_all(connection, found, status=ApprovalStatus.EXPIRED, by=None, at=at)
-
-
-def deny_approvals(connection: Connection, *, at: datetime) -> None:
-    """Deny every question that is open: a daemon that has just started asked none of them."""
-    found = connection.execute(_ALL_OPEN).scalars().all()
-    _close_all(connection, found, status=ApprovalStatus.DENIED, by=_BY_RESTART, at=at)
-
-
-def _use_approval(connection: Connection, asked: Approval, *, at: datetime) -> bool:
-    """Use up an approved question; ``False``: it is not what it was when its proof was checked."""
+def _use_approval(connection: Connection, approval: Approval, *, at: datetime) -> bool:
+    """Use up an approved question; return ``False`` if it has changed since its proof was checked."""
     used = connection.execute(
         update(approvals)
         .where(
-            approvals.c.id == asked.id,
+            approvals.c.id == approval.id,
             approvals.c.status == ApprovalStatus.APPROVED.value,
-            approvals.c.call_hash == asked.call_hash,
-            approvals.c.mac == asked.mac,
+            approvals.c.call_hash == approval.call_hash,
+            approvals.c.mac == approval.mac,
         )
         .values(status=ApprovalStatus.USED.value)
     )
-    _tell_it_is_over(connection, [asked.id], at=at)
+    _resolve_their_events(connection, [approval.id], at=at)
     return used.rowcount == 1
 
 
@@ -271,10 +268,10 @@ def _close_all(
             update(approvals).where(approvals.c.id.in_(found)).values(status=status.value, decided_by=by, decided_at=at)
         )
         connection.execute(closed)
-        _tell_it_is_over(connection, found, at=at)
+        _resolve_their_events(connection, found, at=at)
 
 
-def _tell_it_is_over(connection: Connection, approval_ids: Sequence[int], *, at: datetime) -> None:
+def _resolve_their_events(connection: Connection, approval_ids: Sequence[int], *, at: datetime) -> None:
     names = [_event_name(approval_id) for approval_id in approval_ids]
     connection.execute(
         update(events).where(events.c.fingerprint.in_(names), events.c.resolved_at.is_(None)).values(resolved_at=at)
@@ -316,7 +313,7 @@ def _to_approval(row: TableRow) -> Approval:
     )
 
 
-def _asked_values(new: NewApproval) -> dict[str, object]:
+def _new_values(new: NewApproval) -> dict[str, object]:
     """Return the columns of a new question."""
     return {
         "session_id": new.session.id,
@@ -335,7 +332,7 @@ def _asked_values(new: NewApproval) -> dict[str, object]:
     }
 
 
-def _asked_event(approval_id: int, new: NewApproval) -> NewEvent:
+def _request_event(approval_id: int, new: NewApproval) -> NewEvent:
     """Return the event that tells people of a question."""
     return NewEvent(
         level=Level.WARNING,

@@ -1,7 +1,7 @@
-"""Whether the audit trail is what was written: finds rows that were changed, taken out or put in, and names them.
+"""Verification of the audit trail: which rows were changed, removed or inserted after they were written.
 
-What stands in the database alone can be made anew by whoever may write to all of it. That is why each session's head
-and seal stand in the daemon's log as well: given that log, `verify` compares the two.
+Anybody who can write to the whole database can forge all of it. That is why each session's head and seal stand in the
+daemon's log as well: given that log, `verify` compares the two.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ from claudeops.store.tables import audit_tombstones, sessions, tool_calls
 class FaultKind(StrEnum):
     """What happened to the trail."""
 
-    CHANGED = "changed"  # a row does not say any more what it said
-    MISSING = "missing"  # a row was taken out
-    ADDED = "added"  # a row was put in
+    CHANGED = "changed"  # a row no longer says what it said
+    MISSING = "missing"  # a row was removed
+    ADDED = "added"  # a row was inserted
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Fault:
-    """Something that is not as it was written."""
+    """One deviation from what was written."""
 
     kind: FaultKind
     session_id: int | None
-    call_id: int | None  # ``tool_calls.id``; None: about no single row
+    call_id: int | None  # ``tool_calls.id``; None: the fault concerns no single row
     message: str  # one sentence
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Logged:
-    """What the daemon's log said of a session when it ended."""
+    """The marks of a session that the daemon's log holds since its end."""
 
     audit_head: str
     audit_results: str | None
@@ -49,7 +49,7 @@ class Logged:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Verified:
-    """What was looked at and what was found."""
+    """How much was checked, and the faults that were found."""
 
     sessions: int
     calls: int
@@ -58,20 +58,20 @@ class Verified:
 
 
 class AuditTrail:
-    """The audit trail of a database that is open, for operators; the engine has no use for it, and no port."""
+    """The audit trail of an open database. Only operators verify it, so the engine has no port for it."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     async def verify(self, *, session_id: int | None = None, logged: Mapping[int, Logged] | None = None) -> Verified:
-        """Check one session's trail or all of them; what the daemon's ``logged`` says is compared, where given."""
+        """Check one session's trail or all of them, and compare it with ``logged``, the marks in the daemon's log."""
         return await self._database.read(partial(verify, session_id=session_id, logged=logged))
 
 
 def verify(
     connection: Connection, *, session_id: int | None = None, logged: Mapping[int, Logged] | None = None
 ) -> Verified:
-    """Check one session's trail or all of them, from one snapshot."""
+    """Check one session's trail or all of them within one snapshot."""
     only = sessions.c.id == session_id if session_id is not None else sessions.c.id.is_not(None)
     found = connection.execute(
         select(sessions.c.id, sessions.c.status, sessions.c.audit_head, sessions.c.audit_results)
@@ -127,11 +127,11 @@ def _session(row: TableRow, calls: Sequence[TableRow], stone: TableRow | None) -
 def _contents(calls: Iterable[TableRow]) -> Iterator[Fault]:
     for call in calls:
         if row_hash(call) != call.hash:
-            yield _fault(FaultKind.CHANGED, call, "does not say any more what it said")
+            yield _fault(FaultKind.CHANGED, call, "no longer says what it said")
 
 
 def _order(row: TableRow, calls: Sequence[TableRow]) -> Iterator[Fault]:
-    """Walk back from the head, as the calls were written; then look at what the walk did not come across."""
+    """Walk back from the head along the hashes, then name the calls that the walk did not reach."""
     by_hash = {call.hash: call for call in reversed(calls)}
     walked: set[int] = set()
     wanted, after = row.audit_head, None
@@ -143,11 +143,11 @@ def _order(row: TableRow, calls: Sequence[TableRow]) -> Iterator[Fault]:
             break
         walked.add(call.id)
         wanted, after = call.previous_hash, call
-    # Where one is missing, those before it are not reached; they are a chain from the beginning.
+    # Behind a missing call the walk reaches nothing; the calls before it still form a chain from the beginning.
     walked |= _from_the_beginning(calls) if wanted else set()
     for call in calls:
         if call.id not in walked:
-            yield _fault(FaultKind.ADDED, call, "was put in afterwards")
+            yield _fault(FaultKind.ADDED, call, "was inserted afterwards")
 
 
 def _from_the_beginning(calls: Iterable[TableRow]) -> set[int]:
@@ -167,9 +167,9 @@ def _strays(calls: Mapping[int, Sequence[TableRow]], known: set[int]) -> Iterato
 
 
 def _gone(connection: Connection, accounted: set[int]) -> Iterator[Fault]:
-    """Name the sessions that were there once and left neither row nor tombstone.
+    """Name the sessions that existed once and left neither row nor tombstone.
 
-    SQLite only: there a number is used exactly by what was committed; a PostgreSQL sequence has gaps by nature.
+    SQLite only: there every number was used by a committed row, while a PostgreSQL sequence has gaps by nature.
     """
     if connection.dialect.name != "sqlite":
         return
@@ -183,7 +183,7 @@ def _tombstones(stones: Iterable[TableRow]) -> Iterator[Fault]:
     end = ""
     for stone in stones:
         if tombstone_hash(stone) != stone.hash:
-            yield _of_session(FaultKind.CHANGED, stone.session_id, "its tombstone does not say any more what it said")
+            yield _of_session(FaultKind.CHANGED, stone.session_id, "its tombstone no longer says what it said")
         elif stone.previous_hash != end:
             yield _of_session(FaultKind.MISSING, stone.session_id, "a tombstone is missing before its own")
         end = stone.hash
@@ -194,7 +194,7 @@ def _against_log(session_id: int, said: Logged, row: TableRow | None, stone: Tab
     if marks is None:
         yield _of_session(FaultKind.MISSING, session_id, "the log knows it, and neither row nor tombstone does")
     elif marks.audit_head != said.audit_head:
-        yield _of_session(FaultKind.CHANGED, session_id, "its calls are not those whose head the log has")
+        yield _of_session(FaultKind.CHANGED, session_id, "its calls do not end in the head that the log has")
     elif said.audit_results is not None and marks.audit_results != said.audit_results:
         yield _of_session(FaultKind.CHANGED, session_id, "the results of its calls are not those that the log has")
 

@@ -1,4 +1,4 @@
-"""One thread for everything that writes: transactions are run one after the other and never cut short."""
+"""One thread for everything that writes: jobs run one after the other and are never cut short."""
 
 from __future__ import annotations
 
@@ -22,67 +22,22 @@ from claudeops.logs import LogEvent, get_logger
 
 T = TypeVar("T")
 
-_URGENT: Final = 0
-_USUAL: Final = 1
-_LAST: Final = 2  # the order to stop: after everything that was handed in before
-
 UNDO_TRIES: Final = 20
 UNDO_PAUSE_SECONDS: Final = 1.0
-"""From the first failure of an undoing to the next try; it doubles after each, so that all of them take an hour."""
+"""The pause after the first failure of an undo. It doubles after each failure, so all tries together take an hour."""
 
 _LONGEST_PAUSE_SECONDS: Final = 300.0
 
-
-@dataclass(order=True, slots=True)
-class _Job:
-    """What the thread finds in its queue; ``run`` is ``None`` for the order to stop."""
-
-    priority: int
-    number: int  # order of arrival among equals
-    run: Callable[[], None] | None = field(compare=False)
-
-
-class _Delivery:
-    """Hands whatever a job raises to the caller who waits for it; the thread lives on."""
-
-    def __init__(self, future: Future[T]) -> None:
-        self._future = future
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool:
-        if error is not None:
-            self._future.set_exception(error)
-        return True
-
-
-@dataclass(slots=True)
-class _Owed:
-    """Something that is still to be undone."""
-
-    undo: Callable[[], None]
-    pause: float  # seconds from the next failure to the try after it
-    tries: int = 0
-    not_before: float = 0.0  # monotonic seconds
-
-
-@dataclass(slots=True)
-class _Turn:
-    """Who is first: the thread that has a result, or the caller who waits no longer."""
-
-    lock: threading.Lock = field(default_factory=threading.Lock)
-    given_up: bool = False
-    taken: bool = False
+_URGENT: Final = 0
+_USUAL: Final = 1
+_LAST: Final = 2  # the order to stop: after everything that was submitted before
 
 
 class Writer:
     """A thread that runs jobs by urgency, then in their order of arrival.
 
-    A job that was begun is run to its end, whether or not its caller still waits. A job whose caller has
-    gone before it was begun is not run at all. A job that was done too late for its caller can be undone.
+    A job that has begun runs to its end, whether or not its caller still waits. A job whose caller stops waiting before
+    it has begun does not run at all. A job that was done too late for its caller can be undone.
     """
 
     def __init__(self, *, wait_seconds: float, undo_pause_seconds: float = UNDO_PAUSE_SECONDS) -> None:
@@ -90,7 +45,7 @@ class Writer:
         self._undo_pause_seconds = undo_pause_seconds
         self._jobs: queue.PriorityQueue[_Job] = queue.PriorityQueue()
         self._numbers = itertools.count()
-        self._closing = threading.Lock()  # no job may slip in behind the order to stop
+        self._closing = threading.Lock()  # no job may be queued behind the order to stop
         self._closed = False
         self._owed: deque[_Owed] = deque()
         # A daemon thread: a disk that never answers must not keep the process from ending.
@@ -98,21 +53,21 @@ class Writer:
         self._thread.start()
 
     async def run(self, job: Callable[[], T], *, urgent: bool = False, undo: Callable[[T], None] | None = None) -> T:
-        """Run ``job`` in the thread and return its result; urgent ones overtake those that wait.
+        """Run ``job`` in the thread and return its result; urgent jobs overtake those that wait.
 
-        ``undo`` is run in the thread, with the job's result, when the job was done and its caller had stopped waiting
-        for it (out of time, or cancelled): what nobody was told must not stand. While the database is away it is tried
-        again, with some job to come and at most `UNDO_TRIES` times; what fails in another way is not tried again.
+        ``undo`` runs in the thread, with the job's result, when the job was done after its caller had stopped waiting
+        (out of time, or cancelled): a result that nobody got must not stand. While the database is unavailable the undo
+        is tried again, after some later job and at most `UNDO_TRIES` times; after any other failure it is not.
 
-        Raises what the job raises, `DatabaseUnavailableError` when it did not end in time, and `StoreError`
-        after `close`.
+        Raises what the job raises, `DatabaseUnavailableError` when the job did not end in time, and `StoreError` after
+        `close`.
         """
         future: Future[T] = Future()
         turn = _Turn()
         self._submit(future, job, _URGENT if urgent else _USUAL, turn, undo)
         try:
             with anyio.move_on_after(self._wait_seconds):
-                # Cancelling this wait cancels the future, which withdraws a job that was not begun.
+                # Cancelling this wait cancels the future, which withdraws a job that has not begun.
                 result = await asyncio.wrap_future(future)
                 turn.taken = True
                 return result
@@ -129,19 +84,19 @@ class Writer:
             self._give_up(future, turn, undo)
 
     def is_awaited(self) -> bool:
-        """Tell whether something urgent waits for its turn; asked by a job that can be done in parts."""
+        """Tell whether something urgent waits for its turn; for jobs that can be done in parts."""
         with self._jobs.mutex:
             return bool(self._jobs.queue) and self._jobs.queue[0].priority == _URGENT  # a heap: the first comes next
 
     def leave(self) -> None:
-        """Take nothing more, and let the thread end by itself after what was handed in."""
+        """Take no more jobs, and let the thread end by itself after those that were submitted."""
         with self._closing:
             if not self._closed:
                 self._closed = True
                 self._jobs.put(_Job(priority=_LAST, number=next(self._numbers), run=None))
 
     async def close(self) -> None:
-        """Run what was handed in before, then end the thread; bounded, and safe to call twice."""
+        """Run what was submitted before, then end the thread; bounded, and safe to call twice."""
         self.leave()
         with anyio.CancelScope(shield=True):
             await anyio.to_thread.run_sync(self._thread.join, self._wait_seconds)
@@ -172,7 +127,7 @@ class Writer:
             self._jobs.put(_Job(priority=priority, number=next(self._numbers), run=run))
 
     def _give_up(self, future: Future[T], turn: _Turn, undo: Callable[[T], None] | None) -> None:
-        """Note that the caller waits no longer; a result that lies there unread is to be undone."""
+        """Note that the caller has stopped waiting; if a result is there unread, have it undone."""
         with turn.lock:
             turn.given_up = True
             unread = not turn.taken and future.done() and not future.cancelled() and future.exception() is None
@@ -180,7 +135,7 @@ class Writer:
             self._owe(partial(undo, future.result()))
             with self._closing:
                 if not self._closed:
-                    self._jobs.put(_Job(priority=_URGENT, number=next(self._numbers), run=_nothing))
+                    self._jobs.put(_Job(priority=_URGENT, number=next(self._numbers), run=_wake_up))
 
     def _owe(self, undo: Callable[[], None]) -> None:
         self._owed.append(_Owed(undo, pause=self._undo_pause_seconds))
@@ -192,7 +147,7 @@ class Writer:
         self._settle(at_last=True)
 
     def _settle(self, *, at_last: bool = False) -> None:
-        """Undo what is owed and due. While the database is away it stays owed, for a while."""
+        """Run the undos that are due. While the database is unavailable they stay owed, for a while."""
         for _ in range(len(self._owed)):
             owed = self._owed.popleft()
             if at_last or owed.not_before <= time.monotonic():
@@ -206,18 +161,63 @@ class Writer:
             owed.undo()
         except DatabaseUnavailableError as error:
             if owed.tries >= UNDO_TRIES:
-                _give_undoing_up(error, owed)
+                _log_abandoned(error, owed)
                 return
             owed.not_before = time.monotonic() + owed.pause
             owed.pause = min(owed.pause * 2, _LONGEST_PAUSE_SECONDS)
             self._owed.append(owed)
-        except Exception as error:  # noqa: BLE001 - a thread that ends would take every write to come with it
-            _give_undoing_up(error, owed)
+        except Exception as error:  # noqa: BLE001 - without its thread no later write could happen
+            _log_abandoned(error, owed)
 
 
-def _give_undoing_up(error: Exception, owed: _Owed) -> None:
+@dataclass(order=True, slots=True)
+class _Job:
+    """An entry of the thread's queue; ``run`` is ``None`` for the order to stop."""
+
+    priority: int
+    number: int  # order of arrival within a priority
+    run: Callable[[], None] | None = field(compare=False)
+
+
+class _Delivery:
+    """Hands whatever a job raises to its waiting caller, so that the thread lives on."""
+
+    def __init__(self, future: Future[T]) -> None:
+        self._future = future
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        if error is not None:
+            self._future.set_exception(error)
+        return True
+
+
+@dataclass(slots=True)
+class _Turn:
+    """The race between the thread that has a result and the caller who stops waiting for it."""
+
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    given_up: bool = False
+    taken: bool = False
+
+
+@dataclass(slots=True)
+class _Owed:
+    """An undo that is still to be done."""
+
+    undo: Callable[[], None]
+    pause: float  # seconds from the next failure to the try after it
+    tries: int = 0
+    not_before: float = 0.0  # monotonic seconds
+
+
+def _log_abandoned(error: Exception, owed: _Owed) -> None:
     get_logger().critical(LogEvent.UNDO_GIVEN_UP, error=f"{type(error).__name__}: {error}", tries=owed.tries)
 
 
-def _nothing() -> None:
-    """Give the thread an occasion."""
+def _wake_up() -> None:
+    """Do nothing: the job only wakes the thread, so that it runs what is owed."""
