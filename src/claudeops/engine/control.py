@@ -1,6 +1,7 @@
-"""How a running session is asked to stop, and the clocks that may ask.
+"""Control of a running session: how it is asked to stop, the clocks that may ask, and the sessions that run here.
 
-The file in which the CLI itself keeps its session: while it grows, the CLI is at work.
+While a session says nothing, its clocks look at the file in which the CLI keeps its own transcript: while that grows,
+the CLI is at work.
 """
 
 from __future__ import annotations
@@ -21,13 +22,19 @@ from claudeops.domain.outcome import StopCause
 from claudeops.domain.stream import StreamEvent, TextSaid, ToolEnded, ToolStarted, TurnStarted
 from claudeops.tasks import Threads
 
+LOOK_SECONDS: Final = 1.0
+"""Pause between two looks at the CLI's own transcript, while there is no other sign of life."""
+
+_LOOK_SECONDS: Final = 1.0
+_LOOKED_AT: Final = 100  # directories; the CLI makes one, but a session could make any number
+
 
 class Control:
     """The stop request of one session. The first cause wins: it is what the outcome will say."""
 
     def __init__(self) -> None:
         self.cause: StopCause | None = None
-        self.awaiting_approval = 0  # calls that people were asked about: meanwhile the session holds no slot
+        self.awaiting_approval = 0  # calls that wait for a person's answer: meanwhile the session holds no slot
         self._asked = anyio.Event()
         self._hurried = anyio.Event()
 
@@ -38,15 +45,15 @@ class Control:
             self._asked.set()
 
     async def asked(self) -> None:
-        """Return once somebody has asked. The waiter's task group bounds the wait."""
+        """Return once a stop was requested. The waiter's task group bounds the wait."""
         await self._asked.wait()
 
     def hurry(self) -> None:
-        """Have a session that was asked to stop killed at once."""
+        """Have the session killed at once, after it was asked to stop."""
         self._hurried.set()
 
     async def hurried(self) -> None:
-        """Return once there is no more time. The waiter's task group bounds the wait."""
+        """Return once the session is to be killed. The waiter's task group bounds the wait."""
         await self._hurried.wait()
 
 
@@ -56,46 +63,34 @@ class Timeouts:
 
     session: float  # wall clock, from spawn to exit
     startup: float  # until the first frame
-    silence: float  # between signs of life while no tool is open; a tool may take this long at least
+    silence: float  # between signs of life while no tool call is open; every call may take at least this long
     result_grace: float  # between the result line and the exit
     stop_grace: float  # the whole stop ladder
-    tool_margin: float = 30.0  # so much later than it would end a call itself, the CLI is taken for hung
-
-
-LOOK_SECONDS: Final = 1.0
-"""Between two looks at the CLI's own transcript, while nothing else says that it lives."""
+    tool_margin: float = 30.0  # after the CLI should have ended a call itself; then it counts as hung
 
 
 async def _no_transcript() -> int:
     return 0
 
 
-@dataclass(slots=True)
-class _OpenCall:
-    """A tool call without its result."""
-
-    time: ToolTime
-    since: float  # when it could begin at the latest: calls of one message may run one after the other
-
-
 @dataclass(slots=True, kw_only=True)
 class Clocks:
     """Which clock of a running session is due next.
 
-    While a tool call is open, the silence clock stands still, for a tool may say nothing for long, and the call's own
-    deadline runs instead. That one is not moved by ``tool_progress``: it shows that the CLI lives, not the tool.
-    While people are asked (`pause`), every clock stands still.
+    While a tool call is open, the silence clock stands still, because a tool may be silent for long, and the call's own
+    deadline runs instead. ``tool_progress`` does not move that deadline: it shows that the CLI lives, not the tool.
+    While a call waits for approval (`pause`), every clock stands still.
     """
 
     limits: Timeouts
     monotonic: Callable[[], float]
     transcript_size: Callable[[], Awaitable[int]] = _no_transcript  # of the CLI's own file; growing is a sign of life
-    _started: float = field(init=False)  # this and all that follow: seconds of `_now`
+    _started: float = field(init=False)  # this and all the following: seconds of `_now`
     _last_sign: float | None = field(init=False, default=None)  # of life; None: no frame yet
     _size: int | None = field(init=False, default=None)  # of the transcript at the last look
     _result: float | None = field(init=False, default=None)
     _open: dict[str, _OpenCall] = field(init=False, default_factory=dict)
-    _pauses: int = field(init=False, default=0)  # people are asked about so many calls
+    _pauses: int = field(init=False, default=0)  # calls that wait for approval
     _paused_at: float = field(init=False, default=0.0)  # monotonic seconds
     _stood_still: float = field(init=False, default=0.0)  # seconds in all
     _changed: anyio.Event = field(init=False, default_factory=anyio.Event)
@@ -113,22 +108,22 @@ class Clocks:
             self._wake()
 
     def note(self, fact: StreamEvent) -> None:
-        """Note what the stream says: tools that begin and end, words, another turn."""
+        """Note what the stream shows: tool calls that begin and end, text, another turn."""
         match fact:
-            case ToolStarted() if fact.tool_use_id:  # of one without an id no result is ever seen
+            case ToolStarted() if fact.tool_use_id:  # without an id its result can never be matched
                 self._open[fact.tool_use_id] = _OpenCall(tool_time(fact.name, fact.input), self._now())
                 self._wake()
             case ToolEnded():
                 self._open.pop(fact.tool_use_id, None)
-                self._begin_anew(self._open.values())  # they may have waited for this one
+                self._restart(self._open.values())  # they may have waited for this one
             case TextSaid(from_subagent=False):
-                self._begin_anew(self._open.values())  # where a result was lost, this shows that it was not hung
+                self._restart(self._open.values())  # even if a result was lost, text shows that the CLI is not hung
             case TurnStarted():
                 self.another_turn()
             case _:
                 pass
         if isinstance(fact, ToolStarted | ToolEnded | TextSaid) and fact.from_subagent:
-            self._begin_anew(call for call in self._open.values() if call.time.delegates)
+            self._restart(call for call in self._open.values() if call.time.delegates)
 
     def result(self) -> None:
         """Start the grace period after a result line; no call is open any more."""
@@ -142,14 +137,14 @@ class Clocks:
         self._wake()
 
     def pause(self) -> None:
-        """Stop all clocks while people are asked; each call needs its own `resume`."""
+        """Stop all clocks while a call waits for approval; each `pause` needs its own `resume`."""
         if self._pauses == 0:
             self._paused_at = self.monotonic()
         self._pauses += 1
         self._wake()
 
     def resume(self) -> None:
-        """Let the clocks run again once nobody is asked any more."""
+        """Let the clocks run again once no call waits for approval."""
         self._pauses -= 1
         if self._pauses == 0:
             self._stood_still += self.monotonic() - self._paused_at
@@ -158,7 +153,7 @@ class Clocks:
     # --- what is due ------------------------------------------------------------------------------------
 
     def next_due(self) -> tuple[float, StopCause] | None:
-        """Return the earliest deadline (monotonic seconds) and what it would mean; ``None`` while people are asked."""
+        """Return the earliest deadline (monotonic seconds) and its cause; ``None`` while a call waits for approval."""
         if self._pauses:
             return None
         candidates = [(self._started + self.limits.session, StopCause.TIMEOUT)]
@@ -174,7 +169,7 @@ class Clocks:
         return deadline + self._stood_still, cause
 
     def look(self, size: int) -> None:
-        """Note how large the CLI's own transcript is, in bytes; the first look only takes its measure."""
+        """Note the size of the CLI's own transcript, in bytes; the first look only sets the baseline."""
         if self._size is not None and size != self._size and self._last_sign is not None:
             self._last_sign = self._now()
         self._size = size
@@ -198,32 +193,32 @@ class Clocks:
             with anyio.move_on_after(min(remaining, LOOK_SECONDS) if cause is StopCause.STALLED else remaining):
                 await self._changed.wait()
 
-    def _begin_anew(self, calls: Iterable[_OpenCall]) -> None:
+    def _restart(self, calls: Iterable[_OpenCall]) -> None:
         now = self._now()
         for call in calls:
             call.since = now
         self._wake()
 
     def _tool_deadlines(self) -> Iterator[float]:
-        """Give the deadlines of open calls; what waits for a subagent has none beside a tool that is open."""
+        """Yield the deadlines of open calls; a call that waits for a subagent has none while another tool is open."""
         own = [call for call in self._open.values() if not call.time.delegates]
         for call in own or self._open.values():
             allotted = min(call.time.own_seconds or 0.0, self.limits.session)
             yield call.since + max(allotted, self.limits.silence) + self.limits.tool_margin
 
     def _now(self) -> float:
-        """Return seconds that stand still while people are asked."""
+        """Return monotonic seconds, less the time spent waiting for approval."""
         now = self._paused_at if self._pauses else self.monotonic()
         return now - self._stood_still
 
     def _wake(self) -> None:
-        """Have the watch look again: a deadline may have come that is earlier than the one it waits for."""
+        """Make the watch look again: there may be an earlier deadline than the one it waits for."""
         self._changed.set()
 
 
 @contextmanager
 def waiting_for_people(clocks: Clocks, control: Control) -> Iterator[None]:
-    """Let the session's clocks stand still, and give its slot away, while the block waits."""
+    """Stop the session's clocks, and give its slot away, while the block waits."""
     clocks.pause()
     control.awaiting_approval += 1
     try:
@@ -233,12 +228,8 @@ def waiting_for_people(clocks: Clocks, control: Control) -> Iterator[None]:
         clocks.resume()
 
 
-_LOOK_SECONDS: Final = 1.0
-_LOOKED_AT: Final = 100  # directories; the CLI makes one, a session could make as many as it likes
-
-
 class CliTranscript:
-    """``<home>/.claude/projects/<project>/<session id>.jsonl``; the project's name is the CLI's own business."""
+    """The CLI's ``<home>/.claude/projects/<project>/<session id>.jsonl``; the CLI chooses the project's name."""
 
     def __init__(self, home: Path, cli_session_id: str) -> None:
         self._projects = home / ".claude" / "projects"
@@ -248,7 +239,7 @@ class CliTranscript:
         self._one_look = Threads(most=1)
 
     async def size(self) -> int:
-        """Return the file's size in bytes; 0 while there is none, and the last one known while its disk hangs."""
+        """Return the file's size in bytes; 0 while there is no file, the last known size while its disk hangs."""
         with suppress(TimeoutError):
             self._known = await self._one_look.run(self._size, seconds=_LOOK_SECONDS, what="a look at the transcript")
         return self._known
@@ -272,10 +263,10 @@ class CliTranscript:
 
 
 class RunningSessions(dict[int, tuple[Session, Control]]):
-    """The sessions that run in this process, by id. The supervisor fills it; others look, stop and kill."""
+    """The sessions that run in this process, by id. Only the supervisor adds and removes them."""
 
     def sessions(self) -> list[Session]:
-        """Return their rows as they were claimed."""
+        """Return the rows of the sessions, as they were when claimed."""
         return [session for session, _ in self.values()]
 
     def stop_all(self, cause: StopCause) -> int:
@@ -285,6 +276,14 @@ class RunningSessions(dict[int, tuple[Session, Control]]):
         return len(self)
 
     def kill_all(self) -> None:
-        """Have every session that was asked to stop killed at once."""
+        """Have every session killed at once, after it was asked to stop."""
         for _, control in self.values():
             control.hurry()
+
+
+@dataclass(slots=True)
+class _OpenCall:
+    """A tool call that has no result yet."""
+
+    time: ToolTime
+    since: float  # the latest time at which it can have begun: calls of one message may run one after the other

@@ -1,6 +1,7 @@
-"""The machine as it is: its clock, and this process among all that it ever ran.
+"""The machine and this process: the clock, the limit of descriptors, the daemon's identity, and the wish to stop.
 
-The wish to stop, as a value that everything which waits can wait on.
+An `Owner` tells this process apart from every other that ever ran here. `Shutdown` is the wish to stop as a value on
+which everything that waits can wait.
 """
 
 from __future__ import annotations
@@ -24,9 +25,11 @@ from claudeops.tasks import open_tasks
 
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 MOST_DESCRIPTORS: Final = 65_536
-"""Sessions inherit the limit, and there are programs that walk through all of it: with a billion, for minutes."""
+"""Upper bound: sessions inherit the limit, and some programs walk through all of it, with a billion for minutes."""
 
 _SAME_START_SECONDS: Final = 1.0  # clock ticks, and a database's rounding
+
+BEFORE_ANYTHING: Final = "stopped before anything was started."
 
 
 class SystemClock:
@@ -42,9 +45,9 @@ class SystemClock:
 
 
 def raise_descriptor_limit() -> int:
-    """Let this process open as many files and connections as it may, within reason; return how many that are.
+    """Let this process open as many files and connections as it may, up to `MOST_DESCRIPTORS`; return that number.
 
-    The usual 1024 are for programs that know no better than ``select``.
+    The usual 1024 exist for programs that use ``select``.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = MOST_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MOST_DESCRIPTORS)
@@ -55,7 +58,7 @@ def raise_descriptor_limit() -> int:
 
 
 def this_owner() -> Owner:
-    """Return this process as an owner of sessions; every call names a new one."""
+    """Return this process as an owner of sessions; every call gives it a new name."""
     return Owner(
         name=uuid.uuid4().hex,
         pid=os.getpid(),
@@ -65,9 +68,9 @@ def this_owner() -> Owner:
 
 
 def alive(owner: Owner) -> bool:
-    """Return whether an owner's process still runs on this machine since the same boot.
+    """Return whether an owner's process still runs on this machine, since the same boot.
 
-    An owner of another machine is never alive here: only one daemon works on a database at a time.
+    An owner on another machine counts as dead: only one daemon works on a database at a time.
     """
     if owner.boot_id != _boot_id():
         return False
@@ -81,29 +84,19 @@ def alive(owner: Owner) -> bool:
         return False
 
 
-def _boot_id() -> str:
-    try:
-        return _BOOT_ID.read_text(encoding="ascii").strip()
-    except OSError:
-        return ""
-
-
-BEFORE_ANYTHING: Final = "stopped before anything was started."
-
-
 class Shutdown:
-    """A first request drains, a second one hurries."""
+    """The wish to stop: the first request drains, the second one hurries."""
 
     def __init__(self) -> None:
         self.requested = anyio.Event()
         self.hurried = anyio.Event()
 
     def request(self) -> None:
-        """Ask for a stop; asked again, for a quick one."""
+        """Ask for a stop; a second call asks for a quick one."""
         (self.hurried if self.requested.is_set() else self.requested).set()
 
     def check(self) -> None:
-        """Raise `StoppedError` if a stop was requested: what comes next is not to begin."""
+        """Raise `StoppedError` if a stop was requested, so that the next step does not begin."""
         if self.requested.is_set():
             raise StoppedError(BEFORE_ANYTHING)
 
@@ -111,10 +104,10 @@ class Shutdown:
     async def stoppable(
         self, *, patience_seconds: float = 0, grace_seconds: float = 0, otherwise: str = BEFORE_ANYTHING
     ) -> AsyncIterator[None]:
-        """Cut the block off when a stop is requested, or so much later, or when a second request comes.
+        """Cut the block off ``patience_seconds`` after a stop is requested, or at once on a second request.
 
-        What is short and better finished gets ``grace_seconds`` on top, even when it has to hurry. Raises
-        `StoppedError` with the sentence ``otherwise`` where it was cut off.
+        A short block that is better finished gets ``grace_seconds`` on top, even on a second request. Raises
+        `StoppedError` with the sentence ``otherwise`` when the block was cut off.
         """
         was_cut_off = False
         async with open_tasks() as tasks:
@@ -133,3 +126,10 @@ class Shutdown:
             tasks.cancel_scope.cancel()
         if was_cut_off:
             raise StoppedError(otherwise)
+
+
+def _boot_id() -> str:
+    try:
+        return _BOOT_ID.read_text(encoding="ascii").strip()
+    except OSError:
+        return ""

@@ -54,6 +54,26 @@ VARIANTS: Final[tuple[tuple[str, ...], ...]] = (
 _NOT_OF_PROC: Final = frozenset({"self", "thread-self", "net", "mounts"})
 """Links into the session's own processes."""
 
+SYSTEM: Final = ("/usr", "/nix/store")
+MERGED: Final = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
+"""Links into ``/usr`` on most systems, directories of their own on some."""
+
+ETC: Final = (
+    *("hosts", "hostname", "resolv.conf", "nsswitch.conf", "host.conf", "gai.conf", "protocols", "services"),
+    *("localtime", "timezone", "locale.alias", "locale.conf", "default/locale"),
+    *("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "ld-musl-x86_64.path", "ld-musl-aarch64.path", "alternatives"),
+    *("ssl/certs", "ssl/cert.pem", "ssl/openssl.cnf", "ca-certificates", "ca-certificates.conf"),
+    *("pki/tls/certs", "pki/tls/cert.pem", "pki/tls/openssl.cnf", "pki/ca-trust", "crypto-policies"),
+    *("ssh/ssh_config", "ssh/ssh_config.d", "ssh/ssh_known_hosts", "krb5.conf"),
+    *("bash.bashrc", "profile", "inputrc", "mime.types", "terminfo", "os-release", "debian_version"),
+)
+"""What programs look up, and nothing else: ``/etc`` also holds passwords, host keys and the daemon's own settings."""
+
+_ROOT: Final = Path("/")
+_TMP: Final = Path("/tmp")  # noqa: S108 - the session gets one of its own there
+_NEVER_ON_PATH: Final = frozenset(map(Path, ("/", "/etc", "/root", "/home", "/var", "/proc", "/sys", "/dev", "/run")))
+_OTHERS_READ: Final = 0o4
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BubblewrapCell:
@@ -108,62 +128,6 @@ class BubblewrapCell:
         if inside.group is None and self.counts_processes() and (processes := processes_by_user(inside)) is not None:
             limits.append(f"-u {processes}")
         return f"ulimit {' '.join(limits)} || exit 125; "
-
-
-def _kernel() -> tuple[int, ...]:
-    return tuple(int(part) for part in re.findall(r"\d+", os.uname().release)[:2])
-
-
-def _proc_covers(nothing: Path) -> tuple[str, ...]:
-    """Return read-only covers for everything in ``/proc`` that is not a process.
-
-    Files there that belong to root can be written by whoever is root on the machine, with no capability at all, and
-    such is a session's user where the daemon is root: ``/proc/sys/kernel/core_pattern`` names a program that the
-    kernel starts outside of every namespace. bubblewrap 0.8 covers directories that are writable themselves, and
-    ``/proc/sys`` is not, though the files in it are.
-    """
-    covers: list[str] = []
-    for entry in sorted(Path("/proc").iterdir()):
-        if entry.name.isdigit() or entry.name in _NOT_OF_PROC or entry.is_symlink():
-            continue
-        if entry.is_dir():
-            covers += ["--ro-bind", str(entry), str(entry)]
-        elif _changes_or_tells_too_much(entry):
-            covers += ["--ro-bind", str(nothing), str(entry)]
-    return tuple(covers)
-
-
-def _changes_or_tells_too_much(entry: Path) -> bool:
-    """Say whether a file is writable for its owner, or meant for its owner alone."""
-    mode = entry.stat().st_mode
-    return bool(mode & 0o222) or not mode & 0o004
-
-
-def _sealed(mounts: Sequence[Mount]) -> tuple[str, ...]:
-    """Return what makes the places that bubblewrap made read-only: else a session could fill the memory there."""
-    made = [Path("/"), Path("/dev"), *(mount.place for mount in mounts if mount.kind is Kind.EMPTY)]
-    return tuple(argument for place in made for argument in ("--remount-ro", str(place)))
-
-
-SYSTEM: Final = ("/usr", "/nix/store")
-MERGED: Final = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
-"""Links into ``/usr`` on most systems, directories of their own on some."""
-
-ETC: Final = (
-    *("hosts", "hostname", "resolv.conf", "nsswitch.conf", "host.conf", "gai.conf", "protocols", "services"),
-    *("localtime", "timezone", "locale.alias", "locale.conf", "default/locale"),
-    *("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "ld-musl-x86_64.path", "ld-musl-aarch64.path", "alternatives"),
-    *("ssl/certs", "ssl/cert.pem", "ssl/openssl.cnf", "ca-certificates", "ca-certificates.conf"),
-    *("pki/tls/certs", "pki/tls/cert.pem", "pki/tls/openssl.cnf", "pki/ca-trust", "crypto-policies"),
-    *("ssh/ssh_config", "ssh/ssh_config.d", "ssh/ssh_known_hosts", "krb5.conf"),
-    *("bash.bashrc", "profile", "inputrc", "mime.types", "terminfo", "os-release", "debian_version"),
-)
-"""What programs look up, and nothing else: ``/etc`` also holds passwords, host keys and the daemon's own settings."""
-
-_ROOT: Final = Path("/")
-_TMP: Final = Path("/tmp")  # noqa: S108 - the session gets one of its own there
-_NEVER_ON_PATH: Final = frozenset(map(Path, ("/", "/etc", "/root", "/home", "/var", "/proc", "/sys", "/dev", "/run")))
-_OTHERS_READ: Final = 0o4
 
 
 class Kind(Enum):
@@ -230,6 +194,41 @@ def session_mounts(inside: SandboxSpec, *, hidden: Sequence[Path], nothing: Path
         if path.exists() and _may_be_shown(path.resolve(), hidden):
             wanted += _both(path)
     return tuple(_covered(_without_repetition(wanted), hidden, nothing))
+
+
+def _kernel() -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", os.uname().release)[:2])
+
+
+def _proc_covers(nothing: Path) -> tuple[str, ...]:
+    """Return read-only covers for everything in ``/proc`` that is not a process.
+
+    Files there that belong to root can be written by whoever is root on the machine, with no capability at all, and
+    such is a session's user where the daemon is root: ``/proc/sys/kernel/core_pattern`` names a program that the
+    kernel starts outside of every namespace. bubblewrap 0.8 covers directories that are writable themselves, and
+    ``/proc/sys`` is not, though the files in it are.
+    """
+    covers: list[str] = []
+    for entry in sorted(Path("/proc").iterdir()):
+        if entry.name.isdigit() or entry.name in _NOT_OF_PROC or entry.is_symlink():
+            continue
+        if entry.is_dir():
+            covers += ["--ro-bind", str(entry), str(entry)]
+        elif _changes_or_tells_too_much(entry):
+            covers += ["--ro-bind", str(nothing), str(entry)]
+    return tuple(covers)
+
+
+def _changes_or_tells_too_much(entry: Path) -> bool:
+    """Say whether a file is writable for its owner, or meant for its owner alone."""
+    mode = entry.stat().st_mode
+    return bool(mode & 0o222) or not mode & 0o004
+
+
+def _sealed(mounts: Sequence[Mount]) -> tuple[str, ...]:
+    """Return what makes the places that bubblewrap made read-only: else a session could fill the memory there."""
+    made = [Path("/"), Path("/dev"), *(mount.place for mount in mounts if mount.kind is Kind.EMPTY)]
+    return tuple(argument for place in made for argument in ("--remount-ro", str(place)))
 
 
 def _shown(path: Path) -> Mount:

@@ -37,6 +37,14 @@ _NO_LOCK: Final = -1
 _NO_LIMIT: Final = -1
 _USERS: Final = "users"  # no workspace's name, which are all hexadecimal
 
+FIRST_UID: Final = 60600
+UIDS: Final = 64
+"""The users of sessions: numbers that neither distributions nor systemd give to anybody (systemd.io/UIDS-GIDS)."""
+
+_CLOSED_TO_OTHERS: Final = 0o700
+_PASSED: Final = 0o711  # not listed
+_HOMES: Final = "homes"
+
 
 class Level(StrEnum):
     """How strongly a session is locked in, the strongest first."""
@@ -197,15 +205,6 @@ def file_bytes(inside: SandboxSpec) -> int | None:
     """Return the size that any file of a session may have."""
     wanted = inside.bounds.file_bytes
     return None if wanted is None else allowed(resource.RLIMIT_FSIZE, wanted)
-
-
-FIRST_UID: Final = 60600
-UIDS: Final = 64
-"""The users of sessions: numbers that neither distributions nor systemd give to anybody (systemd.io/UIDS-GIDS)."""
-
-_CLOSED_TO_OTHERS: Final = 0o700
-_PASSED: Final = 0o711  # not listed
-_HOMES: Final = "homes"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

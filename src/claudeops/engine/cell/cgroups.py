@@ -23,6 +23,18 @@ import anyio.to_thread
 
 MIB: Final = 1024 * 1024
 
+_MACHINE: Final = Path("/")
+_DELEGATED: Final = ("user.delegate", "trusted.delegate")
+"""Attributes by which systemd marks a group whose inside it leaves alone."""
+
+_DAEMON: Final = "daemon"  # the group that the daemon moves into: one that has groups below may hold no process itself
+_FAMILY: Final = "claudeops-"
+_FORGOTTEN_SECONDS: Final = 3600.0  # a group without processes is as old as that only if its daemon is gone
+_REMOVE_SECONDS: Final = 2.0
+_POLL_SECONDS: Final = 0.02
+_HEADROOM: Final = 1.5
+"""Times the memory limit: a session that is over it is stopped politely; this far the kernel lets it go meanwhile."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Bounds:
@@ -50,19 +62,6 @@ def allowed(limit: int, wanted: int) -> int:
     """
     hard = resource.getrlimit(limit)[1]
     return wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-
-
-_MACHINE: Final = Path("/")
-_DELEGATED: Final = ("user.delegate", "trusted.delegate")
-"""Attributes by which systemd marks a group whose inside it leaves alone."""
-
-_DAEMON: Final = "daemon"  # the group that the daemon moves into: one that has groups below may hold no process itself
-_FAMILY: Final = "claudeops-"
-_FORGOTTEN_SECONDS: Final = 3600.0  # a group without processes is as old as that only if its daemon is gone
-_REMOVE_SECONDS: Final = 2.0
-_POLL_SECONDS: Final = 0.02
-_HEADROOM: Final = 1.5
-"""Times the memory limit: a session that is over it is stopped politely; this far the kernel lets it go meanwhile."""
 
 
 class Exceeded(Enum):

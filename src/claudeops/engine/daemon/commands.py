@@ -25,6 +25,9 @@ from claudeops.tasks import DatabaseTrouble
 LOOK_SECONDS: Final = 1.0
 """How soon an order is noticed."""
 
+_SIGNS_IN_TIME: Final = 3
+"""So many signs of life go out in the time after which their absence counts: one or two may come late."""
+
 
 async def run_commands(queue: Queue, clock: Clock, stop_all: Callable[[StopCause], int], log: Logger) -> None:
     """Take orders and do them until cancelled. A database that fails keeps them waiting."""
@@ -44,10 +47,6 @@ async def run_commands(queue: Queue, clock: Clock, stop_all: Callable[[StopCause
         else:
             trouble.over()
         await anyio.sleep(pause)
-
-
-_SIGNS_IN_TIME: Final = 3
-"""So many signs of life go out in the time after which their absence counts: one or two may come late."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -54,6 +54,17 @@ PACK_AFTER: Final = timedelta(hours=1)
 _ROWS: Final = 500  # in one transaction
 _LOG_NAME: Final = re.compile(r"session-(\d{6,18})(\.\d+)?\.ndjson(\.zst)?")
 
+LOOK_SECONDS: Final = 1.0
+"""Between two looks: a disk is filled by hundreds of MiB a second."""
+
+STOP: Final = 0.5
+KILL: Final = 0.25
+"""At so much of the floor running sessions are stopped, and killed."""
+
+_ANSWER_SECONDS: Final = 10.0  # a network disk that gives no answer is neither full nor free
+_ENOUGH: Final = 1.1  # times the floor: what hovers at it must not start and stop sessions by the minute
+_MIB: Final = 1024 * 1024
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Housekeeping:
@@ -163,18 +174,6 @@ def log_id(name: str) -> int | None:
     """Return the id of the session that a file in the results directory is the log of, by its name."""
     named = _LOG_NAME.fullmatch(name)
     return None if named is None else int(named[1])
-
-
-LOOK_SECONDS: Final = 1.0
-"""Between two looks: a disk is filled by hundreds of MiB a second."""
-
-STOP: Final = 0.5
-KILL: Final = 0.25
-"""At so much of the floor running sessions are stopped, and killed."""
-
-_ANSWER_SECONDS: Final = 10.0  # a network disk that gives no answer is neither full nor free
-_ENOUGH: Final = 1.1  # times the floor: what hovers at it must not start and stop sessions by the minute
-_MIB: Final = 1024 * 1024
 
 
 def free_bytes(directory: Path) -> int:

@@ -32,9 +32,12 @@ REST_SECONDS: Final = 0.05
 STALE_SECONDS: Final = 10.0
 """The file is rewritten after this time even when nothing has changed: an old ``written_at`` is a dead daemon's."""
 
-
 WRITE_SECONDS: Final = 5.0
 """How long a write may take. While one hangs nothing else is written: what is older must not come last."""
+
+HUNG_SECONDS: Final = 90.0
+"""A daemon that has written no status for so long does nothing any more. It writes one every ten seconds, and while
+its database hangs every forty."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -159,22 +162,6 @@ class StatusKeeper(SessionListener):
         return DaemonState(ready=trouble is None, reason=trouble, running=running, holds=holds)
 
 
-def _shown(hold: Hold) -> dict[str, object]:
-    return {
-        "kind": hold.kind.value,
-        "reason": hold.reason,
-        "since": hold.since,
-        "until": hold.until,
-        "by": hold.by,
-        "probe": hold.trial,
-    }
-
-
-HUNG_SECONDS: Final = 90.0
-"""A daemon that has written no status for so long does nothing any more. It writes one every ten seconds, and while
-its database hangs every forty."""
-
-
 class RunningSession(msgspec.Struct, frozen=True, kw_only=True):
     """A session as the status file names it."""
 
@@ -240,6 +227,17 @@ def look(file: Path, *, alive: Callable[[Owner], bool], monotonic: float) -> Liv
         says = f"The daemon (pid {status.pid}) runs, but has done nothing for {silent:.0f} s: restart it."
         return Liveness(lives=False, says=says, status=status)
     return Liveness(lives=True, says=_words(status), status=status)
+
+
+def _shown(hold: Hold) -> dict[str, object]:
+    return {
+        "kind": hold.kind.value,
+        "reason": hold.reason,
+        "since": hold.since,
+        "until": hold.until,
+        "by": hold.by,
+        "probe": hold.trial,
+    }
 
 
 def _words(status: Status) -> str:

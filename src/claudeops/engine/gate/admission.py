@@ -36,6 +36,11 @@ _LOOK_SECONDS: Final = 10.0
 _READ_SECONDS: Final = 120.0  # of 400 MB, and of what the CLI says of itself
 _FILES: Final = Threads(most=4)
 
+OLDEST: Final = (2, 1, 236)
+"""Older ones lose results, stop MCP servers at random or report background work as done."""
+
+VERSION_SECONDS: Final = 20.0
+
 
 class Passed(msgspec.Struct, frozen=True, kw_only=True):
     """A binary that has passed."""
@@ -44,21 +49,6 @@ class Passed(msgspec.Struct, frozen=True, kw_only=True):
     version: str  # what it calls itself
     tester: str  # version of claudeops: another one may drive the CLI in another way
     at: str  # ISO 8601, UTC
-
-
-class _Record(msgspec.Struct, frozen=True, kw_only=True):
-    passed: tuple[Passed, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class _Identity:
-    """A file as the kernel knows it. The last number cannot be set back by whoever replaces the file."""
-
-    device: int
-    inode: int
-    size: int
-    modified_ns: int
-    changed_ns: int
 
 
 @dataclass(kw_only=True, slots=True)
@@ -130,40 +120,6 @@ class CliAdmission:
             self.log.warning(LogEvent.CLI_SELF_TEST_FORGOTTEN, path=str(self.record), error=str(error))
 
 
-async def _looked(look: Callable[[Path], T], path: Path, seconds: float = _LOOK_SECONDS) -> T:
-    """Return what a look at a file finds, off the event loop; raises `OSError`."""
-    return await _FILES.run(lambda: look(path), seconds=seconds, what=f"a look at {path}")
-
-
-def _identify(binary: Path) -> _Identity:
-    found = binary.stat()
-    return _Identity(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
-
-
-def _digest(binary: Path) -> str:
-    with binary.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _read(record: Path) -> _Record:
-    try:
-        return msgspec.json.decode(record.read_bytes(), type=_Record)
-    except (OSError, msgspec.DecodeError):
-        return _Record()  # nothing is remembered, so everything is tested
-
-
-def _write(record: Path, content: _Record) -> None:
-    beside = record.with_suffix(".json.new")
-    beside.write_bytes(msgspec.json.encode(content))
-    os.replace(beside, record)  # noqa: PTH105 - os.replace says that it is atomic
-
-
-OLDEST: Final = (2, 1, 236)
-"""Older ones lose results, stop MCP servers at random or report background work as done."""
-
-VERSION_SECONDS: Final = 20.0
-
-
 def check_version(binary: Path) -> str:
     """Return what ``binary --version`` says; raises `ConfigurationError` when it is no CLI or too old a one."""
     try:
@@ -194,3 +150,46 @@ def check_version(binary: Path) -> str:
             f"{'.'.join(map(str, OLDEST))} is needed: update it, or unset the variable to use the bundled one."
         )
     return found[0]
+
+
+class _Record(msgspec.Struct, frozen=True, kw_only=True):
+    passed: tuple[Passed, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Identity:
+    """A file as the kernel knows it. The last number cannot be set back by whoever replaces the file."""
+
+    device: int
+    inode: int
+    size: int
+    modified_ns: int
+    changed_ns: int
+
+
+async def _looked(look: Callable[[Path], T], path: Path, seconds: float = _LOOK_SECONDS) -> T:
+    """Return what a look at a file finds, off the event loop; raises `OSError`."""
+    return await _FILES.run(lambda: look(path), seconds=seconds, what=f"a look at {path}")
+
+
+def _identify(binary: Path) -> _Identity:
+    found = binary.stat()
+    return _Identity(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+
+
+def _digest(binary: Path) -> str:
+    with binary.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _read(record: Path) -> _Record:
+    try:
+        return msgspec.json.decode(record.read_bytes(), type=_Record)
+    except (OSError, msgspec.DecodeError):
+        return _Record()  # nothing is remembered, so everything is tested
+
+
+def _write(record: Path, content: _Record) -> None:
+    beside = record.with_suffix(".json.new")
+    beside.write_bytes(msgspec.json.encode(content))
+    os.replace(beside, record)  # noqa: PTH105 - os.replace says that it is atomic

@@ -45,6 +45,24 @@ _READERS: Final = Threads(most=16)
 ASK_SECONDS: Final = 5.0
 """A question that is not written by then is a no."""
 
+_NOBODY: Final = "needs approval, and nobody answered in time"
+_UNREAD: Final = "needs approval, and the files that it names could not be read in time"
+_CHANGED: Final = "needs approval, and a script that it names was changed since people were asked"
+
+NAME: Final = "approval.key"
+
+SHOWN_CHARACTERS: Final = 20_000
+"""So much of a script is shown to people; the answer is bound to all of it."""
+
+_MOST: Final = 50  # files; a call that names more is shown with the first ones and bound to all names
+_CHUNK: Final = 1 << 20
+_LARGEST: Final = 64 << 20  # bytes that are read of one file; nobody reads such a script
+_SUFFIXES: Final = (
+    *(".sh", ".bash", ".zsh", ".py", ".pl", ".rb", ".js", ".mjs", ".ts", ".lua", ".php", ".awk", ".sed", ".jq"),
+    *(".sql", ".mk", ".tf", ".hcl", ".yml", ".yaml", ".json", ".toml", ".conf"),
+)
+_BETWEEN: Final = regex.Pattern(rf"[{regex.SPACE}'\"`;|&<>(){{}}$=,]+")
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ApprovalDenied:
@@ -154,26 +172,6 @@ class ApprovalService:
         return call_hash(session=self.session, workdir=self.workdir, call=call, scripts=scripts)
 
 
-_NOBODY: Final = "needs approval, and nobody answered in time"
-_UNREAD: Final = "needs approval, and the files that it names could not be read in time"
-_CHANGED: Final = "needs approval, and a script that it names was changed since people were asked"
-
-
-def _verdict_of(row: Approval, key: bytes) -> Approval | ApprovalDenied:
-    if row.status is ApprovalStatus.APPROVED:
-        return (
-            row
-            if proven(key, row)
-            else ApprovalDenied(reason="needs approval, and the answer carries no operator's proof")
-        )
-    if row.status is ApprovalStatus.DENIED:
-        return ApprovalDenied(reason=f"needs approval, and {row.decided_by or 'somebody'} said no")
-    return ApprovalDenied(reason=_NOBODY)
-
-
-NAME: Final = "approval.key"
-
-
 def ensure_key(state_dir: Path) -> bytes:
     """Return the key, made now if there is none; raises `ConfigurationError` for one that others can read."""
     path = state_dir / NAME
@@ -217,19 +215,6 @@ def read_key(state_dir: Path) -> bytes:
     return key
 
 
-SHOWN_CHARACTERS: Final = 20_000
-"""So much of a script is shown to people; the answer is bound to all of it."""
-
-_MOST: Final = 50  # files; a call that names more is shown with the first ones and bound to all names
-_CHUNK: Final = 1 << 20
-_LARGEST: Final = 64 << 20  # bytes that are read of one file; nobody reads such a script
-_SUFFIXES: Final = (
-    *(".sh", ".bash", ".zsh", ".py", ".pl", ".rb", ".js", ".mjs", ".ts", ".lua", ".php", ".awk", ".sed", ".jq"),
-    *(".sql", ".mk", ".tf", ".hcl", ".yml", ".yaml", ".json", ".toml", ".conf"),
-)
-_BETWEEN: Final = regex.Pattern(rf"[{regex.SPACE}'\"`;|&<>(){{}}$=,]+")
-
-
 def named_scripts(
     given: Mapping[str, object], *, own: Iterable[str], workdir: str, redact: Callable[[str], str]
 ) -> tuple[Script, ...]:
@@ -244,6 +229,18 @@ def named_scripts(
         if path not in found and len(found) < _MOST and (script := _script(path, roots, redact)) is not None:
             found[path] = script
     return tuple(found[path] for path in sorted(found))
+
+
+def _verdict_of(row: Approval, key: bytes) -> Approval | ApprovalDenied:
+    if row.status is ApprovalStatus.APPROVED:
+        return (
+            row
+            if proven(key, row)
+            else ApprovalDenied(reason="needs approval, and the answer carries no operator's proof")
+        )
+    if row.status is ApprovalStatus.DENIED:
+        return ApprovalDenied(reason=f"needs approval, and {row.decided_by or 'somebody'} said no")
+    return ApprovalDenied(reason=_NOBODY)
 
 
 def _paths(given: object, workdir: str) -> Iterator[str]:

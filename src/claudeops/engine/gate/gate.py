@@ -50,6 +50,12 @@ ASKED_TWICE: Final = "another request had this one's number, and the answer to i
 STOPPING: Final = "this session is being stopped: nothing new runs"
 NO_APPROVER: Final = "needs approval, and nobody can be asked"
 
+_CLI_ERROR: Final = "<tool_use_error>"
+"""How the CLI begins the result of a call that it refuses before it asks the gate: an unknown tool, input that does not
+fit. A failed command's result begins with ``Exit code``, so no tool can imitate it. Seen with 2.1.329."""
+
+_REASON_CHARACTERS: Final = 500
+
 
 def _nobody(_call: ToolCall, _verdict: Verdict) -> None:
     return
@@ -231,21 +237,6 @@ class Gate:
         return verdict
 
 
-def _digest(request: GateRequest) -> bytes:
-    return hashlib.sha256(repr(request).encode("utf-8", "surrogatepass")).digest()
-
-
-def _deny(reason: str) -> Verdict:
-    return Verdict(kind=VerdictKind.DENY, reason=reason)
-
-
-_CLI_ERROR: Final = "<tool_use_error>"
-"""How the CLI begins the result of a call that it refuses before it asks the gate: an unknown tool, input that does not
-fit. A failed command's result begins with ``Exit code``, so no tool can imitate it. Seen with 2.1.329."""
-
-_REASON_CHARACTERS: Final = 500
-
-
 @dataclass(kw_only=True, slots=True)
 class Watch:
     """One session's calls as its stream shows them."""
@@ -329,3 +320,11 @@ class Watch:
                 at=now,
             )
         )
+
+
+def _digest(request: GateRequest) -> bytes:
+    return hashlib.sha256(repr(request).encode("utf-8", "surrogatepass")).digest()
+
+
+def _deny(reason: str) -> Verdict:
+    return Verdict(kind=VerdictKind.DENY, reason=reason)

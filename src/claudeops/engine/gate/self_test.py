@@ -46,6 +46,9 @@ _FIRST_MODEL: Final = "haiku"
 _SECOND_MODEL: Final = "sonnet"
 _SCHEMA: Final = '{"type":"object","properties":{"summary":{"type":"string"}},"required":["summary"]}'
 
+_REMOVE_SECONDS: Final = 30.0
+_NOTHING_TO_WATCH: Final = Path("/usr/share")  # a directory that every machine has
+
 
 class Call(StrEnum):
     """A scripted tool call; its file has its name."""
@@ -83,9 +86,6 @@ _FAULT_OF: Final[Mapping[Call, Fault]] = {
     Call.UNANSWERED: Fault.UNANSWERED_RAN,
     Call.AFTERWARDS: Fault.UNANSWERED_RAN,
 }
-
-_REMOVE_SECONDS: Final = 30.0
-_NOTHING_TO_WATCH: Final = Path("/usr/share")  # a directory that every machine has
 _REPLACED: Final = (Call.REPLACED, Call.REPLACED_LATER)
 _QUESTIONS: Final = (Call.ALLOWED, Call.DENIED, *_REPLACED, Call.LATE, Call.UNANSWERED)
 """The calls that the gate must have been asked about. For the last one nobody is there any more."""

@@ -1,1 +1,1 @@
-"""What is told of sessions while they run, and the hub that tells it."""
+"""Live facts about running sessions, the hub that publishes them, and the lines that show them."""

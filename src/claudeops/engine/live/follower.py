@@ -1,4 +1,4 @@
-"""One session's log, read as it grows and told as if one had been there."""
+"""One session's log, followed as it grows and turned into the live facts that a subscriber would have seen."""
 
 from __future__ import annotations
 
@@ -29,22 +29,13 @@ from claudeops.harness.protocol import Harness
 CHUNK_BYTES: Final = 1024 * 1024
 
 _PATIENCE_LOOKS: Final = 5
-"""So many looks long a call waits for its verdict: the stream shows it a moment before the gate is asked."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Seen:
-    """A fact of the stream, or the result line's transcript, that is to be told."""
-
-    fact: StreamEvent
-    at: datetime
-    transcript: Transcript | None = None  # as it stood at a result line
+"""How many looks a call waits for its verdict: the stream shows the call a moment before the gate is asked."""
 
 
 class LogFollower:
-    """Gives what is new in a log at each look. Half a line at its end waits for its other half.
+    """Returns what is new in a log at each look. An incomplete last line waits for its end.
 
-    Use it as a context manager. Not for an event loop that others share: it reads as fast as the disk does.
+    Use it as a context manager. Keep it off an event loop that others share: it blocks on the disk.
     """
 
     def __init__(self, session: Session, harness: Harness, *, redact: Redact, now: Callable[[], datetime]) -> None:
@@ -57,10 +48,10 @@ class LogFollower:
         self._reader = harness.reader()
         self._splitter = LineSplitter()
         self._line, self._offset = 0, 0
-        self._untold: deque[_Seen] = deque()
-        self._looks = 0  # since the first of them waits for its verdict
-        self._open: dict[str, ToolStarted] = {}  # calls that were told and have no result yet
-        self._verdicts_told: Counter[str] = Counter()  # by call
+        self._pending: deque[_Seen] = deque()
+        self._looks = 0  # since the first pending fact began to wait for its verdict
+        self._open: dict[str, ToolStarted] = {}  # calls that were published and have no result yet
+        self._verdicts_published: Counter[str] = Counter()  # by call
         self._hub = Hub()
         view = Viewpoint(root=None, redact=redact, command_chars=COMMAND_CHARACTERS)
         self._broadcast = Broadcast(session=session, view=view, asks=False, hub=self._hub)
@@ -73,56 +64,56 @@ class LogFollower:
         self._arrivals.close()
 
     def look(self) -> bool:
-        """Read what came since the last look, at most `CHUNK_BYTES`; tell whether there may be more at once."""
+        """Read what came since the last look, at most `CHUNK_BYTES`; return whether there may be more already."""
         chunk = self._log.read(CHUNK_BYTES)
         for line in self._splitter.push(chunk):
             self._read(line)
         return len(chunk) == CHUNK_BYTES
 
     def facts(self, verdicts: Mapping[str, Sequence[Judged]], *, ended: bool = False) -> list[LiveFact]:
-        """Return what can be told by now, in order of time; once the session has ``ended``, all of it.
+        """Return the facts that are complete by now, in order of time; all of them once the session has ``ended``.
 
-        A call is told with its first verdict. A further one, given by people perhaps much later, stands where its
-        time is.
+        A call comes with its first verdict. Further verdicts, perhaps given by people much later, are placed by their
+        own time.
         """
         if ended and (rest := self._splitter.flush()) is not None:
             self._read(rest)
         self._looks += 1
         facts: list[LiveFact] = []
-        with self._hub.subscribe() as told:
-            while self._untold and (ended or self._may_be_told(self._untold[0], verdicts)):
-                seen = self._untold.popleft()
-                if isinstance(seen.fact, ToolEnded):  # what was said of it was said before
-                    self._tell_further(seen.fact.tool_use_id, verdicts)
-                    in_order(facts, iter(told.take, None))
+        with self._hub.subscribe() as published:
+            while self._pending and (ended or self._is_ready(self._pending[0], verdicts)):
+                seen = self._pending.popleft()
+                if isinstance(seen.fact, ToolEnded):  # all verdicts on a call come before its result
+                    self._publish_further(seen.fact.tool_use_id, verdicts)
+                    in_order(facts, iter(published.take, None))
                     self._open.pop(seen.fact.tool_use_id, None)
-                self._tell(seen, verdicts)
-                facts.extend(iter(told.take, None))
+                self._publish(seen, verdicts)
+                facts.extend(iter(published.take, None))
                 self._looks = 0
             for tool_use_id in self._open:
-                self._tell_further(tool_use_id, verdicts)
-            in_order(facts, iter(told.take, None))
+                self._publish_further(tool_use_id, verdicts)
+            in_order(facts, iter(published.take, None))
         return facts
 
     def _read(self, line: bytes) -> None:
         self._line += 1
-        # What is in the index came earlier; what is not yet has come just now.
+        # A line that is not in the index yet has come just now.
         at = self._arrivals.next(self._line, self._offset) or self._now()
         self._offset += len(line) + 1
         for fact in self._reader.feed(decode(line)):
             transcript = self._reader.close() if isinstance(fact, ResultSeen) else None
-            self._untold.append(_Seen(fact=fact, at=at, transcript=transcript))
+            self._pending.append(_Seen(fact=fact, at=at, transcript=transcript))
 
-    def _may_be_told(self, seen: _Seen, verdicts: Mapping[str, Sequence[Judged]]) -> bool:
+    def _is_ready(self, seen: _Seen, verdicts: Mapping[str, Sequence[Judged]]) -> bool:
         fact = seen.fact
         if not self._asks or not isinstance(fact, ToolStarted) or fact.name == STRUCTURED_OUTPUT_TOOL:
             return True
         return fact.tool_use_id in verdicts or self._looks > _PATIENCE_LOOKS or self._ended(fact.tool_use_id)
 
     def _ended(self, tool_use_id: str) -> bool:
-        return any(isinstance(seen.fact, ToolEnded) and seen.fact.tool_use_id == tool_use_id for seen in self._untold)
+        return any(isinstance(seen.fact, ToolEnded) and seen.fact.tool_use_id == tool_use_id for seen in self._pending)
 
-    def _tell(self, seen: _Seen, verdicts: Mapping[str, Sequence[Judged]]) -> None:
+    def _publish(self, seen: _Seen, verdicts: Mapping[str, Sequence[Judged]]) -> None:
         fact = seen.fact
         if isinstance(fact, SessionStarted):
             self._broadcast.view = replace(self._broadcast.view, root=fact.cwd)
@@ -136,26 +127,35 @@ class LogFollower:
         else:
             self._broadcast.note(fact, seen.at)
 
-    def _tell_further(self, tool_use_id: str, verdicts: Mapping[str, Sequence[Judged]]) -> None:
-        """Tell the verdicts on an open call that were not told yet."""
+    def _publish_further(self, tool_use_id: str, verdicts: Mapping[str, Sequence[Judged]]) -> None:
+        """Publish the verdicts on an open call that were not published yet."""
         call = self._open.get(tool_use_id)
-        for judged in verdicts.get(tool_use_id, ())[self._verdicts_told[tool_use_id] :]:
+        for judged in verdicts.get(tool_use_id, ())[self._verdicts_published[tool_use_id] :]:
             if call is not None:
                 self._judged(call, judged, judged.at)
 
     def _judged(self, call: ToolStarted, judged: Judged, at: datetime) -> None:
-        self._verdicts_told[call.tool_use_id] += 1
+        self._verdicts_published[call.tool_use_id] += 1
         named = ToolCall(tool_use_id=call.tool_use_id, tool_name=call.name, input=call.input or {})
         self._broadcast.judged(named, judged.verdict, at)
 
 
 def in_order(facts: list[LiveFact], late: Iterable[LiveFact]) -> None:
-    """Put further facts where their time is among those that are in order; never before the call they speak of."""
+    """Insert late facts into an ordered list by their time, but never before the call that they are about."""
     for fact in late:
         place = len(facts)
         while place and facts[place - 1].at > fact.at and not _same_call(facts[place - 1], fact):
             place -= 1
         facts.insert(place, fact)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Seen:
+    """A fact of the stream that is not published yet; for a result line, with the transcript."""
+
+    fact: StreamEvent
+    at: datetime
+    transcript: Transcript | None = None  # as it was at a result line
 
 
 def _same_call(one: LiveFact, other: LiveFact) -> bool:

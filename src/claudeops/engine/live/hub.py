@@ -1,9 +1,9 @@
-"""What sessions do, told live to any number of readers within the process.
+"""What sessions do, published live to any number of readers within the process.
 
-Telling never waits: a reader that is too slow loses its oldest facts, and is told how many. Without a reader a
-fact costs one look at an empty tuple; who has to work to make one asks `Hub.listening` first.
+Publishing never waits: a reader that is too slow loses its oldest facts, and is told how many. Without a reader a
+fact costs one look at an empty tuple; code that has to work to make a fact asks `Hub.listening` first.
 
-What one session does, as the facts that are told live: from its stream, its gate and its end.
+`Broadcast` turns what one session does (its stream, its gate, its end) into these facts.
 """
 
 from __future__ import annotations
@@ -49,11 +49,16 @@ from claudeops.domain.stream import StreamEvent, TextSaid, ToolEnded, ToolStarte
 from claudeops.logs import LogEvent, get_logger
 
 KEPT: Final = 1000
-"""Facts that wait for a reader; a session of half an hour has about so many."""
+"""How many facts may wait for a reader; a session of half an hour has about this many."""
+
+COMMAND_CHARACTERS: Final = 200
+"""Length to which commands are cut; a renderer may show less."""
+
+_REASON_CHARACTERS: Final = 500
 
 
 class Subscription:
-    """One reader's view: facts in order, and a mark where some were lost. For one reader; from any thread."""
+    """One reader's queue: facts in order, and a mark where some were lost. One reader may use it, from any thread."""
 
     def __init__(self, kept: int, wake: Callable[[], None]) -> None:
         self._facts: deque[LiveFact] = deque(maxlen=kept)
@@ -63,7 +68,7 @@ class Subscription:
         self._arrived = anyio.Event()
 
     def give(self, fact: LiveFact) -> None:
-        """Take one fact; of too many the oldest goes. On the event loop only."""
+        """Add one fact; when the queue is full the oldest is dropped. Call it on the event loop."""
         with self._lock:
             if len(self._facts) == self._facts.maxlen:
                 self._lost += 1
@@ -72,7 +77,7 @@ class Subscription:
         self._wake()
 
     def take(self) -> LiveFact | None:
-        """Return the next fact, or `LinesLost` where some are missing before it; ``None``: nothing new."""
+        """Return the next fact, or `LinesLost` where some are missing before it; ``None`` if there is nothing new."""
         with self._lock:
             if self._lost:
                 lost, self._lost = self._lost, 0
@@ -92,18 +97,18 @@ def _nobody() -> None:
 
 
 class Hub:
-    """Hands every fact to every reader there is. All on one event loop, the one of the sessions."""
+    """Hands every fact to every reader. Everything happens on one event loop, the one of the sessions."""
 
     def __init__(self) -> None:
         self._readers: tuple[Subscription, ...] = ()
 
     @property
     def listening(self) -> bool:
-        """Whether anybody reads; what nobody reads need not be made."""
+        """Whether there is a reader; without one no fact needs to be made."""
         return bool(self._readers)
 
     def publish(self, fact: LiveFact) -> None:
-        """Give a fact to all readers. Never waits, never raises: what is told has happened, heard or not."""
+        """Give a fact to all readers. Never waits, never raises: a reader's fault must not undo what has happened."""
         for reader in self._readers:
             try:
                 reader.give(fact)
@@ -111,7 +116,7 @@ class Hub:
                 get_logger().error(LogEvent.LISTENER_FAILED, error=f"{type(error).__name__}: {error}")
 
     def from_threads(self) -> Callable[[LiveFact], None]:
-        """Return what publishes from other threads; to be called on the event loop of the sessions."""
+        """Return a function that publishes from other threads. Call this method on the event loop of the sessions."""
         loop = asyncio.get_running_loop()
 
         def publish(fact: LiveFact) -> None:
@@ -122,7 +127,7 @@ class Hub:
 
     @contextmanager
     def subscribe(self, *, kept: int = KEPT, wake: Callable[[], None] = _nobody) -> Iterator[Subscription]:
-        """Read from now on until the block is left; ``wake`` is called on the event loop when something came."""
+        """Subscribe for the length of the block; ``wake`` is called on the event loop for every new fact."""
         reader = Subscription(kept, wake)
         self._readers = (*self._readers, reader)
         try:
@@ -131,31 +136,19 @@ class Hub:
             self._readers = tuple(other for other in self._readers if other is not reader)
 
 
-COMMAND_CHARACTERS: Final = 200
-"""So much of a command is told; a renderer may show less."""
-
-_REASON_CHARACTERS: Final = 500
-
-
-class _About(TypedDict):
-    session_id: int
-    chain: int
-    tier: int
-
-
 @dataclass(kw_only=True, slots=True)
 class Broadcast:
-    """Tells one session's story while it runs; while nobody listens it does nothing."""
+    """Publishes what one session does while it runs; does nothing while nobody listens."""
 
     session: Session
     view: Viewpoint
-    asks: bool  # its CLI asks before every call: a call is told with its verdict
+    asks: bool  # its CLI asks before every call, so a call is published with its verdict
     hub: Hub
-    _open: dict[str, str] = field(default_factory=dict)  # line of each call that has no result yet
-    _silent: set[str] = field(default_factory=set)  # calls that deliver the report
+    _open: dict[str, str] = field(default_factory=dict)  # the line of each call that has no result yet
+    _silent: set[str] = field(default_factory=set)  # calls that deliver the report; they are not published
 
     def note(self, fact: StreamEvent, at: datetime) -> None:
-        """Tell what the stream says, where people want to know it."""
+        """Publish a fact of the stream, if it is one that people want to see."""
         if not self.hub.listening:
             return
         match fact:
@@ -171,7 +164,7 @@ class Broadcast:
                 pass
 
     def judged(self, call: ToolCall, verdict: Verdict, at: datetime) -> None:
-        """Tell a call with the gate's answer."""
+        """Publish a call with the gate's verdict."""
         if not self.hub.listening:
             return
         if call.tool_name == STRUCTURED_OUTPUT_TOOL:
@@ -192,7 +185,7 @@ class Broadcast:
         )
 
     def result(self, transcript: Transcript, at: datetime) -> None:
-        """Tell that a result line came."""
+        """Publish that a result line came."""
         if not self.hub.listening:
             return
         self.hub.publish(
@@ -207,7 +200,7 @@ class Broadcast:
 
     def _start(self, fact: ToolStarted, at: datetime) -> None:
         if self.asks:
-            return  # its verdict comes in a moment
+            return  # its verdict comes in a moment, and the call with it
         line = live_status(fact.name, fact.input, self.view, task="")
         self._open[fact.tool_use_id] = line
         tool = self.view.display(fact.name)
@@ -232,13 +225,13 @@ class Broadcast:
 
 def session_began(session: Session, redact: Redact, at: datetime) -> SessionBegan:
     """Return the fact that a session starts."""
-    asked = session.context.reason if session.context is not None else session.prompt_text
+    reason = session.context.reason if session.context is not None else session.prompt_text
     return SessionBegan(
         **_about(session),
         at=at,
         model=session.model,
         trigger=session.trigger,
-        reason=None if asked is None else _words(asked, redact),
+        reason=None if reason is None else _one_line(reason, redact),
     )
 
 
@@ -253,28 +246,34 @@ def session_ended(session: Session, ending: Ending, finished: Finished) -> Sessi
         cost_usd=ending.cost_usd,
         duration_ms=ending.duration_ms,
         num_turns=ending.num_turns,
-        summary=None if report is None else _words(report.summary),
-        error=None if ending.error is None else _words(ending.error),
+        summary=None if report is None else _one_line(report.summary),
+        error=None if ending.error is None else _one_line(ending.error),
         next_session_id=finished.next_session_id,
         next_tier=None if following is None else following.tier,
     )
 
 
 def session_lost(session: Session, at: datetime) -> SessionEnded:
-    """Return the fact that a session is given up whose daemon has died; ``session``: its row as it is now."""
+    """Return the fact that a session was lost with its daemon; ``session``: its row as it is now."""
     return SessionEnded(
         **_about(session),
         at=at,
         outcome=session.outcome or Outcome.LOST,
         decision=session.decision_reason or DecisionReason.SESSION_FAILED,
         cost_usd=session.cost_usd,
-        error=None if session.error is None else _words(session.error),
+        error=None if session.error is None else _one_line(session.error),
     )
+
+
+class _About(TypedDict):
+    session_id: int
+    chain: int
+    tier: int
 
 
 def _about(session: Session) -> _About:
     return {"session_id": session.id, "chain": session.root_session_id, "tier": session.tier}
 
 
-def _words(text: str, redact: Redact = str) -> str:
+def _one_line(text: str, redact: Redact = str) -> str:
     return " ".join(redact(text).split())[:_REASON_CHARACTERS]

@@ -1,7 +1,7 @@
-"""What is told of a session, as lines that somebody understands who sees them for the first time.
+"""Live facts as lines of text, for readers who see a session for the first time.
 
 A line has a tag (who), a label (what kind of step) and a body. Texts come from models and their tools: whatever a
-terminal would obey, or that would turn a line's reading direction, is written as an escape.
+terminal would obey, or that would reverse the reading direction of a line, is written as an escape.
 """
 
 from __future__ import annotations
@@ -27,6 +27,23 @@ from claudeops.domain.live import (
 from claudeops.domain.model import DecisionReason, Level, Outcome, VerdictKind
 from claudeops.engine.live.hub import COMMAND_CHARACTERS
 
+DAEMON: Final = "daemon"
+
+MEANINGS: Final[dict[DecisionReason, str]] = {
+    DecisionReason.HEALTHY: "healthy: there is nothing left to do",
+    DecisionReason.ESCALATED: "escalated",
+    DecisionReason.MAX_TIER: "wants to hand over, but no tier is left: somebody has to look",
+    DecisionReason.DRY_RUN: "would hand over, but this is a dry run",
+    DecisionReason.COOLDOWN: "would hand over, but what may be done was done too often lately",
+    DecisionReason.BUDGET: "no money is left for going on",
+    DecisionReason.NO_REPORT: "left no valid report: somebody has to look",
+    DecisionReason.NO_EVIDENCE: "says that all is well, but nothing shows it",
+    DecisionReason.SESSION_FAILED: "the session failed, so nothing is known",
+    DecisionReason.PAUSED: "paused: nothing is started",
+}
+
+_ASKS: Final = "asks"
+
 
 class Tone(StrEnum):
     """How a line is coloured where there are colours."""
@@ -47,27 +64,11 @@ class Line:
     tag: str
     label: str
     body: str
-    detail: str = ""  # shown behind the body, less bright
+    detail: str = ""  # shown after the body, less bright
     tone: Tone = Tone.PLAIN
-    whole: bool = True  # wrapped where it is too long for the terminal; else cut there
+    whole: bool = True  # wrapped if it is too long for the terminal; otherwise cut
 
 
-DAEMON: Final = "daemon"
-
-MEANINGS: Final[dict[DecisionReason, str]] = {
-    DecisionReason.HEALTHY: "healthy: there is nothing left to do",
-    DecisionReason.ESCALATED: "escalated",
-    DecisionReason.MAX_TIER: "wants to hand over, but no tier is left: somebody has to look",
-    DecisionReason.DRY_RUN: "would hand over, but this is a dry run",
-    DecisionReason.COOLDOWN: "would hand over, but what may be done was done too often lately",
-    DecisionReason.BUDGET: "no money is left for going on",
-    DecisionReason.NO_REPORT: "left no valid report: somebody has to look",
-    DecisionReason.NO_EVIDENCE: "says that all is well, but nothing shows it",
-    DecisionReason.SESSION_FAILED: "the session failed, so nothing is known",
-    DecisionReason.PAUSED: "paused: nothing is started",
-}
-
-_ASKS: Final = "asks"
 _VERDICTS: Final = {
     VerdictKind.ALLOW: ("allowed", Tone.GOOD),
     VerdictKind.DENY: ("denied", Tone.BAD),
@@ -78,16 +79,16 @@ _LEVELS: Final = {Level.INFO: Tone.PLAIN, Level.WARNING: Tone.WARN, Level.CRITIC
 
 @dataclass(slots=True)
 class Lines:
-    """Makes lines of facts; remembers which call and which tier a later fact is about."""
+    """Turns facts into lines; remembers which call and which tier a later fact is about."""
 
-    doing: str = ""  # what goes on right now, for a progress display; "" when nothing does
+    doing: str = ""  # what is going on right now, for a progress display; "" for nothing
     _tiers: dict[int, int] = field(default_factory=dict)
     _denied: set[str] = field(default_factory=set)
     _last_call: str = ""
     _running: set[int] = field(default_factory=set)  # sessions that began and have not ended
 
     def of(self, fact: LiveFact) -> tuple[Line, ...]:  # noqa: PLR0911 - one case a fact
-        """Return the lines of one fact, in order; none for what another fact says better."""
+        """Return the lines of one fact, in order; none if another fact says it better."""
         match fact:
             case SessionBegan():
                 return self._began(fact)
@@ -113,7 +114,7 @@ class Lines:
                 assert_never(fact)
 
     def _tag(self, session_id: int, tier: int) -> str:
-        """Return who does it; and which session that is, where several run side by side."""
+        """Return the name of the tier, with the session's id when several sessions run side by side."""
         return f"{_tier(tier)} #{session_id}" if self._running - {session_id} else _tier(tier)
 
     def _began(self, fact: SessionBegan) -> tuple[Line, ...]:
@@ -158,7 +159,7 @@ class Lines:
         if fact.tool_use_id in self._denied:
             self._denied.remove(fact.tool_use_id)
             return ()  # its result is our own refusal
-        # Calls may run side by side: a result says of which it is, unless that is the line above.
+        # Calls may run side by side: a result names its call, unless that is the line above.
         of = "" if fact.tool_use_id == self._last_call or not fact.line else f"{_doing(fact.line)} → "
         more = f"… {fact.characters} characters" if fact.characters > len(fact.text) + 1 else ""
         line = Line(
@@ -185,7 +186,7 @@ class Lines:
 
     def _ended(self, fact: SessionEnded) -> tuple[Line, ...]:
         self._now("")
-        tag, well = self._tag(fact.session_id, fact.tier), fact.outcome is Outcome.SUCCESS
+        tag, succeeded = self._tag(fact.session_id, fact.tier), fact.outcome is Outcome.SUCCESS
         self._running.discard(fact.session_id)
         finds = escaped(fact.summary or "")
         ended = " · ".join(_figures(fact))
@@ -197,7 +198,7 @@ class Lines:
                 label="ended",
                 body=ended,
                 detail=escaped(fact.error or ""),
-                tone=Tone.PLAIN if well else Tone.BAD,
+                tone=Tone.PLAIN if succeeded else Tone.BAD,
             ),
             Line(at=fact.at, tag=tag, label="next", body=_next(fact), tone=Tone.HEAD if going_on else Tone.WARN),
         ]
@@ -210,7 +211,7 @@ class Lines:
 
 
 def escaped(text: str) -> str:
-    """Return text without anything that moves a cursor, breaks the line or turns its direction; it stays visible."""
+    """Return text in which whatever moves a cursor, breaks a line or turns its direction is a visible escape."""
     if text.isprintable():
         return text
     return "".join(character if character.isprintable() else _visible(character) for character in text)
@@ -227,7 +228,7 @@ def _tier(number: int) -> str:
 
 
 def _doing(line: str) -> str:
-    """Return a call's line without the dots that always end it, where it was not cut."""
+    """Return a call's line without the dots that always end it, unless it was cut there."""
     return escaped(line if len(line) > COMMAND_CHARACTERS else line.removesuffix("..."))
 
 

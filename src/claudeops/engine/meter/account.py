@@ -36,6 +36,12 @@ _LOOK_AGAIN_SECONDS: Final = 1.0
 CLOSE_SECONDS: Final = 10.0
 _ERROR_STATUS: Final = 400
 
+BOOK_SECONDS: Final = 5.0
+"""A state that is not written by then is owed, if it is the last one of its call."""
+
+RETRY_FIRST_SECONDS: Final = 0.5
+RETRY_LONGEST_SECONDS: Final = 10.0
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CallRequest:
@@ -212,13 +218,6 @@ class MeterAccount:
         if asked.price is None and asked.model not in self._told_prices:
             self._told_prices.add(asked.model)
             self.log.warning(LogEvent.MODEL_WITHOUT_PRICE, model=asked.model, prices_as_of=prices.AS_OF.isoformat())
-
-
-BOOK_SECONDS: Final = 5.0
-"""A state that is not written by then is owed, if it is the last one of its call."""
-
-RETRY_FIRST_SECONDS: Final = 0.5
-RETRY_LONGEST_SECONDS: Final = 10.0
 
 
 class Ledger:

@@ -26,6 +26,8 @@ from claudeops.tasks import DatabaseTrouble
 
 _TRIES: Final = 5  # over a quarter of a minute
 
+_REMEDY: Final = {HoldKind.PAUSED: " (`claudeops resume` lifts it)"}
+
 
 class Availability:
     """One per daemon. What is told while nobody runs it is written when somebody does."""
@@ -130,9 +132,6 @@ class SessionAvailability:
 
     def _refused(self, availability: Availability, refusal: ApiRefusal) -> None:
         availability.report_refusal(replace(refusal, session_id=self._session_id))
-
-
-_REMEDY: Final = {HoldKind.PAUSED: " (`claudeops resume` lifts it)"}
 
 
 async def start_refusal(holds: Holds, now: datetime) -> Suppressed | None:

@@ -1,9 +1,7 @@
-"""A running session and its bounds: whoever reaches one is stopped, politely and then hard.
+"""The bounds of a running session: memory, processes, files; a session that reaches one is stopped, then killed.
 
-What was reached is told by the kernel's counters and by what there is: processes, files. What the session prints says
-nothing about it.
-
-The memory of a session's processes together; and how many sessions a machine has memory for.
+The kernel's counters and what is there (processes, files) show that a bound was reached, not what the session prints.
+The module also says how much memory the daemon has left, and how many sessions fit into it.
 """
 
 from __future__ import annotations
@@ -32,19 +30,23 @@ from claudeops.tasks import Threads
 LOOK_SECONDS: Final = 1.0
 
 HARD: Final = 1.5
-"""At so many times a bound a session is killed at once: the polite way takes seconds that the machine lacks."""
+"""Times a bound, beyond which a session is killed at once: the machine lacks the seconds that a polite stop takes."""
 
 _PACE: Final = 4
-"""A look that takes long comes less often: so many times what the last one took is waited, at least."""
+"""Slow looks come less often: the pause is at least this many times the duration of the last look."""
 
 _LAST_LOOK_SECONDS: Final = 5.0
 _PATIENCE_SECONDS: Final = 300.0
-"""For one look: far more than any number of files within the bound takes, so that none is outlasted."""
+"""How long one look may take: far longer than any number of files within the bound needs."""
+
+_CGROUPS: Final = Path("/sys/fs/cgroup")
+_FILES: Final = (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes"))
+"""Limit and use by cgroup v2, and by v1."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Seen:
-    """What one look has found."""
+    """The findings of one look."""
 
     tasks: int
     memory_mb: int
@@ -63,32 +65,33 @@ class Reached:
 
 @dataclass(kw_only=True, slots=True)
 class BoundsWatch:
-    """One session's."""
+    """Watches the bounds of one session."""
 
     control: Control
     premises: Premises
-    given: DiskUse  # what was there before it started
+    given: DiskUse  # its files before it started, which are not held against it
     bounds: Bounds
     memory_mb: int | None  # MiB; None: not watched
     group: Group | None
     log: Logger
-    events: list[NewEvent] = field(default_factory=list)  # of bounds that were reached, and of whoever adds to them
-    # One thread for a session whose files do not answer, not one more at each look.
+    events: list[NewEvent] = field(default_factory=list)  # bounds that were reached; others may add to the list
+    # One thread per session, so that files which do not answer cost one thread, not one more at each look.
     _threads: Threads = field(init=False, default_factory=lambda: Threads(most=1))
 
     async def run(self, pid: int) -> None:
-        """Look again and again at what is below a process. Ends with its task group."""
+        """Look at what is below a process, over and over. Ends with its task group."""
         while True:
             began = anyio.current_time()
             await self._look(partial(tally, pid, self.premises.uid))
             await anyio.sleep(max(LOOK_SECONDS, _PACE * (anyio.current_time() - began)))
 
     async def last_look(self, left: int = 0) -> None:
-        """Look at what is left when all processes are gone: whether a bound was reached is no matter of the moment.
+        """Look once more when all processes are gone, so that a bound reached between two looks is still seen.
 
-        ``left``: how many processes the CLI had left when it ended. One that gets no more threads ends at once.
+        ``left``: how many processes the CLI left when it ended. They count: a process that gets no more threads may
+        end at once.
         """
-        found = Tally(pids=(), tasks=left + 1, resident_bytes=0)  # the CLI was one more
+        found = Tally(pids=(), tasks=left + 1, resident_bytes=0)  # the CLI itself is the one more
         with anyio.CancelScope(shield=True), anyio.move_on_after(_LAST_LOOK_SECONDS):
             await self._look(lambda: found)
 
@@ -98,7 +101,7 @@ class BoundsWatch:
                 partial(self._see, count), seconds=_PATIENCE_SECONDS, what="a look at a session"
             )
         except TimeoutError:
-            return  # that look says nothing; the next one may
+            return  # this look found nothing out; the next one may
         for reached in self._reached(seen):
             if self.control.cause is None:
                 self._tell(reached, seen)
@@ -118,7 +121,7 @@ class BoundsWatch:
         )
 
     def _reached(self, seen: Seen) -> Iterator[Reached]:
-        """Give what was reached, the most urgent first."""
+        """Yield the bounds that were reached, the most urgent first."""
         bounds = self.bounds
         if self.memory_mb is not None and (seen.memory_mb > self.memory_mb or Exceeded.MEMORY in seen.refused):
             used = f"its processes used {seen.memory_mb} MiB of memory"
@@ -171,7 +174,7 @@ async def watch_over(
     control: Control,
     log: Logger,
 ) -> BoundsWatch:
-    """Return the watch over a session that is about to start: what it was given is not held against it."""
+    """Return the watch over a session that is about to start; the files it has by now do not count against it."""
     premises = Premises(root=workspace.root, uid=workspace.uid)
     return BoundsWatch(
         control=control,
@@ -184,15 +187,11 @@ async def watch_over(
     )
 
 
-_CGROUPS: Final = Path("/sys/fs/cgroup")
-_FILES: Final = (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes"))
-"""Limit and use by cgroup v2, and by v1."""
-
-
 def used_mb(found: Tally, worth_knowing_mb: int = 0) -> int:
-    """Return the memory (MiB) of processes together, shared pages counted once. Not for the event loop.
+    """Return the memory (MiB) of processes together, shared pages counted once. Call it off the event loop.
 
-    Up to ``worth_knowing_mb`` the cheaper sum is returned, which counts shared pages for each process.
+    Where the cheaper sum, which counts shared pages once for each process, is at most ``worth_knowing_mb``, returns
+    that sum.
     """
     if found.resident_bytes <= worth_knowing_mb * MIB:
         return found.resident_bytes // MIB
@@ -200,7 +199,7 @@ def used_mb(found: Tally, worth_knowing_mb: int = 0) -> int:
 
 
 def available_mb() -> int:
-    """Return the memory (MiB) that processes of ours can still get: the machine's, or what its cgroups leave."""
+    """Return the memory (MiB) that this process and its children can still get, from the machine and its cgroups."""
     left = [limit - used for limit, used in _limits()]
     return max(0, min([psutil.virtual_memory().available, *left])) // MIB
 

@@ -8,13 +8,13 @@ import anyio
 from anyio.abc import ByteSendStream
 
 SEND_SECONDS: Final = 20.0
-"""A child that does not read its stdin for this long is as good as gone."""
+"""How long a message may wait for the child to read; a child that takes longer is treated as gone."""
 
 
 class Channel:
-    """Whole messages in the order of the calls; a message is never interleaved with another.
+    """Sends whole messages in the order of the calls; messages are never interleaved.
 
-    Once the child has gone, or stopped reading, everything further is dropped: a call that gets no answer
+    Once the child has gone, or stopped reading, every further message is dropped: a call that gets no answer
     does not run, so losing an answer is safe.
     """
 

@@ -1,6 +1,7 @@
 """One child process: spawned on socket pairs, stopped politely, reaped with its whole tree.
 
-The daemon's end of a session's lifeline: a guardian ends the session with it, a namespace does not begin without.
+`Lifeline` is the daemon's end of a session's lifeline. When it closes, a guardian ends the session; without it, a
+namespace does not begin.
 """
 
 from __future__ import annotations
@@ -47,26 +48,31 @@ REAP_SECONDS: Final = 2.0
 """How long the kernel gets to deliver the end of a process that was sent SIGKILL."""
 
 GUARDIAN_SECONDS: Final = 1.0
-"""How long a guardian gets to end its tree before that is done without it."""
+"""How long a guardian gets to end its tree before the daemon does it itself."""
 
 SETTLE_SECONDS: Final = 0.5
 """How long the kernel gets to end a namespace whose first process has gone."""
 
 LISTING_SECONDS: Final = 1.0
-"""How long a look at the processes of a session may take; what it found by then is all that is known."""
+"""How long a look at the processes of a session may take."""
 
-_TOLD_SECONDS: Final = 0.02
-"""How long a guardian whose CLI has ended gets to tell what that left."""
+_STRAYS_SECONDS: Final = 0.02
+"""How long a guardian whose CLI has ended gets to report how many strays it left."""
 
 _AGAIN_SECONDS: Final = 0.1
-"""How long processes that were sent SIGKILL get to end before it is looked for more of them."""
+"""How long killed processes get to end before the next look for more of them."""
 
 _LAST_WORDS_BYTES: Final = 64 * 1024
 
 _NOBODY: Final[AbstractSet[ProcessId]] = frozenset()
 
 _LOOKS: Final = Threads(most=32)
-"""Reading ``/proc`` takes as long as the machine has processes, and may hang on one that hangs."""
+"""Looks run here: reading ``/proc`` takes longer the more processes there are, and may hang on one that hangs."""
+
+START_SECONDS: Final = 20.0
+"""How long a guardian may take to start a CLI; a machine under load takes a second."""
+
+_LINE_BYTES: Final = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,8 +87,8 @@ class Child:
     stdout: UNIXSocketStream
     stderr: ByteReceiveStream
     mark: str
-    lifeline: Lifeline | None = None  # of the guardian, where there is one; else everything is in a namespace
-    cli: int | None = None  # the CLI's own pid, as its guardian told it
+    lifeline: Lifeline | None = None  # to the guardian, where there is one; else everything is in a namespace
+    cli: int | None = None  # the CLI's own pid, as its guardian reported it
     seen: set[ProcessId] = field(default_factory=set)  # every member of its tree that was ever listed
 
     @property
@@ -96,7 +102,7 @@ class Child:
         return self.process.returncode is not None
 
     async def note_tree(self) -> None:
-        """List the tree as it is now; descent is lost once a parent dies. Bounded by `LISTING_SECONDS`."""
+        """Remember the tree as it is now; descent is lost once a parent dies. Bounded by `LISTING_SECONDS`."""
         self.seen.update(await _looked(lambda: tree_of(self.pid), _NOBODY))
 
     async def aclose(self) -> None:
@@ -156,62 +162,13 @@ async def spawn(
     return await _begun(child, lifeline, guarded=enclosed.guarded, name=command.argv[0])
 
 
-def _socket_pairs(count: int) -> list[tuple[socket.socket, socket.socket]]:
-    """Return so many pairs, or none: where descriptors run out, those that were made are closed again."""
-    with ExitStack() as made:
-        pairs = []
-        for _ in range(count):
-            pairs.append(socket.socketpair())
-            for end in pairs[-1]:
-                made.callback(end.close)
-        made.pop_all()
-        return pairs
-
-
-def _command_line(command: Command, enclosed: SandboxedCommand | None, lifeline: int) -> tuple[str, ...]:
-    if enclosed is None:
-        return command.argv
-    return (*enclosed.before, str(lifeline), enclosed.binary, *command.argv[1:])
-
-
-async def _begun(child: Child, lifeline: Lifeline, *, guarded: bool, name: str) -> Child:
-    """Return the child once it has begun; what could not be started is removed."""
-    begun = False
-    try:
-        if guarded:
-            child = replace(child, lifeline=lifeline, cli=await lifeline.started())
-        else:
-            await lifeline.let_go_on()
-        begun = True
-    except SpawnError as error:
-        raise SpawnError(f"{name} could not be started: {await _last_words(child) or error}") from None
-    finally:
-        with anyio.CancelScope(shield=True):
-            if not (guarded and begun):
-                await lifeline.cut()
-            if not begun:
-                await kill(child)
-                await sweep(child)
-                await child.aclose()
-    return child
-
-
-async def _last_words(child: Child) -> str:
-    """Return the last line that was said on stderr, for as long as it takes to say one."""
-    said = b""
-    with anyio.move_on_after(GUARDIAN_SECONDS), suppress(anyio.EndOfStream, anyio.BrokenResourceError):
-        while True:
-            said = (said + await child.stderr.receive())[-_LAST_WORDS_BYTES:]
-    return said.decode("utf-8", "replace").strip().rpartition("\n")[2]
-
-
 async def stop(child: Child, channel: Channel, *, interrupt: bytes | None, grace_seconds: float) -> None:
-    """End a child within ``grace_seconds`` in all, politely first.
+    """End a child within ``grace_seconds`` in all, politely first. The caller shields this.
 
     ``interrupt`` lets the CLI print a result line, so that the cost is known; SIGTERM makes it reap the tools
-    that it started; SIGKILL reaches neither, so the tree is listed before it. Without a control channel
-    (``interrupt`` is ``None``) SIGINT takes the place of the interrupt, and both signals go to the whole group:
-    such a CLI need not reap its tools. The caller shields this.
+    that it started; SIGKILL does neither, so the tree is listed before it. Without a control channel
+    (``interrupt`` is ``None``) SIGINT takes the place of the interrupt, and both signals go to the whole group,
+    because such a CLI need not reap its tools.
     """
     await child.note_tree()
     deadline = anyio.current_time() + grace_seconds
@@ -234,7 +191,7 @@ async def kill(child: Child) -> None:
     """SIGKILL the whole tree at once and wait for the child's end, at most `REAP_SECONDS` when it was listed."""
     await child.note_tree()
     if child.lifeline is not None:
-        # The guardian ends everything below it, also what is started meanwhile, and then as the CLI did.
+        # The guardian ends everything below it, including what is started meanwhile, and then ends as the CLI did.
         await child.lifeline.cut()
         if await exited_within(child, GUARDIAN_SECONDS):
             return
@@ -245,10 +202,10 @@ async def kill(child: Child) -> None:
 async def sweep(child: Child) -> int:
     """Kill whatever the ended child left behind; return how many processes that were.
 
-    Repeats until a look finds nobody: a fork that races the first look is caught by the next one. What a namespace
-    held ends with it, a moment after its first process.
+    Repeats until a look finds none: a fork that races the first look is caught by the next one. Processes in a
+    namespace end with it, a moment after its first process.
     """
-    told = 0 if child.lifeline is None else await child.lifeline.strays(_TOLD_SECONDS)
+    reported = 0 if child.lifeline is None else await child.lifeline.strays(_STRAYS_SECONDS)
     killed: set[ProcessId] = set()
     settled = anyio.current_time() + (SETTLE_SECONDS if child.lifeline is None else 0.0)
     with anyio.move_on_after(REAP_SECONDS):
@@ -258,15 +215,128 @@ async def sweep(child: Child) -> int:
                 killed |= strays
                 kill_all(strays)
                 patience = _AGAIN_SECONDS
-            # Those that were found are waited for by themselves: a look for others reads all of the machine.
+            # Wait for the processes found so far without another look, which reads every process of the machine.
             await _looked(partial(await_end, strays, patience), None, LISTING_SECONDS + patience)
-    return told + len(killed)
+    return reported + len(killed)
+
+
+async def exited_within(child: Child, seconds: float) -> bool:
+    """Wait for the child's exit, at most ``seconds``."""
+    with anyio.move_on_after(seconds):
+        await child.process.wait()
+    return child.exited
+
+
+@dataclass(slots=True)
+class Lifeline:
+    """The daemon's end of the lifeline: reads what the guardian reports, and ends everything. See ``guardian.py``."""
+
+    stream: UNIXSocketStream
+    _unread: bytes = b""
+
+    @classmethod
+    async def over(cls, ours: socket.socket) -> Self:
+        """Wrap a socket whose other end a guardian has, or will have."""
+        return cls(await UNIXSocketStream.from_socket(ours))
+
+    async def started(self) -> int:
+        """Return the CLI's pid once it runs; raises `SpawnError`. Bounded by `START_SECONDS`."""
+        with anyio.move_on_after(START_SECONDS):
+            word, _, number = (await self._line()).partition(" ")
+            if word == "started":
+                return int(number)
+            if word == "failed":
+                raise SpawnError(os.strerror(int(number)))
+            raise SpawnError("its guardian ended before it ran")
+        raise SpawnError(f"its guardian did not start it within {START_SECONDS:g} s")
+
+    async def let_go_on(self) -> None:
+        """Tell the shell that waits in a namespace to go on; raises `SpawnError`. Bounded by `START_SECONDS`."""
+        with anyio.move_on_after(START_SECONDS):
+            if await self._line() != "ready":
+                raise SpawnError("its namespace could not be made")
+            with contextlib.suppress(anyio.BrokenResourceError):  # it has gone already, as its exit will show
+                await self.stream.send(b"go\n")
+            return
+        raise SpawnError(f"its namespace was not there within {START_SECONDS:g} s")
+
+    async def strays(self, seconds: float) -> int:
+        """Return how many processes the ended CLI left to its guardian; 0 if no report comes in time."""
+        with anyio.move_on_after(seconds):
+            while line := await self._line():
+                word, _, number = line.partition(" ")
+                if word == "strays":
+                    return int(number)
+        return 0
+
+    async def cut(self) -> None:
+        """Make the guardian kill everything below it, the CLI first. Safe to call twice."""
+        await self.stream.aclose()
+
+    async def _line(self) -> str:
+        """Return the next line without its end; empty at the end of the stream."""
+        while b"\n" not in self._unread:
+            try:
+                self._unread += await self.stream.receive(_LINE_BYTES)
+            except (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError):
+                return ""
+        line, _, self._unread = self._unread.partition(b"\n")
+        return line.decode("ascii", "replace")
+
+
+def _socket_pairs(count: int) -> list[tuple[socket.socket, socket.socket]]:
+    """Return this many pairs, or none: if descriptors run out, the pairs made so far are closed."""
+    with ExitStack() as made:
+        pairs = []
+        for _ in range(count):
+            pairs.append(socket.socketpair())
+            for end in pairs[-1]:
+                made.callback(end.close)
+        made.pop_all()
+        return pairs
+
+
+def _command_line(command: Command, enclosed: SandboxedCommand | None, lifeline: int) -> tuple[str, ...]:
+    if enclosed is None:
+        return command.argv
+    return (*enclosed.before, str(lifeline), enclosed.binary, *command.argv[1:])
+
+
+async def _begun(child: Child, lifeline: Lifeline, *, guarded: bool, name: str) -> Child:
+    """Return the child once it runs; a child that could not be started is removed."""
+    begun = False
+    try:
+        if guarded:
+            child = replace(child, lifeline=lifeline, cli=await lifeline.started())
+        else:
+            await lifeline.let_go_on()
+        begun = True
+    except SpawnError as error:
+        raise SpawnError(f"{name} could not be started: {await _last_words(child) or error}") from None
+    finally:
+        with anyio.CancelScope(shield=True):
+            if not (guarded and begun):
+                await lifeline.cut()
+            if not begun:
+                await kill(child)
+                await sweep(child)
+                await child.aclose()
+    return child
+
+
+async def _last_words(child: Child) -> str:
+    """Return the last line of stderr; waits at most `GUARDIAN_SECONDS` for its end."""
+    output = b""
+    with anyio.move_on_after(GUARDIAN_SECONDS), suppress(anyio.EndOfStream, anyio.BrokenResourceError):
+        while True:
+            output = (output + await child.stderr.receive())[-_LAST_WORDS_BYTES:]
+    return output.decode("utf-8", "replace").strip().rpartition("\n")[2]
 
 
 def _left_of(child: Child) -> AbstractSet[ProcessId]:
-    """Return what still runs of an ended child: seen in its tree, marked as its own, or fallen to us as an orphan.
+    """Return what still runs of an ended child: seen in its tree, marked as its own, or inherited as an orphan.
 
-    Of the orphans the dead are reaped.
+    Reaps the orphans that have ended.
     """
     ours = inherited()
     orphans = frozenset().union(*(tree_of(pid) for pid in ours))
@@ -276,18 +346,11 @@ def _left_of(child: Child) -> AbstractSet[ProcessId]:
 
 
 async def _looked(look: Callable[[], T], otherwise: T, seconds: float = LISTING_SECONDS) -> T:
-    """Return what a look at processes finds, off the event loop; ``otherwise`` when it hangs."""
+    """Return the result of a look at processes, made off the event loop; ``otherwise`` when it takes too long."""
     try:
         return await _LOOKS.run(look, seconds=seconds, what="a look at the processes of a session")
     except TimeoutError:
         return otherwise
-
-
-async def exited_within(child: Child, seconds: float) -> bool:
-    """Wait for the child's exit, at most ``seconds``."""
-    with anyio.move_on_after(seconds):
-        await child.process.wait()
-    return child.exited
 
 
 async def _signal_group(child: Child, number: signal.Signals) -> None:
@@ -303,73 +366,10 @@ async def _signal(child: Child, number: signal.Signals) -> None:
 
 
 async def _cli(child: Child) -> int | None:
-    """Return the CLI's own pid, if it still runs: what stands in front of it would not pass a signal on."""
+    """Return the CLI's own pid, if it still runs: the process in front of it would not pass a signal on."""
     if child.exited:
-        return None  # reaped, so its number may belong to others by now
+        return None  # reaped, so its pid may belong to another process by now
     if child.cli is not None:
         return child.cli
     inside = await _looked(lambda: first_inside(child.pid), child.pid)
     return inside if child.process.returncode is None else None  # it may have been reaped meanwhile
-
-
-START_SECONDS: Final = 20.0
-"""How long a guardian may take to start a CLI; a machine under load takes a second."""
-
-_LINE_BYTES: Final = 64
-
-
-@dataclass(slots=True)
-class Lifeline:
-    """What a guardian tells over it, and the way to have it end everything. See ``guardian.py``."""
-
-    stream: UNIXSocketStream
-    _unread: bytes = b""
-
-    @classmethod
-    async def over(cls, ours: socket.socket) -> Self:
-        """Take over a socket whose other end a guardian has, or will have."""
-        return cls(await UNIXSocketStream.from_socket(ours))
-
-    async def started(self) -> int:
-        """Return the CLI's pid once it runs; raises `SpawnError`. Bounded by `START_SECONDS`."""
-        with anyio.move_on_after(START_SECONDS):
-            word, _, number = (await self._line()).partition(" ")
-            if word == "started":
-                return int(number)
-            if word == "failed":
-                raise SpawnError(os.strerror(int(number)))
-            raise SpawnError("its guardian ended before it ran")
-        raise SpawnError(f"its guardian did not start it within {START_SECONDS:g} s")
-
-    async def let_go_on(self) -> None:
-        """Tell what waits in a namespace that we are there; raises `SpawnError`. Bounded by `START_SECONDS`."""
-        with anyio.move_on_after(START_SECONDS):
-            if await self._line() != "ready":
-                raise SpawnError("its namespace could not be made")
-            with contextlib.suppress(anyio.BrokenResourceError):  # gone already, as the exit will say
-                await self.stream.send(b"go\n")
-            return
-        raise SpawnError(f"its namespace was not there within {START_SECONDS:g} s")
-
-    async def strays(self, seconds: float) -> int:
-        """Return how many processes the ended CLI had left to its guardian; 0 when it does not say so in time."""
-        with anyio.move_on_after(seconds):
-            while line := await self._line():
-                word, _, number = line.partition(" ")
-                if word == "strays":
-                    return int(number)
-        return 0
-
-    async def cut(self) -> None:
-        """Have the guardian kill everything that it holds, the CLI first. Safe to call twice."""
-        await self.stream.aclose()
-
-    async def _line(self) -> str:
-        """Return the next line without its end; empty when there is none any more."""
-        while b"\n" not in self._unread:
-            try:
-                self._unread += await self.stream.receive(_LINE_BYTES)
-            except (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError):
-                return ""
-        line, _, self._unread = self._unread.partition(b"\n")
-        return line.decode("ascii", "replace")

@@ -1,4 +1,4 @@
-"""What a session keeps on disk: in its own directories, where every user may write, and in files without a name."""
+"""The disk space of a session: its own directories, places where every user may write, and nameless open files."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from pathlib import Path
 from typing import Final
 
 EVERYBODYS: Final = tuple(map(Path, ("/tmp", "/var/tmp", "/dev/shm")))  # noqa: S108 - looked at, not written to
-"""Where a user of its own may write beside its own directories."""
+"""Where a session with a user of its own may write, besides its own directories."""
 
 _ENTRY_BYTES: Final = 4096
-"""What every name counts for at least: empty files use up a disk's inodes, and so all of its room."""
+"""What every name counts for at least, because empty files can use up a disk's inodes."""
 
 _BLOCK_BYTES: Final = 512  # of ``st_blocks``, on every file system
 _OWNERS_LOOK: Final = 0o700
 _OTHERS_WRITE: Final = 0o002
 
 FileKey = tuple[int, int]
-"""Device and inode: what has two names, or is open twice, counts once."""
+"""Device and inode: a file that has two names, or is open twice, counts once."""
 
 
 @dataclass(slots=True)
 class DiskUse:
-    """What was found."""
+    """The files that a look has found."""
 
     used_bytes: int = 0
-    sizes: dict[FileKey, int] = field(default_factory=dict)  # bytes, holes included: that is what the kernel bounds
-    too_deep: bool = False  # something lies deeper than a path can say, which nobody needs but who hides it
+    sizes: dict[FileKey, int] = field(default_factory=dict)  # bytes, holes included: the kernel bounds that size
+    too_deep: bool = False  # something lies deeper than a path can reach, which only serves to hide it
 
     def add(self, found: os.stat_result) -> None:
         """Count a file, a directory or a link."""
@@ -42,13 +42,13 @@ class DiskUse:
             self.used_bytes += found.st_blocks * _BLOCK_BYTES
 
     def grown_to(self, file_bytes: int, since: DiskUse) -> bool:
-        """Say whether a file has reached a size that it had not ``since``."""
+        """Return whether a file has reached a size that it did not have in ``since``."""
         return any(size >= file_bytes > since.sizes.get(key, 0) for key, size in self.sizes.items())
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Premises:
-    """Where a session may have files. `measure` looks at all of it: not for the event loop."""
+    """The places where a session may have files. `measure` looks at all of them: call it off the event loop."""
 
     root: Path  # its workspace
     uid: int | None = None  # of its own; None: the daemon's
@@ -57,7 +57,7 @@ class Premises:
     def measure(self, pids: Iterable[int] = (), *, enough_bytes: int | None = None) -> DiskUse:
         """Return what is there now; the look ends early beyond ``enough_bytes``.
 
-        ``pids``: its processes, whose open files without a name count too.
+        ``pids``: the session's processes, whose open files without a name count too.
         """
         use = DiskUse()
         enough = sys.maxsize if enough_bytes is None else enough_bytes
@@ -79,7 +79,7 @@ def _walk(top: Path, use: DiskUse, *, owner: int | None, enough_bytes: int) -> N
         directory = waiting.pop()
         try:
             entries = _entries(directory)
-        except OSError as error:  # gone meanwhile; or somebody else's, who lets nobody in
+        except OSError as error:  # gone meanwhile, or another user's and closed to us
             use.too_deep |= error.errno == errno.ENAMETOOLONG and owner is None
             continue
         for path, found in entries:
@@ -91,7 +91,7 @@ def _walk(top: Path, use: DiskUse, *, owner: int | None, enough_bytes: int) -> N
 
 
 def _entries(directory: str) -> list[tuple[str, os.stat_result]]:
-    """Return what is in a directory, which a session may have closed to itself and so to the daemon as its user."""
+    """Return a directory's entries. A session may have closed it to its own user, which may be the daemon's too."""
     try:
         return _listed(directory)
     except PermissionError:
@@ -109,7 +109,7 @@ def _listed(directory: str) -> list[tuple[str, os.stat_result]]:
 
 
 def _open_up(directory: str) -> None:
-    """Let the owner look into a directory. By descriptor: in its place a link to elsewhere may stand by now."""
+    """Let the owner look into a directory. Works on a descriptor, because a link may have replaced the directory."""
     descriptor = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         os.chmod(f"/proc/self/fd/{descriptor}", _OWNERS_LOOK)  # noqa: PTH101 - pathlib would resolve the link
@@ -118,12 +118,12 @@ def _open_up(directory: str) -> None:
 
 
 def _is_open_to(owner: int | None, directory: os.stat_result) -> bool:
-    """Say whether a user may have made anything in a directory."""
+    """Return whether a user may have made anything in a directory."""
     return owner is None or directory.st_uid == owner or bool(directory.st_mode & _OTHERS_WRITE)
 
 
 def _add_nameless(pid: int, device: int, use: DiskUse) -> None:
-    """Count the files of a process that were removed while they were open: they take room until they are closed."""
+    """Count a process's open files that were removed meanwhile: they take room until they are closed."""
     with contextlib.suppress(OSError):
         for name in os.listdir(f"/proc/{pid}/fd"):  # noqa: PTH208 - hundreds, once a second
             with contextlib.suppress(OSError):

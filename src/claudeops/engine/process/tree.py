@@ -1,18 +1,15 @@
-"""Process trees: who belongs to a session, and the end of all of them.
+"""Process trees: finding the processes of a session, ending them, reaping its orphans and counting what they use.
 
 A session's processes are found in two ways, because each misses some: by descent (misses what was re-parented) and by
-the session mark in the environment (misses what cleared its environment). Descent costs as much as the tree is large:
-the kernel lists each process's children. The mark costs a look at every process of the machine, so it is asked for
-seldom. All of it reads ``/proc``, which may take long, or hang on a process that hangs: off the event loop.
+the session mark in the environment (misses what cleared its environment). The cost of descent grows with the tree: the
+kernel lists each process's children. The mark costs a look at every process of the machine, so it is used seldom. All
+of it reads ``/proc``, which may take long, or hang on a process that hangs: call it off the event loop.
 
-The daemon as the one to whom the orphans of its sessions fall: it kills and reaps them, and nobody else.
-
-Every CLI and guardian is started in a session (of processes) of its own, and so is everything below it. So a child of
-this process that neither is in this process's session nor was registered here at its start was inherited from a
-session whose chain of parents broke. Only those are reaped, each by its number: a wait for any child would take away
-the exit status of a process whose owner waits for it.
-
-A session's processes and what they use together, from one look at the machine's list of processes.
+The daemon is the subreaper of its sessions: their orphans become its children, and it kills and reaps those alone.
+Every CLI and guardian starts as the leader of a kernel session of its own, and what is below it stays outside the
+daemon's. So a child of this process that is neither in this process's kernel session nor was registered here at its
+start is an orphan of a session whose chain of parents broke. Only those are reaped, each by its pid: a wait for any
+child would take an exit status away from the code that waits for it.
 """
 
 from __future__ import annotations
@@ -37,22 +34,34 @@ SESSION_MARK: Final = "CLAUDEOPS_SESSION_MARK"
 
 _FIRST_PAUSE_SECONDS: Final = 0.005
 _LONGEST_PAUSE_SECONDS: Final = 0.1
-"""Between two looks at processes that are ending; each pause is twice the one before."""
+"""Pauses between two looks at processes that are ending; each is twice the one before."""
 
 _STATE: Final = 0
 _STARTED: Final = 19
-"""Fields of ``/proc/<pid>/stat`` behind the name, which may hold anything: proc(5) counts them as 3 and 22."""
+"""Fields of ``/proc/<pid>/stat``, counted from behind the name, which may hold anything; 3 and 22 in proc(5)."""
 
 _DEAD: Final = frozenset({b"Z", b"X"})
 
+_KERNEL_LISTS_CHILDREN: Final = os.path.exists("/proc/thread-self/children")  # noqa: PTH110 - at import, once
+
+_PR_SET_CHILD_SUBREAPER: Final = 36
+_PR_GET_CHILD_SUBREAPER: Final = 37
+
+_started: set[int] = set()
+"""Pids of the session leaders that this process started. Global, because the children of a process are."""
+
+_PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
+# Of /proc/<pid>/stat, counted from behind the name, which may hold anything.
+_PARENT, _THREADS, _RESIDENT = 1, 17, 21
+
 
 def session_mark(sessions_dir: Path, session_id: int, attempt: int) -> str:
-    """Return a session's mark; it begins with `marks_below` of the same directory."""
+    """Return the mark of a session; it begins with `marks_below` of the same directory."""
     return f"{marks_below(sessions_dir)}{session_id}.{attempt};"
 
 
 def marks_below(sessions_dir: Path) -> str:
-    """Return how the marks of all sessions begin whose workspaces lie below a directory."""
+    """Return the common prefix of the marks of all sessions whose workspaces lie below a directory."""
     return f"{sessions_dir}#"
 
 
@@ -81,9 +90,9 @@ def members(pid: int) -> list[int]:
 
 
 def children(pid: int) -> list[int]:
-    """Return the pids of a process's children, the dead ones too, in the order in which each thread had them.
+    """Return the pids of a process's children, zombies included, in the order in which each thread had them.
 
-    A child that ends during the look may hide the one behind it: who has to find everybody looks again.
+    A child that ends during the look may hide the one behind it: callers that must find every child look twice.
     """
     if not _KERNEL_LISTS_CHILDREN:
         with contextlib.suppress(psutil.Error):
@@ -101,10 +110,10 @@ def children(pid: int) -> list[int]:
 
 
 def first_inside(pid: int) -> int:
-    """Return the process that bubblewrap was asked to start, by bubblewrap's own pid; else that pid itself.
+    """Return the pid of the command that bubblewrap started, given bubblewrap's own pid; else that pid itself.
 
-    Below it stands the first process of the namespace, which reaps; the oldest child of that one is what was asked for.
-    Orphans fall to the same parent, but later.
+    bubblewrap's child is the first process of the namespace, which reaps; the oldest child of that one is the command.
+    Orphans become children of the same process, but later.
     """
     below = children(pid)
     inside = [found for child in (children(below[0]) if below else []) if (found := _identify(child)) is not None]
@@ -112,7 +121,7 @@ def first_inside(pid: int) -> int:
 
 
 def marked(beginning: str) -> frozenset[ProcessId]:
-    """Return every process but this one whose session mark begins so. Looks at every process of the machine."""
+    """Return every process but this one whose session mark has this prefix. Looks at every process of the machine."""
     wanted = f"{SESSION_MARK}={beginning}".encode()
     later = b"\0" + wanted
     found: set[ProcessId] = set()
@@ -132,7 +141,7 @@ def marked(beginning: str) -> frozenset[ProcessId]:
 
 
 def kill_all(processes: Iterable[ProcessId]) -> int:
-    """SIGKILL every process that is still the one it was; return how many were."""
+    """SIGKILL every process that is still the same one; return how many were."""
     killed = 0
     for process in processes:
         if not still_there(process):
@@ -144,7 +153,7 @@ def kill_all(processes: Iterable[ProcessId]) -> int:
 
 
 def await_end(processes: Iterable[ProcessId], seconds: float) -> None:
-    """Return once none of these processes is there any more, at the latest after ``seconds``. Blocks."""
+    """Return once all of these processes have gone, after ``seconds`` at the latest. Blocks."""
     left = set(processes)
     deadline, pause = time.monotonic() + seconds, _FIRST_PAUSE_SECONDS
     while left := {process for process in left if still_there(process)}:
@@ -162,44 +171,15 @@ def still_there(process: ProcessId) -> bool:
     return fields is not None and int(fields[_STARTED]) == process.started and fields[_STATE] not in _DEAD
 
 
-def _identify(pid: int) -> ProcessId | None:
-    fields = _stat(pid)
-    return None if fields is None else ProcessId(pid, int(fields[_STARTED]))
-
-
-def _stat(pid: int) -> list[bytes] | None:
-    """Return what the kernel tells of a process behind its name; ``None`` when it is gone."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as stat:  # noqa: PTH123 - ten times cheaper than pathlib
-            return stat.read().rpartition(b")")[2].split()
-    except OSError:
-        return None
-
-
-_KERNEL_LISTS_CHILDREN: Final = os.path.exists("/proc/thread-self/children")  # noqa: PTH110 - at import, once
-
-
-_PR_SET_CHILD_SUBREAPER: Final = 36
-_PR_GET_CHILD_SUBREAPER: Final = 37
-
-_started: set[int] = set()
-"""Pids of this process's own sessions. As wide as what it tells apart: the children of one process."""
-
-
-class _Starts:
-    under_way = 0
-    begun = 0  # ever
-
-
 def become_subreaper() -> None:
-    """Have orphans of sessions fall to this process instead of to init; raises `OSError`."""
+    """Make orphans of sessions children of this process instead of init; raises `OSError`."""
     if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "the kernel knows no child subreapers")
 
 
 @contextlib.contextmanager
 def starting() -> Iterator[None]:
-    """Start a leader of a session of processes in this block, and register it by `own` before the block is left."""
+    """Start the leader of a kernel session in this block, and register it with `own` before the block ends."""
     _Starts.begun += 1
     _Starts.under_way += 1
     try:
@@ -209,20 +189,20 @@ def starting() -> Iterator[None]:
 
 
 def own(pid: int) -> None:
-    """Register the leader of a session of processes that somebody here waits for."""
+    """Register the leader of a kernel session whose exit this process waits for."""
     _started.add(pid)
 
 
 def disown(pid: int) -> None:
-    """Forget it; its status was taken."""
+    """Forget a leader whose exit status was taken."""
     _started.discard(pid)
 
 
 def inherited() -> frozenset[int]:
-    """Return the children of this process that it did not start, the dead ones too. From any thread.
+    """Return the children of this process that it did not start, zombies included. Callable from any thread.
 
-    Empty if it is no subreaper, and while something is being started: that is a child before its number is known. The
-    same holds for what was begun during the look.
+    Empty if this process is no subreaper, and while something is being started, or was during the look: a new process
+    is a child before its pid is registered.
     """
     begun = _Starts.begun
     if _Starts.under_way or not _is_subreaper():
@@ -237,36 +217,25 @@ def inherited() -> frozenset[int]:
 
 
 def reap(pids: AbstractSet[int]) -> None:
-    """Take the status of those that have ended."""
+    """Take the exit status of those that have ended."""
     for pid in pids:
         with contextlib.suppress(ChildProcessError):
             os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG)
 
 
-def _is_subreaper() -> bool:
-    answer = ctypes.c_int(0)
-    ctypes.CDLL(None).prctl(_PR_GET_CHILD_SUBREAPER, ctypes.byref(answer), 0, 0, 0)
-    return bool(answer.value)
-
-
-_PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
-# Of /proc/<pid>/stat, counted from behind the name, which may hold anything.
-_PARENT, _THREADS, _RESIDENT = 1, 17, 21
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tally:
-    """What was found below one process, itself included."""
+    """The processes below one process, itself included, and what they use together."""
 
     pids: tuple[int, ...]
-    tasks: int  # threads of all; a zombie is one until it is reaped
-    resident_bytes: int  # pages that are shared are counted for each
+    tasks: int  # threads of all; a zombie counts as one until it is reaped
+    resident_bytes: int  # shared pages count once for each process
 
 
 def tally(pid: int, uid: int | None = None) -> Tally:
-    """Return what is below a process, and what belongs to ``uid``; empty when there is nothing. Not for the event loop.
+    """Return what is below a process or belongs to ``uid``, in one look; empty when there is nothing.
 
-    ``uid``: a user that only this session has.
+    ``uid``: a user that only this session has. Call it off the event loop.
     """
     found: dict[int, tuple[int, int, int]] = {}
     children: dict[int, list[int]] = {}
@@ -294,3 +263,28 @@ def tally(pid: int, uid: int | None = None) -> Tally:
         tasks=sum(found[member][1] for member in members),
         resident_bytes=sum(found[member][2] for member in members) * _PAGE_BYTES,
     )
+
+
+def _identify(pid: int) -> ProcessId | None:
+    fields = _stat(pid)
+    return None if fields is None else ProcessId(pid, int(fields[_STARTED]))
+
+
+def _stat(pid: int) -> list[bytes] | None:
+    """Return the fields of a process's ``stat`` from behind its name; ``None`` when it is gone."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as stat:  # noqa: PTH123 - ten times cheaper than pathlib
+            return stat.read().rpartition(b")")[2].split()
+    except OSError:
+        return None
+
+
+class _Starts:
+    under_way = 0
+    begun = 0  # ever
+
+
+def _is_subreaper() -> bool:
+    answer = ctypes.c_int(0)
+    ctypes.CDLL(None).prctl(_PR_GET_CHILD_SUBREAPER, ctypes.byref(answer), 0, 0, 0)
+    return bool(answer.value)

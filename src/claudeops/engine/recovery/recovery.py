@@ -168,14 +168,6 @@ class Recovery:
             await self._amend(session, known)  # how far it came; that is no report and no cost
 
 
-def _told(session: Session, read: BackfillRejected) -> tuple[NewEvent, ...]:
-    """Return what people are told of a log that is there and cannot be read."""
-    if read.reason not in _UNREADABLE:
-        return ()
-    message = f"{read.message} The session counts as lost; the file stays where it is."
-    return (NewEvent(level=Level.WARNING, message=message, fingerprint=f"log_unread {session.id}"),)
-
-
 def highest_log_number(results_dir: Path) -> int:
     """Return the highest session id that a log in a directory carries, also a compressed one; 0 without any."""
     try:
@@ -196,3 +188,11 @@ def free_log_path(results_dir: Path, session_id: int) -> Path:
         if not any((results_dir / f"{name}{suffix}").exists() for suffix in (".ndjson", ".ndjson.zst", ".stderr")):
             return results_dir / f"{name}.ndjson"
     return results_dir / f"{stem}.ndjson"  # opened exclusively, so the session says that it could not be written
+
+
+def _told(session: Session, read: BackfillRejected) -> tuple[NewEvent, ...]:
+    """Return what people are told of a log that is there and cannot be read."""
+    if read.reason not in _UNREADABLE:
+        return ()
+    message = f"{read.message} The session counts as lost; the file stays where it is."
+    return (NewEvent(level=Level.WARNING, message=message, fingerprint=f"log_unread {session.id}"),)

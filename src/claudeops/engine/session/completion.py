@@ -47,6 +47,9 @@ from claudeops.logs import LogEvent, Logger
 
 _NO_REPORT: Final = Extraction(method=ExtractionMethod.NONE, report=None)
 
+RETRY_FIRST_SECONDS: Final = 0.25
+RETRY_LONGEST_SECONDS: Final = 10.0
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Gathered:
@@ -164,40 +167,6 @@ def conclude(session: Session, gathered: Gathered, rules: CompletionRules, *, at
     return ending if gathered.metered else from_stream(ending, transcript.messages_used)
 
 
-def _detailed(error: str | None, gathered: Gathered) -> str | None:
-    if error is None or gathered.stop_detail is None or gathered.stop is not StopCause.BUDGET_EXCEEDED:
-        return error
-    return f"{error}: {gathered.stop_detail}"
-
-
-def _judged(gathered: Gathered, rules: CompletionRules, *, has_report: bool) -> Judgement:
-    return judge(
-        gathered.transcript,
-        Exit(
-            code=gathered.exit_code,
-            stop=gathered.stop,
-            stderr_tail=gathered.stderr_tail,
-            stderr_is_noted=gathered.harness.stderr_is_noted,
-            stderr_notes=gathered.harness.stderr_notes(gathered.stderr_tail),
-        ),
-        heuristics=rules.hang_heuristics,
-        has_report=has_report,
-        background_tasks_disabled=rules.background_tasks_off,
-    )
-
-
-def _degradations(extraction: Extraction) -> tuple[NewEvent, ...]:
-    return tuple(
-        NewEvent(level=Level.WARNING, message=f"Report {warning}", fingerprint="report_degraded")
-        for warning in extraction.warnings
-        if warning.startswith("degraded:")
-    )
-
-
-RETRY_FIRST_SECONDS: Final = 0.25
-RETRY_LONGEST_SECONDS: Final = 10.0
-
-
 async def commit_result(ending: Ending, *, queue: Queue, rules: EscalationRules, log: Logger) -> Finished | None:
     """Write the end of a session; while the database is away, the result waits for it.
 
@@ -241,6 +210,36 @@ def log_result(ending: Ending, finished: Finished, log: Logger) -> None:
             next_session_id=finished.next_session_id,
             next_tier=finished.decision.next.tier,
         )
+
+
+def _detailed(error: str | None, gathered: Gathered) -> str | None:
+    if error is None or gathered.stop_detail is None or gathered.stop is not StopCause.BUDGET_EXCEEDED:
+        return error
+    return f"{error}: {gathered.stop_detail}"
+
+
+def _judged(gathered: Gathered, rules: CompletionRules, *, has_report: bool) -> Judgement:
+    return judge(
+        gathered.transcript,
+        Exit(
+            code=gathered.exit_code,
+            stop=gathered.stop,
+            stderr_tail=gathered.stderr_tail,
+            stderr_is_noted=gathered.harness.stderr_is_noted,
+            stderr_notes=gathered.harness.stderr_notes(gathered.stderr_tail),
+        ),
+        heuristics=rules.hang_heuristics,
+        has_report=has_report,
+        background_tasks_disabled=rules.background_tasks_off,
+    )
+
+
+def _degradations(extraction: Extraction) -> tuple[NewEvent, ...]:
+    return tuple(
+        NewEvent(level=Level.WARNING, message=f"Report {warning}", fingerprint="report_degraded")
+        for warning in extraction.warnings
+        if warning.startswith("degraded:")
+    )
 
 
 async def _written(ending: Ending, *, queue: Queue, rules: EscalationRules, log: Logger) -> Finished:

@@ -31,6 +31,9 @@ OUTRANKED: Final = "handoff file ignored: a validated report outranks it"
 
 _DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
+LAST_MESSAGE_BYTES: Final = 10 * 1024 * 1024
+"""So much of a last message is read; a report is a thousandth of it."""
+
 
 async def take_handoff(
     state_dir: Path, *, current_tier: int, max_tier: int, redactor: Redactor
@@ -71,6 +74,19 @@ def apply_handoff(
     if extraction.method in (ExtractionMethod.STRUCTURED, ExtractionMethod.SALVAGED):
         return replace(extraction, warnings=(*extraction.warnings, OUTRANKED)), ()
     return with_handoff(extraction, taken), ()
+
+
+async def prepare(command: Command) -> None:
+    """Make the directories and files that ``command`` needs; raises `OSError`."""
+    await SESSION_FILES.run(lambda: _prepare(command), seconds=LOOK_SECONDS, what="writing the CLI's files")
+
+
+async def last_message(path: str) -> str | None:
+    """Return what the CLI left at ``path``; ``None`` when there is no such file, or nothing that can be read."""
+    try:
+        return await SESSION_FILES.run(lambda: _last_message(path), seconds=LOOK_SECONDS, what=f"reading {path}")
+    except TimeoutError:
+        return None
 
 
 def _parsed(
@@ -123,23 +139,6 @@ def _content(directory: int) -> bytes | HandoffError:
 def _unreadable(error: OSError) -> HandoffError:
     why = "it is a link" if error.errno == errno.ELOOP else error.strerror
     return HandoffError(message=f"the handoff file cannot be read: {why}.")
-
-
-LAST_MESSAGE_BYTES: Final = 10 * 1024 * 1024
-"""So much of a last message is read; a report is a thousandth of it."""
-
-
-async def prepare(command: Command) -> None:
-    """Make the directories and files that ``command`` needs; raises `OSError`."""
-    await SESSION_FILES.run(lambda: _prepare(command), seconds=LOOK_SECONDS, what="writing the CLI's files")
-
-
-async def last_message(path: str) -> str | None:
-    """Return what the CLI left at ``path``; ``None`` when there is no such file, or nothing that can be read."""
-    try:
-        return await SESSION_FILES.run(lambda: _last_message(path), seconds=LOOK_SECONDS, what=f"reading {path}")
-    except TimeoutError:
-        return None
 
 
 def _prepare(command: Command) -> None:

@@ -36,6 +36,11 @@ _ONLY_NAMED: Final = (
 )
 _MOST_BYTES: Final = 1024 * 1024  # what a pipe holds for a user without privileges
 
+MOST_KINDS: Final = 10
+"""Kinds of warnings of one session that leave an event; more of them would be a flood, not news."""
+
+MESSAGE_CHARACTERS: Final = 500
+
 
 def configuration(servers: Mapping[str, Mapping[str, object]]) -> bytes:
     """Return the CLI's configuration: each server that is a program through the shell, the others as they are."""
@@ -87,6 +92,23 @@ def handed(servers: Mapping[str, Mapping[str, object]] | None, *, uid: int | Non
         os.close(reading)
 
 
+class CliWarnings:
+    """Makes events of one session's warning frames, live and when its log is read again."""
+
+    def __init__(self, cli: str) -> None:
+        self._cli = cli
+        self._kinds: set[str] = set()
+
+    def event(self, warned: CliWarned) -> NewEvent | None:
+        """Return the event for a warning of a new kind. It is no failure: another model than asked for, say."""
+        kind = warned.subtype or "warning"
+        if kind in self._kinds or len(self._kinds) >= MOST_KINDS:
+            return None
+        self._kinds.add(kind)
+        message = f"The {self._cli} CLI warned: {kind}: {warned.message[:MESSAGE_CHARACTERS]}"
+        return NewEvent(level=Level.WARNING, message=message, fingerprint=f"cli_warning:{kind}")
+
+
 def _fill(writing: int, content: bytes) -> None:
     os.set_blocking(writing, False)
     try:
@@ -108,26 +130,3 @@ def _wrapped(server: Mapping[str, object]) -> dict[str, object]:
 
 def _texts(value: object) -> list[str]:
     return [str(entry) for entry in value] if isinstance(value, list) else []
-
-
-MOST_KINDS: Final = 10
-"""Kinds of warnings of one session that leave an event; more of them would be a flood, not news."""
-
-MESSAGE_CHARACTERS: Final = 500
-
-
-class CliWarnings:
-    """Makes events of one session's warning frames, live and when its log is read again."""
-
-    def __init__(self, cli: str) -> None:
-        self._cli = cli
-        self._kinds: set[str] = set()
-
-    def event(self, warned: CliWarned) -> NewEvent | None:
-        """Return the event for a warning of a new kind. It is no failure: another model than asked for, say."""
-        kind = warned.subtype or "warning"
-        if kind in self._kinds or len(self._kinds) >= MOST_KINDS:
-            return None
-        self._kinds.add(kind)
-        message = f"The {self._cli} CLI warned: {kind}: {warned.message[:MESSAGE_CHARACTERS]}"
-        return NewEvent(level=Level.WARNING, message=message, fingerprint=f"cli_warning:{kind}")

@@ -106,6 +106,44 @@ class SessionRunner:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class MeteredAccess:
+    """A session's own way to the model API, and what is left of it for the books when its process has gone."""
+
+    access: ModelAccess
+    redactor: Redactor  # that knows its token, too
+    account: MeterAccount | None = None  # None: its model calls do not go through the meter
+
+    @property
+    def unbooked(self) -> tuple[CallState, ...]:
+        """Return the calls whose end the database did not take; complete once the account is closed."""
+        return self.account.unbooked if self.account else ()
+
+    @property
+    def refusal(self) -> str | None:
+        """Return the sentence that refused a call because there was no money left for it."""
+        return self.account.refusal if self.account else None
+
+
+@contextlib.asynccontextmanager
+async def metered(
+    context: SessionContext, session: Session, harness: Harness, control: Control
+) -> AsyncIterator[MeteredAccess]:
+    """Open a session's account for the length of the block, if there is a meter and its CLI can be sent there."""
+    if context.meter is None or not harness.capabilities.metered:
+        yield MeteredAccess(access=context.access, redactor=context.redactor)
+        return
+
+    def stop() -> None:
+        control.stop(StopCause.BUDGET_EXCEEDED)
+
+    searches = _SEARCH_TOOL in context.tiers[session.tier].policy.tools
+    async with context.meter.account(
+        session, over_budget=stop, availability=context.availability, searches=searches
+    ) as account:
+        yield MeteredAccess(access=context.meter.access_of(account), redactor=account.redactor, account=account)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class _Run:
     """One session with everything that it is run with."""
 
@@ -288,41 +326,3 @@ async def _log_of(session: Session) -> SessionLog:
         what=f"opening the log {path}",
         undo=SessionLog.close_later,
     )
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class MeteredAccess:
-    """A session's own way to the model API, and what is left of it for the books when its process has gone."""
-
-    access: ModelAccess
-    redactor: Redactor  # that knows its token, too
-    account: MeterAccount | None = None  # None: its model calls do not go through the meter
-
-    @property
-    def unbooked(self) -> tuple[CallState, ...]:
-        """Return the calls whose end the database did not take; complete once the account is closed."""
-        return self.account.unbooked if self.account else ()
-
-    @property
-    def refusal(self) -> str | None:
-        """Return the sentence that refused a call because there was no money left for it."""
-        return self.account.refusal if self.account else None
-
-
-@contextlib.asynccontextmanager
-async def metered(
-    context: SessionContext, session: Session, harness: Harness, control: Control
-) -> AsyncIterator[MeteredAccess]:
-    """Open a session's account for the length of the block, if there is a meter and its CLI can be sent there."""
-    if context.meter is None or not harness.capabilities.metered:
-        yield MeteredAccess(access=context.access, redactor=context.redactor)
-        return
-
-    def stop() -> None:
-        control.stop(StopCause.BUDGET_EXCEEDED)
-
-    searches = _SEARCH_TOOL in context.tiers[session.tier].policy.tools
-    async with context.meter.account(
-        session, over_budget=stop, availability=context.availability, searches=searches
-    ) as account:
-        yield MeteredAccess(access=context.meter.access_of(account), redactor=account.redactor, account=account)

@@ -1,10 +1,8 @@
-"""Files that others could have put something else in the place of.
+"""Session logs after their session: packed by zstd, and read in either form under the name that their row has.
 
-The arrival index beside a session's log, read line by line with the log itself.
-
-Session logs after their session: packed by zstd, and read in either form under the name that their row has.
-
-A row's ``log_path`` never changes; beside it may lie ``<log_path>.zst`` instead.
+A row's ``log_path`` never changes; ``<log_path>.zst`` may lie there instead. `LogIndexReader` reads the arrival index
+beside a log, line by line with the log itself. `open_plain` opens files that others could have replaced by something
+else, such as a link or a pipe.
 """
 
 from __future__ import annotations
@@ -22,14 +20,21 @@ from typing import BinaryIO, Final
 
 import zstandard
 
-_READ: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # opening a pipe must not wait for a writer
+_READ: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # to open a pipe without waiting for a writer
+
+_ENTRY_BYTES: Final = 200  # an entry has about 60; anything longer is no entry
+
+PACKED: Final = ".zst"
+_LEVEL: Final = 9  # NDJSON to about a twelfth; higher levels gain little and cost much
+_CHUNK_BYTES: Final = 1024 * 1024
+_SIDES: Final = (".ndjson", f".ndjson{PACKED}", ".index", ".stderr")
 
 
 def open_plain(path: Path | str, *, follow_links: bool = True, directory_fd: int | None = None) -> BinaryIO:
-    """Open a regular file for reading, without ever waiting.
+    """Open a regular file for reading, without ever waiting for a writer.
 
-    Raises `OSError`, also for anything that is no regular file, and for a link where ``follow_links`` is off.
-    ``directory_fd`` is where a relative path begins.
+    Raises `OSError`, also for anything but a regular file, and for a link if ``follow_links`` is off. A relative path
+    begins at ``directory_fd``.
     """
     flags = _READ if follow_links else _READ | os.O_NOFOLLOW
     descriptor = os.open(path, flags, dir_fd=directory_fd)
@@ -39,14 +44,11 @@ def open_plain(path: Path | str, *, follow_links: bool = True, directory_fd: int
     raise OSError(errno.EINVAL, "not a regular file", str(path))
 
 
-_ENTRY_BYTES: Final = 200  # an entry has about 60; what is longer is none
-
-
 class LogIndexReader:
-    """Tells when each line of a log arrived, for as long as the index fits the log.
+    """Says when each line of a log arrived, for as long as the index fits the log.
 
-    The index is written behind the log, so after a crash it may end earlier. From the first entry on that is
-    missing or speaks of another line or offset, nothing is told any more.
+    The index is written after the log, so it may end earlier after a crash. From the first entry on that is missing
+    or names another line or offset, every arrival is unknown.
     """
 
     def __init__(self, log: Path) -> None:
@@ -56,7 +58,7 @@ class LogIndexReader:
             self._index = open_plain(log.with_suffix(".index"))
 
     def next(self, number: int, offset: int) -> datetime | None:
-        """Return when line ``number`` (from 1), which begins at ``offset``, arrived; to be asked for every line."""
+        """Return when line ``number`` (from 1), which begins at ``offset``, arrived. Call it for every line in turn."""
         if self._index is None:
             return None
         entry = b""
@@ -70,26 +72,10 @@ class LogIndexReader:
         return arrived
 
     def close(self) -> None:
-        """Let go of the file; nothing is told any more."""
+        """Close the index; further arrivals are unknown."""
         if self._index is not None:
             self._index.close()
             self._index = None
-
-
-def _arrived(entry: bytes, number: int, offset: int) -> datetime | None:
-    if not entry.startswith(b"%d\t%d\t" % (number, offset)) or not entry.endswith(b"\n"):
-        return None
-    try:
-        arrived = datetime.fromisoformat(entry.split(b"\t")[2].decode("ascii").strip())
-    except ValueError:
-        return None
-    return arrived if arrived.tzinfo is not None else None
-
-
-PACKED: Final = ".zst"
-_LEVEL: Final = 9  # NDJSON to about a twelfth; higher levels gain little and cost much
-_CHUNK_BYTES: Final = 1024 * 1024
-_SIDES: Final = (".ndjson", f".ndjson{PACKED}", ".index", ".stderr")
 
 
 def packed_path(log: Path) -> Path:
@@ -112,10 +98,10 @@ def log_size(log: BinaryIO) -> int | None:
 
 
 def pack(log: Path, check: Callable[[], None]) -> int:
-    """Put ``<log>.zst`` in the log's place and return how many bytes that saved; raises `OSError`.
+    """Replace a log by ``<log>.zst`` and return how many bytes that saved; raises `OSError`.
 
-    The packed file is whole and on the disk before the plain one goes, so that a crash leaves at least one of them;
-    what an earlier crash left half done is done again. ``check`` is called between pieces, and may raise.
+    The packed file is complete and synced before the plain one is removed, so that a crash leaves at least one of
+    them; what an earlier crash left half done is done again. ``check`` is called between pieces, and may raise.
     """
     packed, partial = packed_path(log), log.with_name(f"{log.name}{PACKED}.partial")
     if packed.exists():
@@ -134,7 +120,7 @@ def pack(log: Path, check: Callable[[], None]) -> int:
             target.flush()
             os.fsync(target.fileno())
             saved = size - os.fstat(target.fileno()).st_size
-        os.link(partial, packed)  # never over another file, which could be the log of another life of this database
+        os.link(partial, packed)  # never over another file, which could be a log from before a database restore
     except zstandard.ZstdError as error:
         raise OSError(f"{log} could not be packed: {error}") from error
     finally:
@@ -145,15 +131,25 @@ def pack(log: Path, check: Callable[[], None]) -> int:
 
 
 def remove(log: Path) -> bool:
-    """Remove a log in both its forms with what lies beside it; tell whether the log was there. Raises `OSError`."""
+    """Remove a log in both its forms with the files beside it; return whether there was a log. Raises `OSError`."""
     there = log.exists() or packed_path(log).exists()
     for suffix in _SIDES:
         log.with_suffix(suffix).unlink(missing_ok=True)
     return there
 
 
+def _arrived(entry: bytes, number: int, offset: int) -> datetime | None:
+    if not entry.startswith(b"%d\t%d\t" % (number, offset)) or not entry.endswith(b"\n"):
+        return None
+    try:
+        arrived = datetime.fromisoformat(entry.split(b"\t")[2].decode("ascii").strip())
+    except ValueError:
+        return None
+    return arrived if arrived.tzinfo is not None else None
+
+
 def _finish(log: Path, packed: Path, check: Callable[[], None]) -> int:
-    """Remove a log that was packed before; another log's file in its place is an error, and both stay."""
+    """Remove a log that was packed before; if the packed file is another log's, raise an error and keep both."""
     with open_plain(log, follow_links=False) as source, _Unpacked(open_plain(packed)) as unpacked:
         size = os.fstat(source.fileno()).st_size
         for piece in iter(lambda: source.read(_CHUNK_BYTES), b""):
@@ -188,7 +184,7 @@ def _sync(directory: Path) -> None:
 
 
 class _Unpacked(io.RawIOBase):
-    """What a packed file holds."""
+    """The contents of a packed file, as a stream."""
 
     def __init__(self, packed: BinaryIO) -> None:
         self._packed = packed

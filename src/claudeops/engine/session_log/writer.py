@@ -1,14 +1,12 @@
-"""A session's files: raw redacted NDJSON, an arrival index beside it, and stderr.
+"""A session's log files, and the reader of the CLI's output that fills them.
 
-Writing happens on a thread of its own, so that the reader of the child's output waits for a disk only when that falls
-far behind; then it does, and with it the CLI, whose output stays in the kernel's buffers. Lines that arrived together
-are written together. Order of writes: the lines' bytes before their index entries, so that an index entry never points
-at nothing.
+`SessionLog` writes raw redacted NDJSON, an arrival index beside it, and stderr. It writes on a thread of its own, so
+that the reader of the child's output waits for the disk only when that falls far behind; then the reader waits, and
+with it the CLI, whose output stays in the kernel's buffers. Order of writes: the lines' bytes before their index
+entries, so that an index entry never points at nothing.
 
-The way of a CLI's output into a session: bytes → lines → redacted → log → frames.
-
-Whatever arrived together goes together: one scan for secrets, one write. Lines are with the log before anybody acts on
-them.
+`OutputReader` takes the CLI's output from bytes to frames: bytes → lines → redacted → log → frames. Lines that arrived
+together stay together: one scan for secrets, one write. Lines are handed to the log before anybody acts on them.
 """
 
 from __future__ import annotations
@@ -40,37 +38,31 @@ FLUSH_SECONDS: Final = 30.0
 
 _STDERR_LIMIT_BYTES: Final = 16 * 1024 * 1024
 _UNSYNCED_BYTES: Final = 8 * 1024 * 1024
-"""So much is written before the disk is asked to keep it; it bounds what the last `SessionLog.sync` waits for."""
+"""Bytes between two calls of fdatasync; this bounds what the last `SessionLog.sync` waits for."""
 
 MOST_WAITING_BYTES: Final = 16 * 1024 * 1024
-"""So much may wait for a disk before nothing more is read of the CLI; a single line may be longer."""
+"""How much may wait for a disk before reading from the CLI pauses; a single line may be longer."""
 
 STALL_SECONDS: Final = 60.0
-"""A disk that takes nothing for so long, while the CLI waits for it, has failed."""
+"""A disk that takes nothing for this long, while the CLI waits for it, has failed."""
 
 _LOOK_SECONDS: Final = 0.01
 _PIECE_BYTES: Final = 4 * 1024 * 1024
-"""So much is written at once: each piece shows that the disk moves."""
+"""Size of one write: each one that ends shows that the disk still works."""
 
 _NEW_FILE: Final = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 _READABLE: Final = 0o666  # what the umask leaves of it
 
+CHUNK_BYTES: Final = 256 * 1024
+"""The best size of one read: large enough to do the work per chunk seldom, small enough for the CPU's cache."""
 
-@dataclass(frozen=True, slots=True)
-class _Lines:
-    contents: Sequence[bytes]
-    joined: bytes  # the same, LF between them
-    arrived_at: datetime
+_WORTH_A_THREAD_BYTES: Final = 64 * 1024
+"""From this size on it pays to decode on a second core; ordinary sessions stay below and start no thread."""
 
+_LONG_BYTES: Final = 1024 * 1024
+"""Lines from this size on are taken on a thread: scanning and decoding 64 MiB would hold up every other session."""
 
-@dataclass(frozen=True, slots=True)
-class _Stderr:
-    content: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class _Sync:
-    done: threading.Event
+_JOIN_SECONDS: Final = 5.0
 
 
 class SessionLog:
@@ -80,7 +72,7 @@ class SessionLog:
         """Open ``path``, ``path.index`` and ``path.stderr``; raises `OSError` (`FileExistsError` included). Blocks."""
         self.path = path
         self._stall_seconds = stall_seconds
-        self.failed: OSError | None = None  # what went wrong first; nothing is taken after it
+        self.failed: OSError | None = None  # the first failure; nothing is taken after it
         self._todo: queue.SimpleQueue[_Lines | _Stderr | _Sync | None] = queue.SimpleQueue()
         self._files: list[int] = []
         try:
@@ -104,14 +96,14 @@ class SessionLog:
         self.extend((line,), arrived_at)
 
     def extend(self, lines: Sequence[bytes], arrived_at: datetime, *, joined: bytes | None = None) -> None:
-        """Take redacted lines without their terminators, which nobody changes any more. Never blocks, never raises.
+        """Take redacted lines without their terminators; the caller must not change them. Never blocks, never raises.
 
-        Lines that arrived together are best given together: they cost one write, and one entry each. ``joined``: the
-        same with LF between them, if somebody has joined them already.
+        Pass lines that arrived together in one call: they cost one write, and one entry each. ``joined``: the same
+        lines with LF between them, if the caller has joined them already.
         """
         if not lines or self.failed is not None:
             return
-        text = b"\n".join(lines) if joined is None else joined  # of one line that line itself, not copied
+        text = b"\n".join(lines) if joined is None else joined  # a single line is not copied
         self._taken += len(text)
         self._todo.put(_Lines(lines, text, arrived_at))
 
@@ -124,7 +116,8 @@ class SessionLog:
     async def room(self) -> None:
         """Return once the disk has caught up with what was taken, to within `MOST_WAITING_BYTES`, or has failed.
 
-        Whoever reads the CLI asks before each read. A disk that takes nothing meanwhile fails after `STALL_SECONDS`.
+        The reader of the CLI calls it before each read. A disk that takes nothing meanwhile fails after
+        `STALL_SECONDS`.
         """
         seen, deadline = self._written, anyio.current_time() + self._stall_seconds
         while self.failed is None and (waiting := self._taken - self._written) > MOST_WAITING_BYTES:
@@ -147,7 +140,7 @@ class SessionLog:
             await self._waited_for(lambda: self._thread.join(FLUSH_SECONDS))
 
     def close_later(self) -> None:
-        """Take no more; what was taken is written, and the files are closed. Does not wait for that."""
+        """Take no more lines, write what was taken and close the files, all without waiting for it."""
         self._todo.put(None)
 
     async def _waited_for(self, wait: Callable[[], object]) -> None:
@@ -163,7 +156,7 @@ class SessionLog:
     # --- on the writer's thread -----------------------------------------------------------------------
 
     def _work(self) -> None:
-        refused = False  # by the disk: nothing is written behind a gap
+        refused = False  # by the disk; nothing is written after a gap
         while (item := self._todo.get()) is not None:
             try:
                 if isinstance(item, _Sync):
@@ -224,33 +217,11 @@ class SessionLog:
                 os.close(file)
 
 
-def _write_all(file: int, *parts: bytes | memoryview) -> None:
-    """Write parts one behind the other; a disk that is nearly full may take less than it is given."""
-    written = os.writev(file, parts)
-    for part in parts:
-        rest = memoryview(part)[written:]
-        written = max(written - len(part), 0)
-        while rest:
-            rest = rest[os.write(file, rest) :]
-
-
-CHUNK_BYTES: Final = 256 * 1024
-"""So much is best read at once: what is done for each chunk is done seldom, and the chunk stays in the CPU's cache."""
-
-_WORTH_A_THREAD_BYTES: Final = 64 * 1024
-"""From here on it pays to decode on one core and scan on another; ordinary sessions stay below and start no thread."""
-
-_LONG_BYTES: Final = 1024 * 1024
-"""A line from here on is taken on a thread: scanning and decoding 64 MiB would hold up every other session."""
-
-_JOIN_SECONDS: Final = 5.0
-
-
 class DecodedLine(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One line, as `decode` gives it."""
 
-    asked: Frame | Malformed | None  # as the CLI printed it: for the gate alone
-    kept: Frame | Malformed | None  # without its secrets: for everything else
+    asked: Frame | Malformed | None  # as the CLI printed it; only for the gate
+    kept: Frame | Malformed | None  # redacted; for everything else
     arrived_at: datetime
 
 
@@ -271,13 +242,13 @@ class OutputReader:
         self._decoder.close()
 
     async def take(self, chunk: bytes) -> list[DecodedLine]:
-        """Do what `push` does, without holding up the event loop for a long line. One caller at a time."""
+        """Do the same as `push`, on a thread if a line is long. One caller at a time."""
         if self._splitter.pending + len(chunk) < _LONG_BYTES:
             return self.push(chunk)
         return await anyio.to_thread.run_sync(self.push, chunk)
 
     def push(self, chunk: bytes) -> list[DecodedLine]:
-        """Return the lines that ``chunk`` completes, in order. They are with the log already."""
+        """Return the lines that ``chunk`` completes, in order. The log has them already."""
         return self._take(self._splitter.push(chunk))
 
     def flush(self) -> list[DecodedLine]:
@@ -312,10 +283,37 @@ class OutputReader:
         return redacted, _decoded(lines) if asked is None else asked
 
 
-class _Decoder:
-    """A thread that decodes while its caller does something else; it is started when it is first needed.
+@dataclass(frozen=True, slots=True)
+class _Lines:
+    contents: Sequence[bytes]
+    joined: bytes  # the same, LF between them
+    arrived_at: datetime
 
-    Two queues and no futures: those take as long as decoding ten lines.
+
+@dataclass(frozen=True, slots=True)
+class _Stderr:
+    content: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class _Sync:
+    done: threading.Event
+
+
+def _write_all(file: int, *parts: bytes | memoryview) -> None:
+    """Write parts one after the other; a disk that is nearly full may take less than it is given."""
+    written = os.writev(file, parts)
+    for part in parts:
+        rest = memoryview(part)[written:]
+        written = max(written - len(part), 0)
+        while rest:
+            rest = rest[os.write(file, rest) :]
+
+
+class _Decoder:
+    """A thread that decodes while its caller does something else; started when it is first needed.
+
+    It uses two queues instead of futures, which take as long as decoding ten lines.
     """
 
     def __init__(self) -> None:
@@ -324,14 +322,14 @@ class _Decoder:
         self._done: queue.SimpleQueue[Decoded | None] = queue.SimpleQueue()
 
     def begin(self, lines: Sequence[bytes]) -> None:
-        """Decode ``lines``; `result` is to be called before the next ones."""
+        """Start to decode ``lines``; call `result` before the next call of `begin`."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._work, name="decode", daemon=True)
             self._thread.start()
         self._todo.put(lines)
 
     def result(self) -> Decoded | None:
-        """Wait for as long as decoding takes; ``None`` if the thread died of it, out of memory for instance."""
+        """Wait for the decoded lines, without a bound; ``None`` if the thread died, out of memory for instance."""
         decoded = self._done.get()
         if decoded is None:
             self._thread = None
