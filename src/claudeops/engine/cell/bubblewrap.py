@@ -1,9 +1,8 @@
-"""Level ``bubblewrap``: a command line that puts a session into namespaces of its own.
+"""Level ``bubblewrap``: the command line that puts a session into namespaces, and what it sees there of the machine.
 
-What a session in namespaces sees of the machine: a list of mounts, nothing that is not on it.
-
-Order is everything: a mount covers what an earlier one put at the same place, so they go from the root to the leaves,
-and what the daemon hides is covered exactly where a directory above it was shown.
+A session sees a list of mounts, and nothing that is not on the list. Their order matters: a mount covers what an
+earlier one put at the same place, so they go from the root to the leaves, and what the daemon hides is covered exactly
+where a directory above it is shown.
 """
 
 from __future__ import annotations
@@ -21,38 +20,38 @@ from claudeops.engine.cell.cell import Level, SandboxedCommand, SandboxSpec, fil
 from claudeops.engine.cell.workspace import Workspace
 
 UID: Final = 1000
-"""Who a session is in its own eyes; on the machine it is the daemon's user."""
+"""The uid that a session sees as its own; on the machine it is the daemon's user."""
 
 _SHARED_MEMORY_BYTES: Final = 64 * 1024 * 1024
 _BLOCK_BYTES: Final = 1024  # of bash's ulimit
 
 _ALWAYS: Final = (
     *("--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"),
-    "--die-with-parent",  # SIGKILL for everything inside as soon as the daemon, or bubblewrap, is gone
+    "--die-with-parent",  # SIGKILL for everything in the namespace as soon as the daemon, or bubblewrap, is gone
     "--new-session",
 )
-# bubblewrap asks the kernel to be ended with the daemon, but not whether the daemon was still there when it asked. By
-# the time that this shell runs the request stands, so it waits for a word from the daemon: without one, nothing starts.
-_WHEN_TOLD: Final = (
+# bubblewrap asks the kernel to be killed with the daemon, but does not check that the daemon still lived when it asked.
+# When this shell runs, the request is in force; it waits for a word from the daemon, and without one nothing starts.
+_WAIT_FOR_GO: Final = (
     'lifeline=$0; echo ready >&"$lifeline"; read -r go <&"$lifeline" || exit 125; exec {lifeline}>&-; exec "$@"'
 )
-# Outside, where the kernel's tree of control groups is: everything that comes after it is counted.
+# Runs outside the namespace, where the tree of control groups is; everything that it starts is counted.
 _IN_GROUP: Final = ("/bin/sh", "-c", 'echo 0 > "$0" || exit 125; exec "$@"')
 
 _COUNTS_BY_NAMESPACE: Final = (5, 14)
-"""From this kernel on such a bound is for a user's processes in one user namespace; before it, for all of them."""
+"""Since this kernel RLIMIT_NPROC bounds a user's processes in one user namespace; before it, all of that user's."""
 
 _OWN_USERS: Final = ("--unshare-user", "--uid", str(UID), "--gid", str(UID))
 
 VARIANTS: Final[tuple[tuple[str, ...], ...]] = (
-    (*_OWN_USERS, "--disable-userns"),  # nobody inside can make namespaces, and with them capabilities
+    (*_OWN_USERS, "--disable-userns"),  # sessions cannot make namespaces, and get capabilities in them
     _OWN_USERS,  # bubblewrap before 0.8 cannot forbid that
     ("--cap-drop", "ALL"),  # root, where user namespaces are switched off
 )
-"""What differs between machines, the strongest first; the probe says which works."""
+"""Options that work on some machines only, the strongest first; a trial shows which ones do."""
 
 _NOT_OF_PROC: Final = frozenset({"self", "thread-self", "net", "mounts"})
-"""Links into the session's own processes."""
+"""Links in ``/proc`` into the session's own processes."""
 
 SYSTEM: Final = ("/usr", "/nix/store")
 MERGED: Final = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
@@ -67,7 +66,7 @@ ETC: Final = (
     *("ssh/ssh_config", "ssh/ssh_config.d", "ssh/ssh_known_hosts", "krb5.conf"),
     *("bash.bashrc", "profile", "inputrc", "mime.types", "terminfo", "os-release", "debian_version"),
 )
-"""What programs look up, and nothing else: ``/etc`` also holds passwords, host keys and the daemon's own settings."""
+"""What programs look up in ``/etc``, and no more: it also holds passwords, host keys and the daemon's settings."""
 
 _ROOT: Final = Path("/")
 _TMP: Final = Path("/tmp")  # noqa: S108 - the session gets one of its own there
@@ -85,53 +84,53 @@ class BubblewrapCell:
     level: Level = Level.BUBBLEWRAP
 
     def workspaces(self, sessions_dir: Path) -> Path:
-        """Return the daemon's own choice: where a session's directories lie on the machine does not matter here."""
+        """Return the daemon's default: in a namespace it does not matter where the directories lie on the machine."""
         return sessions_dir
 
     def acquire_user(self) -> contextlib.AbstractContextManager[int | None]:
-        """Hold nobody: the namespace keeps sessions apart."""
+        """Acquire nothing: the namespace keeps sessions apart."""
         return contextlib.nullcontext(None)
 
     def hand_over(self, workspace: Workspace) -> None:
-        """Do nothing: it is the daemon's user."""
+        """Do nothing: the session runs as the daemon's user."""
 
-    def enclose(self, inside: SandboxSpec) -> SandboxedCommand:
+    def enclose(self, spec: SandboxSpec) -> SandboxedCommand:
         """Return bubblewrap with all that the session may see."""
-        nothing = inside.workspace.etc / "nothing"
+        nothing = spec.workspace.etc / "nothing"
         hidden = tuple(path.resolve() for path in self.hidden)
-        mounts = session_mounts(inside, hidden=hidden, nothing=nothing)
+        mounts = session_mounts(spec, hidden=hidden, nothing=nothing)
         before = (
-            *(() if inside.group is None else (*_IN_GROUP, str(inside.group.door))),
+            *(() if spec.group is None else (*_IN_GROUP, str(spec.group.door))),
             *(self.program, *_ALWAYS, *self.variant),
             *(argument for mount in mounts for argument in mount.arguments()),
             *("--proc", "/proc", *_proc_covers(nothing)),
             *("--dev", "/dev", "--size", str(_SHARED_MEMORY_BYTES), "--tmpfs", "/dev/shm"),  # noqa: S108
             *_sealed(mounts),
-            *("--chdir", str(inside.workspace.workdir), "--", "/bin/bash", "-c", self._limits(inside) + _WHEN_TOLD),
+            *("--chdir", str(spec.workspace.workdir), "--", "/bin/bash", "-c", self._limits(spec) + _WAIT_FOR_GO),
         )
-        return SandboxedCommand(before=before, binary=str(inside.binary.resolve()), guarded=False)
+        return SandboxedCommand(before=before, binary=str(spec.binary.resolve()), guarded=False)
 
     def counts_processes(self) -> bool:
-        """Say whether the kernel bounds the processes of a session without a control group.
+        """Return whether the kernel bounds the processes of a session without a control group.
 
-        It does so in a user namespace, which has nobody else's processes. Not for root: whoever is that on the machine
-        has no such bound, in whatever namespace and without any capability.
+        It does so in a user namespace, which has no other processes. Not if the daemon is root: root on the machine
+        has no such bound, in any namespace and even without capabilities.
         """
         own_users = "--unshare-user" in self.variant
         return own_users and os.geteuid() != 0 and _kernel() >= _COUNTS_BY_NAMESPACE
 
-    def _limits(self, inside: SandboxSpec) -> str:
-        """Return the beginning of the shell's script; in the namespace, for there the kernel counts anew."""
+    def _limits(self, spec: SandboxSpec) -> str:
+        """Return the first line of the shell's script, which runs in the namespace, where the kernel counts from 0."""
         limits = ["-c 0"]
-        if (size := file_bytes(inside)) is not None:
+        if (size := file_bytes(spec)) is not None:
             limits.append(f"-f {size // _BLOCK_BYTES}")
-        if inside.group is None and self.counts_processes() and (processes := processes_by_user(inside)) is not None:
+        if spec.group is None and self.counts_processes() and (processes := processes_by_user(spec)) is not None:
             limits.append(f"-u {processes}")
         return f"ulimit {' '.join(limits)} || exit 125; "
 
 
 class Kind(Enum):
-    """What is put at a place."""
+    """What is mounted at a place."""
 
     READ_ONLY = "--ro-bind"
     WRITABLE = "--bind"
@@ -145,22 +144,22 @@ class Mount:
 
     place: Path
     kind: Kind
-    source: Path  # on the machine; for a link: where it leads; for an empty directory: the place
+    source: Path  # on the machine; for a link its target; for an empty directory the place itself
 
     @property
     def reveals(self) -> bool:
-        """Whether things below the place are those that are there on the machine."""
+        """Whether the files below the place are those at the same place on the machine."""
         return self.kind is Kind.READ_ONLY and self.source == self.place
 
     def arguments(self) -> tuple[str, ...]:
-        """Return it as bubblewrap takes it."""
+        """Return bubblewrap's arguments for the mount."""
         if self.kind is Kind.EMPTY:
             return (self.kind.value, str(self.place))
         return (self.kind.value, str(self.source), str(self.place))
 
 
 def system_mounts() -> tuple[Mount, ...]:
-    """Return what every session sees: programs, libraries, and what those look up."""
+    """Return what every session sees: programs, libraries, and the files that they look up."""
     found = [_shown(Path(name)) for name in SYSTEM if Path(name).is_dir()]
     for name in MERGED:
         place = Path(name)
@@ -174,23 +173,23 @@ def system_mounts() -> tuple[Mount, ...]:
     return tuple(found)
 
 
-def session_mounts(inside: SandboxSpec, *, hidden: Sequence[Path], nothing: Path) -> tuple[Mount, ...]:
-    """Return what one session sees beside the system, root first.
+def session_mounts(spec: SandboxSpec, *, hidden: Sequence[Path], nothing: Path) -> tuple[Mount, ...]:
+    """Return everything that one session sees, root first.
 
-    ``hidden``: resolved paths of the daemon that must not be seen, whatever is shown above them. ``nothing`` is an
-    empty file.
+    ``hidden``: resolved paths of the daemon that must stay hidden, even if a directory above them is shown.
+    ``nothing``: an empty file that covers hidden files.
     """
-    workspace = inside.workspace
+    workspace = spec.workspace
     own = (workspace.home, workspace.workdir, workspace.tmpdir, workspace.state_dir)
     wanted = [
         *system_mounts(),
         *(Mount(directory, Kind.WRITABLE, directory) for directory in own),
         *(Mount(Path(place), Kind.WRITABLE, workspace.tmpdir) for place in (_TMP, "/var/tmp")),  # noqa: S108
         *(Mount(Path("/etc", name), Kind.READ_ONLY, workspace.etc / name) for name in ("passwd", "group")),
-        *_both(inside.repos_dir),
-        *(mount for path in _program(inside.binary) for mount in _both(path)),
+        *_both(spec.repos_dir),
+        *(mount for path in _program(spec.binary) for mount in _both(path)),
     ]
-    for path in (*_on_path(inside.path), *inside.shown):
+    for path in (*_on_path(spec.path), *spec.shown):
         if path.exists() and _may_be_shown(path.resolve(), hidden):
             wanted += _both(path)
     return tuple(_covered(_without_repetition(wanted), hidden, nothing))
@@ -203,10 +202,9 @@ def _kernel() -> tuple[int, ...]:
 def _proc_covers(nothing: Path) -> tuple[str, ...]:
     """Return read-only covers for everything in ``/proc`` that is not a process.
 
-    Files there that belong to root can be written by whoever is root on the machine, with no capability at all, and
-    such is a session's user where the daemon is root: ``/proc/sys/kernel/core_pattern`` names a program that the
-    kernel starts outside of every namespace. bubblewrap 0.8 covers directories that are writable themselves, and
-    ``/proc/sys`` is not, though the files in it are.
+    Root on the machine can write root's files there even without capabilities, and a session's user is root if the
+    daemon is: ``/proc/sys/kernel/core_pattern`` names a program that the kernel starts outside of every namespace.
+    bubblewrap 0.8 covers directories that are writable themselves, and ``/proc/sys`` is not, though its files are.
     """
     covers: list[str] = []
     for entry in sorted(Path("/proc").iterdir()):
@@ -220,13 +218,13 @@ def _proc_covers(nothing: Path) -> tuple[str, ...]:
 
 
 def _changes_or_tells_too_much(entry: Path) -> bool:
-    """Say whether a file is writable for its owner, or meant for its owner alone."""
+    """Return whether a file is writable, or not readable by everybody."""
     mode = entry.stat().st_mode
     return bool(mode & 0o222) or not mode & 0o004
 
 
 def _sealed(mounts: Sequence[Mount]) -> tuple[str, ...]:
-    """Return what makes the places that bubblewrap made read-only: else a session could fill the memory there."""
+    """Return the arguments that make bubblewrap's own directories read-only, or a session could fill memory there."""
     made = [Path("/"), Path("/dev"), *(mount.place for mount in mounts if mount.kind is Kind.EMPTY)]
     return tuple(argument for place in made for argument in ("--remount-ro", str(place)))
 
@@ -236,7 +234,7 @@ def _shown(path: Path) -> Mount:
 
 
 def _both(path: Path) -> tuple[Mount, ...]:
-    """Return a path where it really is, and under the name it was given if that leads there by links."""
+    """Return mounts for a path at its real place, and also under its own name if that leads there by links."""
     real = path.resolve()
     return (_shown(real),) if real == path else (_shown(real), Mount(path, Kind.READ_ONLY, real))
 
@@ -249,7 +247,7 @@ def _for_everybody(path: Path) -> bool:
 
 
 def _program(binary: Path) -> tuple[Path, ...]:
-    """Return what belongs to a program: itself, or the package that a script of Node's stands in."""
+    """Return the files of a program: itself, and for a Node script its package too."""
     real = binary.resolve()
     steps = real.parts
     if "node_modules" not in steps:
@@ -260,7 +258,7 @@ def _program(binary: Path) -> tuple[Path, ...]:
 
 
 def _on_path(path: str) -> tuple[Path, ...]:
-    """Return the directories of PATH, each with the libraries beside it: programs look for them there."""
+    """Return the directories of PATH, each with the library directories beside it, which programs need."""
     found: list[Path] = []
     for entry in path.split(":"):
         directory = Path(entry)
@@ -273,14 +271,14 @@ def _on_path(path: str) -> tuple[Path, ...]:
 
 
 def _may_be_shown(path: Path, hidden: Sequence[Path]) -> bool:
-    """Say whether a path neither is nor holds nor lies in anything that is hidden."""
+    """Return whether a path neither is, nor contains, nor lies in anything that is hidden."""
     return path not in _NEVER_ON_PATH and not any(
         path == other or path.is_relative_to(other) or other.is_relative_to(path) for other in hidden
     )
 
 
 def _without_repetition(wanted: Iterable[Mount]) -> list[Mount]:
-    """Return one mount a place, root first; left out is what another one shows already, or leads to by a link."""
+    """Return one mount per place, root first, without those that another mount or a link shows already."""
     chosen: dict[Path, Mount] = {}
     for mount in wanted:
         chosen.setdefault(mount.place, mount)

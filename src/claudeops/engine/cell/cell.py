@@ -1,10 +1,11 @@
-"""What a session is locked into: which of three levels, and how a command line is led into it.
+"""The cell that a session is locked into: three levels, and how a command line is led into each.
 
-``bubblewrap``: namespaces of its own; of the machine it sees the system, the mounted repositories and its own
-directories, read-only but for the last. ``user``: a user of its own, so that files of others are protected by their
-permissions. ``none``: only that everything ends with the daemon. See ``docs/discussions/the-cell.md``.
+``bubblewrap``: namespaces of its own; of the machine the session sees the system, the mounted repositories and its own
+directories, all read-only but the last. ``user``: a user of its own, so that file permissions protect other users'
+files. ``none``: only the guarantee that everything ends with the daemon. See ``docs/discussions/the-cell.md``.
 
-The machine's users that sessions run as at level ``user``: lent to one session at a time, whoever's daemon it is.
+At level ``user`` the machine has a pool of users for sessions. Each is leased to one session at a time, across all
+daemons of the machine.
 """
 
 from __future__ import annotations
@@ -29,25 +30,25 @@ from claudeops.engine.cell.cgroups import Bounds, Group, allowed
 from claudeops.engine.cell.workspace import Workspace
 
 USER_HOMES: Final = Path("/var/lib/claudeops-sessions")
-"""Where workspaces lie that other users than the daemon's must be able to enter; only root can make it."""
+"""Where workspaces lie that users other than the daemon's must be able to enter; only root can make it."""
 
 _GUARDIAN: Final = Path(__file__).with_name("guardian.py")
 _SAME_USER: Final = -1
 _NO_LOCK: Final = -1
 _NO_LIMIT: Final = -1
-_USERS: Final = "users"  # no workspace's name, which are all hexadecimal
+_USERS: Final = "users"  # cannot be a workspace directory's name, which is hexadecimal
 
 FIRST_UID: Final = 60600
 UIDS: Final = 64
-"""The users of sessions: numbers that neither distributions nor systemd give to anybody (systemd.io/UIDS-GIDS)."""
+"""The users for sessions: uids that neither distributions nor systemd assign (systemd.io/UIDS-GIDS)."""
 
 _CLOSED_TO_OTHERS: Final = 0o700
-_PASSED: Final = 0o711  # not listed
+_PASSABLE: Final = 0o711  # but not listable
 _HOMES: Final = "homes"
 
 
 class Level(StrEnum):
-    """How strongly a session is locked in, the strongest first."""
+    """How strongly a session is locked in; the strongest level comes first."""
 
     BUBBLEWRAP = "bubblewrap"  # namespaces of its own
     USER = "user"  # a user of its own
@@ -64,83 +65,83 @@ class SandboxSpec:
     path: str  # its PATH
     shown: Sequence[Path] = ()  # files and sockets that the operator's variables name
     bounds: Bounds = field(default_factory=Bounds)
-    group: Group | None = None  # in which the kernel counts its processes; None: by user, if at all
+    group: Group | None = None  # control group in which the kernel counts its processes; None: by user, if at all
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SandboxedCommand:
-    """How the command is started: what stands in front of it, and who ends its tree."""
+    """How the command is started: what comes in front of it, and what ends its tree."""
 
-    before: tuple[str, ...]  # behind it comes the number of the lifeline's descriptor
-    binary: str  # instead of the command's first argument
-    guarded: bool  # a guardian holds the tree; else a namespace does, once it is told to go on
+    before: tuple[str, ...]  # the number of the lifeline's descriptor follows it
+    binary: str  # replaces the command's first argument
+    guarded: bool  # a guardian holds the tree; otherwise a namespace, which waits for a word to go on
     inherited: tuple[int, ...] = ()  # descriptors that ``before`` names, beside the lifeline
 
 
 class Cell(Protocol):
-    """One level, as it works on this machine."""
+    """A level of isolation, as it works on this machine."""
 
     @property
     def level(self) -> Level:
         """Return its name."""
 
     def workspaces(self, sessions_dir: Path) -> Path:
-        """Return the directory below which workspaces are made; ``sessions_dir`` is the daemon's own choice."""
+        """Return the directory below which workspaces are made; ``sessions_dir`` is the daemon's default."""
 
     def acquire_user(self) -> contextlib.AbstractContextManager[int | None]:
-        """Hold a user for one session, for as long as it lasts; ``None`` is the daemon's own. Raises `OSError`."""
+        """Acquire a user for the length of one session; ``None`` is the daemon's own. Raises `OSError`."""
 
     def hand_over(self, workspace: Workspace) -> None:
-        """Give the session what it may write, just before its start; raises `OSError`. Looks at files."""
+        """Give the session what it may write, just before its start; raises `OSError`. Accesses the disk."""
 
     def counts_processes(self) -> bool:
-        """Say whether the kernel bounds the processes of a session also without a control group."""
+        """Return whether the kernel bounds the processes of a session even without a control group."""
 
-    def enclose(self, inside: SandboxSpec) -> SandboxedCommand:
-        """Return how a command is started in it. Looks at files."""
+    def enclose(self, spec: SandboxSpec) -> SandboxedCommand:
+        """Return how a command is started in the cell. Accesses the disk."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlainCell:
-    """Level ``none``: the daemon's own user and view; a guardian ends the tree when the daemon is gone."""
+    """Level ``none``: the daemon's own user and view of files; a guardian ends the tree when the daemon has gone."""
 
     level: Level = Level.NONE
 
     def workspaces(self, sessions_dir: Path) -> Path:
-        """Return the daemon's own choice."""
+        """Return the daemon's default."""
         return sessions_dir
 
     def acquire_user(self) -> contextlib.AbstractContextManager[int | None]:
-        """Hold nobody."""
+        """Acquire nothing."""
         return contextlib.nullcontext(None)
 
     def hand_over(self, workspace: Workspace) -> None:
-        """Do nothing: it is the daemon's user."""
+        """Do nothing: the session runs as the daemon's user."""
 
     def counts_processes(self) -> bool:
-        """Deny it: the kernel counts by user, and this one has other processes too."""
+        """Return ``False``: the kernel counts by user, and the daemon's user has other processes too."""
         return False
 
-    def enclose(self, inside: SandboxSpec) -> SandboxedCommand:
-        """Return the guardian in front of it."""
-        return SandboxedCommand(before=guardian(_SAME_USER, _NO_LOCK, inside), binary=str(inside.binary), guarded=True)
+    def enclose(self, spec: SandboxSpec) -> SandboxedCommand:
+        """Return the command behind a guardian."""
+        return SandboxedCommand(before=guardian(_SAME_USER, _NO_LOCK, spec), binary=str(spec.binary), guarded=True)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class UserCell:
-    """Level ``user``: for each running session a user that no other running session of this machine has."""
+    """Level ``user``: each running session has a user that no other running session on this machine has."""
 
     level: Level = Level.USER
     homes: Path = USER_HOMES
-    _locks: dict[int, int] = field(default_factory=dict)  # of the users that are held, by their numbers
+    _locks: dict[int, int] = field(default_factory=dict)  # descriptors of the locks on acquired users, by uid
 
     def workspaces(self, sessions_dir: Path) -> Path:
-        """Return a directory that users without rights in the state directory can reach; one for each daemon."""
+        """Return a directory that users without access to the state directory can reach; one for each daemon."""
         return self.homes / hashlib.sha256(str(sessions_dir).encode()).hexdigest()[:12]
 
     @contextlib.contextmanager
     def acquire_user(self) -> Iterator[int | None]:
-        """Hold a user that is free."""
+        """Acquire a free user."""
         self.homes.mkdir(mode=0o711, exist_ok=True)
         with lease_user(self.homes / _USERS) as user:
             self._locks[user.uid] = user.lock
@@ -150,33 +151,33 @@ class UserCell:
                 del self._locks[user.uid]
 
     def hand_over(self, workspace: Workspace) -> None:
-        """Make its user the owner of the session's directories, and the way to them passable."""
+        """Make the session's user the owner of its directories, and the path to them passable."""
         workspaces.hand_over(workspace, passable=(workspace.root.parent, self.homes))
         if workspace.uid is not None:
-            settle(self.homes, workspace.uid, workspace.home)
+            link_home(self.homes, workspace.uid, workspace.home)
 
     def counts_processes(self) -> bool:
-        """Affirm it: nobody else is that user."""
+        """Return ``True``: no other process runs as that user."""
         return True
 
-    def enclose(self, inside: SandboxSpec) -> SandboxedCommand:
-        """Return the guardian in front of it, which stays the daemon's user and starts the CLI as the session's."""
-        uid = inside.workspace.uid
+    def enclose(self, spec: SandboxSpec) -> SandboxedCommand:
+        """Return the command behind a guardian, which runs as the daemon's user and starts the CLI as the session's."""
+        uid = spec.workspace.uid
         if uid is None:
-            raise AssertionError("a session at this level is started in a acquire_user")
+            raise AssertionError("a session at this level is started within acquire_user")
         lock = self._locks[uid]
         return SandboxedCommand(
-            before=guardian(uid, lock, inside), binary=str(inside.binary), guarded=True, inherited=(lock,)
+            before=guardian(uid, lock, spec), binary=str(spec.binary), guarded=True, inherited=(lock,)
         )
 
 
 def workspace_places(sessions_dir: Path) -> tuple[Path, ...]:
-    """Return every directory below which an earlier start may have made workspaces: it may have had another cell."""
+    """Return every directory below which any start of the daemon may have made workspaces, whatever its cell was."""
     return (sessions_dir, UserCell().workspaces(sessions_dir))
 
 
 def named_in(environment: Mapping[str, str]) -> tuple[Path, ...]:
-    """Return the files, directories and sockets that variables name: ``/path``, ``/path:/path``, ``unix:///path``."""
+    """Return the paths that the values of variables name: ``/path``, ``/path:/path`` or ``unix:///path``."""
     found: list[Path] = []
     for value in environment.values():
         steps = [value.removeprefix("unix://")] if value.startswith("unix://") else value.split(":")
@@ -184,44 +185,45 @@ def named_in(environment: Mapping[str, str]) -> tuple[Path, ...]:
     return tuple(found)
 
 
-def guardian(uid: int, lock: int, inside: SandboxSpec) -> tuple[str, ...]:
-    """Return the command line of a guardian up to its lifeline; the group has the user's number."""
-    by_user = uid != _SAME_USER and inside.group is None
-    limits = (processes_by_user(inside) if by_user else None, file_bytes(inside))
+def guardian(uid: int, lock: int, spec: SandboxSpec) -> tuple[str, ...]:
+    """Return the command line of a guardian up to its lifeline; the group's id is the user's."""
+    by_user = uid != _SAME_USER and spec.group is None
+    limits = (processes_by_user(spec) if by_user else None, file_bytes(spec))
     return (
         *(sys.executable, "-I", "-S", str(_GUARDIAN), str(uid), str(uid), str(lock)),
         *(str(_NO_LIMIT if limit is None else limit) for limit in limits),
-        "" if inside.group is None else str(inside.group.door),
+        "" if spec.group is None else str(spec.group.door),
     )
 
 
-def processes_by_user(inside: SandboxSpec) -> int | None:
-    """Return how many processes a user may have who has only this session."""
-    wanted = inside.bounds.processes
+def processes_by_user(spec: SandboxSpec) -> int | None:
+    """Return the bound on a session's processes, for a user that has only this session."""
+    wanted = spec.bounds.processes
     return None if wanted is None else allowed(resource.RLIMIT_NPROC, wanted)
 
 
-def file_bytes(inside: SandboxSpec) -> int | None:
-    """Return the size that any file of a session may have."""
-    wanted = inside.bounds.file_bytes
+def file_bytes(spec: SandboxSpec) -> int | None:
+    """Return the size in bytes that a single file of a session may have."""
+    wanted = spec.bounds.file_bytes
     return None if wanted is None else allowed(resource.RLIMIT_FSIZE, wanted)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SessionUser:
-    """A user that is lent out."""
+    """A user that is leased to a session."""
 
     uid: int
-    lock: int  # descriptor: whoever has it open holds the user
+    lock: int  # descriptor; the lease lasts while any process has it open
 
 
 @contextlib.contextmanager
 def lease_user(directory: Path) -> Iterator[SessionUser]:
-    """Lend a user that nobody on this machine has; raises `OSError`, also when all are taken. ``directory`` is root's.
+    """Lease a user that no session on this machine has; raises `OSError`, also when all are taken.
 
-    The guardian of a session kills every process of its user, so no two sessions may share one, though they be of two
-    daemons. The lock is the kernel's: it ends with the last process that has it open, which is the guardian where the
-    daemon was killed. A user who still has processes, for their guardian was killed too, is passed over.
+    The guardian of a session kills every process of its user, so no two sessions may share one, not even sessions of
+    different daemons. The kernel holds the lock: it ends with the last process that has it open, which is the guardian
+    if the daemon was killed. A user that still has processes, because their guardian was killed too, is skipped.
+    ``directory`` belongs to root.
     """
     directory.mkdir(mode=_CLOSED_TO_OTHERS, exist_ok=True)
     busy = _with_processes()
@@ -239,17 +241,17 @@ def lease_user(directory: Path) -> Iterator[SessionUser]:
 
 
 def listed_home(directory: Path, uid: int) -> Path:
-    """Return what the machine's list of users has to say that the home of a session's user is.
+    """Return the home that the machine's user database must have for a session's user.
 
-    Not every program asks the environment: ``ssh`` looks there, and does not run for a user who is on no list.
+    Not every program asks the environment: ``ssh`` looks in the user database, and refuses to run for an unknown user.
     """
     return directory / _HOMES / str(uid)
 
 
-def settle(directory: Path, uid: int, home: Path) -> None:
-    """Let a user's home be that of the session which has the user now; raises `OSError`."""
+def link_home(directory: Path, uid: int, home: Path) -> None:
+    """Point a user's listed home at the home of the session that has the user now; raises `OSError`."""
     listed = listed_home(directory, uid)
-    listed.parent.mkdir(mode=_PASSED, exist_ok=True)
+    listed.parent.mkdir(mode=_PASSABLE, exist_ok=True)
     fresh = listed.with_suffix(".new")
     fresh.unlink(missing_ok=True)
     fresh.symlink_to(home)
@@ -257,7 +259,7 @@ def settle(directory: Path, uid: int, home: Path) -> None:
 
 
 def unlisted(directory: Path) -> int:
-    """Return how many of the users are on no list of this machine, or have another home there."""
+    """Return how many of the users for sessions are not in the machine's user database, or have another home there."""
     return sum(_home(uid) != str(listed_home(directory, uid)) for uid in range(FIRST_UID, FIRST_UID + UIDS))
 
 
@@ -277,7 +279,7 @@ def _locked(descriptor: int) -> bool:
 
 
 def _with_processes() -> AbstractSet[int]:
-    """Return the owners of all processes."""
+    """Return the uids of all processes."""
     found: set[int] = set()
     with os.scandir("/proc") as entries:
         for entry in entries:

@@ -1,10 +1,9 @@
-"""What one session may use of the machine, beside its memory, and what is said when it reached a bound.
+"""Bounds on what one session may use besides memory, and control groups in which the kernel counts and bounds that.
 
-Control groups: one for each session, in which the kernel counts and bounds its processes and its memory.
-
-Used where the kernel's tree of groups is ours to change: as a delegated service of systemd (``Delegate=``), in a
-container or on a machine without systemd. Elsewhere the groups belong to the service manager, which would take back
-what is changed behind it. Both versions of the interface are known; of the first one only processes.
+Each session has a control group of its own, which also bounds its memory. Groups are used where the kernel's tree of
+them is ours to change: as a delegated service of systemd (``Delegate=``), in a container, or on a machine without
+systemd. Elsewhere the groups belong to the service manager, which would take back what is changed behind its back. Both
+versions of the interface are supported; of version 1 only processes.
 """
 
 from __future__ import annotations
@@ -25,20 +24,20 @@ MIB: Final = 1024 * 1024
 
 _MACHINE: Final = Path("/")
 _DELEGATED: Final = ("user.delegate", "trusted.delegate")
-"""Attributes by which systemd marks a group whose inside it leaves alone."""
+"""Attributes by which systemd marks a group whose contents it leaves alone."""
 
-_DAEMON: Final = "daemon"  # the group that the daemon moves into: one that has groups below may hold no process itself
+_DAEMON: Final = "daemon"  # the group that the daemon moves into: a group that has groups below may hold no process
 _FAMILY: Final = "claudeops-"
-_FORGOTTEN_SECONDS: Final = 3600.0  # a group without processes is as old as that only if its daemon is gone
+_FORGOTTEN_SECONDS: Final = 3600.0  # a group without processes gets this old only if its daemon is gone
 _REMOVE_SECONDS: Final = 2.0
 _POLL_SECONDS: Final = 0.02
 _HEADROOM: Final = 1.5
-"""Times the memory limit: a session that is over it is stopped politely; this far the kernel lets it go meanwhile."""
+"""Times the memory limit, the kernel's own bound: it leaves room to stop a session over the limit politely."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Bounds:
-    """What one session may use at most; ``None``: as much as there is."""
+    """What one session may use at most; ``None``: no bound."""
 
     processes: int | None = None  # at once; threads count, as they do for the kernel
     file_mb: int | None = None  # MiB of one file
@@ -58,7 +57,7 @@ class Bounds:
 def allowed(limit: int, wanted: int) -> int:
     """Return ``wanted``, or the daemon's own hard limit (`resource.RLIMIT_FSIZE` …) if that is lower.
 
-    Nobody without a privilege may give a process more than it has itself.
+    Without a privilege a process cannot give another one more than it has itself.
     """
     hard = resource.getrlimit(limit)[1]
     return wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
@@ -79,11 +78,11 @@ class Group:
 
     @property
     def door(self) -> Path:
-        """Return the file by which a process joins, writing ``0``."""
+        """Return the file to which a process writes ``0`` to join."""
         return self.directory / "cgroup.procs"
 
     def refusals(self) -> dict[Exceeded, int]:
-        """Return how often the kernel refused what; zero is left out. Reads two files of the kernel."""
+        """Return how often the kernel refused what, without zeros. Reads two files of the kernel."""
         found = {
             Exceeded.PROCESS: _count(self.directory / "pids.events", "max"),
             Exceeded.MEMORY: _count(self.directory / "memory.events", "oom_kill"),
@@ -96,11 +95,11 @@ class Groups:
     """The place below which sessions get groups."""
 
     place: Path
-    prefix: str  # of this daemon's groups: another one may use the same place
+    prefix: str  # of this daemon's groups; another daemon may use the same place
 
     @contextlib.asynccontextmanager
-    async def lent(self, name: str, bounds: Bounds, memory_mb: int | None) -> AsyncIterator[Group]:
-        """Make a group, and remove it when the block is left; raises `OSError`. Nobody may be in it by then."""
+    async def lease(self, name: str, bounds: Bounds, memory_mb: int | None) -> AsyncIterator[Group]:
+        """Make a group, and remove it when the block is left; it must be empty by then. Raises `OSError`."""
         group = await anyio.to_thread.run_sync(self._make, name, bounds, memory_mb)
         try:
             yield group
@@ -109,11 +108,11 @@ class Groups:
                 await anyio.to_thread.run_sync(_remove, group.directory, _REMOVE_SECONDS)
 
     def clear(self) -> None:
-        """Remove what a killed daemon left: this one's, and what is long empty of those that never come back."""
+        """Remove groups that killed daemons left: this daemon's, and those of others that have long been empty."""
         for left in self.place.glob(f"{_FAMILY}*"):
             with contextlib.suppress(FileNotFoundError):
                 if left.name.startswith(f"{self.prefix}-") or time.time() - left.stat().st_ctime > _FORGOTTEN_SECONDS:
-                    _remove(left, 0)  # the kernel keeps a group that somebody is in
+                    _remove(left, 0)  # the kernel keeps a group that holds processes
 
     def _make(self, name: str, bounds: Bounds, memory_mb: int | None) -> Group:
         directory = self.place / f"{self.prefix}-{name}"
@@ -133,16 +132,16 @@ class Groups:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Hierarchy:
-    """Where in a tree of groups this process is."""
+    """One tree of groups, and this process's place in it."""
 
     own: Path  # the directory of our own group
     unified: bool  # version 2
 
 
 def find(owner: str, machine: Path = _MACHINE) -> Groups | str:
-    """Return where sessions can get groups, or the sentence why they cannot, without a full stop. Changes nothing.
+    """Return where sessions can get groups, or the reason why they cannot, without a full stop. Changes nothing.
 
-    ``owner``: a word that only this daemon has. ``machine``: where ``/proc``, ``/sys`` and ``/run`` are.
+    ``owner``: a word that is unique to this daemon. ``machine``: the directory of ``/proc``, ``/sys`` and ``/run``.
     """
     why = "the kernel offers no control groups that count processes"
     for hierarchy in _hierarchies(machine):
@@ -154,9 +153,9 @@ def find(owner: str, machine: Path = _MACHINE) -> Groups | str:
 
 
 def prepare(groups: Groups) -> str | None:
-    """Have the kernel count in groups below the place; return the sentence why it cannot be had, if so.
+    """Make the kernel count in groups below the place; return the reason if it cannot.
 
-    Moves this process into a group of its own beside those of the sessions, where the rules of version 2 want that.
+    Moves this process into a group of its own beside those of the sessions, where version 2 requires that.
     """
     switch = groups.place / "cgroup.subtree_control"
     if not switch.exists():  # version 1
@@ -174,9 +173,9 @@ def prepare(groups: Groups) -> str | None:
 
 
 def _make_way(place: Path) -> None:
-    """Leave a group that is to have groups below it; raises `OSError`."""
+    """Move the processes out of a group that is to have groups below it; raises `OSError`."""
     if not (place / "cgroup.type").exists():
-        return  # the root of all groups, which may hold both
+        return  # the root of all groups, which may hold both processes and groups
     leaf = place / _DAEMON
     leaf.mkdir(exist_ok=True)
     for pid in _words(place / "cgroup.procs"):
@@ -184,7 +183,7 @@ def _make_way(place: Path) -> None:
 
 
 def _can_make_way(place: Path) -> bool:
-    """Say whether nobody is in a group but this process and what it has started, or whoever is there may stay."""
+    """Return whether a group holds only this process and its descendants, or may keep the processes it has."""
     if "pids" in _words(place / "cgroup.subtree_control") or not (place / "cgroup.type").exists():
         return True
     inside = map(int, _words(place / "cgroup.procs"))
@@ -192,7 +191,7 @@ def _can_make_way(place: Path) -> bool:
 
 
 def _descends(pid: int) -> bool:
-    """Say whether a process is below this one."""
+    """Return whether a process is a descendant of this one."""
     while pid > 1:
         try:
             status = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
@@ -255,7 +254,7 @@ def _delegated(directory: Path) -> bool:
 
 
 def _count(file: Path, name: str) -> int:
-    """Return a number that a file of events tells; 0 when there is no such file."""
+    """Return a counter from a file of events; 0 when there is no such file."""
     for line in _lines(file):
         word, _, number = line.partition(" ")
         if word == name:
@@ -275,12 +274,12 @@ def _lines(file: Path) -> list[str]:
 
 
 def _write(file: Path, text: str) -> None:
-    with file.open("w", encoding="ascii") as opened:  # not created: there are no files but the kernel's
+    with file.open("w", encoding="ascii") as opened:  # cannot create one: the kernel makes all files here
         opened.write(text)
 
 
 def _remove(directory: Path, seconds: float) -> None:
-    """Remove a group; what was killed in it leaves it a moment later."""
+    """Remove a group; a killed process leaves it only a moment later."""
     deadline = time.monotonic() + seconds
     while directory.exists():
         try:

@@ -1,18 +1,18 @@
-"""The process between the daemon and a CLI that no PID namespace holds: with it, everything of the session ends.
+"""The process between the daemon and a CLI that has no PID namespace; when it ends, everything of the session ends.
 
-Run by path, with the interpreter alone (``python -I -S guardian.py UID GID LOCK PROCESSES FILE_BYTES DOOR LIFELINE
-ARGV…``): it starts in milliseconds and imports nothing of ours. A UID of -1 keeps the daemon's own. LOCK is a
-descriptor by which the user is held for this session alone, or -1: it stays open until we end, so nobody gets the user
-while we may kill its processes. PROCESSES and FILE_BYTES are what the kernel lets the session have, -1 is no limit.
-DOOR is the file by which it joins a control group, or empty. We stay outside of all that, so that no session keeps us
-from our work.
+Run by path, with the bare interpreter (``python -I -S guardian.py UID GID LOCK PROCESSES FILE_BYTES DOOR LIFELINE
+ARGV…``): it starts in milliseconds and imports nothing of claudeops. A UID of -1 keeps the daemon's own. LOCK is the
+descriptor whose lock reserves the user for this session, or -1: it stays open until this process ends, so no other
+session gets the user while this process may still kill that user's processes. PROCESSES and FILE_BYTES are the bounds
+that the kernel sets for the session; -1 is no limit. DOOR is the file by which the session joins a control group, or
+empty. The guardian stays outside of all these bounds, so that no session keeps it from its work.
 
-It is the subreaper of its session, so whatever is started in it, in a session of its own and twice forked, stays below
-this process. The lifeline is a socket that the daemon holds: when that closes, because the session is to end or
+It is the subreaper of its session, so whatever the session starts stays below it, even in a kernel session of its own
+and twice forked. The lifeline is a socket that the daemon holds: when that closes, because the session is to end or
 because the daemon is gone, every process below is killed. When the CLI ends by itself, what it left is killed too, and
 the guardian ends as the CLI did, with the same status or by the same signal.
 
-Told over the lifeline, a line each: ``started PID`` or ``failed ERRNO``, and at the end ``strays COUNT``.
+It reports over the lifeline, a line each: ``started PID`` or ``failed ERRNO``, and at the end ``strays COUNT``.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ import time
 _PR_SET_PDEATHSIG = 1
 _PR_SET_NO_NEW_PRIVS = 38
 _PR_SET_CHILD_SUBREAPER = 36
-_KILL_SECONDS = 4.0  # processes that the kernel does not give up (a dead file server) are not waited for
+_KILL_SECONDS = 4.0  # the longest wait for processes that the kernel does not release (a dead file server)
 _POLL_SECONDS = 0.005
-_NOT_STARTED = 127  # as a shell says it
+_NOT_STARTED = 127  # the exit status that shells use for this
 _SAME_USER = -1
 _NO_LOCK = -1
 _NO_LIMIT = -1
@@ -38,16 +38,16 @@ _FIELDS_BEHIND_NAME = 2  # of /proc/<pid>/stat: state, then the parent
 
 
 def main() -> None:
-    """Start the CLI, wait for its end or for the lifeline's, and leave nothing."""
+    """Start the CLI, wait until it ends or the lifeline closes, and leave nothing."""
     user, group, lock, processes, file_bytes = (int(argument) for argument in sys.argv[1:6])
     lifeline = int(sys.argv[7])
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
-    # Somebody in the session may have stopped us; the end of the daemon makes us go on, and see the lifeline closed.
+    # The session may have sent us SIGSTOP; the end of the daemon makes us go on, and see the lifeline closed.
     _prctl(_PR_SET_PDEATHSIG, signal.SIGCONT)
     kept = [lifeline] if lock == _NO_LOCK else [lifeline, lock]
     for descriptor in kept:
         os.set_inheritable(descriptor, False)  # noqa: FBT003 - positional only
-    # A signal to the whole group is meant for the CLI. Handlers, for an ignored signal would stay so in the CLI.
+    # A signal to the whole group is meant for the CLI. Handlers, because the CLI would inherit an ignored signal.
     woken, wake = os.pipe()
     os.set_blocking(wake, False)
     signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
@@ -55,7 +55,7 @@ def main() -> None:
         signal.signal(number, lambda *_: None)
     bounds = (sys.argv[6], processes, file_bytes)
     child = _start(sys.argv[8:], user, group, bounds, lifeline)
-    _let_go_of_streams(*kept, woken, wake)
+    _close_streams(*kept, woken, wake)
     _tell(lifeline, f"started {child}")
     status = _wait(child, lifeline, woken)
     strays = _end_everything(user)
@@ -65,7 +65,7 @@ def main() -> None:
 
 def _start(argv: list[str], user: int, group: int, bounds: tuple[str, int, int], lifeline: int) -> int:
     """Return the CLI's pid once it really runs; ends this process when it cannot be started."""
-    reading, writing = os.pipe()  # closed by the exec, or told why there was none
+    reading, writing = os.pipe()  # closed by the exec; if that fails, carries the errno
     guardian, environment = os.getpid(), _environment()
     child = os.fork()
     if child == 0:
@@ -87,7 +87,7 @@ def _start(argv: list[str], user: int, group: int, bounds: tuple[str, int, int],
 
 
 def _bind(door: str, processes: int, file_bytes: int) -> None:
-    """Take the bounds on; before the change of users, who may do none of it."""
+    """Set the bounds; before the change of users, because the session's user may not."""
     if door:
         with open(door, "w") as file:  # noqa: PTH123 - pathlib would be a slow import
             file.write("0")
@@ -106,21 +106,21 @@ def _become(user: int, group: int, guardian: int) -> None:
         os.setresgid(group, group, group)
         os.setresuid(user, user, user)
         _prctl(_PR_SET_NO_NEW_PRIVS, 1)
-    # After the change of users, which clears it.
+    # After the change of users, which clears this setting.
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != guardian:
         os._exit(_NOT_STARTED)
 
 
 def _environment() -> dict[bytes, bytes]:
-    """Return the environment as it was handed to us: the interpreter may have set a locale in its own copy."""
+    """Return the environment as this process got it: the interpreter may have set a locale in its own copy."""
     with open("/proc/self/environ", "rb") as file:  # noqa: PTH123 - pathlib would be a slow import
         variables = (variable.partition(b"=") for variable in file.read().split(b"\0") if variable)
         return {name: value for name, _, value in variables}
 
 
-def _let_go_of_streams(*kept: int) -> None:
-    """Close what is the CLI's: its end of file must be seen when the CLI closes it, not when we end."""
+def _close_streams(*kept: int) -> None:
+    """Close the CLI's streams: their end of file must be seen when the CLI closes them, not when we end."""
     nothing = os.open(os.devnull, os.O_RDWR)
     for stream in range(3):
         os.dup2(nothing, stream)
@@ -131,12 +131,12 @@ def _let_go_of_streams(*kept: int) -> None:
         try:
             os.close(descriptor)
         except OSError:
-            continue  # the one that the listing itself needed
+            continue  # the descriptor of the listing itself
 
 
 def _wait(child: int, lifeline: int, woken: int) -> int:
-    """Return the CLI's wait status; it is killed when the lifeline closes."""
-    poll = select.poll()  # knows descriptors above 1023, which ``select`` does not; the daemon may have given us one
+    """Return the CLI's wait status; kill the CLI when the lifeline closes."""
+    poll = select.poll()  # unlike ``select`` it takes descriptors above 1023, and the daemon may have given us one
     poll.register(lifeline, select.POLLIN)
     poll.register(woken, select.POLLIN)
     while True:
@@ -159,7 +159,7 @@ def _closed(lifeline: int) -> bool:
 
 
 def _reap(child: int) -> int | None:
-    """Reap whatever has ended; return the CLI's status if it is among them."""
+    """Reap every child that has ended; return the CLI's status if it is among them."""
     found = None
     while True:
         try:
@@ -173,7 +173,7 @@ def _reap(child: int) -> int | None:
 
 
 def _end_everything(user: int) -> int:
-    """Kill what is below us, or belongs to the session's own user, until nothing is; return how many that were."""
+    """Kill what is below us or runs as the session's own user, until nothing is left; return how many were killed."""
     killed: set[int] = set()
     deadline = time.monotonic() + _KILL_SECONDS
     while time.monotonic() < deadline:
@@ -192,7 +192,7 @@ def _end_everything(user: int) -> int:
 
 
 def _others(user: int) -> set[int]:
-    """Return our descendants, and all processes of ``user``, zombies not counted."""
+    """Return our descendants and all processes of ``user``, without zombies."""
     parents: dict[int, int] = {}
     found: set[int] = set()
     dead: set[int] = set()
@@ -231,7 +231,7 @@ def _tell(lifeline: int, line: str) -> None:
     try:
         os.write(lifeline, line.encode() + b"\n")
     except OSError:
-        return  # nobody listens any more
+        return  # the daemon does not listen any more
 
 
 def _prctl(option: int, value: int) -> None:

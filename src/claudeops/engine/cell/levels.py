@@ -1,4 +1,4 @@
-"""Which levels work on this machine: each is tried for real, once per start, with the programs that sessions run."""
+"""Which levels of isolation work on this machine: each is tried for real, once per start, with the sessions' CLIs."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ _ALLOW: Final = (
 )
 _OTHER: Final = "run the daemon as root, or as a user with CAP_SETUID, CAP_SETGID, CAP_CHOWN and CAP_KILL"
 
-# Every line is a promise of the level; only permissions are asked, nothing outside is written to. A file that root may
-# write would be one way out of the namespace, so it is looked for where the kernel keeps the dangerous ones.
+# Every line tests a promise of the level; it only checks permissions and writes nothing outside. A file that root may
+# write would be a way out of the namespace, so the script looks where the kernel keeps the dangerous ones.
 _IN_NAMESPACE: Final = """
 set -eu
 : > "$HOME/probe"
@@ -61,12 +61,12 @@ _PLAIN: Final = 'echo "this level works"'
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HostContext:
-    """What a level has to work with on this machine."""
+    """What the levels are tried with on this machine."""
 
-    path: str  # PATH, where bwrap is looked for
+    path: str  # PATH on which bwrap is searched
     binaries: tuple[Path, ...] = ()  # the CLIs that sessions run
     repos_dir: Path = Path("/usr/share")
-    hidden: tuple[Path, ...] = ()  # of the daemon: what no session may see
+    hidden: tuple[Path, ...] = ()  # paths of the daemon that no session may see
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -74,13 +74,13 @@ class Selected:
     """The level that sessions will have."""
 
     cell: Cell
-    passed_over: Mapping[Level, str]  # stronger levels, with the sentence why not
+    passed_over: Mapping[Level, str]  # stronger levels, each with the sentence why it does not work
 
 
 def choose(isolation: str, surroundings: HostContext) -> Selected:
-    """Return the strongest level that works, or the one that is asked for.
+    """Return the strongest level that works, or the one that ``isolation`` names.
 
-    Raises `ConfigurationError`, with the reason and the remedy, when that one does not work. Starts processes.
+    Raises `ConfigurationError`, with the reason and the remedy, if there is none. Starts processes.
     """
     passed_over: dict[Level, str] = {}
     for level in Level:
@@ -96,13 +96,13 @@ def choose(isolation: str, surroundings: HostContext) -> Selected:
 
 
 def check_level(level: str, surroundings: HostContext) -> str | None:
-    """Return ``None`` when a level works here, else the sentence why not, with the remedy."""
+    """Return ``None`` if a level works here, else the sentence why not, with the remedy."""
     found = try_level(Level(level), surroundings)
     return f"{found}." if isinstance(found, str) else None
 
 
 def try_level(level: Level, surroundings: HostContext) -> Cell | str:
-    """Return a cell of a level, tried; or why there is none and what to do, without a full stop."""
+    """Return a cell of a level that was tried; or why there is none and the remedy, without a full stop."""
     match level:
         case Level.BUBBLEWRAP:
             return _bubblewrap(surroundings)
@@ -148,7 +148,7 @@ def _plain(surroundings: HostContext) -> Cell | str:
 
 
 def _try(cell: Cell, root: Path, surroundings: HostContext, script: str, *, uid: int | None = None) -> str | None:
-    """Run a script in a session's place, for each CLI; return what went wrong, in a few words."""
+    """Run a script in the place of a session, once for each CLI; return what went wrong, in a few words."""
     for binary in surroundings.binaries or (_SHELL,):
         if (said := _try_with(cell, root, surroundings, script, binary=binary, uid=uid)) is not None:
             return said
@@ -160,22 +160,31 @@ def _try_with(
 ) -> str | None:
     workspace = workspaces.make(root, template_home=None, uid=uid)
     cell.hand_over(workspace)
-    inside = SandboxSpec(workspace=workspace, binary=binary, repos_dir=surroundings.repos_dir, path=surroundings.path)
-    enclosed = cell.enclose(inside)
-    # One that is not there is another check's affair, and no level's fault.
+    sandbox = SandboxSpec(workspace=workspace, binary=binary, repos_dir=surroundings.repos_dir, path=surroundings.path)
+    sandboxed = cell.enclose(sandbox)
+    # A missing directory is not the level's fault, and another check reports it.
     repos = surroundings.repos_dir if surroundings.repos_dir.is_dir() else Path("/")
     ours, theirs = socket.socketpair()
     with ours, theirs:
         ours.sendall(b"go\n")
         try:
             done = subprocess.run(  # noqa: S603 - a script of ours, in the cell that is tried
-                [*enclosed.before, str(theirs.fileno()), str(_SHELL), "-c", script, "sh", enclosed.binary, str(repos)],
+                [
+                    *sandboxed.before,
+                    str(theirs.fileno()),
+                    str(_SHELL),
+                    "-c",
+                    script,
+                    "sh",
+                    sandboxed.binary,
+                    str(repos),
+                ],
                 env={"HOME": str(workspace.home), "PATH": "/usr/bin:/bin"},
                 cwd=workspace.workdir,
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
-                process_group=0,  # Ctrl-C at the terminal is for us: a level that it ends would be passed over
-                pass_fds=(*enclosed.inherited, theirs.fileno()),
+                process_group=0,  # Ctrl-C at the terminal is for us: a level that it kills would count as broken
+                pass_fds=(*sandboxed.inherited, theirs.fileno()),
                 timeout=PROBE_SECONDS,
                 check=False,
                 text=True,

@@ -16,8 +16,8 @@ from claudeops.tasks import AbandonedError, Threads, check_abandoned
 T = TypeVar("T")
 
 SESSION_FILES: Final = Threads(most=64)
-"""What sessions do with files at their starts and ends. A home or a repository may be on a disk that does not answer;
-that is then the end of the session, and not of the daemon."""
+"""Where file work at the start and end of sessions runs. A home or a repository may be on a disk that does not answer;
+that then ends the session, not the daemon."""
 
 LOOK_SECONDS: Final = 10.0
 """How long looking at some files, or writing a few small ones, may take."""
@@ -28,7 +28,7 @@ REMOVE_SECONDS: Final = 30.0
 
 _USERS: Final = "session:x:1000:1000::{home}:/bin/bash\nroot:x:0:0::/:/bin/false\nnobody:x:65534:65534::/:/bin/false\n"
 _GROUP: Final = "session:x:1000:\nroot:x:0:\nnogroup:x:65534:\n"
-"""Where the machine's users are not seen: ssh looks up who runs it, and finds its keys in the home named there."""
+"""For cells that hide the machine's users: ssh looks up its own user, and finds its keys in the home named here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Workspace:
     """A session's own directories; nothing in them outlives the session."""
 
     root: Path
-    uid: int | None = None  # who owns what the session may write; None: the daemon's user
+    uid: int | None = None  # owner of what the session may write; None: the daemon's user
 
     @property
     def home(self) -> Path:
@@ -60,21 +60,21 @@ class Workspace:
 
     @property
     def etc(self) -> Path:
-        """Files of ours that a session sees in ``/etc``; it can change none of them."""
+        """Files of the daemon that a session sees in ``/etc``; it cannot change them."""
         return self.root / "etc"
 
 
 def workspace_name(session_id: int) -> str:
-    """Return what a session's workspace is called where workspaces are."""
+    """Return the name of a session's workspace directory."""
     return f"{session_id:06d}"
 
 
 async def create(root: Path, *, template_home: Path | None, uid: int | None = None) -> Workspace:
     """Make a workspace at ``root``, its home a copy of ``template_home`` if given; raises `OSError`.
 
-    Bounded by `MAKE_SECONDS`. What is made after that, or after a cancellation, is removed again.
-    It is the daemon's until `hand_over`. What an earlier run left at ``root`` (a crash before its removal) is removed
-    first. The paths of the workspace have no links in them, wherever ``root`` leads.
+    Bounded by `MAKE_SECONDS`. A workspace that is finished after that, or after a cancellation, is removed again.
+    It belongs to the daemon's user until `hand_over`. What an earlier run left at ``root`` (by a crash before the
+    removal) is removed first. The paths of the workspace contain no links, wherever ``root`` leads.
     """
 
     def made() -> Workspace:
@@ -90,7 +90,7 @@ async def create(root: Path, *, template_home: Path | None, uid: int | None = No
 
 
 async def enter(held: ExitStack, context: AbstractContextManager[T]) -> T:
-    """Enter a context that looks at files, off the event loop; ``held`` leaves it. Raises `OSError`."""
+    """Enter a context that accesses the disk, off the event loop; ``held`` leaves it. Raises `OSError`."""
     value = await SESSION_FILES.run(
         context.__enter__,
         seconds=LOOK_SECONDS,
@@ -102,13 +102,13 @@ async def enter(held: ExitStack, context: AbstractContextManager[T]) -> T:
 
 
 def hand_over(workspace: Workspace, *, passable: Sequence[Path]) -> None:
-    """Make its user the owner of all that a session may write; raises `OSError`. To be done before its start.
+    """Make a session's user the owner of all that it may write; raises `OSError`. Call it before the session starts.
 
-    ``passable``: the directories above it that this user has to pass.
+    ``passable``: the directories above the workspace that this user has to pass.
     """
     uid = -1 if workspace.uid is None else workspace.uid  # -1 changes nothing
     for directory in (*passable, workspace.root):
-        directory.chmod(0o711)  # passed, not listed
+        directory.chmod(0o711)  # passable, not listable
     for directory in (workspace.home, workspace.workdir, workspace.tmpdir, workspace.state_dir):
         for parent, directories, files in os.walk(directory):
             for name in (".", *directories, *files):
@@ -116,9 +116,9 @@ def hand_over(workspace: Workspace, *, passable: Sequence[Path]) -> None:
 
 
 async def remove(root: Path, *, seconds: float = REMOVE_SECONDS) -> OSError | None:
-    """Remove a workspace; return what went wrong, if anything. A root that does not exist is removed.
+    """Remove a workspace; return what went wrong, if anything. A root that does not exist counts as removed.
 
-    What takes longer than ``seconds`` is gone on with, but waited for no longer: a `TimeoutError` is returned.
+    If it takes longer than ``seconds``, the removal goes on in the background, and a `TimeoutError` is returned.
     """
     try:
         return await SESSION_FILES.run(lambda: _remove(root), seconds=seconds, what=f"removing {root}")
@@ -127,7 +127,7 @@ async def remove(root: Path, *, seconds: float = REMOVE_SECONDS) -> OSError | No
 
 
 def make(root: Path, *, template_home: Path | None, uid: int | None = None) -> Workspace:
-    """Do what `create` does, for a caller that is no task."""
+    """Do the same as `create`, blocking and without a bound."""
     if root.exists():
         shutil.rmtree(root)
     root.mkdir(parents=True, mode=0o700)
@@ -137,7 +137,7 @@ def make(root: Path, *, template_home: Path | None, uid: int | None = None) -> W
     if template_home is None:
         workspace.home.mkdir(mode=0o700)
     else:
-        # Links are copied as links: what lies outside the operator's directory is not pulled in.
+        # Links are copied as links, so that nothing outside the operator's directory is pulled in.
         shutil.copytree(template_home, workspace.home, symlinks=True, ignore=_special_files)
         workspace.home.chmod(0o700)
     (workspace.etc / "nothing").touch()
@@ -147,7 +147,7 @@ def make(root: Path, *, template_home: Path | None, uid: int | None = None) -> W
 
 
 def _special_files(directory: str, names: Sequence[str]) -> list[str]:
-    """Return the sockets, pipes and devices among a directory's entries: an agent's socket has no copy."""
+    """Return the sockets, pipes and devices among a directory's entries: an agent's socket cannot be copied."""
     check_abandoned()
     modes = {name: os.lstat(os.path.join(directory, name)).st_mode for name in names}  # noqa: PTH118 - as copytree says it
     return [

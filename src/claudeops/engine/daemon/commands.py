@@ -1,9 +1,10 @@
-"""Does what operators ask of a running daemon; their commands are other processes, so they ask through the database.
+"""What operators and the service manager exchange with a running daemon.
 
-What the service manager is told: ready, alive, stopping.
+`run_commands` does what operators ask for. Their commands run in other processes, so they ask through the database.
 
-A datagram each, in the protocol of systemd's sd_notify(3), which others speak too:
-https://www.freedesktop.org/software/systemd/man/latest/sd_notify.html. Without a manager that listens, nothing is said.
+`ServiceManager` tells the service manager that the daemon is ready, alive or stopping: a datagram each, in the protocol
+of systemd's sd_notify(3), which other managers speak too:
+https://www.freedesktop.org/software/systemd/man/latest/sd_notify.html. If no manager listens, nothing is sent.
 """
 
 from __future__ import annotations
@@ -23,25 +24,25 @@ from claudeops.logs import LogEvent, Logger
 from claudeops.tasks import DatabaseTrouble
 
 LOOK_SECONDS: Final = 1.0
-"""How soon an order is noticed."""
+"""How soon a command is noticed."""
 
 _SIGNS_IN_TIME: Final = 3
-"""So many signs of life go out in the time after which their absence counts: one or two may come late."""
+"""Signs of life per watchdog time, so that one or two may come late."""
 
 
 async def run_commands(queue: Queue, clock: Clock, stop_all: Callable[[StopCause], int], log: Logger) -> None:
-    """Take orders and do them until cancelled. A database that fails keeps them waiting."""
+    """Take commands and run them until cancelled. While the database fails, they wait."""
     trouble = DatabaseTrouble(log, "orders")
     while True:
         pause = LOOK_SECONDS
         try:
-            for order in await queue.take_commands(now=clock.now()):
-                log.warning(LogEvent.ORDER_TAKEN, order=order.name, requested_by=order.requested_by)
-                if order.name == CommandName.STOP_SESSIONS:
+            for command in await queue.take_commands(now=clock.now()):
+                log.warning(LogEvent.ORDER_TAKEN, order=command.name, requested_by=command.requested_by)
+                if command.name == CommandName.STOP_SESSIONS:
                     result, error = f"{stop_all(StopCause.PAUSED)} sessions were asked to stop", None
                 else:
                     result, error = None, "this release does not know the order"
-                await queue.finish_command(order.id, result=result, error=error, now=clock.now())
+                await queue.finish_command(command.id, result=result, error=error, now=clock.now())
         except StoreError as error_of_database:
             pause = trouble.failed(error_of_database)
         else:
@@ -51,9 +52,9 @@ async def run_commands(queue: Queue, clock: Clock, stop_all: Callable[[StopCause
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ServiceManager:
-    """The daemon's side of the protocol; raises nothing, for a deaf manager must not end the daemon."""
+    """The daemon's side of the protocol; raises nothing, because a deaf manager must not end the daemon."""
 
-    address: str | None  # of its socket; ``@`` in front: an abstract name; None: there is none
+    address: str | None  # of the manager's socket; ``@`` in front: an abstract name; None: there is no manager
     watchdog_seconds: float | None
     log: Logger
 
@@ -62,11 +63,11 @@ class ServiceManager:
         self._tell("READY=1")
 
     def stopping(self) -> None:
-        """Say that the ordered shutdown has begun."""
+        """Say that the orderly shutdown has begun."""
         self._tell("STOPPING=1")
 
     async def show_life(self) -> None:
-        """Give signs of life until cancelled, if anybody wants them: the event loop comes round, so work goes on."""
+        """Send signs of life until cancelled, if a manager wants them: they show that the event loop still runs."""
         if self.address is None or self.watchdog_seconds is None:
             return
         while True:

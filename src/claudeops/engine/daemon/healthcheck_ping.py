@@ -1,7 +1,7 @@
-"""Tells a watchdog outside that a whole cycle has ended well, so that silence pages somebody.
+"""Pings a monitor outside after each whole healthy cycle, so that silence pages somebody.
 
-Told is the end of a chain that somebody could rely on: it began at the lowest tier as the usual look, and ended
-*healthy*, which takes evidence. A chain that only answered an operator's question says nothing of the rest.
+A chain counts if somebody could rely on it: it began at the lowest tier as the usual look, and ended *healthy*, which
+takes evidence. A chain that only answered an operator's question says nothing about the rest.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from claudeops.tasks import DatabaseTrouble
 
 TRIES: Final = 4
 WAIT_SECONDS: Final = 2.0
-"""After the first failure; it doubles after each."""
+"""The pause after the first failure; it doubles after each further one."""
 
 ANSWER_SECONDS: Final = 10.0
-"""How long the watchdog may take for each step of an answer."""
+"""How long the monitor may take for each step of an answer."""
 
 _TRY_SECONDS: Final = 30.0  # for one try as a whole, whatever its steps take
-_READ_BYTES: Final = 1024  # of an answer that nobody reads; enough to let the connection end well
+_READ_BYTES: Final = 1024  # of an answer that is thrown away; enough to let the connection end cleanly
 
 
 @dataclass(kw_only=True)
 class HealthcheckPing(SessionListener):
-    """Pings in its own task; nobody waits for it. A newer chain's end takes the place of one that waits."""
+    """Pings in its own task; nothing waits for it. The end of a newer chain replaces one that is still waiting."""
 
     records: Records
-    ping: Callable[[], None]  # on a thread; raises `OSError`
+    ping: Callable[[], None]  # called on a thread; raises `OSError`
     lowest_tier: int
     log: Logger
     wait_seconds: float = WAIT_SECONDS
@@ -49,7 +49,7 @@ class HealthcheckPing(SessionListener):
     _one_thread: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(1))
 
     def ended(self, session: Session, finished: Finished) -> None:
-        """Hear of a session's end."""
+        """Take the end of a session, and ping soon if it was healthy."""
         if finished.decision.reason is DecisionReason.HEALTHY:
             self._healthy, self._at_work = session, True
             self._due.set()
@@ -61,14 +61,14 @@ class HealthcheckPing(SessionListener):
             self._due = anyio.Event()
             session, self._healthy = self._healthy, None
             if session is not None and await self._was_the_usual_look(session):
-                await self._beat(session)
+                await self._ping(session)
             if not self._due.is_set():
                 self._at_work = False
                 idle, self._idle = self._idle, anyio.Event()
                 idle.set()
 
     async def settled(self) -> None:
-        """Return once what was heard of has been told, or given up. The caller bounds the wait."""
+        """Return once every pending ping was sent or given up. The caller bounds the wait."""
         while self._at_work:
             await self._idle.wait()
 
@@ -86,7 +86,7 @@ class HealthcheckPing(SessionListener):
         self.log.error(LogEvent.HEARTBEAT_FAILED, chain=session.root_session_id, error=why)
         return False
 
-    async def _beat(self, session: Session) -> None:
+    async def _ping(self, session: Session) -> None:
         wait, why = self.wait_seconds, ""
         for number in range(1, TRIES + 1):
             why = f"no answer within {_TRY_SECONDS:g} s"
@@ -101,7 +101,7 @@ class HealthcheckPing(SessionListener):
         self.log.error(LogEvent.HEARTBEAT_FAILED, chain=session.root_session_id, error=why)
 
     def _try(self) -> str:
-        """Return what went wrong; "" for nothing. The address is a secret, and libraries like to repeat it."""
+        """Ping; return what went wrong, or "". The URL is a secret, and the messages of libraries may repeat it."""
         try:
             self.ping()
         except urllib.error.HTTPError as error:
@@ -116,7 +116,7 @@ class HealthcheckPing(SessionListener):
 
 
 def pinging(url: str, *, proxies: Mapping[str, str]) -> Callable[[], None]:
-    """Return what asks for ``url`` once, through the proxy for its scheme unless NO_PROXY names its host."""
+    """Return a function that requests ``url`` once, through its scheme's proxy unless NO_PROXY names the host."""
     opener = urllib.request.build_opener(_Proxies(dict(proxies)))
 
     def ping() -> None:
@@ -128,7 +128,7 @@ def pinging(url: str, *, proxies: Mapping[str, str]) -> Callable[[], None]:
 
 
 class _Proxies(urllib.request.ProxyHandler):
-    """The proxies that it is given, and the exceptions to them; the environment is not asked."""
+    """Uses the given proxies and exceptions, and ignores the environment."""
 
     def __init__(self, proxies: dict[str, str]) -> None:
         self._exceptions = {"no": proxies.pop("no", "")}

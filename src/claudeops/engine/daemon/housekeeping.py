@@ -1,12 +1,12 @@
-"""Keeps house while the daemon runs: old logs are packed, then removed; old rows go; the database's own log is cut.
+"""Housekeeping while the daemon runs, and the watch over free disk space.
 
-By its own schedule, bounded, and off the event loop: files are worked on in one thread, the database a little at a
-time. What goes wrong costs a log line and is tried again in the next round.
+`Housekeeping` packs old logs, later removes them, removes old rows, and truncates the database's own log. It works by
+its own schedule, bounded, and off the event loop: files in one thread, the database a little at a time. A failure costs
+a log line and is tried again in the next round.
 
-Watches the free space of the disks that are written to, also while sessions run.
-
-Below the floor none is started. Those that run go on, for whoever fills the disk need not be one of them; below half of
-the floor they are stopped politely, and below a quarter killed, before the machine is full.
+`DiskFloor` watches the free space of the disks that are written to, also while sessions run. Below the floor no session
+is started. Running sessions go on, because what fills the disk need not be one of them; below half of the floor they
+are stopped politely, and below a quarter killed, before the machine is full.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ from claudeops.tasks import DatabaseTrouble, Threads, check_abandoned
 T = TypeVar("T")
 
 FIRST_SECONDS: Final = 60.0
-"""From the start to the first round: whatever was missed while no daemon ran is caught up soon, but not at once."""
+"""From the start to the first round: what was missed while no daemon ran is done soon, but not at once."""
 
 EVERY_SECONDS: Final = 3600.0
 ROUND_SECONDS: Final = 900.0
-"""So long a round may take; the next one goes on where it was cut off."""
+"""How long a round may take; the next one goes on where it was cut off."""
 
 ROWS_SECONDS: Final = 600.0
-"""So long of it rows are removed, a short transaction after the other."""
+"""How much of a round may go to removing rows, one short transaction after the other."""
 
 PACK_AFTER: Final = timedelta(hours=1)
-"""After its end a log stays plain for so long: people look at young ones, and a late amendment reads them."""
+"""How long a log stays plain after its session's end: people look at recent ones, and a late backfill reads them."""
 
 _ROWS: Final = 500  # in one transaction
 _LOG_NAME: Final = re.compile(r"session-(\d{6,18})(\.\d+)?\.ndjson(\.zst)?")
@@ -59,16 +59,16 @@ LOOK_SECONDS: Final = 1.0
 
 STOP: Final = 0.5
 KILL: Final = 0.25
-"""At so much of the floor running sessions are stopped, and killed."""
+"""The parts of the floor below which running sessions are stopped, and killed."""
 
-_ANSWER_SECONDS: Final = 10.0  # a network disk that gives no answer is neither full nor free
-_ENOUGH: Final = 1.1  # times the floor: what hovers at it must not start and stop sessions by the minute
+_ANSWER_SECONDS: Final = 10.0  # a network disk that does not answer counts as neither full nor free
+_ENOUGH: Final = 1.1  # times the floor: space that hovers at the floor must not start and stop sessions by the minute
 _MIB: Final = 1024 * 1024
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Housekeeping:
-    """The upkeep of one node."""
+    """The housekeeping of one node."""
 
     database: ports.Housekeeping
     records: Records
@@ -80,7 +80,7 @@ class Housekeeping:
     _one_thread: Threads = field(default_factory=lambda: Threads(most=1))
 
     async def run(self) -> None:
-        """Keep house until cancelled."""
+        """Do a round every hour until cancelled."""
         await anyio.sleep(FIRST_SECONDS)
         while True:
             with anyio.move_on_after(ROUND_SECONDS):
@@ -88,7 +88,7 @@ class Housekeeping:
             await anyio.sleep(EVERY_SECONDS)
 
     async def round(self) -> Counter[str]:
-        """Do everything once; return what was done, by what it was."""
+        """Do everything once; return how much was done, by kind."""
         done: Counter[str] = Counter()
         now = self.clock.now()
         try:
@@ -128,7 +128,7 @@ class Housekeeping:
             return []
 
     async def _owner(self, name: str) -> Session | None:
-        """Return the ended session that a log belongs to; what belongs to nobody known is nobody's to touch."""
+        """Return the ended session that a log belongs to; a log of an unknown session is not touched."""
         session_id = log_id(name)
         if session_id is None or session_id in self.running():
             return None
@@ -171,7 +171,7 @@ class Housekeeping:
 
 
 def log_id(name: str) -> int | None:
-    """Return the id of the session that a file in the results directory is the log of, by its name."""
+    """Return the session id in the name of a log; ``None`` if a file in the results directory is no log."""
     named = _LOG_NAME.fullmatch(name)
     return None if named is None else int(named[1])
 
@@ -191,7 +191,7 @@ def _nothing() -> None:
 
 @dataclass(kw_only=True, slots=True)
 class DiskFloor:
-    """Holds the queue while a disk is too full, with one critical event each time; ends sessions before it is full."""
+    """Holds the queue while a disk is too full, with one critical event each time; stops sessions before it is full."""
 
     holds: Holds
     clock: Clock
@@ -201,10 +201,10 @@ class DiskFloor:
     stop_all: Callable[[StopCause], int] = _nobody_runs  # politely; returns how many run
     kill_all: Callable[[], None] = _nothing
     free: Callable[[Path], int] = free_bytes
-    # A disk that never answers keeps one thread, not one more at each look, and no other disk from being looked at.
+    # One thread for each disk: one that never answers keeps its own thread, and does not delay the other disks.
     _threads: dict[Path, Threads] = field(init=False)
     _low: Path | None = field(init=False, default=None)  # the disk for which the hold stands, if it stands
-    _ending: bool = field(init=False, default=False)  # whether it was said that sessions are ended
+    _ending: bool = field(init=False, default=False)  # whether the stopping of sessions was logged
     _released: bool = field(init=False, default=False)  # whether an earlier daemon's hold was looked for
     _trouble: DatabaseTrouble = field(init=False)
 
@@ -213,7 +213,7 @@ class DiskFloor:
         self._threads = {directory: Threads(most=1) for directory in self.directories}
 
     async def run(self, *, task_status: TaskStatus[None] = TASK_STATUS_IGNORED) -> None:
-        """Look again and again until cancelled; it has started once the first look is done."""
+        """Look every second until cancelled; reports as started after the first look."""
         await self.look()
         task_status.started()
         while True:
@@ -221,7 +221,7 @@ class DiskFloor:
             await self.look()
 
     async def look(self) -> None:
-        """Look once. While the database is away the hold waits for it: without it nothing starts anyway."""
+        """Look once. While the database is away the hold waits for it; without a database no session starts anyway."""
         found: list[tuple[int, Path]] = []
         for directory in self.directories:
             free = await self._answer(directory)
@@ -230,7 +230,7 @@ class DiskFloor:
         if not found or not self.floor_bytes:
             return
         free, directory = min(found)
-        # First, and without the database: its disk may be the one that is full.
+        # First, and without the database, because its disk may be the one that is full.
         self._end_sessions(free, directory)
         try:
             if free < self.floor_bytes and self._low is None:
@@ -243,13 +243,13 @@ class DiskFloor:
             self._trouble.over()
 
     async def _answer(self, directory: Path) -> int | None:
-        """Return what is free there, or None where the disk says nothing."""
+        """Return the free bytes of a directory's disk; ``None`` if the disk does not answer."""
         try:
             return await self._threads[directory].run(
                 partial(self.free, directory), seconds=_ANSWER_SECONDS, what=f"asking what is free at {directory}"
             )
         except TimeoutError:
-            return None  # it is asked again at the next look
+            return None  # the next look asks again
         except OSError as error:
             self.log.error(LogEvent.UPKEEP_FAILED, path=str(directory), error=str(error))
             return None

@@ -1,8 +1,8 @@
-"""The daemon's sign of life, and the moment at which it learns that it is the daemon no longer.
+"""The daemon's lease: how it shows that it lives, and how it learns that it no longer owns a session or the database.
 
-Every few seconds the owner's heartbeat and leases are renewed, and what it runs is compared with what the rows say
-it runs: a session that somebody else has taken over is stopped, because nothing that it does can be written any more.
-The lock on the database is looked after too: on PostgreSQL it ends with its connection.
+Every few seconds the owner's heartbeat and leases are renewed, and the sessions that it runs are compared with those
+that the rows say it runs. A session that another daemon has taken over is stopped, because it can write nothing more.
+The lock on the database is checked too: on PostgreSQL it ends with its connection.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ BEAT_SECONDS: Final = 5.0
 
 @dataclass(kw_only=True)
 class LeaseKeeper:
-    """One per daemon."""
+    """Renews the lease of one daemon."""
 
     recovery: Recovery
     owner: Owner
     clock: Clock
     running: Mapping[int, tuple[Session, Control]]  # as it is at any moment
-    check_lock: Callable[[], None]  # blocking; raises `AlreadyRunningError` when somebody else has the lock
-    lost: Callable[[], None]  # told once when that is so
+    check_lock: Callable[[], None]  # blocking; raises `AlreadyRunningError` when another process has the lock
+    lost: Callable[[], None]  # called once when that happens
     log: Logger
-    trouble: str | None = None  # why the database takes no writes, since the last renew
+    trouble: str | None = None  # why the database took no writes at the last renewal
     _missing: frozenset[tuple[int, int]] = field(default=frozenset())
     _beating: DatabaseTrouble = field(init=False)
     _locking: DatabaseTrouble = field(init=False)
@@ -46,13 +46,13 @@ class LeaseKeeper:
         self._locking = DatabaseTrouble(self.log, "lock")
 
     async def run(self) -> None:
-        """Beat until cancelled, or until the lock is somebody else's."""
+        """Renew the lease until cancelled, or until another process has the lock."""
         while await self._hold_lock():
             await self.renew()
             await anyio.sleep(BEAT_SECONDS)
 
     async def renew(self) -> None:
-        """Renew what is ours, and stop what is ours no longer. Raises nothing."""
+        """Renew the lease once, and stop sessions that this daemon no longer owns. Raises nothing."""
         known = self._known()
         try:
             ours = await self.recovery.renew_lease(self.owner, now=self.clock.now())
@@ -63,7 +63,7 @@ class LeaseKeeper:
         self._beating.over()
         self.trouble = None
         missing = known - ours
-        # Seen missing twice: the first time its end may just have been written.
+        # Only sessions that are missing twice: the first time, the end may just have been written.
         for session_id, attempt in missing & self._missing & self._known():
             session, control = self.running[session_id]
             if control.cause is None:

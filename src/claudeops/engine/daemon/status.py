@@ -1,6 +1,7 @@
-"""``<state>/daemon.json``: what the running daemon is doing, readable when the database is away.
+"""``<state>/daemon.json``: what the running daemon is doing, readable while the database is away.
 
-Whether the daemon behind a status file lives; no database is asked, and no lock is taken.
+`StatusKeeper` writes the file. `look` reads it and says whether its daemon lives; it asks no database and takes no
+lock.
 """
 
 from __future__ import annotations
@@ -27,24 +28,25 @@ LOOK_SECONDS: Final = 1.0
 """How soon a hold, or a database that went away, shows in the file."""
 
 REST_SECONDS: Final = 0.05
-"""Between two writes at least: a hundred sessions that start at once are one piece of news."""
+"""The shortest pause between two writes, so that a hundred sessions that start at once cause one write."""
 
 STALE_SECONDS: Final = 10.0
-"""The file is rewritten after this time even when nothing has changed: an old ``written_at`` is a dead daemon's."""
+"""The file is rewritten after this time even if nothing has changed, so that an old ``written_at`` shows a dead
+daemon."""
 
 WRITE_SECONDS: Final = 5.0
-"""How long a write may take. While one hangs nothing else is written: what is older must not come last."""
+"""How long a write may take. While one hangs nothing else is written, so that an older state never comes last."""
 
 HUNG_SECONDS: Final = 90.0
-"""A daemon that has written no status for so long does nothing any more. It writes one every ten seconds, and while
-its database hangs every forty."""
+"""A daemon that has written no status for this long hangs. It writes one every ten seconds, and every forty while its
+database hangs."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DaemonState:
-    """What the file says beside who wrote it."""
+    """What the file says about the daemon, besides its identity."""
 
-    ready: bool  # sessions can be claimed and their ends be written
+    ready: bool  # sessions can be claimed, and their ends can be written
     reason: str | None = None  # why not ready, one sentence
     running: tuple[Session, ...] = ()
     holds: tuple[Hold, ...] | None = None  # None: the database did not say
@@ -52,7 +54,7 @@ class DaemonState:
 
 @dataclass(frozen=True, slots=True)
 class StatusFile:
-    """Written whole and renamed into place, so that a reader never sees half of it."""
+    """The file itself; it is written whole and renamed into place, so that a reader never sees half of it."""
 
     path: Path
     owner: Owner
@@ -73,7 +75,7 @@ class StatusFile:
                 "isolation": self.owner.isolation,
                 "started_at": self.started_at,
                 "written_at": at,
-                "written_monotonic": monotonic,  # every process of the machine counts these seconds alike
+                "written_monotonic": monotonic,  # all processes of the machine share this clock
                 "running": [
                     {"session_id": session.id, "chain": session.root_session_id, "tier": session.tier}
                     for session in standing.running
@@ -100,14 +102,14 @@ class StatusFile:
 
 @dataclass(kw_only=True)
 class StatusKeeper(SessionListener):
-    """Keeps the file true while the daemon runs: looks every second, writes what has changed."""
+    """Keeps the file up to date while the daemon runs: looks every second, and writes what has changed."""
 
     file: StatusFile
     holds: Holds
     clock: Clock
     running: Callable[[], Sequence[Session]]
     log: Logger
-    trouble: Callable[[], str | None] = lambda: None  # why the database takes no writes, if it does not
+    trouble: Callable[[], str | None] = lambda: None  # why the database takes no writes; None: it does
     _stopping: bool = False
     _written: DaemonState | None = None
     _written_at: float = 0.0  # monotonic seconds
@@ -117,27 +119,27 @@ class StatusKeeper(SessionListener):
     async def run(self) -> None:
         """Look and write until cancelled."""
         while True:
-            self._news = anyio.Event()  # before the look: news that come during it are not missed
+            self._news = anyio.Event()  # before the look, so that news during the look is not missed
             await self.refresh()
             with anyio.move_on_after(LOOK_SECONDS):
                 await self._news.wait()
                 await anyio.sleep(REST_SECONDS)
 
     def started(self, session: Session) -> None:  # noqa: ARG002 - the registry of running sessions has it
-        """Have the file written soon; nobody waits for that."""
+        """Have the file written soon, without waiting for it."""
         self._news.set()
 
     def left(self, session: Session) -> None:  # noqa: ARG002 - as above
-        """Have the file written soon; nobody waits for that."""
+        """Have the file written soon, without waiting for it."""
         self._news.set()
 
     async def stop(self) -> None:
-        """Say that the daemon takes nothing more; it goes on saying so."""
+        """Write that the daemon is shutting down, from now on."""
         self._stopping = True
         await self.refresh()
 
     async def refresh(self) -> None:
-        """Write the file if it would say something else by now, or has become old. Raises nothing."""
+        """Write the file if its content has changed or it has become old. Raises nothing."""
         async with self._turn:
             standing = await self._look()
             now = self.clock.monotonic()
@@ -170,7 +172,7 @@ class RunningSession(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Held(msgspec.Struct, frozen=True, kw_only=True):
-    """A reason why no session is started."""
+    """A hold as the status file names it: a reason why no session is started."""
 
     kind: str  # a `claudeops.domain.holds.HoldKind`, perhaps a later version's
     reason: str
@@ -178,7 +180,7 @@ class Held(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Status(msgspec.Struct, frozen=True, kw_only=True):
-    """What of the status file is needed here."""
+    """The fields of the status file that are needed here."""
 
     ready: bool
     pid: int
@@ -188,20 +190,20 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     written_monotonic: float  # seconds
     reason: str | None = None  # why not ready
     running: tuple[RunningSession, ...] = ()
-    holds: tuple[Held, ...] | None = None  # None: its database did not say
+    holds: tuple[Held, ...] | None = None  # None: the daemon's database did not say
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Liveness:
-    """The answer, with its reason."""
+    """Whether a daemon lives, with the reason."""
 
     lives: bool
     says: str  # one sentence
-    status: Status | None = None  # of the daemon that lives, or has hung
+    status: Status | None = None  # of a daemon that lives, or hangs
 
 
 def look(file: Path, *, alive: Callable[[Owner], bool], monotonic: float) -> Liveness:
-    """Return whether the daemon that writes ``file`` lives; ``monotonic`` is now, in the seconds it writes down."""
+    """Return whether the daemon that writes ``file`` lives; ``monotonic`` is now, on the clock of the file."""
     try:
         status = msgspec.json.decode(file.read_bytes(), type=Status)
     except FileNotFoundError:

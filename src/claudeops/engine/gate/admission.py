@@ -1,8 +1,7 @@
-"""Which CLI binaries may be used: those that have passed the self-test of the gate, known by what they hold.
+"""Admission of CLI binaries: a binary may be used once it has passed the self-test of the gate, known by its digest.
 
-A CLI updates itself while the daemon runs, so the question is asked again before every session.
-
-Which CLI a binary is.
+A CLI updates itself while the daemon runs, so the question is asked again before every session. `check_version` says
+which CLI a binary is, and refuses one that is too old.
 """
 
 from __future__ import annotations
@@ -33,42 +32,42 @@ FILE: Final = "cli-self-tests.json"
 
 _KEPT: Final = 32  # newest entries of the file
 _LOOK_SECONDS: Final = 10.0
-_READ_SECONDS: Final = 120.0  # of 400 MB, and of what the CLI says of itself
+_READ_SECONDS: Final = 120.0  # to read 400 MB, or to run the CLI for its version
 _FILES: Final = Threads(most=4)
 
 OLDEST: Final = (2, 1, 236)
-"""Older ones lose results, stop MCP servers at random or report background work as done."""
+"""The oldest version that is accepted; older ones lose results, stop MCP servers at random or report background work
+as done."""
 
 VERSION_SECONDS: Final = 20.0
 
 
 class Passed(msgspec.Struct, frozen=True, kw_only=True):
-    """A binary that has passed."""
+    """A binary that has passed the self-test."""
 
     digest: str  # SHA-256 of the file, in hex
-    version: str  # what it calls itself
-    tester: str  # version of claudeops: another one may drive the CLI in another way
+    version: str  # as the binary reports it
+    tester: str  # version of claudeops; another version may drive the CLI differently
     at: str  # ISO 8601, UTC
 
 
 @dataclass(kw_only=True, slots=True)
 class CliAdmission:
-    """Admits binaries; remembers them over restarts in ``record``. Of a script only the script itself is looked at."""
+    """Admits binaries; remembers them across restarts in ``record``. Of a script, only the script itself is hashed."""
 
     record: Path
     tester: str  # our own version
     test: Trial | None  # None: the operator has switched the self-test off
     clock: Clock
     log: Logger
-    _admitted: dict[Path, _Identity] = field(default_factory=dict)  # what this daemon may use without another look
-    _turn: anyio.Lock = field(default_factory=anyio.Lock)  # two sessions at once make one test
+    _admitted: dict[Path, _Identity] = field(default_factory=dict)  # binaries that need no further look
+    _turn: anyio.Lock = field(default_factory=anyio.Lock)  # so that two sessions at once cause one test
 
     async def refusal(self, binary: Path) -> str | None:
         """Return why ``binary`` may not be used, in one sentence, or ``None``.
 
-        Costs one look at the file when it is the one that was admitted before, else as long as reading it, and two
-        seconds more where no test of it is remembered. A failed test is not remembered: a machine may have been too
-        slow for it.
+        Costs one stat if the file was admitted before, otherwise the time to read it, and two seconds more if no
+        passed test is remembered. A failed test is not remembered: the machine may have been too slow for it.
         """
         if self.test is None:
             return None
@@ -116,19 +115,19 @@ class CliAdmission:
             record = _Record(passed=(*known.passed, entry)[-_KEPT:])
             await _looked(lambda path: _write(path, record), self.record)
         except OSError as error:
-            # It costs the next start two seconds, no more.
+            # This only costs the next start two seconds.
             self.log.warning(LogEvent.CLI_SELF_TEST_FORGOTTEN, path=str(self.record), error=str(error))
 
 
 def check_version(binary: Path) -> str:
-    """Return what ``binary --version`` says; raises `ConfigurationError` when it is no CLI or too old a one."""
+    """Return the version that ``binary --version`` prints; raises `ConfigurationError` if it is no CLI or too old."""
     try:
-        # An empty environment: no secret of ours, and no setting of the operator's own CLI, is of use here.
+        # An empty environment, because it needs neither our secrets nor the settings of the operator's own CLI.
         done = subprocess.run(  # noqa: S603 - the operator's own binary, no shell
             [binary, "--version"],
             stdin=subprocess.DEVNULL,
             capture_output=True,
-            process_group=0,  # Ctrl-C at the terminal is for us: what is asked here answers before we stop
+            process_group=0,  # Ctrl-C at the terminal is for us: the binary shall answer before we stop
             timeout=VERSION_SECONDS,
             check=False,
             env={"HOME": "/nonexistent"},
@@ -158,7 +157,7 @@ class _Record(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class _Identity:
-    """A file as the kernel knows it. The last number cannot be set back by whoever replaces the file."""
+    """A file as the kernel knows it. A user who replaces the file cannot set back the last number."""
 
     device: int
     inode: int
@@ -168,7 +167,7 @@ class _Identity:
 
 
 async def _looked(look: Callable[[Path], T], path: Path, seconds: float = _LOOK_SECONDS) -> T:
-    """Return what a look at a file finds, off the event loop; raises `OSError`."""
+    """Return the result of a look at a file, made off the event loop; raises `OSError`."""
     return await _FILES.run(lambda: look(path), seconds=seconds, what=f"a look at {path}")
 
 
@@ -186,7 +185,7 @@ def _read(record: Path) -> _Record:
     try:
         return msgspec.json.decode(record.read_bytes(), type=_Record)
     except (OSError, msgspec.DecodeError):
-        return _Record()  # nothing is remembered, so everything is tested
+        return _Record()  # nothing is remembered, so every binary is tested again
 
 
 def _write(record: Path, content: _Record) -> None:

@@ -1,14 +1,14 @@
-"""Asks people whether a call may run, and waits for them: in the permission request, never in the hook.
+"""Approvals: asks people whether a call may run, waits for the answer, and checks its proof.
 
-The hook has to be answered within a minute; a permission request may wait as long as it takes. While somebody is asked
-the session's wall clock stands still and the session holds no slot.
+People are asked in the permission request, never in the hook: the hook has to be answered within a minute, and a
+permission request may wait as long as it takes. While the call waits, the session's wall clock stands still and the
+session holds no slot.
 
-The key that proves an operator's answer: a file in the state directory that no session can read.
+An answer is bound to the whole call and to the scripts that the call names, with their contents.
 
-It is readable by its owner alone, stands in a directory that the policy never opens and that a cell does not show, and
-is made once: a key that is older than a row is what makes the row's proof worth something.
-
-Which scripts a call names, with what stands in them: an answer of a person is bound to that, too.
+The key that proves an operator's answer is a file in the state directory that no session can read: only its owner may
+read it, and the policy never opens its directory, nor does a cell show it. It is made once, because a row's proof is
+worth something only if the key is older than the row.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ from claudeops.logs import LogEvent, Logger
 from claudeops.tasks import Threads
 
 LOOK_SECONDS: Final = 0.5
-"""How long an answer goes unnoticed: it is written by another process."""
+"""Pause between two looks for an answer, which another process writes."""
 
 READ_SECONDS: Final = 10.0
-"""How long reading the files that a call names may take; the agent chose them, and their disk may hang."""
+"""How long reading the files that a call names may take; the model chose them, and their disk may hang."""
 
 _READERS: Final = Threads(most=16)
 
 ASK_SECONDS: Final = 5.0
-"""A question that is not written by then is a no."""
+"""How long writing or closing a question may take; one that is not written by then is a no."""
 
 _NOBODY: Final = "needs approval, and nobody answered in time"
 _UNREAD: Final = "needs approval, and the files that it names could not be read in time"
@@ -52,11 +52,11 @@ _CHANGED: Final = "needs approval, and a script that it names was changed since 
 NAME: Final = "approval.key"
 
 SHOWN_CHARACTERS: Final = 20_000
-"""So much of a script is shown to people; the answer is bound to all of it."""
+"""How much of a script people see; the answer is bound to all of it."""
 
-_MOST: Final = 50  # files; a call that names more is shown with the first ones and bound to all names
+_MOST: Final = 50  # files; of a call that names more, people see the first ones, and the answer is bound to all names
 _CHUNK: Final = 1 << 20
-_LARGEST: Final = 64 << 20  # bytes that are read of one file; nobody reads such a script
+_LARGEST: Final = 64 << 20  # bytes that are read of one file; no person reads a longer script
 _SUFFIXES: Final = (
     *(".sh", ".bash", ".zsh", ".py", ".pl", ".rb", ".js", ".mjs", ".ts", ".lua", ".php", ".awk", ".sed", ".jq"),
     *(".sql", ".mk", ".tf", ".hcl", ".yml", ".yaml", ".json", ".toml", ".conf"),
@@ -66,14 +66,14 @@ _BETWEEN: Final = regex.Pattern(rf"[{regex.SPACE}'\"`;|&<>(){{}}$=,]+")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ApprovalDenied:
-    """Nobody said yes; the reason is for the model and the record."""
+    """The call was not approved; the reason is for the model and the record."""
 
     reason: str
 
 
 @dataclass(kw_only=True, slots=True)
 class ApprovalService:
-    """Where the calls of one session wait for people."""
+    """Asks people about the calls of one session."""
 
     session: Session
     verdicts: Verdicts
@@ -88,9 +88,9 @@ class ApprovalService:
     read_seconds: float = READ_SECONDS
 
     async def ask(self, call: ToolCall, *, redacted_input: str, reason: str) -> Approval | ApprovalDenied:
-        """Ask, and return the approved question with its proof checked, or why nothing came of it.
+        """Ask, and return the approval once its proof is checked, or why there is none.
 
-        Bounded by the approval timeout, by the clocks that do not depend on the wall clock, and by the caller.
+        Bounded by the approval timeout, by monotonic clocks, and by the caller.
         """
         if (scripts := await self._scripts(call)) is None:
             return ApprovalDenied(reason=_UNREAD)
@@ -118,23 +118,23 @@ class ApprovalService:
             with self.waiting():
                 answered = await self._wait(asked)
         except anyio.get_cancelled_exc_class():
-            # Nobody waits for the answer any more: the question must not stand open for people.
+            # Nobody waits for the answer any more, so the question must not stay open.
             with anyio.CancelScope(shield=True):
                 await self._close(asked)
             raise
-        said = _verdict_of(answered, self.key) if answered is not None else ApprovalDenied(reason=_NOBODY)
-        if isinstance(said, ApprovalDenied):
-            log.warning(LogEvent.APPROVAL_REFUSED, reason=said.reason)
-            return said
+        answer = _verdict_of(answered, self.key) if answered is not None else ApprovalDenied(reason=_NOBODY)
+        if isinstance(answer, ApprovalDenied):
+            log.warning(LogEvent.APPROVAL_REFUSED, reason=answer.reason)
+            return answer
         again = await self._scripts(call)
         if again is None or self._hash(call, again) != bound_to:
             log.warning(LogEvent.APPROVAL_REFUSED, reason=_CHANGED)
             return ApprovalDenied(reason=_CHANGED)
-        log.info(LogEvent.APPROVAL_GIVEN, decided_by=said.decided_by)
-        return said
+        log.info(LogEvent.APPROVAL_GIVEN, decided_by=answer.decided_by)
+        return answer
 
     async def _wait(self, asked: Approval) -> Approval | None:
-        """Return the row once it has been answered or its time is over; ``None``: that cannot be told."""
+        """Return the row once it has been answered or its time is over; ``None`` if the row cannot be read."""
         row: Approval | None = asked
         with anyio.move_on_after(self.timeout_seconds):
             while row is None or row.status is ApprovalStatus.PENDING:
@@ -155,7 +155,7 @@ class ApprovalService:
         try:
             return await self.verdicts.approval(approval_id)
         except DatabaseUnavailableError:
-            return None  # it is looked again: the answer is not lost
+            return None  # the next look finds the answer
 
     async def _scripts(self, call: ToolCall) -> tuple[Script, ...] | None:
         """Return the scripts that a call names; ``None`` when their disk does not answer."""
@@ -173,7 +173,7 @@ class ApprovalService:
 
 
 def ensure_key(state_dir: Path) -> bytes:
-    """Return the key, made now if there is none; raises `ConfigurationError` for one that others can read."""
+    """Return the key, and make it if there is none; raises `ConfigurationError` for one that others can read."""
     path = state_dir / NAME
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
@@ -191,7 +191,7 @@ def ensure_key(state_dir: Path) -> bytes:
 
 
 def read_key(state_dir: Path) -> bytes:
-    """Return the key; raises `ConfigurationError` with the remedy when it is not there or not as it should be."""
+    """Return the key; raises `ConfigurationError` with the remedy if it is missing, damaged or readable by others."""
     path = state_dir / NAME
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
@@ -220,8 +220,8 @@ def named_scripts(
 ) -> tuple[Script, ...]:
     """Return the scripts that the texts of a call's input name, in the order of their paths. Blocks on the disk.
 
-    A script is a file that may be run or that steers what is run: executable, with a shebang, of a usual suffix, or in
-    a directory of the session's ``own``, where it could be written. ``redact`` hides secrets.
+    A script is a file that may be run or that steers what is run: it is executable, has a shebang or a usual suffix, or
+    lies in one of the directories ``own``, where the session could have written it. ``redact`` hides secrets.
     """
     found: dict[str, Script] = {}
     roots = tuple(os.path.realpath(root) for root in own)
@@ -274,7 +274,7 @@ def _script(path: str, roots: tuple[str, ...], redact: Callable[[str], str]) -> 
             while read < _LARGEST and (chunk := file.read(_CHUNK)):
                 digest.update(chunk)
                 read += len(chunk)
-            digest.update(str(about.st_size).encode())  # what is not read counts by its length
+            digest.update(str(about.st_size).encode())  # the part that is not read counts by its length
         except OSError:
             return None
     text = redact(first.decode("utf-8", "replace"))[:SHOWN_CHARACTERS]

@@ -1,11 +1,12 @@
-"""Answers every tool call: judged by the policy, recorded, then answered. Never the other way round.
+"""The gate of a session: judges every tool call, records the verdict, then answers; and watches what really runs.
 
-Watches the CLI: what its stream shows, beside what the gate answered.
+The order is always judge, record, answer: an answer never goes out before its record.
 
-The gate's word counts only as long as the CLI asks. So every call that the stream shows to have run is looked up among
-those that got a yes; what the CLI refused itself is kept for the record; a result line that comes while allowed calls
-are open is not the CLI's. What runs is not what the stream shows but what the gate has answered: the CLI tells it in
-the hook after a call, and it is compared with the answer.
+`Watch` compares the stream with what the gate answered, because the gate only counts as long as the CLI asks. So every
+call that the stream shows to have run must be among those that got a yes; calls that the CLI refused itself are
+recorded; a result line that comes while allowed calls are open is not the CLI's. The input that runs is the one that
+the gate answered with, not the one in the stream: the CLI reports it in the hook after a call, and it is compared with
+the answer.
 """
 
 from __future__ import annotations
@@ -34,13 +35,13 @@ from claudeops.logs import LogEvent, Logger
 from claudeops.tasks import Threads
 
 RECORD_SECONDS: Final = 5.0
-"""A verdict that is not recorded by then is a deny."""
+"""How long recording a verdict may take; one that is not recorded by then is a deny."""
 
 JUDGE_SECONDS: Final = 10.0
-"""A call that is not judged by then is denied; the CLI waits for a minute."""
+"""How long judging a call may take; it is denied after that. The CLI waits for a minute."""
 
 MOST_JUDGED: Final = 8
-"""Calls that are judged at once in a daemon, those among them that nobody waits for any more."""
+"""How many calls a daemon judges at once, including calls whose judging nobody waits for any more."""
 
 NOT_JUDGED: Final = "this call could not be judged in time: write it more plainly, in smaller steps"
 UNAVAILABLE: Final = "database unavailable: a call that cannot be recorded does not run; try again later"
@@ -51,8 +52,8 @@ STOPPING: Final = "this session is being stopped: nothing new runs"
 NO_APPROVER: Final = "needs approval, and nobody can be asked"
 
 _CLI_ERROR: Final = "<tool_use_error>"
-"""How the CLI begins the result of a call that it refuses before it asks the gate: an unknown tool, input that does not
-fit. A failed command's result begins with ``Exit code``, so no tool can imitate it. Seen with 2.1.329."""
+"""How the CLI begins the result of a call that it refuses before it asks the gate (unknown tool, invalid input).
+A failed command's result begins with ``Exit code``, so no tool can imitate it. Seen with 2.1.329."""
 
 _REASON_CHARACTERS: Final = 500
 
@@ -73,18 +74,18 @@ def _no_report(_call: ToolCall) -> bool:
 class Gate:
     """The gate of one session.
 
-    Fail-closed at every step: an answer that is late, lost or never given means that the tool does not run.
+    Fail-closed at every step: if an answer is late, lost or never given, the tool does not run.
     """
 
     session: Session
-    judge: Callable[[ToolCall], Verdict]  # called in a thread: it may block, on a disk that does not answer
+    judge: Callable[[ToolCall], Verdict]  # called in a thread, because it may block on a disk that does not answer
     rules: EscalationRules
     verdicts: Verdicts
     clock: Clock
     display_input: Callable[[ToolCall], str]  # redacted JSON of a call's input
     log: Logger
-    approvals: ApprovalService | None = None  # where people are asked; None: nowhere, what needs approval is denied
-    on_verdict: Callable[[ToolCall, Verdict], None] = _nobody  # hears of every verdict, to tell it live
+    approvals: ApprovalService | None = None  # asks people; None: calls that need approval are denied
+    on_verdict: Callable[[ToolCall, Verdict], None] = _nobody  # called with every verdict, to publish it live
     is_report: Callable[[ToolCall], bool] = _no_report  # whether a StructuredOutput call holds a valid report
     stopping: Callable[[], bool] = _never  # whether the session was asked to stop
     repetition: Repetition = field(default_factory=Repetition)
@@ -92,8 +93,8 @@ class Gate:
     threads: Threads = field(default_factory=lambda: Threads(most=MOST_JUDGED))  # for judging
     judge_seconds: float = JUDGE_SECONDS
     asked: set[str] = field(default_factory=set)  # tool_use_ids that the CLI asked about
-    allowed: set[str] = field(default_factory=set)  # tool_use_ids that got our yes
-    ran: dict[str, Mapping[str, object]] = field(default_factory=dict)  # the input that each of them is to run with
+    allowed: set[str] = field(default_factory=set)  # tool_use_ids that were allowed
+    ran: dict[str, Mapping[str, object]] = field(default_factory=dict)  # the input with which each of these may run
     _to_ask: dict[str, tuple[ToolCall, Verdict]] = field(default_factory=dict)  # answered ``ask``, by tool_use_id
     _reports: set[str] = field(default_factory=set)  # valid reports on their way, or delivered
     _open: list[tuple[str, anyio.CancelScope]] = field(default_factory=list)  # requests without an answer yet
@@ -102,15 +103,15 @@ class Gate:
     async def answer(self, request: GateRequest, *, harness: Harness, channel: Channel) -> None:
         """Judge, record and answer one request.
 
-        Bounded by ``judge_seconds``, ``record_seconds`` and the channel's own bound; where people are asked, by the
-        approval timeout too.
+        Bounded by ``judge_seconds``, ``record_seconds`` and the channel's own bound; if people are asked, also by the
+        approval timeout.
         """
         self.asked.add(request.call.tool_use_id)
         with anyio.CancelScope() as scope:
             self._open.append(entry := (request.request_id, scope))
             try:
                 if self._first.setdefault(request.request_id, digest := _digest(request)) != digest:
-                    # The CLI finds what it asked by the number alone, so a number stands for one call.
+                    # The CLI matches answers by request_id alone, so one id must stand for one call.
                     now = self.clock.now()
                     verdict = await self._record(request.call, _deny(ASKED_TWICE), requested_at=now)
                 elif request.question is Question.PERMISSION:
@@ -128,17 +129,17 @@ class Gate:
                 scope.cancel()
 
     def ended(self, tool_use_id: str, *, is_error: bool) -> None:
-        """Take the result of a call: a report that the CLI did not take was none."""
+        """Take the result of a call: a report that the CLI rejected does not count as delivered."""
         if is_error:
             self._reports.discard(tool_use_id)
 
     async def _decide(self, call: ToolCall) -> Verdict:
-        """Answer the hook: at once, whoever has to be asked afterwards."""
+        """Answer the hook, which cannot wait: people are asked later, in the permission request."""
         requested_at = self.clock.now()
         judged = await self._judge(call)
         verdict = await self._record(call, judged, requested_at=requested_at)
         if verdict.kind is VerdictKind.ASK:
-            # What is put to people is this call, with the actions that it would be; the record carries none yet.
+            # People are asked about this call with all its actions; the record carries no actions yet.
             self._to_ask[call.tool_use_id] = (call, replace(judged, reason=verdict.reason))
         if verdict.kind is VerdictKind.ALLOW and call.tool_name == STRUCTURED_OUTPUT_TOOL and self.is_report(call):
             self._reports.add(call.tool_use_id)
@@ -150,18 +151,18 @@ class Gate:
         if (closed := self._closed(call)) is not None:
             return _deny(closed)
         verdict = await self._judged(call)
-        if (closed := self._closed(call)) is not None:  # by now
+        if (closed := self._closed(call)) is not None:  # since judging began
             return _deny(closed)
         changes = bool(verdict.actions) or verdict.kind is VerdictKind.ASK
         if self.rules.dry_run and changes and verdict.kind is not VerdictKind.DENY:
-            # The policy says so itself; this is for a policy that forgets.
+            # The policy says so itself; this catches a policy that forgets.
             return _deny(f"dry run: would {verdict.reason}")
         if verdict.kind is VerdictKind.ASK and self.approvals is None:
             return _deny(f"{NO_APPROVER}: {verdict.reason}")
         return verdict
 
     async def _judged(self, call: ToolCall) -> Verdict:
-        """Ask the policy beside the event loop: what it takes long over keeps no other session waiting."""
+        """Ask the policy, off the event loop, so that a slow call keeps no other session waiting."""
         try:
             return await self.threads.run(partial(self.judge, call), seconds=self.judge_seconds, what="judging a call")
         except TimeoutError as error:
@@ -171,14 +172,14 @@ class Gate:
             return _deny(NOT_JUDGED)
 
     def _closed(self, call: ToolCall) -> str | None:
-        """Return why a call does not run whatever the policy says of it."""
+        """Return why a call does not run whatever the policy says about it, if there is a reason."""
         if self.stopping():
-            # A call may be on its way while the stop is. So may a report, which is still worth having and passes.
+            # A call may arrive while the session is being stopped. Reports do not come here: they are still useful.
             return STOPPING
         return REPORTED if self._reports else self.repetition.refusal(call)
 
     async def _permit(self, call: ToolCall) -> Verdict:
-        """Answer a permission request: it may wait for people, and is granted to what was put to them, once."""
+        """Answer a permission request: wait for people, and allow exactly the call that they approved, once."""
         requested_at = self.clock.now()
         pending_call = self._to_ask.pop(call.tool_use_id, None)
         if pending_call is None or self.approvals is None:
@@ -187,19 +188,19 @@ class Gate:
         if (call.tool_name, call.input) != (asked.tool_name, asked.input):
             return await self._record(call, _deny(NOT_ASKED), requested_at=requested_at)
         runs = asked if judged.ran is None else replace(asked, input=judged.ran)
-        said = await self.approvals.ask(runs, redacted_input=self.display_input(runs), reason=judged.reason)
-        if isinstance(said, ApprovalDenied):
-            return await self._record(asked, _deny(said.reason), requested_at=requested_at)
+        answer = await self.approvals.ask(runs, redacted_input=self.display_input(runs), reason=judged.reason)
+        if isinstance(answer, ApprovalDenied):
+            return await self._record(asked, _deny(answer.reason), requested_at=requested_at)
         if self.stopping():
             return await self._record(asked, _deny(STOPPING), requested_at=requested_at)
-        reason = f"approved by {said.decided_by} (approval {said.id}): {judged.reason}"
+        reason = f"approved by {answer.decided_by} (approval {answer.id}): {judged.reason}"
         allow = replace(judged, kind=VerdictKind.ALLOW, reason=reason)
-        return await self._record(asked, allow, requested_at=requested_at, approval=said)
+        return await self._record(asked, allow, requested_at=requested_at, approval=answer)
 
     async def _record(
         self, call: ToolCall, verdict: Verdict, *, requested_at: datetime, approval: Approval | None = None
     ) -> Verdict:
-        """Write the verdict, and return the one that counts."""
+        """Record the verdict, and return the one that counts, which the record may have turned into a deny."""
         redacted_ran = None if verdict.ran is None else self.display_input(replace(call, input=verdict.ran))
         try:
             with anyio.fail_after(self.record_seconds):
@@ -221,7 +222,7 @@ class Gate:
             verdict = _deny("this session is no longer the current one")
             self.log.error(LogEvent.STALE_ATTEMPT, error=str(error))
         if verdict.kind is VerdictKind.ALLOW:
-            # Before the answer goes out: the result of the call may be in the stream a moment later.
+            # Before the answer goes out, because the result of the call may be in the stream a moment later.
             self.allowed.add(call.tool_use_id)
             self.ran[call.tool_use_id] = call.input if verdict.ran is None else verdict.ran
         if call.tool_name != STRUCTURED_OUTPUT_TOOL:
@@ -239,34 +240,34 @@ class Gate:
 
 @dataclass(kw_only=True, slots=True)
 class Watch:
-    """One session's calls as its stream shows them."""
+    """The calls of one session as its stream shows them, compared with the gate's answers."""
 
     gate: Gate
     ends: list[ToolEnd] = field(default_factory=list)
     refusals: list[CliRefusal] = field(default_factory=list)
-    _shown: dict[str, ToolStarted] = field(default_factory=dict)
+    _started: dict[str, ToolStarted] = field(default_factory=dict)
     _refused: set[str] = field(default_factory=set)  # by the CLI itself
     _ended: set[str] = field(default_factory=set)
 
     @property
     def ran(self) -> frozenset[str]:
-        """The ids of calls that got our yes and that the CLI did not refuse itself."""
+        """The ids of calls that the gate allowed and that the CLI did not refuse itself."""
         return frozenset(self.gate.allowed - self._refused)
 
     def started(self, fact: ToolStarted) -> None:
-        """Take a call."""
-        self._shown[fact.tool_use_id] = fact
+        """Take the start of a call."""
+        self._started[fact.tool_use_id] = fact
         self.gate.repetition.started(fact.tool_use_id, fact.name, fact.input)
 
     def denied(self, fact: ToolDenied, now: datetime) -> None:
-        """Take the CLI's word that its own rules refuse a call; our own denials are no news."""
+        """Take the CLI's notice that its own rules refuse a call; denials by the gate are known already."""
         if fact.tool_use_id in self.gate.allowed:
             self._refuse(fact.tool_use_id, fact.message, now)
 
     def ended(self, fact: ToolEnded, now: datetime, *, stopping: bool) -> str | None:
-        """Take a result; return why the CLI is not to be trusted any more, or ``None``.
+        """Take the result of a call; return why the CLI is no longer to be trusted, or ``None``.
 
-        ``stopping``: the session was asked to stop, which ends open calls with errors of the CLI's making.
+        ``stopping``: the session was asked to stop, and the CLI then ends open calls with errors of its own.
         """
         name = fact.tool_use_id
         self._ended.add(name)
@@ -285,9 +286,9 @@ class Watch:
         return f"a tool call failed that the gate was never asked about ({name})"
 
     def ran_with(self, fact: CallRan) -> str | None:
-        """Take with which input a call has run; return why the CLI is not to be trusted any more, or ``None``."""
+        """Take the input with which a call has run; return why the CLI is no longer to be trusted, or ``None``."""
         wanted = self.gate.ran.get(fact.tool_use_id, {})
-        # What runs a command may be given nothing beside what was judged; other tools' inputs the CLI may complete.
+        # The CLI may add to the input of a tool, but not of one that runs a command.
         added = {name for name, value in fact.input.items() if value and "command" in wanted} - set(wanted)
         others = sorted({*added, *(name for name, value in wanted.items() if fact.input.get(name) != value)})
         if not others:
@@ -297,7 +298,8 @@ class Watch:
     def result(self, fact: ResultSeen) -> str | None:
         """Take a result line; return why it is not to be believed, or ``None``.
 
-        Only one that claims success: the CLI's own limits (turns, budget) may end a turn with a call open.
+        Only result lines that claim success are doubted: the CLI's own limits (turns, budget) may end a turn while a
+        call is open.
         """
         still_open = self.gate.allowed - self._ended
         if fact.is_error or fact.subtype != "success" or not still_open:
@@ -308,15 +310,15 @@ class Watch:
         if tool_use_id in self._refused:
             return
         self._refused.add(tool_use_id)
-        shown = self._shown.get(tool_use_id)
-        given = dict(shown.input or {}) if shown else {}
-        said = " ".join(words.removeprefix(_CLI_ERROR).removesuffix("</tool_use_error>").split())
+        started = self._started.get(tool_use_id)
+        given = dict(started.input or {}) if started else {}
+        message = " ".join(words.removeprefix(_CLI_ERROR).removesuffix("</tool_use_error>").split())
         self.refusals.append(
             CliRefusal(
-                call=ToolCall(tool_use_id=tool_use_id, tool_name=shown.name if shown else "", input=given),
-                # Of the redacted stream, so there is nothing left to hide.
+                call=ToolCall(tool_use_id=tool_use_id, tool_name=started.name if started else "", input=given),
+                # It comes from the redacted stream, so there is nothing left to hide.
                 redacted_input=json.dumps(given, default=str),
-                reason=f"refused by the CLI itself: {said[:_REASON_CHARACTERS]}",
+                reason=f"refused by the CLI itself: {message[:_REASON_CHARACTERS]}",
                 at=now,
             )
         )

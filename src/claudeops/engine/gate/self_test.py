@@ -1,9 +1,10 @@
-"""Whether the gate holds with a CLI's binary: two short sessions of it on a scripted model, with real tool calls.
+"""The self-test of the gate: two short sessions of a CLI on a scripted model, with real tool calls.
 
-What counts is what the calls left on disk, not what the CLI says about them. In the first session one call is allowed,
-one denied, and two are answered with another command than they asked for, which is the one that must run. In the second
-one the answer to a call comes later than the CLI was told to wait, then stdin is closed while a call waits for its
-answer; both times nothing may run. Every call makes a file of its own, with nothing but the shell.
+It shows whether the gate holds with a binary. What counts is what the calls left on disk, not what the CLI says about
+them. In the first session one call is allowed, one is denied, and two are answered with a command other than the one
+asked for, which is the one that must run. In the second session the answer to a call comes later than the CLI was told
+to wait, then stdin is closed while a call waits for its answer; in neither case may anything run. Every call makes a
+file of its own, with nothing but the shell.
 """
 
 from __future__ import annotations
@@ -32,13 +33,13 @@ from claudeops.harness.claude import ClaudeHarness
 from claudeops.harness.protocol import CallRan, GateCancelled, GateRequest, InitMismatch, Question, Spec
 
 Serve = Callable[[Mapping[str, object]], AbstractAsyncContextManager[str]]
-"""Serves a script, given as a document, as a Messages API on loopback; gives its URL."""
+"""Serves a script, given as a document, as a Messages API on loopback; the context's value is its URL."""
 
 LIMIT_SECONDS: Final = 30.0
-"""A whole self-test; it takes about two seconds. What has not ended by then has failed."""
+"""How long a whole self-test may take before it has failed; it usually takes about two seconds."""
 
 _SHORT_HOOK_SECONDS: Final = 1
-"""How long the CLI is told to wait for an answer that comes later."""
+"""How long the CLI is told to wait for an answer that comes too late."""
 
 _READ_BYTES: Final = 65536
 _TOOLS: Final = ("Bash", "Read")
@@ -51,19 +52,19 @@ _NOTHING_TO_WATCH: Final = Path("/usr/share")  # a directory that every machine 
 
 
 class Call(StrEnum):
-    """A scripted tool call; its file has its name."""
+    """A scripted tool call, named like the file that it makes."""
 
-    ALLOWED = "allowed"  # answered with a yes, at once
-    DENIED = "denied"  # answered with a no, at once
-    REPLACED = "replaced"  # answered with a yes to another command than was asked for
-    REPLACED_LATER = "replaced-later"  # put off at first, then answered like that
-    LATE = "late"  # answered with a yes after the CLI's patience had ended
+    ALLOWED = "allowed"  # allowed at once
+    DENIED = "denied"  # denied at once
+    REPLACED = "replaced"  # allowed with a command other than the one asked for
+    REPLACED_LATER = "replaced-later"  # answered with ask at first, then like `REPLACED`
+    LATE = "late"  # allowed after the CLI's time to wait has passed
     UNANSWERED = "unanswered"  # stdin is closed while it waits
-    AFTERWARDS = "afterwards"  # the model's next one, when nobody is left to ask
+    AFTERWARDS = "afterwards"  # the model's next call, when stdin is closed already
 
 
 class Fault(StrEnum):
-    """What is wrong with a CLI; the text is a sentence's end for the operator."""
+    """What is wrong with a CLI; the text ends a sentence for the operator."""
 
     ALLOWED_NOT_RUN = "a call that was allowed did not run"
     NOT_ASKED = "the gate was not asked about a call"
@@ -88,16 +89,16 @@ _FAULT_OF: Final[Mapping[Call, Fault]] = {
 }
 _REPLACED: Final = (Call.REPLACED, Call.REPLACED_LATER)
 _QUESTIONS: Final = (Call.ALLOWED, Call.DENIED, *_REPLACED, Call.LATE, Call.UNANSWERED)
-"""The calls that the gate must have been asked about. For the last one nobody is there any more."""
+"""The calls that the gate must have been asked about; not `Call.AFTERWARDS`, when stdin is closed."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Bench:
-    """What the sessions are given."""
+    """What the sessions of a self-test run with."""
 
     cell: Cell  # the one that sessions of this node get
     path: str  # their ``PATH``
-    root: Path  # nobody else's directory; their workspaces lie below it, or where the cell wants them
+    root: Path  # a directory for this test alone; workspaces lie below it, or where the cell wants them
 
     @property
     def workspaces(self) -> Path:
@@ -121,10 +122,10 @@ class SelfTestResult:
 async def self_test(
     binary: Path, *, bench: Bench, serve: Serve, limit_seconds: float = LIMIT_SECONDS
 ) -> SelfTestResult:
-    """Run both sessions at the same time and look at what they left; no process of them outlives the call.
+    """Run both sessions at the same time and judge what they left; none of their processes outlives the call.
 
-    ``limit_seconds`` bounds the whole. What goes wrong is part of the answer. Raises `OSError` when there is no room
-    for the sessions' directories, which are removed at the end.
+    ``limit_seconds`` bounds the whole test. Whatever goes wrong is part of the result. Raises `OSError` if the
+    sessions' directories, which are removed at the end, cannot be made.
     """
     sessions = (
         _Session(bench=bench, harness=ClaudeHarness(), model=_FIRST_MODEL),
@@ -163,14 +164,14 @@ def _judged(faults: set[Fault], sessions: Sequence[_Session]) -> SelfTestResult:
         faults.add(Fault.ALLOWED_NOT_RUN)
     if any(not session.left(_answered(call)) for session in sessions[:1] for call in _REPLACED):
         faults.add(Fault.ANSWERED_NOT_RUN)
-    if {_leaving(Call.ALLOWED), *(_leaving(_answered(call)) for call in _REPLACED)} - sessions[0].told:
+    if {_leaving(Call.ALLOWED), *(_leaving(_answered(call)) for call in _REPLACED)} - sessions[0].reported:
         faults.add(Fault.NOT_TOLD)
-    told = (session.detail.strip() for session in sessions)
-    return SelfTestResult(faults=tuple(sorted(faults)), detail=" ".join(text for text in told if text))
+    details = (session.detail.strip() for session in sessions)
+    return SelfTestResult(faults=tuple(sorted(faults)), detail=" ".join(text for text in details if text))
 
 
 def _script() -> dict[str, object]:
-    """Return what the model does, as a script of the Messages API; each call leaves a file where its session works."""
+    """Return the script of the Messages API: what the model does. Each call leaves a file in its working directory."""
 
     def leave(call: Call) -> dict[str, object]:
         return {"name": "Bash", "input": {"command": _leaving(call), "description": call.value}}
@@ -194,7 +195,7 @@ class _Session:
     faults: set[Fault] = field(default_factory=set)
     asked: set[Call] = field(default_factory=set)  # calls that the gate was asked about
     detail: str = ""
-    told: set[str] = field(default_factory=set)  # the commands of which the CLI said afterwards that they ran
+    reported: set[str] = field(default_factory=set)  # the commands that the CLI reported as run, in the hook after them
     _workdir: Path | None = None
     _seen_init: bool = False
     _late: GateRequest | None = None  # the question whose answer is held back
@@ -208,7 +209,7 @@ class _Session:
         return self._workdir is not None and (self._workdir / name).exists()
 
     async def run(self, binary: Path, url: str) -> None:
-        """Talk with the CLI until it has gone."""
+        """Talk to the CLI until it has gone."""
         with contextlib.ExitStack() as held:
             uid = await workspaces.enter(held, self.bench.cell.acquire_user())
             workspace = await workspaces.create(self.bench.workspaces / self.model, template_home=None, uid=uid)
@@ -224,17 +225,17 @@ class _Session:
 
     async def _spawn(self, binary: Path, spec: Spec, workspace: Workspace) -> process.Child:
         cell = self.bench.cell
-        inside = SandboxSpec(workspace=workspace, binary=binary, repos_dir=_NOTHING_TO_WATCH, path=self.bench.path)
+        sandbox = SandboxSpec(workspace=workspace, binary=binary, repos_dir=_NOTHING_TO_WATCH, path=self.bench.path)
 
         def enclose() -> SandboxedCommand:
             cell.hand_over(workspace)
-            return cell.enclose(inside)
+            return cell.enclose(sandbox)
 
         return await process.spawn(
             self.harness.command(spec),
             cwd=workspace.workdir,
             mark=f"{marks_below(self.bench.root)}{self.model};",
-            enclosed=await workspaces.SESSION_FILES.run(
+            sandboxed=await workspaces.SESSION_FILES.run(
                 enclose, seconds=workspaces.MAKE_SECONDS, what="looking at what a session may see"
             ),
         )
@@ -268,9 +269,9 @@ class _Session:
                 await self._answer(request, channel)
             case GateCancelled(request_id=cancelled) if self._late is not None and cancelled == self._late.request_id:
                 await channel.send(self.harness.answer(self._late, _verdict(VerdictKind.ALLOW)))
-            case CallRan() as told:
-                self.told |= {str(told.input.get("command"))}
-                await channel.send(self.harness.acknowledge(told))
+            case CallRan() as ran:
+                self.reported |= {str(ran.input.get("command"))}
+                await channel.send(self.harness.acknowledge(ran))
             case InitMismatch(detail=detail):
                 self.faults.add(Fault.INIT_DIFFERS)
                 self.detail += detail
@@ -343,12 +344,12 @@ def _leaving(name: str) -> str:
 
 
 def _answered(call: Call) -> str:
-    """Return the file that is left when the answer to a call was heeded."""
+    """Return the name of the file that a call leaves if it ran as the gate answered."""
     return f"answered-{call}"
 
 
 def _call_of(call: ToolCall) -> Call | None:
-    """Return which scripted call this is; ``None``: the report, or something that nobody scripted."""
+    """Return which scripted call this is; ``None`` for the report, or a call that is not in the script."""
     name = str(call.input.get("command", "")).rpartition(" ")[2]
     return Call(name) if name in set(Call) else None
 

@@ -1,10 +1,8 @@
-"""What one session may ask of the model API, and what it has asked: its token, its calls, its booking.
-
-Ends of model calls that the database did not take: kept, counted all the same, and written when it is back.
+"""A session's account with the meter: its token, its model calls and their booking; and the ledger of ends still owed.
 
 A call is over when it is over, whatever the database does. Its row goes on to count with the most that it can cost
-until its end is written; so whoever asks for the next call brings along what is owed, and both are written in one
-transaction, the ends first. Nobody waits for money that his own last call no longer holds.
+until its end is written. So the request for the next call carries the ends that are owed, and both are written in one
+transaction, the ends first: no call waits for money that an ended call of the same session no longer holds.
 """
 
 from __future__ import annotations
@@ -31,13 +29,13 @@ from claudeops.errors import StoreError
 from claudeops.logs import LogEvent, Logger
 
 _LOOK_AGAIN_SECONDS: Final = 1.0
-"""How often a call that waits asks again; another node's calls are not announced here."""
+"""Pause before a waiting call asks again; the ends of another node's calls are not announced here."""
 
 CLOSE_SECONDS: Final = 10.0
 _ERROR_STATUS: Final = 400
 
 BOOK_SECONDS: Final = 5.0
-"""A state that is not written by then is owed, if it is the last one of its call."""
+"""How long writing a state may take; the last state of a call is owed if it is not written by then."""
 
 RETRY_FIRST_SECONDS: Final = 0.5
 RETRY_LONGEST_SECONDS: Final = 10.0
@@ -49,38 +47,38 @@ class CallRequest:
 
     model: str
     prompt_tokens: int  # at most
-    output_tokens: int
+    output_tokens: int  # at most
     searches: int = 0
 
     @property
     def price(self) -> Price | None:
-        """The model's price; ``None``: not known."""
+        """The model's price; ``None`` if it is not known."""
         return prices.price_of(self.model)
 
     @property
     def worst_usd(self) -> float:
-        """The most that it can cost; a model without a price counts with the dearest one's."""
+        """The most that the call can cost; a model without a price counts as the dearest one."""
         price = self.price or prices.DEAREST
         return price.worst(prompt_tokens=self.prompt_tokens, output_tokens=self.output_tokens, searches=self.searches)
 
     def cost(self, usage: TokenUsage) -> float | None:
-        """Return what it cost; ``None`` where the table does not say."""
+        """Return what the call cost; ``None`` for a model without a price."""
         return None if self.price is None else self.price.cost(usage)
 
     def charge(self, usage: TokenUsage) -> float:
-        """Return what budgets count for it."""
+        """Return what budgets count for the call."""
         cost = self.cost(usage)
         return prices.DEAREST.charge(usage) if cost is None else cost
 
 
 class CallEnded:
-    """Wakes the calls that wait for another one to end."""
+    """Wakes the calls that wait for another call to end."""
 
     def __init__(self) -> None:
         self._ended = anyio.Event()
 
-    def tell(self) -> None:
-        """Say that a call has ended."""
+    def notify(self) -> None:
+        """Wake the waiting calls: a call has ended."""
         ended, self._ended = self._ended, anyio.Event()
         ended.set()
 
@@ -101,27 +99,27 @@ class MeterAccount:
     rules: EscalationRules
     clock: Clock
     log: Logger
-    over_budget: Callable[[], None]  # told when a call was refused for want of money
+    over_budget: Callable[[], None]  # called when a call was denied by a budget
     ended: CallEnded
-    redactor: Redactor  # the daemon's, which knows the token too
-    availability: Availability | None = None  # where it is told that the API refuses us, or serves us again
+    redactor: Redactor  # the daemon's, plus the token
+    availability: Availability | None = None  # hears that the API refuses us, or serves us again
     searches: bool = False  # may its requests have the API search the web?
-    refusal: str | None = None  # the sentence that refused a call for want of money
+    refusal: str | None = None  # the sentence with which a budget denied a call
     closed: bool = False
-    _told_prices: set[str] = field(default_factory=set)
+    _warned_models: set[str] = field(default_factory=set)  # without a price
     _calls: set[anyio.CancelScope] = field(default_factory=set)
     _made: set[int] = field(default_factory=set)  # ids of its calls that are over
 
     @property
     def unbooked(self) -> tuple[CallState, ...]:
-        """Return the ends of its calls that the database has not taken so far."""
+        """Return the ends of its calls that the database has not taken yet."""
         return self.ledger.owed_of(self._made)
 
     def unserved(self, model: str) -> str | None:
-        """Return why this session may not use a model: it has the one of its tier, and no other.
+        """Return why this session may not use a model, or ``None``: it may use its tier's model and no other.
 
-        An alias leaves the choice to the CLI, so it stands for models with a price alone. Who names a model without
-        one has chosen it.
+        An alias leaves the choice to the CLI, so it stands only for models that have a price. An operator who names a
+        model without a price has chosen it.
         """
         configured = self.session.model
         if not prices.is_model_of(model, configured):
@@ -142,17 +140,17 @@ class MeterAccount:
                 yield scope
             finally:
                 self._calls.discard(scope)
-                self.ended.tell()
+                self.ended.notify()
 
     async def begin(self, asked: CallRequest) -> int | BudgetDenied:
-        """Put a call on record, as soon as the budgets allow it; return the id of its row, or the refusal.
+        """Record a call, as soon as the budgets allow it; return the id of its row, or the refusal.
 
-        Raises `DatabaseUnavailableError` where it cannot be recorded, `StaleAttemptError` where the session is no
-        longer the current one.
+        Raises `DatabaseUnavailableError` if it cannot be recorded, `StaleAttemptError` if the session is no longer the
+        current one.
         """
         while True:
-            # Shielded: a row that was written for a caller who has left meanwhile must still be ended by him. The
-            # store bounds the wait.
+            # Shielded: a caller that is cancelled meanwhile must still learn of its row, to end it. The store bounds
+            # the wait.
             with anyio.CancelScope(shield=True):
                 owed = self.ledger.owed
                 answer = await self.spending.begin_model_call(
@@ -175,12 +173,12 @@ class MeterAccount:
             self._warn_of_price(asked)
             return answer.id
 
-    def tell_refused(self, reason: str) -> None:
+    def log_refusal(self, reason: str) -> None:
         """Log that a request was not passed on."""
         self.log.warning(LogEvent.MODEL_REQUEST_REFUSED, reason=reason)
 
     def handle(self, answer: ApiAnswer) -> None:
-        """Pass on what an answer says about all sessions. Raises nothing, waits for nobody."""
+        """Report what an answer means for all sessions. Raises nothing, waits for nothing."""
         if self.availability is None:
             return
         refused = refusal(answer, session_id=self.session.id, now=self.clock.now())
@@ -190,11 +188,11 @@ class MeterAccount:
             self.availability.report_success(self.session.id)
 
     async def note(self, state: CallState) -> None:
-        """Write how a call stands; what cannot be written of an open one is written at its end."""
+        """Write the state of an open call; if that fails, its end will be written all the same."""
         await self.ledger.note(state)
 
     async def end(self, state: CallState) -> None:
-        """Write how a call ended, whoever is cancelled; bounded. What the database does not take is owed."""
+        """Write how a call ended, even if the caller is cancelled; bounded. An end that is not written is owed."""
         self._made.add(state.id)
         await self.ledger.end(replace(state, ended_at=self.clock.now()))
         self.log.info(
@@ -206,7 +204,7 @@ class MeterAccount:
         )
 
     async def close(self) -> None:
-        """End the open calls and wait until they are booked; nothing is served afterwards. Bounded."""
+        """End the open calls and wait until they are booked; no call is served afterwards. Bounded."""
         self.closed = True
         with anyio.move_on_after(CLOSE_SECONDS, shield=True):
             for scope in self._calls:
@@ -215,13 +213,13 @@ class MeterAccount:
                 await self.ended.next()
 
     def _warn_of_price(self, asked: CallRequest) -> None:
-        if asked.price is None and asked.model not in self._told_prices:
-            self._told_prices.add(asked.model)
+        if asked.price is None and asked.model not in self._warned_models:
+            self._warned_models.add(asked.model)
             self.log.warning(LogEvent.MODEL_WITHOUT_PRICE, model=asked.model, prices_as_of=prices.AS_OF.isoformat())
 
 
 class Ledger:
-    """What one meter has booked and what it owes; states by the ids of their calls."""
+    """Books the states of one meter's calls, and keeps the ends that it still owes the database."""
 
     def __init__(self, spending: Spending, log: Logger) -> None:
         self._spending = spending
@@ -239,23 +237,23 @@ class Ledger:
         return tuple(state for call, state in self._owed.items() if call in calls)
 
     async def note(self, state: CallState) -> None:
-        """Write how a call that goes on stands; what cannot be written of it is written at its end."""
+        """Write the state of an open call; if that fails, its end will be written all the same."""
         await self._book(state)
 
     async def end(self, state: CallState) -> None:
-        """Write how a call ended, whoever is cancelled; bounded. What the database does not take is owed."""
+        """Write how a call ended, even if the caller is cancelled; bounded. An end that is not written is owed."""
         with anyio.CancelScope(shield=True):
             if not await self._book(state):
                 self._owed[state.id] = state
                 self._grown.set()
 
     def settled(self, states: Collection[CallState]) -> None:
-        """Note that somebody else has written them."""
+        """Note that these ends were written together with another call."""
         for state in states:
             self._owed.pop(state.id, None)
 
     async def run(self) -> None:
-        """Write what is owed until cancelled, as soon as the database takes it."""
+        """Write owed ends as soon as the database takes them, until cancelled."""
         while True:
             await self._grown.wait()
             self._grown = anyio.Event()

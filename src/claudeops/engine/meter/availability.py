@@ -1,9 +1,10 @@
-"""The door to which it is told that the model API refuses us, or serves us again.
+"""Availability of the model API: reports that it refuses us or serves us again, and what follows for all sessions.
 
-Told from anywhere in the event loop, at once and without waiting; what follows for all sessions is written to the
-database behind it, in the order in which it was told.
+Reports come from anywhere in the event loop, at once and without waiting. What follows from them is written to the
+database later, in the order of the reports.
 
-What somebody who wants a chain now is told while a hold stands: why nothing starts, not a wait for its end.
+`start_refusal` says why nothing can start while a hold stands, to a caller that wants a chain now and does not wait for
+the end of the hold.
 """
 
 from __future__ import annotations
@@ -30,55 +31,55 @@ _REMEDY: Final = {HoldKind.PAUSED: " (`claudeops resume` lifts it)"}
 
 
 class Availability:
-    """One per daemon. What is told while nobody runs it is written when somebody does."""
+    """Takes reports about the model API and writes them. One per daemon; reports from before `run` are kept for it."""
 
     def __init__(self, *, holds: Holds, clock: Clock, log: Logger) -> None:
         self._holds = holds
         self._clock = clock
         self._log = log
         self._trouble = DatabaseTrouble(log, "hold")
-        self._told: deque[ApiRefusal | int] = deque()
+        self._reports: deque[ApiRefusal | int] = deque()  # a refusal, or the id of a session that was answered
         self._served: set[int] = set()  # sessions that were answered since they began, or since their last refusal
         self._more = anyio.Event()
 
     def report_refusal(self, refusal: ApiRefusal) -> None:
-        """Tell that the model API refused a call; kinds that hold nobody back are ignored. Raises nothing."""
+        """Report that the model API refused a call; kinds that cause no hold are ignored. Raises nothing."""
         if refusal.session_id is not None:
             self._served.discard(refusal.session_id)
         if refusal.kind in REFUSALS:
-            self._tell(refusal)
+            self._report(refusal)
 
     def report_success(self, session_id: int) -> None:
-        """Tell that the model API has answered a session; only the first answer after a refusal is news.
+        """Report that the model API has answered a session; only the first answer after a refusal is news.
 
-        Both the meter and the stream report what they see: here it is known once. Raises nothing.
+        Both the meter and the stream report what they see, so the second report is ignored. Raises nothing.
         """
         if session_id not in self._served:
             self._served.add(session_id)
-            self._tell(session_id)
+            self._report(session_id)
 
     def forget(self, session_id: int) -> None:
         """Drop what is known of a session that has ended."""
         self._served.discard(session_id)
 
     async def run(self) -> None:
-        """Write what is told, until cancelled."""
+        """Write what was reported, until cancelled."""
         while True:
-            while self._told:
-                await self._write(self._told.popleft())
+            while self._reports:
+                await self._write(self._reports.popleft())
             self._more = anyio.Event()
             await self._more.wait()
 
-    def _tell(self, what: ApiRefusal | int) -> None:
-        self._told.append(what)
+    def _report(self, what: ApiRefusal | int) -> None:
+        self._reports.append(what)
         self._more.set()
 
-    async def _write(self, told: ApiRefusal | int) -> None:
+    async def _write(self, report: ApiRefusal | int) -> None:
         for _ in range(_TRIES):
             try:
-                await (self._refused(told) if isinstance(told, ApiRefusal) else self._answered(told))
+                await (self._refused(report) if isinstance(report, ApiRefusal) else self._answered(report))
             except StoreError as error:
-                # Not for ever: the end of the session says it again.
+                # A bounded number of tries, because the end of the session says it again.
                 await anyio.sleep(self._trouble.failed(error))
             else:
                 self._trouble.over()
@@ -101,14 +102,14 @@ class Availability:
 
 
 class SessionAvailability:
-    """What one session's stream has to tell at that door."""
+    """Reports what one session's stream shows about the model API."""
 
     def __init__(self, availability: Availability | None, session_id: int) -> None:
         self._availability = availability
         self._session_id = session_id
 
     def handle(self, fact: StreamEvent) -> None:
-        """Pass on what a fact says about the model API. A tool call is an answer; a text may be the CLI's own."""
+        """Report what a fact says about the model API. A tool call is an answer; a text may be the CLI's own."""
         if self._availability is None:
             return
         match fact:
@@ -140,7 +141,7 @@ async def start_refusal(holds: Holds, now: datetime) -> Suppressed | None:
     if admission(standing, now) is not Admission.CLOSED:
         return None
     spent = all(hold.kind is HoldKind.BUDGET for hold in standing)
-    told = "; ".join(f"{hold.reason.rstrip('.')}{_REMEDY.get(hold.kind, '')}" for hold in standing)
+    reasons = "; ".join(f"{hold.reason.rstrip('.')}{_REMEDY.get(hold.kind, '')}" for hold in standing)
     return Suppressed(
-        reason=DecisionReason.BUDGET if spent else DecisionReason.PAUSED, message=f"no session is started: {told}."
+        reason=DecisionReason.BUDGET if spent else DecisionReason.PAUSED, message=f"no session is started: {reasons}."
     )

@@ -1,7 +1,8 @@
-"""The bodies of requests while the meter holds them: how many bytes at once, how fast they come, how they are read.
+"""The bodies of requests while the meter holds them: how many bytes at once, how fast they arrive, how they are read.
 
-A body is held from its first byte until it has gone out to the model API. Room for all of it is taken before any of it
-is read, so that two halves never wait for each other; who finds none waits, and what he sends stays in his socket.
+A body is held from its first byte until it has gone out to the model API. Room for the whole body is reserved before
+any of it is read, so that two half-read bodies never wait for each other; a request that finds no room waits, and its
+bytes stay in its socket.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ from claudeops.loopback import ConnectionLimits
 MAX_BODY_BYTES: Final = 32 * 1024 * 1024
 """The API's own limit for a request: https://docs.anthropic.com/en/api/errors."""
 
-_AT_ONCE_BYTES: Final = 128 * 1024  # are read within a millisecond; more goes to a thread
+_AT_ONCE_BYTES: Final = 128 * 1024  # parsed within a millisecond; longer bodies go to a thread
 _LOOK_AGAIN_SECONDS: Final = 1.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MeterLimits:
-    """How much of the daemon sessions and strangers on loopback may take up, through the meter."""
+    """How much of the daemon's resources sessions and strangers on loopback may take up, through the meter."""
 
     connections: ConnectionLimits = field(default_factory=ConnectionLimits)
     held_bytes: int = 8 * MAX_BODY_BYTES  # of bodies, of all sessions together
@@ -46,7 +47,7 @@ class MeterLimits:
 
 
 class BodyRefusedError(Exception):
-    """A body was not taken; ``status`` and the sentence are what its sender is told."""
+    """A body was not taken; its sender gets ``status`` and the sentence."""
 
     def __init__(self, status: int, kind: str, message: str) -> None:
         super().__init__(message)
@@ -55,7 +56,7 @@ class BodyRefusedError(Exception):
 
 
 class Place:
-    """The room that one body has; given back once."""
+    """The room reserved for one body; given back once."""
 
     def __init__(self, bodies: Bodies, owner: object, size: int) -> None:
         self._bodies = bodies
@@ -79,14 +80,14 @@ class Bodies:
 
     @property
     def held_bytes(self) -> int:
-        """Bytes for which there is room taken."""
+        """The bytes for which room is reserved."""
         return self._held.total()
 
     @asynccontextmanager
     async def place(self, owner: object, scope: Scope) -> AsyncIterator[Place]:
-        """Take room for a request's body for the length of the block, or until it is left before.
+        """Reserve room for a request's body for the length of the block, or until `Place.leave`.
 
-        Raises `BodyRefusedError` where it is too large, or there is no room in time.
+        Raises `BodyRefusedError` if the body is too large, or there is no room in time.
         """
         size = _announced(scope)
         if size > MAX_BODY_BYTES:
@@ -106,9 +107,9 @@ class Bodies:
             place.leave()
 
     async def read(self, receive: Receive) -> bytes | None:
-        """Return the whole body; ``None``: its sender has gone.
+        """Return the whole body; ``None`` if its sender has gone.
 
-        Raises `BodyRefusedError` where it does not come in time.
+        Raises `BodyRefusedError` if it does not arrive in time.
         """
         body = bytearray()
         with anyio.move_on_after(self._limits.body_seconds):
@@ -129,7 +130,7 @@ class Bodies:
     async def understood(
         self, body: bytes, read: Callable[[bytes], ModelRequest | Objection]
     ) -> ModelRequest | Objection:
-        """Return what a body asks for; long ones are read beside the event loop."""
+        """Return what a body asks for; long bodies are parsed off the event loop."""
         if len(body) <= _AT_ONCE_BYTES:
             return read(body)
         return await anyio.to_thread.run_sync(read, body, limiter=self._reader)
@@ -148,7 +149,7 @@ class Bodies:
 
 
 class Outgoing:
-    """A body on its way out, which is let go of as soon as it is out."""
+    """A body on its way out, released as soon as it is sent."""
 
     def __init__(self, body: bytes, place: Place) -> None:
         self.length = len(body)
@@ -156,7 +157,7 @@ class Outgoing:
         self._place = place
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        """Give the whole body, once."""
+        """Yield the whole body, once."""
         body, self._body = self._body, b""
         yield body
         del body
@@ -164,7 +165,7 @@ class Outgoing:
 
 
 def _announced(scope: Scope) -> int:
-    """Return how long a body will be; the longest, where that is not said."""
+    """Return the announced length of a body; the longest that is allowed if none is announced."""
     headers: Mapping[bytes, bytes] = dict(scope["headers"])
     length = headers.get(b"content-length")
     return MAX_BODY_BYTES if length is None else int(length)

@@ -1,4 +1,4 @@
-"""One request through the meter: asked for, recorded, passed on, passed back as it comes, booked."""
+"""One request through the meter: understood, recorded, passed on, its answer passed back as it comes, booked."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from claudeops.errors import StaleAttemptError, StoreError
 from claudeops.loopback import disconnected, drop
 
 MESSAGES: Final = "/v1/messages"
-COUNT_TOKENS: Final = "/v1/messages/count_tokens"  # free of charge, so it is passed on and not booked
+COUNT_TOKENS: Final = "/v1/messages/count_tokens"  # free of charge, so it is passed on but not booked
 
 _QUERIES: Final = (b"", b"beta=true")
 
 PAYMENT_REQUIRED: Final = 402
-"""Refuses a call over the budget. Seen with CLI 2.1.329: it asks once and ends; a 400 is asked for three times, a 403
-is taken for bad credentials, a 429 is repeated."""
+"""The status for a call over the budget. Seen with CLI 2.1.329: after a 402 it ends at once; it tries three times after
+a 400, takes a 403 for bad credentials, and repeats a 429."""
 
 _ERROR_STATUS: Final = 400
 _TOO_SLOW: Final = 408
@@ -41,7 +41,7 @@ _STREAM: Final = "text/event-stream"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HttpRefusal:
-    """An answer of our own, in the API's shape."""
+    """An answer by the meter itself, in the API's shape."""
 
     status: int
     type: str
@@ -58,8 +58,8 @@ class MeteredCall:
     scope: Scope
     receive: Receive
     send: Send
-    _begun: bool = False  # did anything go out to the child?
-    _whole: bool = False  # did the whole answer?
+    _begun: bool = False  # something went out to the child
+    _whole: bool = False  # the whole answer went out
     _broken: bool = False  # the API's answer broke off
     _tasks: TaskGroup = field(init=False)
 
@@ -83,9 +83,9 @@ class MeteredCall:
         async with anyio.create_task_group() as self._tasks:
             self._tasks.start_soon(self._watch_child)
             understood = await self._understood(body)
-            del body  # nobody holds it any longer than it takes to send it
+            del body  # so that it is freed as soon as it is sent
             if isinstance(understood, HttpRefusal):
-                self.account.tell_refused(understood.message)
+                self.account.log_refusal(understood.message)
                 await self._refuse(understood)
             else:
                 asked, ours = understood
@@ -95,12 +95,12 @@ class MeteredCall:
             self._tasks.cancel_scope.cancel()
 
     async def _understood(self, body: bytes) -> tuple[CallRequest, bytes] | HttpRefusal:
-        """Return what is asked and how it is passed on, or why it is not."""
+        """Return what is asked for and the body to pass on, or why the request is refused."""
         if self.scope["query_string"] not in _QUERIES:
             return _bad("only the query beta=true is passed on")
         betas = [value.decode("latin-1") for name, value in self.scope["headers"] if name == b"anthropic-beta"]
         if unknown := unknown_betas(",".join(betas)):
-            # In the API's own words: the CLI then asks without them.
+            # In the API's own words, so that the CLI asks again without them.
             names = ", ".join(f"`{display(name)}`" for name in unknown)
             return _bad(f"Unexpected value(s) {names} for the `anthropic-beta` header.")
         read = partial(
@@ -132,11 +132,11 @@ class MeteredCall:
             begun = await self.account.begin(asked)
         except StaleAttemptError:
             over = "the session of this token is over"
-            # Not 401, which would be taken for credentials that are refused.
+            # Not 401, which the CLI would take for refused credentials.
             return await self._refuse(HttpRefusal(status=410, type="api_error", message=over))
         except StoreError:
             away = "the daemon's database is away, and a call that cannot be booked is not made"
-            # Not 503, which would be taken for an API that is overloaded.
+            # Not 503, which the CLI would take for an overloaded API.
             return await self._refuse(HttpRefusal(status=500, type="api_error", message=away))
         if isinstance(begun, BudgetDenied):
             return await self._refuse(
@@ -162,7 +162,7 @@ class MeteredCall:
             try:
                 await self._pass_back(response, booking)
             finally:
-                with anyio.CancelScope(shield=True):  # closes a socket, waits for nobody
+                with anyio.CancelScope(shield=True):  # closes a socket, waits for nothing
                     await response.aclose()
         except BROKEN as error:
             booking.broke_off(error)
@@ -178,10 +178,10 @@ class MeteredCall:
         await self._start(response.status, headers)
         async for chunk in response.aiter_stream():
             if booking.push(chunk):
-                # Beside the answer, not before it: the first word must not wait for our disk.
+                # Concurrently with the answer: its first word must not wait for our disk.
                 self._tasks.start_soon(booking.note)
             if booking.whole:
-                # What the child has seen to its end is booked, whatever becomes of us then.
+                # Book the call before the child gets the last piece, in case this process dies then.
                 await booking.end()
             await self.send({"type": "http.response.body", "body": chunk, "more_body": True})
         booking.close()
@@ -199,9 +199,9 @@ class MeteredCall:
 
 
 async def answer(send: Send, refusal: HttpRefusal, *, last: bool = False) -> None:
-    """Send an answer of our own; it asks for no repetition where that would not help.
+    """Send the meter's own answer; it asks the CLI not to retry where that would not help.
 
-    ``last``: the connection is closed behind it.
+    ``last``: the connection is closed after it.
     """
     body = msgspec.json.encode({"type": "error", "error": {"type": refusal.type, "message": refusal.message}})
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
@@ -218,7 +218,7 @@ def _bad(message: str) -> HttpRefusal:
 
 
 class _Unbooked:
-    """Stands for the booking of what costs nothing."""
+    """Takes the place of `_Booking` for requests that cost nothing."""
 
     whole = False
 
@@ -246,7 +246,7 @@ class _Unbooked:
 
 @dataclass(kw_only=True)
 class _Booking:
-    """What is known of one call, as it goes on."""
+    """What is known of one call while it goes on, and its booking."""
 
     account: MeterAccount
     asked: CallRequest
@@ -255,7 +255,7 @@ class _Booking:
     _headers: Mapping[str, str] = field(default_factory=dict)
     _reader: UsageReader | None = None
     _error: str | None = None
-    _sent: bool = False  # may the API have got anything of it?
+    _sent: bool = False  # the API may have received something of it
     _ended: bool = False
 
     @property
@@ -274,11 +274,11 @@ class _Booking:
         self._reader = UsageReader(streamed=_STREAM in self._headers.get("content-type", ""))
 
     def push(self, chunk: bytes) -> bool:
-        """Take a piece of the answer; return whether there is something new to write."""
+        """Take a piece of the answer; return whether there is something new to book."""
         return self._reader is not None and self._reader.push(chunk)
 
     def close(self) -> None:
-        """Take the end of the answer, which may be one without its message's end."""
+        """Take the end of the answer, which may come before the end of its message."""
         if self._reader is None:
             return
         self._reader.close()
@@ -291,12 +291,12 @@ class _Booking:
         self._sent = not isinstance(error, NEVER_SENT)
 
     async def note(self) -> None:
-        """Write what is known of a call that goes on."""
+        """Book what is known of an open call."""
         if not self._ended:
             await self.account.note(self._state(charged=self._charge()))
 
     async def end(self) -> None:
-        """Write how it ended; the first call counts."""
+        """Book how the call ended; only the first call of this method counts."""
         if self._ended:
             return
         self._ended = True
@@ -309,12 +309,12 @@ class _Booking:
         reader = self._reader
         usage = reader.usage if reader else None
         if usage is None:
-            # Errors are not billed. Without an answer it may have been served all the same.
+            # Errors are not billed. Without an answer the call may have been served all the same.
             unbilled = not self._sent or (self._status or 0) >= _ERROR_STATUS
             return 0.0 if unbilled else self.asked.worst_usd
         if self.whole or (reader is not None and reader.error is not None):
             return self.asked.charge(usage)
-        # Of what was still on its way, or never reached us, nobody will ever know.
+        # What was still on its way, or never reached us, stays unknown, so the most that is possible counts.
         output = max(usage.output_tokens, self.asked.output_tokens)
         charge = self.asked.charge(replace(usage, output_tokens=output))
         return max(charge, self.asked.worst_usd) if self.asked.searches else charge

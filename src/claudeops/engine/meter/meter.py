@@ -1,8 +1,8 @@
 """The meter: a reverse proxy on loopback, through which every model call of every session goes.
 
 A session knows the meter's address and a token that works for it alone, while it runs, for its tier's model. The
-meter knows the model API and what opens it. A call is on record before it starts and booked when it ends; nothing of
-it is kept but counts. The meter is part of the daemon's process: where that has gone, no model call is served.
+meter knows the model API and its credential. A call is recorded before it starts and booked when it ends; nothing of
+its content is kept but counts. The meter is part of the daemon's process: without the daemon no model call is served.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from claudeops.loopback import Crowd, listen
 from claudeops.tasks import open_tasks
 
 _HOST: Final = "127.0.0.1"
-_TOKEN_PREFIX: Final = "sk-ant-meter-"  # noqa: S105 - in the shape of a key, which every sink blots out
+_TOKEN_PREFIX: Final = "sk-ant-meter-"  # noqa: S105 - has the shape of a key, so that every sink redacts it
 _TOKEN_BYTES: Final = 32
 
 _HERE: Final = [(b"content-length", b"0"), (b"connection", b"close")]
@@ -45,26 +45,26 @@ _UNKNOWN_TOKEN: Final = HttpRefusal(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MeterDeps:
-    """Where calls are recorded, and by which rules they are paid."""
+    """What the meter needs from the daemon: where calls are recorded, and the rules for budgets."""
 
     spending: Spending
     rules: EscalationRules
     clock: Clock
     log: Logger
-    redactor_with: Callable[[str], Redactor]  # the daemon's, with one more secret
+    redactor_with: Callable[[str], Redactor]  # the daemon's redactor with one more secret
 
 
 class Meter:
     """A running meter; made by `serve_meter`."""
 
-    def __init__(self, upstream: Upstream, api: ModelApi, books: MeterDeps, limits: MeterLimits) -> None:
-        self.url = ""  # set once connections are taken
+    def __init__(self, upstream: Upstream, api: ModelApi, deps: MeterDeps, limits: MeterLimits) -> None:
+        self.url = ""  # set once connections are accepted
         self.crowd = Crowd(limits.connections)
         self.bodies = Bodies(limits)
-        self.ledger = Ledger(books.spending, books.log)
+        self.ledger = Ledger(deps.spending, deps.log)
         self._upstream = upstream
         self._api = api
-        self._books = books
+        self._deps = deps
         self._accounts: dict[str, MeterAccount] = {}
         self._ended = CallEnded()
 
@@ -79,22 +79,22 @@ class Meter:
     ) -> AsyncIterator[MeterAccount]:
         """Serve a session for the length of the block; its calls are ended and booked when it is left.
 
-        ``over_budget`` is called for every call that is refused for want of money; ``availability`` is told what the
-        API's answers mean for all sessions; ``searches`` lets its requests have the API search the web.
+        ``over_budget`` is called for every call that a budget denies; ``availability`` gets reports of what the API's
+        answers mean for all sessions; ``searches`` lets the session's requests have the API search the web.
         """
-        books = self._books
+        deps = self._deps
         token = _TOKEN_PREFIX + secrets.token_urlsafe(_TOKEN_BYTES)
         account = MeterAccount(
             session=session,
             token=token,
-            redactor=books.redactor_with(token),
+            redactor=deps.redactor_with(token),
             availability=availability,
-            spending=books.spending,
+            spending=deps.spending,
             ledger=self.ledger,
             searches=searches,
-            rules=books.rules,
-            clock=books.clock,
-            log=log_context(books.log, session),
+            rules=deps.rules,
+            clock=deps.clock,
+            log=log_context(deps.log, session),
             over_budget=over_budget,
             ended=self._ended,
         )
@@ -107,16 +107,16 @@ class Meter:
             self.crowd.dismiss(account.token)
 
     def access_of(self, account: MeterAccount) -> ModelAccess:
-        """Return how a session reaches the model API: the meter's address, and its token for a credential.
+        """Return how a session reaches the model API: at the meter's address, with its token as the credential.
 
-        The token is of the real credential's kind, so that the CLI behaves as it does with that.
+        The token is of the same kind as the real credential, so that the CLI behaves as it does with that one.
         """
         return ModelAccess(base_url=self.url, credential=self._upstream.credential, secret=account.token)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request, as an ASGI application."""
         method, path = scope["method"], scope["path"]
-        if (method, path) == ("HEAD", "/"):  # the CLI looks whether anybody is there
+        if (method, path) == ("HEAD", "/"):  # the CLI checks whether the address answers
             await send({"type": "http.response.start", "status": 200, "headers": _HERE})
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         elif method != "POST" or path not in {MESSAGES, COUNT_TOKENS}:
@@ -138,13 +138,13 @@ class Meter:
 
 
 @asynccontextmanager
-async def serve_meter(upstream: Upstream, books: MeterDeps, limits: MeterLimits | None = None) -> AsyncIterator[Meter]:
-    """Run a meter for the length of the block; what is open at its end is dropped within a few seconds.
+async def serve_meter(upstream: Upstream, deps: MeterDeps, limits: MeterLimits | None = None) -> AsyncIterator[Meter]:
+    """Run a meter for the length of the block; requests that are open at its end are dropped within a few seconds.
 
-    Raises `ConfigurationError` when the way to the model API cannot be prepared as the operator wants it.
+    Raises `ConfigurationError` if the connections to the model API cannot be prepared as configured.
     """
     async with upstream.connections() as api, open_tasks() as tasks:
-        meter = Meter(upstream, api, books, limits or MeterLimits())
+        meter = Meter(upstream, api, deps, limits or MeterLimits())
         async with listen(meter, host=_HOST, port=0, closing=anyio.Event(), crowd=meter.crowd) as meter.url:
             tasks.start_soon(meter.ledger.run)
             yield meter

@@ -1,4 +1,4 @@
-"""The way from the meter to the model API: address, credential, proxy, certificates. Known to the daemon alone."""
+"""The way from the meter to the model API: address, credential, proxy, certificates. Only the daemon knows them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from claudeops.harness.protocol import CredentialKind
 PUBLIC_URL: Final = "https://api.anthropic.com"
 
 SILENCE_SECONDS: Final = 600.0
-"""How long an answer may say nothing; the CLI itself waits as long. The API sends a ping every few seconds."""
+"""How long an answer may be silent; the CLI itself waits as long. The API sends a ping every few seconds."""
 
 _CONNECT_SECONDS: Final = 30.0
 _TIMEOUTS: Final = {
@@ -33,7 +33,7 @@ _OAUTH_BETA: Final = b"oauth-2025-04-20"  # without it the API takes no OAuth to
 _BETA: Final = b"anthropic-beta"
 
 _HOP_BY_HOP: Final = frozenset(
-    # RFC 9110, 7.6.1: of one connection only.
+    # RFC 9110, 7.6.1: they apply to one connection only.
     (
         b"connection",
         b"keep-alive",
@@ -52,23 +52,23 @@ _PASSED: Final = frozenset(
         *(b"anthropic-dangerous-direct-browser-access", b"traceparent", b"tracestate"),
     )
 )
-"""What of a child's headers goes to the API; the rest is ours. Others may change what is asked, and its price."""
+"""The headers of a child that go to the API; others could change what is asked for, and its price."""
 
 _PASSED_TOO: Final = (b"x-stainless-", b"x-claude-code-")
 
 _NOT_FOR_CHILDREN: Final = _HOP_BY_HOP | {b"set-cookie"}
 
 NEVER_SENT: Final = (httpcore2.ConnectError, httpcore2.ConnectTimeout, httpcore2.PoolTimeout, httpcore2.ProxyError)
-"""With these the API has got nothing of a request."""
+"""After these errors the API has received nothing of a request."""
 
 BROKEN: Final = (*NEVER_SENT, httpcore2.NetworkError, httpcore2.TimeoutException, httpcore2.ProtocolError)
-"""What ends an exchange without the end of its answer."""
+"""Errors that end an exchange before the end of its answer."""
 
 RawHeaders = list[tuple[bytes, bytes]]
 
 
 class _Kept(TypedDict):
-    """What of connections is kept."""
+    """How idle connections are kept, as httpcore2 takes it."""
 
     max_connections: int | None
     max_keepalive_connections: int
@@ -80,7 +80,7 @@ _KEPT: Final = _Kept(max_connections=None, max_keepalive_connections=_KEPT_CONNE
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Upstream:
-    """The model API as the operator has it."""
+    """The model API as the operator has configured it."""
 
     base_url: str | None = field(default=None, repr=False)  # None: the public one; no slash at the end
     credential: CredentialKind = CredentialKind.API_KEY
@@ -88,9 +88,9 @@ class Upstream:
     network: Mapping[str, str] = field(default_factory=dict, repr=False)  # proxies and CA files, by variable
 
     def connections(self) -> ModelApi:
-        """Return the way there, for the whole life of the meter.
+        """Return the connections to the model API, for the whole life of the meter.
 
-        Raises `ConfigurationError` when the proxy or a file of certificates cannot be used.
+        Raises `ConfigurationError` if the proxy or a file of certificates cannot be used.
         """
         certificates = _certificates(self.network)
         if self.proxy is None:
@@ -108,13 +108,13 @@ class Upstream:
 
     @property
     def proxy(self) -> str | None:
-        """Return the proxy on the way there; `ConfigurationError` for one that speaks no HTTP."""
+        """Return the proxy to use, if any; raises `ConfigurationError` for one that does not speak HTTP."""
         return _proxy(self.network, self.url)
 
     def headers(self, headers: Iterable[tuple[bytes, bytes]]) -> RawHeaders:
-        """Return a child's headers as they go to the API, with our credential in the place of its own."""
+        """Return a child's headers as they go to the API, with the real credential instead of its token."""
         kept = [(name, value) for name, value in headers if name in _PASSED or name.startswith(_PASSED_TOO)]
-        # Usage is read out of what passes by, so it must not be compressed.
+        # The answer must not be compressed, because the meter reads the usage from it.
         kept += [(b"content-type", b"application/json"), (b"accept-encoding", b"identity")]
         if self.secret is None:
             return kept
@@ -124,10 +124,10 @@ class Upstream:
 
 
 class ModelApi:
-    """The connections to the model API; those that are idle are kept for the next call.
+    """The connections to the model API; idle ones are kept for the next call.
 
-    httpcore2 alone, without the client of httpx2 around it: what that adds (redirects, cookies, authentication, the
-    texts of answers) nobody needs here, and it takes as long as the connection itself.
+    It uses httpcore2 without the client of httpx2 around it: what that adds (redirects, cookies, authentication, the
+    texts of answers) is not needed here, and takes as long as the connection itself.
     """
 
     def __init__(self, upstream: Upstream, pool: httpcore2.AsyncConnectionPool) -> None:
@@ -141,7 +141,7 @@ class ModelApi:
             self._host.append((b"authorization", b"Basic " + base64.b64encode(b":".join(named))))
 
     async def __aenter__(self) -> Self:
-        """Return itself; connections are made when they are needed."""
+        """Return this object; connections are made when they are needed."""
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -149,7 +149,7 @@ class ModelApi:
         await self._pool.aclose()
 
     def request(self, path: str, headers: Iterable[tuple[bytes, bytes]], body: Outgoing) -> httpcore2.Request:
-        """Return a child's request as it goes to the API: with our path, our credential and our words."""
+        """Return a child's request as it goes to the API, with the API's path, the real credential and ``body``."""
         url, target = self._url, self._path + path.encode()
         return httpcore2.Request(
             b"POST",
@@ -160,15 +160,15 @@ class ModelApi:
         )
 
     async def send(self, request: httpcore2.Request) -> httpcore2.Response:
-        """Send a request; return the answer's head. The caller closes the answer.
+        """Send a request; return the head of the answer. The caller closes the answer.
 
-        Raises what `BROKEN` names when the connection breaks or nothing comes.
+        Raises one of `BROKEN` when the connection breaks or nothing comes.
         """
         return await self._pool.handle_async_request(request)
 
 
 def answer_headers(headers: Iterable[tuple[bytes, bytes]]) -> RawHeaders:
-    """Return the headers of an answer as the child gets them."""
+    """Return the headers of an answer that the child gets."""
     lower = ((name.lower(), value) for name, value in headers)
     return [(name, value) for name, value in lower if name not in _NOT_FOR_CHILDREN]
 
@@ -179,7 +179,7 @@ def _url(parts: SplitResult, target: bytes) -> httpcore2.URL:
 
 
 def _host(parts: SplitResult) -> bytes:
-    """Return what the header of that name says: RFC 9110, 7.2."""
+    """Return the value of the Host header: RFC 9110, 7.2."""
     host = (parts.hostname or "").encode("idna")
     host = b"[%s]" % host if b":" in host else host
     return host if parts.port is None else b"%s:%d" % (host, parts.port)
@@ -192,7 +192,7 @@ def _user_and_password(parts: SplitResult) -> tuple[bytes, bytes] | None:
 
 
 def _with_oauth(headers: RawHeaders) -> RawHeaders:
-    """Return the headers with the beta feature that OAuth needs; a CLI that has a token itself asks for it."""
+    """Return the headers with the beta feature that OAuth needs; a CLI that has a token itself names it already."""
     betas = [value for name, value in headers if name == _BETA]
     if any(_OAUTH_BETA in value for value in betas):
         return headers
@@ -217,7 +217,7 @@ def _proxy(network: Mapping[str, str], url: str) -> str | None:
 
 
 def _is_excepted(url: SplitResult, no_proxy: str) -> bool:
-    """Tell whether a host is reached without the proxy: it, or a domain it is in, is listed, perhaps with its port."""
+    """Return whether a host is reached without the proxy: it or a domain above it is listed, perhaps with its port."""
     host = (url.hostname or "").lower()
     for entry in (listed.strip().lower().lstrip("*.") or listed.strip() for listed in no_proxy.split(",")):
         name, _, port = entry.partition(":")
@@ -227,7 +227,7 @@ def _is_excepted(url: SplitResult, no_proxy: str) -> bool:
 
 
 def _certificates(network: Mapping[str, str]) -> ssl.SSLContext:
-    """Return what servers are checked against; ``SSL_CERT_*`` replace the system's certificates, others add to them."""
+    """Return the trusted certificates; ``SSL_CERT_*`` replace the system's, the other variables add to them."""
     file, directory = network.get("SSL_CERT_FILE"), network.get("SSL_CERT_DIR")
     try:
         context = ssl.create_default_context(cafile=file, capath=directory)

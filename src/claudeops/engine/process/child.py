@@ -28,7 +28,7 @@ from claudeops.engine.process.tree import (
     ProcessId,
     await_end,
     disown,
-    first_inside,
+    first_in_namespace,
     inherited,
     kill_all,
     marked,
@@ -118,7 +118,7 @@ class Child:
 
 
 async def spawn(
-    command: Command, *, cwd: Path, mark: str, enclosed: SandboxedCommand | None = None, pass_fds: Sequence[int] = ()
+    command: Command, *, cwd: Path, mark: str, sandboxed: SandboxedCommand | None = None, pass_fds: Sequence[int] = ()
 ) -> Child:
     """Start ``command`` in a session and process group of its own; raises `SpawnError`.
 
@@ -129,14 +129,14 @@ async def spawn(
     try:
         with starting():
             process = await anyio.open_process(
-                _command_line(command, enclosed, theirs_life.fileno()),
+                _command_line(command, sandboxed, theirs_life.fileno()),
                 stdin=theirs_in.fileno(),
                 stdout=theirs_out.fileno(),
                 stderr=subprocess.PIPE,
                 cwd=cwd,
                 env=command.env,
                 start_new_session=True,
-                pass_fds=pass_fds if enclosed is None else (*pass_fds, *enclosed.inherited, theirs_life.fileno()),
+                pass_fds=pass_fds if sandboxed is None else (*pass_fds, *sandboxed.inherited, theirs_life.fileno()),
             )
             own(process.pid)
     except (OSError, ValueError) as error:
@@ -156,10 +156,10 @@ async def spawn(
         stderr=process.stderr,
         mark=mark,
     )
-    if enclosed is None:
+    if sandboxed is None:
         await lifeline.cut()
         return child
-    return await _begun(child, lifeline, guarded=enclosed.guarded, name=command.argv[0])
+    return await _begun(child, lifeline, guarded=sandboxed.guarded, name=command.argv[0])
 
 
 async def stop(child: Child, channel: Channel, *, interrupt: bytes | None, grace_seconds: float) -> None:
@@ -296,10 +296,10 @@ def _socket_pairs(count: int) -> list[tuple[socket.socket, socket.socket]]:
         return pairs
 
 
-def _command_line(command: Command, enclosed: SandboxedCommand | None, lifeline: int) -> tuple[str, ...]:
-    if enclosed is None:
+def _command_line(command: Command, sandboxed: SandboxedCommand | None, lifeline: int) -> tuple[str, ...]:
+    if sandboxed is None:
         return command.argv
-    return (*enclosed.before, str(lifeline), enclosed.binary, *command.argv[1:])
+    return (*sandboxed.before, str(lifeline), sandboxed.binary, *command.argv[1:])
 
 
 async def _begun(child: Child, lifeline: Lifeline, *, guarded: bool, name: str) -> Child:
@@ -371,5 +371,5 @@ async def _cli(child: Child) -> int | None:
         return None  # reaped, so its pid may belong to another process by now
     if child.cli is not None:
         return child.cli
-    inside = await _looked(lambda: first_inside(child.pid), child.pid)
-    return inside if child.process.returncode is None else None  # it may have been reaped meanwhile
+    inner = await _looked(lambda: first_in_namespace(child.pid), child.pid)
+    return inner if child.process.returncode is None else None  # it may have been reaped meanwhile

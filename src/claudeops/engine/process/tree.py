@@ -109,7 +109,7 @@ def children(pid: int) -> list[int]:
     return found
 
 
-def first_inside(pid: int) -> int:
+def first_in_namespace(pid: int) -> int:
     """Return the pid of the command that bubblewrap started, given bubblewrap's own pid; else that pid itself.
 
     bubblewrap's child is the first process of the namespace, which reaps; the oldest child of that one is the command.

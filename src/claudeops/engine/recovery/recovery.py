@@ -1,11 +1,11 @@
-"""Sessions whose daemon died: their logs are taken up, or they are lost, and something follows.
+"""Recovery: the sessions of dead daemons end by their logs or as lost, and what follows from that is queued.
 
-A log whose result line is complete becomes the end of its session, by the same way as if the daemon had lived. Any
-other session is lost. When its complete log turns up later (a disk that was not mounted), it is looked for at every
-start and every hour, and its row is amended once: report and cost, no decision.
+A log whose result line is complete becomes the end of its session, in the same way as if the daemon had lived. Any
+other session is lost. Its complete log may turn up later (a disk was not mounted): every start and every hour look for
+it, and then backfill its row once: report and cost, but no decision.
 
-Each session is taken up by itself: a log that cannot be read, or that our own reader fails on, costs its own session
-and no other, and no daemon its start.
+Each session is recovered by itself: a log that cannot be read, or on which our own reader fails, affects its own
+session only, and never the start of the daemon.
 """
 
 from __future__ import annotations
@@ -34,26 +34,26 @@ from claudeops.tasks import DatabaseTrouble, Threads
 
 LOOK_SECONDS: Final = 3600.0
 PATIENCE_SECONDS: Final = 300.0
-"""How long taking up one session may take, its log and the database together; the log alone may not take so long."""
+"""How long recovering one session may take, its log and the database together; reading the log must take less."""
 
 _STATE_SECONDS: Final = 5.0
 _UNREADABLE: Final = frozenset({RejectionReason.LOG_UNREADABLE, RejectionReason.LOG_UNDIGESTED})
-"""What somebody should look at. That a log is missing, empty or half written is what a crash leaves."""
+"""Reasons that a person should look at; a log that is missing, empty or half written is what a crash leaves."""
 
 _LOG_NAME: Final = re.compile(r"session-(\d{1,18})\.")
 
 
 @dataclass(kw_only=True, slots=True)
 class Recovery:
-    """One per daemon."""
+    """Recovers the sessions of dead daemons. One per daemon."""
 
     context: SessionContext
     read_seconds: float = READ_SECONDS  # for one log
-    _seen: dict[int, tuple[int, int]] = field(default_factory=dict)  # size and time of the logs that were read in vain
+    _seen: dict[int, tuple[int, int]] = field(default_factory=dict)  # size and time of each log when it was last read
     _looks: Threads = field(default_factory=lambda: Threads(most=1))
 
     async def take_up(self, orphans: Iterable[Session]) -> None:
-        """End every session that was taken over. Raises `DatabaseUnavailableError`; the next start goes on then."""
+        """End every session that was taken over. Raises `DatabaseUnavailableError`; the next start then goes on."""
         for session in orphans:
             with anyio.move_on_after(PATIENCE_SECONDS) as patience:
                 try:
@@ -81,7 +81,7 @@ class Recovery:
             await anyio.sleep(pause)
 
     async def look_again(self) -> None:
-        """Amend the lost sessions whose complete log is there by now. Raises `StoreError`."""
+        """Backfill the lost sessions whose complete log is there by now. Raises `StoreError`."""
         for session in await self.context.store.recovery.unrecovered_sessions():
             state = await self._state(session)
             if state is None or state == self._seen.get(session.id):
@@ -90,10 +90,10 @@ class Recovery:
             read = await read_log(session, self.context, seconds=self.read_seconds)
             if not isinstance(read, LogRead) or not read.complete:
                 continue
-            await self._amend(session, read)
+            await self._backfill(session, read)
 
     async def _state(self, session: Session) -> tuple[int, int] | None:
-        """Return size (bytes) and time (nanoseconds) of a session's log; ``None``: it is not to be had now."""
+        """Return size (bytes) and time (nanoseconds) of a session's log; ``None`` if it cannot be found now."""
 
         def look() -> tuple[int, int]:
             found = Path(session.log_path or "").stat()
@@ -104,17 +104,17 @@ class Recovery:
         except OSError:
             return None
 
-    async def _amend(self, session: Session, read: LogRead) -> None:
+    async def _backfill(self, session: Session, read: LogRead) -> None:
         log = log_context(self.context.log, session)
         try:
-            amended = await self.context.store.recovery.backfill(read.ending)
+            backfilled = await self.context.store.recovery.backfill(read.ending)
         except DatabaseUnavailableError:
             raise
-        except StoreError as error:  # the others' logs are looked for all the same
+        except StoreError as error:  # the logs of other sessions are still looked for
             log.error(LogEvent.SESSION_END_REFUSED, error=str(error))
             return
-        if isinstance(amended, Backfilled) and amended.parts:
-            parts = sorted(part.value for part in amended.parts)
+        if isinstance(backfilled, Backfilled) and backfilled.parts:
+            parts = sorted(part.value for part in backfilled.parts)
             log.info(LogEvent.SESSION_AMENDED, parts=parts, path=session.log_path)
 
     async def _take_up(self, session: Session) -> None:
@@ -129,10 +129,10 @@ class Recovery:
                 log_result(read.ending, finished, log)
                 self.context.hub.publish(session_ended(session, read.ending, finished))
                 return
-        await self._lose(session, read, log)
+        await self._mark_lost(session, read, log)
 
     async def _handoff(self, session: Session) -> Handoff | HandoffError | None:
-        """Read what a session left for the next tier: its workspace goes when its end is written."""
+        """Read what a session left for the next tier, before its workspace is removed with the writing of its end."""
         context = self.context
         if not context.completion.legacy_markers:
             return None
@@ -147,7 +147,7 @@ class Recovery:
                 return found
         return None
 
-    async def _lose(self, session: Session, read: LogRead | BackfillRejected, log: Logger) -> None:
+    async def _mark_lost(self, session: Session, read: LogRead | BackfillRejected, log: Logger) -> None:
         context = self.context
         known = read if isinstance(read, LogRead) else None
         lost = await context.store.recovery.mark_lost(
@@ -155,7 +155,7 @@ class Recovery:
             rules=context.rules,
             now=context.clock.now(),
             tool_ends=known.ending.tool_ends if known else (),
-            events=() if isinstance(read, LogRead) else _told(session, read),
+            events=() if isinstance(read, LogRead) else _unread_events(session, read),
         )
         log.warning(
             LogEvent.SESSION_LOST,
@@ -165,11 +165,11 @@ class Recovery:
         )
         context.hub.publish(session_lost(lost, context.clock.now()))
         if known is not None:
-            await self._amend(session, known)  # how far it came; that is no report and no cost
+            await self._backfill(session, known)  # how far it came; an incomplete log has no report and no cost
 
 
 def highest_log_number(results_dir: Path) -> int:
-    """Return the highest session id that a log in a directory carries, also a compressed one; 0 without any."""
+    """Return the highest session id among the logs in a directory, packed ones included; 0 if there are none."""
     try:
         names = [entry.name for entry in results_dir.iterdir()]
     except OSError:
@@ -178,20 +178,20 @@ def highest_log_number(results_dir: Path) -> int:
 
 
 def free_log_path(results_dir: Path, session_id: int) -> Path:
-    """Return where a session's log goes: never over another one.
+    """Return the path for a session's log, which is never that of another log.
 
-    Only a restored database has sessions in its queue whose log is there already, of the time after its backup.
+    Only after the restore of a database may a queued session's log exist already, from the time after the backup.
     """
     stem = f"session-{session_id:06d}"
     for number in range(1, 1000):
         name = stem if number == 1 else f"{stem}.{number}"
         if not any((results_dir / f"{name}{suffix}").exists() for suffix in (".ndjson", ".ndjson.zst", ".stderr")):
             return results_dir / f"{name}.ndjson"
-    return results_dir / f"{stem}.ndjson"  # opened exclusively, so the session says that it could not be written
+    return results_dir / f"{stem}.ndjson"  # opened exclusively, so the session ends with that error
 
 
-def _told(session: Session, read: BackfillRejected) -> tuple[NewEvent, ...]:
-    """Return what people are told of a log that is there and cannot be read."""
+def _unread_events(session: Session, read: BackfillRejected) -> tuple[NewEvent, ...]:
+    """Return the event about a log that is there but cannot be read; none for any other reason."""
     if read.reason not in _UNREADABLE:
         return ()
     message = f"{read.message} The session counts as lost; the file stays where it is."

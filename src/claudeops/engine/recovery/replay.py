@@ -1,7 +1,7 @@
-"""A session's log, read again: what the session wrote to the database, or would have written, is made from it.
+"""Replays a session's log: makes from it what the session wrote to the database, or would have written.
 
-The same reader, the same extraction and the same judgement as while it ran. What a log cannot say (exit status,
-stderr, why we stopped the session, what its workspace held) is not made up.
+It uses the same reader, the same extraction and the same judgement as a running session. What a log cannot say (exit
+status, stderr, why we stopped the session, what its workspace held) is not made up.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from claudeops.tasks import Threads, check_abandoned
 READ_SECONDS: Final = 240.0
 """How long reading one log may take: a GB takes half a minute. A disk that hangs takes all of it."""
 
-_SHOWN: Final = 80  # characters of a foreign id that a sentence repeats
+_ID_CHARACTERS: Final = 80  # length to which a message cuts another session's id
 _LONGEST_BYTES: Final = 2 * LINE_BYTES  # a mask may be longer than what it covers
 _SKIPPED_BYTES: Final = 1024 * 1024
 _READERS: Final = Threads(most=4)
@@ -46,11 +46,11 @@ _READERS: Final = Threads(most=4)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LogRead:
-    """What a log amounts to."""
+    """What a log says about its session."""
 
-    ending: Ending  # ``ended_at``: when its last line arrived, as far as that is known
+    ending: Ending  # ``ended_at``: when the last line arrived, as far as that is known
     frames: int
-    complete: bool  # its result line is there
+    complete: bool  # the log has a result line
 
 
 async def read_log(
@@ -60,10 +60,10 @@ async def read_log(
     handoff: Handoff | HandoffError | None = None,
     seconds: float = READ_SECONDS,
 ) -> LogRead | BackfillRejected:
-    """Return what the log of a session amounts to, whatever its row says about an end; writes nothing.
+    """Return what the log of a session says, whatever end its row has; writes nothing.
 
-    The log's session id must be the row's. ``handoff``: what else it left, where that is still there. A log that our
-    reader fails on, or cannot read within ``seconds``, is refused like one that cannot be opened. Raises
+    The log's session id must be the row's. ``handoff``: the session's handoff file, if it is still there. A log that
+    our reader fails on, or cannot read within ``seconds``, is rejected like one that cannot be opened. Raises
     `DatabaseUnavailableError`.
     """
     if session.log_path is None:
@@ -127,7 +127,7 @@ class _Reading:
             number += 1
             arrived = arrivals.next(number, offset)
             offset += length
-            # Once more: a secret may be known by now that was none when the line was written.
+            # Redacted once more, because there may be secrets now that were not known when the line was written.
             item = decode(self.context.redactor.line(line.removesuffix(b"\n")))
             if isinstance(item, Frame) and (foreign := self._foreign(as_text(item.body.get("session_id")))):
                 return foreign
@@ -151,14 +151,16 @@ class _Reading:
         return self._foreign(transcript.session_id) or transcript
 
     def _foreign(self, found: str | None) -> BackfillRejected | None:
-        """Refuse a log that names another session than the row does, be it in a single frame."""
+        """Reject a log that names a session other than the row's, even in a single frame."""
         known = self.session.cli_session_id
         if found is None or found == known:
             return None
-        return self.refused(RejectionReason.OTHER_SESSION, f"is of the CLI session {found[:_SHOWN]}, not of {known}")
+        return self.refused(
+            RejectionReason.OTHER_SESSION, f"is of the CLI session {found[:_ID_CHARACTERS]}, not of {known}"
+        )
 
     def refused(self, reason: RejectionReason, why: str) -> BackfillRejected:
-        """Return why this log is not taken up."""
+        """Return the rejection of this log."""
         return BackfillRejected(reason=reason, message=f"The log {self.path} of session {self.session.id} {why}.")
 
     def _concluded(self, transcript: Transcript, latest: datetime | None) -> LogRead:
@@ -178,7 +180,7 @@ class _Reading:
             stderr_tail="",
             handoff=self.handoff,
         )
-        if (tier := context.tiers.get(session.tier)) is not None:  # else nobody can tell what its calls were
+        if (tier := context.tiers.get(session.tier)) is not None:  # otherwise its calls cannot be judged
             workspace = Workspace(context.workspaces() / workspace_name(session.id))
             gathered = looked(gathered, tier.judge_in(workspace))
         ran = said_at - (session.started_at or said_at)
@@ -188,9 +190,9 @@ class _Reading:
 
 
 def _next_line(log: BinaryIO) -> tuple[bytes, int]:
-    """Return the next line, or what stands in the place of one that is too long, and its length in the log.
+    """Return the next line, or the replacement of one that is too long, and its length in the log.
 
-    A packed log of some MB may unpack to a line without an end.
+    A packed log of a few MB may unpack to an endless line.
     """
     check_abandoned()
     line = log.readline(_LONGEST_BYTES)

@@ -1,6 +1,6 @@
-"""Fires schedules at their due times, for as long as the daemon lives.
+"""The scheduler: fires schedules at their due times, for as long as the daemon lives.
 
-APScheduler only keeps the time: one date job a schedule, which hands its due time over and is gone; the next
+APScheduler only keeps the time: there is one date job per schedule, which hands over its due time and is gone; the next
 one is added when the fire is done. Everything that may fail or take long happens in tasks of our own.
 """
 
@@ -30,13 +30,13 @@ _REMEMBERED_FIRES: Final = 256
 class Scheduler:
     """Calls ``fire(name, due_at)`` for every schedule, one call at a time for each.
 
-    ``due_at`` is the due time without jitter, UTC, and the same one is not fired for twice. What was missed
-    (the machine slept, the clock was set forward, ``last_due`` lies long back) is made up for by one fire.
-    A fire that ends in `StoreError` is tried again after ``retry_seconds``, then twice that, up to 30 s, until
-    it succeeds; when the next due time comes first, that one takes its place. Any other exception of ``fire``
-    is a bug and ends `run`.
+    ``due_at`` is the due time without jitter, in UTC; no due time is fired twice. Due times that were missed (the
+    machine slept, the clock was set forward, ``last_due`` lies far back) are made up for by a single fire. A fire
+    that ends in `StoreError` is tried again after ``retry_seconds``, then after twice that, up to 30 s, until it
+    succeeds; if the next due time comes first, it replaces the one that failed. Any other exception of ``fire`` is
+    a bug and ends `run`.
 
-    ``on_error(name, due_at, error)`` hears of every failed attempt, and of a timer loop that had to be
+    ``on_error(name, due_at, error)`` is called for every failed attempt, and for a timer loop that had to be
     renewed. ``last_due`` holds the latest recorded due time of the schedules that have one; a schedule
     without one waits for its next due time.
     """
@@ -68,11 +68,11 @@ class Scheduler:
         self._pending = {name: self._first(name) for name in self._schedules}
         self._firing: set[str] = set()
         self._paused = False
-        self._late: dict[str, int] = {}  # wake-ups since a schedule is overdue
+        self._late: dict[str, int] = {}  # wake-ups since a schedule became overdue
         self._timer: AsyncIOScheduler | None = None
 
     async def run(self, *, task_status: TaskStatus[None] = TASK_STATUS_IGNORED) -> None:
-        """Keep the schedules until cancelled. A fire under way is cancelled too; the timer is shut down."""
+        """Fire the schedules until cancelled. A fire under way is cancelled too, and the timer is shut down."""
         async with anyio.create_task_group() as group:
             self._group: TaskGroup = group
             self._timer = self._started_timer()
@@ -85,16 +85,16 @@ class Scheduler:
                 await _shut_down(self._timer)
 
     def next_fire(self, name: str) -> datetime:
-        """Return when a schedule fires next, or began to; UTC, in the past where that is overdue."""
+        """Return when a schedule fires next, or began to fire; in UTC, and in the past if it is overdue."""
         schedule = self._schedules[name]
         return fires_at(schedule, merged(schedule, self._pending[name], self._clock.now()))
 
     def pause(self) -> None:
-        """Start no fire any more. A fire under way is not cut, but not tried again either."""
+        """Start no more fires. A fire under way is not cut off, but it is not tried again either."""
         self._paused = True
 
     def _first(self, name: str) -> datetime:
-        """Return the due time to begin with: the one after the last recorded, also when that is over."""
+        """Return the due time to begin with: the one after the last recorded one, even if it has passed."""
         recorded = max(self._fired[name], default=None)
         if recorded is None or recorded > self._seen:  # the clock was set back since
             return self._unfired(name, self._seen)
@@ -128,10 +128,10 @@ class Scheduler:
         )
 
     async def _hand_over(self, name: str, due_at: datetime) -> None:
-        """Start the fire in our own task group; APScheduler cancels its tasks without waiting for them.
+        """Start the fire in our own task group, because APScheduler cancels its tasks without waiting for them.
 
-        A job that the watchdog added once too often finds that its due time is no longer the pending one. A
-        clock that was set back since APScheduler looked makes it early: the watchdog adds it again.
+        If the watchdog added a job once too often, its due time is no longer the pending one. If the clock was set
+        back since APScheduler looked, the job is early, and the watchdog adds it again.
         """
         if self._paused or name in self._firing or self._pending[name] != due_at:
             return
@@ -173,7 +173,7 @@ class Scheduler:
     # --- the watchdog ---------------------------------------------------------------------------------
 
     async def _watch(self) -> None:
-        """Mend what keeps the timer from handing over.
+        """Repair what keeps the timer from handing over.
 
         In APScheduler 3.11 an exception out of the main loop ends it: the callback that raised was to set the
         next timer, and ``running`` stays true. A wake-up starts it again. It also notices a wall clock that
@@ -182,7 +182,7 @@ class Scheduler:
         if self._paused:
             return
         now = self._clock.now()
-        if now < self._seen:  # set back: what lies ahead may lie ahead by years
+        if now < self._seen:  # the clock was set back: the pending due times may lie years ahead
             self._realign(now)
         self._seen = now
         self._count_late(now)
@@ -222,7 +222,7 @@ class Scheduler:
 
 
 async def _shut_down(timer: AsyncIOScheduler | None) -> None:
-    """Shut APScheduler down and wait until it is; its own call only asks the event loop for it."""
+    """Shut APScheduler down and wait for that; its own call only asks the event loop for it."""
     if timer is None or not timer.running:
         return
     done = anyio.Event()

@@ -74,7 +74,7 @@ class Launch:
                 command,
                 cwd=workspace.workdir,
                 mark=mark,
-                enclosed=await self._enclosed(),
+                sandboxed=await self._sandboxed(),
                 pass_fds=[given for given in (descriptor, listing) if given is not None],
             )
         return Launched(spec=spec, command=command, child=child, place=place)
@@ -139,9 +139,9 @@ class Launch:
             return ()
         return select(found, self.context.memory_budget_tokens)
 
-    async def _enclosed(self) -> SandboxedCommand:
+    async def _sandboxed(self) -> SandboxedCommand:
         context, workspace = self.context, self.workspace
-        inside = SandboxSpec(
+        sandbox = SandboxSpec(
             workspace=workspace,
             binary=context.clis.binaries[self.session.harness],
             repos_dir=context.repos_dir,
@@ -157,7 +157,7 @@ class Launch:
         def enclose() -> SandboxedCommand:
             cell = context.confinement.cell
             cell.hand_over(workspace)
-            return cell.enclose(inside)
+            return cell.enclose(sandbox)
 
         return await SESSION_FILES.run(enclose, seconds=MAKE_SECONDS, what="looking at what a session may see")
 

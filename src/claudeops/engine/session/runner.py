@@ -294,7 +294,7 @@ def _group(session: Session, limits: Confinement) -> contextlib.AbstractAsyncCon
     """Return where the kernel will count what a session uses; raises `OSError` when it is entered."""
     if limits.groups is None:
         return contextlib.nullcontext(None)
-    return limits.groups.lent(f"{session.id}.{session.attempt}", limits.bounds, limits.session_memory_mb)
+    return limits.groups.lease(f"{session.id}.{session.attempt}", limits.bounds, limits.session_memory_mb)
 
 
 def _tier_of(session: Session, context: SessionContext) -> TierSetup:

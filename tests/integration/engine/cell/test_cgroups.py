@@ -147,15 +147,15 @@ def here() -> Groups:
 
 @pytest.mark.anyio
 async def test_the_kernel_refuses_one_process_too_many_and_says_so(here: Groups) -> None:
-    async with here.lent("1.1", Bounds(processes=4), 512) as lent:
-        join = f"echo 0 > {lent.door}; for i in 1 2 3 4 5 6; do sleep 0.3 & done; wait"
+    async with here.lease("1.1", Bounds(processes=4), 512) as leased:
+        join = f"echo 0 > {leased.door}; for i in 1 2 3 4 5 6; do sleep 0.3 & done; wait"
         with anyio.fail_after(20):
             done = await anyio.run_process(["/bin/sh", "-c", join], check=False)
-        refused = lent.refusals()
-        assert lent.directory.is_dir()
+        refused = leased.refusals()
+        assert leased.directory.is_dir()
     assert b"fork" in done.stderr.lower()
     assert refused[Exceeded.PROCESS] > 0
-    assert not lent.directory.exists()
+    assert not leased.directory.exists()
 
 
 @pytest.mark.anyio
@@ -163,7 +163,7 @@ async def test_what_a_killed_daemon_left_is_removed_and_nothing_else(here: Group
     another = Groups(place=here.place, prefix=f"{here.prefix}0")
     left = here.place / f"{here.prefix}-7.1"
     left.mkdir()
-    async with another.lent("7.1", Bounds(processes=4), None) as theirs:
+    async with another.lease("7.1", Bounds(processes=4), None) as theirs:
         here.clear()
         assert not left.exists()
         assert theirs.directory.is_dir()

@@ -316,7 +316,7 @@ async def test_a_model_without_a_price_has_no_cost_and_counts_as_the_dearest(sql
 
 async def test_the_token_is_blotted_out_wherever_the_session_shows_it(sqlite: Database) -> None:
     async with bench(sqlite, SAYS) as the, the.account() as account:
-        redactor = the.meter._books.redactor_with(account.token)
+        redactor = the.meter._deps.redactor_with(account.token)
         assert account.token not in repr(account)
         assert account.token not in redactor.text(f"ANTHROPIC_API_KEY={account.token}")
         encoded = base64.b64encode(account.token.encode())
