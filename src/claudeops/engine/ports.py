@@ -2,11 +2,11 @@
 
 Each port has its contract suites in ``tests/contract``.
 
-The database stands behind seven of them, from `Queue` to `Housekeeping`; `Store` holds them together. There every
-method is one transaction, or a read. It may raise `DatabaseUnavailableError` (locked, full, unreachable: the same call
+The database stands behind seven of them, from `Queue` to `Housekeeping`; `Store` holds them together. Each of their
+methods is one transaction, or a read. It may raise `DatabaseUnavailableError` (locked, full, unreachable: the same call
 may work later) and bounds its own wait. A cancelled caller never cuts a transaction: it is committed whole or not at
-all. Methods that take ``attempt``, or a session that runs, raise `StaleAttemptError`, and write nothing, when the row's
-attempt is another one or the row has ended.
+all. Methods that take ``attempt``, or a session that runs, raise `StaleAttemptError`, and write nothing, if the row has
+another attempt or has ended.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ class Clock(Protocol):
 
 
 class Queue(Protocol):
-    """Sessions into the queue, out of it, and to their ends; and what operators ask of the daemon."""
+    """Sessions from the queue to their ends, and the commands of operators to the daemon."""
 
     async def enqueue(self, new: NewSession, *, rules: EscalationRules, now: datetime) -> Session | Suppressed:
         """Queue a chain's first session, unless maximum tier, dry run or cooldown forbid it.
 
-        What is suppressed leaves an event and no row. A root's ``root_session_id`` is its own id.
+        A suppressed session leaves an event and no row. A root's ``root_session_id`` is its own id.
         """
 
     async def fire(
@@ -64,9 +64,9 @@ class Queue(Protocol):
     ) -> Session | SkipReason | None:
         """Record that ``schedule`` was due and queue its chain, in one transaction.
 
-        Returns the queued session; or the reason why none was queued (a chain that this schedule started
-        has a session that has not ended), which is recorded; or ``None`` when this very fire
-        (``schedule``, ``due_at``) was recorded before, in which case nothing is written.
+        Returns the queued session; or the reason why none was queued (for instance, a chain of this schedule has a
+        session that has not ended), which is recorded; or ``None`` if this same fire (``schedule``, ``due_at``) was
+        recorded before, in which case nothing is written.
         """
 
     async def last_fire(self, schedule: str) -> datetime | None:
@@ -83,27 +83,26 @@ class Queue(Protocol):
         chain: int | None = None,
         room: Capacity = ONE_SLOT,
     ) -> Sequence[Session]:
-        """Take the oldest queued sessions that are due: ``running``, attempt + 1, owner, ids, ``started_at``.
+        """Claim the oldest queued sessions that are due; sets ``running``, attempt + 1, owner, ids, ``started_at``.
 
-        As many as there is ``room`` for, in one transaction; none: there is nothing to do. What each may spend is
-        reserved for it, and told by ``allowance_usd``. Two claimers never get the same one. ``chain`` restricts to one
-        root. ``log_path`` may ask a file system: it is called in a thread, before the transaction, also for sessions
-        that are not taken then. A row that the rules forbid by now (dry run switched on, maximum tier lowered) ends as
-        ``blocked`` with its reason and event, and the next one is tried.
+        Claims as many as there is ``room`` for, in one transaction; returns none if there is nothing to do. What each
+        may spend is reserved for it, as ``allowance_usd``. Two claimers never get the same session. ``chain`` restricts
+        the claim to one root. ``log_path`` may ask a file system: it is called in a thread, before the transaction, and
+        also for sessions that are not taken then. A row that the rules forbid by now (dry run switched on, maximum tier
+        lowered) ends as ``blocked`` with its reason and event, and the next one is tried.
 
-        What was taken when its claimer waited no longer (cancelled, or out of time) is given back: it waits again as
-        it did before, its attempt raised.
+        Sessions that were claimed for a claimer that no longer waits (cancelled, or out of time) are given back: they
+        wait again as before, with their attempt raised.
 
-        While a hold stands nothing is taken, and what is queued stays so; a hold that is over by itself is
-        cleared on the way. Where a probe may go (``domain.holds``), one session of the lowest tier is taken
-        and noted as the probe; one is queued for it, as ``retry``, if only higher tiers wait. With ``chain``
-        none is queued.
+        While a hold stands nothing is claimed, and queued sessions stay queued; a hold that has expired is cleared on
+        the way. If a trial session may start (``domain.holds``), one session of the lowest tier is claimed and noted as
+        the trial; if only higher tiers wait, one is queued for it, as ``retry``, but not with ``chain``.
         """
 
     async def identify(self, session: Session, cli_session_id: str) -> None:
-        """Write the session id that a CLI chose itself, as soon as it says it.
+        """Write the session id that a CLI chose itself, as soon as the CLI reports it.
 
-        After a crash a log is taken for a row's only where both name the same session.
+        After a crash a log counts as a row's only if both name the same session.
         """
 
     async def finish(self, ending: Ending, *, rules: EscalationRules) -> Finished:
@@ -115,29 +114,30 @@ class Queue(Protocol):
         """
 
     async def request_command(self, name: CommandName, *, by: str, now: datetime) -> None:
-        """Ask something of the running daemon."""
+        """Send a command to the running daemon."""
 
     async def take_commands(self, *, now: datetime) -> Sequence[Command]:
-        """Return what was asked and not taken yet, oldest first; it is taken now, and given to nobody else."""
+        """Take the commands that were not taken yet, oldest first; no other caller gets them."""
 
     async def finish_command(self, command_id: int, *, result: str | None, error: str | None, now: datetime) -> None:
-        """Write what came of a command."""
+        """Write the result of a command."""
 
 
 class Holds(Protocol):
     """What stops claims."""
 
     async def hold(self, hold: Hold, *, now: datetime) -> None:
-        """Stop claims, in the place of a hold of the same kind.
+        """Stop claims; replaces a hold of the same kind.
 
-        The first of its kind leaves one event (its ``reason``), which is resolved when it is released or over.
+        The first hold of its kind writes one event (its ``reason``), which is resolved when the hold is released or
+        over.
         """
 
     async def release(self, kind: HoldKind, *, now: datetime) -> bool:
-        """Lift a hold; ``False``: none of this kind stood."""
+        """Lift a hold; ``False`` if there was none of this kind."""
 
     async def standing(self, now: datetime) -> Sequence[Hold]:
-        """Return the holds that are not over by ``now``, the longest standing first."""
+        """Return the holds that are not over at ``now``, the oldest first."""
 
     async def refused(self, refusal: ApiRefusal, *, now: datetime) -> None:
         """Write what follows from a refusal of the model API: a hold begins, or lasts longer (``domain.holds``)."""
@@ -164,31 +164,31 @@ class Verdicts(Protocol):
     ) -> Verdict:
         """Write a tool call with its verdict before the answer goes out; return the verdict that counts.
 
-        An allow or ask that carries actions is checked in the same transaction, against what the chain has found and
-        against the cooldown ledger: what is not granted becomes a deny (recorded as such; over a limit with a warning
+        An allow or ask that carries actions is checked in the same transaction, against the chain's findings and the
+        cooldown ledger: an action that is not granted makes it a deny (recorded as such; over a limit with a warning
         event). The actions of an allow are reserved (``success`` null until `Queue.finish` settles them).
-        ``redacted_input`` is the redacted JSON to store, ``redacted_ran`` that of the input that runs in its place,
-        if another one does. With an ``approval``, whose proof the caller has checked, the allow uses it up, and is a
-        deny when it is not approved any more.
+        ``redacted_input`` is the redacted JSON to store, ``redacted_ran`` that of the input that runs instead, if it
+        differs. With an ``approval``, whose proof the caller has checked, the allow uses it up; it becomes a deny if
+        the row is no longer approved.
         """
 
     async def allowed_calls(self, session_id: int) -> frozenset[str]:
         """Return the ``tool_use_id`` of every call of a session that the gate allowed."""
 
     async def request_approval(self, new: NewApproval) -> Approval:
-        """Write a question to people, with the event that tells of it."""
+        """Write a question to people, with the event that announces it."""
 
     async def approval(self, approval_id: int) -> Approval | None:
-        """Return a question as it stands now."""
+        """Return a question as it is now."""
 
     async def close_approval(self, approval_id: int, *, now: datetime) -> Approval:
         """End a question that still waits as ``expired``; return the row, which may have been answered meanwhile."""
 
     async def approvals(self, *, everything: bool = False, limit: int = 100) -> Sequence[Approval]:
-        """Return the questions that wait, or all of them, the newest ``limit``, oldest first."""
+        """Return the newest ``limit`` questions, oldest first: those that wait, or with ``everything`` all of them."""
 
     async def answer_approval(self, approval_id: int, said: Answer) -> bool:
-        """Write a person's answer; ``False``, and nothing written, when the question does not wait any more."""
+        """Write a person's answer; ``False``, with nothing written, if the question no longer waits."""
 
 
 class Spending(Protocol):
@@ -204,26 +204,26 @@ class Spending(Protocol):
         now: datetime,
         owed: Sequence[CallState] = (),
     ) -> CallBegun | CallWaits | BudgetDenied:
-        """Put a model call on record before it starts, unless a budget forbids it.
+        """Record a model call before it starts, unless a budget forbids it.
 
-        ``worst_usd`` is the most that it can cost; budgets count it for as long as the call is open. Calls that begin
-        at the same time are asked one after the other, so they cannot spend the same money. ``owed`` are ends of
-        calls, which are written before budgets are looked at. A call that was put on record after its caller had
-        stopped waiting is ended again, and cost nothing.
+        ``worst_usd`` is the most that it can cost; budgets count it while the call is open. Calls that begin at the
+        same time are checked one after the other, so they cannot spend the same money. ``owed`` are ends of calls,
+        which are written before budgets are checked. A call that was recorded after its caller had stopped waiting is
+        ended again, and costs nothing.
         """
 
     async def book_model_call(self, state: CallState) -> None:
-        """Write what is known of a call that was begun; one that is over is not changed any more."""
+        """Write what is known of a call that was begun; a call that is over is not changed any more."""
 
 
 class Recovery(Protocol):
-    """Who runs what, and what the dead have left."""
+    """Which daemon runs what, and the sessions that dead daemons have left."""
 
     async def reconcile(self, owner: Owner, *, now: datetime, alive: Callable[[Owner], bool]) -> Sequence[Session]:
         """Register ``owner`` and take over the running sessions of dead owners.
 
-        Their attempt is raised, so that the dead write no more. Returns what was taken over, still ``running``:
-        to be ended by `Queue.finish` or `mark_lost`. A breaker that stands is tried at once.
+        Their attempt is raised, so that the old owners can write no more. Returns the sessions taken over, still
+        ``running``; end them with `Queue.finish` or `mark_lost`. A standing breaker may be probed at once.
         """
 
     async def mark_lost(
@@ -237,30 +237,30 @@ class Recovery(Protocol):
     ) -> Session:
         """End a session whose daemon is gone as ``lost``, with an event, and queue what follows, in one transaction.
 
-        ``tool_ends`` are the results that its log shows, ``events`` what else there is to say about it. A session of
-        the lowest tier is followed by its like (``recovery``), unless it was one; a higher one by a look of the lowest
-        tier that is told what was under way. Returns the row as it is then.
+        ``tool_ends`` are the results that its log shows, ``events`` further events about it. A session of the lowest
+        tier is followed by the same look once more (``recovery``), unless it was a recovery itself; a session of a
+        higher tier by a look of the lowest tier, whose handover says what was under way. Returns the row as it is then.
         """
 
     async def unrecovered_sessions(self) -> Sequence[Session]:
-        """Return lost sessions whose log was not taken up as a complete one, newest first; at most some hundreds."""
+        """Return lost sessions that were not backfilled from a complete log, newest first; at most some hundreds."""
 
     async def backfill(self, ending: Ending) -> Backfilled | BackfillRejected:
         """Write what a session's log says and the database does not know yet, in one transaction.
 
-        For a session that has ended without its log having been taken up (a ``lost`` one), or not wholly.
-        ``ending.ended_at`` is the time that everything gets which is written; later than the row's own end it
-        is that. Each part is written once, however often this is called:
+        For a session that has ended before its log was read (a ``lost`` one), or before it was read completely.
+        Everything that is written gets the time ``ending.ended_at``, or the row's own end if that is earlier. Each
+        part is written once, however often this is called:
 
         - the report (method, summary, events, memories, service checks), when the row has none;
         - cost and settled spend, when the row's cost is unknown;
-        - with either of them, or when the row was never told of its stream: response, tokens, turns,
+        - with either of them, or if the row has nothing from its stream yet: response, tokens, turns,
           counters, warnings;
-        - results of tool calls that show none, and the actions that were settled as never seen to end.
+        - results of tool calls that have none, and the actions that were settled as never seen to end.
 
         What was settled stays: outcome, error, decision, end, exit. Nothing follows: no decision, no next
-        session, no cooldown counter cleared. What is known from later sessions outranks what is told late:
-        it moves no ``last_seen`` or ``updated_at`` back, reopens no condition that is over and contradicts no
+        session, no cooldown counter cleared. What is known from later sessions takes precedence: a backfill
+        moves no ``last_seen`` or ``updated_at`` back, reopens no condition that is over and contradicts no
         memory that was confirmed since.
 
         Refuses with `UNKNOWN_SESSION`, `NOT_ENDED` or `OTHER_SESSION` (``ending.cli_session_id`` is not the
@@ -268,35 +268,35 @@ class Recovery(Protocol):
         """
 
     async def renew_lease(self, owner: Owner, *, now: datetime) -> frozenset[tuple[int, int]]:
-        """Note that ``owner`` lives and renew its leases; return what it runs by the rows, as id and attempt."""
+        """Note that ``owner`` lives and renew its leases; return the id and attempt of each session it runs."""
 
     async def skip_ids(self, highest: int) -> None:
-        """Give no session to come an id up to ``highest``: a restored database does not know which ids have logs."""
+        """Give new sessions only ids above ``highest``: a restored database does not know which ids have logs."""
 
     async def depart(self, owner: Owner) -> None:
         """Remove ``owner`` from the running instances."""
 
 
 class Records(Protocol):
-    """What is on record, for those who read and write nothing."""
+    """What is on record, read-only."""
 
     async def session(self, session_id: int) -> Session | None:
         """Return one row."""
 
     async def newest(self) -> Session | None:
-        """Return the running session that was queued last, else the newest of all; ``None``: there is none."""
+        """Return the running session that was queued last, else the newest of all; ``None`` if there is none."""
 
     async def under_way(self, after: int) -> Sequence[SessionPosition]:
-        """Return the sessions that have not ended, and all with a higher id than ``after``, oldest first."""
+        """Return the sessions that have not ended and all sessions with an id above ``after``, oldest first."""
 
     async def session_record(self, session_id: int) -> SessionRecord:
-        """Return what is on record about a session beside its row."""
+        """Return what is on record about a session besides its row."""
 
     async def chain(self, root_session_id: int) -> Sequence[Session]:
         """Return a chain's sessions, oldest first."""
 
     async def chain_record(self, root_session_id: int) -> ChainRecord:
-        """Return a chain's tool calls, its actions, and the events that its sessions were the first to write."""
+        """Return a chain's tool calls, its actions, and the events first written by its sessions."""
 
     async def memories(self, limit: int = 500) -> Sequence[Memory]:
         """Return active memories, best first."""
@@ -308,21 +308,21 @@ class Housekeeping(Protocol):
     async def expire(self, aged: Aged, cutoffs: Cutoffs, *, now: datetime, rows: int) -> Expired:
         """Remove what is older than ``cutoffs`` of a kind, in one short transaction that gives way to verdicts.
 
-        About ``rows`` rows are written, or fewer; to be called again for as long as there is more. A chain goes with
-        everything that hangs on it once all its sessions ended before ``cutoffs.audit``, over several calls where it
-        is long; of its tool calls tombstones stay. Sessions that ended before ``cutoffs.details`` lose their long
-        texts. The latest check of a service, the latest fire of a schedule and open events always stay.
+        At most about ``rows`` rows are written; call it again for as long as there is more. A chain is removed with
+        everything that belongs to it once all its sessions ended before ``cutoffs.audit``, over several calls if it is
+        long; of its tool calls tombstones stay. Sessions that ended before ``cutoffs.details`` lose their long texts.
+        The latest check of a service, the latest fire of a schedule and open events always stay.
         """
 
     async def checkpoint(self) -> bool:
-        """Write the database's own log back into it; ``False``: somebody was in the way, so try again."""
+        """Write the database's own log back into it; ``False`` if another connection was in the way, so try again."""
 
     async def make_room(self) -> None:
-        """Do what makes the first writes as quick as later ones; where that cannot be now, they are slower."""
+        """Prepare the database so that the first writes are as quick as later ones; failing that, they are slower."""
 
 
 class Store(Protocol):
-    """The ports to one database, for those who hand them on; who works with one of them asks for that one."""
+    """The ports to one database, for code that passes them on; code that needs one port takes that port only."""
 
     @property
     def queue(self) -> Queue:
@@ -342,7 +342,7 @@ class Store(Protocol):
 
     @property
     def recovery(self) -> Recovery:
-        """Who runs what."""
+        """Which daemon runs what."""
 
     @property
     def records(self) -> Records:
@@ -350,30 +350,30 @@ class Store(Protocol):
 
     @property
     def housekeeping(self) -> Housekeeping:
-        """What keeps it small."""
+        """What keeps the database small."""
 
 
 class Dispatcher(Protocol):
-    """Tells a node that there may be something to claim. The row is the truth, this is only the wake-up."""
+    """Wakes a node when there may be something to claim. The row is the truth; this is only the wake-up."""
 
     async def announce(self) -> None:
-        """Say that a session was queued. Never raises for a lost wake-up: a waiter looks again by itself."""
+        """Announce that a session was queued. Never raises for a lost wake-up: waiters look again by themselves."""
 
     async def wait(self) -> None:
         """Return soon after an `announce`, and at the latest after the dispatcher's own interval (1 s)."""
 
 
 class SessionListener(Protocol):
-    """Hears of sessions, on the event loop, and must not wait. What it raises is logged and undoes nothing."""
+    """Is called about sessions, on the event loop, and must not block. What it raises is logged and undoes nothing."""
 
-    def started(self, session: Session) -> None:  # noqa: ARG002 - who overrides it may use it
-        """Hear that a session is about to run."""
+    def started(self, session: Session) -> None:  # noqa: ARG002 - overrides may use it
+        """Take notice that a session is about to run."""
         return
 
     def ended(self, session: Session, finished: Finished) -> None:  # noqa: ARG002 - as above
-        """Hear of an end that the database has taken, and of what follows."""
+        """Take an end that the database has taken, and what follows from it."""
         return
 
     def left(self, session: Session) -> None:  # noqa: ARG002 - as above
-        """Hear that a session is no longer among those that run, whether or not its end could be written."""
+        """Take notice that a session no longer runs, whether or not its end could be written."""
         return

@@ -1,6 +1,6 @@
-"""What a session amounts to once its process is gone: everything gathered, reduced to one `Ending`.
+"""The completion of a session: what it left, reduced to one `Ending`, which is then written to the database and logged.
 
-The ends of sessions on their way into the database: however long that is away, and whatever it refuses.
+The result waits for as long as the database is away. What the database refuses for good is left out.
 """
 
 from __future__ import annotations
@@ -59,23 +59,23 @@ class Gathered:
     transcript: Transcript
     exit_code: int | None  # None: the process could not be reaped
     stop: StopCause | None  # why we stopped it, if we did
-    allowed: frozenset[str]  # tool_use_ids that got the gate's yes, and that the CLI did not refuse itself
+    allowed: frozenset[str]  # tool_use_ids that the gate allowed and the CLI did not refuse itself
     tool_ends: tuple[ToolEnd, ...]
     events: tuple[NewEvent, ...]
     stderr_tail: str
     unbooked: tuple[CallState, ...] = ()  # model calls that the database did not take
-    metered: bool = False  # its model calls were counted one by one
+    metered: bool = False  # the meter counted its model calls
     stop_detail: str | None = None  # what exactly it was stopped for
     refusals: tuple[CliRefusal, ...] = ()
-    handoff: Handoff | HandoffError | None = None  # what the session left for the next tier, if it was looked for
+    handoff: Handoff | HandoffError | None = None  # what the session left for the next tier, if anything
     looks: tuple[Look, ...] = ()
 
     @property
     def ran(self) -> frozenset[str]:
-        """The ids of calls that ran; delivering the report is none.
+        """The ids of calls that ran, without the one that delivers the report.
 
-        With a gate: allowed by us, and a result came. Without one there is only the CLI's word for it: a result came
-        in the transcript, and it does not say that its own rules refused the call.
+        With a gate: calls that the gate allowed and that have a result. Without one there is only the CLI's word: calls
+        that have a result in the transcript, and that the CLI does not list as refused by its own rules.
         """
         ran = {end.tool_use_id for end in self.tool_ends}
         if self.harness.capabilities.gate:
@@ -87,10 +87,10 @@ class Gathered:
 
 
 def looked(gathered: Gathered, judge: Callable[[ToolCall], Verdict]) -> Gathered:
-    """Return the same with what its calls looked at, as far as they ran and did not fail.
+    """Return ``gathered`` with the looks of those calls that ran and did not fail.
 
-    Judged once more, by what the log has of them: so it is the same whether the session is read while it runs or from
-    its log. ``judge`` may ask the file system, so this is for a thread of its own.
+    The calls are judged once more, as the log has them, so that the result is the same for a running session and for a
+    log that is read again. ``judge`` may access the disk: call it off the event loop.
     """
     looks = []
     for key in gathered.ran:
@@ -104,7 +104,7 @@ def looked(gathered: Gathered, judge: Callable[[ToolCall], Verdict]) -> Gathered
 
 
 def never_started(session: Session, why: str, *, at: datetime, ms: int) -> Ending:
-    """Return the ending of a session whose process never ran; ``ms``: how long it was tried."""
+    """Return the ending of a session whose process never ran; ``ms``: how long the attempt took."""
     return Ending(
         session_id=session.id,
         attempt=session.attempt,
@@ -117,7 +117,7 @@ def never_started(session: Session, why: str, *, at: datetime, ms: int) -> Endin
     )
 
 
-# Longer than forty lines, and flat: one line a field.
+# Longer than forty lines, but flat: one line for each field.
 def conclude(session: Session, gathered: Gathered, rules: CompletionRules, *, at: datetime, ms: int) -> Ending:
     """Return the ending of a session that ran for ``ms`` milliseconds and ended at ``at``."""
     transcript = gathered.transcript
@@ -170,8 +170,8 @@ def conclude(session: Session, gathered: Gathered, rules: CompletionRules, *, at
 async def commit_result(ending: Ending, *, queue: Queue, rules: EscalationRules, log: Logger) -> Finished | None:
     """Write the end of a session; while the database is away, the result waits for it.
 
-    What the database refuses for good is left out: the row then says that, and the log still has everything.
-    ``None``: the row belongs to somebody else by now, or not even that could be written.
+    If the database refuses the end for good, a bare one is written, which says so; the log still has everything.
+    Returns ``None`` if the row belongs to another daemon by now, or if not even the bare end could be written.
     """
     try:
         return await _written(ending, queue=queue, rules=rules, log=log)
@@ -198,7 +198,7 @@ def log_result(ending: Ending, finished: Finished, log: Logger) -> None:
         duration_ms=ending.duration_ms,
         cost_usd=ending.cost_usd,
         calls_ran=ending.calls_ran,
-        # Out of the database's reach: `claudeops audit verify --log` compares the two.
+        # Logged, because the log is out of the database's reach: `claudeops audit verify --log` compares the two.
         audit_head=finished.audit_head,
         audit_results=finished.audit_results,
     )
@@ -258,7 +258,7 @@ async def _written(ending: Ending, *, queue: Queue, rules: EscalationRules, log:
 
 
 def _bare(ending: Ending, refused: str) -> Ending:
-    """Return the same end without what a model or a CLI wrote; only what it cost is kept."""
+    """Return the same end without anything that a model or a CLI wrote; its costs are kept."""
     return replace(
         ending,
         outcome=Outcome.ERROR,

@@ -1,4 +1,4 @@
-"""What all sessions of one daemon share; the composition root makes it once."""
+"""The context that all sessions of one daemon share; the composition root makes it once."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ from claudeops.harness.protocol import Harness, ModelAccess
 from claudeops.logs import Logger
 from claudeops.tasks import Threads
 
-if TYPE_CHECKING:  # dear imports: commands that run no session do without a web server
+if TYPE_CHECKING:  # expensive imports: commands that run no session do without a web server
     from claudeops.engine.meter.meter import Meter
 
 
 class Judge(Protocol):
-    """What decides about calls: the policy, by `claudeops.domain.policy.judge`."""
+    """Decides about tool calls: the policy, through `claudeops.domain.policy.judge`."""
 
     def __call__(self, call: ToolCall, *, tier: TierPolicy, scope: Scope) -> Verdict:
-        """Return the verdict on a call. May ask the file system, so it runs in a thread."""
+        """Return the verdict on a call. It may access the disk, so it runs in a thread."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -55,12 +55,12 @@ class TierSetup:
     template_home: Path | None = None  # copied into each session's home
 
     def judge_in(self, workspace: Workspace) -> Callable[[ToolCall], Verdict]:
-        """Return what decides about the calls of a session that lives in ``workspace``."""
+        """Return the judge of the calls of a session that lives in ``workspace``."""
         return partial(self.judge, tier=self.policy, scope=session_scope(self.scope, workspace))
 
 
 def session_scope(node: NodeScope, workspace: Workspace) -> Scope:
-    """Return where a session lives, as its calls are judged."""
+    """Return the scope in which the calls of a session are judged."""
     return Scope(
         repos_dir=node.repos_dir,
         dry_run=node.dry_run,
@@ -75,7 +75,7 @@ def session_scope(node: NodeScope, workspace: Workspace) -> Scope:
 
 
 async def any_cli(_binary: Path) -> str | None:
-    """Refuse no CLI."""
+    """Accept every CLI."""
     return None
 
 
@@ -86,7 +86,7 @@ class Clis:
     harnesses: Mapping[str, Harness]
     binaries: Mapping[str, Path]  # by harness, of those that some tier uses
     allow_ungated: tuple[str, ...] = ()  # harnesses without a gate that may run all the same
-    refusal: Callable[[Path], Awaitable[str | None]] = any_cli  # why a CLI with a gate may not be used
+    refusal: Callable[[Path], Awaitable[str | None]] = any_cli  # returns why a CLI with a gate may not be used
 
     def harness_of(self, session: Session) -> Harness:
         """Return the harness that a row asks for; raises `HarnessError`. The row may be older than the settings."""
@@ -100,17 +100,17 @@ class Clis:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Confinement:
-    """What sessions are locked into, and what each of them may use."""
+    """What sessions are locked into, and how much each of them may use."""
 
     cell: Cell = field(default_factory=PlainCell)
     bounds: Bounds = field(default_factory=Bounds)
-    groups: Groups | None = None  # where the kernel counts what each session uses; None: it cannot be had
+    groups: Groups | None = None  # where the kernel counts what each session uses; None: not available
     session_memory_mb: int | None = None  # MiB for a session's processes together; None: not watched
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CompletionRules:
-    """How what a session leaves behind is read."""
+    """How the results of a session are read."""
 
     schema: ReportSchema
     legacy_markers: bool = True
@@ -123,7 +123,7 @@ class ApprovalTerms:
     """How people are asked."""
 
     approval_key: bytes | None = field(default=None, repr=False)  # proves their answers; None: nobody can be asked
-    approval_seconds: float = 900.0  # how long they are waited for
+    approval_seconds: float = 900.0  # how long an answer may take
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -131,12 +131,12 @@ class McpServers:
     """The MCP servers that sessions are told of: the operator's, and those of trusted repositories."""
 
     mcp_servers: Mapping[str, Mapping[str, object]] | None = field(default=None, repr=False)  # by name
-    mcp_of_repos: frozenset[str] = frozenset()  # those of trusted repositories: no path that they name is shown
+    mcp_of_repos: frozenset[str] = frozenset()  # those of trusted repositories; sessions do not see paths they name
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SessionContext:
-    """The adapters, values and limits that a session is run with."""
+    """The adapters, values and limits with which sessions run."""
 
     store: Store
     clock: Clock
@@ -145,9 +145,9 @@ class SessionContext:
     rules: EscalationRules
     tiers: Mapping[int, TierSetup]
     clis: Clis
-    access: ModelAccess  # where there is no meter, or a CLI cannot be sent there
+    access: ModelAccess  # used if there is no meter, or a CLI cannot be sent there
     meter: Meter | None = None
-    availability: Availability | None = None  # told what the model API refuses
+    availability: Availability | None = None  # hears what the model API refuses
     completion: CompletionRules
     confinement: Confinement = field(default_factory=Confinement)
     approvals: ApprovalTerms = field(default_factory=ApprovalTerms)
@@ -160,7 +160,7 @@ class SessionContext:
     path: str  # PATH of every child
     memory_budget_tokens: int
     repair_turn: bool = True
-    judging: Threads = field(default_factory=lambda: Threads(most=MOST_JUDGED))  # of all sessions
+    judging: Threads = field(default_factory=lambda: Threads(most=MOST_JUDGED))  # shared by all sessions
 
     def workspaces(self) -> Path:
         """Return the directory below which workspaces are made."""

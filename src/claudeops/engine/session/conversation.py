@@ -1,6 +1,6 @@
-"""A running session's talk with its CLI: reads every line, answers every question, ends it in time.
+"""A running session's conversation with its CLI: reads every line, answers every question, ends the session in time.
 
-The way of a line: bytes → line → redacted → log → frame → transcript. The gate judges what was really asked;
+The path of a line: bytes → line → redacted → log → frame → transcript. The gate judges what was really asked;
 everything that is kept is made from the redacted line.
 """
 
@@ -48,13 +48,13 @@ from claudeops.harness.protocol import CallRan, GateCancelled, GateRequest, Harn
 from claudeops.logs import LogEvent, Logger
 
 DRAIN_SECONDS: Final = 5.0
-"""How long output is still read after the CLI has gone: a grandchild may hold the stream open for ever."""
+"""How long output is still read after the CLI has gone; a grandchild may hold the stream open for ever."""
 
 STDERR_SECONDS: Final = 1.0
 """How long stderr is still read after the exit; it says why a CLI refused to start."""
 
 SINK_LOOK_SECONDS: Final = 1.0
-"""How soon a log that cannot be written stops a session that says nothing."""
+"""How soon a log that cannot be written stops a session that is silent."""
 
 STDERR_LINE_BYTES: Final = 1024 * 1024
 STDERR_TAIL_CHARACTERS: Final = 8192
@@ -95,13 +95,13 @@ class Conversation:
         self._availability = SessionAvailability(self.context.availability, self.gate.session.id)
 
     async def run(self) -> int | None:
-        """Talk until the child has gone; return its exit status (negative: a signal).
+        """Talk to the child until it has gone; return its exit status (negative: a signal).
 
         Whatever happens, the child and its tree are gone when this returns or raises.
         """
         try:
             async with anyio.create_task_group() as tasks:
-                # First on the channel's lock, so that nothing is sent before the opening.
+                # First, so that it gets the channel's lock first and nothing is sent before the opening.
                 tasks.start_soon(self._open)
                 tasks.start_soon(self._keep_stderr)
                 tasks.start_soon(self.clocks.watch, self.control)
@@ -124,43 +124,43 @@ class Conversation:
     async def _open(self) -> None:
         await self.channel.send(self.harness.opening(self.spec))
         if not self.harness.capabilities.talks:
-            # It reads its input to the end before it begins.
+            # Such a CLI reads its input to the end before it begins.
             await self.channel.close()
 
     # --- reading --------------------------------------------------------------------------------------
 
     async def _read(self, tasks: TaskGroup) -> None:
-        with OutputReader(redactor=self.redactor, sink=self.sink, clock=self.context.clock) as intake:
+        with OutputReader(redactor=self.redactor, sink=self.sink, clock=self.context.clock) as output:
             with anyio.CancelScope() as reading:
                 tasks.start_soon(self._bound_reading, reading)
                 try:
                     while True:
-                        await self.sink.room()  # else what a slow disk does not take would fill the memory
-                        for taken in await intake.take(await self.child.stdout.receive(CHUNK_BYTES)):
-                            await self._take(taken, tasks)
+                        await self.sink.room()  # otherwise lines that wait for a slow disk would fill the memory
+                        for line in await output.take(await self.child.stdout.receive(CHUNK_BYTES)):
+                            await self._take(line, tasks)
                 except (anyio.EndOfStream, anyio.BrokenResourceError):
-                    pass  # also when the child went away in the middle: what came is what there is
-            for taken in intake.flush():
-                await self._take(taken, tasks)
+                    pass  # the child may also break off in the middle of a line
+            for line in output.flush():
+                await self._take(line, tasks)
 
     async def _bound_reading(self, reading: anyio.CancelScope) -> None:
         await self.child.process.wait()
         reading.deadline = anyio.current_time() + DRAIN_SECONDS
 
-    async def _take(self, taken: DecodedLine, tasks: TaskGroup) -> None:
+    async def _take(self, line: DecodedLine, tasks: TaskGroup) -> None:
         self._check_sink()
         self.clocks.frame()
-        facts = self._reader.feed(taken.kept)
+        facts = self._reader.feed(line.kept)
         for fact in facts:
             self.clocks.note(fact)
-            self._note(fact, taken.arrived_at)
-            self.live.note(fact, taken.arrived_at)
+            self._note(fact, line.arrived_at)
+            self.live.note(fact, line.arrived_at)
             if isinstance(fact, SessionStarted) and fact.session_id and not self.harness.capabilities.own_session_id:
                 tasks.start_soon(self._identify, fact.session_id)
-        if isinstance(taken.asked, Frame):
-            self._heed(taken.asked, tasks)
+        if isinstance(line.asked, Frame):
+            self._handle(line.asked, tasks)
         if any(isinstance(fact, ResultSeen) for fact in facts):
-            await self._after_result(taken.arrived_at)
+            await self._after_result(line.arrived_at)
 
     def _note(self, fact: StreamEvent, now: datetime) -> None:
         self._availability.handle(fact)
@@ -169,13 +169,13 @@ class Conversation:
                 self.log.info(LogEvent.SESSION_INITIALISED, api_key_source=fact.api_key_source, model=fact.model)
                 if self.spec.mcp_config is not None and (missed := mcp_servers.missed(fact.mcp_servers, self.log)):
                     self.events.append(missed)
-                    # A retry, or a tier that is not repeated, goes on: a look that sees less is worth more than none.
+                    # Otherwise (a retry, or a tier that is not repeated) go on: a look that sees less beats none.
                     if has_retry(self.gate.session):
                         self.control.stop(StopCause.SERVERS_AWAY)
             case ToolStarted() | ToolDenied() | ToolEnded() | ResultSeen():
-                self._watched(fact, now)
+                self._watch(fact, now)
             case ApiRetried() if fact.status in _AUTH_STATUSES:
-                # The CLI would go on trying for minutes with a key that was refused.
+                # The CLI would go on for minutes with a key that was refused.
                 self.control.stop(StopCause.AUTH_REFUSED)
             case LineMalformed():
                 self.log.warning(LogEvent.MALFORMED_LINE, line=fact.line, error=fact.reason)
@@ -185,7 +185,7 @@ class Conversation:
             case _:
                 pass
 
-    def _watched(self, fact: ToolStarted | ToolDenied | ToolEnded | ResultSeen, now: datetime) -> None:
+    def _watch(self, fact: ToolStarted | ToolDenied | ToolEnded | ResultSeen, now: datetime) -> None:
         match fact:
             case ToolStarted():
                 self.watch.started(fact)
@@ -206,13 +206,13 @@ class Conversation:
             self.control.stop(StopCause.REPETITION)
 
     def _suspect(self, why: str | None) -> None:
-        """End the session when the stream shows what the gate did not allow. Without a gate nothing was promised."""
+        """Stop the session if the stream shows something that the gate did not allow, where the CLI has a gate."""
         if why is not None and self.harness.capabilities.gate and self.control.cause is None:
             self.log.critical(LogEvent.TOOL_CALL_UNGATED, detail=why)
             self._distrust(why)
 
     async def _identify(self, cli_session_id: str) -> None:
-        """Tell the row which session its CLI chose to be; without it a log found after a crash is nobody's."""
+        """Write to the row the session id that the CLI chose; after a crash a log is matched to its row by that id."""
         try:
             await self.context.store.queue.identify(self.gate.session, cli_session_id)
         except DatabaseUnavailableError as error:
@@ -220,11 +220,11 @@ class Conversation:
         except StaleAttemptError as error:
             self.log.error(LogEvent.STALE_ATTEMPT, error=str(error))
 
-    def _heed(self, frame: Frame, tasks: TaskGroup) -> None:
+    def _handle(self, frame: Frame, tasks: TaskGroup) -> None:
         signal = self.harness.signal(frame.body, self.spec)
         match signal:
             case GateRequest():
-                # At once: whatever the stream says of the call from here on, the gate was asked about it.
+                # At once, so that it is noted before the stream says anything more about the call.
                 self.gate.asked.add(signal.call.tool_use_id)
                 tasks.start_soon(self._answer, signal)
             case GateCancelled():
@@ -249,7 +249,7 @@ class Conversation:
         self.control.stop(StopCause.UNGATED_CALL)
 
     async def _watch_sink(self) -> None:
-        """Stop the session also when no line comes any more after the one that could not be written."""
+        """Stop the session if its log cannot be written, even if no further line comes."""
         while True:
             await anyio.sleep(SINK_LOOK_SECONDS)
             self._check_sink()
@@ -269,7 +269,7 @@ class Conversation:
     # --- the result line ------------------------------------------------------------------------------
 
     async def _after_result(self, now: datetime) -> None:
-        """Ask once more when the report is missing or invalid; else close stdin, or the CLI waits for ever."""
+        """Ask once more if the report is missing or invalid; otherwise close stdin, or the CLI would wait for ever."""
         self.clocks.result()
         transcript = self.transcript()
         self.live.result(transcript, now)
@@ -280,7 +280,7 @@ class Conversation:
             cost_usd=transcript.cost_usd,
             num_turns=transcript.num_turns,
         )
-        # A report that is on disk can be taken up after a crash; so first the disk, then what follows.
+        # First to the disk, then go on: a report that is on disk can be recovered after a crash.
         await self.sink.sync()
         wrong = () if self._final(transcript) else shortcomings(transcript, self.context.completion.schema)
         if not wrong:
@@ -289,8 +289,8 @@ class Conversation:
         self._repaired = True
         self.clocks.another_turn()
         self.log.warning(LogEvent.REPAIR_REQUESTED, errors=list(wrong))
-        asked = self.harness.repair(wrong)
-        if asked is None or not await self.channel.send(asked):
+        message = self.harness.repair(wrong)
+        if message is None or not await self.channel.send(message):
             self.clocks.result()
 
     def _final(self, transcript: Transcript) -> bool:
@@ -304,7 +304,7 @@ class Conversation:
         await self.channel.close()
         if not await process.exited_within(self.child, self.context.timeouts.result_grace):
             self.control.stop(StopCause.RESULT_GRACE)
-            # The ladder ends with SIGKILL; what outlives that is in the kernel's hands, not worth a wait.
+            # The stop ladder ends with SIGKILL; a process that outlives it is stuck in the kernel.
             await process.exited_within(self.child, self.context.timeouts.stop_grace + 2 * process.REAP_SECONDS)
         with anyio.move_on_after(STDERR_SECONDS):
             await self._stderr_ended.wait()

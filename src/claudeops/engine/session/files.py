@@ -1,9 +1,8 @@
-"""The handoff file that a session of an older prompt may leave in its own state directory.
+"""Files between the daemon and a CLI: those that it is given before its start, and those that it may leave behind.
 
-Whoever wrote it is as untrusted as any model: it is opened without following a link or waiting for a pipe, read up
-to a bound, redacted and validated before anything is believed of it, and gone afterwards.
-
-The files that a CLI is given before its start, and the one that it may leave behind.
+A session with an older prompt may leave a handoff file in its own state directory. Its author is as untrusted as any
+model: the file is opened without following a link or waiting for a pipe, read up to a bound, redacted and validated
+before anything in it is believed, and then removed.
 """
 
 from __future__ import annotations
@@ -25,22 +24,22 @@ from claudeops.harness.protocol import Command
 
 HANDOFF_FILE: Final = "handoff.json"
 HANDOFF_BYTES: Final = 1024 * 1024
-"""A longer file is none; a handoff is a thousandth of it."""
+"""A longer file is refused; a usual handoff has a thousandth of this size."""
 
 OUTRANKED: Final = "handoff file ignored: a validated report outranks it"
 
 _DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 LAST_MESSAGE_BYTES: Final = 10 * 1024 * 1024
-"""So much of a last message is read; a report is a thousandth of it."""
+"""How much of a last message is read; a usual report has a thousandth of this size."""
 
 
 async def take_handoff(
     state_dir: Path, *, current_tier: int, max_tier: int, redactor: Redactor
 ) -> Handoff | HandoffError | None:
-    """Read and remove the handoff file of a session whose process has ended; ``None`` when it left none.
+    """Read and remove the handoff file of a session whose process has ended; ``None`` if it left none.
 
-    Never raises. A file that cannot be read is as wrong as one that says nothing valid.
+    Never raises. A file that cannot be read is an error like one whose content is invalid.
     """
     content = await _read(state_dir, remove=True)
     return _parsed(content, current_tier=current_tier, max_tier=max_tier, redactor=redactor)
@@ -49,10 +48,10 @@ async def take_handoff(
 async def read_handoff(
     state_dir: Path, *, current_tier: int, max_tier: int, redactor: Redactor
 ) -> Handoff | HandoffError | None:
-    """Read, and leave where it is, the handoff file of a session whose daemon died; ``None`` when it left none.
+    """Read, but do not remove, the handoff file of a session whose daemon died; ``None`` if it left none.
 
-    It goes with the directories of dead sessions, once their ends are written: a daemon that dies before that must
-    find it again. Never raises.
+    The file is removed with the directories of dead sessions, once their ends are written: if this daemon dies before
+    that, the next one must find it again. Never raises.
     """
     content = await _read(state_dir, remove=False)
     return _parsed(content, current_tier=current_tier, max_tier=max_tier, redactor=redactor)
@@ -61,10 +60,10 @@ async def read_handoff(
 def apply_handoff(
     extraction: Extraction, taken: Handoff | HandoffError | None
 ) -> tuple[Extraction, tuple[NewEvent, ...]]:
-    """Return what a session concluded with its handoff file taken into account, and the events about that file.
+    """Return a session's extraction with its handoff file taken into account, and the events about that file.
 
-    It counts where no validated report was found. What asks for help in a way that nobody understands is critical,
-    whatever else the session said.
+    The file counts if no validated report was found. A file that asks for help but cannot be understood is a critical
+    event, whatever else the session said.
     """
     if taken is None:
         return extraction, ()
@@ -82,7 +81,7 @@ async def prepare(command: Command) -> None:
 
 
 async def last_message(path: str) -> str | None:
-    """Return what the CLI left at ``path``; ``None`` when there is no such file, or nothing that can be read."""
+    """Return what the CLI left at ``path``; ``None`` if there is no such file, or it cannot be read."""
     try:
         return await SESSION_FILES.run(lambda: _last_message(path), seconds=LOOK_SECONDS, what=f"reading {path}")
     except TimeoutError:
@@ -121,7 +120,7 @@ def _look(state_dir: Path, *, remove: bool) -> bytes | HandoffError | None:
     except OSError as error:
         return _unreadable(error)
     finally:
-        # Also what was not read: nobody shall find it later and take it for another session's.
+        # Even if it was not read, so that it is never taken for another session's.
         with suppress(OSError):
             if remove:
                 os.unlink(HANDOFF_FILE, dir_fd=directory)
@@ -145,14 +144,14 @@ def _prepare(command: Command) -> None:
     for directory in command.directories:
         Path(directory).mkdir(mode=0o700, parents=True, exist_ok=True)
     for file in command.files:
-        # Exclusively: in a directory that was made for this session nothing can be there yet.
+        # Exclusively, because a directory that was made for this session cannot hold the file yet.
         with open(os.open(file.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as opened:  # noqa: PTH123 - a descriptor
             opened.write(file.text)
 
 
 def _last_message(path: str) -> str | None:
     try:
-        # The session could write here: a link would lead elsewhere, and opening a pipe would wait for a writer.
+        # The session could write here: it may have left a link elsewhere, or a pipe whose opening waits for a writer.
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
         return None

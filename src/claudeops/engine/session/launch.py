@@ -1,4 +1,4 @@
-"""A session's way to its running process: prompt, command, cell, child."""
+"""The launch of a session: from its row to a running process, by way of prompt, command and cell."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from claudeops.harness.protocol import Command, Harness, ModelAccess, Spec
 from claudeops.logs import LogEvent
 
 _SHARE_OF_SERVERS: Final = 1 / 3
-"""Of the time in which the first frame must come: what MCP servers may take of it to start. The CLI waits for them."""
+"""The share of the startup timeout that MCP servers may take to start, because the CLI waits for them."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Launched:
-    """A session that runs."""
+    """A session whose process runs."""
 
     spec: Spec
     command: Command
@@ -39,7 +39,7 @@ class Launched:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Launch:
-    """What one session is started from."""
+    """Starts one session."""
 
     context: SessionContext
     session: Session
@@ -47,14 +47,14 @@ class Launch:
     harness: Harness
     workspace: Workspace
     access: ModelAccess
-    group: Group | None = None  # that its processes join
+    group: Group | None = None  # the control group that its processes join
 
     async def start(self) -> Launched:
-        """Start the CLI in its cell; raises `OSError` and `HarnessError`, and leaves nothing running then."""
+        """Start the CLI in its cell; raises `OSError` and `HarnessError`, and then leaves nothing running."""
         context, session, workspace = self.context, self.session, self.workspace
         prompt, place = await self._prompt(), await self._place()
         mark = session_mark(context.sessions_dir, session.id, session.attempt)
-        # Where no descriptor is read, the daemon's own key goes nowhere.
+        # A CLI that cannot read the key from a descriptor does not get the daemon's own key at all.
         takes = self.harness.capabilities.key_by_descriptor
         secret, servers = (self.access.secret, context.mcp.mcp_servers) if takes else (None, None)
         with _credential(secret) as descriptor, mcp_servers.handed(servers, uid=workspace.uid) as listing:
@@ -65,7 +65,7 @@ class Launch:
                     mcp_config=f"/dev/fd/{listing}",
                     mcp_servers=tuple(servers or ()),
                     mcp_start_seconds=context.timeouts.startup * _SHARE_OF_SERVERS,
-                    # Then the model is told; the session's own clock ends it a little later.
+                    # After this time the CLI tells the model; the session's own clock ends a hung call a little later.
                     mcp_call_seconds=context.timeouts.silence,
                 )
             command = self.harness.command(spec)
@@ -95,7 +95,7 @@ class Launch:
             try:
                 root = await self.context.store.records.session(session.root_session_id)
             except DatabaseUnavailableError as error:
-                # A trace of its own is worth more than no session.
+                # A session with a trace of its own is better than no session.
                 self.context.log.error(LogEvent.DATABASE_UNAVAILABLE, while_doing="trace", error=str(error))
         own = session.cli_session_id or ""
         return trace_context(own, root_cli_session_id=(root.cli_session_id if root is not None else None) or own)
@@ -123,7 +123,7 @@ class Launch:
         )
 
     def _budget_usd(self) -> float:
-        """Return what was reserved for the session, which may be less than its tier's budget."""
+        """Return the amount reserved for the session, which may be less than its tier's budget."""
         reserved = self.session.allowance_usd
         return self.tier.max_budget_usd if reserved is None else min(reserved, self.tier.max_budget_usd)
 
@@ -134,7 +134,7 @@ class Launch:
         try:
             found = await self.context.store.records.memories()
         except DatabaseUnavailableError as error:
-            # A session without memories is worth more than none.
+            # A session without memories is better than no session.
             self.context.log.error(LogEvent.DATABASE_UNAVAILABLE, while_doing="memories", error=str(error))
             return ()
         return select(found, self.context.memory_budget_tokens)
@@ -180,7 +180,7 @@ class Launch:
             system=prompt.system,
             tools=tier.policy.tools,
             max_turns=tier.max_turns,
-            # The meter knows what the session has spent, and refuses before its CLI would notice.
+            # With a meter the whole budget: the meter knows what was spent, and refuses before the CLI would notice.
             max_budget_usd=tier.max_budget_usd if self._is_metered() else self._budget_usd(),
             home=str(workspace.home),
             workdir=str(workspace.workdir),
@@ -207,7 +207,7 @@ async def _repositories(repos_dir: Path) -> tuple[str, ...]:
 
 @contextlib.contextmanager
 def _credential(secret: str | None) -> Iterator[int | None]:
-    """Give the read end of a pipe that holds the secret: the CLI drains it at its start, no tool inherits it."""
+    """Yield the read end of a pipe that holds the secret: the CLI drains it at its start, and no tool inherits it."""
     if secret is None:
         yield None
         return

@@ -1,11 +1,12 @@
-"""MCP servers, the operator's and those of trusted repositories, as a session's CLI is told of them.
+"""MCP servers, the operator's and those of trusted repositories, as a session's CLI gets them; and the CLI's warnings.
 
-The CLI starts such a server with its own whole environment and gives a configured one on top. So each goes through a
-shell that first drops every variable that is not the server's. What the server is given travels in a pipe that the CLI
-drains at its start: it is in no file of the session, in no argument list, and no tool inherits it. A tool of the same
-session may still look into a process of the same user; where that must not be, the server belongs to a tier of its own.
+The CLI starts such a server with its own whole environment and adds the configured variables. So each server is started
+through a shell that first drops every variable that is not the server's. The configuration travels in a pipe that the
+CLI drains at its start: it is in no file of the session and in no argument list, and no tool inherits it. A tool of the
+same session may still look into a process of the same user; where that must not happen, the server belongs to a tier of
+its own.
 
-Events about what a CLI itself warns of, each kind once a session.
+`CliWarnings` turns what a CLI warns of into events, each kind once per session.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ KEPT: Final = (
     *("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy"),
     *("SSL_CERT_FILE", "SSL_CERT_DIR", "NODE_EXTRA_CA_CERTS", "REQUESTS_CA_BUNDLE"),
 )
-"""What a server gets of the session's environment, beside its own ``env``."""
+"""The variables of the session's environment that a server gets, besides its own ``env``."""
 
 _SHELL: Final = "/bin/bash"
 _ONLY_NAMED: Final = (
@@ -37,21 +38,21 @@ _ONLY_NAMED: Final = (
 _MOST_BYTES: Final = 1024 * 1024  # what a pipe holds for a user without privileges
 
 MOST_KINDS: Final = 10
-"""Kinds of warnings of one session that leave an event; more of them would be a flood, not news."""
+"""How many kinds of warnings of one session leave an event; more would be a flood."""
 
 MESSAGE_CHARACTERS: Final = 500
 
 
 def configuration(servers: Mapping[str, Mapping[str, object]]) -> bytes:
-    """Return the CLI's configuration: each server that is a program through the shell, the others as they are."""
-    told = {name: _wrapped(server) if "command" in server else server for name, server in servers.items()}
-    return json.dumps({"mcpServers": told}, separators=(",", ":")).encode()
+    """Return the CLI's configuration: programs are started through the shell, other servers stay as they are."""
+    wrapped = {name: _wrapped(server) if "command" in server else server for name, server in servers.items()}
+    return json.dumps({"mcpServers": wrapped}, separators=(",", ":")).encode()
 
 
 def named_paths(servers: Mapping[str, Mapping[str, object]], *, but: frozenset[str] = frozenset()) -> tuple[Path, ...]:
-    """Return the absolute paths among programs and arguments: what a server needs to be there.
+    """Return the absolute paths among programs and arguments, which a server needs to see.
 
-    ``but`` are the servers of repositories: who writes those must not choose what a session sees of this machine.
+    ``but``: the servers of repositories, whose authors must not choose what a session sees of this machine.
     """
     counted = [server for name, server in servers.items() if name not in but]
     words = [word for server in counted for word in (server.get("command"), *_texts(server.get("args")))]
@@ -59,10 +60,10 @@ def named_paths(servers: Mapping[str, Mapping[str, object]], *, but: frozenset[s
 
 
 def missed(listed: Sequence[McpServer], log: Logger) -> NewEvent | None:
-    """Return the event that tells which servers of an init line are without their tools, if any are.
+    """Return the event that names the servers of an init line that are not connected, if there are any.
 
     The line comes once every server has connected or failed (CLI 2.1.329: a missing program at once, a silent one after
-    ``MCP_TIMEOUT``). Versions before let a session run to its end with servers that were still ``pending``.
+    ``MCP_TIMEOUT``). Earlier versions let a session run to its end with servers that were still ``pending``.
     """
     away = [f"{server.name} ({server.status})" for server in listed if server.status not in {"connected", ""}]
     if not away:
@@ -74,7 +75,7 @@ def missed(listed: Sequence[McpServer], log: Logger) -> NewEvent | None:
 
 @contextlib.contextmanager
 def handed(servers: Mapping[str, Mapping[str, object]] | None, *, uid: int | None) -> Iterator[int | None]:
-    """Give the read end of a pipe that holds the configuration, for ``--mcp-config``; raises `HarnessError`."""
+    """Yield the read end of a pipe that holds the configuration, for ``--mcp-config``; raises `HarnessError`."""
     if servers is None:
         yield None
         return
@@ -93,14 +94,14 @@ def handed(servers: Mapping[str, Mapping[str, object]] | None, *, uid: int | Non
 
 
 class CliWarnings:
-    """Makes events of one session's warning frames, live and when its log is read again."""
+    """Turns one session's warning frames into events, live and when its log is read again."""
 
     def __init__(self, cli: str) -> None:
         self._cli = cli
         self._kinds: set[str] = set()
 
     def event(self, warned: CliWarned) -> NewEvent | None:
-        """Return the event for a warning of a new kind. It is no failure: another model than asked for, say."""
+        """Return the event for a warning of a new kind. A warning is no failure; it may name a fallback model, say."""
         kind = warned.subtype or "warning"
         if kind in self._kinds or len(self._kinds) >= MOST_KINDS:
             return None

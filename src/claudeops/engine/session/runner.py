@@ -1,4 +1,4 @@
-"""One session, from its claimed row to its ending: a single straight line."""
+"""Runs one session, from its claimed row to its ending, in a single straight line."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from claudeops.errors import HarnessError
 from claudeops.harness.protocol import Harness, ModelAccess
 from claudeops.logs import LogEvent, Logger, log_context
 
-_SEARCH_TOOL: Final = "WebSearch"  # the CLI's, which has the API search
+_SEARCH_TOOL: Final = "WebSearch"  # a tool of the CLI that has the API search the web
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,11 +50,11 @@ class SessionRunner:
     context: SessionContext
 
     async def run(self, session: Session, control: Control) -> Ending:
-        """Run one session to its end; what goes wrong on the way is part of the ending, not an exception.
+        """Run one session to its end; whatever goes wrong on the way is part of the ending, not an exception.
 
         When this returns, or is cancelled, no process of the session is left and its workspace is gone.
         """
-        with contextlib.ExitStack() as held:  # to the last, when also its workspace is gone
+        with contextlib.ExitStack() as held:  # the user, until the workspace is gone too
             return await self._run(session, control, held)
 
     async def _run(self, session: Session, control: Control, held: contextlib.ExitStack) -> Ending:
@@ -107,20 +107,20 @@ class SessionRunner:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MeteredAccess:
-    """A session's own way to the model API, and what is left of it for the books when its process has gone."""
+    """A session's own access to the model API, and what is still unbooked when its process has gone."""
 
     access: ModelAccess
-    redactor: Redactor  # that knows its token, too
-    account: MeterAccount | None = None  # None: its model calls do not go through the meter
+    redactor: Redactor  # knows the session's token, too
+    account: MeterAccount | None = None  # None: the session's model calls do not go through the meter
 
     @property
     def unbooked(self) -> tuple[CallState, ...]:
-        """Return the calls whose end the database did not take; complete once the account is closed."""
+        """Return the calls whose end the database has not taken; complete once the account is closed."""
         return self.account.unbooked if self.account else ()
 
     @property
     def refusal(self) -> str | None:
-        """Return the sentence that refused a call because there was no money left for it."""
+        """Return the sentence with which a budget denied a call, if one did."""
         return self.account.refusal if self.account else None
 
 
@@ -128,7 +128,7 @@ class MeteredAccess:
 async def metered(
     context: SessionContext, session: Session, harness: Harness, control: Control
 ) -> AsyncIterator[MeteredAccess]:
-    """Open a session's account for the length of the block, if there is a meter and its CLI can be sent there."""
+    """Open a session's account for the length of the block, if there is a meter and the CLI can be sent there."""
     if context.meter is None or not harness.capabilities.metered:
         yield MeteredAccess(access=context.access, redactor=context.redactor)
         return
@@ -145,7 +145,7 @@ async def metered(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Run:
-    """One session with everything that it is run with."""
+    """One session with everything that it runs with."""
 
     context: SessionContext
     session: Session
@@ -159,7 +159,7 @@ class _Run:
     log: Logger
 
     async def converse(self) -> Gathered:
-        """Start the CLI, talk with it to its end, and return what that leaves; raises `OSError` and `HarnessError`."""
+        """Start the CLI, talk to it until it ends, and return the results; raises `OSError` and `HarnessError`."""
         watch = await watch_over(
             self.workspace,
             bounds=self.context.confinement.bounds,
@@ -256,7 +256,7 @@ class _Run:
         )
 
     def _approvals(self, clocks: Clocks) -> ApprovalService | None:
-        """Return where people are asked; ``None`` where nobody can prove to be an operator."""
+        """Return what asks people; ``None`` without a key, because then nobody can prove to be an operator."""
         terms = self.context.approvals
         if terms.approval_key is None:
             return None
@@ -274,7 +274,7 @@ class _Run:
         )
 
     async def _handoff(self) -> Handoff | HandoffError | None:
-        """Take what the session left for the next tier; its process has ended, its workspace is still there."""
+        """Take what the session left for the next tier, after its process has ended and before its workspace goes."""
         if not self.context.completion.legacy_markers:
             return None
         return await take_handoff(
@@ -291,14 +291,14 @@ def _display(redactor: Redactor, call: ToolCall) -> str:
 
 
 def _group(session: Session, limits: Confinement) -> contextlib.AbstractAsyncContextManager[Group | None]:
-    """Return where the kernel will count what a session uses; raises `OSError` when it is entered."""
+    """Return the context of a session's control group, if there are groups; entering it may raise `OSError`."""
     if limits.groups is None:
         return contextlib.nullcontext(None)
     return limits.groups.lease(f"{session.id}.{session.attempt}", limits.bounds, limits.session_memory_mb)
 
 
 def _tier_of(session: Session, context: SessionContext) -> TierSetup:
-    """Return the tier that a row asks for; raises `HarnessError`. The row may be older than the settings."""
+    """Return a row's tier; raises `HarnessError` if there is none, since the row may be older than the settings."""
     tier = context.tiers.get(session.tier)
     if tier is None:
         raise HarnessError(f"tier {session.tier} is not configured")
@@ -306,9 +306,9 @@ def _tier_of(session: Session, context: SessionContext) -> TierSetup:
 
 
 async def _admit(harness: Harness, clis: Clis) -> None:
-    """Raise `HarnessError` unless the CLI is where it was and its gate is known to hold: it updates itself.
+    """Raise `HarnessError` unless the CLI exists and its gate is known to hold; it may have updated itself.
 
-    Raises `OSError` for a disk that does not say.
+    Raises `OSError` if the disk does not answer.
     """
     binary = clis.binaries[harness.name]
     if not await workspaces.SESSION_FILES.run(binary.exists, seconds=workspaces.LOOK_SECONDS, what=f"finding {binary}"):

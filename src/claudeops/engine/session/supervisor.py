@@ -1,4 +1,4 @@
-"""Claims queued sessions, runs them within the slots there are, writes their ends, and drains at the end."""
+"""Claims queued sessions, runs them within the free slots, writes their ends, and drains when the daemon stops."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from claudeops.logs import LogEvent, Logger, log_context
 from claudeops.tasks import DatabaseTrouble
 
 WAITING_FACTOR: Final = 2
-"""So many times the slots is the most that is under way at once, those among them that hold no slot: who waits for
-people, and whose end is being written."""
+"""Times the slots: the most sessions that may be under way, including those that hold no slot, because they wait for
+approval or their end is being written."""
 
 LONGEST_CLAIM_PAUSE_SECONDS: Final = 5.0
-"""Between two claims, while the database gives them trouble: a look should not come much later than it is due."""
+"""The longest pause between two claims while the database fails: sessions should not start much later than due."""
 
 STOP_MARGIN_SECONDS: Final = 5.0
-"""On top of the stop grace: the row is written and the files are closed in it."""
+"""Time on top of the stop grace, to write the row and close the files."""
 
 
 @dataclass(kw_only=True)
@@ -47,19 +47,19 @@ class Supervisor:
     run_session: Callable[[Session, Control], Awaitable[Ending]]
     new_cli_session_id: Callable[[], str]
     log_path: Callable[[int], str]
-    slots: int  # sessions at once; with more than one, one is kept for tier 1
+    slots: int  # sessions at once; if there are several, one is kept for the lowest tier
     stop_grace_seconds: float
     hub: Hub
     redact: Redact
     log: Logger
-    chain: int | None = None  # only this chain (a foreground run), or whatever is queued
+    chain: int | None = None  # run only this chain (a foreground run); None: everything that is queued
     listeners: Sequence[SessionListener] = ()
     running: RunningSessions = field(default_factory=RunningSessions)
-    _written: set[int] = field(default_factory=set)  # of the running: nothing is left of them but an end to write
+    _written: set[int] = field(default_factory=set)  # ids of running sessions of which only the end is to be written
     _draining: bool = False
     _hurrying: bool = False
-    _claiming: bool = False  # a claim is under way: what it takes runs by its rows, and is not in ``running`` yet
-    _claim_at: float = 0.0  # monotonic seconds; later than now while the database gives claims trouble
+    _claiming: bool = False  # a claim is under way: its rows may be running already, and are not in ``running`` yet
+    _claim_at: float = 0.0  # monotonic seconds; in the future while the database fails
     _trouble: DatabaseTrouble = field(init=False)
     _less: anyio.Event = field(default_factory=anyio.Event)  # set, and replaced, whenever a session or a claim ends
 
@@ -67,7 +67,7 @@ class Supervisor:
         self._trouble = DatabaseTrouble(self.log, "claim", longest_seconds=LONGEST_CLAIM_PAUSE_SECONDS)
 
     async def run(self) -> None:
-        """Claim and run until `drain`. Raises nothing for a session that fails, nor for a database that does."""
+        """Claim and run until `drain`. Raises nothing if a session or the database fails."""
         async with anyio.create_task_group() as tasks:
             while not self._draining:
                 await self._fill_slots(tasks)
@@ -77,8 +77,8 @@ class Supervisor:
     async def drain(self, timeout_seconds: float) -> None:
         """Claim nothing more, wait for running sessions, then stop the rest politely. Bounded.
 
-        A claim that is under way is waited for too: what it takes is a running session. Call `hurry` to cut the
-        waiting short.
+        A claim under way is waited for too, because what it takes is a running session. Call `hurry` to cut the wait
+        short.
         """
         self._draining = True
         await self.dispatcher.announce()
@@ -99,17 +99,17 @@ class Supervisor:
         while self.running or self._claiming:
             await self._less.wait()
 
-    def _tell_less(self) -> None:
+    def _notify_less(self) -> None:
         less, self._less = self._less, anyio.Event()
         less.set()
 
     async def _fill_slots(self, tasks: TaskGroup) -> None:
         if self.clock.monotonic() < self._claim_at:
             return
-        while not self._draining and (room := self._room()).sessions > 0:
+        while not self._draining and (capacity := self._capacity()).sessions > 0:
             self._claiming = True
             try:
-                claimed = await self._claim(room)
+                claimed = await self._claim(capacity)
                 for session in claimed:
                     control = Control()
                     if self._hurrying:  # since the claim began
@@ -118,12 +118,12 @@ class Supervisor:
                     tasks.start_soon(self._carry_out, session, control)
             finally:
                 self._claiming = False
-                self._tell_less()
+                self._notify_less()
             if not claimed:
                 return
 
-    def _room(self) -> Capacity:
-        """Return what may start. Who waits for people holds no slot, nor does who has nothing left but an end to write.
+    def _capacity(self) -> Capacity:
+        """Return how many sessions may start; those that wait for approval, or only for their end, hold no slot.
 
         A long remediation must not blind the lowest tier: with more than one slot, one is kept for it.
         """
@@ -139,7 +139,7 @@ class Supervisor:
             above=self.slots - 1 - above if self.slots > 1 else None,
         )
 
-    async def _claim(self, room: Capacity) -> Sequence[Session]:
+    async def _claim(self, capacity: Capacity) -> Sequence[Session]:
         try:
             claimed = await self.queue.claim(
                 self.owner,
@@ -148,7 +148,7 @@ class Supervisor:
                 cli_session_id=self.new_cli_session_id,
                 log_path=self.log_path,
                 chain=self.chain,
-                room=room,
+                room=capacity,
             )
         except StoreError as error:
             self._claim_at = self.clock.monotonic() + self._trouble.failed(error)
@@ -170,26 +170,26 @@ class Supervisor:
                 if self.hub.listening:
                     self.hub.publish(session_began(session, self.redact, self.clock.now()))
             ending = await self._run_guarded(session, control, log)
-            # Its processes are gone: another one may start. Whoever claims is first in the writer's queue then, for
-            # that is short, and a slot stands empty meanwhile.
+            # Its processes are gone, so another session may start. The claim goes first in the writer's queue, because
+            # it is short and a slot is empty meanwhile.
             self._written.add(session.id)
             await self.dispatcher.announce()
             await anyio.lowlevel.checkpoint()
             finished = await commit_result(ending, queue=self.queue, rules=self.rules, log=log)
             if finished is not None:
-                self._tell(session, ending, finished, log)
+                self._announce_end(session, ending, finished, log)
         finally:
             del self.running[session.id]
             self._written.discard(session.id)
-            self._tell_less()
+            self._notify_less()
         for listener in self.listeners:
             with _guarded(log):
                 listener.left(session)
-        # Also without a next tier: what is under way at all is limited too.
+        # Also if no next session is queued: the number of sessions under way is limited too, and one has ended.
         await self.dispatcher.announce()
 
-    def _tell(self, session: Session, ending: Ending, finished: Finished, log: Logger) -> None:
-        """Tell of an end that is in the database by now."""
+    def _announce_end(self, session: Session, ending: Ending, finished: Finished, log: Logger) -> None:
+        """Log and publish an end that the database has taken."""
         log_result(ending, finished, log)
         for listener in self.listeners:
             with _guarded(log):
@@ -198,16 +198,16 @@ class Supervisor:
             self.hub.publish(session_ended(session, ending, finished))
 
     async def _run_guarded(self, session: Session, control: Control, log: Logger) -> Ending:
-        """Run one session; whatever goes wrong in our own code ends this session only."""
+        """Run one session; a fault in our own code ends this session only."""
         started = self.clock.monotonic()
         if control.cause is not None:
             return self._without_result(session, Outcome.CANCELLED, "the daemon was stopped before it began", started)
         try:
             return await self.run_session(session, control)
         except Exception as error:
-            told = f"{type(error).__name__}: {error}"
-            log.critical(LogEvent.SESSION_CRASHED, error=told, exc_info=True)
-            return self._without_result(session, Outcome.ERROR, f"internal error: {told}", started)
+            detail = f"{type(error).__name__}: {error}"
+            log.critical(LogEvent.SESSION_CRASHED, error=detail, exc_info=True)
+            return self._without_result(session, Outcome.ERROR, f"internal error: {detail}", started)
 
     def _without_result(self, session: Session, outcome: Outcome, error: str, started: float) -> Ending:
         return Ending(
@@ -224,8 +224,8 @@ class Supervisor:
 
 @contextmanager
 def _guarded(log: Logger) -> Iterator[None]:
-    """Keep a listener's fault from undoing what it hears of, and from ending the daemon."""
+    """Log a listener's fault, so that it neither undoes what has happened nor ends the daemon."""
     try:
         yield
-    except Exception as error:  # noqa: BLE001 - whatever it is, it is theirs
+    except Exception as error:  # noqa: BLE001 - any fault is the listener's own
         log.error(LogEvent.LISTENER_FAILED, error=f"{type(error).__name__}: {error}")
