@@ -155,7 +155,7 @@ class LogEvent(StrEnum):
     ESCALATION_QUEUED = "escalation_queued", "the next tier waits for its turn"
     RETRY_QUEUED = "retry_queued", "a session failed and waits to be tried once more"
     # --- the model API
-    MODEL_API_REFUSED = "model_api_refused", "the model API refused a call, so other sessions wait for a probe"
+    MODEL_API_REFUSED = "model_api_refused", "the model API refused a call, so other sessions wait for a trial session"
     HOLD_RELEASED = "hold_released", "the model API serves us again, so sessions may start"
     # --- the supervisor
     ORDER_TAKEN = "order_taken", "an operator sent the running daemon a command"

@@ -143,7 +143,7 @@ class Holds(Protocol):
         """Write what follows from a refusal of the model API: a hold begins, or lasts longer (``domain.holds``)."""
 
     async def answered(self, session_id: int, *, now: datetime) -> Sequence[HoldKind]:
-        """Release the holds whose probe a session is, because the model API has answered it; return their kinds."""
+        """Release the holds whose trial a session is, because the model API has answered it; return their kinds."""
 
 
 class Verdicts(Protocol):

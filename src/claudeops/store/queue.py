@@ -98,8 +98,9 @@ class SqlQueue:
         """Take the oldest sessions that are due.
 
         Claimers look often and mostly in vain, so they look without the write lock first. Where logs go is decided
-        after that look, before the transaction: a directory that gives no answer holds up no verdict. What the look
-        has not seen (a probe that the claim queues itself, a session that became due since) another transaction takes.
+        after that look, before the transaction: a directory that gives no answer holds up no verdict. What the look has
+        not seen (a trial session that the claim queues itself, a session that became due since) another transaction
+        takes.
         """
         tiers = (rules.lowest.number,) if room.lowest_only else None
         log_paths: dict[int, str] = {}
@@ -291,14 +292,14 @@ class _Claim:
         )
 
     def _prepare_trial(self) -> bool:
-        """See to it that a session of the lowest tier is due; a higher one is worth too much to be the probe."""
+        """See to it that a session of the lowest tier is due; a higher one is worth too much to be the trial."""
         lowest = self.rules.lowest
         if _due_ids(self.connection, self.now, chain=self.chain, tiers=(lowest.number,)):
             return True
         if self.chain is not None or not _due_ids(self.connection, self.now, chain=None, tiers=None):
             return False
-        probe = NewSession(tier=lowest.number, trigger=Trigger.RETRY, model=lowest.model, harness=lowest.harness)
-        add_session(self.connection, probe, now=self.now)
+        trial = NewSession(tier=lowest.number, trigger=Trigger.RETRY, model=lowest.model, harness=lowest.harness)
+        add_session(self.connection, trial, now=self.now)
         return True
 
 
