@@ -31,6 +31,12 @@ def test_every_closed_set_of_the_domain_is_explained_and_no_other() -> None:
     assert list(sections()) == [enum.__name__ for enum in ENUMS]
 
 
+def test_no_word_stands_in_the_dictionary_twice() -> None:
+    words = re.findall(r"^\*\*([^*]+)\*\*:", GLOSSARY.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    assert len(words) > 80
+    assert sorted(word.casefold() for word in words) == sorted({word.casefold() for word in words})
+
+
 @pytest.mark.parametrize("enum", ENUMS, ids=lambda enum: enum.__name__)
 def test_every_member_is_explained_in_the_order_of_the_code(enum: type[StrEnum]) -> None:
     rows = sections()[enum.__name__]

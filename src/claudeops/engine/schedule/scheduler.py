@@ -130,8 +130,8 @@ class Scheduler:
     async def _hand_over(self, name: str, due_at: datetime) -> None:
         """Start the fire in our own task group, because APScheduler cancels its tasks without waiting for them.
 
-        If the watchdog added a job once too often, its due time is no longer the pending one. If the clock was set
-        back since APScheduler looked, the job is early, and the watchdog adds it again.
+        If the timer check added a job once too often, its due time is no longer the pending one. If the clock was set
+        back since APScheduler looked, the job is early, and the timer check adds it again.
         """
         if self._paused or name in self._firing or self._pending[name] != due_at:
             return
@@ -170,7 +170,7 @@ class Scheduler:
         self._pending[name] = self._unfired(name, min(due_at, self._clock.now()))
         return True
 
-    # --- the watchdog ---------------------------------------------------------------------------------
+    # --- the timer check ------------------------------------------------------------------------------
 
     async def _watch(self) -> None:
         """Repair what keeps the timer from handing over.
