@@ -208,4 +208,4 @@ async def test_audit_verify_names_what_was_changed_taken_out_and_put_in(tmp_path
         assert (await node.run("audit", "verify", "--session", "1")).code == 0
         against = await node.run("audit", "verify", "--session", "1", "--log", str(log))
         assert against.code == 1
-        assert "its calls are not those whose head the log has" in against.stderr
+        assert "its calls do not end in the head that the log has" in against.stderr
