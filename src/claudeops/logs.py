@@ -13,11 +13,12 @@ from collections.abc import Set as AbstractSet
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, Literal, Self, TypeAlias
 
-from claudeops.domain.model import Session
 from claudeops.log_writer import FileWriter, Stream, StreamWriter, descriptor_of
 
 if TYPE_CHECKING:  # see `configure`
     from structlog.typing import FilteringBoundLogger, Processor
+
+    from claudeops.domain.model import Session
 
 EventDict: TypeAlias = MutableMapping[str, object]
 

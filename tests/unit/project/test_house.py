@@ -35,7 +35,7 @@ SMALL: Final = {
 TYPE_BLOCKS: Final = {
     "claudeops.cli.terminal": "rich: only terminals need it",
     "claudeops.engine.session.context": "a web server and an HTTP client: commands that run no session do without",
-    "claudeops.logs": "structlog pulls in rich, and most commands never log",
+    "claudeops.logs": "structlog pulls in rich, and most commands never log; nor do they need the model",
     "claudeops.store.migrate": "alembic: needed after updates only",
 }
 """Modules with imports for the type checker alone."""
