@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Final, cast
 
@@ -46,6 +47,25 @@ def test_no_tier_reads_what_belongs_to_the_daemon(tier: int, world: World) -> No
         assert judge(call).kind is VerdictKind.DENY, path
     own = ToolCall(tool_use_id="t", tool_name="Read", input={"file_path": str(workspace.workdir / "notes")})
     assert judge(own).kind is VerdictKind.ALLOW
+
+
+@pytest.mark.parametrize("tier", [1, 2, 3])
+def test_a_sessions_calls_are_judged_by_the_directories_that_are_its_own(tier: int, world: World) -> None:
+    settings = world.settings()
+    workspace = Workspace(world.base / "cells" / "000001")  # as at level user: not below the state directory
+    judge = context_of(settings).tiers[tier].judge_in(workspace)
+
+    def verdict(tool: str, path: Path) -> VerdictKind:
+        given = {"file_path": str(path), **({"content": "x"} if tool == "Write" else {})}
+        return judge(ToolCall(tool_use_id="t", tool_name=tool, input=given)).kind
+
+    assert verdict("Read", workspace.home / ".notes") is VerdictKind.DENY
+    assert verdict("Read", workspace.workdir / ".notes") is VerdictKind.ALLOW
+    may_write = VerdictKind.DENY if tier == 1 else VerdictKind.ALLOW
+    for own in (workspace.workdir, workspace.tmpdir):
+        assert verdict("Read", own / "notes") is VerdictKind.ALLOW
+        assert verdict("Write", own / "notes") is may_write
+    assert verdict("Write", world.base / "cells" / "000002" / "work" / "notes") is VerdictKind.DENY
 
 
 def test_dry_run_reaches_every_tiers_gate(world: World) -> None:

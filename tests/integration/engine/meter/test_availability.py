@@ -5,7 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import datetime
 from pathlib import Path
+from typing import cast
 
 import anyio
 import pytest
@@ -14,8 +16,11 @@ from claudeops.domain.holds import ApiRefusal, Hold, HoldKind
 from claudeops.domain.model import FailureKind, Outcome
 from claudeops.engine.control import Control
 from claudeops.engine.meter.availability import Availability
+from claudeops.engine.ports import Holds
 from claudeops.engine.session.runner import SessionRunner
+from claudeops.engine.system import SystemClock
 from claudeops.errors import DatabaseUnavailableError
+from claudeops.logs import get_logger
 from support.estate import Estate, deliver, look, report
 from support.waiting import PATIENCE_SECONDS, until
 
@@ -50,6 +55,44 @@ async def until_held(estate: Estate, *kinds: HoldKind) -> None:
     with anyio.fail_after(PATIENCE_SECONDS):
         while set(await holds(estate)) != set(kinds):  # noqa: ASYNC110 - a database sets no event
             await anyio.sleep(0.01)
+
+
+class Written:
+    """Stands for the port: what was written to it, in order."""
+
+    def __init__(self) -> None:
+        self.rows: list[str] = []
+
+    async def refused(self, refusal: ApiRefusal, *, now: datetime) -> None:  # noqa: ARG002 - as the port has it
+        self.rows.append(f"refused {refusal.session_id}")
+
+    async def answered(self, session_id: int, *, now: datetime) -> tuple[HoldKind, ...]:  # noqa: ARG002 - as above
+        self.rows.append(f"answered {session_id}")
+        return ()
+
+
+async def test_what_meter_and_stream_both_report_is_written_once_and_anew_after_a_refusal() -> None:
+    written = Written()
+    availability = Availability(holds=cast("Holds", written), clock=SystemClock(), log=get_logger())
+    for _ in ("by the meter", "by the stream"):
+        availability.report_success(7)
+    availability.report_refusal(ApiRefusal(kind=FailureKind.OVERLOADED, message="529", session_id=7))
+    for _ in ("by the meter", "by the stream"):
+        availability.report_success(7)
+    availability.report_success(8)
+    expected = ["answered 7", "refused 7", "answered 7", "answered 8"]
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(availability.run)
+        await until(lambda: len(written.rows) >= len(expected))
+        tasks.cancel_scope.cancel()
+    assert written.rows == expected
+
+
+async def test_a_session_that_has_ended_is_forgotten(estate: Estate) -> None:
+    async with listening(estate) as availability:
+        for _ in range(2):
+            await estate.run(look(), deliver(report()))
+    assert not availability._served  # else it would grow with every session
 
 
 async def test_others_wait_while_a_cli_repeats_a_call_and_go_on_when_it_is_answered(
