@@ -25,7 +25,7 @@ from claudeops.tasks import Threads
 LOOK_SECONDS: Final = 1.0
 """Pause between two looks at the CLI's own transcript, while there is no other sign of life."""
 
-_LOOK_SECONDS: Final = 1.0
+_TRANSCRIPT_SECONDS: Final = 1.0  # for one of these looks
 _LOOKED_AT: Final = 100  # directories; the CLI makes one, but a session could make any number
 
 
@@ -241,7 +241,9 @@ class CliTranscript:
     async def size(self) -> int:
         """Return the file's size in bytes; 0 while there is no file, the last known size while its disk hangs."""
         with suppress(TimeoutError):
-            self._known = await self._one_look.run(self._size, seconds=_LOOK_SECONDS, what="a look at the transcript")
+            self._known = await self._one_look.run(
+                self._size, seconds=_TRANSCRIPT_SECONDS, what="a look at the transcript"
+            )
         return self._known
 
     def _size(self) -> int:

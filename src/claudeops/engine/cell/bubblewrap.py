@@ -68,7 +68,6 @@ ETC: Final = (
 )
 """What programs look up in ``/etc``, and no more: it also holds passwords, host keys and the daemon's settings."""
 
-_ROOT: Final = Path("/")
 _TMP: Final = Path("/tmp")  # noqa: S108 - the session gets one of its own there
 _NEVER_ON_PATH: Final = frozenset(map(Path, ("/", "/etc", "/root", "/home", "/var", "/proc", "/sys", "/dev", "/run")))
 _OTHERS_READ: Final = 0o4
