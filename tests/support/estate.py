@@ -170,7 +170,7 @@ class Estate:
             "dispatcher": self.dispatcher,
             "clock": self.context.clock,
             "owner": self.owner,
-            "rules": self.context.rules,
+            "rules": self.context.current_rules,
             "run_session": SessionRunner(context=self.context).run,
             "new_cli_session_id": lambda: str(uuid.uuid4()),
             "log_path": self.log_path,

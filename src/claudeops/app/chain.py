@@ -43,7 +43,9 @@ async def run_chain(
     """
     shutdown.check()
     now = node.clock.now()
-    root = await start_refusal(node.store.holds, now) or await node.store.queue.enqueue(new, rules=node.rules, now=now)
+    root = await start_refusal(node.store.holds, now) or await node.store.queue.enqueue(
+        new, rules=node.context.current_rules(), now=now
+    )
     if isinstance(root, Suppressed):
         node.log.warning(LogEvent.SESSION_SUPPRESSED, reason=root.reason.value)
         return root

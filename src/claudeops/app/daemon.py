@@ -181,7 +181,9 @@ async def _last_due(node: Node, plan: Schedule) -> datetime | None:
 async def _fire(node: Node, schedule_name: str, due_at: datetime) -> None:
     lowest = min(choice.number for choice in node.rules.tiers)
     new = root_session(node.settings, lowest, Trigger.SCHEDULED)
-    result = await node.store.queue.fire(schedule_name, due_at, new, rules=node.rules, now=node.clock.now())
+    result = await node.store.queue.fire(
+        schedule_name, due_at, new, rules=node.context.current_rules(), now=node.clock.now()
+    )
     about = {"schedule": schedule_name, "due_at": due_at.isoformat()}
     match result:
         case Session():

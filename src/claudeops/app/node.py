@@ -78,7 +78,7 @@ class Node:
             dispatcher=self.dispatcher,
             clock=self.clock,
             owner=self.owner,
-            rules=self.rules,
+            rules=self.context.current_rules,
             run_session=SessionRunner(context=self.context).run,
             new_cli_session_id=lambda: str(uuid.uuid4()),
             log_path=self._log_path,
@@ -133,6 +133,7 @@ async def open_node(
             rules = escalation_rules(settings)
             async with open_meter(settings, spending=store.spending, rules=rules, clock=clock, log=log) as meter:
                 context = build_context(settings, store=store, rules=rules, clock=clock, hub=hub, log=log)
+                await context.estates.look(log)
                 context = replace(
                     context,
                     meter=meter,

@@ -15,6 +15,7 @@ import msgspec
 
 from claudeops.app.wiring import node_scope, tier_policies
 from claudeops.cli.output import Exit, print_document, print_failure
+from claudeops.domain.estate.model import NO_ESTATE
 from claudeops.domain.model import ToolCall
 from claudeops.domain.policy import Judgement, Policy, TierPolicy, explain
 from claudeops.domain.policy.document import render
@@ -140,7 +141,7 @@ def _judgements(call: ToolCall, question: Question, settings: Settings) -> dict[
             f"There is no tier {question.tier}: CLAUDEOPS_MAX_TIER is {settings.max_tier}; give one from 1 to that."
         )
     node = node_scope(settings, dry_run=settings.dry_run or question.dry_run)
-    scope = session_scope(node, Workspace(settings.state_dir / "sessions" / _EXAMPLE))
+    scope = session_scope(node, Workspace(settings.state_dir / "sessions" / _EXAMPLE), NO_ESTATE)
     wanted = {question.tier: tiers[question.tier]} if question.tier is not None else tiers
     return {number: explain(call, tier=tier, scope=scope) for number, tier in wanted.items()}
 

@@ -31,6 +31,7 @@ from hashlib import sha256
 from typing import Final
 
 from claudeops.domain.cooldown import used_up
+from claudeops.domain.estate.model import Estate
 from claudeops.domain.model import (
     LOWEST_TIER,
     ActionLimit,
@@ -106,7 +107,12 @@ class EscalationRules:
     tiers: tuple[TierChoice, ...]
     limits: Mapping[str, ActionLimit] = field(default_factory=dict)  # by action kind
     other_names: Mapping[str, str] = field(default_factory=dict)  # of services, to the name that actions are counted by
+    expected: tuple[str, ...] = ()  # services that a whole round looks at
     budgets: Budgets | None = None  # that sessions share; None: unlimited
+
+    def within(self, estate: Estate) -> EscalationRules:
+        """Return the rules with the names that an estate adds; the operator's own names for services come first."""
+        return replace(self, other_names={**estate.other_names, **self.other_names}, expected=estate.expected)
 
     def budget_of(self, tier: int) -> float | None:
         """Return what one session of a tier may spend; ``None``: unlimited, or no such tier."""

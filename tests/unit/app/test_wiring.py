@@ -9,6 +9,7 @@ from typing import Final, cast
 import pytest
 
 from claudeops.app.wiring import build_context, escalation_rules, model_access, root_session, schedule
+from claudeops.domain.estate.model import NO_ESTATE
 from claudeops.domain.model import ToolCall, Trigger, VerdictKind
 from claudeops.domain.schedule import Cron, Interval
 from claudeops.engine.cell.workspace import Workspace
@@ -35,7 +36,7 @@ def test_no_tier_reads_what_belongs_to_the_daemon(tier: int, world: World) -> No
     database = world.base / "elsewhere" / "watch.db"
     settings = world.settings(CLAUDEOPS_DATABASE_URL=f"sqlite:///{database}")
     workspace = Workspace(settings.state_dir / "sessions" / "000001")
-    judge = context_of(settings).tiers[tier].judge_in(workspace)
+    judge = context_of(settings).tiers[tier].judge_in(workspace, NO_ESTATE)
     for path in (
         database,
         f"{database}-wal",
@@ -53,7 +54,7 @@ def test_no_tier_reads_what_belongs_to_the_daemon(tier: int, world: World) -> No
 def test_a_sessions_calls_are_judged_by_the_directories_that_are_its_own(tier: int, world: World) -> None:
     settings = world.settings()
     workspace = Workspace(world.base / "cells" / "000001")  # as at level user: not below the state directory
-    judge = context_of(settings).tiers[tier].judge_in(workspace)
+    judge = context_of(settings).tiers[tier].judge_in(workspace, NO_ESTATE)
 
     def verdict(tool: str, path: Path) -> VerdictKind:
         given = {"file_path": str(path), **({"content": "x"} if tool == "Write" else {})}
@@ -72,7 +73,7 @@ def test_dry_run_reaches_every_tiers_gate(world: World) -> None:
     settings = world.settings(CLAUDEOPS_DRY_RUN="true")
     call = ToolCall(tool_use_id="t", tool_name="Bash", input={"command": "docker restart web"})
     workspace = Workspace(settings.state_dir / "sessions" / "000001")
-    verdict = context_of(settings).tiers[3].judge_in(workspace)(call)
+    verdict = context_of(settings).tiers[3].judge_in(workspace, NO_ESTATE)(call)
     assert (verdict.kind, "dry run" in verdict.reason) == (VerdictKind.DENY, True)
 
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import unquote
 
+from claudeops.domain.estate.model import NO_ESTATE, Estate
 from claudeops.domain.policy.places import is_secret_name
 from claudeops.domain.text import glob, regex
 
@@ -202,6 +203,7 @@ class NodeScope:
     forbidden_paths: tuple[str, ...] = ()  # state, results, database: never read nor written
     resolve: Callable[[str], str] = as_written  # follows symlinks of the local file system (os.path.realpath)
     program: Callable[[str], str | None] = usual_program  # where a program is on the session's ``PATH``; None: nowhere
+    estate: Estate = NO_ESTATE  # what the manifests say, as the session began
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -122,7 +122,7 @@ class Recovery:
         read = await read_log(session, self.context, handoff=await self._handoff(session), seconds=self.read_seconds)
         if isinstance(read, LogRead) and read.complete:
             finished = await commit_result(
-                read.ending, queue=self.context.store.queue, rules=self.context.rules, log=log
+                read.ending, queue=self.context.store.queue, rules=self.context.current_rules(), log=log
             )
             if finished is not None:
                 log.info(LogEvent.SESSION_RECOVERED, path=session.log_path, frames=read.frames)
@@ -152,7 +152,7 @@ class Recovery:
         known = read if isinstance(read, LogRead) else None
         lost = await context.store.recovery.mark_lost(
             session,
-            rules=context.rules,
+            rules=context.current_rules(),
             now=context.clock.now(),
             tool_ends=known.ending.tool_ends if known else (),
             events=() if isinstance(read, LogRead) else _unread_events(session, read),

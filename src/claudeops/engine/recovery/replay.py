@@ -182,7 +182,7 @@ class _Reading:
         )
         if (tier := context.tiers.get(session.tier)) is not None:  # otherwise its calls cannot be judged
             workspace = Workspace(context.workspaces() / workspace_name(session.id))
-            gathered = looked(gathered, tier.judge_in(workspace))
+            gathered = looked(gathered, tier.judge_in(workspace, context.estates.latest))
         ran = said_at - (session.started_at or said_at)
         ms = max(0, ran // timedelta(milliseconds=1))
         ending = conclude(session, gathered, context.completion, at=said_at, ms=ms)

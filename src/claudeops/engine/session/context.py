@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from claudeops.domain.escalation import EscalationRules
+from claudeops.domain.estate.model import Estate
 from claudeops.domain.model import Session, ToolCall, Verdict
 from claudeops.domain.policy import NodeScope, Scope, TierPolicy, judge
 from claudeops.domain.redact import Redactor
@@ -17,6 +18,7 @@ from claudeops.engine.cell.cell import Cell, PlainCell
 from claudeops.engine.cell.cgroups import Bounds, Groups
 from claudeops.engine.cell.workspace import Workspace
 from claudeops.engine.control import Timeouts
+from claudeops.engine.estate import Estates
 from claudeops.engine.gate.gate import MOST_JUDGED
 from claudeops.engine.live.hub import Hub
 from claudeops.engine.meter.availability import Availability
@@ -54,14 +56,15 @@ class TierSetup:
     passed_env: Mapping[str, str] = field(default_factory=dict)
     template_home: Path | None = None  # copied into each session's home
 
-    def judge_in(self, workspace: Workspace) -> Callable[[ToolCall], Verdict]:
-        """Return the judge of the calls of a session that lives in ``workspace``."""
-        return partial(self.judge, tier=self.policy, scope=session_scope(self.scope, workspace))
+    def judge_in(self, workspace: Workspace, estate: Estate) -> Callable[[ToolCall], Verdict]:
+        """Return the judge of the calls of a session that lives in ``workspace`` and looks after ``estate``."""
+        return partial(self.judge, tier=self.policy, scope=session_scope(self.scope, workspace, estate))
 
 
-def session_scope(node: NodeScope, workspace: Workspace) -> Scope:
+def session_scope(node: NodeScope, workspace: Workspace, estate: Estate) -> Scope:
     """Return the scope in which the calls of a session are judged."""
     return Scope(
+        estate=estate,
         repos_dir=node.repos_dir,
         dry_run=node.dry_run,
         forbidden_paths=node.forbidden_paths,
@@ -142,7 +145,7 @@ class SessionContext:
     clock: Clock
     log: Logger
     redactor: Redactor
-    rules: EscalationRules
+    rules: EscalationRules  # the operator's; `current_rules` has the names of the estate too
     tiers: Mapping[int, TierSetup]
     clis: Clis
     access: ModelAccess  # used if there is no meter, or a CLI cannot be sent there
@@ -160,7 +163,12 @@ class SessionContext:
     path: str  # PATH of every child
     memory_budget_tokens: int
     repair_turn: bool = True
+    estates: Estates = field(default_factory=Estates)
     judging: Threads = field(default_factory=lambda: Threads(most=MOST_JUDGED))  # shared by all sessions
+
+    def current_rules(self) -> EscalationRules:
+        """Return the rules with the names of the estate as it was last read."""
+        return self.rules.within(self.estates.latest)
 
     def workspaces(self) -> Path:
         """Return the directory below which workspaces are made."""

@@ -13,6 +13,7 @@ from typing import Final
 import anyio
 import anyio.to_thread
 
+from claudeops.domain.estate.model import Estate
 from claudeops.domain.live import Viewpoint
 from claudeops.domain.model import Ending, Session, ToolCall, Verdict
 from claudeops.domain.outcome import StopCause
@@ -63,6 +64,7 @@ class SessionRunner:
         started = context.clock.monotonic()
         root = context.workspaces() / workspaces.workspace_name(session.id)
         try:
+            estate = await context.estates.look(log)
             tier, harness = _tier_of(session, context), context.clis.harness_of(session)
             await _admit(harness, context.clis)
             uid = await workspaces.enter(held, context.confinement.cell.acquire_user())
@@ -76,6 +78,7 @@ class SessionRunner:
                     context=context,
                     session=session,
                     tier=tier,
+                    estate=estate,
                     harness=harness,
                     workspace=workspace,
                     access=access,
@@ -150,6 +153,7 @@ class _Run:
     context: SessionContext
     session: Session
     tier: TierSetup
+    estate: Estate
     harness: Harness
     workspace: Workspace
     access: MeteredAccess
@@ -169,7 +173,7 @@ class _Run:
             log=self.log,
         )
         launched = await self._launch()
-        judge = self.tier.judge_in(self.workspace)
+        judge = self.tier.judge_in(self.workspace, self.estate)
         conversation = self._conversation(launched, watch, judge)
         exit_code = await conversation.run()
         transcript = conversation.transcript()
@@ -244,7 +248,7 @@ class _Run:
             session=self.session,
             judge=judge,
             threads=context.judging,
-            rules=context.rules,
+            rules=context.rules.within(self.estate),
             verdicts=context.store.verdicts,
             clock=context.clock,
             display_input=partial(_display, self.access.redactor),

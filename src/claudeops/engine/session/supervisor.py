@@ -43,7 +43,7 @@ class Supervisor:
     dispatcher: Dispatcher
     clock: Clock
     owner: Owner
-    rules: EscalationRules
+    rules: Callable[[], EscalationRules]  # as they are now: the estate may change
     run_session: Callable[[Session, Control], Awaitable[Ending]]
     new_cli_session_id: Callable[[], str]
     log_path: Callable[[int], str]
@@ -127,7 +127,7 @@ class Supervisor:
 
         A long remediation must not blind the lowest tier: with more than one slot, one is kept for it.
         """
-        lowest = self.rules.lowest.number
+        lowest = self.rules().lowest.number
         at_work = [
             session
             for session, control in self.running.values()
@@ -143,7 +143,7 @@ class Supervisor:
         try:
             claimed = await self.queue.claim(
                 self.owner,
-                rules=self.rules,
+                rules=self.rules(),
                 now=self.clock.now(),
                 cli_session_id=self.new_cli_session_id,
                 log_path=self.log_path,
@@ -175,7 +175,7 @@ class Supervisor:
             self._written.add(session.id)
             await self.dispatcher.announce()
             await anyio.lowlevel.checkpoint()
-            finished = await commit_result(ending, queue=self.queue, rules=self.rules, log=log)
+            finished = await commit_result(ending, queue=self.queue, rules=self.rules(), log=log)
             if finished is not None:
                 self._announce_end(session, ending, finished, log)
         finally:

@@ -1,0 +1,116 @@
+"""The estate as typed values: what the daemon has understood of the operator's manifests.
+
+A manifest describes; it never grants. What it names becomes part of the reach, what it forbids is denied, and what it
+expects must appear in a report before the report proves anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import time
+from typing import Final
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Source:
+    """Where a statement stands."""
+
+    path: str  # below the repositories directory: ``media/CLAUDE-OPS.md``
+    line: int | None = None  # counted from 1; None: the whole file
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Fault:
+    """Something in a repository that could not be used."""
+
+    source: Source
+    sentence: str  # what is wrong, and the remedy
+
+    def __str__(self) -> str:
+        """Return the place and the sentence, as a compiler writes them."""
+        place = self.source.path if self.source.line is None else f"{self.source.path}:{self.source.line}"
+        return f"{place}: {self.sentence}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MaintenanceWindow:
+    """A time of the week in which a service may be unwell on purpose; it may run past midnight."""
+
+    days: frozenset[int]  # 0 is Monday; the days on which it begins
+    start: time  # in the timezone of the daemon
+    end: time
+    text: str  # as it was written
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Service:
+    """One service of the estate."""
+
+    name: str  # as the manifest writes it
+    aliases: tuple[str, ...] = ()
+    kind: str = ""  # what it is or runs as, one word, lower case: ``postgres``, ``container``, ``systemd``
+    host: str = ""  # that it runs on
+    address: str = ""  # a URL or host:port where it answers
+    dependencies: tuple[str, ...] = ()  # names of other services
+    healthy: str = ""  # what healthy means
+    restart: str = ""  # how it is restarted
+    maintenance: tuple[MaintenanceWindow, ...] = ()
+    source: Source
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Prohibition:
+    """Something that a manifest forbids, which the gate therefore denies at every tier."""
+
+    services: tuple[str, ...]  # names, with aliases; ``*`` stands for every service of the repository's manifest
+    kinds: tuple[str, ...]  # kinds of action: ``restart``, ``redeployment``; empty: every kind
+    text: str  # the rule as it was written
+    source: Source
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Manifest:
+    """What one repository says."""
+
+    repository: str  # the directory's name
+    kind: str = ""  # of the repository, one word: ``compose``, ``ansible``
+    hosts: tuple[str, ...] = ()  # named as hosts, beside those of the services
+    services: tuple[Service, ...] = ()
+    rules: tuple[str, ...] = ()  # all of them, as they were written
+    prohibitions: tuple[Prohibition, ...] = ()  # those rules that the gate can enforce
+    capabilities: tuple[str, ...] = ()
+    addresses: tuple[str, ...] = ()  # hosts that compose files and further lines name
+    faults: tuple[Fault, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Estate:
+    """All manifests together."""
+
+    manifests: tuple[Manifest, ...] = ()
+    other_names: Mapping[str, str] = field(default_factory=dict)  # alias → the name that a service is counted by
+    hosts: tuple[str, ...] = ()  # every host that is named anywhere, lower case, without ports
+
+    @property
+    def services(self) -> Iterator[Service]:
+        """Yield the services of all manifests, in the order of the repositories."""
+        return (service for manifest in self.manifests for service in manifest.services)
+
+    @property
+    def expected(self) -> tuple[str, ...]:
+        """Return the names of the services that a whole round looks at."""
+        return tuple(service.name for service in self.services)
+
+    @property
+    def prohibitions(self) -> tuple[Prohibition, ...]:
+        """Return what the manifests forbid."""
+        return tuple(forbidden for manifest in self.manifests for forbidden in manifest.prohibitions)
+
+    @property
+    def faults(self) -> tuple[Fault, ...]:
+        """Return what could not be used, in the order of the repositories."""
+        return tuple(fault for manifest in self.manifests for fault in manifest.faults)
+
+
+NO_ESTATE: Final = Estate()
