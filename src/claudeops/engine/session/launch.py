@@ -80,8 +80,9 @@ class Launch:
         return Launched(spec=spec, command=command, child=child, place=place)
 
     async def _prompt(self) -> Prompt:
+        template = await self.context.prompts.template(self.tier.number)
         return render(
-            self.tier.template,
+            template.text,
             facts=self._facts(await _repositories(self.context.repos_dir)),
             memories=await self._memories(),
             request=self.session.prompt_text,
