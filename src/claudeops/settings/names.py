@@ -204,7 +204,11 @@ GENERAL: Final[tuple[Variable, ...]] = (
     _switch("CLAUDEOPS_METER", "on", "send model calls through the daemon, to count and limit them"),
     _given("CLAUDEOPS_POLICY_PATH", Kind.FILE, "TOML file with the rules for tool calls", "the one that ships"),
     _given("CLAUDEOPS_MCP_CONFIG", Kind.FILE, "JSON file with the MCP servers of the sessions"),
-    _given("CLAUDEOPS_TRUSTED_REPOS", Kind.NAMES, "directories in `CLAUDEOPS_REPOS_DIR` whose `.mcp.json` counts too"),
+    _given(
+        "CLAUDEOPS_TRUSTED_REPOS",
+        Kind.NAMES,
+        "directories in `CLAUDEOPS_REPOS_DIR` whose MCP servers count too",
+    ),
     # --- money
     _money("CLAUDEOPS_CHAIN_BUDGET_USD", "15", "a session and everything it led to; at most the daily budget"),
     _money("CLAUDEOPS_DAILY_BUDGET_USD", "25", "everything within a day of `CLAUDEOPS_TIMEZONE`"),
