@@ -64,6 +64,7 @@ CHECKS: Final = (
     Check("database", access.database, ("CLAUDEOPS_DATABASE_URL*",)),
     Check("daemon", access.daemon),
     Check("isolation", sessions.isolation, ("CLAUDEOPS_ISOLATION",)),
+    Check("access", sessions.access, ("CLAUDEOPS_TIER?_HOME", "CLAUDEOPS_TIER?_ENV")),
     Check("bounds", sessions.bounds, ("CLAUDEOPS_SESSION_*",)),
     Check("cli", sessions.cli, ("CLAUDEOPS_*_BIN", "CLAUDEOPS_HARNESS", "CLAUDEOPS_TIER?_HARNESS")),
     Check("gate", sessions.gate, ("CLAUDEOPS_CLI_SELF_TEST",)),
