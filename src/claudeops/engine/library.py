@@ -71,11 +71,11 @@ class Place:
         return self.repository if origin_fault(self.repository) is None else _shown(self.repository)
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class _Known:
     """What was last read of one place."""
 
-    files: dict[str, Library] = field(default_factory=dict)  # the last good reading of each file that is still there
+    files: Files = field(default_factory=dict)  # the last good reading of each file that is still there
     library: Library = NO_LIBRARY
 
 
@@ -93,28 +93,29 @@ class Libraries:
     async def look(self, log: Logger) -> Library:
         """Read all texts anew and return the library; what does not answer serves as it was last read."""
         listed = await self._repositories(log)
-        places = (*self._builtin, *(listed or ()))
-        stay = tuple(place for place in self._known if place.repository is not None) if listed is None else ()
-        read: set[Place] = set()
+        before = self._known
+        stay = [place for place in before if place.repository is not None] if listed is None else []
+        # A dictionary of this call's own: another session's look may be under way.
+        known = {place: before.get(place) or _Known() for place in (*self._builtin, *(listed or ()), *stay)}
+        read = {*stay}
         slots = anyio.Semaphore(_AT_ONCE)
 
         async def look_at(place: Place) -> None:
             async with slots:
-                await self._look_at(place)
+                known[place] = await _read(place, known[place])
             read.add(place)
 
         with anyio.move_on_after(_ALL_SECONDS):
             async with anyio.create_task_group() as tasks:
-                for place in places:
+                for place in known.keys() - stay:
                     tasks.start_soon(look_at, place)
-        for place in places:
-            if place not in read:
-                self._unread(place, f"all of the library took longer than {_ALL_SECONDS:g} s")
-        self._known = {place: self._known[place] for place in (*places, *stay)}
-        for place, known in self._known.items():
-            self._tell(place, known.library.faults, log)
-        builtin = [known.library for place, known in self._known.items() if place.repository is None]
-        others = [known.library for place, known in self._known.items() if place.repository is not None]
+        for place in known.keys() - read:
+            known[place] = _unread(place, known[place], f"all of the library took longer than {_ALL_SECONDS:g} s")
+        self._known = known
+        for place in (*known, *(before.keys() - known.keys())):
+            self._tell(place, known[place].library.faults if place in known else (), log)
+        builtin = [one.library for place, one in known.items() if place.repository is None]
+        others = [one.library for place, one in known.items() if place.repository is not None]
         self.latest = combine(merge(builtin), others)
         return self.latest
 
@@ -133,26 +134,6 @@ class Libraries:
             return None
         return tuple(Place(repos_dir / name, name) for name in names)
 
-    async def _look_at(self, place: Place) -> None:
-        try:
-            files = await _READERS.run(
-                partial(read_files, place), seconds=_REPOSITORY_SECONDS, what=f"reading {place.label}"
-            )
-        except OSError as error:
-            self._unread(place, error.strerror or str(error))
-            return
-        known = self._known.setdefault(place, _Known())
-        good = {path: read if read.texts else known.files.get(path, NO_LIBRARY) for path, read in files.items()}
-        known.files = {path: read for path, read in good.items() if read.texts}
-        texts = merge(Library(texts=read.texts) for read in good.values())
-        faults = tuple(fault for read in files.values() for fault in read.faults)
-        known.library = Library(texts=texts.texts, faults=faults + texts.faults)
-
-    def _unread(self, place: Place, reason: str) -> None:
-        known = self._known.setdefault(place, _Known())
-        fault = _fault(place.label, f"it could not be read ({reason}): what was last read of it serves")
-        known.library = Library(texts=known.library.texts, faults=(fault,))
-
     def _tell(self, place: Place, faults: tuple[Fault, ...], log: Logger) -> None:
         condition = f"library:{place.label}"
         if not faults:
@@ -162,6 +143,28 @@ class Libraries:
         more = f"; and {len(faults) - _SHOWN_FAULTS} more" if len(faults) > _SHOWN_FAULTS else ""
         if self.notices.tell(condition, f"Not all of the library can be used as it is written: {shown}{more}."):
             log.warning(LogEvent.LIBRARY_FAULTY, origin=place.label, faults=[str(fault) for fault in faults])
+
+
+async def _read(place: Place, before: _Known) -> _Known:
+    """Return what is in a place now; of what cannot be used or read, the texts as they were before."""
+    try:
+        files = await _READERS.run(
+            partial(read_files, place), seconds=_REPOSITORY_SECONDS, what=f"reading {place.label}"
+        )
+    except OSError as error:
+        return _unread(place, before, error.strerror or str(error))
+    good = {path: read if read.texts else before.files.get(path, NO_LIBRARY) for path, read in files.items()}
+    texts = merge(Library(texts=read.texts) for read in good.values())
+    faults = tuple(fault for read in files.values() for fault in read.faults)
+    return _Known(
+        files={path: read for path, read in good.items() if read.texts},
+        library=Library(texts=texts.texts, faults=faults + texts.faults),
+    )
+
+
+def _unread(place: Place, before: _Known, reason: str) -> _Known:
+    fault = _fault(place.label, f"it could not be read ({reason}): what was last read of it serves")
+    return _Known(files=before.files, library=Library(texts=before.library.texts, faults=(fault,)))
 
 
 # --- the disk: called in a thread ---------------------------------------------------------------------

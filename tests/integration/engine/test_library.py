@@ -9,6 +9,8 @@ import socket
 from collections.abc import Iterator
 from pathlib import Path
 
+import anyio
+import anyio.lowlevel
 import pytest
 
 from claudeops import logs
@@ -194,6 +196,32 @@ async def test_people_are_told_once_of_each_change(repositories: Repositories, l
     path.write_text("broken")
     await repositories.read()
     assert len(repositories.libraries.notices.take()) == 1
+
+
+async def test_a_repository_that_left_and_came_back_broken_is_told_again(repositories: Repositories) -> None:
+    repositories.put("media/checks/web.md", "broken")
+    await repositories.read()
+    (repositories.root / "media").rename(repositories.root / ".away")
+    await repositories.read()
+    (repositories.root / ".away").rename(repositories.root / "media")
+    repositories.libraries.notices.take()
+    await repositories.read()
+    assert len(repositories.libraries.notices.take()) == 1
+
+
+async def test_two_sessions_may_look_at_the_same_time(repositories: Repositories) -> None:
+    found: list[int] = []
+
+    async def look() -> None:
+        found.append(len((await repositories.read()).texts))
+
+    async with anyio.create_task_group() as tasks:
+        for number in range(10):
+            repositories.put(f"repository{number}/checks/web.md")
+            tasks.start_soon(look)
+            await anyio.lowlevel.checkpoint()
+    assert max(found) <= 10
+    assert len(await repositories.names()) == 10
 
 
 async def test_many_faults_are_one_short_event(repositories: Repositories) -> None:

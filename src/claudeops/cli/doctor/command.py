@@ -59,6 +59,7 @@ CHECKS: Final = (
     Check("time zones", machine.time_zones, ("CLAUDEOPS_TIMEZONE",)),
     Check("tools", machine.tools),
     Check("prompts", sessions.prompts, ("CLAUDEOPS_PROMPT", "CLAUDEOPS_TIER?_PROMPT")),
+    Check("library", sessions.library),
     Check("policy", sessions.policy, ("CLAUDEOPS_POLICY_PATH", "CLAUDEOPS_*ALLOWED_TOOLS")),
     Check("schema", sessions.schema, ("CLAUDEOPS_SCHEMA_PATH",)),
     Check("database", access.database, ("CLAUDEOPS_DATABASE_URL*",)),

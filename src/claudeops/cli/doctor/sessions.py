@@ -1,4 +1,4 @@
-"""Checks of what sessions consist of: CLI, prompts, policy, schema, isolation, access, bounds and gate."""
+"""Checks of what sessions consist of: CLI, prompts, library, policy, schema, isolation, access, bounds and gate."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from claudeops.app.wiring import binaries, check_harnesses, check_prompts, tools
 from claudeops.cli.doctor.values import Case, Finding, doubtful, failed, failed_with, fine, skipped
 from claudeops.cli.output import ErrorKind
 from claudeops.domain.access import limits
+from claudeops.domain.library import BUILT_IN
 from claudeops.domain.report.extraction import ReportSchema
 from claudeops.engine.cell import cell
 from claudeops.engine.cell.cell import FIRST_UID, USER_HOMES, Cell, Level, SandboxSpec, named_in
@@ -20,9 +21,12 @@ from claudeops.engine.cell.levels import Selected, choose
 from claudeops.engine.cell.workspace import Workspace
 from claudeops.engine.gate.admission import check_version
 from claudeops.engine.gate.self_test import Bench
+from claudeops.engine.library import Libraries
 from claudeops.engine.session.access import gather
 from claudeops.errors import ConfigurationError
+from claudeops.logs import get_logger
 from claudeops.settings import Settings, TierSettings
+from claudeops.settings.files import library_dir
 
 _GATED: Final = "claude"
 _DETAIL_CHARACTERS: Final = 300
@@ -55,6 +59,17 @@ async def prompts(_case: Case, settings: Settings) -> Finding:
         return failed_with(error, kind=ErrorKind.PARSE)
     directories = dict.fromkeys(str(tier.prompt_path.parent) for tier in settings.tiers)
     return fine(f"{len(settings.tiers)}, from {', '.join(directories)}.")
+
+
+async def library(_case: Case, settings: Settings) -> Finding:
+    """Read the library and report what cannot be used."""
+    found = await Libraries(library_dir(), settings.repos_dir).look(get_logger())
+    own = sum(text.origin == BUILT_IN for text in found.texts)
+    says = f"{own} built-in texts, {len(found.texts) - own} of repositories"
+    if not found.faults:
+        return fine(f"{says}.")
+    faults = "; ".join(str(fault) for fault in found.faults)
+    return doubtful(f"{says}. Not as they are written: {faults}.", "Correct these files.")
 
 
 async def policy(_case: Case, settings: Settings) -> Finding:
