@@ -99,6 +99,20 @@ def inside(*arguments: str) -> tuple[str, ...]:
     return (shutil.which("bwrap") or "bwrap", "--dev-bind", "/", "/", "--die-with-parent", *arguments, "--")
 
 
+async def test_a_broken_text_is_named_and_so_is_what_a_tier_cannot_reach(tmp_path: Path) -> None:
+    async with patient(tmp_path) as node:
+        texts = tmp_path / "repos" / "media" / ".claude-ops" / "checks"
+        texts.mkdir(parents=True)
+        (texts / "film.md").write_text("no front matter\n", encoding="utf-8")
+        found = await examine(node)
+    assert found.of("failed") == set(), found.checks
+    assert "media/.claude-ops/checks/film.md:1: it does not begin with a line +++" in found.told("library")
+    access = found.checks["access"]
+    assert access["status"] == "ok"
+    assert "Tier 1, 2, 3: docker: it is not installed where this tier runs;" in access["message"]
+    assert "kubectl: it is not installed where this tier runs;" in access["message"]
+
+
 async def test_with_nothing_wrong_nothing_is_wrong(tmp_path: Path) -> None:
     async with patient(tmp_path) as node:
         found = await examine(node, CLAUDEOPS_CLI_SELF_TEST="true")
