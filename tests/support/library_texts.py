@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
 from claudeops.domain.estate.model import Service, Source
@@ -27,6 +28,7 @@ def shipped_files() -> list[tuple[Kind, Path]]:
     return [(kind, path) for kind in Kind for path in sorted((SHIPPED / kind).glob("*.md"))]
 
 
+@cache
 def shipped() -> Library:
     """Return the built-in library."""
     return merge(

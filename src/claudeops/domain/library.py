@@ -68,7 +68,7 @@ class LibraryText:
     about: tuple[str, ...]  # words that select it: what services run as, schemes of addresses, names of services
     origin: str  # ``built-in``, or the repository's name
     text: str  # the body, without the front matter
-    digest: str  # SHA-256 of the whole file as it was read, in hexadecimal digits
+    digest: str  # SHA-256 of the whole file with plain line ends, in hexadecimal digits
 
     @property
     def tokens(self) -> int:

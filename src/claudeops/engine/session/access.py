@@ -66,13 +66,14 @@ def gather(
     view = view_of(cell, sandbox)
     docker, socket = _docker(view, environment.get("DOCKER_HOST", ""))
     name = os.uname().nodename.lower()
-    kubeconfigs = [home / ".kube" / "config", *named_in({"": environment.get("KUBECONFIG", "")})]
+    named = [view.real(path) for path in named_in({"": environment.get("KUBECONFIG", "")})]
     ssh_home = home if cell.level is not Level.NONE else user_home or _home_of_daemon()
     return AccessFacts(
         here=frozenset({name, name.partition(".")[0]}),
         docker=docker,
         docker_socket=socket,
-        kubeconfig=any(view.real(path, of_session=home) is not None for path in kubeconfigs),
+        kubeconfig=_mode(home / ".kube" / "config") != 0
+        or any(path is not None and view.may(path, _READ) for path in named),
         ssh=_ssh(view, ssh_home, agent="SSH_AUTH_SOCK" in environment, uid=sandbox.workspace.uid),
         missing=tuple(name for name in PROGRAMS if not _is_found(name, view, sandbox.path)),
     )

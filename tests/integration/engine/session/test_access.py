@@ -120,6 +120,8 @@ def test_a_kubeconfig_is_found_in_the_home_or_by_its_variable(tier: Tier) -> Non
     tier.environment["KUBECONFIG"] = f"/nowhere/config:{tier.root}/kubeconfig"
     assert [tier.facts(cell).kubeconfig for cell in (PLAIN, CAGED)] == [True, True]
     assert not tier.facts(replace(CAGED, hidden=(tier.root / "kubeconfig",))).kubeconfig
+    (tier.root / "kubeconfig").chmod(0o600)
+    assert not tier.facts(UserCell(), NOBODY).kubeconfig
 
 
 # --- ssh ----------------------------------------------------------------------------------------------
