@@ -21,10 +21,11 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
-from claudeops.domain import escalation, memory
+from claudeops.domain import escalation
 from claudeops.domain.escalation import EscalationRules
 from claudeops.domain.live import EventRaised
-from claudeops.domain.memory import KnownMemory, MemoryChange
+from claudeops.domain.memory.learning import OnShelf, learn
+from claudeops.domain.memory.model import MemoryChange
 from claudeops.domain.model import (
     Decision,
     DecisionReason,
@@ -35,7 +36,6 @@ from claudeops.domain.model import (
     Outcome,
     PastAction,
     Report,
-    ReportedMemory,
     ServiceCheck,
     ServiceStatus,
     Session,
@@ -93,7 +93,7 @@ class EndFacts:
 
     session: Session
     ledger: Sequence[PastAction]
-    memories: Sequence[KnownMemory]  # those of the reported categories, active or not
+    shelf: OnShelf  # what is stored of memories
     reservations: Sequence[Reservation]  # every action of this session
     last_seen: Mapping[str, LastSeen]  # by service, for the services that the report calls healthy
     chain_started_at: datetime | None  # when the first session of the chain was started
@@ -130,16 +130,16 @@ def conclude(ending: Ending, facts: EndFacts, *, rules: EscalationRules) -> Cons
         held_services=facts.held_services,
         chain_usd=facts.chain_usd,
     )
-    report = ending.extraction.report
     checks, unproven = recordable_checks(ending, proof)
+    learnt = learn(facts.session, ending, facts.shelf, proof=proof, before=facts.before, at=ending.ended_at)
     healthy = tuple(check.service for check in checks if check.status is ServiceStatus.HEALTHY)
     witnessed = healthy if ending.outcome not in NO_WITNESSES else ()
     return Consequences(
         decision=decision,
-        warnings=(*ending.extraction.warnings, *ending.warnings, *unproven),
-        events=stated_events(ending, decision.events),
+        warnings=(*ending.extraction.warnings, *ending.warnings, *unproven, *learnt.warnings),
+        events=stated_events(ending, (*learnt.events, *decision.events)),
         checks=checks,
-        memories=memory.merge(facts.memories, reported_memories(report), now=ending.ended_at),
+        memories=learnt.changes,
         settlements=tuple(settle(facts.reservations, ending.tool_ends)),
         recovered=tuple(name for name in witnessed if _recovered(facts, name)),
         healthy_services=healthy,
@@ -188,18 +188,6 @@ def healthy_services(report: Report | None) -> tuple[str, ...]:
     """Return the services that a report calls healthy, clipped to their columns."""
     checks = report.services_checked if report else ()
     return tuple({clip(check.service) for check in checks if check.status is ServiceStatus.HEALTHY})
-
-
-def reported_memories(report: Report | None) -> tuple[ReportedMemory, ...]:
-    """Return a report's memories, clipped to their columns."""
-    return tuple(
-        ReportedMemory(
-            service=clip(item.service) if item.service else None,
-            category=clip(item.category),
-            observation=clean(item.observation),
-        )
-        for item in (report.memories if report else ())
-    )
 
 
 def proof_of(

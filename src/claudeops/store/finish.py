@@ -11,18 +11,15 @@ from typing import Final
 
 from sqlalchemy import Connection, bindparam, insert, update
 
-from claudeops.domain import memory
 from claudeops.domain.consequences import (
     Consequences,
     EndFacts,
     Settlement,
     conclude,
     healthy_services,
-    reported_memories,
 )
 from claudeops.domain.escalation import EscalationRules
 from claudeops.domain.holds import when_ended
-from claudeops.domain.memory import MemoryChange
 from claudeops.domain.model import CheckSource, Ending, ServiceCheck, Session, Status, ToolEnd, VerdictKind
 from claudeops.domain.spending.budget import metered
 from claudeops.domain.spending.prices import known_usd
@@ -31,14 +28,13 @@ from claudeops.store import holds, queries, spend
 from claudeops.store.calls import add_refusals, seal_results
 from claudeops.store.database import CHANGE_SESSION
 from claudeops.store.events import raise_event, resolve_events
+from claudeops.store.knowledge.memories import give_up_faded, remember, shelf
 from claudeops.store.rows import ended_values
-from claudeops.store.tables import budget_entries, cooldown_actions, memories, service_checks, tool_calls
+from claudeops.store.tables import budget_entries, cooldown_actions, service_checks, tool_calls
 from claudeops.store.verdicts import close_approvals
 
 # Built once: every end of a session runs these.
 _ADD_CHECK: Final = insert(service_checks)
-_ADD_MEMORY: Final = insert(memories)
-_CHANGE_MEMORY: Final = update(memories).where(memories.c.id == bindparam("memory"))
 _SETTLE_ACTION: Final = update(cooldown_actions).where(cooldown_actions.c.id == bindparam("action"))
 _CLEAR_ACTIONS: Final = update(cooldown_actions).where(
     cooldown_actions.c.service.in_(bindparam("services", expanding=True)), cooldown_actions.c.cleared_at.is_(None)
@@ -69,7 +65,7 @@ def write_end(connection: Connection, ending: Ending, *, rules: EscalationRules)
     record_checks(connection, session.id, outcome.checks, at=at)
     _clear_cooldowns(connection, outcome.recovered, at=at)
     remember(connection, session, outcome.memories, at=at)
-    _forget_faded(connection, at)
+    give_up_faded(connection, at)
     for event in outcome.events:
         raise_event(connection, event, session_id=session.id, at=at)
     resolve_events(connection, session, healthy=outcome.healthy_services, all_healthy=outcome.all_healthy, at=at)
@@ -107,25 +103,6 @@ def record_checks(connection: Connection, session_id: int, checks: Sequence[Serv
         connection.execute(_ADD_CHECK, row)
 
 
-def remember(connection: Connection, session: Session, changes: Iterable[MemoryChange], *, at: datetime) -> None:
-    """Write the changes that a report makes to memories."""
-    for change in changes:
-        values = {"confidence": change.confidence, "active": change.active, "updated_at": at}
-        if change.id is not None:
-            connection.execute(_CHANGE_MEMORY, {"memory": change.id, **values})
-            continue
-        row = {
-            "service": change.service,
-            "category": change.category,
-            "observation": change.observation,
-            "created_at": at,
-            "session_id": session.id,
-            "tier": session.tier,
-            **values,
-        }
-        connection.execute(_ADD_MEMORY, row)
-
-
 def _running(connection: Connection, ending: Ending) -> Session:
     session = queries.session(connection, ending.session_id)
     if session is None or session.status is not Status.RUNNING or session.attempt != ending.attempt:
@@ -146,7 +123,6 @@ def _facts(
     connection: Connection, session: Session, ending: Ending, rules: EscalationRules, *, spent: float | None
 ) -> EndFacts:
     report = ending.extraction.report
-    categories = {item.category for item in reported_memories(report)}
     last_seen = {
         name: seen
         for name in healthy_services(report)
@@ -155,7 +131,7 @@ def _facts(
     return EndFacts(
         session=session,
         ledger=queries.ledger(connection, rules, ending.ended_at),
-        memories=queries.known_memories(connection, categories),
+        shelf=shelf(connection, session, report),
         reservations=queries.reservations(connection, session.id),
         last_seen=last_seen,
         chain_started_at=queries.chain_started_at(connection, session.root_session_id),
@@ -184,10 +160,3 @@ def _end_calls(connection: Connection, session_id: int, ends: Iterable[ToolEnd])
 def _clear_cooldowns(connection: Connection, services: Sequence[str], *, at: datetime) -> None:
     if services:
         connection.execute(_CLEAR_ACTIONS, {"services": list(services), "cleared_at": at})
-
-
-def _forget_faded(connection: Connection, now: datetime) -> None:
-    """Set the memories inactive that nobody has confirmed for too long, so that the column tells the truth."""
-    faded = [known.id for known in queries.fading_memories(connection, now) if memory.has_faded(known, now)]
-    if faded:
-        connection.execute(update(memories).where(memories.c.id.in_(faded)).values(active=False))

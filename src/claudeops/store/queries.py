@@ -8,12 +8,10 @@ from typing import Final
 
 from sqlalchemy import Connection, and_, bindparam, false, func, not_, select
 
-from claudeops.domain import memory
 from claudeops.domain.consequences import NO_RESULT_SEEN, NO_WITNESSES, LastSeen, Reservation
 from claudeops.domain.escalation import EscalationRules
 from claudeops.domain.gate import grants
 from claudeops.domain.gate.audit import TOO_LATE
-from claudeops.domain.memory import KnownMemory
 from claudeops.domain.model import (
     CheckSource,
     PastAction,
@@ -23,10 +21,9 @@ from claudeops.domain.model import (
 from claudeops.domain.report import evidence
 from claudeops.domain.report.evidence import Background, Names, PastCheck
 from claudeops.domain.text import clip
-from claudeops.store.rows import TableRow, to_handover, to_known_memory, to_past_action, to_session
+from claudeops.store.rows import TableRow, to_handover, to_past_action, to_session
 from claudeops.store.tables import (
     cooldown_actions,
-    memories,
     service_checks,
     sessions,
     tool_calls,
@@ -36,10 +33,6 @@ from claudeops.store.tables import (
 # three times as long as running it.
 _SESSION: Final = select(sessions).where(sessions.c.id == bindparam("session"))
 _STARTED_AT: Final = select(sessions.c.started_at).where(sessions.c.id == bindparam("session"))
-_KNOWN_MEMORIES: Final = (
-    select(memories).where(memories.c.category.in_(bindparam("categories", expanding=True))).order_by(memories.c.id)
-)
-_FADING: Final = select(memories).where(memories.c.active, memories.c.updated_at <= bindparam("since"))
 _LEDGER: Final = select(cooldown_actions).where(
     cooldown_actions.c.cleared_at.is_(None), cooldown_actions.c.timestamp > bindparam("since")
 )
@@ -103,20 +96,6 @@ def session(connection: Connection, session_id: int) -> Session | None:
     """Return one session, if it exists."""
     row = connection.execute(_SESSION, {"session": session_id}).one_or_none()
     return None if row is None else to_session(row)
-
-
-# --- memories ---------------------------------------------------------------------------------------------
-
-
-def known_memories(connection: Connection, categories: Iterable[str]) -> tuple[KnownMemory, ...]:
-    """Return every memory of some categories, active or not."""
-    wanted = {"categories": sorted(set(categories))}
-    return tuple(to_known_memory(row) for row in connection.execute(_KNOWN_MEMORIES, wanted))
-
-
-def fading_memories(connection: Connection, now: datetime) -> tuple[KnownMemory, ...]:
-    """Return the active memories that have begun to fade."""
-    return tuple(map(to_known_memory, connection.execute(_FADING, {"since": now - memory.FADES_AFTER})))
 
 
 # --- actions and the state of services ---------------------------------------------------------------------

@@ -167,6 +167,15 @@ def weigh(
     )
 
 
+def looks_at(service: str | None, looks: Iterable[Look], *, before: Background, names: Names) -> tuple[Look, ...]:
+    """Return the looks that bear on a service; on none in particular (``None``) every look does."""
+    if service is None:
+        return tuple(looks)
+    wanted = names.of(service)
+    ties = _Ties(before.statements, services=(*before.services, wanted), names=names)
+    return tuple(look for look in looks if ties.bears(look, wanted))
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _LastAction:
     """The action on a service that ended last."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from claudeops.domain.memory import select
+from claudeops.domain.memory.selection import select
 from claudeops.domain.model import Memory, Session
 from claudeops.domain.prompt import TRACEPARENT, Facts, Prompt, TraceContext, render, trace_context
 from claudeops.engine.cell.cell import SandboxedCommand, SandboxSpec, named_in
@@ -133,11 +133,16 @@ class Launch:
     async def _memories(self) -> Sequence[Memory]:
         try:
             found = await self.context.store.records.memories()
+            chosen = select(found, self.context.memory_budget_tokens).chosen
+            # Before they are shown: without this record an echo could not be told from a confirmation.
+            await self.context.store.briefings.record(
+                self.session.id, attempt=self.session.attempt, memory_ids=[memory.id for memory in chosen], texts=()
+            )
         except DatabaseUnavailableError as error:
             # A session without memories is better than no session.
             self.context.log.error(LogEvent.DATABASE_UNAVAILABLE, while_doing="memories", error=str(error))
             return ()
-        return select(found, self.context.memory_budget_tokens)
+        return chosen
 
     async def _sandboxed(self) -> SandboxedCommand:
         context, workspace = self.context, self.workspace
