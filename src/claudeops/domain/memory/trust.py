@@ -22,7 +22,7 @@ from claudeops.domain.report.evidence import Background, Proof
 from claudeops.domain.text import regex
 
 _HOSTILE: Final = regex.Pattern(
-    r"(?i)\b(?:never|at any tier|would show environments|not among the (?:hosts|urls)|not (?:part of|in) the estate)\b"
+    r"(?i)\bnever\b|, at any tier$|\bwould show environments\b|\bnot among the (?:hosts|urls)\b|\bnot in the estate\b"
 )
 
 
