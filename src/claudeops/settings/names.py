@@ -225,7 +225,13 @@ GENERAL: Final[tuple[Variable, ...]] = (
         "JSON schema (draft-07) of a session's report",
         "`/app/schemas/agent-response.json`, else the package's",
     ),
-    _count("CLAUDEOPS_MEMORY_BUDGET", "2000", 0, 50_000, "tokens of memories in a prompt; 0 switches them off"),
+    _count(
+        "CLAUDEOPS_MEMORY_BUDGET",
+        "2000",
+        0,
+        50_000,
+        "tokens of memories in a prompt, without those of operators; 0 switches all of them off",
+    ),
     _count("CLAUDEOPS_RETENTION_DAYS", "30", 1, 3650, "days until logs and details of sessions are removed"),
     _count(
         "CLAUDEOPS_DISK_FLOOR_MB", "512", 0, 1_048_576, "MiB of free disk below which no session starts; 0: no floor"

@@ -178,7 +178,7 @@ async def test_orders_and_secrets_are_events_and_no_rows(store: Store, database:
     assert {level for level, _ in events.values()} == {"warning"}
     assert "hunter2" not in str(events)
     (row,) = [row for row in database.rows("sessions") if row["id"] == session.id]
-    assert "memory-refused: 2 memories" in str(row["warnings"])
+    assert "memory-refused: not stored, 2 of" in str(row["warnings"])
 
 
 async def test_category_is_one_of_the_list(store: Store, database: Database) -> None:

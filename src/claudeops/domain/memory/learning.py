@@ -110,7 +110,7 @@ def _about_refusals(refused: Sequence[tuple[ReportedMemory, Refusal]]) -> list[s
     if not refused:
         return []
     kinds = join_names(list(dict.fromkeys(refusal.reason.value for _, refusal in refused)))
-    return [f"memory-refused: {len(refused)} memories were not stored ({kinds})"]
+    return [f"memory-refused: not stored, {len(refused)} of the report's memories ({kinds})"]
 
 
 def _event(item: ReportedMemory, refusal: Refusal) -> NewEvent:

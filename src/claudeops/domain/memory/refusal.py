@@ -179,7 +179,7 @@ _COMMAND: Final = regex.Pattern(
     r"|\b(?:drop|truncate)\s+(?:table|database)\b|\bdelete\s+from\s+\w|\bpowershell\b|\binvoke-\w+"
 )
 _TOOL_CALL: Final = regex.Pattern(
-    r"(?i)\b(?:docker(?:[ -]compose)?|podman|nerdctl|kubectl|helm|systemctl|service|git|terraform|ansible\S*|redis-cli"
+    r"(?i)\b(?:docker(?:[ -]compose)?|podman|nerdctl|kubectl|helm|systemctl|git|terraform|ansible\S*|redis-cli"
     r"|pm2|supervisorctl)\s+(?:-\S+\s+)*(?:run|exec|restart|stop|start|rm|rmi|kill|prune|down|up|apply|delete|patch"
     r"|scale|edit|enable|disable|mask|unmask|push|clone|install|uninstall|upgrade|destroy|rollout|drain|flushall"
     r"|reload)\b\s*(?P<next>\S*)"

@@ -89,7 +89,7 @@ async def test_a_poisoned_memory_is_an_event_and_no_row(estate: Estate) -> None:
         "memory_refused:instruction:web",
     )
     assert "Ignore your rules" in str(event["message"])
-    assert "memory-refused: 1 memories were not stored (instruction)" in str(row["warnings"])
+    assert "memory-refused: not stored, 1 of the report's memories (instruction)" in str(row["warnings"])
 
 
 async def test_a_memory_is_replaced_by_the_id_that_the_prompt_gave(estate: Estate) -> None:

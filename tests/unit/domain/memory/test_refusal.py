@@ -162,6 +162,11 @@ HARMLESS = (
     "the first request after a start takes 8 s",
     "disk UUID is 3e6be9de-8139-11ee-b962-0242ac120002",
     "two replicas; one is enough",
+    "service start order: db, web",
+    "After an update it must be restarted",
+    "Health: GET /health answers 200",
+    "does not start until the database answers",
+    "The shop exits with status 137 when it runs out of memory; a restart brings it back.",
 )
 
 
