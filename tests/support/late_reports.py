@@ -30,6 +30,8 @@ TIMING: Final = ReportedMemory(category="timing", observation="answers within 40
 FULL: Final = report(check("web", ServiceStatus.DEGRADED), check("db"), events=(FAULT,), memories=(TIMING,))
 WELL: Final = report(check("web"), memories=(TIMING,))
 """A report from which something may be learnt: nothing was unwell."""
+SEEN: Final = report(check("db"), events=(FAULT,), memories=(TIMING,))
+"""The same with the event of `FULL`."""
 
 
 def all_rows(database: Database) -> dict[str, list[dict[str, object]]]:

@@ -103,7 +103,7 @@ def _state(memory: KnownMemory, at: datetime) -> str:
     if not memory.active:
         return "out of use"
     if memory.trust is Trust.QUARANTINED:
-        return "not shown to sessions"
+        return "not shown to sessions" + (f", because {memory.evidence.doubts[0]}" if memory.evidence.doubts else "")
     return "in use" if is_believed(memory, at) else "faded"
 
 
@@ -136,6 +136,7 @@ def _document(memory: KnownMemory, at: datetime) -> dict[str, object]:
         "chain": memory.evidence.root_session_id,
         "said_by_chains": list(memory.evidence.chains),
         "looked_at": [visible(place) for place in memory.evidence.looked_at],
+        "doubts": [visible(clause) for clause in memory.evidence.doubts],
         "supersedes": memory.supersedes,
         "created_at": memory.created_at,
         "updated_at": memory.updated_at,

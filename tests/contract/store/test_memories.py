@@ -111,6 +111,7 @@ async def test_memory_carries_where_it_comes_from(store: Store, database: Databa
         "tool_use_ids": ["toolu_look"],
         "looked_at": ["web"],
         "chains": [session.id],
+        "doubts": [],
     }
 
 

@@ -81,19 +81,17 @@ def learn(
     learner = Learner(
         chain=session.root_session_id,
         trust=Trust.QUARANTINED if why else Trust.CONFIRMED,
+        doubts=why,
         shown=shelf.shown,
         looks=ending.looks,
         before=before,
         names=proof.names,
     )
     merged = merge(shelf.memories, [_categorised(item) for item in kept], now=at, by=learner)
-    warnings = [*_about_categories(kept), *merged.notes]
-    if any(change.id is None and change.trust is Trust.QUARANTINED for change in merged.changes) and why:
-        warnings.append(f"memory-quarantine: what this session has learnt waits for another chain: {'; '.join(why)}")
     return Learnt(
         changes=merged.changes,
         events=tuple(_event(item, refusal) for item, refusal in refused[:_MOST_EVENTS]),
-        warnings=(*warnings, *_about_refusals(refused)),
+        warnings=(*_about_categories(kept), *merged.notes, *_about_refusals(refused)),
     )
 
 

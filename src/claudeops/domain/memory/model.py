@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Final
@@ -42,17 +42,13 @@ class Evidence:
     tool_use_ids: tuple[str, ...] = ()  # of the looks of its session that bear on its service
     looked_at: tuple[str, ...] = ()  # what these looked at
     chains: tuple[int, ...] = ()  # that have said it: the first one and the latest ones
+    doubts: tuple[str, ...] = ()  # why its session was not clean
 
     def said_by(self, chain: int) -> Evidence:
         """Return the evidence after one more chain has said the same."""
         chains = tuple(dict.fromkeys((*self.chains, chain)))
         bounded = chains if len(chains) <= _MOST_CHAINS else (chains[0], *chains[1 - _MOST_CHAINS :])
-        return Evidence(
-            root_session_id=self.root_session_id,
-            tool_use_ids=self.tool_use_ids,
-            looked_at=self.looked_at,
-            chains=bounded,
-        )
+        return replace(self, chains=bounded)
 
 
 NO_EVIDENCE: Final = Evidence()
@@ -102,6 +98,7 @@ class Learner:
 
     chain: int  # its first session
     trust: Trust = Trust.CONFIRMED  # of what it has learnt
+    doubts: tuple[str, ...] = ()  # why it is not clean
     shown: frozenset[int] = frozenset()  # ids of the memories in its prompt
     looks: tuple[Look, ...] = ()  # its own, without an error
     before: Background = NOTHING_BEFORE
@@ -120,6 +117,7 @@ class Learner:
             tool_use_ids=tuple(clip(look.tool_use_id) for look in looks if look.tool_use_id)[:_MOST_LOOKS],
             looked_at=tuple(places)[:_MOST_PLACES],
             chains=(self.chain,),
+            doubts=self.doubts,
         )
 
 

@@ -62,16 +62,18 @@ async def test_the_evidence_names_the_call_and_what_it_looked_at(estate: Estate)
         "tool_use_ids": ["toolu_a"],
         "looked_at": ["web"],
         "chains": [row["id"]],
+        "doubts": [],
     }
 
 
 async def test_after_a_hostile_call_what_was_learnt_waits_for_another_chain(estate: Estate) -> None:
-    hostile = await learnt(estate, look("toolu_a", "cat /run/secrets/key"), look("toolu_b", "docker logs web"))
+    await learnt(estate, look("toolu_a", "cat /run/secrets/key"), look("toolu_b", "docker logs web"))
     waiting = believed(estate)
     await learnt(estate, look("toolu_c", "docker logs web"))
 
     assert waiting == [(0.7, "quarantined")]
-    assert "denied as hostile" in str(hostile["warnings"])
+    (memory,) = estate.rows("SELECT * FROM memories")
+    assert "denied as hostile" in str(memory["evidence"])
     assert estate.rows("SELECT * FROM session_memories") == []
     assert believed(estate) == [(0.8, "confirmed")]
 
