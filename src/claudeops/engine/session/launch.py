@@ -19,7 +19,7 @@ from claudeops.engine.process.child import Child, spawn
 from claudeops.engine.process.tree import SESSION_MARK, session_mark
 from claudeops.engine.session import files, mcp_servers
 from claudeops.engine.session.context import SessionContext, TierSetup
-from claudeops.errors import DatabaseUnavailableError
+from claudeops.errors import DatabaseUnavailableError, StaleAttemptError
 from claudeops.harness.protocol import Command, Harness, ModelAccess, Spec
 from claudeops.logs import LogEvent
 
@@ -141,6 +141,10 @@ class Launch:
         except DatabaseUnavailableError as error:
             # A session without memories is better than no session.
             self.context.log.error(LogEvent.DATABASE_UNAVAILABLE, while_doing="memories", error=str(error))
+            return ()
+        except StaleAttemptError as error:
+            # The gate will allow this session nothing, and its end will not be written.
+            self.context.log.error(LogEvent.STALE_ATTEMPT, error=str(error))
             return ()
         return chosen
 
