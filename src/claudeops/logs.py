@@ -152,6 +152,10 @@ class LogEvent(StrEnum):
     SESSION_ENDED = "session_ended", "a session ended, and its row says how"
     SESSION_CRASHED = "session_crashed", "our own code failed while it ran a session"
     ESTATE_NOT_READ = "estate_not_read", "the repositories did not answer; the estate as last understood serves"
+    ESTATE_FAULTY = (
+        "estate_faulty",
+        "something in the repositories could not be used; `faults` says what and where, `claudeops doctor` all of it",
+    )
     WORKSPACE_NOT_REMOVED = "workspace_not_removed", "a session's directories could not be removed"
     DECISION_MADE = "decision_made", "what follows from a session's end, with the reason"
     ESCALATION_QUEUED = "escalation_queued", "the next tier waits for its turn"

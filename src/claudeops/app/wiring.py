@@ -19,7 +19,7 @@ from claudeops.domain.schedule import Cadence, Cron, Interval, Schedule
 from claudeops.domain.spending.budget import Budgets
 from claudeops.engine.cell.cgroups import Bounds
 from claudeops.engine.control import Timeouts
-from claudeops.engine.estate import Estates
+from claudeops.engine.estate import EstateReader, Estates
 from claudeops.engine.live.hub import Hub
 from claudeops.engine.meter.availability import Availability
 from claudeops.engine.ports import Clock, Store
@@ -78,7 +78,7 @@ def build_context(
             stop_grace=settings.stop_grace_seconds,
         ),
         hub=hub,
-        estates=Estates(settings.repos_dir),
+        estates=Estates(settings.repos_dir, read=EstateReader().read),
         sessions_dir=settings.state_dir / SESSIONS,
         repos_dir=settings.repos_dir,
         timezone=settings.timezone,

@@ -16,7 +16,7 @@ from claudeops.domain.estate import hosts, structured, words
 from claudeops.domain.estate.draft import listed
 from claudeops.domain.estate.model import Fault, Manifest, Source
 from claudeops.domain.estate.structured import Entry, Node, Table, UnreadableError, texts
-from claudeops.domain.text import casefold_key, clean, regex, unique
+from claudeops.domain.text import casefold_key, regex, unique
 
 _RULE: Final = regex.Pattern(r"Host(?:SNI|Header)?\(([^()]*)\)")
 _QUOTED: Final = regex.Pattern(r"[`'\"]([^`'\"\s]+)[`'\"]")
@@ -49,7 +49,7 @@ def parse_compose(text: str, *, path: str) -> Compose:
     """Return what a compose file says; whatever the text is, it never raises. ``path``: below the repositories."""
     project = _project(posixpath.basename(posixpath.dirname(path)))
     try:
-        root = structured.read_yaml(clean(text), empty_aliases=True)
+        root = structured.read_yaml(words.readable(text), empty_aliases=True)
     except UnreadableError as error:
         sentence = f"this compose file cannot be read ({error}): correct it"
         return Compose(project=project, faults=(Fault(source=Source(path=path, line=error.line), sentence=sentence),))

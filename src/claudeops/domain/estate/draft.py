@@ -286,8 +286,8 @@ class Draft:
             if taken and found and found[0][0] != taken[0]:
                 self.fault(
                     told.line,
-                    f"{draft.name} has a second host, {taken[0]} (line {found[0][1]} says {found[0][0]}, which stands): give "
-                    "two services two names",
+                    f"{draft.name} has a second host, {taken[0]} (line {found[0][1]}: {found[0][0]}, which stands): "
+                    "give two services two names",
                 )
             found += [(host, told.line) for host in taken]
         return found[0][0] if found else ""

@@ -26,8 +26,8 @@ from claudeops.domain.estate.markdown import (
     read_blocks,
 )
 from claudeops.domain.estate.model import Manifest
-from claudeops.domain.estate.words import Part, Section
-from claudeops.domain.text import clean, regex
+from claudeops.domain.estate.words import Part, Section, readable
+from claudeops.domain.text import regex
 
 FILE: Final = "CLAUDE-OPS.md"
 MOST_CHARACTERS: Final = 256 * 1024
@@ -46,7 +46,7 @@ def parse_manifest(text: str, *, repository: str, path: str = "") -> Manifest:
     draft = Draft(repository, path or f"{repository}/{FILE}")
     if len(text) > MOST_CHARACTERS:
         draft.fault(None, f"the manifest is longer than {MOST_CHARACTERS // 1024} KiB, and read no further: shorten it")
-    lines = clean(text[:MOST_CHARACTERS]).removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    lines = readable(text[:MOST_CHARACTERS]).removeprefix("\ufeff").split("\n")
     start = _front_matter(draft, lines)
     numbered = [Line(number, line) for number, line in enumerate(lines[start:], start + 1)]
     for line in numbered:

@@ -7,7 +7,7 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Final
 
-from claudeops.domain.text import regex
+from claudeops.domain.text import clean, regex
 
 LONGEST_NAME: Final = 100  # characters of a service, an alias, a host
 LONGEST_TEXT: Final = 1000  # characters of what healthy means, how to restart, how to check
@@ -127,6 +127,7 @@ PLATFORMS: Final = word_set(
 """Single words in brackets that say what a service is, and not where."""
 
 _NOTHING: Final = frozenset({"", "-", "--", "—", "–", "none", "n/a", "na", "nothing", "no", "nil", "?", "tbd", "."})  # noqa: RUF001 - dashes as people type them
+_CONTROL: Final = dict.fromkeys([*range(9), *range(11, 32), *range(127, 160)], "\ufffd")
 _LINK: Final = regex.Pattern(r"!?\[([^\[\]]*)\]\(([^()\s]*)[^()]*\)")
 _BREAK: Final = regex.Pattern(r"(?i)<br\s*/?>")
 _SPACES: Final = regex.Pattern(rf"[{regex.SPACE}]+")
@@ -172,6 +173,11 @@ def key_form(key: str) -> str:
     """Return a key as it stands in the tables above: plain, lower case, without what is in brackets."""
     text = plain(key[: 4 * _LONGEST_KEY]).casefold().partition("(")[0].partition(",")[0]
     return " ".join(text.replace("_", " ").replace("-", " ").strip(" :?.!").split())
+
+
+def readable(text: str) -> str:
+    """Return a text with one kind of line end, and without what a terminal or database would stumble over."""
+    return clean(text.replace("\r\n", "\n").replace("\r", "\n")).translate(_CONTROL)
 
 
 def plain(text: str) -> str:
