@@ -112,6 +112,42 @@ async def test_with_nothing_wrong_nothing_is_wrong(tmp_path: Path) -> None:
     assert left == []
 
 
+# --- the estate -----------------------------------------------------------------------------------------
+
+
+async def test_the_estate_is_shown_as_it_is_understood_with_file_and_line_of_what_is_not(tmp_path: Path) -> None:
+    async with patient(tmp_path) as node:
+        (tmp_path / "repos" / "shop").mkdir()
+        (tmp_path / "repos" / "shop" / "CLAUDE-OPS.md").write_text(
+            "# Services\n\n- shop (web1, aka store): https://shop.example.org/, needs db; Sun 03:00-05:00\n"
+            "- db (web1)\n- cache: Sun whenever\n\n## Maintenance\n\n- db: Sun 03:00-05:00 UTC\n\n"
+            "# Rules\n\n- never restart the database\n"
+        )
+        (tmp_path / "repos" / "broken").mkdir()
+        (tmp_path / "repos" / "broken" / "CLAUDE-OPS.md").write_bytes(b"\xff\xfe\n")
+        found = await examine(node)
+        text = await node.run("doctor", PATH=str(tmp_path / "bin"))
+    told = found.told("estate")
+    assert "2 things could not be used" in told
+    estate = found.document["estate"]
+    assert isinstance(estate, dict)
+    assert estate["other_names"] == {
+        "store": "shop", "web1/shop": "shop", "web1/store": "shop", "web1/db": "db",
+    }  # fmt: skip
+    assert [(fault["path"], fault["line"]) for fault in estate["faults"]] == [
+        ("broken/CLAUDE-OPS.md", 1),
+        ("shop/CLAUDE-OPS.md", 9),
+    ]
+    shop = next(one for one in estate["repositories"] if one["repository"] == "shop")
+    assert shop["services"][0]["maintenance"] == ["Sun 03:00-05:00"]
+    assert [rule["services"] for rule in shop["forbidden"]] == [["db"]]
+    assert (
+        "shop: on web1; at https://shop.example.org/; also called store; needs db; away Sun 03:00-05:00" in text.stdout
+    )
+    assert "! shop/CLAUDE-OPS.md:9: " in text.stdout
+    assert "forbidden: restart of db (shop/CLAUDE-OPS.md:13: never restart the database)" in text.stdout
+
+
 # --- settings and files ---------------------------------------------------------------------------------
 
 SETTINGS = {

@@ -14,7 +14,6 @@ SMALL: Final = {
     "claudeops.cli.audit": "one command; nothing else of the operator's reads logs",
     "claudeops.cli.early_signals": "imported before anything else: it may import nothing that takes time",
     "claudeops.cli.main": "the entry point: it hears signals before it imports the rest",
-    "claudeops.engine.estate": "an adapter of its own: the repositories on their disk",
     "claudeops.dispatch.local": "an adapter of its own, beside the one for several nodes that comes",
     "claudeops.domain.commands": "rows of one table, written by one process and read by another",
     "claudeops.domain.cooldown": "asked by the decision and by the grants, which may not know each other",

@@ -7,6 +7,7 @@ and the first one stands.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -22,9 +23,10 @@ MOST_RULES: Final = 200
 MOST_FAULTS: Final = 50
 """Of one repository; what comes after is only counted."""
 
+_MOST_STATEMENTS: Final = 20  # of one kind about one service
 _MOST_NAMES: Final = 40  # aliases or dependencies of one service
 _MOST_HOSTS: Final = 1000
-_MOST_SENTENCES: Final = 2000
+_MOST_SENTENCES: Final = 1000
 
 _KINDS: Final = {
     "postgres": "postgres postgresql pg",
@@ -91,7 +93,9 @@ class ServiceDraft:
 
     def tell(self, part: Part, text: str, line: int) -> None:
         """Note a statement."""
-        if not words.is_nothing(text):
+        if part is Part.ADDRESS and text.lstrip().startswith("`") and " " in text:
+            part = Part.CHECK  # a command in a column for addresses
+        if len(self.told.get(part, ())) < _MOST_STATEMENTS and not words.is_nothing(text):
             self.told.setdefault(part, []).append(Told(text, line, self.since))
 
 
@@ -161,7 +165,10 @@ class Draft:
 
     def names_of_host(self, names: Iterable[str], line: int) -> None:
         """Note the names and addresses of one host."""
-        found = [host for name in names for host in self._take(hosts.in_column(name), line)]
+        if len(self._hosts) >= _MOST_HOSTS:
+            return
+        some = itertools.islice(names, _MOST_NAMES)
+        found = [host for name in some for host in self._take(hosts.in_column(name[: words.LONGEST_TEXT]), line)]
         if len(set(found)) > 1:
             self._same.append(tuple(dict.fromkeys(found)))
 
@@ -188,6 +195,7 @@ class Draft:
         drafts = list(self._services.values())[:MOST_SERVICES]
         services = [self._finished(service) for service in drafts]
         services = self._with_prose(services)
+        self._rules.sort(key=lambda rule: rule[0].line)
         prohibitions = self._prohibitions(services)
         return Manifest(
             repository=self._repository,
@@ -203,7 +211,7 @@ class Draft:
 
     def _finished(self, draft: ServiceDraft) -> Service:
         kind, address, check, healthy = self._one(draft, Part.KIND), self._address(draft), "", ""
-        check = self._text(draft, Part.CHECK)
+        check = hosts.without_user(words.plain(self._text(draft, Part.CHECK)))
         healthy = self._text(draft, Part.HEALTHY) or _behind_address(check)
         return Service(
             name=draft.name,
@@ -211,7 +219,7 @@ class Draft:
             kind=_service_kind(" ".join([kind, *(told.text for told in draft.told.get(Part.HOST, ()))]), kind),
             host=self._host(draft),
             address=address,
-            check=words.plain(check) if check != address else "",
+            check=check if check != address else "",
             dependencies=self._names(draft, Part.DEPENDENCIES),
             healthy=words.plain(healthy),
             restart=words.plain(self._text(draft, Part.RESTART)),
@@ -256,7 +264,9 @@ class Draft:
                 self._take(taken, told.line)
                 if taken.faults:
                     continue
-                found = found or hosts.address_in(text)
+                if (address := hosts.address_in(text)) != (bare := hosts.without_user(address)):
+                    self.fault(told.line, f"the address of {draft.name} holds a user or password: take that out of it")
+                found = found or bare
                 if part is Part.ADDRESS and not found:
                     found = self._bare_address(draft, told)
         port = draft.told.get(Part.PORT, ())

@@ -25,6 +25,7 @@ _HOST_PORT: Final = regex.Pattern(
 _HOST: Final = regex.Pattern(r"(?i)(?:[\w.+-]+@)?(\[[0-9a-f:.]+\]|[a-z0-9_](?:[a-z0-9._-]*[a-z0-9])?\.?)")
 _IPV6: Final = regex.Pattern(r"(?i)[0-9a-f]{0,4}(?::[0-9a-f]{0,4}){2,7}")
 _NETWORK: Final = regex.Pattern(r"(?i)[0-9a-f.:]+/\d{1,3}")
+_USER: Final = regex.Pattern(r"://[^\s/?#@`'\"<>|]*@")
 _LEFT_OPEN: Final = regex.Pattern(r"\$\{|\{\{|\$\(|<[a-z_ -]+>|\$[A-Z_]+")
 _CODE: Final = regex.Pattern(r"`([^`]+)`")
 _TOKENS: Final = regex.Pattern(r"[\s'\"]+")
@@ -41,6 +42,7 @@ _NO_HOST: Final = word_set(
     "docker podman container compose systemd kubernetes k8s cluster pod helm lxc vm local here everywhere "
     "all both swarm nomad in on the at of host hosts server machine node behind via",
 )
+_LINKING: Final = words.word_set("in on the at of via behind host hosts")
 _MOST_COMMANDS: Final = 20  # in one text
 
 
@@ -68,7 +70,8 @@ def host(written: str) -> Found:
         return Found(faults=(f"{written} is a wildcard, and no host: name the hosts themselves",))
     refused = refuse_host(name)
     if refused is not None:
-        return Found(faults=(f"{refused}: name a host that may be asked, or leave it out",))
+        remedy = "" if ": " in refused else ": name a host that may be asked, or leave it out"
+        return Found(faults=(f"{refused}{remedy}",))
     if len(name) > words.LONGEST_NAME * 2:
         return Found(faults=(f"{name[:40]}… is too long for a host: name it shorter",))
     return Found(hosts=(name,))
@@ -80,6 +83,11 @@ def address_in(text: str) -> str:
         if found[2] and not _LEFT_OPEN.search(found[0]):
             return found[0].rstrip(".,;:!)")
     return next((word for word in _words(text) if _HOST_PORT.fullmatch(word) and not _is_time(word)), "")
+
+
+def without_user(text: str) -> str:
+    """Return a text whose URLs have no user and password."""
+    return _USER.sub("://", text)
 
 
 def in_address(text: str) -> Found:
@@ -117,7 +125,7 @@ def _in_piece(piece: str) -> Found:
         after = [pieces[place + 1] for place, word in enumerate(pieces[:-1]) if word.casefold() in {"on", "host", "at"}]
         if after and after[-1].casefold() not in _NO_HOST:
             return _in_piece(after[-1])
-        known = any(word.strip("`").casefold() in _NO_HOST for word in pieces)
+        known = any(word.strip("`").casefold() in _NO_HOST - _LINKING for word in pieces)
         return Found() if known or not pieces else _no_host(piece)
     word = pieces[0]
     if word.casefold() in _NO_HOST:
@@ -138,7 +146,7 @@ def _of_urls(text: str) -> Found:
     found = Found()
     for url in _URL.finditer(text):
         if _LEFT_OPEN.search(text[url.start() : url.end() + 3]):
-            found += Found(faults=(f"{url[0][:80]} has a gap to be filled in: write the host out",))
+            found += Found(faults=("this address has a gap to be filled in, such as {{ or ${: write the host out",))
         elif url[2]:
             found += host(url[2])
     return found

@@ -26,6 +26,7 @@ from claudeops.domain.estate.markdown import (
     read_blocks,
 )
 from claudeops.domain.estate.model import Manifest
+from claudeops.domain.estate.windows import windows_in
 from claudeops.domain.estate.words import Part, Section, readable
 from claudeops.domain.text import regex
 
@@ -36,7 +37,7 @@ MOST_CHARACTERS: Final = 256 * 1024
 _WHOLE: Final = frozenset({Section.RULES, Section.FORBIDDEN, Section.CAPABILITIES})
 """Where an item is one text, whatever its lines look like."""
 
-_MOST_BLOCKS: Final = 8000
+_MOST_LINES: Final = 6000
 _FRONT: Final = {"+++": "toml", "---": "yaml"}
 _SENTENCE: Final = regex.Pattern(r"(?:[.!?])\s+")
 
@@ -49,16 +50,20 @@ def parse_manifest(text: str, *, repository: str, path: str = "") -> Manifest:
     lines = readable(text[:MOST_CHARACTERS]).removeprefix("\ufeff").split("\n")
     start = _front_matter(draft, lines)
     numbered = [Line(number, line) for number, line in enumerate(lines[start:], start + 1)]
+    if len(numbered) > _MOST_LINES:
+        draft.fault(
+            _MOST_LINES + start + 1,
+            f"the manifest has more than {_MOST_LINES} lines, and is read no further: shorten it",
+        )
+    numbered = numbered[:_MOST_LINES]
     for line in numbered:
         if len(line.text) > LONGEST_LINE:
             draft.fault(
                 line.number, f"this line is longer than {LONGEST_LINE} characters, and read no further: break it"
             )
     blocks = read_blocks(numbered)
-    if len(blocks) > _MOST_BLOCKS:
-        draft.fault(blocks[_MOST_BLOCKS].line, "the manifest is too long, and read no further from here: shorten it")
     reader = _Reader(draft)
-    for block in blocks[:_MOST_BLOCKS]:
+    for block in blocks:
         reader.read(block)
     return draft.close()
 
@@ -234,7 +239,7 @@ class _Reader:
     def _named_row(self, cell: str, line: int) -> ServiceDraft | None:
         name = words.name_in(words.linked_names(cell))
         if words.is_nothing(name):
-            self._draft.fault(line, "this row names no service: give it a name in the first column")
+            self._draft.fault(line, "this row names no service: give it a name")
             return None
         main, _, rest = name.partition(" (")
         service = self._draft.service(main.strip(), line)
@@ -363,7 +368,9 @@ class _Reader:
             return
         name = words.name_in(found[1] or found[2] or found[3] or found[4] or found[6])
         names = [name]
-        for piece in words.fragments(found[7].replace("(", ", ").replace(")", ", ").replace(":", ", ", 1)):
+        for piece in words.fragments(
+            found[7][: words.LONGEST_TEXT].replace("(", ", ").replace(")", ", ").replace(":", ", ", 1)
+        ):
             word = words.plain(piece).partition(" ")[0]
             also = ALSO.match(piece)
             if also is not None:
@@ -379,6 +386,8 @@ class _Reader:
         service = self._draft.service(name, line) if name and self._draft.has(name) else None
         if service is not None and spoken is not None:
             service.tell(Part.MAINTENANCE, spoken[1], line)
+        elif spoken is not None and windows_in(words.plain(spoken[1])) is not None:
+            self._draft.fault(line, f"{name[:60]!r} is no service described above: name one")
         else:
             self._prose(text, line)
 
@@ -386,6 +395,11 @@ class _Reader:
 
     def _paragraph(self, paragraph: Paragraph) -> None:
         self._lead = False
+        if paragraph.lines[0].text.startswith("|"):
+            self._draft.fault(
+                paragraph.line, "this is no table yet: write a line of dashes below its header, '| --- |'"
+            )
+            return
         spoken = [words.key_value(line.text) for line in paragraph.lines]
         parts = [words.part_of(key_value[0]) if key_value is not None else None for key_value in spoken]
         described = self._service is not None or self._candidate is not None

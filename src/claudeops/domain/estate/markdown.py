@@ -113,7 +113,7 @@ class _Reader:
         if self._fence:
             self._in_fence(line)
             return
-        quoted = _QUOTE.fullmatch(line.text)
+        quoted = _QUOTE.fullmatch(line.text) if ">" in line.text else None
         text = (quoted[1] if quoted else line.text).expandtabs(_TAB)
         if not text.strip():
             self._end_grid()

@@ -53,8 +53,11 @@ _ASKED: Final = word_set(
     "do must may should shall can is are to be will does could would",
 )
 _WHOLE_NEGATIONS: Final = word_set(
-    "never don't dont mustn't shouldn't can't cannot won't nothing none nobody avoid isn't aren't",
+    "never don't dont mustn't shouldn't can't cannot won't avoid isn't aren't",
 )
+WHOLE_SUBJECTS: Final = frozenset({"nothing", "none", "nobody"})
+"""What begins a sentence that forbids something everywhere: "nothing here may be restarted"."""
+
 CONDITIONS: Final = word_set(
     "unless without except before after during while when whenever if until outside between only from at",
 )
@@ -66,7 +69,7 @@ LIMITS: Final = word_set(
     "more twice once both together simultaneously often several parallel",
 )
 ENDS: Final = word_set(
-    "but because since as so although though which that who however instead just",
+    "but because since as so although though which who however instead just",
 )
 _JOINS: Final = frozenset({",", "or", "and", "nor", "/", "&", "neither"})
 _TRAILING: Final = word_set(
@@ -151,7 +154,7 @@ def negations(tokens: Sequence[str]) -> list[tuple[int, int]]:
     found: list[tuple[int, int]] = []
     for place, word in enumerate(tokens):
         before = tokens[place - 1] if place else ""
-        if word in _WHOLE_NEGATIONS:
+        if word in _WHOLE_NEGATIONS or (word in WHOLE_SUBJECTS and place == 0):
             if not (found and found[-1][1] == place):
                 found.append((place, place + 1))
         elif word == "not" and before in _ASKED:

@@ -147,7 +147,7 @@ class _Rule:
         if rest and rest[0] in {"permitted", "ok", "okay", "acceptable", "wanted"}:
             self._subject_is_action(before)
             return
-        if negation in {"nothing", "none", "nobody"}:
+        if negation in phrases.WHOLE_SUBJECTS:
             rest = phrases.after_verbs_of_being(rest)
             kinds, rest = phrases.take_kinds(rest)
             self._ban_all(kinds)

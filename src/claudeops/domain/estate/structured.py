@@ -4,8 +4,8 @@ Both are read within bounds: so many bytes, so deep, so many nodes. Every scalar
 and ``no`` no truth value; tags mean nothing, and nothing is ever constructed. Anchors and aliases are refused, or left
 empty where a format lives by them (compose files): nothing is multiplied either way.
 
-tomllib knows no lines. They are found by a look at the headers and keys; what stands inside of a list over several
-lines has the line where the list begins.
+tomllib knows no lines. They are found by a look at the headers and keys, and at lists with one value on each line;
+what stands in any other list has the line where that begins.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ _HEADER: Final = regex.Pattern(r"\s*(\[\[?)([^\[\]]+)\]\]?\s*(?:#.*)?")
 _ENTRY: Final = regex.Pattern(
     r"""\s*((?:[A-Za-z0-9_-]+|"[^"]*"|'[^']*')(?:\s*\.\s*(?:[A-Za-z0-9_-]+|"[^"]*"|'[^']*'))*)\s*="""
 )
+_OPENING: Final = regex.Pattern(r"\s*\[\s*(?:#.*)?")
+_VALUE: Final = regex.Pattern(r"""\s*(?:"(?:[^"\\]|\\.)*"|'[^']*'|\{[^{}]*\}|[\w.+:-]+)\s*,?\s*(?:#.*)?""")
 _PART: Final = regex.Pattern(r"""[A-Za-z0-9_-]+|"[^"]*"|'[^']*'""")
 
 
@@ -150,10 +152,17 @@ def _toml_lines(text: str, first_line: int) -> dict[_Path, int]:
     counts: dict[_Path, int] = {}
     prefix: _Path = ()
     quote = ""  # of a string over several lines that is open
+    listing: _Path | None = None  # the list over several lines that is open, each of its values on a line of its own
+    index = 0
     for number, line in enumerate(text.split("\n"), first_line):
         if quote:
             quote = "" if quote in line else quote
             continue
+        if listing is not None and _VALUE.fullmatch(line):
+            lines[*listing, index] = number
+            index += 1
+            continue
+        listing = listing if listing is not None and not line.split("#")[0].strip() else None
         header = _HEADER.fullmatch(line)
         if header is not None:
             prefix = _resolved(_parts(header[2]), counts)
@@ -168,6 +177,7 @@ def _toml_lines(text: str, first_line: int) -> dict[_Path, int]:
             path: _Path = (*prefix, *_parts(entry[1]))
             for end in range(len(prefix) + 1, len(path) + 1):
                 lines.setdefault(path[:end], number)
+            listing, index = (path, 0) if _OPENING.fullmatch(line[entry.end() :]) else (None, 0)
         quote = next((mark for mark in ('"""', "'''") if line.count(mark) % 2), "")
     return lines
 

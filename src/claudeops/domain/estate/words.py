@@ -129,6 +129,7 @@ PLATFORMS: Final = word_set(
 _NOTHING: Final = frozenset({"", "-", "--", "—", "–", "none", "n/a", "na", "nothing", "no", "nil", "?", "tbd", "."})  # noqa: RUF001 - dashes as people type them
 _CONTROL: Final = dict.fromkeys([*range(9), *range(11, 32), *range(127, 160)], "\ufffd")
 _LINK: Final = regex.Pattern(r"!?\[([^\[\]]*)\]\(([^()\s]*)[^()]*\)")
+_BARE_LINK: Final = regex.Pattern(r"<([a-z][a-z0-9+.-]*://[^<>\s]+)>")
 _BREAK: Final = regex.Pattern(r"(?i)<br\s*/?>")
 _SPACES: Final = regex.Pattern(rf"[{regex.SPACE}]+")
 _EMPHASIS: Final = regex.Pattern(r"\*\*|__|[`~]|^\*|\*$|\B\*\b|\b\*\B")
@@ -153,7 +154,7 @@ def name_column(header: tuple[str, ...]) -> int | None:
 def meant(key: str) -> str | None:
     """Return the known key of which this is probably a misspelling, or None."""
     form = key_form(key)
-    if form in _PART_OF or not 4 < len(form) <= _LONGEST_KEY:  # noqa: PLR2004 - shorter ones resemble too much
+    if form in _PART_OF or not 4 <= len(form) <= _LONGEST_KEY:  # noqa: PLR2004 - shorter ones resemble too much
         return None
     return next(iter(difflib.get_close_matches(form, _NEAR, n=1, cutoff=_ALIKE)), None)
 
@@ -183,6 +184,7 @@ def readable(text: str) -> str:
 def plain(text: str) -> str:
     """Return a text without its markup, blanks in one."""
     unlinked = _LINK.sub(lambda found: found[1], _BREAK.sub(", ", text))
+    unlinked = _BARE_LINK.sub(lambda found: found[1], unlinked)
     if _WILDCARD.search(unlinked.strip()):
         return unlinked.strip()  # no emphasis
     return _SPACES.sub(" ", _EMPHASIS.sub("", unlinked)).strip()
