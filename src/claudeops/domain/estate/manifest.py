@@ -155,6 +155,7 @@ class _Reader:
         if not name or words.key_form(name) in words.NOT_NAMES or words.refuse_name(name) is not None:
             return
         listed = above is not None and above.section is Section.SERVICES and not above.titled
+        listed = listed and words.key_form(name) not in words.CHAPTERS
         if listed and (IDENTIFIER.fullmatch(name) or self._draft.has(name)):
             self._begin(name, heading.line, -1)
             self._brackets(heading.text, heading.line)
@@ -176,7 +177,8 @@ class _Reader:
             self._draft.tell(self._service, part, text, line)
         elif self._candidate is not None:
             self._waiting.append((part, text, line))
-            wanted = 1 if self._section is Section.SERVICES or self._titled() else 2
+            chapter = words.key_form(self._candidate.text) in words.CHAPTERS
+            wanted = 1 if self._titled() and not chapter else 2
             if len({told for told, _, _ in self._waiting} - {Part.RULES}) >= wanted:
                 self._elect(self._candidate)
 

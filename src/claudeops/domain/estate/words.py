@@ -102,14 +102,17 @@ _SAYS_SECTION: Final = (
 """What longer headings speak of, such as "Services of this estate"."""
 
 NOT_NAMES: Final = word_set(
-    "note notes todo important warning hint tip see all every each the a an overview introduction about "
-    "contacts contact owner owners team runbook runbooks background history links documentation docs "
-    "readme purpose scope dependencies backups backup monitoring access deployment deployments network "
-    "networking architecture status example examples remarks misc miscellaneous other others general "
-    "summary changelog escalation this these it if when please remember attention caution do don't never "
-    "always no none there",
+    "note notes todo important warning hint tip see all every each the a an about these this it if when please "
+    "remember attention caution do don't never always no none there other others example examples remarks"
 )
-"""What begins a sentence or heads a chapter, and names no service unless somebody says so in a table."""
+"""What begins a sentence, and names no service unless it is marked as a name."""
+
+CHAPTERS: Final = NOT_NAMES | word_set(
+    "overview introduction contacts contact owner owners team runbook runbooks background history links documentation "
+    "docs readme purpose scope dependencies backups backup monitoring access deployment deployments network networking "
+    "architecture status misc miscellaneous general summary changelog escalation installation usage licence license"
+)
+"""What heads a chapter, and names a service only when facts about one stand below it."""
 
 NEVER_LEADS: Final = word_set(
     "never|do not|don't|please never|please do not|agents must never|agents must not|agents may not|you m"

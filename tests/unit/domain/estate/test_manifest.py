@@ -90,3 +90,10 @@ def test_chapters_of_a_manual_are_no_services() -> None:
         "- Kind: no",
     )
     assert understood("\n\n".join(chapters)) == {}
+
+
+def test_a_chapter_about_backups_is_a_service_only_when_it_tells_of_one() -> None:
+    told = "# Services of ours\n\n## backup\n\n- Check: https://backup.example.org/\n- Host: nas\n"
+    assert list(understood(told)["services"]) == ["backup"]  # type: ignore[call-overload]
+    assert understood("# Services of ours\n\n## Backups\n\nThey run at night.\n") == {}
+    assert list(understood("# Services\n- backup: https://backup.example.org/\n")["services"]) == ["backup"]  # type: ignore[call-overload]
