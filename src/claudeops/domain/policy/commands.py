@@ -6,6 +6,7 @@ import posixpath
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from claudeops.domain.estate.hosts import Stranger
 from claudeops.domain.looks import Look
 from claudeops.domain.model import Action
 from claudeops.domain.policy import paths
@@ -21,7 +22,7 @@ from claudeops.domain.policy.policy import Never, Policy, TierPolicy
 from claudeops.domain.policy.reach import Reach, matches
 from claudeops.domain.policy.rule_book import Found, RuleBook
 from claudeops.domain.policy.rules import IncompleteError, RefusedError, UnclearCommandError, Wrapper
-from claudeops.domain.policy.unfold import Runs, own_arguments, unfold
+from claudeops.domain.policy.unfold import Runs, own_arguments, strangers_of, unfold
 from claudeops.domain.shell.render import BUILTINS
 from claudeops.domain.shell.values import (
     Redirection,
@@ -53,6 +54,7 @@ class Finding:
     lines: list[str] = field(default_factory=list)  # every judged command line, wrapped ones too
     runs: Runs | None = None  # the command as it runs, where nothing is in doubt
     looks: list[Look] = field(default_factory=list)  # what it looks at, as far as its status proves it
+    strangers: list[Stranger] = field(default_factory=list)  # why it is denied where nobody is asked about strangers
 
     def add(self, other: Finding) -> None:
         """Add the finding about another command, except how it runs; the first denial and the first doubt count."""
@@ -62,6 +64,12 @@ class Finding:
         self.writes += other.writes
         self.lines += other.lines
         self.looks += other.looks
+        self.strangers += other.strangers
+
+    @property
+    def refusal(self) -> str:
+        """Why it is denied where nobody is asked about anything, or ""."""
+        return self.denial or next(iter(self.strangers), "")
 
 
 class CommandJudge:
@@ -128,6 +136,7 @@ class CommandJudge:
                     raise
         program = _program(name, command.argv[0].text, place)
         if fits is not None:
+            finding.strangers += fits.strangers
             self._effects(fits, command, place, finding)
             finding.runs = replace(command, argv=(program, *command.argv[1:]))
             look = look_of(found, fits, command, place)
@@ -161,6 +170,7 @@ class CommandJudge:
             _refuse(refuse_feeding(found.path, command))
         setting = Setting(place=place, names_only=self._names_only(place))
         unfolded = unfold(found, wrapper, command, setting)
+        finding.strangers += strangers_of(wrapper, found, setting) if wrapper.elsewhere else []
         inside = _placed(found, wrapper, setting, inside)
         runs: list[Runs] = []
         within = Finding()
@@ -190,6 +200,9 @@ class CommandJudge:
         connection = _CONNECTION.fullmatch(target.text)
         if operator == "<" and connection and target.constant:
             refused = urls.refuse_host(connection[1]) or place.reach.refuse_host(connection[1])
+            if isinstance(refused, Stranger):
+                finding.strangers.append(refused)
+                return
         elif operator == "<":
             refused = paths.readable(target, place)
         elif operator == "<&":
