@@ -15,35 +15,10 @@ POLICY = parse_policy(DEFAULT_TEXT)
 TABLES = Path(__file__).parents[1] / "data" / "policy"
 NAMED = Estate(
     hosts=(
-        *(
-            "a",
-            "a.example",
-            "b",
-            "b.example",
-            "bastion",
-            "consul",
-            "db",
-            "db.internal",
-            "db1",
-            "example.com",
-            "evil",
-            "grafana",
-        ),
-        *(
-            "evil.example",
-            "host",
-            "ifconfig.me",
-            "other",
-            "prometheus",
-            "redis",
-            "shop",
-            "web",
-            "web.example",
-            "web1",
-            "web2",
-        ),
-        *("web3", "x", "1.1.1.1", "8.8.8.8", "cache", "kafka", "nas", "shop.example.com", "photos", "example.org"),
-        *("web.internal", "host1", "shop.example.org"),
+        *("a", "a.example", "b", "b.example", "bastion", "cache", "consul", "db", "db.internal", "db1"),
+        *("evil", "evil.example", "example.com", "example.org", "grafana", "host", "host1", "ifconfig.me"),
+        *("kafka", "nas", "other", "photos", "prometheus", "redis", "shop", "shop.example.com", "shop.example.org"),
+        *("web", "web.example", "web.internal", "web1", "web2", "web3", "x", "1.1.1.1", "8.8.8.8"),
     )
 )
 """An estate that names every host in the tables: so what they say of a command is not about its host."""

@@ -114,7 +114,7 @@ def _verdict(finding: Finding, call: ToolCall, tier: TierPolicy, scope: Scope) -
         return _deny(f"dry run: would {', '.join(effects)}")
     approvals = tier.rules.approvals
     wanted = approvals.wanted_for(finding.lines, finding.actions) or approvals.wanted_for_tool(call.tool_name)
-    questions: list[str] = list(dict.fromkeys(finding.strangers))[:_MOST_STRANGERS]
+    questions = [str(reason) for reason in dict.fromkeys(finding.strangers)][:_MOST_STRANGERS]
     if questions and scope.dry_run:
         return _deny(f"dry run: would ask a person: {'; '.join(questions)}")
     questions += [] if wanted is None else [f"{wanted} needs a person's yes"]

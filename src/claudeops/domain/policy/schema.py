@@ -74,6 +74,9 @@ class TierEntry(Entry, frozen=True, kw_only=True):
             for path in getattr(self, key):
                 if not path.startswith(("/", *PLACES)) or ".." in path.split("/"):
                     return key, f"{path!r} is not an absolute directory: begin with / or one of {', '.join(PLACES)}"
+        return self._fault_of_reach()
+
+    def _fault_of_reach(self) -> tuple[str, str] | None:
         for key in ("hosts", "urls"):
             for pattern in getattr(self, key):
                 if pattern.lstrip("!").startswith("{") and pattern.lstrip("!") != ESTATE:
