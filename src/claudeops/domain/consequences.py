@@ -26,6 +26,7 @@ from claudeops.domain.escalation import EscalationRules
 from claudeops.domain.live import EventRaised
 from claudeops.domain.memory import KnownMemory, MemoryChange
 from claudeops.domain.model import (
+    LOWEST_TIER,
     Decision,
     DecisionReason,
     Ending,
@@ -40,6 +41,7 @@ from claudeops.domain.model import (
     ServiceStatus,
     Session,
     ToolEnd,
+    Trigger,
 )
 from claudeops.domain.report.evidence import NOTHING_BEFORE, Background, Names, Proof, TakenAction, weigh
 from claudeops.domain.text import clean, clip
@@ -47,6 +49,7 @@ from claudeops.domain.text import clean, clip
 NO_RESULT_SEEN: Final = "no result seen"  # stored rows are compared with it
 _ENDED_WITH_AN_ERROR: Final = "the call ended with an error"
 
+_ROUNDS: Final = frozenset({Trigger.SCHEDULED, Trigger.MANUAL, Trigger.API, Trigger.RETRY, Trigger.RECOVERY})
 NO_WITNESSES: Final = frozenset({Outcome.ERROR, Outcome.LOST})
 """Outcomes of sessions whose healthy checks clear no cooldown counter."""
 
@@ -119,7 +122,8 @@ class Consequences:
 
 def conclude(ending: Ending, facts: EndFacts, *, rules: EscalationRules) -> Consequences:
     """Return what follows from ``ending``."""
-    proof = proof_of(ending, facts.reservations, facts.before, other_names=rules.other_names)
+    expected = rules.expected if is_whole_round(facts.session) else ()
+    proof = proof_of(ending, facts.reservations, facts.before, other_names=rules.other_names, expected=expected)
     decision = escalation.decide(
         session=facts.session,
         ending=ending,
@@ -203,7 +207,12 @@ def reported_memories(report: Report | None) -> tuple[ReportedMemory, ...]:
 
 
 def proof_of(
-    ending: Ending, reservations: Iterable[Reservation], before: Background, *, other_names: Mapping[str, str]
+    ending: Ending,
+    reservations: Iterable[Reservation],
+    before: Background,
+    *,
+    other_names: Mapping[str, str],
+    expected: Iterable[str] = (),
 ) -> Proof:
     """Return how far a session's report can be believed, by what the session looked at and what it did."""
     names = Names(other_names, clip)
@@ -221,6 +230,20 @@ def proof_of(
         ],
         before=before,
         names=names,
+        expected=expected,
+    )
+
+
+def is_whole_round(session: Session) -> bool:
+    """Whether a session looks at everything: the lowest tier, asked for nothing in particular and told of nothing.
+
+    A repetition of such a session is one as well.
+    """
+    return (
+        session.tier <= LOWEST_TIER
+        and session.trigger in _ROUNDS
+        and not (session.prompt_text or "").strip()
+        and session.context is None
     )
 
 
@@ -229,9 +252,9 @@ def recordable_checks(ending: Ending, proof: Proof) -> tuple[tuple[ServiceCheck,
     report = ending.extraction.report
     worst: dict[str, ServiceCheck] = {}
     for check in report.services_checked if report else ():
-        name = clip(check.service)
-        if name not in worst or _severity(check) < _severity(worst[name]):
-            worst[name] = replace(check, service=name)
+        known_as = proof.names.of(check.service)
+        if known_as not in worst or _severity(check) < _severity(worst[known_as]):
+            worst[known_as] = replace(check, service=clip(check.service))
     proven = ending.calls_ran > 0 and proof.looked
     kept = tuple(
         check

@@ -10,7 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from claudeops.domain.estate import forbidden
 from claudeops.domain.estate.hosts import Stranger
+from claudeops.domain.estate.names import counted_names
 from claudeops.domain.looks import combined
 from claudeops.domain.model import STRUCTURED_OUTPUT_TOOL, Action, ToolCall, Verdict, VerdictKind
 from claudeops.domain.policy import paths, reach
@@ -113,7 +115,8 @@ def _verdict(finding: Finding, call: ToolCall, tier: TierPolicy, scope: Scope) -
     if effects and scope.dry_run:
         return _deny(f"dry run: would {', '.join(effects)}")
     approvals = tier.rules.approvals
-    wanted = approvals.wanted_for(finding.lines, finding.actions) or approvals.wanted_for_tool(call.tool_name)
+    wanted = approvals.wanted_for(finding.lines, finding.actions, finding.names)
+    wanted = wanted or approvals.wanted_for_tool(call.tool_name)
     questions = [str(reason) for reason in dict.fromkeys(finding.strangers)][:_MOST_STRANGERS]
     if questions and scope.dry_run:
         return _deny(f"dry run: would ask a person: {'; '.join(questions)}")
@@ -133,6 +136,7 @@ def _unclear(finding: Finding, call: ToolCall, tier: TierPolicy, scope: Scope) -
     for own in (scope.workdir, scope.tmpdir):
         text = text.replace(own, "")
     never = refuse_text(text, scope.forbidden_paths)
+    never = never or forbidden.refuse_text(text, scope.estate, counted_names(scope.estate, tier.policy.other_names))
     if never is not None:
         return _deny(never)
     if scope.dry_run:
@@ -226,8 +230,12 @@ def _action(named: NamedTool, given: Mapping[str, object], tier: TierPolicy, pla
         return Finding(denial=f"{named.name}: name the service in {named.service!r}")
     if named.action not in tier.action_kinds:
         return Finding(denial=f"{named.name}: tier {tier.number} has no right to a {named.action}")
-    reason = refuse_service(plain_name(service), unit=False) or refuse_action(service, tier.policy, place.reach)
-    return Finding(denial=reason or "", actions=[Action(kind=named.action, service=tier.policy.counted_name(service))])
+    names = counted_names(place.scope.estate, tier.policy.other_names)
+    action = Action(kind=named.action, service=service)
+    reason = refuse_service(plain_name(service), unit=False) or refuse_action(action, names, tier.policy, place.reach)
+    finding = Finding(denial=reason or "")
+    finding.act(action, names)
+    return finding
 
 
 def _file(call: ToolCall, place: Place) -> Finding:
