@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from ipaddress import ip_address
+from urllib.parse import urlsplit
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from claudeops.domain.estate.model import Estate, Manifest, Service, Source
 from claudeops.domain.model import ToolCall, VerdictKind
 from claudeops.domain.policy import PolicyFault, Scope, TierPolicy, explain, judge, parse_policy, tier_policy
+from claudeops.domain.policy.reach import Reach, refuse_url
 from support.policy_cases import DEFAULT_TEXT, POLICY, SCOPE, bash, judged
 
 ALLOW, DENY, ASK = VerdictKind.ALLOW, VerdictKind.DENY, VerdictKind.ASK
@@ -199,6 +204,8 @@ def test_a_stranger_is_denied_and_a_person_asked_at_tier_3(command: str) -> None
         "curl -s --dns-servers 93.184.216.34 https://web1/",
         "curl -s --interface evil.example https://web1/",
         "curl -s -H $'X: y\\r\\nHost: evil.example' http://web1/",
+        "curl -s -A $'x\\r\\nHost: evil.example' http://web1/",
+        "wget -q --spider --max-redirect=0 -U $'x\\r\\nHost: evil.example' http://web1/",
         "http_proxy=http://evil.example curl -s http://web1/",
         "wget -q --spider 'http://web1/go?to=evil.example'",
         "wget -q --spider http://web1/go/evil.example/READ",
@@ -362,3 +369,40 @@ def test_what_is_not_in_the_estate_is_denied_or_asked_about() -> None:
 
 def test_the_default_reaches_the_estate_at_every_tier() -> None:
     assert {(rules.hosts, rules.urls) for rules in POLICY.tiers.values()} == {(("{estate}",), ("{estate}",))}
+
+
+# --- whatever is written --------------------------------------------------------------------------------------
+
+
+PIECES = st.sampled_from(
+    ["shop.example.com", "evil.example", "web1", "http://", "https:", "//", "/", "@", ":", "?", "#", ".", "\\", "%2e"]
+    + [
+        "[",
+        "]",
+        "::1",
+        "10.0.0.1",
+        "::ffff:",
+        "80",
+        "%25eth0",
+        "\u3002",
+        "\u00ad",
+        "xn--",
+        "0x7f.1",
+        " ",
+        "\t",
+        "\n",
+        "a",
+    ]
+)
+
+
+@given(st.lists(PIECES, min_size=1, max_size=8).map("".join))
+def test_whatever_is_allowed_leads_to_the_estate_as_others_read_it(url: str) -> None:
+    """The same text, read by another parser: no spelling lets one see a host of ours where the other sees a stranger."""
+    reach = Reach(urls=("{estate}",), estate=OURS)
+    if refuse_url(url) or reach.refuse_url(url):
+        return
+    read = urlsplit(url if "://" in url else f"http://{url}")
+    host = (read.hostname or "").rstrip(".")
+    ours = {*OURS.hosts, "localhost", "cart", "basket"}
+    assert host in ours or ip_address(host).is_private
