@@ -117,6 +117,11 @@ class NeverEntry(Entry, frozen=True, kw_only=True):
     services: tuple[str, ...] = ()
     hosts: tuple[str, ...] = ()
 
+    def fault(self) -> str | None:
+        """Return what is wrong, or None."""
+        odd = next((pattern for pattern in self.hosts if pattern.startswith("{")), None)
+        return odd and f"{odd!r} stands for nothing here: name the hosts that no session may reach"
+
 
 class ToolEntry(Entry, frozen=True, kw_only=True):
     """``[[tools]]``: a tool of an MCP server."""

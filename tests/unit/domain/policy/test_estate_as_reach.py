@@ -362,6 +362,11 @@ def test_a_placeholder_that_stands_for_nothing_is_a_fault(key: str) -> None:
         tier(f'[tiers.1]\n{key} = ["!{{repos}}"]\n')
 
 
+def test_the_estate_cannot_be_what_is_never_reached() -> None:
+    with pytest.raises(PolicyFault, match=r"'\{estate\}' stands for nothing here: name the hosts"):
+        tier('[never]\nhosts = ["{estate}"]\n')
+
+
 def test_what_is_not_in_the_estate_is_denied_or_asked_about() -> None:
     with pytest.raises(PolicyFault, match="'perhaps' is not known: write 'deny' or 'ask'"):
         tier('[tiers.1]\nnot_in_estate = "perhaps"\n')
