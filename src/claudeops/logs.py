@@ -152,6 +152,21 @@ class LogEvent(StrEnum):
     SESSION_ENDED = "session_ended", "a session ended, and its row says how"
     SESSION_CRASHED = "session_crashed", "our own code failed while it ran a session"
     ESTATE_NOT_READ = "estate_not_read", "the repositories did not answer; the estate as last understood serves"
+    PROMPT_FILE_READ = (
+        "prompt_file_read",
+        "a prompt file was edited, or can be used again; it counts from this session on",
+    )
+    PROMPT_FILE_BROKEN = "prompt_file_broken", "a prompt file cannot be used; its last good text serves"
+    LIBRARY_NOT_READ = "library_not_read", "the repositories did not answer; the library as last read serves"
+    LIBRARY_FAULTY = "library_faulty", "texts of the library cannot be used as they are written; `faults` says why"
+    ESTATE_FAULTY = (
+        "estate_faulty",
+        "something in the repositories could not be used; `faults` says what and where, `claudeops doctor` all of it",
+    )
+    ACCESS_NOT_KNOWN = (
+        "access_not_known",
+        "what a session can reach could not be found out; it is told nothing",
+    )
     WORKSPACE_NOT_REMOVED = "workspace_not_removed", "a session's directories could not be removed"
     DECISION_MADE = "decision_made", "what follows from a session's end, with the reason"
     ESCALATION_QUEUED = "escalation_queued", "the next tier waits for its turn"

@@ -99,6 +99,20 @@ def inside(*arguments: str) -> tuple[str, ...]:
     return (shutil.which("bwrap") or "bwrap", "--dev-bind", "/", "/", "--die-with-parent", *arguments, "--")
 
 
+async def test_a_broken_text_is_named_and_so_is_what_a_tier_cannot_reach(tmp_path: Path) -> None:
+    async with patient(tmp_path) as node:
+        texts = tmp_path / "repos" / "media" / ".claude-ops" / "checks"
+        texts.mkdir(parents=True)
+        (texts / "film.md").write_text("no front matter\n", encoding="utf-8")
+        found = await examine(node)
+    assert found.of("failed") == set(), found.checks
+    assert "media/.claude-ops/checks/film.md:1: it does not begin with a line +++" in found.told("library")
+    access = found.checks["access"]
+    assert access["status"] == "ok"
+    assert "Tier 1, 2, 3: docker: it is not installed where this tier runs;" in access["message"]
+    assert "kubectl: it is not installed where this tier runs;" in access["message"]
+
+
 async def test_with_nothing_wrong_nothing_is_wrong(tmp_path: Path) -> None:
     async with patient(tmp_path) as node:
         found = await examine(node, CLAUDEOPS_CLI_SELF_TEST="true")
@@ -110,6 +124,42 @@ async def test_with_nothing_wrong_nothing_is_wrong(tmp_path: Path) -> None:
     assert text.code == 0
     assert len([line for line in text.stdout.splitlines() if line.startswith(("ok ", "warning "))]) == len(found.checks)
     assert left == []
+
+
+# --- the estate -----------------------------------------------------------------------------------------
+
+
+async def test_the_estate_is_shown_as_it_is_understood_with_file_and_line_of_what_is_not(tmp_path: Path) -> None:
+    async with patient(tmp_path) as node:
+        (tmp_path / "repos" / "shop").mkdir()
+        (tmp_path / "repos" / "shop" / "CLAUDE-OPS.md").write_text(
+            "# Services\n\n- shop (web1, aka store): https://shop.example.org/, needs db; Sun 03:00-05:00\n"
+            "- db (web1)\n- cache: Sun whenever\n\n## Maintenance\n\n- db: Sun 03:00-05:00 UTC\n\n"
+            "# Rules\n\n- never restart the database\n"
+        )
+        (tmp_path / "repos" / "broken").mkdir()
+        (tmp_path / "repos" / "broken" / "CLAUDE-OPS.md").write_bytes(b"\xff\xfe\n")
+        found = await examine(node)
+        text = await node.run("doctor", PATH=str(tmp_path / "bin"))
+    told = found.told("estate")
+    assert "2 things could not be used" in told
+    estate = found.document["estate"]
+    assert isinstance(estate, dict)
+    assert estate["other_names"] == {
+        "store": "shop", "web1/shop": "shop", "web1/store": "shop", "web1/db": "db",
+    }  # fmt: skip
+    assert [(fault["path"], fault["line"]) for fault in estate["faults"]] == [
+        ("broken/CLAUDE-OPS.md", 1),
+        ("shop/CLAUDE-OPS.md", 9),
+    ]
+    shop = next(one for one in estate["repositories"] if one["repository"] == "shop")
+    assert shop["services"][0]["maintenance"] == ["Sun 03:00-05:00"]
+    assert [rule["services"] for rule in shop["forbidden"]] == [["db"]]
+    assert (
+        "shop: on web1; at https://shop.example.org/; also called store; needs db; away Sun 03:00-05:00" in text.stdout
+    )
+    assert "! shop/CLAUDE-OPS.md:9: " in text.stdout
+    assert "forbidden: restart of db (shop/CLAUDE-OPS.md:13: never restart the database)" in text.stdout
 
 
 # --- settings and files ---------------------------------------------------------------------------------

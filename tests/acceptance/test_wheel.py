@@ -116,6 +116,19 @@ def test_wheel_carries_every_file_of_the_policy(installed: Installed) -> None:
     assert {name.partition("/")[0] for name in packed} == {"default", "fragments"}
 
 
+def test_the_library_in_the_wheel_is_found_and_usable(installed: Installed, tmp_path: Path) -> None:
+    packed = packed_below(installed.wheel, "claudeops/_packaged/prompts/library/")
+    assert {name.partition("/")[0] for name in packed} == {"checks", "playbooks", "skills"}
+    script = (
+        "import anyio; from claudeops.engine.library import Libraries; from claudeops.logs import get_logger; "
+        "from claudeops.settings.files import library_dir; "
+        "found = anyio.run(Libraries(library_dir()).look, get_logger()); "
+        "print(len(found.texts), len(found.faults))"
+    )
+    done = run([installed.python, "-c", script], cwd=tmp_path, env={"HOME": str(tmp_path)})
+    assert done.stdout.split() == [str(len(packed)), "0"]
+
+
 def test_wheel_carries_nothing_but_the_package_and_its_metadata(installed: Installed) -> None:
     with zipfile.ZipFile(installed.wheel) as archive:
         names = archive.namelist()

@@ -35,6 +35,7 @@ from claudeops.domain.redact import Redactor
 from claudeops.domain.report.extraction import ReportSchema
 from claudeops.engine.control import Control, Timeouts
 from claudeops.engine.live.hub import Hub
+from claudeops.engine.prompt_files import PromptFiles, Template
 from claudeops.engine.session.context import Clis, CompletionRules, SessionContext, TierSetup
 from claudeops.engine.session.runner import SessionRunner
 from claudeops.engine.session.supervisor import Supervisor
@@ -233,6 +234,7 @@ async def open_estate(root: Path) -> AsyncIterator[Estate]:
         ),
         clis=Clis(harnesses=HARNESSES, binaries={"claude": STAND_IN, "codex": ONE_SHOT, "caliban": ONE_SHOT}),
         tiers={number: _tier(number, root, steps_file) for number in MODELS},
+        prompts=PromptFiles(dict.fromkeys(MODELS, Template.of("Look at everything.")), log=logs.get_logger()),
         rules=EscalationRules(
             max_tier=3,
             dry_run=False,
@@ -267,7 +269,6 @@ def _tier(number: int, root: Path, steps_file: Path) -> TierSetup:
     return TierSetup(
         number=number,
         name=f"tier{number}",
-        template="Look at everything.",
         policy=policy,
         scope=NodeScope(repos_dir=str(root / "repos")),
         judge=_allow,

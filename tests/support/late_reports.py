@@ -28,6 +28,10 @@ from support.stores import Database
 FAULT: Final = ReportedEvent(level=Level.CRITICAL, message="web answers 502", service="web")
 TIMING: Final = ReportedMemory(category="timing", observation="answers within 40 ms", service="web")
 FULL: Final = report(check("web", ServiceStatus.DEGRADED), check("db"), events=(FAULT,), memories=(TIMING,))
+WELL: Final = report(check("web"), memories=(TIMING,))
+"""A report from which something may be learnt: nothing was unwell."""
+SEEN: Final = report(check("db"), events=(FAULT,), memories=(TIMING,))
+"""The same with the event of `FULL`."""
 
 
 def all_rows(database: Database) -> dict[str, list[dict[str, object]]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from claudeops.domain.estate.model import Estate
 from claudeops.domain.model import ToolCall, Verdict
 from claudeops.domain.policy import Scope, TierPolicy, judge, parse_policy, tier_policy
 from claudeops.settings.load import default_text
@@ -12,6 +13,16 @@ from claudeops.settings.load import default_text
 DEFAULT_TEXT = default_text()
 POLICY = parse_policy(DEFAULT_TEXT)
 TABLES = Path(__file__).parents[1] / "data" / "policy"
+NAMED = Estate(
+    hosts=(
+        *("a", "a.example", "b", "b.example", "bastion", "cache", "consul", "db", "db.internal", "db1"),
+        *("evil", "evil.example", "example.com", "example.org", "grafana", "host", "host1", "ifconfig.me"),
+        *("kafka", "nas", "other", "photos", "prometheus", "redis", "shop", "shop.example.com", "shop.example.org"),
+        *("web", "web.example", "web.internal", "web1", "web2", "web3", "x", "1.1.1.1", "8.8.8.8"),
+    )
+)
+"""An estate that names every host in the tables: so what they say of a command is not about its host."""
+
 SCOPE = Scope(
     repos_dir="/repos",
     workdir="/work/s1",
@@ -19,6 +30,7 @@ SCOPE = Scope(
     home="/home/agent",
     handoff="/state/sessions/s1/state/handoff.json",
     forbidden_paths=("/state", "/results"),
+    estate=NAMED,
 )
 TIERS = (1, 2, 3)
 

@@ -27,7 +27,8 @@ from stdin like the real one, and then does one step after the other:
 ``{"eat": n}``                take n MiB of memory, for good
 ``{"fork": n}``               start n processes that sleep
 ``{"fill": n}``               write a file of n MiB into the working directory
-``{"tell": directory}``       write into ``<session id>.json`` there how it was started: arguments, environment, stdin
+``{"tell": directory}``       write into ``<session id>.json`` there how it was started: arguments, environment, stdin;
+                              and what it has heard so far
 ``{"ask_model": {...}}``      make one model call as the real CLI does, with these fields of the request
 ``{"die": "SIGTERM"}``        end by a signal of its own
 ``{"touch": path}``           tell the test that this point was reached
@@ -53,6 +54,7 @@ from typing import Any
 
 SESSION_ID = sys.argv[sys.argv.index("--session-id") + 1] if "--session-id" in sys.argv else "none"
 INBOX: queue.Queue[dict[str, Any] | None] = queue.Queue()
+HEARD: list[dict[str, Any]] = []
 IGNORED: set[str] = set()
 EATEN: list[bytes] = []
 
@@ -72,6 +74,7 @@ def listen() -> None:
         if message.get("request", {}).get("subtype") == "interrupt" and "interrupt" not in IGNORED:
             emit(result({"subtype": "error_during_execution", "is_error": True, "terminal_reason": "aborted_tools"}))
             os._exit(0)
+        HEARD.append(message)
         INBOX.put(message)
     INBOX.put(None)
 
@@ -149,6 +152,7 @@ def tell_surroundings(directory: str) -> None:
         "arguments": sys.argv[1:],
         "environment": dict(os.environ),
         "directory": str(Path.cwd()),
+        "heard": list(HEARD),
         "stdin_is_a_socket": stat.S_ISSOCK(os.fstat(0).st_mode),
     }
     (Path(directory) / f"{SESSION_ID}.json").write_text(json.dumps(told), encoding="utf-8")

@@ -19,10 +19,12 @@ from claudeops.domain.schedule import Cadence, Cron, Interval, Schedule
 from claudeops.domain.spending.budget import Budgets
 from claudeops.engine.cell.cgroups import Bounds
 from claudeops.engine.control import Timeouts
-from claudeops.engine.estate import Estates
+from claudeops.engine.estate import EstateReader, Estates
+from claudeops.engine.library import Libraries
 from claudeops.engine.live.hub import Hub
 from claudeops.engine.meter.availability import Availability
 from claudeops.engine.ports import Clock, Store
+from claudeops.engine.prompt_files import PromptFiles, Template
 from claudeops.engine.session.context import (
     ApprovalTerms,
     Clis,
@@ -37,6 +39,8 @@ from claudeops.harness import HARNESSES, ungated_refusal
 from claudeops.harness.protocol import CredentialKind, ModelAccess
 from claudeops.logs import Logger
 from claudeops.settings import Settings, TierSettings
+from claudeops.settings.files import library_dir, read_prompt
+from claudeops.settings.names import prompt_variable
 
 SCHEDULE: Final = "default"
 SESSIONS: Final = "sessions"
@@ -58,6 +62,7 @@ def build_context(
         redactor=Redactor(settings.secrets),
         rules=rules,
         tiers={tier.number: _tier_setup(tier, settings) for tier in settings.tiers},
+        prompts=prompt_files(settings, log),
         clis=Clis(harnesses=HARNESSES, binaries=binaries(settings), allow_ungated=settings.allow_ungated),
         access=model_access(settings),
         availability=Availability(holds=store.holds, clock=clock, log=log),
@@ -78,7 +83,8 @@ def build_context(
             stop_grace=settings.stop_grace_seconds,
         ),
         hub=hub,
-        estates=Estates(settings.repos_dir),
+        libraries=Libraries(library_dir(), settings.repos_dir),
+        estates=Estates(settings.repos_dir, read=EstateReader().read),
         sessions_dir=settings.state_dir / SESSIONS,
         repos_dir=settings.repos_dir,
         timezone=settings.timezone,
@@ -187,9 +193,7 @@ def schedule(settings: Settings) -> Schedule:
 def check_prompts(settings: Settings) -> None:
     """Raise `ConfigurationError` for a prompt that the CLI would not take literally."""
     for tier in settings.tiers:
-        if (fault := template_fault(tier.prompt_text)) is not None:
-            variable = "CLAUDEOPS_PROMPT" if tier.number == 1 else f"CLAUDEOPS_TIER{tier.number}_PROMPT"
-            raise ConfigurationError(f"{variable}: {tier.prompt_path}: {fault}")
+        _check_prompt(tier, tier.prompt_text)
 
 
 def check_harnesses(settings: Settings) -> None:
@@ -198,6 +202,24 @@ def check_harnesses(settings: Settings) -> None:
         refusal = ungated_refusal(HARNESSES[tier.harness], allowed=settings.allow_ungated, tier=tier.number)
         if refusal is not None:
             raise ConfigurationError(refusal)
+
+
+def _check_prompt(tier: TierSettings, text: str) -> None:
+    if (fault := template_fault(text)) is not None:
+        raise ConfigurationError(f"{prompt_variable(tier.number)}: {tier.prompt_path}: {fault}")
+
+
+def prompt_files(settings: Settings, log: Logger) -> PromptFiles:
+    """Return the tiers' prompts, each read anew from the file that it was found in at the start."""
+    tiers = {tier.number: tier for tier in settings.tiers}
+
+    def read(number: int) -> str:
+        text = read_prompt(number, tiers[number].prompt_path)
+        _check_prompt(tiers[number], text)
+        return text
+
+    first = {number: Template.of(tier.prompt_text, str(tier.prompt_path)) for number, tier in tiers.items()}
+    return PromptFiles(first, read=read, log=log)
 
 
 def _mcp_servers(settings: Settings) -> Mapping[str, Mapping[str, object]] | None:
@@ -211,7 +233,6 @@ def _tier_setup(tier: TierSettings, settings: Settings) -> TierSetup:
     return TierSetup(
         number=tier.number,
         name=tier.name,
-        template=tier.prompt_text,
         policy=_policy(tier, settings),
         scope=node_scope(settings, dry_run=settings.dry_run),
         max_turns=tier.max_turns,

@@ -15,13 +15,14 @@ import msgspec
 
 from claudeops.app.wiring import node_scope, tier_policies
 from claudeops.cli.output import Exit, print_document, print_failure
-from claudeops.domain.estate.model import NO_ESTATE
+from claudeops.domain.estate.model import NO_ESTATE, Estate
 from claudeops.domain.model import ToolCall
 from claudeops.domain.policy import Judgement, Policy, TierPolicy, explain
 from claudeops.domain.policy.document import render
 from claudeops.domain.policy.rule_book import REASONS
 from claudeops.domain.policy.rules import CommandRule
 from claudeops.engine.cell.workspace import Workspace
+from claudeops.engine.estate import read_estate
 from claudeops.engine.session.context import session_scope
 from claudeops.errors import ClaudeopsError
 from claudeops.settings import Settings, fragment_texts, load_settings, policy_document
@@ -141,9 +142,17 @@ def _judgements(call: ToolCall, question: Question, settings: Settings) -> dict[
             f"There is no tier {question.tier}: CLAUDEOPS_MAX_TIER is {settings.max_tier}; give one from 1 to that."
         )
     node = node_scope(settings, dry_run=settings.dry_run or question.dry_run)
-    scope = session_scope(node, Workspace(settings.state_dir / "sessions" / _EXAMPLE), NO_ESTATE)
+    scope = session_scope(node, Workspace(settings.state_dir / "sessions" / _EXAMPLE), _estate(settings))
     wanted = {question.tier: tiers[question.tier]} if question.tier is not None else tiers
     return {number: explain(call, tier=tier, scope=scope) for number, tier in wanted.items()}
+
+
+def _estate(settings: Settings) -> Estate:
+    """Return the estate; none where there are no repositories, which the doctor says."""
+    try:
+        return read_estate(settings.repos_dir)
+    except OSError:
+        return NO_ESTATE
 
 
 def _body(tier: int, found: Judgement) -> dict[str, object]:

@@ -17,18 +17,17 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Final
 
-from claudeops.domain import memory
 from claudeops.domain.consequences import (
     NO_RESULT_SEEN,
     Reservation,
     Settlement,
     proof_of,
     recordable_checks,
-    reported_memories,
     settle,
     stated_events,
 )
-from claudeops.domain.memory import ChangeKind, KnownMemory, MemoryChange
+from claudeops.domain.memory.learning import Learnt, OnShelf, learn
+from claudeops.domain.memory.model import ChangeKind, MemoryChange
 from claudeops.domain.model import (
     Ending,
     ExtractionMethod,
@@ -47,6 +46,8 @@ from claudeops.errors import StaleAttemptError
 _IGNORED_ESCALATION: Final = (
     "the report asks for the next tier; it was found after the session had ended, so nothing followed"
 )
+
+_AGAINST: Final = frozenset({ChangeKind.CONTRADICTED, ChangeKind.SUPERSEDED})
 
 _NO_REPORT: Final = frozenset({None, ExtractionMethod.NONE})
 
@@ -98,7 +99,7 @@ class OnRecord:
 
     session: Session
     warnings: tuple[str, ...]
-    memories: Sequence[KnownMemory]  # those of the reported categories, active or not
+    shelf: OnShelf  # what is stored of memories
     spend_settled: bool
     unseen_ends: Sequence[Reservation]  # actions that were settled without a result
     reservations: Sequence[Reservation]  # every action of this session
@@ -162,16 +163,17 @@ def backfill_of(ending: Ending, known: OnRecord) -> Backfill:
         return Backfill(at=at, parts=frozenset(ends), values={}, settlements=settlements)
     proof = proof_of(ending, known.reservations, known.before, other_names={})
     checks, unproven = recordable_checks(ending, proof) if report else ((), ())
+    learnt = learn(session, ending, known.shelf, proof=proof, before=known.before, at=at) if report else Learnt()
     parts = {Part.FACTS, *({Part.REPORT} if report else ()), *({Part.COST} if cost else ()), *ends}
     return Backfill(
         at=at,
         parts=frozenset(parts),
-        values=_values(ending, known, unproven=unproven, report=report, cost=cost),
+        values=_values(ending, known, unproven=(*unproven, *learnt.warnings), report=report, cost=cost),
         spend=ending.cost_usd if cost and not known.spend_settled else None,
-        events=stated_events(ending) if report else (),
+        events=stated_events(ending, learnt.events) if report else (),
         checks=checks,
         healthy_services=tuple(check.service for check in checks if check.status is ServiceStatus.HEALTHY),
-        memories=tuple(_memory_changes(ending, known, at)) if report else (),
+        memories=tuple(_dated(learnt, known, at)),
         settlements=settlements,
     )
 
@@ -226,11 +228,11 @@ def _values(
     return values
 
 
-def _memory_changes(ending: Ending, known: OnRecord, at: datetime) -> Iterable[DatedChange]:
-    confirmed = {old.id: old.updated_at for old in known.memories}
-    for change in memory.merge(known.memories, reported_memories(ending.extraction.report), now=at):
+def _dated(learnt: Learnt, known: OnRecord, at: datetime) -> Iterable[DatedChange]:
+    confirmed = {old.id: old.updated_at for old in known.shelf.memories}
+    for change in learnt.changes:
         latest = at if change.id is None else max(at, confirmed[change.id])
-        if change.kind is not ChangeKind.CONTRADICTED or latest == at:
+        if change.kind not in _AGAINST or latest == at:
             yield DatedChange(change=change, at=latest)
 
 

@@ -21,11 +21,13 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
-from claudeops.domain import escalation, memory
+from claudeops.domain import escalation
 from claudeops.domain.escalation import EscalationRules
 from claudeops.domain.live import EventRaised
-from claudeops.domain.memory import KnownMemory, MemoryChange
+from claudeops.domain.memory.learning import OnShelf, learn
+from claudeops.domain.memory.model import MemoryChange
 from claudeops.domain.model import (
+    LOWEST_TIER,
     Decision,
     DecisionReason,
     Ending,
@@ -35,11 +37,11 @@ from claudeops.domain.model import (
     Outcome,
     PastAction,
     Report,
-    ReportedMemory,
     ServiceCheck,
     ServiceStatus,
     Session,
     ToolEnd,
+    Trigger,
 )
 from claudeops.domain.report.evidence import NOTHING_BEFORE, Background, Names, Proof, TakenAction, weigh
 from claudeops.domain.text import clean, clip
@@ -47,6 +49,7 @@ from claudeops.domain.text import clean, clip
 NO_RESULT_SEEN: Final = "no result seen"  # stored rows are compared with it
 _ENDED_WITH_AN_ERROR: Final = "the call ended with an error"
 
+_ROUNDS: Final = frozenset({Trigger.SCHEDULED, Trigger.MANUAL, Trigger.API, Trigger.RETRY, Trigger.RECOVERY})
 NO_WITNESSES: Final = frozenset({Outcome.ERROR, Outcome.LOST})
 """Outcomes of sessions whose healthy checks clear no cooldown counter."""
 
@@ -93,7 +96,7 @@ class EndFacts:
 
     session: Session
     ledger: Sequence[PastAction]
-    memories: Sequence[KnownMemory]  # those of the reported categories, active or not
+    shelf: OnShelf  # what is stored of memories
     reservations: Sequence[Reservation]  # every action of this session
     last_seen: Mapping[str, LastSeen]  # by service, for the services that the report calls healthy
     chain_started_at: datetime | None  # when the first session of the chain was started
@@ -119,7 +122,8 @@ class Consequences:
 
 def conclude(ending: Ending, facts: EndFacts, *, rules: EscalationRules) -> Consequences:
     """Return what follows from ``ending``."""
-    proof = proof_of(ending, facts.reservations, facts.before, other_names=rules.other_names)
+    expected = rules.expected if is_whole_round(facts.session) else ()
+    proof = proof_of(ending, facts.reservations, facts.before, other_names=rules.other_names, expected=expected)
     decision = escalation.decide(
         session=facts.session,
         ending=ending,
@@ -130,16 +134,16 @@ def conclude(ending: Ending, facts: EndFacts, *, rules: EscalationRules) -> Cons
         held_services=facts.held_services,
         chain_usd=facts.chain_usd,
     )
-    report = ending.extraction.report
     checks, unproven = recordable_checks(ending, proof)
+    learnt = learn(facts.session, ending, facts.shelf, proof=proof, before=facts.before, at=ending.ended_at)
     healthy = tuple(check.service for check in checks if check.status is ServiceStatus.HEALTHY)
     witnessed = healthy if ending.outcome not in NO_WITNESSES else ()
     return Consequences(
         decision=decision,
-        warnings=(*ending.extraction.warnings, *ending.warnings, *unproven),
-        events=stated_events(ending, decision.events),
+        warnings=(*ending.extraction.warnings, *ending.warnings, *unproven, *learnt.warnings),
+        events=stated_events(ending, (*learnt.events, *decision.events)),
         checks=checks,
-        memories=memory.merge(facts.memories, reported_memories(report), now=ending.ended_at),
+        memories=learnt.changes,
         settlements=tuple(settle(facts.reservations, ending.tool_ends)),
         recovered=tuple(name for name in witnessed if _recovered(facts, name)),
         healthy_services=healthy,
@@ -190,20 +194,13 @@ def healthy_services(report: Report | None) -> tuple[str, ...]:
     return tuple({clip(check.service) for check in checks if check.status is ServiceStatus.HEALTHY})
 
 
-def reported_memories(report: Report | None) -> tuple[ReportedMemory, ...]:
-    """Return a report's memories, clipped to their columns."""
-    return tuple(
-        ReportedMemory(
-            service=clip(item.service) if item.service else None,
-            category=clip(item.category),
-            observation=clean(item.observation),
-        )
-        for item in (report.memories if report else ())
-    )
-
-
 def proof_of(
-    ending: Ending, reservations: Iterable[Reservation], before: Background, *, other_names: Mapping[str, str]
+    ending: Ending,
+    reservations: Iterable[Reservation],
+    before: Background,
+    *,
+    other_names: Mapping[str, str],
+    expected: Iterable[str] = (),
 ) -> Proof:
     """Return how far a session's report can be believed, by what the session looked at and what it did."""
     names = Names(other_names, clip)
@@ -221,6 +218,20 @@ def proof_of(
         ],
         before=before,
         names=names,
+        expected=expected,
+    )
+
+
+def is_whole_round(session: Session) -> bool:
+    """Whether a session looks at everything: the lowest tier, asked for nothing in particular and told of nothing.
+
+    A repetition of such a session is one as well.
+    """
+    return (
+        session.tier <= LOWEST_TIER
+        and session.trigger in _ROUNDS
+        and not (session.prompt_text or "").strip()
+        and session.context is None
     )
 
 
@@ -229,9 +240,9 @@ def recordable_checks(ending: Ending, proof: Proof) -> tuple[tuple[ServiceCheck,
     report = ending.extraction.report
     worst: dict[str, ServiceCheck] = {}
     for check in report.services_checked if report else ():
-        name = clip(check.service)
-        if name not in worst or _severity(check) < _severity(worst[name]):
-            worst[name] = replace(check, service=name)
+        known_as = proof.names.of(check.service)
+        if known_as not in worst or _severity(check) < _severity(worst[known_as]):
+            worst[known_as] = replace(check, service=clip(check.service))
     proven = ending.calls_ran > 0 and proof.looked
     kept = tuple(
         check

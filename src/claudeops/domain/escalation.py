@@ -24,7 +24,7 @@ Settled here:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from hashlib import sha256
@@ -32,6 +32,7 @@ from typing import Final
 
 from claudeops.domain.cooldown import used_up
 from claudeops.domain.estate.model import Estate
+from claudeops.domain.estate.names import counted_by, counted_names
 from claudeops.domain.model import (
     LOWEST_TIER,
     ActionLimit,
@@ -112,7 +113,11 @@ class EscalationRules:
 
     def within(self, estate: Estate) -> EscalationRules:
         """Return the rules with the names that an estate adds; the operator's own names for services come first."""
-        return replace(self, other_names={**estate.other_names, **self.other_names}, expected=estate.expected)
+        return replace(self, other_names=counted_names(estate, self.other_names), expected=estate.expected)
+
+    def each_once(self, services: Iterable[str]) -> tuple[str, ...]:
+        """Return services by the names that they are counted by, each once."""
+        return unique(map(counted_by(self.other_names), services))
 
     def budget_of(self, tier: int) -> float | None:
         """Return what one session of a tier may spend; ``None``: unlimited, or no such tier."""
@@ -182,6 +187,7 @@ def _limit_reached(
         return None
     if rules.dry_run:
         return _LimitReached(reason=DecisionReason.DRY_RUN, clause="dry run is switched on")
+    services = rules.each_once(services)
     if used_up(services, _kinds_from(tier, rules), limits=rules.limits, ledger=ledger, now=now):
         clause = f"every action that is granted for {join_names(services)} is used up until its cooldown ends"
         return _LimitReached(reason=DecisionReason.COOLDOWN, clause=clause)
@@ -238,7 +244,8 @@ def decide(
         )
     if ending.outcome is not Outcome.SUCCESS:
         return _failed(session, ending, now)
-    return _cooled_down(session, report, held_services) or _conclude(session, report, ending, proof)
+    cooled_down = _cooled_down(session, report, rules, held_services)
+    return cooled_down or _conclude(session, report, ending, proof)
 
 
 def _without_report(session: Session, ending: Ending, now: datetime) -> Decision:
@@ -273,10 +280,10 @@ def _escalate(
 ) -> Decision:
     """Hand over to the next tier, or say which limit forbids it."""
     reason = one_line(report.escalation.reason) or NO_REASON_GIVEN
-    services = affected_services(report)
+    services = rules.each_once(affected_services(report))
     following = _next_tier(session.tier, rules)
     if following is None:
-        if (stopped := _cooled_down(session, report, held_services)) is not None:
+        if (stopped := _cooled_down(session, report, rules, held_services)) is not None:
             return stopped
         message = f"tier {session.tier} is the last one allowed and asks for more: {reason}"
         return _stop(DecisionReason.MAX_TIER, message, tier=session.tier, services=services)
@@ -291,10 +298,12 @@ def _escalate(
     return _stop(reached.reason, message, tier=session.tier, services=services)
 
 
-def _cooled_down(session: Session, report: Report, held_services: Sequence[str]) -> Decision | None:
+def _cooled_down(
+    session: Session, report: Report, rules: EscalationRules, held_services: Sequence[str]
+) -> Decision | None:
     """Decide for a service that is still unwell and whose cooldown refused an action; ``None``: there is none."""
-    held = {casefold_key(service) for service in held_services}
-    left = tuple(service for service in affected_services(report) if casefold_key(service) in held)
+    held = {casefold_key(service) for service in rules.each_once(held_services)}
+    left = tuple(service for service in rules.each_once(affected_services(report)) if casefold_key(service) in held)
     if not left:
         return None
     reason = f": {one_line(report.escalation.reason)}" if report.escalation.reason else "."

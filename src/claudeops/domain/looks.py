@@ -6,7 +6,7 @@ A look means that something was asked and answered, not what the answer was: rea
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import re2
@@ -44,6 +44,7 @@ class Look:
     names: frozenset[str] = frozenset()  # of services, containers, units and the like; none: a look around
     addresses: frozenset[Address] = frozenset()
     results_before: int = 0  # how many calls of its session had ended when it was requested
+    tool_use_id: str = field(default="", compare=False)  # of the call, once it has run; not part of what was looked at
 
     def merged_with(self, other: Look) -> Look:
         """Return what both looked at, as one look."""

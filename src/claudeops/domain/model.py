@@ -155,6 +155,14 @@ class SkipReason(StrEnum):
     SUPPRESSED = "suppressed"
 
 
+class Trust(StrEnum):
+    """Whose word a memory is, whatever its confidence."""
+
+    OPERATOR = "operator"
+    CONFIRMED = "confirmed"
+    QUARANTINED = "quarantined"
+
+
 # --- what a report says -------------------------------------------------------------------------------
 
 
@@ -174,6 +182,7 @@ class ReportedMemory:
     category: str
     observation: str
     service: str | None = None
+    supersedes: int | None = None  # id of the memory that it replaces, according to the report
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -309,6 +318,7 @@ class Memory:
     observation: str
     confidence: float  # 0 to 1
     updated_at: datetime
+    trust: Trust = Trust.CONFIRMED
 
 
 # --- the gate -----------------------------------------------------------------------------------------

@@ -1,26 +1,59 @@
-"""The estate as the daemon reads it: the repositories' manifests, read anew before every session.
+"""The estate as the daemon reads it: the repositories' manifests, looked at anew before every session.
 
 Repositories may lie on a disk that hangs, and may hold anything. So they are read in a thread, within a bound; what
-cannot be read in time leaves the estate as it was last understood.
+cannot be read in time leaves the estate as it was last understood, and what was read until then need not be read again.
+
+Of each repository count its manifest and its compose files, at the top and one directory below. Only regular files are
+read, and no link leads out of the repository that it stands in. A repository that cannot be read, or makes no sense, is
+a fault of its own and stops no other one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import errno
+import hashlib
+import itertools
+import os
+import stat
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from claudeops.domain.estate.model import NO_ESTATE, Estate
+from claudeops.domain.estate.combine import combine
+from claudeops.domain.estate.compose import Compose, parse_compose, with_compose
+from claudeops.domain.estate.manifest import FILE, MOST_CHARACTERS, parse_manifest
+from claudeops.domain.estate.model import NO_ESTATE, Estate, Fault, Manifest, Source
+from claudeops.domain.text import regex
 from claudeops.logs import LogEvent, Logger
-from claudeops.tasks import Threads
+from claudeops.tasks import Threads, check_abandoned
+
+MOST_REPOSITORIES: Final = 64
+MOST_BYTES: Final = MOST_CHARACTERS
+"""Of one file."""
+
+MOST_COMPOSE_FILES: Final = 16  # of one repository
+_MOST_ENTRIES: Final = 2000  # of one directory that are looked at
+_MOST_DIRECTORIES: Final = 50  # of one repository that are looked into
 
 _READ_SECONDS: Final = 10.0
 _READERS: Final = Threads(most=2)
+_OPEN: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # to open a pipe without waiting for a writer
+_COMPOSE: Final = regex.Pattern(r"(?:docker-)?compose(?:[._-][\w.-]+)?\.ya?ml")
+_PASSED_OVER: Final = frozenset({"node_modules", "vendor", "venv"})
+_LOGGED: Final = 10  # faults that the log writes out
+
+_Stamp = tuple[tuple[str, int, int, int, int], ...]
 
 
 def nothing(_repos_dir: Path) -> Estate:
     """Read no estate."""
     return NO_ESTATE
+
+
+def read_estate(repos_dir: Path) -> Estate:
+    """Return the estate that the repositories describe, read once. Raises `OSError` when the directory is not there."""
+    return EstateReader().read(repos_dir)
 
 
 class Estates:
@@ -30,6 +63,7 @@ class Estates:
         self.latest = NO_ESTATE
         self._repos_dir = repos_dir
         self._read = read
+        self._faults: frozenset[Fault] = frozenset()  # that the log knows
 
     async def look(self, log: Logger) -> Estate:
         """Read the estate anew and return it; the last one if the disk does not answer."""
@@ -41,4 +75,172 @@ class Estates:
             )
         except OSError as error:
             log.warning(LogEvent.ESTATE_NOT_READ, error=str(error))
+            return self.latest
+        faults = self.latest.faults
+        if faults and frozenset(faults) != self._faults:
+            log.warning(LogEvent.ESTATE_FAULTY, count=len(faults), faults=[str(fault) for fault in faults[:_LOGGED]])
+        self._faults = frozenset(faults)
         return self.latest
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Known:
+    """A repository as it was last read."""
+
+    stamp: _Stamp
+    manifest: Manifest | None  # None: it says nothing
+
+
+class EstateReader:
+    """Reads repositories, and those that have not changed only once."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, _Known] = {}
+        self._last = NO_ESTATE
+        self._made_of: tuple[Manifest, ...] = ()
+
+    def read(self, repos_dir: Path) -> Estate:
+        """Return the estate. Raises `OSError` when the directory itself cannot be read."""
+        names = sorted(name for name in _names(repos_dir) if (repos_dir / name).is_dir())
+        found = []
+        for name in names[:MOST_REPOSITORIES]:
+            check_abandoned()
+            manifest = self._repository(repos_dir, name)
+            found += [manifest] if manifest is not None else []
+        if len(names) > MOST_REPOSITORIES:
+            left = names[MOST_REPOSITORIES]
+            found.append(
+                _faulty(left, left, f"only {MOST_REPOSITORIES} repositories are read, and not this one: join some")
+            )
+        self._known = {name: known for name, known in self._known.items() if name in names}
+        manifests = tuple(found)
+        unchanged = len(manifests) == len(self._made_of) and all(map(_is, manifests, self._made_of))
+        if not unchanged:
+            self._last, self._made_of = combine(manifests), manifests
+        return self._last
+
+    def _repository(self, repos_dir: Path, name: str) -> Manifest | None:
+        root = repos_dir / name
+        try:
+            files = _files(root)
+            stamp = tuple(_stamp(root, path) for path in files)
+        except OSError as error:
+            return _faulty(
+                name, name, f"this repository cannot be read ({error.strerror}): let the daemon's user read it"
+            )
+        known = self._known.get(name)
+        if known is None or known.stamp != stamp:
+            known = _Known(stamp=stamp, manifest=_read(root, name, files))
+            self._known[name] = known
+        return known.manifest
+
+
+def _is(one: Manifest, other: Manifest) -> bool:
+    return one is other
+
+
+def _read(root: Path, name: str, files: list[str]) -> Manifest | None:
+    """Return what the files of a repository say, the manifest first."""
+    if not files:
+        return None
+    manifest = Manifest(repository=name)
+    composed: list[Compose] = []
+    for path in files:
+        check_abandoned()
+        place = f"{name}/{path}"
+        try:
+            text = _text(root, path)
+            if path == FILE:
+                digest = hashlib.sha256(text.encode()).hexdigest()
+                manifest = replace(parse_manifest(text, repository=name, path=place), digest=digest)
+            else:
+                composed.append(parse_compose(text, path=place))
+        except UnicodeDecodeError as error:
+            line = error.object[: error.start].count(b"\n") + 1
+            manifest = _with(manifest, place, "this file is not UTF-8: save it as UTF-8", line)
+        except OSError as error:
+            manifest = _with(manifest, place, f"this file cannot be read ({error.strerror}): make it a plain file here")
+        except (ArithmeticError, LookupError, RecursionError, ValueError) as error:
+            # A fault of ours. It may not stop every session because of one repository.
+            manifest = _with(
+                manifest, place, f"claudeops fails on this file ({type(error).__name__}): please report it"
+            )
+    return with_compose(manifest, composed)
+
+
+def _with(manifest: Manifest, path: str, sentence: str, line: int | None = None) -> Manifest:
+    fault = Fault(source=Source(path=path, line=line), sentence=sentence)
+    return replace(manifest, faults=(*manifest.faults, fault))
+
+
+def _faulty(repository: str, path: str, sentence: str) -> Manifest:
+    return _with(Manifest(repository=repository), path, sentence)
+
+
+# --- files --------------------------------------------------------------------------------------------
+
+
+def _names(directory: Path) -> list[str]:
+    """Return the names in a directory, hidden ones left out."""
+    with os.scandir(directory) as entries:
+        return [entry.name for entry in itertools.islice(entries, _MOST_ENTRIES) if not entry.name.startswith(".")]
+
+
+def _files(root: Path) -> list[str]:
+    """Return which files of a repository are read: its manifest, then compose files."""
+    found = [FILE] if os.path.lexists(root / FILE) else []
+    return found + sorted(itertools.islice(_compose_files(root), MOST_COMPOSE_FILES))
+
+
+def _compose_files(root: Path) -> Iterator[str]:
+    directories = []
+    with os.scandir(root) as entries:
+        for entry in sorted(itertools.islice(entries, _MOST_ENTRIES), key=lambda entry: entry.name):
+            if _COMPOSE.fullmatch(entry.name):
+                yield entry.name
+            elif (
+                not entry.name.startswith(".")
+                and entry.name not in _PASSED_OVER
+                and entry.is_dir(follow_symlinks=False)
+            ):
+                directories.append(entry.name)
+    for name in directories[:_MOST_DIRECTORIES]:
+        check_abandoned()
+        try:
+            yield from (f"{name}/{inner}" for inner in sorted(_names(root / name)) if _COMPOSE.fullmatch(inner))
+        except OSError:
+            continue  # a directory that nobody may look into need not hold anything of ours
+
+
+def _stamp(root: Path, path: str) -> tuple[str, int, int, int, int]:
+    try:
+        found = (root / path).stat()
+    except OSError as error:
+        return (path, error.errno or -1, 0, 0, 0)
+    return (path, found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino)
+
+
+def _text(root: Path, path: str) -> str:
+    """Return the text of a file. Raises `OSError` for anything but a regular file within the repository."""
+    home = os.path.realpath(root)
+    _refuse_outside(os.path.realpath(root / path), home, path)
+    _refuse_odd((root / path).stat(), path)  # even opening a device may do something
+    descriptor = os.open(root / path, _OPEN)
+    with os.fdopen(descriptor, "rb") as file:
+        _refuse_odd(os.fstat(descriptor), path)
+        # A link may have changed since: what was opened is what counts.
+        _refuse_outside(os.path.realpath(f"/proc/self/fd/{descriptor}"), home, path)
+        content = file.read(MOST_BYTES + 1)
+    if len(content) > MOST_BYTES:
+        raise OSError(errno.EFBIG, f"longer than {MOST_BYTES // 1024} KiB", path)
+    return content.decode("utf-8-sig")
+
+
+def _refuse_odd(found: os.stat_result, path: str) -> None:
+    if not stat.S_ISREG(found.st_mode):
+        raise OSError(errno.EINVAL, "not a regular file", path)
+
+
+def _refuse_outside(real: str, home: str, path: str) -> None:
+    if os.path.commonpath((real, home)) != home:
+        raise OSError(errno.ELOOP, "a link leads out of the repository", path)

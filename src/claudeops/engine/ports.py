@@ -2,7 +2,7 @@
 
 Each port has its contract suites in ``tests/contract``.
 
-The database stands behind seven of them, from `Queue` to `Housekeeping`; `Store` holds them together. Each of their
+The database stands behind eight of them, from `Queue` to `Housekeeping`; `Store` holds them together. Each of their
 methods is one transaction, or a read. It may raise `DatabaseUnavailableError` (locked, full, unreachable: the same call
 may work later) and bounds its own wait. A cancelled caller never cuts a transaction: it is committed whole or not at
 all. Methods that take ``attempt``, or a session that runs, raise `StaleAttemptError`, and write nothing, if the row has
@@ -11,11 +11,12 @@ another attempt or has ended.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from typing import Protocol
 
 from claudeops.domain.backfill import Backfilled, BackfillRejected
+from claudeops.domain.briefing import BriefingText
 from claudeops.domain.chain_record import ChainRecord, SessionPosition, SessionRecord
 from claudeops.domain.commands import Command, CommandName
 from claudeops.domain.escalation import EscalationRules
@@ -35,6 +36,7 @@ from claudeops.domain.model import (
     ToolEnd,
     Verdict,
 )
+from claudeops.domain.prompt.knowledge import OnRecord
 from claudeops.domain.retention import Aged, Cutoffs, Expired
 from claudeops.domain.spending.budget import BudgetDenied, CallBegun, CallWaits
 from claudeops.domain.spending.tokens import CallState
@@ -299,7 +301,28 @@ class Records(Protocol):
         """Return a chain's tool calls, its actions, and the events first written by its sessions."""
 
     async def memories(self, limit: int = 500) -> Sequence[Memory]:
-        """Return active memories, best first."""
+        """Return the memories that prompts may show, best first: active, not faded, not in quarantine."""
+
+
+class Briefings(Protocol):
+    """What sessions are given to read."""
+
+    async def record(
+        self, session_id: int, *, attempt: int, memory_ids: Iterable[int], texts: Sequence[BriefingText]
+    ) -> None:
+        """Write which memories and texts a session is given, in one transaction, before it starts.
+
+        An earlier record of the same session is replaced. Ids of no memory are left out.
+        """
+
+    async def on_record(
+        self, session: Session, *, about: Sequence[str], kinds: Iterable[str], rules: EscalationRules, now: datetime
+    ) -> OnRecord:
+        """Return what a session that is about to start should know of the past.
+
+        ``about`` are the services of its chain; without any, cases are told of those that are unwell or were acted
+        upon lately. ``kinds`` are the kinds of action that its tier grants.
+        """
 
 
 class Housekeeping(Protocol):
@@ -347,6 +370,10 @@ class Store(Protocol):
     @property
     def records(self) -> Records:
         """What is on record."""
+
+    @property
+    def briefings(self) -> Briefings:
+        """What sessions were given."""
 
     @property
     def housekeeping(self) -> Housekeeping:

@@ -19,6 +19,7 @@ from claudeops.settings.names import prompt_variable
 ResourceKind = Literal["schemas", "prompts", "migrations"]
 
 PROMPT_FILES: Final = ("tier1-observe.md", "tier2-investigate.md", "tier3-remediate.md")
+LIBRARY: Final = "library"
 SCHEMA_FILE: Final = "agent-response.json"
 SCHEMA_VARIABLE: Final = "CLAUDEOPS_SCHEMA_PATH"
 MOST_CONFIG_BYTES: Final = 10 * 1024 * 1024
@@ -74,9 +75,19 @@ def load_prompt(tier: int, named: Path | None, *, root: Path) -> tuple[Path, str
             "set it, or lower CLAUDEOPS_MAX_TIER."
         )
     if named is not None:
-        return named, read_text(named, origin=variable, what="prompt", limit=_PROMPT_BYTES)
+        return named, read_prompt(tier, named)
     path = _default("prompts", PROMPT_FILES[tier - 1], root=root)
     return path, read_text(path, origin=f"The default of {variable}", what="prompt", limit=_PROMPT_BYTES)
+
+
+def read_prompt(tier: int, path: Path) -> str:
+    """Return the text of a tier's prompt file as it is now; raises `ConfigurationError`."""
+    return read_text(path, origin=prompt_variable(tier), what="prompt", limit=_PROMPT_BYTES)
+
+
+def library_dir(*, root: Path = Path("/")) -> Path:
+    """Return the directory of the built-in library: the one in ``/app``, else the shipped one."""
+    return _default("prompts", LIBRARY, root=root)
 
 
 def load_schema(named: Path | None, *, root: Path) -> tuple[Path, str]:

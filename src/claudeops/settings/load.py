@@ -43,7 +43,13 @@ from claudeops.settings.model import Loaded, Settings, TierSettings
 from claudeops.settings.names import BROWSER_CREDENTIAL_PREFIX, GATED, HARNESSES
 from claudeops.settings.places import find_cli, idle_programs, read_places
 from claudeops.settings.reader import Reader, quoted, read_database_url, read_http_url
-from claudeops.settings.servers import read_mcp_servers, read_trusted_servers, referred_secrets, secrets_in
+from claudeops.settings.servers import (
+    idle_servers,
+    read_mcp_servers,
+    read_trusted_servers,
+    referred_secrets,
+    secrets_in,
+)
 
 _PARTS: Final = default_policy_parts()
 
@@ -90,6 +96,7 @@ def load_settings(environ: Mapping[str, str], *, cwd: Path, root: Path = _ROOT) 
     warnings += proxy_warnings(environ)
     own_servers = read_mcp_servers(reader, environ)
     trusted_servers = read_trusted_servers(reader, repos_dir=places.repos, own=own_servers or ())
+    warnings += idle_servers(reader, repos_dir=places.repos)
     secrets, short = known_secrets(
         (*_secrets(reader, environ, tiers, passed_on), *secrets_in({**(own_servers or {}), **trusted_servers}))
     )

@@ -204,7 +204,11 @@ GENERAL: Final[tuple[Variable, ...]] = (
     _switch("CLAUDEOPS_METER", "on", "send model calls through the daemon, to count and limit them"),
     _given("CLAUDEOPS_POLICY_PATH", Kind.FILE, "TOML file with the rules for tool calls", "the one that ships"),
     _given("CLAUDEOPS_MCP_CONFIG", Kind.FILE, "JSON file with the MCP servers of the sessions"),
-    _given("CLAUDEOPS_TRUSTED_REPOS", Kind.NAMES, "directories in `CLAUDEOPS_REPOS_DIR` whose `.mcp.json` counts too"),
+    _given(
+        "CLAUDEOPS_TRUSTED_REPOS",
+        Kind.NAMES,
+        "directories in `CLAUDEOPS_REPOS_DIR` whose MCP servers count too",
+    ),
     # --- money
     _money("CLAUDEOPS_CHAIN_BUDGET_USD", "15", "a session and everything it led to; at most the daily budget"),
     _money("CLAUDEOPS_DAILY_BUDGET_USD", "25", "everything within a day of `CLAUDEOPS_TIMEZONE`"),
@@ -225,7 +229,13 @@ GENERAL: Final[tuple[Variable, ...]] = (
         "JSON schema (draft-07) of a session's report",
         "`/app/schemas/agent-response.json`, else the package's",
     ),
-    _count("CLAUDEOPS_MEMORY_BUDGET", "2000", 0, 50_000, "tokens of memories in a prompt; 0 switches them off"),
+    _count(
+        "CLAUDEOPS_MEMORY_BUDGET",
+        "2000",
+        0,
+        50_000,
+        "tokens of memories in a prompt, without those of operators; 0 switches all of them off",
+    ),
     _count("CLAUDEOPS_RETENTION_DAYS", "30", 1, 3650, "days until logs and details of sessions are removed"),
     _count(
         "CLAUDEOPS_DISK_FLOOR_MB", "512", 0, 1_048_576, "MiB of free disk below which no session starts; 0: no floor"

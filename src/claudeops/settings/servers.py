@@ -31,7 +31,9 @@ _SERVER_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _ENVIRONMENT_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 """A server's wrapper gets these names as one text; a blank in a name would let a variable of the session through."""
 
-_FILE: Final = ".mcp.json"
+_FILES: Final = (".claude-ops/mcp.json", ".mcp.json")
+"""Where a repository may keep its servers; the first one that is there serves."""
+
 _FILE_BYTES: Final = 64 * 1024  # small enough for a session's pipe to hold several
 _KEYS: Final = frozenset({"type", "command", "args", "env", "url", "headers"})
 """Other keys make the CLI run programs beside the server, or log in, with the session's whole environment."""
@@ -160,20 +162,39 @@ def read_trusted_servers(reader: Reader, *, repos_dir: Path, own: Iterable[str])
     return merged
 
 
+def idle_servers(reader: Reader, *, repos_dir: Path) -> Iterator[str]:
+    """Yield a warning for each trusted repository that has its servers in two places, of which one serves."""
+    serves, idle = _FILES
+    for repository in reader.names(TRUSTED_REPOS):
+        directory = _directory(repository, repos_dir)
+        if all(_file(repository, directory, name) is not None for name in _FILES):
+            yield f"{TRUSTED_REPOS}: repository {repository} has two files: {serves} serves, so remove {idle}."
+
+
 def _servers_of(repository: str, repos_dir: Path) -> Mapping[str, Mapping[str, object]]:
     directory = _directory(repository, repos_dir)
+    for name in _FILES:
+        if (file := _file(repository, directory, name)) is not None:
+            return parsed_servers(file, origin=f"{TRUSTED_REPOS} ({repository})", fill=_as_written, limit=_FILE_BYTES)
+    return {}
+
+
+def _file(repository: str, directory: Path, name: str) -> Path | None:
+    """Return the real path of a repository's file, which must be inside the repository; ``None`` if there is none."""
     try:
-        (directory / _FILE).lstat()
-        file = (directory / _FILE).resolve(strict=True)
+        (directory / name).lstat()
+        file = (directory / name).resolve(strict=True)
     except FileNotFoundError:
-        if (directory / _FILE).is_symlink():
-            raise _refused(repository, f"whose {_FILE} is a link that leads nowhere: correct the link") from None
-        return {}
+        if any(step.is_symlink() for step in (directory / name, (directory / name).parent)):
+            raise _refused(repository, f"whose {name} is a link that leads nowhere: correct the link") from None
+        return None
+    except NotADirectoryError:
+        return None  # of .claude-ops; who reads the library says so
     except (OSError, RuntimeError):
-        raise _refused(repository, f"whose {_FILE} cannot be read: let the daemon's user read it") from None
+        raise _refused(repository, f"whose {name} cannot be read: let the daemon's user read it") from None
     if not file.is_relative_to(directory):
-        raise _refused(repository, f"whose {_FILE} leads out of it: put the file itself there")
-    return parsed_servers(file, origin=f"{TRUSTED_REPOS} ({repository})", fill=_as_written, limit=_FILE_BYTES)
+        raise _refused(repository, f"whose {name} leads out of it: put the file itself there")
+    return file
 
 
 def _directory(repository: str, repos_dir: Path) -> Path:

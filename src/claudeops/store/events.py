@@ -12,8 +12,12 @@ from sqlalchemy import Connection, bindparam, func, insert, or_, select, update
 from claudeops.domain.consequences import fingerprinted, raised
 from claudeops.domain.live import EventRaised
 from claudeops.domain.model import DecisionReason, NewEvent, ServiceStatus, Session
+from claudeops.domain.report.evidence import Names
 from claudeops.logs import LogEvent, get_logger
 from claudeops.store.tables import events, service_checks, sessions
+
+EACH_BY_ITS_OWN: Final = Names({})
+"""No service has another name; case does not count."""
 
 _RAISED: Final = "claudeops.raised"
 """The key under which a connection keeps the events of its transaction, for listeners after the commit."""
@@ -30,6 +34,9 @@ _SEEN_BEFORE = (
     events.c.resolved_at.is_(None),
     events.c.last_session_id.is_distinct_from(bindparam("session")),
     events.c.last_seen <= bindparam("since"),
+)
+_OPEN_SERVICES: Final = (
+    select(events.c.service).where(events.c.service.is_not(None), events.c.resolved_at.is_(None)).distinct()
 )
 _RESOLVE: Final = {
     False: update(events).where(_OF_HEALTHY, *_SEEN_BEFORE),
@@ -98,14 +105,17 @@ def resolve_events(
     healthy: Collection[str],
     all_healthy: bool,
     at: datetime,
+    names: Names = EACH_BY_ITS_OWN,
 ) -> None:
-    """Resolve what ``session`` found to be over; call it after the session's own events were raised.
+    """Resolve what ``session`` found to be over, by whichever of its ``names`` an event calls a service.
 
-    An event that was seen again after the session had started, or by the session itself, stays open: the session looked
-    before that.
+    Call it after the session's own events were raised. An event that was seen again after the session had started, or
+    by the session itself, stays open: the session looked before that.
     """
     if healthy or all_healthy:
-        seen = {"healthy": sorted(healthy), "session": session.id, "since": session.started_at}
+        well = set(map(names.of, healthy))
+        over = [name for name in connection.execute(_OPEN_SERVICES).scalars() if names.of(name) in well]
+        seen = {"healthy": over, "session": session.id, "since": session.started_at}
         connection.execute(_RESOLVE[all_healthy], {**seen, "resolved_at": at})
 
 

@@ -5,44 +5,44 @@ A report that comes late, after a session was lost, shares some of the steps. Th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
-from sqlalchemy import Connection, bindparam, insert, update
+from sqlalchemy import Connection, bindparam, insert, select, update
 
-from claudeops.domain import memory
 from claudeops.domain.consequences import (
     Consequences,
     EndFacts,
+    LastSeen,
     Settlement,
     conclude,
     healthy_services,
-    reported_memories,
 )
 from claudeops.domain.escalation import EscalationRules
 from claudeops.domain.holds import when_ended
-from claudeops.domain.memory import MemoryChange
 from claudeops.domain.model import CheckSource, Ending, ServiceCheck, Session, Status, ToolEnd, VerdictKind
+from claudeops.domain.report.evidence import Names
 from claudeops.domain.spending.budget import metered
 from claudeops.domain.spending.prices import known_usd
+from claudeops.domain.text import clip
 from claudeops.errors import StaleAttemptError
 from claudeops.store import holds, queries, spend
 from claudeops.store.calls import add_refusals, seal_results
 from claudeops.store.database import CHANGE_SESSION
 from claudeops.store.events import raise_event, resolve_events
+from claudeops.store.knowledge.memories import give_up_faded, remember, shelf
 from claudeops.store.rows import ended_values
-from claudeops.store.tables import budget_entries, cooldown_actions, memories, service_checks, tool_calls
+from claudeops.store.tables import budget_entries, cooldown_actions, service_checks, tool_calls
 from claudeops.store.verdicts import close_approvals
 
 # Built once: every end of a session runs these.
 _ADD_CHECK: Final = insert(service_checks)
-_ADD_MEMORY: Final = insert(memories)
-_CHANGE_MEMORY: Final = update(memories).where(memories.c.id == bindparam("memory"))
 _SETTLE_ACTION: Final = update(cooldown_actions).where(cooldown_actions.c.id == bindparam("action"))
-_CLEAR_ACTIONS: Final = update(cooldown_actions).where(
-    cooldown_actions.c.service.in_(bindparam("services", expanding=True)), cooldown_actions.c.cleared_at.is_(None)
+_COUNTED: Final = select(cooldown_actions.c.id, cooldown_actions.c.service).where(
+    cooldown_actions.c.cleared_at.is_(None)
 )
+_CLEAR_ACTIONS: Final = update(cooldown_actions).where(cooldown_actions.c.id.in_(bindparam("actions", expanding=True)))
 _END_CALL: Final = update(tool_calls).where(
     tool_calls.c.session_id == bindparam("session"),
     tool_calls.c.tool_use_id == bindparam("call"),
@@ -67,12 +67,14 @@ def write_end(connection: Connection, ending: Ending, *, rules: EscalationRules)
     settle_actions(connection, outcome.settlements)
     spend.settle(connection, session.id, spent, at=at)
     record_checks(connection, session.id, outcome.checks, at=at)
-    _clear_cooldowns(connection, outcome.recovered, at=at)
+    names = Names(rules.other_names, clip)
+    _clear_cooldowns(connection, outcome.recovered, names, at=at)
     remember(connection, session, outcome.memories, at=at)
-    _forget_faded(connection, at)
+    give_up_faded(connection, at)
     for event in outcome.events:
         raise_event(connection, event, session_id=session.id, at=at)
-    resolve_events(connection, session, healthy=outcome.healthy_services, all_healthy=outcome.all_healthy, at=at)
+    healthy, all_healthy = outcome.healthy_services, outcome.all_healthy
+    resolve_events(connection, session, healthy=healthy, all_healthy=all_healthy, names=names, at=at)
     holds.apply(connection, when_ended(holds.standing(connection, at), ending, at), now=at)
     return outcome
 
@@ -107,25 +109,6 @@ def record_checks(connection: Connection, session_id: int, checks: Sequence[Serv
         connection.execute(_ADD_CHECK, row)
 
 
-def remember(connection: Connection, session: Session, changes: Iterable[MemoryChange], *, at: datetime) -> None:
-    """Write the changes that a report makes to memories."""
-    for change in changes:
-        values = {"confidence": change.confidence, "active": change.active, "updated_at": at}
-        if change.id is not None:
-            connection.execute(_CHANGE_MEMORY, {"memory": change.id, **values})
-            continue
-        row = {
-            "service": change.service,
-            "category": change.category,
-            "observation": change.observation,
-            "created_at": at,
-            "session_id": session.id,
-            "tier": session.tier,
-            **values,
-        }
-        connection.execute(_ADD_MEMORY, row)
-
-
 def _running(connection: Connection, ending: Ending) -> Session:
     session = queries.session(connection, ending.session_id)
     if session is None or session.status is not Status.RUNNING or session.attempt != ending.attempt:
@@ -146,18 +129,12 @@ def _facts(
     connection: Connection, session: Session, ending: Ending, rules: EscalationRules, *, spent: float | None
 ) -> EndFacts:
     report = ending.extraction.report
-    categories = {item.category for item in reported_memories(report)}
-    last_seen = {
-        name: seen
-        for name in healthy_services(report)
-        if (seen := queries.last_seen(connection, name, besides=session.id)) is not None
-    }
     return EndFacts(
         session=session,
         ledger=queries.ledger(connection, rules, ending.ended_at),
-        memories=queries.known_memories(connection, categories),
+        shelf=shelf(connection, session, report),
         reservations=queries.reservations(connection, session.id),
-        last_seen=last_seen,
+        last_seen=_last_seen(connection, session, healthy_services(report), Names(rules.other_names, clip)),
         chain_started_at=queries.chain_started_at(connection, session.root_session_id),
         before=queries.background(connection, session, rules.other_names),
         held_services=queries.held_services(connection, session.root_session_id),
@@ -181,13 +158,18 @@ def _end_calls(connection: Connection, session_id: int, ends: Iterable[ToolEnd])
         connection.execute(_END_CALL, {"session": session_id, "call": end.tool_use_id, **ended})
 
 
-def _clear_cooldowns(connection: Connection, services: Sequence[str], *, at: datetime) -> None:
-    if services:
-        connection.execute(_CLEAR_ACTIONS, {"services": list(services), "cleared_at": at})
+def _last_seen(
+    connection: Connection, session: Session, services: Collection[str], names: Names
+) -> Mapping[str, LastSeen]:
+    known = queries.spellings(connection, names) if services else {}
+    seen = {name: queries.last_seen(connection, known.get(names.of(name), ()), besides=session.id) for name in services}
+    return {name: last for name, last in seen.items() if last is not None}
 
 
-def _forget_faded(connection: Connection, now: datetime) -> None:
-    """Set the memories inactive that nobody has confirmed for too long, so that the column tells the truth."""
-    faded = [known.id for known in queries.fading_memories(connection, now) if memory.has_faded(known, now)]
-    if faded:
-        connection.execute(update(memories).where(memories.c.id.in_(faded)).values(active=False))
+def _clear_cooldowns(connection: Connection, services: Sequence[str], names: Names, *, at: datetime) -> None:
+    if not services:
+        return
+    recovered = set(map(names.of, services))
+    actions = [row.id for row in connection.execute(_COUNTED) if names.of(row.service) in recovered]
+    if actions:
+        connection.execute(_CLEAR_ACTIONS, {"actions": actions, "cleared_at": at})

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
 
-from sqlalchemy import Connection, and_, bindparam, false, func, not_, select
+from sqlalchemy import Connection, Select, and_, bindparam, false, func, not_, select
 
-from claudeops.domain import memory
 from claudeops.domain.consequences import NO_RESULT_SEEN, NO_WITNESSES, LastSeen, Reservation
 from claudeops.domain.escalation import EscalationRules
+from claudeops.domain.estate.names import counted_by
 from claudeops.domain.gate import grants
 from claudeops.domain.gate.audit import TOO_LATE
-from claudeops.domain.memory import KnownMemory
 from claudeops.domain.model import (
     CheckSource,
     PastAction,
@@ -22,11 +23,10 @@ from claudeops.domain.model import (
 )
 from claudeops.domain.report import evidence
 from claudeops.domain.report.evidence import Background, Names, PastCheck
-from claudeops.domain.text import clip
-from claudeops.store.rows import TableRow, to_handover, to_known_memory, to_past_action, to_session
+from claudeops.domain.text import casefold_key, clip
+from claudeops.store.rows import TableRow, to_handover, to_past_action, to_session
 from claudeops.store.tables import (
     cooldown_actions,
-    memories,
     service_checks,
     sessions,
     tool_calls,
@@ -36,10 +36,6 @@ from claudeops.store.tables import (
 # three times as long as running it.
 _SESSION: Final = select(sessions).where(sessions.c.id == bindparam("session"))
 _STARTED_AT: Final = select(sessions.c.started_at).where(sessions.c.id == bindparam("session"))
-_KNOWN_MEMORIES: Final = (
-    select(memories).where(memories.c.category.in_(bindparam("categories", expanding=True))).order_by(memories.c.id)
-)
-_FADING: Final = select(memories).where(memories.c.active, memories.c.updated_at <= bindparam("since"))
 _LEDGER: Final = select(cooldown_actions).where(
     cooldown_actions.c.cleared_at.is_(None), cooldown_actions.c.timestamp > bindparam("since")
 )
@@ -71,7 +67,7 @@ _LAST_CHECK: Final = (
     .outerjoin(sessions, sessions.c.id == service_checks.c.session_id)
     .outerjoin(_ROOT, _ROOT.c.id == sessions.c.root_session_id)
     .where(
-        service_checks.c.service == bindparam("name"),
+        service_checks.c.service.in_(bindparam("names", expanding=True)),
         service_checks.c.session_id.is_distinct_from(bindparam("besides")),
         not_(  # such a session vouches for nothing
             and_(
@@ -84,16 +80,26 @@ _LAST_CHECK: Final = (
     .limit(1)
 )
 _LAST_ACTION: Final = select(func.max(cooldown_actions.c.timestamp)).where(
-    cooldown_actions.c.service == bindparam("name"), cooldown_actions.c.cleared_at.is_(None)
+    cooldown_actions.c.service.in_(bindparam("names", expanding=True)), cooldown_actions.c.cleared_at.is_(None)
 )
-_UNHEALTHY: Final = (
-    select(service_checks.c.service)
-    .where(
-        service_checks.c.id.in_(select(func.max(service_checks.c.id)).group_by(service_checks.c.service)),
-        service_checks.c.status != ServiceStatus.HEALTHY.value,
-    )
-    .order_by(service_checks.c.service)
+_LATEST_CHECKS: Final = (
+    select(service_checks.c.service, service_checks.c.status)
+    .where(service_checks.c.id.in_(select(func.max(service_checks.c.id)).group_by(service_checks.c.service)))
+    .order_by(service_checks.c.id)
 )
+_COUNTED_SERVICES: Final = select(cooldown_actions.c.service).where(cooldown_actions.c.cleared_at.is_(None)).distinct()
+
+
+def _checked_services() -> Select[tuple[str]]:
+    """Return the question for every name in ``service_checks``: one step in the index for each, not for each row."""
+    name = service_checks.c.service
+    first = select(func.min(name).label("name")).cte("names", recursive=True)
+    following = select(func.min(name)).where(name > first.c.name).scalar_subquery()
+    names = first.union_all(select(following).where(first.c.name.is_not(None)))
+    return select(names.c.name).where(names.c.name.is_not(None))
+
+
+_CHECKED_SERVICES: Final = _checked_services()
 
 
 # --- sessions ---------------------------------------------------------------------------------------------
@@ -105,27 +111,15 @@ def session(connection: Connection, session_id: int) -> Session | None:
     return None if row is None else to_session(row)
 
 
-# --- memories ---------------------------------------------------------------------------------------------
-
-
-def known_memories(connection: Connection, categories: Iterable[str]) -> tuple[KnownMemory, ...]:
-    """Return every memory of some categories, active or not."""
-    wanted = {"categories": sorted(set(categories))}
-    return tuple(to_known_memory(row) for row in connection.execute(_KNOWN_MEMORIES, wanted))
-
-
-def fading_memories(connection: Connection, now: datetime) -> tuple[KnownMemory, ...]:
-    """Return the active memories that have begun to fade."""
-    return tuple(map(to_known_memory, connection.execute(_FADING, {"since": now - memory.FADES_AFTER})))
-
-
 # --- actions and the state of services ---------------------------------------------------------------------
 
 
 def ledger(connection: Connection, rules: EscalationRules, now: datetime) -> tuple[PastAction, ...]:
-    """Return the actions that any limit may still count."""
+    """Return the actions that any limit may still count, by the names that their services are counted by now."""
     longest = max((limit.window_seconds for limit in rules.limits.values()), default=0.0)
-    return tuple(map(to_past_action, connection.execute(_LEDGER, {"since": now - timedelta(seconds=longest)})))
+    counted = counted_by(rules.other_names)
+    past = map(to_past_action, connection.execute(_LEDGER, {"since": now - timedelta(seconds=longest)}))
+    return tuple(replace(action, service=counted(action.service)) for action in past)
 
 
 def findings(connection: Connection, session: Session) -> grants.Findings:
@@ -183,20 +177,32 @@ def background(connection: Connection, session: Session, other_names: Mapping[st
     )
 
 
-def unhealthy_services(connection: Connection) -> tuple[str, ...]:
-    """Return the services whose latest check was not a healthy one."""
-    return tuple(connection.execute(_UNHEALTHY).scalars())
+def unhealthy_services(connection: Connection, other_names: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the services whose latest check, by whichever name, was not a healthy one; sorted."""
+    counted = counted_by(other_names)
+    latest = {casefold_key(counted(row.service)): row for row in connection.execute(_LATEST_CHECKS)}
+    unwell = (row for row in latest.values() if row.status != ServiceStatus.HEALTHY.value)
+    return tuple(sorted(counted(row.service) for row in unwell))
 
 
-def last_seen(connection: Connection, service: str, *, besides: int) -> LastSeen | None:
-    """Return how sessions other than ``besides`` last saw a service; ``None``: it was never checked."""
-    last = connection.execute(_LAST_CHECK, {"name": service, "besides": besides}).one_or_none()
+def spellings(connection: Connection, names: Names) -> Mapping[str, Sequence[str]]:
+    """Return the names under which services were checked or acted upon, by their canonical names."""
+    found: defaultdict[str, list[str]] = defaultdict(list)
+    stored = (*connection.execute(_CHECKED_SERVICES).scalars(), *connection.execute(_COUNTED_SERVICES).scalars())
+    for name in dict.fromkeys(stored):
+        found[names.of(name)].append(name)
+    return found
+
+
+def last_seen(connection: Connection, names: Sequence[str], *, besides: int) -> LastSeen | None:
+    """Return how sessions other than ``besides`` last saw a service, by any of its ``names``; ``None``: never."""
+    last = connection.execute(_LAST_CHECK, {"names": names, "besides": besides}).one_or_none()
     if last is None:
         return None
     return LastSeen(
         status=ServiceStatus(last.status),
         looked_at=last.checked_at if last.session_id is None else last.started_at,
-        last_action_at=connection.execute(_LAST_ACTION, {"name": service}).scalar_one_or_none(),
+        last_action_at=connection.execute(_LAST_ACTION, {"names": names}).scalar_one_or_none(),
     )
 
 

@@ -396,7 +396,7 @@ def _admit(
     if found is not None and found.context is not None:
         services = escalation.handover_services(found.context)
     else:
-        services = queries.unhealthy_services(connection)
+        services = queries.unhealthy_services(connection, rules.other_names)
     ledger = queries.ledger(connection, rules, now)
     return escalation.admit(tier=tier, rules=rules, ledger=ledger, unhealthy_services=services, now=now), services
 

@@ -8,7 +8,6 @@ from functools import partial
 
 from sqlalchemy import Connection, Table, case, or_, select
 
-from claudeops.domain import memory
 from claudeops.domain.chain_record import (
     ChainRecord,
     Judged,
@@ -19,10 +18,12 @@ from claudeops.domain.chain_record import (
     SessionRecord,
 )
 from claudeops.domain.live import EventRaised
+from claudeops.domain.memory.confidence import believed
 from claudeops.domain.model import Level, Memory, Session, Status, Verdict, VerdictKind
 from claudeops.store import queries
 from claudeops.store.database import Database
-from claudeops.store.rows import TableRow, to_known_memory, to_session
+from claudeops.store.knowledge.memories import to_known_memory
+from claudeops.store.rows import TableRow, to_session
 from claudeops.store.tables import cooldown_actions, events, memories, sessions, tool_calls
 
 
@@ -93,11 +94,11 @@ class SqlRecords:
         return await self._database.read(find)
 
     async def memories(self, limit: int = 500) -> Sequence[Memory]:
-        """Return the memories that are still active, with the confidence left to them now, best first."""
+        """Return the memories that prompts may show, with the confidence left to them now, best first."""
         query = select(memories).where(memories.c.active)
 
         def find(connection: Connection) -> Sequence[Memory]:
-            return memory.believed(map(to_known_memory, connection.execute(query)), self._database.now(), limit)
+            return believed(map(to_known_memory, connection.execute(query)), self._database.now(), limit)
 
         return await self._database.read(find)
 

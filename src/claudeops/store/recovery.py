@@ -12,7 +12,7 @@ from typing import Final
 from sqlalchemy import Connection, delete, func, insert, or_, select, text, update
 
 from claudeops.domain.backfill import Backfill, Backfilled, BackfillRejected, OnRecord, Part, backfill_of, backfillable
-from claudeops.domain.consequences import lost_event, reported_memories, settle
+from claudeops.domain.consequences import lost_event, settle
 from claudeops.domain.escalation import EscalationRules
 from claudeops.domain.holds import when_lost, when_started
 from claudeops.domain.model import (
@@ -32,7 +32,8 @@ from claudeops.store import holds, queries, spend
 from claudeops.store.calls import seal_results
 from claudeops.store.database import Database
 from claudeops.store.events import raise_event, raise_late_event, resolve_events
-from claudeops.store.finish import book, record_checks, remember, settle_actions
+from claudeops.store.finish import book, record_checks, settle_actions
+from claudeops.store.knowledge.memories import remember, shelf
 from claudeops.store.queue import add_session, change, existing, note_life
 from claudeops.store.rows import LEASE, TableRow, lost_values, taken_over_values, to_session, to_warnings
 from claudeops.store.tables import budget_entries, cooldown_actions, instances, sessions, tool_calls
@@ -209,11 +210,10 @@ def _on_record(connection: Connection, session: Session, ending: Ending) -> OnRe
     settled = select(budget_entries.c.id).where(
         budget_entries.c.session_id == session.id, budget_entries.c.kind == "settled"
     )
-    categories = {item.category for item in reported_memories(ending.extraction.report)}
     return OnRecord(
         session=session,
         warnings=to_warnings(connection.execute(warnings).scalar_one()),
-        memories=queries.known_memories(connection, categories),
+        shelf=shelf(connection, session, ending.extraction.report),
         spend_settled=connection.execute(settled.limit(1)).first() is not None,
         unseen_ends=queries.unseen_ends(connection, session.id),
         reservations=queries.reservations(connection, session.id),

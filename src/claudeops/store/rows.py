@@ -12,7 +12,6 @@ import msgspec
 from sqlalchemy import Row
 
 from claudeops.domain.backfill import report_summary, stream_values
-from claudeops.domain.memory import KnownMemory
 from claudeops.domain.model import (
     DecisionReason,
     Ending,
@@ -87,19 +86,6 @@ def to_session(row: TableRow) -> Session:
         summary=row.summary,
         cost_usd=row.cost_usd,
         num_turns=row.num_turns,
-    )
-
-
-def to_known_memory(row: TableRow) -> KnownMemory:
-    """Return a ``memories`` row as a value."""
-    return KnownMemory(
-        id=row.id,
-        service=row.service,
-        category=row.category,
-        observation=row.observation,
-        confidence=row.confidence,
-        active=row.active,
-        updated_at=row.updated_at,
     )
 
 

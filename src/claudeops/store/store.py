@@ -12,6 +12,8 @@ from claudeops.domain.live import EventRaised
 from claudeops.store.database import BUSY_SECONDS, WAIT_SECONDS, Database, parse_url
 from claudeops.store.holds import SqlHolds
 from claudeops.store.housekeeping import SqlHousekeeping
+from claudeops.store.knowledge.briefings import SqlBriefings
+from claudeops.store.knowledge.memories import SqlMemories
 from claudeops.store.migrate import require_head
 from claudeops.store.queue import SqlQueue
 from claudeops.store.records import SqlRecords
@@ -38,8 +40,10 @@ class SqlStore:
     spending: SqlSpending
     recovery: SqlRecovery
     records: SqlRecords
+    briefings: SqlBriefings
     housekeeping: SqlHousekeeping
     audit: AuditTrail  # for operators
+    memories: SqlMemories  # for operators
 
     async def close(self) -> None:
         """Write what was submitted, then close the database; bounded, and safe to call twice."""
@@ -74,6 +78,8 @@ def open_store(
         spending=SqlSpending(database),
         recovery=SqlRecovery(database),
         records=SqlRecords(database),
+        briefings=SqlBriefings(database),
         housekeeping=SqlHousekeeping(database),
         audit=AuditTrail(database),
+        memories=SqlMemories(database),
     )

@@ -38,6 +38,7 @@ from sqlalchemy.engine import Dialect
 from sqlalchemy.schema import SchemaItem
 from sqlalchemy.types import TypeDecorator
 
+from claudeops.domain.briefing import TextKind
 from claudeops.domain.model import (
     CheckSource,
     DecisionReason,
@@ -46,12 +47,13 @@ from claudeops.domain.model import (
     Outcome,
     ServiceStatus,
     Status,
+    Trust,
     VerdictKind,
 )
 from claudeops.domain.spending.prices import known_usd
 from claudeops.domain.text import NAME_LENGTH, clean, clip
 
-HEAD: Final = "0007"
+HEAD: Final = "0008"
 """The revision of the newest migration; it is compared before alembic is imported at all."""
 
 _LARGEST_COUNT: Final = 2**63 - 1
@@ -252,9 +254,36 @@ memories = _table(
     Column("updated_at", UtcDateTime, nullable=False),
     _session(nullable=True),
     Column("tier", Integer),
+    Column("trust", Name, nullable=False, server_default=Trust.CONFIRMED.value),
+    Column("supersedes", Integer, ForeignKey("memories.id")),
+    Column("evidence", CleanText),
+    Column("forgotten_at", UtcDateTime),
+    Column("changed_by", Name),
     CheckConstraint("confidence >= 0 AND confidence <= 1", name="confidence"),
+    _one_of("trust", Trust),
     Index(None, "category", "service"),
     Index(None, "active", "updated_at"),
+    Index(None, "session_id"),
+    Index(None, "supersedes"),
+)
+
+session_memories = Table(
+    "session_memories",
+    metadata,
+    _session(),
+    Column("memory_id", Integer, ForeignKey("memories.id"), nullable=False),
+    PrimaryKeyConstraint("session_id", "memory_id"),
+    Index(None, "memory_id"),
+)
+
+session_texts = _table(
+    "session_texts",
+    _session(),
+    Column("kind", Name, nullable=False),
+    Column("name", Name, nullable=False),
+    Column("origin", Name, nullable=False),
+    Column("digest", Name, nullable=False),
+    _one_of("kind", TextKind),
     Index(None, "session_id"),
 )
 

@@ -23,7 +23,7 @@ from claudeops.domain.model import (
     VerdictKind,
 )
 from claudeops.engine.ports import Store
-from support.late_reports import FAULT, FULL, TIMING, all_rows, amended, lost, read
+from support.late_reports import FAULT, FULL, SEEN, TIMING, all_rows, amended, lost, read
 from support.store_values import (
     RULES,
     after,
@@ -153,7 +153,7 @@ async def test_lost_session_gets_its_report_and_its_cost_and_stays_lost(store: S
 
 
 async def test_twice_is_the_same_as_once(store: Store, database: Database) -> None:
-    await one_session(store, FULL, at=after(hours=-1))
+    await one_session(store, SEEN, at=after(hours=-1))
     session = await lost(store, tier=2, calls=True)
     await amended(store, read(session, tool_ends=ENDS))
     once = all_rows(database)
@@ -180,7 +180,7 @@ async def test_what_a_late_report_wishes_is_told_and_not_done(store: Store, data
 
 async def test_amended_session_equals_a_finished_one_but_for_its_end(store: Store, database: Database) -> None:
     """Two sessions with the same log, one finished and one lost and amended, leave the same rows."""
-    await one_session(store, FULL, at=after(days=-1))
+    await one_session(store, SEEN, at=after(days=-1))
     wish = wanted(2, prompt_text="web-2 and web-3 do not answer")
     first, second = [await started(store, wish, at=after(hours=hour)) for hour in (0, 0)]
     for session in (first, second):
@@ -201,7 +201,16 @@ async def test_amended_session_equals_a_finished_one_but_for_its_end(store: Stor
     await gone(store, at=after(hours=1))
     await amended(store, replace(log_of(second), attempt=2))  # taken over once
 
-    own = {"id", "root_session_id", "session_id", "last_session_id", "log_path", "tool_use_id", "fingerprint"}
+    own = {
+        "id",
+        "root_session_id",
+        "session_id",
+        "last_session_id",
+        "log_path",
+        "tool_use_id",
+        "fingerprint",
+        "evidence",
+    }
     own |= {"previous_hash", "hash", "audit_head", "audit_results", "prompt_text"}
     own |= {"attempt", "owner", "lease_expires_at"}
     of_the_end = {"outcome", "decision_reason", "error", "ended_at", "duration_ms"}

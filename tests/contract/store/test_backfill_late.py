@@ -9,7 +9,7 @@ import pytest
 
 from claudeops.domain.model import Outcome, ServiceStatus, Trigger, VerdictKind
 from claudeops.engine.ports import Store
-from support.late_reports import FAULT, FULL, TIMING, amended, lost, read
+from support.late_reports import FAULT, FULL, TIMING, WELL, amended, lost, read
 from support.store_values import (
     OTHER_OWNER,
     RULES,
@@ -157,9 +157,9 @@ async def test_condition_of_no_service_takes_more_than_a_late_report_to_be_over(
 
 async def test_memory_that_was_confirmed_since_is_reinforced_where_it_stands(store: Store, database: Database) -> None:
     session = await lost(store)
-    await one_session(store, FULL, at=after(hours=2))
+    await one_session(store, WELL, at=after(hours=2))
 
-    await amended(store, read(session))
+    await amended(store, read(session, WELL))
 
     (memory,) = database.rows("memories")
     assert (memory["confidence"], memory["updated_at"]) == (0.8, after(hours=2, minutes=1))
@@ -170,7 +170,7 @@ async def test_memory_of_a_later_time_is_not_contradicted(store: Store, database
     since = replace(TIMING, observation="answers within 80 ms")
     await one_session(store, report(check("web"), memories=(since,)), at=after(hours=2))
 
-    await amended(store, read(session))
+    await amended(store, read(session, WELL))
 
     rows = [(row["observation"], row["confidence"], row["updated_at"]) for row in database.rows("memories")]
     assert rows == [
@@ -184,7 +184,7 @@ async def test_memory_of_an_earlier_time_is_contradicted(store: Store, database:
     await one_session(store, report(check("web"), memories=(before,)), at=after(hours=-1))
     session = await lost(store)
 
-    await amended(store, read(session))
+    await amended(store, read(session, WELL))
 
     assert [row["confidence"] for row in database.rows("memories")] == [0.5, 0.7]
 

@@ -25,6 +25,8 @@ from support.stores import MIGRATIONS
         "list-approvals",
         "approve 1",
         "deny 1",
+        "memories list",
+        "memories forget 1",
         "pause",
         "resume",
         "tail",

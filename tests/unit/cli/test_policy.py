@@ -30,11 +30,24 @@ def document(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, o
 
 
 def test_a_command_is_taken_apart_and_told_for_every_tier(capsys: pytest.CaptureFixture[str]) -> None:
-    assert call(["policy", "test", "ssh web1 sudo docker restart web"]) == 0
+    assert call(["policy", "test", "ssh 10.0.0.5 sudo docker restart web"]) == 0
     told = capsys.readouterr().out
     assert told.startswith("tier 1: deny: docker restart needs tier 2")
-    assert "tier 2: allow: restart web1/web\n  part    ssh web1 sudo docker restart web\n" in told
-    assert "  part    docker restart web\n  action  restart of web1/web\n" in told
+    assert "tier 2: allow: restart 10.0.0.5/web\n  part    ssh 10.0.0.5 sudo docker restart web\n" in told
+    assert "  part    docker restart web\n  action  restart of 10.0.0.5/web\n" in told
+
+
+def test_a_host_that_no_manifest_names_is_told_with_the_place_to_add_it(capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(["policy", "test", "curl -s https://shop.example.com/health"]) == 0
+    told = capsys.readouterr().out.splitlines()
+    remedy = (
+        "shop.example.com is not in the estate: name it in a CLAUDE-OPS.md below the repositories directory, or add"
+    )
+    assert [line for line in told if remedy in line] == [
+        f"tier 1: deny: {remedy} it to tiers.1.urls of the policy",
+        f"tier 2: deny: {remedy} it to tiers.2.urls of the policy",
+        f"tier 3: ask: {remedy} it to tiers.3.urls of the policy",
+    ]
 
 
 def test_the_document_holds_verdict_reason_parts_and_actions(capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,34 +4,20 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from datetime import UTC, datetime
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from claudeops.domain.memory.selection import Selection
 from claudeops.domain.model import ActionLimit, Handover, Memory, ServiceCheck, ServiceStatus
-from claudeops.domain.prompt import Facts, render, template_fault
+from claudeops.domain.prompt import render, template_fault
+from claudeops.domain.prompt.knowledge import Facts, Knowledge
 from support.checkout import ROOT
+from support.prompts import FACTS, MOMENT
 
 PROMPTS = ROOT / "prompts"
 SHIPPED = ("tier1-observe.md", "tier2-investigate.md", "tier3-remediate.md")
-MOMENT = datetime(2026, 11, 21, 11, 30, tzinfo=UTC)
-FACTS = Facts(
-    now=MOMENT,
-    timezone="Europe/Berlin",
-    tier=2,
-    tier_name="investigate",
-    max_tier=3,
-    dry_run=False,
-    repos_dir="/repos",
-    repositories=("home", "office"),
-    workdir="/state/sessions/000012/work",
-    state_dir="/state/sessions/000012/state",
-    session_id=12,
-    chain_id=10,
-    actions=("restart",),
-)
 HANDOVER = Handover(
     reason="web answers 502",
     findings="nginx lost its upstream\nlast deployment at 09:12",
@@ -54,7 +40,8 @@ def system(
     request: str | None = None,
     handover: Handover | None = None,
 ) -> str:
-    return render("Look.", facts=facts, memories=memories, request=request, handover=handover).system
+    known = Knowledge(memories=Selection(chosen=memories, total=len(memories)))
+    return render("Look.", facts=facts, knowledge=known, request=request, handover=handover).system
 
 
 # --- what is told -------------------------------------------------------------------------------------
@@ -62,7 +49,7 @@ def system(
 
 def test_task_is_the_template_and_nothing_else() -> None:
     prompt = render(
-        "\nYou are on watch. {now} %s\n\n", facts=FACTS, memories=[memory("m")], request="r", handover=HANDOVER
+        "\nYou are on watch. {now} %s\n\n", facts=FACTS, knowledge=Knowledge(), request="r", handover=HANDOVER
     )
     assert prompt.task == "You are on watch. {now} %s"
 
@@ -138,8 +125,8 @@ def test_memories_stand_one_a_line_in_their_order() -> None:
     lines = text.splitlines()
     start = lines.index('<untrusted-data name="memories">')
     assert lines[start + 1 : start + 4] == [
-        "- [jellyfin/timing, confidence 0.70] starts in 90 s or more",
-        "- [timing, confidence 0.70] no backups on Sunday",
+        "- [m1 jellyfin/timing, confidence 0.70] starts in 90 s or more",
+        "- [m1 timing, confidence 0.70] no backups on Sunday",
         "</untrusted-data>",
     ]
 
@@ -214,18 +201,18 @@ def test_any_text_keeps_the_sections_apart(
         "# Request for this session",
         "<operator-request>",
         "</operator-request>",
-        "# Escalation context",
-        '<untrusted-data name="escalation">',
-        "</untrusted-data>",
         "# Memories",
         '<untrusted-data name="memories">',
+        "</untrusted-data>",
+        "# Escalation context",
+        '<untrusted-data name="escalation">',
         "</untrusted-data>",
     ]
     text.encode()  # no lone surrogate is left
 
 
 @pytest.mark.parametrize("char", ["x", "é", "\N{PILE OF POO}", "\n", "<untrusted-data "])
-def test_longest_texts_stay_below_100_kb_and_say_that_they_were_cut(char: str) -> None:
+def test_longest_texts_stay_below_150_kb_and_say_that_they_were_cut(char: str) -> None:
     flood = char * 50_000
     check = ServiceCheck(service=flood, status=ServiceStatus.DOWN, detail=flood)
     text = system(
@@ -236,7 +223,7 @@ def test_longest_texts_stay_below_100_kb_and_say_that_they_were_cut(char: str) -
             reason=flood, findings=f"f{flood}", failed_checks=(flood,) * 200, service_status=(check,) * 200
         ),
     )
-    assert len(text.encode()) < 100_000
+    assert len(text.encode()) < 150_000
     assert f"[cut here; the whole text has {len(flood) + 1} characters]" in text
     assert "more left out: no room]" in text
     assert "\n</untrusted-data>\n" in text

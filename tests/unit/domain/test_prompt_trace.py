@@ -7,7 +7,7 @@ import uuid
 
 import pytest
 
-from claudeops.domain.prompt import trace_context
+from claudeops.domain.prompt.trace import trace_context
 
 ROOT = "e346a7ab-20ca-487a-962c-2fad8db037c3"
 CHILD = "8771fe2f-c82c-4bb5-b11c-f7967e1aa8d3"

@@ -14,10 +14,13 @@ SMALL: Final = {
     "claudeops.cli.audit": "one command; nothing else of the operator's reads logs",
     "claudeops.cli.early_signals": "imported before anything else: it may import nothing that takes time",
     "claudeops.cli.main": "the entry point: it hears signals before it imports the rest",
-    "claudeops.engine.estate": "an adapter of its own: the repositories on their disk",
+    "claudeops.domain.prompt.trace": "a standard of its own (W3C), beside the texts",
+    "claudeops.domain.prompt.text": "foreign text in a prompt: every section is written with it",
     "claudeops.dispatch.local": "an adapter of its own, beside the one for several nodes that comes",
+    "claudeops.domain.briefing": "engine and store share the value, and what reads the library makes it",
     "claudeops.domain.commands": "rows of one table, written by one process and read by another",
-    "claudeops.domain.cooldown": "asked by the decision and by the grants, which may not know each other",
+    "claudeops.domain.memory.orders": "expressions in ten languages, which nobody reads beside code",
+    "claudeops.domain.memory.trust": "the one rule of quarantine, to be read alone",
     "claudeops.domain.policy.flow": "one rule about all commands of a line; the judge asks it last",
     "claudeops.domain.policy.statements": "SQL is a language of its own beside the shell",
     "claudeops.domain.recovery": "what follows a death, beside what follows an end: neither knows the other",
@@ -29,6 +32,7 @@ SMALL: Final = {
     "claudeops.engine.process.channel": "the one writer of a child's stdin",
     "claudeops.harness.caliban": "an adapter of its own",
     "claudeops.harness.codex": "an adapter of its own; its frames and its schema are files beside it",
+    "claudeops.store.knowledge.briefings": "the class that is one port",
     "claudeops.rehearsal.certificate": "cryptography takes as long to import as all the rest: few scenarios need it",
 }
 """Modules under 60 lines, or under 100 with one importer, each with the reason why it does not go home."""

@@ -19,7 +19,16 @@ from support.checkout import ROOT
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 RUNTIME = [Requirement(line) for line in PROJECT["project"]["dependencies"]]
 DEV = [Requirement(line) for line in PROJECT["dependency-groups"]["dev"]]
-DOMAIN_MAY_USE = {"cronsim", "google-re2", "jsonschema", "msgspec", "orjson", "tree-sitter", "tree-sitter-bash"}
+DOMAIN_MAY_USE = {
+    "cronsim",
+    "google-re2",
+    "jsonschema",
+    "msgspec",
+    "orjson",
+    "pyyaml",
+    "tree-sitter",
+    "tree-sitter-bash",
+}
 
 
 def pins(lock: str) -> dict[str, str]:

@@ -13,10 +13,10 @@ from support.settings_world import World
 LOKI = {"command": "/usr/bin/loki-mcp", "args": ["--quiet"], "env": {"LOKI_TOKEN": "token-in-the-repository"}}
 
 
-def repository(world: World, name: str, servers: object) -> Path:
+def repository(world: World, name: str, servers: object, file: str = ".mcp.json") -> Path:
     directory = world.root / "repos" / name
-    directory.mkdir(exist_ok=True)
-    (directory / ".mcp.json").write_text(json.dumps({"mcpServers": servers}))
+    (directory / file).parent.mkdir(parents=True, exist_ok=True)
+    (directory / file).write_text(json.dumps({"mcpServers": servers}))
     return directory
 
 
@@ -61,6 +61,40 @@ def test_what_is_no_name_of_a_repository_is_refused(world: World, name: str) -> 
     said = refusal(world, f"estate,{name}")
     assert f"holds {name!r}" in said
     assert said.endswith("or remove it from the list.")
+
+
+def test_a_repository_may_keep_its_servers_beside_its_texts(world: World) -> None:
+    repository(world, "estate", {"loki": LOKI}, ".claude-ops/mcp.json")
+    loaded = world.load(CLAUDEOPS_TRUSTED_REPOS="estate")
+    assert loaded.settings.trusted_repos == {"loki": LOKI}
+    assert loaded.warnings == world.load().warnings
+
+
+def test_of_two_files_one_serves_and_a_warning_says_which(world: World) -> None:
+    repository(world, "estate", {"loki": LOKI}, ".claude-ops/mcp.json")
+    repository(world, "estate", {"old": LOKI})
+    loaded = world.load(CLAUDEOPS_TRUSTED_REPOS="estate")
+    assert loaded.settings.trusted_repos == {"loki": LOKI}
+    assert [warning for warning in loaded.warnings if "estate" in warning] == [
+        "CLAUDEOPS_TRUSTED_REPOS: repository estate has two files: .claude-ops/mcp.json serves, so remove .mcp.json."
+    ]
+
+
+def test_the_file_beside_the_texts_counts_for_trusted_repositories_only(world: World) -> None:
+    repository(world, "stranger", {"evil": {"command": "evil"}}, ".claude-ops/mcp.json")
+    assert world.settings(CLAUDEOPS_TRUSTED_REPOS="estate").trusted_repos == {}
+
+
+@pytest.mark.parametrize("linked", [".claude-ops", ".claude-ops/mcp.json"])
+def test_a_link_beside_the_texts_leads_not_out_of_the_repository(world: World, linked: str) -> None:
+    stranger = repository(world, "stranger", {"evil": {"command": "evil"}}, ".claude-ops/mcp.json")
+    link = world.root / "repos" / "estate" / linked
+    link.parent.mkdir(exist_ok=True)
+    link.symlink_to(stranger / linked)
+    assert "leads out of it" in refusal(world)
+    link.unlink()
+    link.symlink_to("nowhere")
+    assert "leads nowhere" in refusal(world)
 
 
 @pytest.mark.parametrize("target", ["..", ".", "/", "../../cwd"])

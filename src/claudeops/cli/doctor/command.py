@@ -22,6 +22,7 @@ import click
 from claudeops import logs
 from claudeops.cli import output
 from claudeops.cli.doctor import access, machine, sessions
+from claudeops.cli.doctor.estate import estate
 from claudeops.cli.doctor.values import Case, Check, Finding, Status, doubtful, failed, failed_with, fine, skipped
 from claudeops.cli.output import Exit, print_document
 from claudeops.domain.redact import Redactor
@@ -54,16 +55,19 @@ CHECKS: Final = (
     Check("settings", _settings),
     Check("directories", machine.directories, ("CLAUDEOPS_STATE_DIR", "CLAUDEOPS_RESULTS_DIR")),
     Check("repositories", machine.repositories, ("CLAUDEOPS_REPOS_DIR",)),
+    Check("estate", estate),
     Check("disk space", machine.disk_space),
     Check("clock", machine.clock),
     Check("time zones", machine.time_zones, ("CLAUDEOPS_TIMEZONE",)),
     Check("tools", machine.tools),
     Check("prompts", sessions.prompts, ("CLAUDEOPS_PROMPT", "CLAUDEOPS_TIER?_PROMPT")),
+    Check("library", sessions.library),
     Check("policy", sessions.policy, ("CLAUDEOPS_POLICY_PATH", "CLAUDEOPS_*ALLOWED_TOOLS")),
     Check("schema", sessions.schema, ("CLAUDEOPS_SCHEMA_PATH",)),
     Check("database", access.database, ("CLAUDEOPS_DATABASE_URL*",)),
     Check("daemon", access.daemon),
     Check("isolation", sessions.isolation, ("CLAUDEOPS_ISOLATION",)),
+    Check("access", sessions.access, ("CLAUDEOPS_TIER?_HOME", "CLAUDEOPS_TIER?_ENV")),
     Check("bounds", sessions.bounds, ("CLAUDEOPS_SESSION_*",)),
     Check("cli", sessions.cli, ("CLAUDEOPS_*_BIN", "CLAUDEOPS_HARNESS", "CLAUDEOPS_TIER?_HARNESS")),
     Check("gate", sessions.gate, ("CLAUDEOPS_CLI_SELF_TEST",)),
@@ -186,9 +190,9 @@ def _claims(check: Check, variable: str) -> bool:
 
 def _line(check: Check, finding: Finding, redact: Callable[[str], str]) -> str:
     line = f"{_STATUS_WORDS[finding.status]:<8} {check.name:<{_WIDTH}}  {redact(finding.says)}"
-    if finding.remedy is None:
-        return line
-    return f"{line}\n{'':<8} {'':<{_WIDTH}}  → {redact(finding.remedy)}"
+    below = [redact(text) for text in finding.lines]
+    below += [f"→ {redact(finding.remedy)}"] if finding.remedy is not None else []
+    return "\n".join([line, *(f"{'':<8} {'':<{_WIDTH}}  {text}" for text in below)])
 
 
 def _summary(found: Mapping[str, Finding]) -> str:
@@ -208,6 +212,9 @@ def _body(found: Mapping[str, Finding], redact: Callable[[str], str]) -> dict[st
         for name, finding in found.items()
     ]
     body: dict[str, object] = {"healthy": True, "checks_count": len(checks), "checks": checks}
+    body |= {
+        name: _redacted(finding.document, redact) for name, finding in found.items() if finding.document is not None
+    }
     first = next(((name, finding) for name, finding in found.items() if finding.status is Status.FAILED), None)
     if first is None:
         return body
@@ -221,3 +228,14 @@ def _body(found: Mapping[str, Finding], redact: Callable[[str], str]) -> dict[st
         hint=None if finding.remedy is None else redact(finding.remedy),
     )
     return {**body, "healthy": False, **error}
+
+
+def _redacted(value: object, redact: Callable[[str], str]) -> object:
+    """Return plain values without secrets."""
+    if isinstance(value, str):
+        return redact(value)
+    if isinstance(value, list):
+        return [_redacted(inner, redact) for inner in value]
+    if isinstance(value, Mapping):
+        return {redact(str(key)): _redacted(inner, redact) for key, inner in value.items()}
+    return value

@@ -1,4 +1,4 @@
-"""Checks of what sessions consist of: CLI, prompts, policy, schema, isolation, bounds and gate."""
+"""Checks of what sessions consist of: CLI, prompts, library, policy, schema, isolation, access, bounds and gate."""
 
 from __future__ import annotations
 
@@ -12,14 +12,23 @@ from claudeops.app.cell import find_groups, surroundings, try_gate
 from claudeops.app.wiring import binaries, check_harnesses, check_prompts, tools_by_tier
 from claudeops.cli.doctor.values import Case, Finding, doubtful, failed, failed_with, fine, skipped
 from claudeops.cli.output import ErrorKind
+from claudeops.domain.access import limits_in
+from claudeops.domain.estate.model import NO_ESTATE, Estate
+from claudeops.domain.library import BUILT_IN
 from claudeops.domain.report.extraction import ReportSchema
 from claudeops.engine.cell import cell
-from claudeops.engine.cell.cell import USER_HOMES, Level
+from claudeops.engine.cell.cell import FIRST_UID, USER_HOMES, Cell, Level, SandboxSpec, named_in
 from claudeops.engine.cell.levels import Selected, choose
+from claudeops.engine.cell.workspace import Workspace
+from claudeops.engine.estate import read_estate
 from claudeops.engine.gate.admission import check_version
 from claudeops.engine.gate.self_test import Bench
+from claudeops.engine.library import Libraries
+from claudeops.engine.session.access import gather
 from claudeops.errors import ConfigurationError
-from claudeops.settings import Settings
+from claudeops.logs import get_logger
+from claudeops.settings import Settings, TierSettings
+from claudeops.settings.files import library_dir
 
 _GATED: Final = "claude"
 _DETAIL_CHARACTERS: Final = 300
@@ -52,6 +61,17 @@ async def prompts(_case: Case, settings: Settings) -> Finding:
         return failed_with(error, kind=ErrorKind.PARSE)
     directories = dict.fromkeys(str(tier.prompt_path.parent) for tier in settings.tiers)
     return fine(f"{len(settings.tiers)}, from {', '.join(directories)}.")
+
+
+async def library(_case: Case, settings: Settings) -> Finding:
+    """Read the library and report what cannot be used."""
+    found = await Libraries(library_dir(), settings.repos_dir).look(get_logger())
+    own = sum(text.origin == BUILT_IN for text in found.texts)
+    says = f"{own} built-in texts, {len(found.texts) - own} of repositories"
+    if not found.faults:
+        return fine(f"{says}.")
+    faults = "; ".join(str(fault) for fault in found.faults)
+    return doubtful(f"{says}. Not as they are written: {faults}.", "Correct these files.")
 
 
 async def policy(_case: Case, settings: Settings) -> Finding:
@@ -91,6 +111,39 @@ async def isolation(_case: Case, settings: Settings) -> Finding:
         message += f" Of {cell.UIDS} such users {without} are on no list of this machine, where ssh looks for them."
         remedy += " For ssh at this level, run `systemd-sysusers` with deploy/claudeops-sessions.conf."
     return doubtful(message, remedy)
+
+
+async def access(_case: Case, settings: Settings) -> Finding:
+    """Report what the sessions of each tier cannot reach, as they are told before they start."""
+    try:
+        chosen = await _chosen(settings)
+    except ConfigurationError:
+        return skipped("Not looked at: no isolation works.")
+    try:
+        estate = await anyio.to_thread.run_sync(read_estate, settings.repos_dir)
+    except OSError:
+        estate = NO_ESTATE
+    tiers: dict[tuple[str, ...], list[str]] = {}
+    for tier in settings.tiers:
+        found = await anyio.to_thread.run_sync(_out_of_reach, chosen.cell, tier, settings, estate)
+        tiers.setdefault(found, []).append(str(tier.number))
+    told = [f"Tier {', '.join(numbers)}: {'. '.join(found)}." for found, numbers in tiers.items() if found]
+    return fine(" ".join(told) or "Nothing is known to be out of reach of any tier.")
+
+
+def _out_of_reach(cell: Cell, tier: TierSettings, settings: Settings, estate: Estate) -> tuple[str, ...]:
+    environment = {**settings.inherited_env, **tier.env}
+    with tempfile.TemporaryDirectory(prefix="claudeops-doctor-") as directory:
+        sandbox = SandboxSpec(
+            # A workspace that is never made: only its place counts.
+            workspace=Workspace(Path(directory), FIRST_UID if cell.level is Level.USER else None),
+            binary=next(iter(binaries(settings).values()), Path("/bin/sh")),
+            repos_dir=settings.repos_dir,
+            path=settings.path,
+            shown=named_in(environment),
+        )
+        facts = gather(cell, sandbox, environment, home=tier.home or Path(directory))
+    return limits_in(facts, estate)
 
 
 async def bounds(_case: Case, settings: Settings) -> Finding:

@@ -30,6 +30,8 @@ class Finding:
     remedy: str | None = None  # what to do about it, one sentence; None: nothing known
     sysexit: Exit = Exit.OK  # the exit status that a failed check gives the command
     kind: ErrorKind = ErrorKind.UNKNOWN  # of a failed check, in the envelope's words
+    lines: tuple[str, ...] = ()  # what was found in detail, below the sentence
+    document: Mapping[str, object] | None = None  # the same for the JSON document, under the check's name
 
 
 def fine(says: str) -> Finding:

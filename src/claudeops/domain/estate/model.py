@@ -52,6 +52,7 @@ class Service:
     kind: str = ""  # what it is or runs as, one word, lower case: ``postgres``, ``container``, ``systemd``
     host: str = ""  # that it runs on
     address: str = ""  # a URL or host:port where it answers
+    check: str = ""  # how it is looked at, as it was written
     dependencies: tuple[str, ...] = ()  # names of other services
     healthy: str = ""  # what healthy means
     restart: str = ""  # how it is restarted
@@ -81,6 +82,9 @@ class Manifest:
     prohibitions: tuple[Prohibition, ...] = ()  # those rules that the gate can enforce
     capabilities: tuple[str, ...] = ()
     addresses: tuple[str, ...] = ()  # hosts that compose files and further lines name
+    same_hosts: tuple[tuple[str, ...], ...] = ()  # names and addresses of one host each
+    projects: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # compose service → its names with project
+    digest: str = ""  # SHA-256 of the manifest's text, in hexadecimal digits; "": no manifest was read
     faults: tuple[Fault, ...] = ()
 
 

@@ -23,6 +23,7 @@ from typing import Final
 from claudeops.domain import escalation
 from claudeops.domain.cooldown import over_limit
 from claudeops.domain.escalation import EscalationRules
+from claudeops.domain.estate.names import counted_by, other_names_of
 from claudeops.domain.model import (
     LOWEST_TIER,
     Action,
@@ -75,7 +76,8 @@ def grant(
     """Return the verdict that counts: without a grant for its actions an allow becomes a deny."""
     if verdict.kind is VerdictKind.DENY:
         return Grant(verdict=replace(verdict, actions=()))
-    actions = tuple(Action(kind=clip(action.kind), service=clip(action.service)) for action in verdict.actions)
+    counted = counted_by(rules.other_names)
+    actions = tuple(Action(kind=clip(action.kind), service=clip(counted(action.service))) for action in verdict.actions)
     if session.tier > LOWEST_TIER:
         unfounded = next((action for action in actions if not found(action.service, findings, rules.other_names)), None)
         if unfounded is not None:
@@ -85,7 +87,7 @@ def grant(
 
 def found(service: str, findings: Findings, other_names: Mapping[str, str] = _NO_NAMES) -> bool:
     """Tell whether a service is known to be unwell, by any of its names in any case."""
-    names = (service, *(other for other, counted_by in other_names.items() if counted_by == service))
+    names = (service, *other_names_of(service, other_names))
     return any(_named(name.strip().casefold(), findings) for name in names)
 
 

@@ -125,6 +125,7 @@ def _tier(entry: TierEntry) -> TierRules:
         read=entry.read,
         write=entry.write,
         asks_when_unclear=entry.not_understood == "ask",
+        asks_about_strangers=entry.not_in_estate == "ask",
         approvals=Approvals(
             commands=entry.ask.commands,
             actions=entry.ask.actions,

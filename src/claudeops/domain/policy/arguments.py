@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
+from claudeops.domain.estate.strangers import Stranger
 from claudeops.domain.policy import paths, programs, reach, statements
 from claudeops.domain.shell.values import Word, WordKind, refuse_variable
 from claudeops.domain.text import regex
@@ -34,6 +35,16 @@ _ROLE: Final = regex.Pattern(r"(?:[A-Za-z0-9][A-Za-z0-9_-]*[_-])?(?:readonly|rea
 _CLOUD_WORD: Final = regex.Pattern(r"[A-Za-z0-9_][A-Za-z0-9_.,:=@*+-]*(?:/[A-Za-z0-9_.,:=@*+-]+)*")
 _REDIS_WORD: Final = regex.Pattern(r"[A-Za-z0-9_*+(][A-Za-z0-9_.,:@*/+({}-]*")
 _CONNECTION: Final = regex.Pattern(r"([A-Za-z0-9.-]+):(\d{1,5}):([A-Za-z0-9.-]+):(\d{1,5})")
+_DIG_WORD: Final = regex.Pattern(
+    r"\+(?:no)?(?:short|all|answer|question|authority|additional|comments|stats|cmd|multiline|trace|tcp|vc|recurse|rec|dnssec"
+    r"|nsid|identify|ttlid|ttlunits|class|qr|search|cdflag|adflag|edns|fail|besteffort|crypto|rrcomments|yaml|nssearch)"
+    r"|\+(?:tries|time|timeout|retry|bufsize|ndots|edns)=\d{1,5}"
+    r"|(?i:in|ch|hs|any|a|aaaa|afsdb|axfr|caa|cdnskey|cds|cname|dname|dnskey|ds|hinfo|https|key|loc|mx|naptr|ns|nsec|nsec3"
+    r"|nsec3param|openpgpkey|ptr|rp|rrsig|sig|smimea|soa|spf|srv|sshfp|svcb|tlsa|txt|uri)"
+)
+"""Words of dig that are neither a name nor a server. ``+domain=`` would add to every name."""
+
+_PAGE: Final = regex.Pattern(r"(?:https?://)?[^/?#@]+(?:/[A-Za-z0-9_-]+){0,4}/?")
 NOWHERE: Final = "::127.0.0.1:9"
 """The value of curl's ``--connect-to`` for every host not named before: the discard port of this machine."""
 
@@ -151,6 +162,21 @@ def _url(word: Word, _parameter: str, setting: Setting) -> str | None:
     return reach.refuse_url(word.text) or setting.place.reach.refuse_url(word.text)
 
 
+def _page(word: Word, _parameter: str, setting: Setting) -> str | None:
+    plain = _PAGE.fullmatch(word.text)
+    reason = (
+        f"{word.text[:80]!r} could name another host, to be redirected to: write a plain path, without dots or a query"
+    )
+    return _url(word, "", setting) if plain else _unknown(word) or reason
+
+
+def _dig(word: Word, _parameter: str, setting: Setting) -> str | None:
+    """Check a word of dig: a name or an address to look up, ``@SERVER``, a type, ``+short`` and the like."""
+    if _unknown(word) or _DIG_WORD.fullmatch(word.text):
+        return _unknown(word)
+    return _asked(word.text.removeprefix("@"), setting)
+
+
 def _host(word: Word, _parameter: str, setting: Setting) -> str | None:
     return _unknown(word) or _asked(word.text, setting)
 
@@ -166,9 +192,12 @@ def _target(word: Word, _parameter: str, setting: Setting) -> str | None:
     return _asked(found[2], setting)
 
 
-def _header(word: Word, _parameter: str, _setting: Setting) -> str | None:
-    plain = regex.fullmatch(r"[A-Za-z0-9-]+[:;].*", word.text)
-    return _unknown(word) or (None if plain else f"{word.text!r} is not a plain header")
+def _header(word: Word, _parameter: str, setting: Setting) -> str | None:
+    name, _, value = word.text.partition(":")
+    if _unknown(word) or not regex.fullmatch(r"[A-Za-z0-9-]+[:;][^\r\n]*", word.text):
+        return _unknown(word) or f"{word.text!r} is not a plain header"
+    # A proxy forwards a request to the host in this header.
+    return _url(Word(text=value.strip()), "", setting) if name.lower() == "host" and value.strip() else None
 
 
 def _write_out(word: Word, _parameter: str, _setting: Setting) -> str | None:
@@ -248,7 +277,8 @@ def _connection(word: Word, _parameter: str, setting: Setting) -> str | None:
     if found is None or (found[1].lower(), found[2]) != (found[3].lower(), found[4]):
         return f"{word.text!r}: write HOST:PORT:HOST:PORT, the same twice, or {NOWHERE}"
     url = f"https://{found[1]}:{found[2]}/"
-    return _asked(found[1], setting) or reach.refuse_host(found[1]) or setting.place.reach.refuse_url(url)
+    reasons = (_asked(found[1], setting), setting.place.reach.refuse_url(url))
+    return next((reason for reason in reasons if reason and not isinstance(reason, Stranger)), reasons[0] or reasons[1])
 
 
 _CHECKS: Final[dict[str, Callable[[Word, str, Setting], str | None]]] = {
@@ -278,6 +308,8 @@ _CHECKS: Final[dict[str, Callable[[Word, str, Setting], str | None]]] = {
     "sink": _sink,
     "device": _matching(_DEVICE, "device"),
     "url": _url,
+    "page": _page,
+    "dig": _dig,
     "host": _host,
     "hostport": _host_port,
     "target": _target,

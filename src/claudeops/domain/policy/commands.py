@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import posixpath
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from claudeops.domain.estate import forbidden
+from claudeops.domain.estate.names import counted_by, counted_names, other_names_of
+from claudeops.domain.estate.strangers import Stranger
 from claudeops.domain.looks import Look
 from claudeops.domain.model import Action
 from claudeops.domain.policy import paths
@@ -21,7 +25,7 @@ from claudeops.domain.policy.policy import Never, Policy, TierPolicy
 from claudeops.domain.policy.reach import Reach, matches
 from claudeops.domain.policy.rule_book import Found, RuleBook
 from claudeops.domain.policy.rules import IncompleteError, RefusedError, UnclearCommandError, Wrapper
-from claudeops.domain.policy.unfold import Runs, own_arguments, unfold
+from claudeops.domain.policy.unfold import Runs, own_arguments, strangers_of, unfold
 from claudeops.domain.shell.render import BUILTINS
 from claudeops.domain.shell.values import (
     Redirection,
@@ -53,6 +57,8 @@ class Finding:
     lines: list[str] = field(default_factory=list)  # every judged command line, wrapped ones too
     runs: Runs | None = None  # the command as it runs, where nothing is in doubt
     looks: list[Look] = field(default_factory=list)  # what it looks at, as far as its status proves it
+    names: dict[str, set[str]] = field(default_factory=dict)  # of the actions' services, by the counted one
+    strangers: list[Stranger] = field(default_factory=list)  # why it is denied where nobody is asked about strangers
 
     def add(self, other: Finding) -> None:
         """Add the finding about another command, except how it runs; the first denial and the first doubt count."""
@@ -62,6 +68,20 @@ class Finding:
         self.writes += other.writes
         self.lines += other.lines
         self.looks += other.looks
+        self.strangers += other.strangers
+        for name, called in other.names.items():
+            self.names[name] = {*self.names.get(name, ()), *called}
+
+    def act(self, action: Action, counted: Mapping[str, str]) -> None:
+        """Add an action on a service, given by its whole name; it goes by the name that the service is counted by."""
+        main = counted_by(counted)(action.service)
+        self.actions.append(replace(action, service=main))
+        self.names[main] = {*self.names.get(main, ()), *names_of(action.service, counted)}
+
+    @property
+    def refusal(self) -> str:
+        """Why it is denied where nobody is asked about anything, or ""."""
+        return self.denial or next(iter(self.strangers), "")
 
 
 class CommandJudge:
@@ -73,6 +93,7 @@ class CommandJudge:
         self._kinds = tier.action_kinds
         self._tier = tier.level
         self._judged = 0
+        self._counted: Mapping[str, str] | None = None
 
     def judge(self, command: SimpleCommand, place: Place, depth: int = 0) -> Finding:
         """Judge a command with everything that it wraps."""
@@ -128,6 +149,7 @@ class CommandJudge:
                     raise
         program = _program(name, command.argv[0].text, place)
         if fits is not None:
+            finding.strangers += fits.strangers
             self._effects(fits, command, place, finding)
             finding.runs = replace(command, argv=(program, *command.argv[1:]))
             look = look_of(found, fits, command, place)
@@ -141,9 +163,10 @@ class CommandJudge:
         if fits.actions and command.repeated:
             raise RefusedError(f"{fits.path}: in a loop it cannot be counted: write each one out")
         for action in fits.actions:
-            name = whole_name((*place.where, *fits.where), action.service)
-            _refuse(refuse_action(name, self._policy, place.reach))
-            finding.actions.append(replace(action, service=self._policy.counted_name(name)))
+            whole = replace(action, service=whole_name((*place.where, *fits.where), action.service))
+            names = self._names(place)
+            _refuse(refuse_action(whole, names, self._policy, place.reach))
+            finding.act(whole, names)
         finding.writes += [command.line] if fits.rule.writes else []
 
     def _inside(self, found: Found, command: SimpleCommand, place: Place, depth: int, finding: Finding) -> None:
@@ -161,6 +184,7 @@ class CommandJudge:
             _refuse(refuse_feeding(found.path, command))
         setting = Setting(place=place, names_only=self._names_only(place))
         unfolded = unfold(found, wrapper, command, setting)
+        finding.strangers += strangers_of(wrapper, found, setting) if wrapper.elsewhere else []
         inside = _placed(found, wrapper, setting, inside)
         runs: list[Runs] = []
         within = Finding()
@@ -180,6 +204,12 @@ class CommandJudge:
         except UnclearError as error:
             raise UnclearCommandError(str(error)) from error
 
+    def _names(self, place: Place) -> Mapping[str, str]:
+        """Return the other names of services; they are gathered for the first action of a call."""
+        if self._counted is None:
+            self._counted = counted_names(place.scope.estate, self._policy.other_names)
+        return self._counted
+
     def _names_only(self, place: Place) -> _NamesOnly:
         return _NamesOnly(self._book, self._tier, place)
 
@@ -190,6 +220,9 @@ class CommandJudge:
         connection = _CONNECTION.fullmatch(target.text)
         if operator == "<" and connection and target.constant:
             refused = urls.refuse_host(connection[1]) or place.reach.refuse_host(connection[1])
+            if isinstance(refused, Stranger):
+                finding.strangers.append(refused)
+                return
         elif operator == "<":
             refused = paths.readable(target, place)
         elif operator == "<&":
@@ -206,16 +239,25 @@ class CommandJudge:
         _refuse(refused)
 
 
-def refuse_action(name: str, policy: Policy, reach: Reach) -> str | None:
-    """Return why a service, given by its whole name, may not be acted on, or None.
+def refuse_action(action: Action, counted: Mapping[str, str], policy: Policy, reach: Reach) -> str | None:
+    """Return why an action on a service, given by its whole name, is refused, or None.
 
-    A service is forbidden by each of its names, wherever it runs, but allowed only by its whole name.
+    A service is forbidden by each of its names, wherever it runs and whoever calls it that, but allowed only by its
+    whole name, or by the policy's own name for it: a manifest widens nothing.
     """
-    counted = policy.counted_name(name)
-    if any(matches(each, pattern) for pattern in policy.never.services for each in (name, counted, plain_name(name))):
+    name = action.service
+    names = names_of(name, counted)
+    if any(matches(each, pattern) for pattern in policy.never.services for each in names):
         return f"{name} is a service that the policy forbids at every tier"
-    by_name = reach.refuse_service(name, counted, plain_name(name))
-    return by_name and reach.refuse_service(counted, name, plain_name(name))
+    by_name = reach.refuse_service(name, *names)
+    refused = by_name and reach.refuse_service(policy.counted_name(name), *names)
+    return refused or forbidden.refuse_action(action.kind, names, reach.estate, counted)
+
+
+def names_of(name: str, counted: Mapping[str, str]) -> tuple[str, ...]:
+    """Return every name of a service that is given by its whole name, itself and its plain name among them."""
+    main = counted_by(counted)(name)
+    return tuple(dict.fromkeys((name, main, plain_name(name), *other_names_of(main, counted))))
 
 
 class _NamesOnly:

@@ -218,6 +218,8 @@ class _Reader:
         self._check_rules(mine, document)
 
     def _check_rules(self, mine: Document, document: Document) -> None:
+        if (reason := mine.never.fault()) is not None:
+            raise self.fault(("never", "hosts"), reason)
         highest = max(map(int, document.tiers), default=0)
         path: Path = ()
         try:

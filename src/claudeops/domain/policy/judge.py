@@ -10,6 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from claudeops.domain.estate import forbidden
+from claudeops.domain.estate.names import counted_names
+from claudeops.domain.estate.strangers import Stranger
 from claudeops.domain.looks import combined
 from claudeops.domain.model import STRUCTURED_OUTPUT_TOOL, Action, ToolCall, Verdict, VerdictKind
 from claudeops.domain.policy import paths, reach
@@ -26,6 +29,7 @@ from claudeops.domain.shell.render import RunText, render
 from claudeops.domain.shell.values import UnclearError, Word, WordKind
 from claudeops.domain.text import glob, regex
 
+_MOST_STRANGERS: Final = 5  # in a question
 _BASH_INPUT: Final = frozenset({"command", "description", "timeout"})
 
 
@@ -62,6 +66,8 @@ def explain(call: ToolCall, *, tier: TierPolicy, scope: Scope) -> Judgement:
     if name != "Bash" and not finding.denial:
         subject = finding.lines[0] if finding.lines else name
         finding.denial = _refuse_by_patterns(tier, name, subject, finding.lines)
+    if not tier.rules.asks_about_strangers:
+        finding.denial = finding.refusal
     parts = tuple(dict.fromkeys(line for line in finding.lines if line)) if name == "Bash" else ()
     verdict = _verdict(finding, call, tier, scope)
     runs = finding.runs.text if isinstance(finding.runs, RunText) and not finding.doubt else ""
@@ -92,6 +98,8 @@ def _place(tier: TierPolicy, scope: Scope) -> Place:
             read=placed(rules.read),
             write=placed([path for path in rules.write if path != HANDOFF]),
             files=(scope.handoff,) if HANDOFF in rules.write and scope.handoff else (),
+            estate=scope.estate,
+            tier=tier.level,
         ),
     )
 
@@ -107,12 +115,17 @@ def _verdict(finding: Finding, call: ToolCall, tier: TierPolicy, scope: Scope) -
     if effects and scope.dry_run:
         return _deny(f"dry run: would {', '.join(effects)}")
     approvals = tier.rules.approvals
-    wanted = approvals.wanted_for(finding.lines, finding.actions) or approvals.wanted_for_tool(call.tool_name)
+    wanted = approvals.wanted_for(finding.lines, finding.actions, finding.names)
+    wanted = wanted or approvals.wanted_for_tool(call.tool_name)
+    questions = [str(reason) for reason in dict.fromkeys(finding.strangers)][:_MOST_STRANGERS]
+    if questions and scope.dry_run:
+        return _deny(f"dry run: would ask a person: {'; '.join(questions)}")
+    questions += [] if wanted is None else [f"{wanted} needs a person's yes"]
     actions = tuple(finding.actions)
     # A call that acts is not a look, whatever else is in it.
     look = None if actions else combined(finding.looks)
-    if wanted is not None:
-        return Verdict(kind=VerdictKind.ASK, reason=f"{wanted} needs a person's yes", actions=actions, look=look)
+    if questions:
+        return Verdict(kind=VerdictKind.ASK, reason="; ".join(questions), actions=actions, look=look)
     reason = ", ".join(effects) or "only looks"
     return Verdict(kind=VerdictKind.ALLOW, reason=reason, actions=actions, look=look)
 
@@ -123,13 +136,15 @@ def _unclear(finding: Finding, call: ToolCall, tier: TierPolicy, scope: Scope) -
     for own in (scope.workdir, scope.tmpdir):
         text = text.replace(own, "")
     never = refuse_text(text, scope.forbidden_paths)
+    never = never or forbidden.refuse_text(text, scope.estate, counted_names(scope.estate, tier.policy.other_names))
     if never is not None:
         return _deny(never)
     if scope.dry_run:
         return _deny(f"dry run: would run what cannot be understood: {finding.doubt}")
     if not tier.rules.asks_when_unclear:
         return _deny(finding.doubt)
-    return Verdict(kind=VerdictKind.ASK, reason=finding.doubt, actions=tuple(dict.fromkeys(finding.actions)))
+    reasons = dict.fromkeys((finding.doubt, *finding.strangers[:_MOST_STRANGERS]))
+    return Verdict(kind=VerdictKind.ASK, reason="; ".join(reasons), actions=tuple(dict.fromkeys(finding.actions)))
 
 
 def _deny(reason: str) -> Verdict:
@@ -215,8 +230,12 @@ def _action(named: NamedTool, given: Mapping[str, object], tier: TierPolicy, pla
         return Finding(denial=f"{named.name}: name the service in {named.service!r}")
     if named.action not in tier.action_kinds:
         return Finding(denial=f"{named.name}: tier {tier.number} has no right to a {named.action}")
-    reason = refuse_service(plain_name(service), unit=False) or refuse_action(service, tier.policy, place.reach)
-    return Finding(denial=reason or "", actions=[Action(kind=named.action, service=tier.policy.counted_name(service))])
+    names = counted_names(place.scope.estate, tier.policy.other_names)
+    action = Action(kind=named.action, service=service)
+    reason = refuse_service(plain_name(service), unit=False) or refuse_action(action, names, tier.policy, place.reach)
+    finding = Finding(denial=reason or "")
+    finding.act(action, names)
+    return finding
 
 
 def _file(call: ToolCall, place: Place) -> Finding:
@@ -277,7 +296,10 @@ def _web(call: ToolCall, place: Place) -> Finding:
     url = call.input.get("url")
     if not isinstance(url, str) or not url:
         return Finding(denial="WebFetch needs a url")
-    return Finding(denial=reach.refuse_url(url) or place.reach.refuse_url(url) or "", lines=[url])
+    reason = reach.refuse_url(url) or place.reach.refuse_url(url)
+    if isinstance(reason, Stranger):
+        return Finding(strangers=[reason], lines=[url])
+    return Finding(denial=reason or "", lines=[url])
 
 
 def _subagent(call: ToolCall, _place: Place) -> Finding:

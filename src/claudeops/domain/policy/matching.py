@@ -6,9 +6,10 @@ Some rules check all arguments of a command together, where one argument at a ti
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
+from claudeops.domain.estate.strangers import Stranger
 from claudeops.domain.model import Action
 from claudeops.domain.policy import cluster_output, paths
 from claudeops.domain.policy.arguments import NOWHERE, Setting, check, service_of
@@ -46,6 +47,7 @@ class Match:
     rule: CommandRule
     actions: tuple[Action, ...] = ()
     where: tuple[str, ...] = ()  # where the services of the actions are, relative to where the command runs
+    strangers: tuple[Stranger, ...] = ()  # reasons that refuse it where nobody is asked about them
 
 
 def match(found: Found, place: Place, *, tier: int, names_only: Callable[[Word], bool]) -> Match:
@@ -116,12 +118,13 @@ def _apply(rule: CommandRule, found: Found, place: Place, names_only: Callable[[
     setting = _setting(rule, arguments, place, names_only)
     values = [(option.kind, value, option.names[-1]) for option, value in (*found.given, *arguments.options)]
     named: list[tuple[str, Word]] = []
+    strangers: list[Stranger] = []
     for kind, value, name in values:
         if kind is not None and value is not None:
-            _refuse(check(kind, value, setting), f"{name}: ", value)
+            strangers += _refuse(check(kind, value, setting), f"{name}: ", value)
             named.append((kind, value))
     for kind, word in assign_kinds(rule.arguments, arguments.positionals, harmless=names_only):
-        _refuse(check(kind, word, setting), "", word)
+        strangers += _refuse(check(kind, word, setting), "", word)
         named.append((kind, word))
     if setting.deep and not any(kind == "path" for kind, _ in named):
         raise RefusedError("name the directory that is to be searched, by its absolute path")
@@ -133,7 +136,8 @@ def _apply(rule: CommandRule, found: Found, place: Place, names_only: Callable[[
         _refuse(ARGUMENT_CHECKS[rule.check](found, arguments, place), "")
     services = [(kind, service_of(kind, word, setting)) for kind, word in named]
     known = [(kind, service) for kind, service in services if service is not None]
-    return _matched(rule, found, (*found.given, *arguments.options), known, place)
+    fits = _matched(rule, found, (*found.given, *arguments.options), known, place)
+    return replace(fits, strangers=tuple(strangers))
 
 
 def _matched(
@@ -149,10 +153,14 @@ def _matched(
     )
 
 
-def _refuse(reason: str | None, prefix: str, word: Word | None = None) -> None:
+def _refuse(reason: str | None, prefix: str, word: Word | None = None) -> tuple[Stranger, ...]:
+    """Raise `RefusedError` for a reason; return it if the tier may ask a person about it."""
+    if isinstance(reason, Stranger):
+        return (reason,)
     if reason:
         unclear = word is not None and word.kind is WordKind.DYNAMIC
         raise (UnclearCommandError if unclear else RefusedError)(prefix + reason)
+    return ()
 
 
 def _match_text(rule: CommandRule, words: tuple[Word, ...]) -> None:

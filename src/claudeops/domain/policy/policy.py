@@ -6,11 +6,12 @@ ever narrow what the policy allows.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
 
+from claudeops.domain.estate.names import counted_by
 from claudeops.domain.model import Action, ActionLimit
 from claudeops.domain.policy.identity import plain_name
 from claudeops.domain.policy.reach import matches
@@ -34,15 +35,18 @@ class Approvals:
     services: tuple[str, ...] = ()  # patterns
     tools: tuple[str, ...] = ()  # names, or patterns for those of MCP servers
 
-    def wanted_for(self, lines: list[str], actions: list[Action]) -> str | None:
-        """Return which of the commands and actions needs a yes, or None."""
+    def wanted_for(self, lines: list[str], actions: list[Action], names: Mapping[str, Collection[str]]) -> str | None:
+        """Return which of the commands and actions needs a yes, or None.
+
+        ``names``: all names of the actions' services, by the name that they are counted by.
+        """
         for line in lines:
             for command in self.commands:
                 if line == command or line.startswith(f"{command} "):
                     return command
         for action in actions:
-            names = (action.service, plain_name(action.service))
-            if action.kind in self.actions or any(matches(name, each) for each in self.services for name in names):
+            called = (action.service, plain_name(action.service), *names.get(action.service, ()))
+            if action.kind in self.actions or any(matches(name, each) for each in self.services for name in called):
                 return f"{action.kind} of {action.service}"
         return None
 
@@ -74,6 +78,7 @@ class TierRules:
     read: tuple[str, ...]  # directories; ``{workdir}``, ``{tmpdir}``, ``{repos}`` are the session's
     write: tuple[str, ...]  # likewise, and ``{handoff}``
     asks_when_unclear: bool  # a call that cannot be understood waits for a person instead of being denied
+    asks_about_strangers: bool  # so does a call to a host that the estate does not name
     approvals: Approvals
 
     @property
@@ -113,8 +118,7 @@ class Policy:
 
     def counted_name(self, name: str) -> str:
         """Return the name that a service is counted by: the main name if this is another name of it, or its own."""
-        folded = name.casefold()
-        return next((counted for other, counted in self.other_names.items() if other.casefold() == folded), name)
+        return counted_by(self.other_names)(name)
 
     @property
     def limits(self) -> Mapping[str, ActionLimit]:

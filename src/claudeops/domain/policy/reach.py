@@ -1,7 +1,8 @@
 """The reach of a tier (hosts, URLs, services, directories), addresses that are never asked, and a session's own places.
 
-Patterns are globs without regard to case, for hosts also networks (``10.0.0.0/8``). A pattern that begins with ``!``
-excludes. What is never asked or read (here, and ``places``) is outside of every reach.
+Patterns are globs without regard to case, for hosts also networks (``10.0.0.0/8``) and, like URLs, ``{estate}``
+(`claudeops.domain.estate.strangers`). A pattern that begins with ``!`` excludes. What is never asked or read (here,
+and ``places``) is outside of every reach.
 
 Link-local and metadata addresses are never asked, in whatever spelling: the link-local ranges of RFC 3927 and RFC 4291,
 and the addresses under which cloud providers serve credentials to their machines. Numbers are accepted only as plain
@@ -18,6 +19,7 @@ from typing import Final
 from urllib.parse import unquote
 
 from claudeops.domain.estate.model import NO_ESTATE, Estate
+from claudeops.domain.estate.strangers import ESTATE, address_in, is_within, stranger
 from claudeops.domain.policy.places import is_secret_name
 from claudeops.domain.text import glob, regex
 
@@ -36,22 +38,20 @@ class Reach:
     read: tuple[str, ...] = ("/",)  # directories, absolute: what lies below may be read
     write: tuple[str, ...] = ()  # directories, absolute; files below may be written
     files: tuple[str, ...] = ()  # single files that may be written, absolute
+    estate: Estate = NO_ESTATE  # what ``{estate}`` stands for
+    tier: int = 1  # of the policy, for sentences
 
     def refuse_host(self, host: str) -> str | None:
-        """Return why a host is out of reach, or None."""
+        """Return why a host is out of reach, or None; a `Stranger` where only the estate does not name it."""
         name = host.rstrip(".")
-        if any(matches(name, pattern) for pattern in self.never_hosts):
-            return f"{host} is a host that the policy forbids at every tier"
-        return None if _within(name, self.hosts) else f"{host} is not among the hosts of this tier"
+        return self._refuse_never(name) or self._refuse_outside(host, subject=name, host=name, key="hosts")
 
     def refuse_url(self, url: str) -> str | None:
-        """Return why a URL is out of reach, or None; without a scheme it counts as http."""
+        """Return why a URL is out of reach, or None, as `refuse_host` does; without a scheme it counts as http."""
         full = url if "://" in url else f"http://{url}"
         found = _HOST_OF_URL.fullmatch(full)
-        host = found[1].strip("[]") if found else ""
-        if any(matches(host, pattern) for pattern in self.never_hosts):
-            return f"{host} is a host that the policy forbids at every tier"
-        return None if _within(full, self.urls) else f"{url[:80]} is not among the URLs of this tier"
+        host = found[1].rstrip(".") if found else ""
+        return self._refuse_never(host) or self._refuse_outside(url[:80], subject=full, host=host, key="urls")
 
     def refuse_service(self, service: str, *others: str) -> str | None:
         """Return why a service is out of reach, or None.
@@ -61,16 +61,33 @@ class Reach:
         within = _within(service, self.services, *others)
         return None if within else f"{service} is not among the services of this tier"
 
+    def _refuse_never(self, host: str) -> str | None:
+        forbidden = any(matches(host.strip("[]"), pattern) for pattern in self.never_hosts)
+        return f"{host} is a host that the policy forbids at every tier" if forbidden else None
+
+    def _refuse_outside(self, shown: str, *, subject: str, host: str, key: str) -> str | None:
+        patterns = self.hosts if key == "hosts" else self.urls
+        if patterns == EVERYTHING:
+            return None
+
+        def fits(pattern: str) -> bool:
+            return is_within(host, self.estate) if pattern == ESTATE else matches(subject, pattern)
+
+        if not any(fits(pattern[1:]) for pattern in patterns if pattern.startswith("!")):
+            if any(fits(pattern) for pattern in patterns if not pattern.startswith("!")):
+                return None
+            if ESTATE in patterns:
+                return stranger(host, tier=self.tier, key=key)
+        return f"{shown} is not among the {'hosts' if key == 'hosts' else 'URLs'} of this tier"
+
 
 def matches(subject: str, pattern: str) -> bool:
     """Whether a pattern matches a host, URL or service."""
     network = _network(pattern)
-    if network is None:
-        return glob.matches(subject.lower(), pattern.lower())
-    try:
-        return ipaddress.ip_address(subject.strip("[]")) in network
-    except ValueError:
-        return False
+    address = address_in(subject)
+    if network is not None:
+        return address is not None and address in network
+    return glob.matches(subject.lower(), pattern.lower()) or (address is not None and address == address_in(pattern))
 
 
 def _within(subject: str, patterns: tuple[str, ...], *others: str) -> bool:
@@ -144,7 +161,8 @@ def refuse_host(host: str) -> str | None:
 def refuse_url(url: str, *, schemes: tuple[str, ...] = ("http", "https")) -> str | None:
     """Return why a URL may not be fetched, or None; without a scheme it counts as http."""
     parts = _URL.fullmatch(url)
-    if parts is None:
+    # Programs differ on whether a host ends at ``?`` and ``#``: behind an ``@`` there some see another one.
+    if parts is None or ((parts["rest"] or "")[:1] in {"?", "#"} and "@" in parts["rest"]):
         return f"{url[:80]!r} is not a plain URL: write http(s)://host:port/path without credentials"
     if (parts["scheme"] or "http").lower() not in schemes:
         return f"{parts['scheme']}:// is not allowed: only {' and '.join(schemes)}"
@@ -176,7 +194,8 @@ def _refuse_address(text: str, host: str) -> str | None:
     inner = getattr(address, "ipv4_mapped", None) or getattr(address, "sixtofour", None) or address
     if address.is_link_local or inner.is_link_local or str(inner) in _METADATA_ADDRESSES:
         return f"{host} is a link-local or metadata address, which is never asked"
-    if inner.is_multicast or (address.version == 6 and (address.is_reserved or "%" in text)):  # noqa: PLR2004 - IP version
+    odd = address.version == 6 and ((address.is_reserved and not address.is_loopback) or "%" in text)  # noqa: PLR2004 - IP version
+    if inner.is_multicast or odd:
         return f"{host} is an address that is never asked"
     return None
 

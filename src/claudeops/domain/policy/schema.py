@@ -12,6 +12,7 @@ from typing import Final
 
 import msgspec
 
+from claudeops.domain.estate.strangers import ESTATE
 from claudeops.domain.policy.arguments import KINDS, SERVICE_KINDS
 from claudeops.domain.policy.matching import ARGUMENT_CHECKS
 from claudeops.domain.policy.never import NEVER_TOOLS, refuse_line
@@ -56,6 +57,7 @@ class TierEntry(Entry, frozen=True, kw_only=True):
     read: tuple[str, ...] = ("/",)
     write: tuple[str, ...] = ()
     not_understood: str = "deny"
+    not_in_estate: str = "deny"
     ask: AskEntry = AskEntry()
 
     def fault(self, document: Document) -> tuple[str, str] | None:
@@ -72,8 +74,16 @@ class TierEntry(Entry, frozen=True, kw_only=True):
             for path in getattr(self, key):
                 if not path.startswith(("/", *PLACES)) or ".." in path.split("/"):
                     return key, f"{path!r} is not an absolute directory: begin with / or one of {', '.join(PLACES)}"
-        if self.not_understood not in {"deny", "ask"}:
-            return "not_understood", f"{self.not_understood!r} is not known: write 'deny' or 'ask'"
+        return self._fault_of_reach()
+
+    def _fault_of_reach(self) -> tuple[str, str] | None:
+        for key in ("hosts", "urls"):
+            for pattern in getattr(self, key):
+                if pattern.lstrip("!").startswith("{") and pattern.lstrip("!") != ESTATE:
+                    return key, f"{pattern!r} stands for nothing: write {ESTATE}, a pattern or a network"
+        for key in ("not_understood", "not_in_estate"):
+            if getattr(self, key) not in {"deny", "ask"}:
+                return key, f"{getattr(self, key)!r} is not known: write 'deny' or 'ask'"
         return None
 
 
@@ -106,6 +116,11 @@ class NeverEntry(Entry, frozen=True, kw_only=True):
     commands: tuple[str, ...] = ()
     services: tuple[str, ...] = ()
     hosts: tuple[str, ...] = ()
+
+    def fault(self) -> str | None:
+        """Return what is wrong, or None."""
+        odd = next((pattern for pattern in self.hosts if pattern.startswith("{")), None)
+        return odd and f"{odd!r} stands for nothing here: name the hosts that no session may reach"
 
 
 class ToolEntry(Entry, frozen=True, kw_only=True):

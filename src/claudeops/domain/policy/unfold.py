@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, TypeAlias
 
+from claudeops.domain.estate.strangers import Stranger
 from claudeops.domain.policy.arguments import Setting, check
 from claudeops.domain.policy.places import ANY_DEPTH
 from claudeops.domain.policy.rule_book import EVAL, FIND, FIND_EXPRESSION, SHELLS, XARGS, Found
@@ -134,13 +135,22 @@ def _program_of(wrapper: str, runs: Runs) -> tuple[Word, ...]:
     return runs.argv
 
 
+def strangers_of(wrapper: Wrapper, found: Found, setting: Setting) -> list[Stranger]:
+    """Return the reasons that refuse a wrapper where nobody is asked about them. Raises `RefusedError`."""
+    arguments = own_arguments(wrapper, found, setting)
+    values = [(option.kind, value) for option, value in (*found.given, *arguments.options)]
+    values += zip(wrapper.before.split(), arguments.positionals, strict=False)
+    reasons = (check(kind, value, setting) for kind, value in values if kind is not None and value is not None)
+    return [reason for reason in reasons if isinstance(reason, Stranger)]
+
+
 def _check_values(found: Found, arguments: Arguments, setting: Setting) -> dict[str, str]:
     """Check the values of a wrapper's own options, and return them by name."""
     values = {}
     for option, value in (*found.given, *arguments.options):
         if option.kind is not None and value is not None:
             reason = check(option.kind, value, setting)
-            if reason:
+            if reason and not isinstance(reason, Stranger):
                 raise RefusedError(f"{found.path} {option.names[0]}: {reason}")
             values[option.names[0]] = value.text
     return values
@@ -153,7 +163,7 @@ def _split(wrapper: Wrapper, found: Found, setting: Setting) -> tuple[Arguments,
     given, own, rest = list(read.options), read.positionals[: len(before)], read.positionals[len(before) :]
     for kind, word in assign_kinds(wrapper.before, own, harmless=setting.names_only):
         reason = check(kind, word, setting)
-        if reason:
+        if reason and not isinstance(reason, Stranger):
             raise RefusedError(f"{found.path}: {reason}")
     if wrapper.after_host and not read.dashed:
         again = read_arguments(rest, options, harmless=setting.names_only, mixed=False)

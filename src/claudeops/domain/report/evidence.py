@@ -8,7 +8,8 @@ So it holds every such report to what it can know:
   not failed. That holds for actions of this session, and for those of an earlier one of its chain that did not show the
   service healthy again. A look that was requested together with the action may have come before it, and the action
   itself is not a look.
-- A report must not leave out a service which its chain has acted upon, or has found down.
+- A report must not leave out a service which its chain has acted upon, or has found down; the report of a whole round
+  none that the manifests name.
 - An action that ended in an error, or has no result, contradicts the report, whatever was looked at since; unless
   another action on the same service came after it and worked.
 
@@ -133,8 +134,12 @@ def weigh(
     actions: Sequence[TakenAction],
     before: Background,
     names: Names,
+    expected: Iterable[str] = (),
 ) -> Proof:
-    """Return how far a report can be believed that asks for nothing more. ``ends`` are in order of arrival."""
+    """Return how far a report can be believed that asks for nothing more.
+
+    ``ends`` are in order of arrival; ``expected`` are the services that it must not leave out.
+    """
     reported = {names.of(check.service): check for check in report.services_checked}
     acted = _last_actions(actions, ends, names)
     in_question = {names.of(name): name for name in (*before.acted_on, *(last.service for last in acted.values()))}
@@ -158,13 +163,36 @@ def weigh(
         (left_out, "{} was acted upon or found down, and is left out"),
     ):
         lacks += [what.format(join_names([written[service] for service in services]))] if services else []
+    missing = _missing(expected, report, names)
+    lacks += [f"{join_names(missing)} is expected and left out"] if missing else []
+    about = dict.fromkeys((*contradicted, *unlooked, *left_out))
     return Proof(
         looked=bool(looks),
         lacks=tuple(lacks),
-        services=tuple(written[service] for service in dict.fromkeys((*contradicted, *unlooked, *left_out))),
+        services=tuple(dict.fromkeys((*(written[service] for service in about), *missing))),
         unproven=frozenset({*unseen, *failed}),
         names=names,
     )
+
+
+def looks_at(service: str | None, looks: Iterable[Look], *, before: Background, names: Names) -> tuple[Look, ...]:
+    """Return the looks that bear on a service; on none in particular (``None``) every look does."""
+    if service is None:
+        return tuple(looks)
+    wanted = names.of(service)
+    ties = _Ties(before.statements, services=(*before.services, wanted), names=names)
+    return tuple(look for look in looks if ties.bears(look, wanted))
+
+
+def _missing(expected: Iterable[str], report: Report, names: Names) -> tuple[str, ...]:
+    """Return the expected services that a report leaves out, by any name and wherever it says that they run."""
+    reported = {
+        names.of(name)
+        for check in report.services_checked
+        for name in (check.service, check.service.rpartition("/")[2], check.service.removesuffix(".service"))
+    }
+    wanted = {names.of(name): name for name in expected}
+    return tuple(name for service, name in wanted.items() if service not in reported)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

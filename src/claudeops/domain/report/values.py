@@ -27,6 +27,7 @@ DEGRADED: Final = "degraded:"
 
 _TEXT_LENGTH: Final = 8000  # characters of any one text
 _NAME_LENGTH: Final = 200  # characters of a service or category
+_ID_DIGITS: Final = 9  # of a memory's id; longer ones do not fit its column
 _MOST_ENTRIES: Final = 300  # of one list; a runaway model writes thousands
 
 _LEVELS: Final = {
@@ -191,7 +192,20 @@ class _Reader:
                 category=cut(category, _NAME_LENGTH),
                 observation=cut(plain(observation), _TEXT_LENGTH),
                 service=cut(service, _NAME_LENGTH) or None,
+                supersedes=self.memory_id(entry.get("supersedes"), path),
             )
+
+    def memory_id(self, value: object, path: str) -> int | None:
+        """Return the id of the memory that one replaces: 12, "12" or, as prompts write it, "m12"."""
+        if value is None:
+            return None
+        text = str(value).strip().lower() if isinstance(value, str | int) and not isinstance(value, bool) else ""
+        digits = text.removeprefix("m")
+        if digits.isascii() and digits.isdigit() and len(digits) <= _ID_DIGITS:
+            return int(digits)
+        if text and not is_filler(text, name=True):
+            self.notes.append(f"{path}.supersedes: {cut(text, 40)!r} is no memory's id, left out")
+        return None
 
     def checks(self, value: object) -> Iterator[ServiceCheck]:
         """Yield the checks of named services; one with an unknown status proves nothing and is left out."""

@@ -76,7 +76,10 @@ class CliAdmission:
                 found = await _looked(_identify, binary)
                 if self._admitted.get(binary) == found:
                     return None
-                return await self._look(binary, found, self.test)
+                refusal = await self._look(binary, found, self.test)
+                # A package manager that gives the file another link changes it too, in no time: it is tested once more.
+                again = await _looked(_identify, binary)
+                return refusal if again == found or refusal is None else await self._look(binary, again, self.test)
             except OSError as error:
                 return f"The claude CLI {binary} could not be tested ({error.strerror}): make it readable."
             except ConfigurationError as error:
@@ -86,16 +89,20 @@ class CliAdmission:
         digest = await _looked(_digest, binary, _READ_SECONDS)
         version = await _looked(check_version, binary, _READ_SECONDS)
         known = await _looked(_read, self.record)
-        if not any((entry.digest, entry.tester) == (digest, self.tester) for entry in known.passed):
+        tested_before = any((entry.digest, entry.tester) == (digest, self.tester) for entry in known.passed)
+        seconds = 0.0
+        if not tested_before:
             started = self.clock.monotonic()
             tested = await test(binary)
             if not tested.passed:
                 return self._refused(binary, version, tested)
             seconds = round(self.clock.monotonic() - started, 1)
-            self.log.info(LogEvent.CLI_SELF_TEST_PASSED, path=str(binary), version=version, seconds=seconds)
-            await self._remember(known, digest, version)
+        # Before the test is remembered: another file may have been tested than the one that was read.
         if await _looked(_identify, binary) != found:
             return f"The claude CLI {binary} was replaced while it was being tested: it will be tested again."
+        if not tested_before:
+            self.log.info(LogEvent.CLI_SELF_TEST_PASSED, path=str(binary), version=version, seconds=seconds)
+            await self._remember(known, digest, version)
         self._admitted[binary] = found
         return None
 

@@ -99,7 +99,7 @@ def looked(gathered: Gathered, judge: Callable[[ToolCall], Verdict]) -> Gathered
             continue
         verdict = judge(ToolCall(tool_use_id=key, tool_name=call.name, input=call.input or {}))
         if verdict.look is not None and verdict.kind is not VerdictKind.DENY and not verdict.actions:
-            looks.append(replace(verdict.look, results_before=call.results_before))
+            looks.append(replace(verdict.look, results_before=call.results_before, tool_use_id=key))
     return replace(gathered, looks=tuple(sorted(looks, key=lambda look: look.results_before)))
 
 

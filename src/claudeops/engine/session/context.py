@@ -20,9 +20,11 @@ from claudeops.engine.cell.workspace import Workspace
 from claudeops.engine.control import Timeouts
 from claudeops.engine.estate import Estates
 from claudeops.engine.gate.gate import MOST_JUDGED
+from claudeops.engine.library import Libraries
 from claudeops.engine.live.hub import Hub
 from claudeops.engine.meter.availability import Availability
 from claudeops.engine.ports import Clock, Store
+from claudeops.engine.prompt_files import PromptFiles
 from claudeops.engine.session.files import HANDOFF_FILE
 from claudeops.errors import HarnessError
 from claudeops.harness import ungated_refusal
@@ -47,7 +49,6 @@ class TierSetup:
 
     number: int
     name: str
-    template: str  # the fixed task text
     policy: TierPolicy
     scope: NodeScope
     judge: Judge = judge
@@ -147,6 +148,7 @@ class SessionContext:
     redactor: Redactor
     rules: EscalationRules  # the operator's; `current_rules` has the names of the estate too
     tiers: Mapping[int, TierSetup]
+    prompts: PromptFiles  # the fixed task texts, by tier
     clis: Clis
     access: ModelAccess  # used if there is no meter, or a CLI cannot be sent there
     meter: Meter | None = None
@@ -164,6 +166,7 @@ class SessionContext:
     memory_budget_tokens: int
     repair_turn: bool = True
     estates: Estates = field(default_factory=Estates)
+    libraries: Libraries = field(default_factory=Libraries)
     judging: Threads = field(default_factory=lambda: Threads(most=MOST_JUDGED))  # shared by all sessions
 
     def current_rules(self) -> EscalationRules:

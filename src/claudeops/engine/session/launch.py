@@ -4,24 +4,28 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from claudeops.domain.memory import select
-from claudeops.domain.model import Memory, Session
-from claudeops.domain.prompt import TRACEPARENT, Facts, Prompt, TraceContext, render, trace_context
+from claudeops.domain.estate.model import Estate
+from claudeops.domain.model import Session
+from claudeops.domain.prompt import Prompt, render
+from claudeops.domain.prompt.knowledge import Facts
+from claudeops.domain.prompt.trace import TRACEPARENT, TraceContext, trace_context
 from claudeops.engine.cell.cell import SandboxedCommand, SandboxSpec, named_in
 from claudeops.engine.cell.cgroups import Group
 from claudeops.engine.cell.workspace import LOOK_SECONDS, MAKE_SECONDS, SESSION_FILES, Workspace
 from claudeops.engine.process.child import Child, spawn
 from claudeops.engine.process.tree import SESSION_MARK, session_mark
 from claudeops.engine.session import files, mcp_servers
+from claudeops.engine.session.access import access_of
 from claudeops.engine.session.context import SessionContext, TierSetup
+from claudeops.engine.session.knowledge import Gathering
 from claudeops.errors import DatabaseUnavailableError
 from claudeops.harness.protocol import Command, Harness, ModelAccess, Spec
-from claudeops.logs import LogEvent
+from claudeops.logs import LogEvent, Logger
 
 _SHARE_OF_SERVERS: Final = 1 / 3
 """The share of the startup timeout that MCP servers may take to start, because the CLI waits for them."""
@@ -44,10 +48,12 @@ class Launch:
     context: SessionContext
     session: Session
     tier: TierSetup
+    estate: Estate
     harness: Harness
     workspace: Workspace
     access: ModelAccess
     group: Group | None = None  # the control group that its processes join
+    log: Logger
 
     async def start(self) -> Launched:
         """Start the CLI in its cell; raises `OSError` and `HarnessError`, and then leaves nothing running."""
@@ -80,13 +86,20 @@ class Launch:
         return Launched(spec=spec, command=command, child=child, place=place)
 
     async def _prompt(self) -> Prompt:
+        context, gathering = self.context, self._gathering()
+        template = await context.prompts.template(self.tier.number)
+        knowledge = await gathering.recorded(await gathering.knowledge(), template)
+        access = await access_of(context, self.tier, self.workspace, self.estate)
         return render(
-            self.tier.template,
-            facts=self._facts(await _repositories(self.context.repos_dir)),
-            memories=await self._memories(),
+            template.text,
+            facts=self._facts(await _repositories(context.repos_dir), access),
+            knowledge=knowledge,
             request=self.session.prompt_text,
             handover=self.session.context,
         )
+
+    def _gathering(self) -> Gathering:
+        return Gathering(context=self.context, session=self.session, tier=self.tier, estate=self.estate, log=self.log)
 
     async def _place(self) -> TraceContext:
         session = self.session
@@ -100,7 +113,7 @@ class Launch:
         own = session.cli_session_id or ""
         return trace_context(own, root_cli_session_id=(root.cli_session_id if root is not None else None) or own)
 
-    def _facts(self, repositories: tuple[str, ...]) -> Facts:
+    def _facts(self, repositories: tuple[str, ...], access: tuple[str, ...]) -> Facts:
         context, session, tier, workspace = self.context, self.session, self.tier, self.workspace
         return Facts(
             now=context.clock.now(),
@@ -120,6 +133,7 @@ class Launch:
             max_turns=tier.max_turns,
             max_budget_usd=self._budget_usd(),
             time_limit_seconds=context.timeouts.session,
+            access=access,
         )
 
     def _budget_usd(self) -> float:
@@ -129,15 +143,6 @@ class Launch:
 
     def _is_metered(self) -> bool:
         return self.context.meter is not None and self.harness.capabilities.metered
-
-    async def _memories(self) -> Sequence[Memory]:
-        try:
-            found = await self.context.store.records.memories()
-        except DatabaseUnavailableError as error:
-            # A session without memories is better than no session.
-            self.context.log.error(LogEvent.DATABASE_UNAVAILABLE, while_doing="memories", error=str(error))
-            return ()
-        return select(found, self.context.memory_budget_tokens)
 
     async def _sandboxed(self) -> SandboxedCommand:
         context, workspace = self.context, self.workspace

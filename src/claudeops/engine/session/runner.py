@@ -65,6 +65,7 @@ class SessionRunner:
         root = context.workspaces() / workspaces.workspace_name(session.id)
         try:
             estate = await context.estates.look(log)
+            await context.libraries.look(log)
             tier, harness = _tier_of(session, context), context.clis.harness_of(session)
             await _admit(harness, context.clis)
             uid = await workspaces.enter(held, context.confinement.cell.acquire_user())
@@ -173,6 +174,8 @@ class _Run:
             log=self.log,
         )
         launched = await self._launch()
+        # Taken once the session runs: one that does not start would lose them.
+        watch.events += (*self.context.prompts.notices.take(), *self.context.libraries.notices.take())
         judge = self.tier.judge_in(self.workspace, self.estate)
         conversation = self._conversation(launched, watch, judge)
         exit_code = await conversation.run()
@@ -203,6 +206,8 @@ class _Run:
             workspace=self.workspace,
             access=self.access.access,
             group=self.group,
+            estate=self.estate,
+            log=self.log,
         )
         launched = await launch.start()
         self.log.info(

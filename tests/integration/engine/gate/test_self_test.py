@@ -129,6 +129,23 @@ async def test_a_failure_is_not_remembered(tmp_path: Path) -> None:
     assert await clis.refusal(binary) is None
 
 
+async def test_a_binary_that_gets_another_link_during_its_test_is_tested_once_more_and_let_through(
+    tmp_path: Path,
+) -> None:
+    binary = tmp_path / "cli-none"
+    shutil.copy(LEAKY, binary)
+
+    tests = Trials()
+
+    async def link(tested: Path) -> SelfTestResult:
+        if not tests.made:
+            binary.with_name("another-name").hardlink_to(binary)
+        return await tests(tested)
+
+    assert await admission(tmp_path, link).refusal(binary) is None
+    assert tests.made == 2
+
+
 async def test_a_binary_that_is_replaced_during_its_test_is_not_let_through(tmp_path: Path) -> None:
     binary = tmp_path / "cli-none"
     shutil.copy(LEAKY, binary)
@@ -139,6 +156,8 @@ async def test_a_binary_that_is_replaced_during_its_test_is_not_let_through(tmp_
         return SelfTestResult(faults=(), detail="")
 
     assert "replaced" in (await admission(tmp_path, replace).refusal(binary) or "")
+    tests = Trials(Fault.DENIED_RAN)  # what was tested was another file, so that is no memory of this one
+    assert Fault.DENIED_RAN.value in (await admission(tmp_path, tests).refusal(binary) or "")
 
 
 async def test_a_damaged_record_costs_a_test_and_nothing_else(tmp_path: Path) -> None:

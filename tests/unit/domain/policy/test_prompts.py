@@ -9,10 +9,10 @@ import pytest
 from claudeops.domain.model import ToolCall, VerdictKind
 from claudeops.domain.policy import Scope, judge, tier_policy
 from support.checkout import ROOT
-from support.policy_cases import POLICY
+from support.policy_cases import NAMED, POLICY
 
 PROMPTS = ROOT / "prompts"
-SCOPE = Scope(repos_dir="/repos", workdir="/w/1/work", tmpdir="/w/1/tmp", home="/w/1/home")
+SCOPE = Scope(repos_dir="/repos", workdir="/w/1/work", tmpdir="/w/1/tmp", home="/w/1/home", estate=NAMED)
 
 PLACEHOLDERS = {
     "NAMESPACE": "prod",

@@ -67,7 +67,7 @@ def test_what_is_said_to_be_never_allowed_never_is() -> None:
     assert all(refuse_text(text) for text in ("cat /etc/shadow", "psql -c 'DROP TABLE x'", "curl 169.254.169.254"))
 
 
-@pytest.mark.parametrize("text", re.findall(r"```toml\n(.*?)```", HOW_TO, flags=re.DOTALL), ids=range(5))
+@pytest.mark.parametrize("text", re.findall(r"```toml\n(.*?)```", HOW_TO, flags=re.DOTALL), ids=range(6))
 def test_every_example_can_be_used(text: str) -> None:
     policy = parse_policy(text, default=DEFAULT_TEXT, fragments=fragment_texts())
     assert policy.tiers.keys() == {1, 2, 3}

@@ -50,9 +50,10 @@ def weighed(
     actions: Sequence[TakenAction] = (RESTART,),
     before: Background = NOTHING_BEFORE,
     other_names: Mapping[str, str] | None = None,
+    expected: Sequence[str] = (),
 ) -> Proof:
     names = Names(other_names or {})
-    return weigh(said, looks=looks, ends=ends, actions=actions, before=before, names=names)
+    return weigh(said, looks=looks, ends=ends, actions=actions, before=before, names=names, expected=expected)
 
 
 def test_a_look_at_the_service_after_its_restart_is_proof() -> None:
@@ -288,3 +289,34 @@ def test_everything_that_was_told_in_the_chain_is_kept() -> None:
         Statement(text="look at the shop"),
     )
     assert known.services == ("shop", "photos")
+
+
+# --- what a whole round looks at --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "written",
+    ["db", "DB ", "postgres-main", "nas/db", "project:media/db", "container:app/Postgres-Main", "db.service"],
+)
+def test_an_expected_service_is_reported_by_any_of_its_names(written: str) -> None:
+    said = report(check("web"), check(written, ServiceStatus.DEGRADED))
+    proof = weighed(said, at("web"), actions=(), expected=("web", "db"), other_names={"postgres-main": "db"})
+    assert (proof.lacks, proof.services) == ((), ())
+
+
+@pytest.mark.parametrize("written", ["dbx", "db2", "db/web", "web"])
+def test_another_service_does_not_stand_for_it(written: str) -> None:
+    proof = weighed(report(check(written)), at("web"), actions=(), expected=("db",))
+    assert (proof.lacks, proof.services) == (("db is expected and left out",), ("db",))
+
+
+def test_the_sentence_about_what_is_left_out_is_bounded() -> None:
+    proof = weighed(report(check("web")), at("web"), actions=(), expected=[f"service-{n}" for n in range(500)])
+    (lack,) = proof.lacks
+    assert lack.endswith("service-9 and 490 more is expected and left out")
+    assert len(lack) < 300
+
+
+def test_what_is_left_out_casts_no_doubt_on_the_others() -> None:
+    proof = weighed(report(check("web")), at("web"), actions=(), expected=("web", "db"))
+    assert not proof.doubts("web")

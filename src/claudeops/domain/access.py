@@ -1,0 +1,251 @@
+"""What a tier's sessions cannot reach, in short sentences: told before they start, so that they report it, not guess.
+
+The map is drawn from facts that the daemon gathers (the docker socket, a kubeconfig, ssh's configuration and known
+hosts, programs) and from the estate. It claims nothing where a fact cannot be known: a configuration that includes
+other files may hold an entry for any host.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from claudeops.domain.estate.model import Estate, Service
+from claudeops.domain.text import glob, regex
+
+UNREACHABLE: Final = 'unreachable, detail "not reachable from here"'
+
+PROGRAMS: Final = (
+    *("curl", "dig", "docker", "git", "jq", "kubectl", "mysqladmin", "openssl", "pg_isready", "ping", "psql"),
+    *("redis-cli", "ssh", "systemctl"),
+)
+"""What sessions look with."""
+
+_MOST_HOSTS: Final = 100
+_MOST_LINES: Final = 2_000  # of known hosts: each hashed one is compared with every host
+_SHOWN: Final = 8  # names in a sentence
+_NAME_CHARACTERS: Final = 80
+
+_NAME: Final = regex.Pattern(r"[A-Za-z0-9][A-Za-z0-9 ._:@/-]{0,79}")
+_HASHED: Final = "|1|"
+_HASHED_PARTS: Final = 4  # "", "1", salt, hash
+_LOOSE: Final = frozenset({"no", "off", "accept-new"})  # ssh_config(5), StrictHostKeyChecking
+_CLUSTERED: Final = frozenset({"kubernetes", "k8s", "k3s", "deployment", "statefulset", "daemonset", "pod", "helm"})
+_CONTAINED: Final = frozenset({"container", "docker", "compose", "podman", "swarm"})
+
+
+class DockerAccess(StrEnum):
+    """Whether a session can ask docker on this machine."""
+
+    OPEN = "open"
+    ABSENT = "absent"  # there is no socket
+    HIDDEN = "hidden"  # the cell does not show it
+    REFUSED = "refused"  # the session's user may not use it
+    ELSEWHERE = "elsewhere"  # the tier's variables name an engine that is no socket: nothing is known
+
+
+# --- ssh ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Block:
+    """What an ssh configuration says about some hosts."""
+
+    patterns: tuple[str, ...]
+    options: dict[str, str]  # by keyword in lower case; the first value counts
+
+    def matches(self, host: str) -> bool:
+        plain = [pattern for pattern in self.patterns if not pattern.startswith("!")]
+        unwanted = [pattern[1:] for pattern in self.patterns if pattern.startswith("!")]
+        return _any_matches(host, plain) and not _any_matches(host, unwanted)
+
+    @property
+    def is_for_all(self) -> bool:
+        return "*" in self.patterns
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SshFacts:
+    """What ssh finds in a session."""
+
+    config: str = ""
+    known_hosts: str = ""
+    keys: bool = False  # some key or agent is there
+    refusal: str = ""  # why ssh does not run at all, as the end of a sentence
+
+
+class _Ssh:
+    """An ssh configuration, as far as it tells which hosts it is for."""
+
+    def __init__(self, facts: SshFacts) -> None:
+        self.is_whole = True  # nothing is included or depends on what only ssh knows
+        self._blocks = list(self._read(facts.config))
+        self._known = facts.known_hosts.split("\n")[:_MOST_LINES]
+        self.is_whole &= facts.known_hosts.count("\n") <= _MOST_LINES
+
+    def _read(self, config: str) -> Iterator[_Block]:
+        block = _Block(patterns=("*",), options={})
+        yield block
+        for line in config.split("\n"):
+            keyword, _, value = line.strip().replace("=", " ", 1).partition(" ")
+            keyword, value = keyword.lower(), value.strip().strip('"')
+            if keyword == "host":
+                block = _Block(patterns=tuple(pattern.lower() for pattern in value.split()), options={})
+                yield block
+            elif keyword in {"include", "match", "userknownhostsfile", "knownhostscommand"}:
+                self.is_whole = False
+            elif keyword and not keyword.startswith("#"):
+                block.options.setdefault(keyword, value)
+
+    def names_key(self) -> bool:
+        return any("identityfile" in block.options or "identityagent" in block.options for block in self._blocks)
+
+    def has_entry(self, host: str) -> bool:
+        """Whether some block is about this host, and not about all of them."""
+        return any(
+            (block.matches(host) and not block.is_for_all) or block.options.get("hostname", "").lower() == host
+            for block in self._blocks
+        )
+
+    def knows(self, host: str) -> bool:
+        """Whether the host's key is known, or ssh accepts one that is not."""
+        if self._option(host, "stricthostkeychecking").lower() in _LOOSE:
+            return True
+        named = {host, self._option(host, "hostkeyalias").lower(), self._option(host, "hostname").lower()} - {""}
+        port = self._option(host, "port")
+        names = named | ({f"[{name}]:{port}" for name in named} if port else set())
+        return any(_is_known(line, names) for line in self._known)
+
+    def _option(self, host: str, keyword: str) -> str:
+        found = (block.options[keyword] for block in self._blocks if keyword in block.options and block.matches(host))
+        return next(found, "")
+
+
+def _is_known(line: str, names: Collection[str]) -> bool:
+    fields = line.split()
+    if not fields or fields[0].startswith("#") or fields[0] == "@revoked":
+        return False
+    listed = fields[1] if fields[0] == "@cert-authority" and len(fields) > 1 else fields[0]
+    if listed.startswith(_HASHED):
+        return any(_is_hash_of(listed, name) for name in names)
+    patterns = listed.lower().split(",")
+    return any(_any_matches(name, patterns) for name in names)
+
+
+def _is_hash_of(listed: str, name: str) -> bool:
+    """Compare as ssh's HashKnownHosts does: HMAC-SHA1 of the name, with the salt as its key."""
+    parts = listed.split("|")
+    if len(parts) != _HASHED_PARTS:
+        return False
+    try:
+        salt, wanted = base64.b64decode(parts[2]), base64.b64decode(parts[3])
+    except (binascii.Error, ValueError):
+        return False
+    return hmac.digest(salt, name.encode(), hashlib.sha1) == wanted
+
+
+def _any_matches(host: str, patterns: Iterable[str]) -> bool:
+    """Whether some pattern of ssh matches: brackets stand for themselves there, as in ``[host]:port``."""
+    return any(glob.matches(host, pattern.replace("[", "[[]")) for pattern in patterns)
+
+
+# --- the map ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AccessFacts:
+    """What the daemon has found out about a tier's sessions."""
+
+    here: frozenset[str] = frozenset()  # the names of this machine, lower case
+    docker: DockerAccess = DockerAccess.OPEN
+    docker_socket: str = ""  # its path
+    kubeconfig: bool = True  # there is one, or the tier's variables name one
+    ssh: SshFacts = SshFacts()
+    missing: tuple[str, ...] = ()  # of `PROGRAMS`
+
+
+def limits(facts: AccessFacts, *, services: Sequence[Service], hosts: Iterable[str] = ()) -> tuple[str, ...]:
+    """Return what sessions cannot reach of an estate, one sentence each; none: nothing is known to be out of reach."""
+    local = {"", "localhost", "127.0.0.1", "::1", *facts.here}
+    elsewhere = sorted({host.lower() for host in (*hosts, *(service.host for service in services))} - local)
+    here = [service for service in services if service.host.lower() in local]
+    sentences = [
+        *_docker(facts, [service for service in here if service.kind in _CONTAINED], everything=not services),
+        *_cluster(facts, [service for service in services if service.kind in _CLUSTERED], everything=not services),
+        *_hosts(facts, elsewhere[:_MOST_HOSTS], services),
+    ]
+    if facts.missing:
+        names = ", ".join(facts.missing)
+        sentences.append(f"not installed where this tier runs: {names}; what only these could show is {UNREACHABLE}")
+    return tuple(sentences)
+
+
+def limits_in(facts: AccessFacts, estate: Estate) -> tuple[str, ...]:
+    """Return what sessions cannot reach of what the manifests describe, as `limits` does."""
+    # Not `estate.hosts`: those of addresses are asked from outside.
+    named = [host for manifest in estate.manifests for host in manifest.hosts]
+    return limits(facts, services=tuple(estate.services), hosts=named)
+
+
+def _docker(facts: AccessFacts, services: Sequence[Service], *, everything: bool) -> Iterator[str]:
+    where = facts.docker_socket
+    reasons = {
+        DockerAccess.ABSENT: f"there is no socket {where} where this tier runs",
+        DockerAccess.HIDDEN: f"the socket {where} is outside of what this tier can see",
+        DockerAccess.REFUSED: f"this tier's user may not use the socket {where}",
+    }
+    reason = "it is not installed where this tier runs" if "docker" in facts.missing else reasons.get(facts.docker)
+    if reason and (services or everything):
+        yield f"docker: {reason}; {_consequence(services, 'the containers of this machine')}"
+
+
+def _cluster(facts: AccessFacts, services: Sequence[Service], *, everything: bool) -> Iterator[str]:
+    reason = "it is not installed where this tier runs" if "kubectl" in facts.missing else ""
+    reason = reason or ("" if facts.kubeconfig else "this tier has no kubeconfig")
+    if reason and (services or everything):
+        yield f"kubectl: {reason}; {_consequence(services, 'what runs in a cluster')}"
+
+
+def _hosts(facts: AccessFacts, hosts: Sequence[str], services: Sequence[Service]) -> Iterator[str]:
+    if not hosts:
+        return
+
+    def told(reason: str, about: Sequence[str]) -> str:
+        on = [service for service in services if service.host.lower() in about and service.kind not in _CLUSTERED]
+        return f"ssh to {_listed(about)}: {reason}; {_consequence(on, 'what runs there')}"
+
+    ssh = _Ssh(facts.ssh)
+    if "ssh" in facts.missing or facts.ssh.refusal:
+        yield told(facts.ssh.refusal or "it is not installed where this tier runs", hosts)
+    elif not (facts.ssh.keys or ssh.names_key()) and ssh.is_whole:
+        yield told("this tier has no key", hosts)
+    elif ssh.is_whole:
+        yield from _unlisted_hosts(ssh, hosts, told)
+
+
+def _unlisted_hosts(ssh: _Ssh, hosts: Sequence[str], told: Callable[[str, Sequence[str]], str]) -> Iterator[str]:
+    unknown = [host for host in hosts if not ssh.knows(host)]
+    if without := [host for host in unknown if not ssh.has_entry(host)]:
+        yield told("no entry in this tier's ssh config or known hosts", without)
+    if unproven := [host for host in unknown if ssh.has_entry(host)]:
+        yield told("the key is not among this tier's known hosts, so ssh refuses", unproven)
+
+
+def _consequence(services: Sequence[Service], otherwise: str) -> str:
+    """Return what to do about services that cannot be looked at from inside."""
+    blind = [service.name for service in services if not service.address]
+    seen = [service.name for service in services if service.address]
+    told = [f"report {_listed(blind)} as {UNREACHABLE}"] if blind else []
+    told += [f"look at {_listed(seen)} by the address alone"] if seen else []
+    return "; ".join(told) or f"report {otherwise} as {UNREACHABLE}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = [name if _NAME.fullmatch(name) else ascii(name)[:_NAME_CHARACTERS] for name in names[:_SHOWN]]
+    return ", ".join(shown) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")

@@ -1,0 +1,108 @@
+"""What a manifest forbids, whatever a service is called in the call that would do it.
+
+A prohibition only narrows what the policy allows, so it is read generously: a service is meant by each of its names, at
+whatever place it runs, as container of a compose project (``media-db-1``) and as unit (``db.service``, ``db@main``).
+What a whole playbook or chart does inside is not visible here: it is forbidden by ``*``, or by its own name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from claudeops.domain.estate.model import Estate, Prohibition
+from claudeops.domain.estate.names import counted_by, other_names_of
+from claudeops.domain.text import NAME_LENGTH, casefold_key, one_line, parts, regex
+
+EVERY_SERVICE: Final = "*"
+_LONGEST_RULE: Final = 200  # characters of a rule in a sentence
+_REPLICA: Final = regex.Pattern(r"[-_]\d{1,3}$")
+_UNIT: Final = regex.Pattern(r"(?:@[^/]*)?\.(?:service|socket|timer)$|@[^/]*$")
+_OWNERS: Final = frozenset({"container", "project"})
+"""Places that are services themselves: what runs in a forbidden container is forbidden too."""
+
+_BETWEEN_NAMES: Final = regex.Pattern(rf"[^{regex.WORD}.:@/-]+")
+_ACTING: Final = regex.Pattern(
+    r"(?i)\b(?:re)?(?:start|stop|load|deploy|create|build)\w*|\b(?:kill|rm|remove|delete|down|up|update|upgrade|apply|scale"
+    r"|rollback|undo|pause|disable|mask|drain)\b"
+)
+
+
+def refuse_action(kind: str, names: Sequence[str], estate: Estate, counted: Mapping[str, str]) -> str | None:
+    """Return why a manifest forbids an action on a service, or None.
+
+    ``names``: every name of the service, its whole name first; ``counted``: the other names of services.
+    """
+    called = {form for name in names for form in _forms(casefold_key(name))}
+    within = {place for name in names for place in parts(casefold_key(name))}
+    for each in _prohibitions(estate, counted):
+        if each.forbids(kind) and (not called.isdisjoint(each.services) or each.repository in within):
+            return f"{kind} of {names[0]} is {each.sentence}"
+    return None
+
+
+def refuse_text(text: str, estate: Estate, counted: Mapping[str, str]) -> str | None:
+    """Return why a text that cannot be understood may not be put to a person, or None.
+
+    It names a service about which something is forbidden, and a deed.
+    """
+    if not estate.prohibitions or not _ACTING.search(text):
+        return None
+    names = (casefold_key(word) for word in _BETWEEN_NAMES.split(text) if len(word) <= NAME_LENGTH)
+    words = {form for name in names for form in _forms(name)}
+    for each in _prohibitions(estate, counted):
+        if not words.isdisjoint(each.services):
+            return f"it names what is {each.sentence}"
+    return None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Forbidden:
+    """A prohibition with every name of the services that it is about, in the form in which spellings are equal."""
+
+    kinds: frozenset[str]
+    services: frozenset[str]
+    repository: str | None  # all of which it is about
+    sentence: str
+
+    def forbids(self, kind: str) -> bool:
+        return not self.kinds or casefold_key(kind) in self.kinds
+
+
+def _prohibitions(estate: Estate, counted: Mapping[str, str]) -> Iterator[_Forbidden]:
+    main = counted_by(counted)
+    for manifest in estate.manifests:
+        own = {name for service in manifest.services for name in (service.name, *service.aliases)}
+        for given in manifest.prohibitions:
+            every = EVERY_SERVICE in given.services
+            wanted = own if every else set(given.services)
+            named = {other for name in wanted for other in (name, main(name), *other_names_of(main(name), counted))}
+            yield _Forbidden(
+                kinds=frozenset(map(casefold_key, given.kinds)),
+                services=frozenset(map(casefold_key, named)),
+                repository=casefold_key(manifest.repository) if every else None,
+                sentence=_sentence(given),
+            )
+
+
+def _sentence(given: Prohibition) -> str:
+    rule = one_line(given.text)
+    rule = rule if len(rule) <= _LONGEST_RULE else f"{rule[:_LONGEST_RULE]} ..."
+    source = given.source
+    place = source.path if source.line is None else f"{source.path}:{source.line}"
+    return f'forbidden by {place}, at any tier: "{rule}"'
+
+
+def _forms(name: str) -> Iterator[str]:
+    """Yield a name in every form that may stand for a service: whole, without its place, unit and replica."""
+    yield name
+    pieces = name.split("/")
+    owners = [rest for kind, _, rest in (piece.partition(":") for piece in pieces) if kind in _OWNERS]
+    for piece in (pieces[-1], *owners):
+        unit = _UNIT.sub("", piece)
+        yield from (piece, unit)
+        replica = _REPLICA.sub("", unit)
+        if replica != unit:  # PROJECT-SERVICE-1, where either may hold dashes
+            yield replica
+            yield from (replica[at + 1 :] for at, letter in enumerate(replica) if letter in "-_")

@@ -1,0 +1,202 @@
+"""The hosts that a manifest or compose file names: in columns, addresses and commands.
+
+A host is taken lower case, without user, port and brackets. Wildcards, networks, and what is never asked (metadata and
+link-local addresses) are no hosts of an estate, whoever writes them down.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from claudeops.domain.estate import words
+from claudeops.domain.estate.words import word_set
+from claudeops.domain.policy.reach import refuse_host
+from claudeops.domain.text import regex
+
+_URL: Final = regex.Pattern(
+    r"""(?i)\b([a-z][a-z0-9+.-]{1,20})://(?:[^\s/?#@`'"<>|]*@)?(\[[^\]\s]*\]|[^\s/?#:`'"<>()|,;\\]+)?(:\d{1,5})?"""
+    r"""([/?#][^\s`'"<>|]*)?"""
+)
+_HOST_PORT: Final = regex.Pattern(
+    r"(?i)(?:[\w.+-]+@)?(\[[0-9a-f:.]+\]|[a-z0-9*](?:[a-z0-9._*-]*[a-z0-9])?):\d{1,5}(?:/\S*)?"
+)
+_HOST: Final = regex.Pattern(r"(?i)(?:[\w.+-]+@)?(\[[0-9a-f:.]+\]|[a-z0-9_](?:[a-z0-9._-]*[a-z0-9])?\.?)")
+_IPV6: Final = regex.Pattern(r"(?i)[0-9a-f]{0,4}(?::[0-9a-f]{0,4}){2,7}")
+_NETWORK: Final = regex.Pattern(r"(?i)[0-9a-f.:]+/\d{1,3}")
+_USER: Final = regex.Pattern(r"://[^\s/?#@`'\"<>|]*@")
+_LEFT_OPEN: Final = regex.Pattern(r"\$\{|\{\{|\$\(|<[a-z_ -]+>|\$[A-Z_]+")
+_CODE: Final = regex.Pattern(r"`([^`]+)`")
+_TOKENS: Final = regex.Pattern(r"[\s'\"]+")
+
+_WITH_VALUE: Final = word_set(
+    "-p -i -l -o -F -L -R -D -b -c -e -m -S -W -w -E -I -O -Q -B -U -d -n -t -q",
+)
+_ASKS_FIRST: Final = frozenset(
+    {"ssh", "ping", "ping6", "nc", "ncat", "telnet", "dig", "host", "nslookup", "traceroute", "mosh"}
+)
+_NAMES_HOST: Final = frozenset({"-h", "--host", "-connect", "-servername", "-J", "--hostname", "-H"})
+_ASKS_URL: Final = frozenset({"curl", "wget", "http", "https", "xh"})
+_NO_HOST: Final = word_set(
+    "docker podman container compose systemd kubernetes k8s cluster pod helm lxc vm local here everywhere "
+    "all both swarm nomad in on the at of host hosts server machine node behind via",
+)
+_LINKING: Final = words.word_set("in on the at of via behind host hosts")
+_MOST_COMMANDS: Final = 20  # in one text
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Found:
+    """The hosts in a text, and what stands in place of one and is none."""
+
+    hosts: tuple[str, ...] = ()
+    faults: tuple[str, ...] = ()  # sentences
+
+    def __add__(self, other: Found) -> Found:
+        """Return both."""
+        return Found(hosts=(*self.hosts, *other.hosts), faults=(*self.faults, *other.faults))
+
+
+def plain_host(written: str) -> str:
+    """Return a host as it is compared: lower case, without user and brackets."""
+    return written.rpartition("@")[2].strip("[]").rstrip(".").lower()
+
+
+def host(written: str) -> Found:
+    """Return the one host that a word is, or why it is none."""
+    name = plain_host(written)
+    if "*" in name:
+        return Found(faults=(f"{written} is a wildcard, and no host: name the hosts themselves",))
+    refused = refuse_host(name)
+    if refused is not None:
+        remedy = "" if ": " in refused else ": name a host that may be asked, or leave it out"
+        return Found(faults=(f"{refused}{remedy}",))
+    if len(name) > words.LONGEST_NAME * 2:
+        return Found(faults=(f"{name[:40]}… is too long for a host: name it shorter",))
+    return Found(hosts=(name,))
+
+
+def address_in(text: str) -> str:
+    """Return the first URL or ``host:port`` in a text, or ""."""
+    for found in _URL.finditer(text):
+        if found[2] and not _LEFT_OPEN.search(found[0]):
+            return found[0].rstrip(".,;:!)")
+    return next((word for word in _words(text) if _HOST_PORT.fullmatch(word) and not _is_time(word)), "")
+
+
+def without_user(text: str) -> str:
+    """Return a text whose URLs have no user and password."""
+    return _USER.sub("://", text)
+
+
+def in_address(text: str) -> Found:
+    """Return the hosts of an address or a check: of URLs, ``host:port`` and commands."""
+    found = _of_urls(text)
+    rest = _URL.sub(" ", text)
+    commands = [match[1] for match in _CODE.finditer(rest)][:_MOST_COMMANDS] or [rest]
+    for command in commands:
+        for name in _of_command(command):
+            found += host(name)
+    for word in _words(rest):
+        port = _HOST_PORT.fullmatch(word)
+        if port is not None and not _is_time(word):
+            found += host(port[1])
+    return found
+
+
+def in_column(text: str) -> Found:
+    """Return the hosts of a column that says where something runs. A word for a platform is no host and no fault."""
+    if words.is_nothing(text):
+        return Found()
+    found = _of_urls(text)
+    if found.hosts or found.faults:
+        return found
+    for piece in words.fragments(words.linked(text).replace("(", ", ").replace(")", " ")):
+        for name in words.names_in(piece) if "/" not in piece else [words.plain(piece)]:
+            found += _in_piece(name)
+    return found
+
+
+def _in_piece(piece: str) -> Found:
+    """Return the host in a few words such as ``docker on web1``."""
+    pieces = piece.split()
+    if len(pieces) != 1:
+        after = [pieces[place + 1] for place, word in enumerate(pieces[:-1]) if word.casefold() in {"on", "host", "at"}]
+        if after and after[-1].casefold() not in _NO_HOST:
+            return _in_piece(after[-1])
+        known = any(word.strip("`").casefold() in _NO_HOST - _LINKING for word in pieces)
+        return Found() if known or not pieces else _no_host(piece)
+    word = pieces[0]
+    if word.casefold() in _NO_HOST:
+        return Found()
+    if _NETWORK.fullmatch(word):
+        return Found(faults=(f"{word} is a network, and no host: name the hosts themselves",))
+    port = _HOST_PORT.fullmatch(word)
+    if port is not None or "*" in word or _HOST.fullmatch(word) or _IPV6.fullmatch(word):
+        return host(port[1] if port is not None else word)
+    return _no_host(word)
+
+
+def _no_host(text: str) -> Found:
+    return Found(faults=(f"{text[: words.LONGEST_NAME]!r} is not a host: write its name or address alone",))
+
+
+def _of_urls(text: str) -> Found:
+    found = Found()
+    for url in _URL.finditer(text):
+        if _LEFT_OPEN.search(text[url.start() : url.end() + 3]):
+            found += Found(faults=("this address has a gap to be filled in, such as {{ or ${: write the host out",))
+        elif url[2]:
+            found += host(url[2])
+    return found
+
+
+def _of_command(command: str) -> Iterator[str]:
+    """Yield the hosts that a command line names."""
+    tokens = _TOKENS.split(command.strip())
+    for place, token in enumerate(tokens[:-1]):
+        following = tokens[place + 1]
+        if token in _NAMES_HOST and _is_host(following):
+            yield from (hop.rpartition("@")[2].partition(":")[0] for hop in following.split(","))
+        elif token.startswith("--host="):
+            yield from [token.partition("=")[2]] if _is_host(token.partition("=")[2]) else []
+        elif token in _ASKS_FIRST and (place == 0 or tokens[place - 1] in {"|", "&&", ";", "sudo"}):
+            yield from _first_argument(tokens[place + 1 :])
+        elif token in _ASKS_URL:
+            yield from (_bare(word) for word in tokens[place + 1 :] if _is_bare_address(word))
+
+
+def _first_argument(tokens: list[str]) -> Iterator[str]:
+    skip = False
+    for token in tokens:
+        if skip or token.startswith("-"):
+            skip = not skip and token in _WITH_VALUE
+        elif _is_host(token):
+            yield token.rpartition("@")[2]
+            return
+        else:
+            return
+
+
+def _is_host(word: str) -> bool:
+    return (_HOST.fullmatch(word) is not None or _HOST_PORT.fullmatch(word) is not None) and not word.isdecimal()
+
+
+def _is_bare_address(word: str) -> bool:
+    head = word.partition("/")[0]
+    return "." in head and "/" in word and _HOST.fullmatch(head) is not None and not head.startswith(".")
+
+
+def _bare(word: str) -> str:
+    return word.partition("/")[0]
+
+
+def _words(text: str) -> list[str]:
+    return [word.strip("`'\"()<>.,;") for word in text.split()]
+
+
+def _is_time(word: str) -> bool:
+    """Whether ``03:00`` is meant, which looks like a host with a port."""
+    head, _, tail = word.partition(":")
+    return head.isdecimal() and tail.isdecimal()

@@ -1,0 +1,69 @@
+"""A session's texts: the fixed task (user message) and everything variable (appended system prompt).
+
+The CLI expands ``@/path`` and a leading ``/command`` in user messages, but not in the appended system prompt. So
+nothing variable ever stands in the task.
+
+The appended part begins with what seldom changes (library, estate) and goes on to what changes with every session: a
+second session of a tier repeats the first one's request byte for byte up to its environment, so that the model API's
+cache can take that part.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from claudeops.domain.model import Handover
+from claudeops.domain.prompt import sections
+from claudeops.domain.prompt.knowledge import Facts, Knowledge
+from claudeops.domain.text import regex
+
+_MENTION: Final = regex.Pattern(
+    rf"(?:^|[^{regex.WORD}.])(@)[^{regex.SPACE}]"
+)  # an address such as ops@example.org is not one
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Prompt:
+    """The texts that a session is started with."""
+
+    task: str  # the user message
+    system: str  # appended to the system prompt
+
+
+def render(
+    template: str, *, facts: Facts, knowledge: Knowledge, request: str | None, handover: Handover | None
+) -> Prompt:
+    """Return the texts of a session; the system part stays below 150 KB of UTF-8 and says where it was cut.
+
+    ``request`` is what an operator asked of this session.
+    """
+    record = knowledge.on_record
+    parts = [
+        sections.library(knowledge.texts, knowledge.listing) if knowledge.texts or knowledge.listing else "",
+        sections.estate(knowledge.estate, knowledge.services) if knowledge.estate.manifests else "",
+        sections.environment(facts),
+        sections.request(request) if request is not None and request.strip() else "",
+        sections.cooldowns(record.cooldowns, facts.timezone) if record.cooldowns else "",
+        sections.last_verdicts(record.last_verdicts, facts) if record.last_verdicts else "",
+        sections.memories(knowledge.memories) if knowledge.memories.chosen else "",
+        sections.cases(record.cases, facts) if record.cases else "",
+        sections.escalation(handover, record.tried) if handover is not None else "",
+    ]
+    return Prompt(task=template.strip(), system="\n\n".join(part for part in parts if part))
+
+
+def template_fault(template: str) -> str | None:
+    """Return why the CLI would not read a template as plain text, in one sentence, or ``None``.
+
+    Seen with CLI 2.1.329: a user message that begins with ``/`` is a command, and ``@/path`` inserts a file.
+    """
+    text = template.strip()
+    if not text:
+        return "it is empty: write what the session is to do"
+    if text.startswith("/"):
+        return "it begins with '/', which the CLI takes for a command: begin with a word"
+    if (mention := _MENTION.search(text)) is not None:
+        line = text.count("\n", 0, mention.start(1)) + 1
+        return f"line {line} holds an '@' that the CLI takes for a file to include: leave it out"
+    return None

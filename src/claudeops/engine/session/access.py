@@ -1,0 +1,239 @@
+"""Gathers what a tier's sessions can reach, as they would find it in their cell; `claudeops.domain.access` judges it.
+
+It looks at files and at their permissions, and asks nothing: neither docker nor a cluster nor a host is contacted.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import stat
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Final
+
+from claudeops.domain.access import PROGRAMS, AccessFacts, DockerAccess, SshFacts, limits_in
+from claudeops.domain.estate.model import Estate
+from claudeops.engine.cell.bubblewrap import BubblewrapCell, Kind, Mount, session_mounts
+from claudeops.engine.cell.cell import Cell, Level, SandboxSpec, named_in
+from claudeops.engine.cell.workspace import LOOK_SECONDS, SESSION_FILES, Workspace
+from claudeops.engine.session.context import SessionContext, TierSetup
+from claudeops.logs import LogEvent
+
+_DOCKER_SOCKET: Final = "/var/run/docker.sock"
+_UNIX: Final = "unix://"
+_MOST_BYTES: Final = 256 * 1024  # of a file of ssh
+_MOST_INCLUDED: Final = 50  # files, by one line of a configuration of ssh
+_DEEPEST_LINK: Final = 10
+_ETC_SSH: Final = Path("/etc/ssh")
+_READ, _WRITE, _EXECUTE = 0o4, 0o2, 0o1
+_SHELL: Final = Path("/bin/sh")
+
+
+async def access_of(context: SessionContext, tier: TierSetup, workspace: Workspace, estate: Estate) -> tuple[str, ...]:
+    """Return what a session of a tier cannot reach of the estate, one sentence each.
+
+    Where that cannot be found out in time nothing is said, and a log event tells why.
+    """
+    sandbox = SandboxSpec(
+        workspace=workspace,
+        binary=next(iter(context.clis.binaries.values()), _SHELL),
+        repos_dir=context.repos_dir,
+        path=context.path,
+        shown=named_in(tier.passed_env),
+    )
+    look = partial(gather, context.confinement.cell, sandbox, tier.passed_env, home=workspace.home)
+    try:
+        facts = await SESSION_FILES.run(look, seconds=LOOK_SECONDS, what=f"looking at what {tier.name} can reach")
+    except OSError as error:
+        context.log.warning(LogEvent.ACCESS_NOT_KNOWN, tier=tier.number, error=str(error))
+        return ()
+    return limits_in(facts, estate)
+
+
+def gather(
+    cell: Cell, sandbox: SandboxSpec, environment: Mapping[str, str], *, home: Path, user_home: Path | None = None
+) -> AccessFacts:
+    """Return the facts about sessions with this cell, home and environment. Accesses the disk.
+
+    ``user_home``: where ssh looks at level ``none``; by default the home of the daemon's user, whatever ``HOME`` says.
+    """
+    view = view_of(cell, sandbox)
+    docker, socket = _docker(view, environment.get("DOCKER_HOST", ""))
+    name = os.uname().nodename.lower()
+    named = [view.real(path) for path in named_in({"": environment.get("KUBECONFIG", "")})]
+    ssh_home = home if cell.level is not Level.NONE else user_home or _home_of_daemon()
+    return AccessFacts(
+        here=frozenset({name, name.partition(".")[0]}),
+        docker=docker,
+        docker_socket=socket,
+        kubeconfig=_mode(home / ".kube" / "config") != 0
+        or any(path is not None and view.may(path, _READ) for path in named),
+        ssh=_ssh(view, ssh_home, agent="SSH_AUTH_SOCK" in environment, uid=sandbox.workspace.uid),
+        missing=tuple(name for name in PROGRAMS if not _is_found(name, view, sandbox.path)),
+    )
+
+
+# --- the view from the cell ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class View:
+    """What a session sees of this machine's files, and as whom."""
+
+    uid: int
+    groups: Collection[int]
+    is_root: bool = False  # permissions do not hold it
+    mounts: Sequence[Mount] | None = None  # None: it sees all of the machine
+
+    def real(self, path: Path, *, of_session: Path | None = None) -> Path | None:
+        """Return where a path leads on the machine; ``None`` if nothing is there for a session.
+
+        What lies below ``of_session``, a directory of the session's own, can be seen in every cell.
+        """
+        if of_session is not None and path.is_relative_to(of_session):
+            return path if _mode(path) else None
+        if self.mounts is None:
+            return path.resolve() if _mode(path) else None
+        for _ in range(_DEEPEST_LINK):
+            mount = self._above(path)
+            if mount is None or mount.kind is Kind.EMPTY:
+                return None
+            if mount.kind is Kind.LINK:
+                path = mount.place.parent / mount.source / path.relative_to(mount.place)
+                continue
+            found = mount.source / path.relative_to(mount.place)
+            if not found.is_symlink():
+                return found if _mode(found) else None
+            path = Path(os.path.normpath(path.parent / found.readlink()))
+        return None
+
+    def may(self, path: Path, right: int) -> bool:
+        """Return whether a session has a right (4 read, 2 write, 1 execute) to what lies at a real path."""
+        if self.is_root:
+            return True
+        # Where a mount shows the path, what lies above it on the machine is not in the way.
+        above = () if self.mounts is not None else path.parents
+        return self._has(path, right) and all(self._has(directory, _EXECUTE) for directory in above)
+
+    def _has(self, path: Path, right: int) -> bool:
+        try:
+            found = path.stat()
+        except OSError:
+            return False
+        shift = 6 if found.st_uid == self.uid else 3 if found.st_gid in self.groups else 0
+        return bool(found.st_mode >> shift & right)
+
+    def _above(self, path: Path) -> Mount | None:
+        places = {mount.place: mount for mount in self.mounts or ()}
+        return next((places[place] for place in (path, *path.parents) if place in places), None)
+
+
+def view_of(cell: Cell, sandbox: SandboxSpec) -> View:
+    """Return what the sessions of a cell see."""
+    workspace = sandbox.workspace
+    if cell.level is Level.USER and workspace.uid is not None:
+        return View(uid=workspace.uid, groups=(workspace.uid,))
+    uid, groups = os.geteuid(), (os.getegid(), *os.getgroups())
+    if not isinstance(cell, BubblewrapCell):
+        return View(uid=uid, groups=groups, is_root=uid == 0)
+    hidden = tuple(path.resolve() for path in cell.hidden)
+    return View(
+        uid=uid, groups=groups, mounts=session_mounts(sandbox, hidden=hidden, nothing=workspace.etc / "nothing")
+    )
+
+
+# --- single facts -------------------------------------------------------------------------------------
+
+
+def _docker(view: View, named: str) -> tuple[DockerAccess, str]:
+    """Return whether docker can be asked, and by which socket; ``named`` is the tier's ``DOCKER_HOST``."""
+    if named and not named.startswith(_UNIX):
+        return DockerAccess.ELSEWHERE, named
+    path = Path(named.removeprefix(_UNIX) or _DOCKER_SOCKET)
+    real = view.real(path)
+    if real is None:
+        return (DockerAccess.HIDDEN if _mode(path) else DockerAccess.ABSENT), str(path)
+    if not stat.S_ISSOCK(_mode(real)):
+        return DockerAccess.ABSENT, str(path)
+    return (DockerAccess.OPEN if view.may(real, _WRITE) else DockerAccess.REFUSED), str(path)
+
+
+def _ssh(view: View, home: Path, *, agent: bool, uid: int | None) -> SshFacts:
+    refusal = ""
+    if view.mounts is None and uid is not None and not _is_listed(uid):
+        refusal = "this tier's user is on no list of this machine, so ssh refuses to run"
+    own = home / ".ssh"
+    known = (own / "known_hosts", own / "known_hosts2", _ETC_SSH / "ssh_known_hosts")
+    configs = (own / "config", _ETC_SSH / "ssh_config")
+    return SshFacts(
+        # The second file begins anew, whatever hosts the first one was about at its end.
+        config="\n".join(line for path in configs for line in ("Host *", *_config(view, path, home))),
+        known_hosts="\n".join(_text(view, path, home) for path in known),
+        keys=agent or any(True for _ in _keys(own)),
+        refusal=refusal,
+    )
+
+
+def _keys(directory: Path) -> Iterator[Path]:
+    """Yield the keys that ssh tries by itself; nothing of them is read."""
+    yield from (path for path in directory.glob("id_*") if path.suffix != ".pub" and stat.S_ISREG(_mode(path)))
+
+
+def _config(view: View, path: Path, home: Path) -> Iterator[str]:
+    """Yield the lines of a configuration, with those of the files that it includes in their place."""
+    for line in _text(view, path, home).split("\n"):
+        keyword, _, rest = line.strip().replace("=", " ", 1).partition(" ")
+        if keyword.lower() != "include":
+            yield line
+            continue
+        for pattern in rest.split():
+            whole = path.parent / (home / pattern[2:] if pattern.startswith("~/") else pattern.strip('"'))
+            for included in islice(sorted(Path("/").glob(str(whole).lstrip("/"))), _MOST_INCLUDED):
+                yield from _text(view, included, home).split("\n")
+
+
+def _text(view: View, path: Path, home: Path) -> str:
+    real = view.real(path, of_session=home)
+    if real is None or not stat.S_ISREG(_mode(real)):  # opening a pipe would wait for a writer
+        return ""
+    try:
+        with real.open("rb") as file:
+            return file.read(_MOST_BYTES).decode(errors="replace")
+    except PermissionError:  # neither can the session read it
+        return ""
+
+
+def _mode(path: Path) -> int:
+    """Return the mode of what a path leads to; 0 if there is nothing, or the daemon may not know."""
+    try:
+        return path.stat().st_mode
+    except (OSError, ValueError):
+        return 0
+
+
+def _is_found(program: str, view: View, path: str) -> bool:
+    for directory in path.split(":"):
+        real = view.real(Path(directory, program)) if directory.startswith("/") else None
+        if real is not None and stat.S_ISREG(_mode(real)) and view.may(real, _EXECUTE):
+            return True
+    return False
+
+
+def _home_of_daemon() -> Path:
+    """Return the home in the machine's list of users: ssh does not ask the environment."""
+    try:
+        return Path(pwd.getpwuid(os.geteuid()).pw_dir)
+    except KeyError:
+        return Path("/nonexistent")
+
+
+def _is_listed(uid: int) -> bool:
+    try:
+        pwd.getpwuid(uid)
+    except KeyError:
+        return False
+    return True

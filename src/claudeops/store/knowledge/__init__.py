@@ -1,0 +1,1 @@
+"""What sessions know: memories, and what each session was given to read."""

@@ -1,0 +1,62 @@
+"""Briefings in the database: what each session was given to read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from functools import partial
+from typing import Final
+
+from sqlalchemy import Connection, bindparam, delete, insert, select
+
+from claudeops.domain.briefing import BriefingText
+from claudeops.domain.escalation import EscalationRules
+from claudeops.domain.model import Session, Status
+from claudeops.domain.prompt.knowledge import OnRecord
+from claudeops.errors import StaleAttemptError
+from claudeops.store.database import Database
+from claudeops.store.knowledge.history import on_record
+from claudeops.store.tables import memories, session_memories, session_texts, sessions
+
+_RUNS: Final = select(sessions.c.id).where(
+    sessions.c.id == bindparam("session"),
+    sessions.c.attempt == bindparam("attempt"),
+    sessions.c.status == Status.RUNNING.value,
+)
+_ADD_TEXT: Final = insert(session_texts)
+
+
+class SqlBriefings:
+    """`claudeops.engine.ports.Briefings`, over SQLite or PostgreSQL."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def record(
+        self, session_id: int, *, attempt: int, memory_ids: Iterable[int], texts: Sequence[BriefingText]
+    ) -> None:
+        """Write what a session is given, in place of what an earlier attempt of it was."""
+        shown = sorted(set(memory_ids))
+
+        def write(connection: Connection) -> None:
+            if connection.execute(_RUNS, {"session": session_id, "attempt": attempt}).first() is None:
+                raise StaleAttemptError(f"session {session_id} is no longer running as attempt {attempt}.")
+            for table in (session_memories, session_texts):
+                connection.execute(delete(table).where(table.c.session_id == session_id))
+            existing = connection.execute(select(memories.c.id).where(memories.c.id.in_(shown))).scalars().all()
+            if existing:
+                rows = [{"session_id": session_id, "memory_id": number} for number in existing]
+                connection.execute(insert(session_memories), rows)
+            for text in texts:
+                row = {"kind": text.kind.value, "name": text.name, "origin": text.origin, "digest": text.digest}
+                connection.execute(_ADD_TEXT, {"session_id": session_id, **row})
+
+        await self._database.write(write)
+
+    async def on_record(
+        self, session: Session, *, about: Sequence[str], kinds: Iterable[str], rules: EscalationRules, now: datetime
+    ) -> OnRecord:
+        """Return limits used, last verdicts, earlier cases and what the chain has tried, from one snapshot."""
+        return await self._database.read(
+            partial(on_record, session=session, about=about, kinds=kinds, rules=rules, now=now)
+        )
