@@ -15,8 +15,8 @@ import hashlib
 import itertools
 import os
 import stat
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -91,48 +91,59 @@ class _Known:
     manifest: Manifest | None  # None: it says nothing
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Reading:
+    """All repositories as they were last read, and the estate that was made of them."""
+
+    known: Mapping[str, _Known] = field(default_factory=dict)
+    manifests: tuple[Manifest, ...] = ()
+    estate: Estate = NO_ESTATE
+
+
 class EstateReader:
-    """Reads repositories, and those that have not changed only once."""
+    """Reads repositories, and those that have not changed only once.
+
+    Several sessions may start at once, and an abandoned reading may still go on: each makes its own values and puts
+    them in place at its end, as one.
+    """
 
     def __init__(self) -> None:
-        self._known: dict[str, _Known] = {}
-        self._last = NO_ESTATE
-        self._made_of: tuple[Manifest, ...] = ()
+        self._last = _Reading()
 
     def read(self, repos_dir: Path) -> Estate:
         """Return the estate. Raises `OSError` when the directory itself cannot be read."""
+        last = self._last
+        known: dict[str, _Known] = {}
         names = sorted(name for name in _names(repos_dir) if (repos_dir / name).is_dir())
         found = []
         for name in names[:MOST_REPOSITORIES]:
             check_abandoned()
-            manifest = self._repository(repos_dir, name)
+            manifest = _repository(repos_dir, name, last.known.get(name), known)
             found += [manifest] if manifest is not None else []
         if len(names) > MOST_REPOSITORIES:
             left = names[MOST_REPOSITORIES]
             found.append(
                 _faulty(left, left, f"only {MOST_REPOSITORIES} repositories are read, and not this one: join some")
             )
-        self._known = {name: known for name, known in self._known.items() if name in names}
         manifests = tuple(found)
-        unchanged = len(manifests) == len(self._made_of) and all(map(_is, manifests, self._made_of))
-        if not unchanged:
-            self._last, self._made_of = combine(manifests), manifests
-        return self._last
+        unchanged = len(manifests) == len(last.manifests) and all(map(_is, manifests, last.manifests))
+        estate = last.estate if unchanged else combine(manifests)
+        self._last = _Reading(known=known, manifests=manifests, estate=estate)
+        return estate
 
-    def _repository(self, repos_dir: Path, name: str) -> Manifest | None:
-        root = repos_dir / name
-        try:
-            files = _files(root)
-            stamp = tuple(_stamp(root, path) for path in files)
-        except OSError as error:
-            return _faulty(
-                name, name, f"this repository cannot be read ({error.strerror}): let the daemon's user read it"
-            )
-        known = self._known.get(name)
-        if known is None or known.stamp != stamp:
-            known = _Known(stamp=stamp, manifest=_read(root, name, files))
-            self._known[name] = known
-        return known.manifest
+
+def _repository(repos_dir: Path, name: str, before: _Known | None, known: dict[str, _Known]) -> Manifest | None:
+    """Return what a repository says; what was read of it is put into ``known``."""
+    root = repos_dir / name
+    try:
+        files = _files(root)
+        stamp = tuple(_stamp(root, path) for path in files)
+    except OSError as error:
+        return _faulty(name, name, f"this repository cannot be read ({error.strerror}): let the daemon's user read it")
+    if before is None or before.stamp != stamp:
+        before = _Known(stamp=stamp, manifest=_read(root, name, files))
+    known[name] = before
+    return before.manifest
 
 
 def _is(one: Manifest, other: Manifest) -> bool:
