@@ -23,7 +23,7 @@ from typing import Final
 from claudeops.domain.estate.combine import combine
 from claudeops.domain.estate.compose import Compose, parse_compose, with_compose
 from claudeops.domain.estate.manifest import FILE, MOST_CHARACTERS, parse_manifest
-from claudeops.domain.estate.model import NO_ESTATE, Estate, Fault, Manifest, Source
+from claudeops.domain.estate.model import NO_ESTATE, UNREAD, Estate, Fault, Manifest, Source
 from claudeops.domain.text import regex
 from claudeops.logs import LogEvent, Logger
 from claudeops.tasks import Threads, check_abandoned
@@ -60,7 +60,7 @@ class Estates:
     """The estate as last understood."""
 
     def __init__(self, repos_dir: Path = Path(), *, read: Callable[[Path], Estate] = nothing) -> None:
-        self.latest = NO_ESTATE
+        self.latest = UNREAD
         self._repos_dir = repos_dir
         self._read = read
         self._faults: frozenset[Fault] = frozenset()  # that the log knows
@@ -73,6 +73,11 @@ class Estates:
                 seconds=_READ_SECONDS,
                 what=f"reading the manifests in {self._repos_dir}",
             )
+        except FileNotFoundError as error:
+            if self.latest.unread:
+                self.latest = NO_ESTATE  # there are no repositories, and so no manifests
+            log.warning(LogEvent.ESTATE_NOT_READ, error=str(error))
+            return self.latest
         except OSError as error:
             log.warning(LogEvent.ESTATE_NOT_READ, error=str(error))
             return self.latest
@@ -89,6 +94,7 @@ class _Known:
 
     stamp: _Stamp
     manifest: Manifest | None  # None: it says nothing
+    good: Manifest | None = None  # its manifest as it could last be read, without compose files
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -139,9 +145,13 @@ def _repository(repos_dir: Path, name: str, before: _Known | None, known: dict[s
         files = _files(root)
         stamp = tuple(_stamp(root, path) for path in files)
     except OSError as error:
-        return _faulty(name, name, f"this repository cannot be read ({error.strerror}): let the daemon's user read it")
+        sentence = f"this repository cannot be read ({error.strerror}): let the daemon's user read it"
+        if before is None:
+            return _faulty(name, name, sentence)
+        known[name] = before  # what it forbade is still forbidden
+        return _with(before.manifest or Manifest(repository=name), name, sentence)
     if before is None or before.stamp != stamp:
-        before = _Known(stamp=stamp, manifest=_read(root, name, files))
+        before = _read(root, name, files, stamp, before.good if before else None)
     known[name] = before
     return before.manifest
 
@@ -150,11 +160,15 @@ def _is(one: Manifest, other: Manifest) -> bool:
     return one is other
 
 
-def _read(root: Path, name: str, files: list[str]) -> Manifest | None:
-    """Return what the files of a repository say, the manifest first."""
+def _read(root: Path, name: str, files: list[str], stamp: _Stamp, good: Manifest | None) -> _Known:
+    """Return what the files of a repository say, the manifest first.
+
+    A manifest that can no longer be read says what it said last (``good``): an edit that went wrong allows nothing.
+    """
     if not files:
-        return None
-    manifest = Manifest(repository=name)
+        return _Known(stamp=stamp, manifest=None)
+    good = good if FILE in files else None
+    manifest = good or Manifest(repository=name)
     composed: list[Compose] = []
     for path in files:
         check_abandoned()
@@ -163,7 +177,7 @@ def _read(root: Path, name: str, files: list[str]) -> Manifest | None:
             text = _text(root, path)
             if path == FILE:
                 digest = hashlib.sha256(text.encode()).hexdigest()
-                manifest = replace(parse_manifest(text, repository=name, path=place), digest=digest)
+                manifest = good = replace(parse_manifest(text, repository=name, path=place), digest=digest)
             else:
                 composed.append(parse_compose(text, path=place))
         except UnicodeDecodeError as error:
@@ -176,7 +190,7 @@ def _read(root: Path, name: str, files: list[str]) -> Manifest | None:
             manifest = _with(
                 manifest, place, f"claudeops fails on this file ({type(error).__name__}): please report it"
             )
-    return with_compose(manifest, composed)
+    return _Known(stamp=stamp, manifest=with_compose(manifest, composed), good=good)
 
 
 def _with(manifest: Manifest, path: str, sentence: str, line: int | None = None) -> Manifest:

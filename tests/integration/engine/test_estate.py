@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import os
@@ -218,6 +219,32 @@ async def test_faults_are_logged_when_they_change_and_not_for_every_session(repo
     faulty = [event for event in events(logged) if event["event"] == "estate_faulty"]
     assert [(event["level"], event["count"]) for event in faulty] == [("warning", 1), ("warning", 1)]
     assert f"bad/{FILE}:3" in str(faulty[1]["faults"])
+
+
+@pytest.mark.parametrize("harm", ["no text", "too long", "a pipe"])
+def test_a_manifest_that_can_no_longer_be_read_forbids_what_it_forbade(repos: Path, harm: str) -> None:
+    path, reader = write(repos, "good", GOOD + "\n# Rules\n- never restart shop\n"), EstateReader()
+    (before,) = reader.read(repos).prohibitions
+    if harm == "no text":
+        path.write_bytes(b"\xff\xfe")
+    elif harm == "too long":
+        path.write_bytes(b"x" * (MOST_BYTES + 1))
+    else:
+        path.unlink()
+        os.mkfifo(path)
+    estate = reader.read(repos)
+    assert estate.prohibitions == (before,)
+    assert len(estate.faults) == 1
+    path.unlink()
+    write(repos, "good", GOOD)
+    assert reader.read(repos).prohibitions == ()  # the operator has taken the rule out
+
+
+async def test_repositories_that_never_answered_are_not_taken_for_ones_that_forbid_nothing() -> None:
+    def hangs(_repos_dir: Path) -> Estate:
+        raise TimeoutError(errno.ETIMEDOUT, "no answer")
+
+    assert (await Estates(read=hangs).look(logs.get_logger())).unread
 
 
 async def test_a_directory_that_is_gone_leaves_the_estate_as_it_was(repos: Path, logged: io.StringIO) -> None:

@@ -2,6 +2,7 @@
 
 A prohibition only narrows what the policy allows, so it is read generously: a service is meant by each of its names, at
 whatever place it runs, as container of a compose project (``media-db-1``) and as unit (``db.service``, ``db@main``).
+Until the repositories have answered once, everything may be forbidden, and so nothing is done.
 What a whole playbook or chart does inside is not visible here: it is forbidden by ``*``, or by its own name.
 """
 
@@ -22,6 +23,7 @@ _UNIT: Final = regex.Pattern(r"(?:@[^/]*)?\.(?:service|socket|timer)$|@[^/]*$")
 _OWNERS: Final = frozenset({"container", "project"})
 """Places that are services themselves: what runs in a forbidden container is forbidden too."""
 
+_NOT_KNOWN: Final = "the repositories do not answer, so nobody knows what their manifests forbid"
 _BETWEEN_NAMES: Final = regex.Pattern(rf"[^{regex.WORD}.:@/-]+")
 _ACTING: Final = regex.Pattern(
     r"(?i)\b(?:re)?(?:start|stop|load|deploy|create|build)\w*|\b(?:kill|rm|remove|delete|down|up|update|upgrade|apply|scale"
@@ -34,6 +36,8 @@ def refuse_action(kind: str, names: Sequence[str], estate: Estate, counted: Mapp
 
     ``names``: every name of the service, its whole name first; ``counted``: the other names of services.
     """
+    if estate.unread:
+        return f"{kind} of {names[0]}: {_NOT_KNOWN}"
     called = {form for name in names for form in _forms(casefold_key(name))}
     within = {place for name in names for place in parts(casefold_key(name))}
     for each in _prohibitions(estate, counted):
@@ -47,8 +51,10 @@ def refuse_text(text: str, estate: Estate, counted: Mapping[str, str]) -> str | 
 
     It names a service about which something is forbidden, and a deed.
     """
-    if not estate.prohibitions or not _ACTING.search(text):
+    if not _ACTING.search(text):
         return None
+    if estate.unread:
+        return _NOT_KNOWN
     names = (casefold_key(word) for word in _BETWEEN_NAMES.split(text) if len(word) <= NAME_LENGTH)
     words = {form for name in names for form in _forms(name)}
     for each in _prohibitions(estate, counted):

@@ -95,6 +95,7 @@ class Estate:
     manifests: tuple[Manifest, ...] = ()
     other_names: Mapping[str, str] = field(default_factory=dict)  # alias → the name that a service is counted by
     hosts: tuple[str, ...] = ()  # every host that is named anywhere, lower case, without ports
+    unread: bool = False  # no manifest could be read so far: what they forbid is not known
 
     @property
     def services(self) -> Iterator[Service]:
@@ -118,3 +119,5 @@ class Estate:
 
 
 NO_ESTATE: Final = Estate()
+
+UNREAD: Final = Estate(unread=True)

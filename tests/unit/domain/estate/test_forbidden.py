@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from claudeops.domain.estate.model import Estate, Manifest, Prohibition, Service, Source
+from claudeops.domain.estate.model import UNREAD, Estate, Manifest, Prohibition, Service, Source
 from claudeops.domain.model import ToolCall, Verdict, VerdictKind
 from claudeops.domain.policy import judge, parse_policy, tier_policy
 from support.policy_cases import DEFAULT_TEXT, SCOPE, bash, judged
@@ -184,3 +184,11 @@ def test_a_manifest_widens_nothing_by_its_names(text: str, command: str, expecte
     policy = parse_policy(f'extends = "default"\n{text}', default=DEFAULT_TEXT)
     scope = replace(SCOPE, estate=estate())
     assert judge(bash(command), tier=tier_policy(policy, 2), scope=scope).kind is expected
+
+
+@pytest.mark.parametrize("command", ["docker restart web", "ssh nas systemctl restart db", "X=docker; $X restart web"])
+def test_nothing_is_done_until_the_manifests_have_been_read_once(command: str) -> None:
+    verdict = judged(command, 3, replace(SCOPE, estate=replace(SCOPE.estate, unread=True)))
+    assert verdict.kind is DENY
+    assert "repositories do not answer" in verdict.reason
+    assert judged("docker ps", 3, replace(SCOPE, estate=UNREAD)).kind is ALLOW
