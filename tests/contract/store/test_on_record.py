@@ -8,7 +8,7 @@ from datetime import timedelta
 from claudeops.domain.cases import Result
 from claudeops.domain.escalation import EscalationRules
 from claudeops.domain.looks import Look
-from claudeops.domain.model import Level, NewEvent, ServiceStatus, Session, ToolEnd, Verdict, VerdictKind
+from claudeops.domain.model import Level, NewEvent, Outcome, ServiceStatus, Session, ToolEnd, Verdict, VerdictKind
 from claudeops.domain.prompt.knowledge import OnRecord
 from claudeops.engine.ports import Store
 from support.store_values import (
@@ -91,6 +91,25 @@ async def test_a_restart_after_which_the_service_was_still_down_did_not_help(sto
     _, second = await escalated(store, days=2)
     (case,) = (await told(store, second, "web", days=2.01)).cases
     assert [remedy.result for remedy in case.remedies] == [Result.DID_NOT_HELP]
+
+
+async def test_an_action_that_only_a_later_round_saw_work_held_until_the_next_trouble(store: Store) -> None:
+    _, second = await escalated(store)
+    await recorded(store, second, "toolu_1", allow(restart()), at=after(minutes=3))
+    await store.queue.finish(ending(second, outcome=Outcome.TIMEOUT), rules=RULES)  # nobody looked afterwards
+    following = await started(store, wanted(1), at=after(hours=1))
+    web = Look(names=frozenset({"web"}))
+    await store.queue.finish(ending(following, report(check("web")), looks=(web,)), rules=RULES)
+    last = await started(store, wanted(1), at=after(days=2))
+    (case,) = (await told(store, last, "web", days=2)).cases
+    assert [remedy.result for remedy in case.remedies] == [Result.HOLDS]
+    await store.queue.finish(ending(last, alarm()), rules=RULES)
+    third = await claimed(store, at=after(days=2, minutes=5))
+    assert third is not None
+    await store.queue.finish(ending(third, report(check("web"), check("db"))), rules=RULES)
+    again = await started(store, wanted(1), at=after(days=4))
+    cases = (await told(store, again, "web", days=4)).cases
+    assert [remedy.result for case in cases for remedy in case.remedies] == [Result.HELD]
 
 
 async def test_nothing_is_told_of_another_service_or_of_the_chain_itself(store: Store) -> None:

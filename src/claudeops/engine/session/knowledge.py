@@ -23,8 +23,9 @@ from claudeops.domain.report.evidence import Names
 from claudeops.domain.text import casefold_key, clip, regex, unique
 from claudeops.engine.prompt_files import Template
 from claudeops.engine.session.context import SessionContext, TierSetup
-from claudeops.errors import DatabaseUnavailableError, StaleAttemptError
+from claudeops.errors import StaleAttemptError, StoreError
 from claudeops.logs import LogEvent, Logger
+from claudeops.tasks import DatabaseTrouble
 
 _LIBRARY_TOKENS: Final = 4_000
 _BETWEEN_NAMES: Final = regex.Pattern(rf"[{regex.SPACE},;()\[\]\"'?!]+")
@@ -80,19 +81,19 @@ class Gathering:
                 memory_ids=[memory.id for memory in knowledge.memories.chosen],
                 texts=(task, *_manifests(knowledge.estate), *map(_briefing_text, knowledge.texts)),
             )
-        except DatabaseUnavailableError as error:
-            self._left_out("the record of what a session is told", error)
-            return replace(knowledge, memories=Selection())
         except StaleAttemptError as error:
             # The gate will allow this session nothing, and its end will not be written.
             self.log.error(LogEvent.STALE_ATTEMPT, error=str(error))
+            return replace(knowledge, memories=Selection())
+        except StoreError as error:
+            self._left_out("the record of what a session is told", error)
             return replace(knowledge, memories=Selection())
         return knowledge
 
     async def _memories(self) -> Sequence[Memory]:
         try:
             return await self.context.store.records.memories()
-        except DatabaseUnavailableError as error:
+        except StoreError as error:
             self._left_out("memories", error)
             return ()
 
@@ -106,12 +107,12 @@ class Gathering:
                 rules=context.rules.within(self.estate),
                 now=context.clock.now(),
             )
-        except DatabaseUnavailableError as error:
+        except StoreError as error:
             self._left_out("cases, cooldowns and last verdicts", error)
             return NOTHING_ON_RECORD
 
-    def _left_out(self, what: str, error: DatabaseUnavailableError) -> None:
-        self.log.error(LogEvent.DATABASE_UNAVAILABLE, while_doing=what, error=str(error))
+    def _left_out(self, what: str, error: StoreError) -> None:
+        DatabaseTrouble(self.log, what).failed(error)
 
 
 def services_of(session: Session, estate: Estate) -> tuple[str, ...]:

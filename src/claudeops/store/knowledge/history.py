@@ -15,6 +15,7 @@ from sqlalchemy import Connection, and_, bindparam, func, or_, select
 
 from claudeops.domain import cooldown
 from claudeops.domain.cases import LOOKED_BACK, Case, Checked, History, LedgerEntry, PastChain, cases_of
+from claudeops.domain.consequences import NO_RESULT_SEEN
 from claudeops.domain.escalation import EscalationRules
 from claudeops.domain.gate.audit import TOO_LATE
 from claudeops.domain.model import CheckSource, ServiceStatus, Session, VerdictKind
@@ -28,6 +29,7 @@ from claudeops.store.tables import cooldown_actions, events, service_checks, ses
 _MOST_SERVICES: Final = 8  # of which a prompt tells cases
 _MOST_ROWS: Final = 400  # of one kind about all of them
 _MOST_TRIED: Final = 20
+_MOST_FOLLOWED: Final = 12  # actions on a service of which the next check is looked for
 _LAST_SEEN_WITHIN: Final = timedelta(days=30)
 _RECENTLY: Final = timedelta(days=14)
 
@@ -63,6 +65,11 @@ _UNWELL: Final = (
 )
 _OF_CHAINS: Final = (
     _CHECKS.where(_ROOT.in_(bindparam("roots", expanding=True))).order_by(service_checks.c.id.desc()).limit(_MOST_ROWS)
+)
+_NEXT: Final = (
+    _CHECKS.where(service_checks.c.checked_at > bindparam("after"))
+    .order_by(service_checks.c.checked_at, service_checks.c.id)
+    .limit(1)
 )
 _CHAINS: Final = (
     select(_ROOT, sessions.c.created_at, sessions.c.context)
@@ -183,11 +190,13 @@ def _history(
     unwell = connection.execute(_UNWELL, asked).all()
     roots = sorted({row.root_session_id for row in (*entries, *unwell) if row.root_session_id is not None})
     checks = {*unwell, *connection.execute(_OF_CHAINS, {**asked, "roots": roots})}
+    for entry in entries[:_MOST_FOLLOWED]:  # who looked next may have been another chain, or a probe
+        checks.update(connection.execute(_NEXT, {**asked, "after": entry.timestamp}))
     return History(
         service=spellings[0],
         chains=_past_chains(connection, roots, same),
         entries=tuple(
-            LedgerEntry(chain=row.root_session_id, kind=row.action_type, at=row.timestamp, success=row.success)
+            LedgerEntry(chain=row.root_session_id, kind=row.action_type, at=row.timestamp, success=_success(row))
             for row in reversed(entries)
             if row.error != TOO_LATE
         ),
@@ -196,6 +205,11 @@ def _history(
             for row in sorted(checks, key=lambda row: row.checked_at)
         ),
     )
+
+
+def _success(row: TableRow) -> bool | None:
+    """Return whether an action worked; one without a result counts as used, and may have worked."""
+    return None if row.error == NO_RESULT_SEEN else row.success
 
 
 def _past_chains(connection: Connection, roots: Sequence[int], same: frozenset[int]) -> tuple[PastChain, ...]:
@@ -234,7 +248,7 @@ def _tried(connection: Connection, session: Session) -> tuple[Tried, ...]:
 def _result(row: TableRow) -> str:
     if row.success:
         return "succeeded"
-    return "no result yet" if row.success is None else f"failed{f' ({one_line(row.error)})' if row.error else ''}"
+    return NO_RESULT_SEEN if _success(row) is None else f"failed{f' ({one_line(row.error)})' if row.error else ''}"
 
 
 def _call(tool: str, redacted_input: str) -> str:
