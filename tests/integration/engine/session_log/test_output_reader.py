@@ -15,6 +15,7 @@ from claudeops.engine.session_log.writer import DecodedLine, OutputReader, Sessi
 
 SECRET = "hunter2hunter2"
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
+ENDS_WITHIN_SECONDS = 10
 LONG = 100_000  # characters; a chunk of it is worth a second thread
 
 SMALL = [
@@ -97,7 +98,10 @@ async def test_nothing_is_nothing(tmp_path: Path) -> None:
 def test_a_decoder_that_died_is_told_and_replaced() -> None:
     decoder = _Decoder()
     decoder.begin([None])  # type: ignore[list-item]
+    dying = decoder._thread
+    assert dying is not None
     assert decoder.result() is None
+    dying.join(ENDS_WITHIN_SECONDS)  # what it died of is reported here, not in the test that happens to be next
 
     decoder.begin([b"{}"])
     assert decoder.result() == [Frame(type="", subtype="", body={}, size=2)]

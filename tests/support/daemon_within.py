@@ -1,0 +1,116 @@
+"""What one daemon holds after many sessions, seen from within its process; a program, for it needs a fresh one.
+
+Python's table of interned names, grown by whatever ran in a process before, may double at any moment, and those
+megabytes would be told as the daemon's.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import sys
+import threading
+import tracemalloc
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, TextIO
+
+import anyio
+
+from claudeops import logs
+from claudeops.app.daemon import run_daemon
+from claudeops.app.node import open_node
+from claudeops.engine.system import Shutdown
+from claudeops.settings import load_settings
+from support.long_run import LINE_BYTES, SESSION, ran_well
+from support.stand_in_daemon import StandInNode, stand_in_node
+
+SETTLED: Final = 20  # sessions after which every cache, connection and worker is there
+MORE: Final = 40
+A_FEW: Final = 4  # workers that wait for more work come and go, and what the last session left goes with the next
+LETTING_GO_SECONDS: Final = 30
+READERS: Final = 8  # descriptors of the database's readers, which are opened when they are first needed at once
+
+
+@dataclass(frozen=True)
+class Held:
+    """What this process holds, daemon and test together, while no session runs."""
+
+    descriptors: int
+    threads: int
+    objects: Counter[str]  # of claudeops' own classes, by their names
+    bytes: int  # that Python has allocated
+
+
+def held() -> Held:
+    gc.collect()
+    ours = (type(found) for found in gc.get_objects())
+    return Held(
+        descriptors=len(list(Path("/proc/self/fd").iterdir())),
+        threads=threading.active_count(),
+        objects=Counter(kind.__qualname__ for kind in ours if str(kind.__module__).startswith("claudeops.")),
+        bytes=tracemalloc.get_traced_memory()[0],
+    )
+
+
+def growth(early: Held, late: Held) -> dict[str, int]:
+    """Return what has grown by more than chance, and by how much."""
+    more = {name: count - early.objects[name] for name, count in late.objects.items()}
+    grown = {name: by for name, by in more.items() if by > A_FEW}
+    limits = {"bytes": MORE * LINE_BYTES // 8, "threads": A_FEW, "descriptors": READERS}
+    for name, most in limits.items():
+        if (by := getattr(late, name) - getattr(early, name)) > most:
+            grown[name] = by
+    return grown
+
+
+@contextmanager
+def nowhere() -> Iterator[TextIO]:
+    """Give what takes log lines and keeps none: those in memory would grow."""
+    with Path(os.devnull).open("w", encoding="utf-8") as sink:
+        yield sink
+
+
+@asynccontextmanager
+async def daemon_within(node: StandInNode) -> AsyncIterator[None]:
+    """Run the daemon on this very event loop, so that one can look into it."""
+    with nowhere() as sink:
+        settings = load_settings(node.operator.environment(**node.settings()), cwd=node.root).settings
+        logs.configure(level="info", fmt="json", stream=sink, redact=str)
+        shutdown = Shutdown()
+        async with open_node(settings, log=logs.get_logger()) as opened, anyio.create_task_group() as tasks:
+            tasks.start_soon(run_daemon, opened, shutdown)
+            yield
+            shutdown.requested.set()
+
+
+async def grown(root: Path) -> dict[str, int]:
+    """Run sessions; return what the idle daemon holds more of after many of them than after a few.
+
+    Raises `RuntimeError` when a session did not end as it should.
+    """
+    async with stand_in_node(root) as node:
+        node.script(*SESSION)
+        async with daemon_within(node):
+            await node.queue(SETTLED)
+            await node.until_idle()
+            early = held()
+            await node.queue(MORE)
+            await node.until_idle()
+            # The last row ends before the daemon has let go of that session, so the look is repeated for a while.
+            with anyio.move_on_after(LETTING_GO_SECONDS):
+                while growth(early, held()):  # noqa: ASYNC110 - what is held has no event to wait for
+                    await anyio.sleep(0.2)
+            late = growth(early, held())
+        if (well := ran_well(node)) != 1 + SETTLED + MORE:
+            raise RuntimeError(f"of {1 + SETTLED + MORE} sessions only {well} ended well")
+    return late
+
+
+if __name__ == "__main__":
+    tracemalloc.start()
+    print(json.dumps(anyio.run(grown, Path(sys.argv[1]))))  # noqa: T201 - this is the answer
