@@ -109,6 +109,9 @@ class LogEvent(StrEnum):
     SCHEDULE_FIRED = "schedule_fired", "a due time came and queued a chain"
     SCHEDULE_SKIPPED = "schedule_skipped", "a due time came and queued nothing"
     SCHEDULE_FIRE_FAILED = "schedule_fire_failed", "a due time came, but the database did not take its chain"
+    SCHEDULES_CHANGED = "schedules_changed", "the file of schedules was edited; what it says now is in force"
+    SCHEDULES_REFUSED = "schedules_refused", "the file of schedules is wrong or unreadable; the last good ones serve"
+    ACTION_FOLLOWED_UP = "action_followed_up", "probes say whether what was done to a service still holds"
     # --- sessions, from queue to spawn
     SESSION_QUEUED = "session_queued", "a session waits for its turn"
     SESSION_SUPPRESSED = "session_suppressed", "a session was requested, but the rules forbid it"
@@ -183,6 +186,16 @@ class LogEvent(StrEnum):
     DISK_LOW = "disk_low", "a disk has less free space than the floor; no session is started"
     DISK_NEARLY_FULL = "disk_nearly_full", "a disk is far below the floor; running sessions are stopped"
     DISK_RECOVERED = "disk_recovered", "there is enough free space again; sessions may start"
+    PROBES_WATCHED = "probes_watched", "what is declared was read; these probes are looked at from now on"
+    PROBES_REFUSED = "probes_refused", "the probes file was changed and is wrong; what it said before serves"
+    PROBE_CHANGED = "probe_changed", "a probe has changed its state"
+    PROBES_STARTED_CHAIN = "probes_started_chain", "the failure of some probes queued a chain"
+    PROBE_CHANGES_DROPPED = (
+        "probe_changes_dropped",
+        "the database was away for so long that `count` changes of probes were not kept; how they stand now is",
+    )
+    PROBES_LATE = "probes_late", "looks of probes began more than a second late: this machine is too busy for them"
+    PROBE_LOOK_CRASHED = "probe_look_crashed", "our own code failed while it looked at a service; the look saw nothing"
     HEARTBEAT_SENT = "heartbeat_sent", "the outside health check was pinged: a whole cycle ended healthy"
     HEARTBEAT_FAILED = "heartbeat_failed", "the outside health check could not be pinged, after several tries"
 

@@ -73,6 +73,7 @@ async def test_on_a_terminal_the_story_comes_with_progress_and_nothing_hostile_r
 async def test_beside_a_daemon_the_same_story_is_told_from_its_logs(tmp_path: Path) -> None:
     async with operator(tmp_path, **TIERS) as someone, someone.daemon(CLAUDEOPS_INTERVAL="86400") as daemon:
         await daemon.until_logged("daemon_ready")
+        await daemon.until_logged("schedule_fired")
         await someone.until("SELECT 1 FROM sessions WHERE status <> 'ended'", lambda rows: not rows)
         done = await someone.bootstrap("--live")
 

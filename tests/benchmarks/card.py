@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from benchmarks import burst, gate, hangs, machine, meter, recovery, sessions, start, stream
+from benchmarks import burst, gate, hangs, looks, machine, meter, recovery, sessions, start, stream
 from benchmarks.table import Setup, Table
 from support.passable import let_pass
 
@@ -26,6 +26,7 @@ LINES: Final[dict[str, Callable[[Setup], Table]]] = {
     "hangs": hangs.noticed,
     "burst": burst.rate,
     "recovery": recovery.claims,
+    "looks": looks.cost,
     "start": start.ready,
     "memory": start.memory,
 }

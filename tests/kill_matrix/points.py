@@ -99,9 +99,9 @@ PLACES: Final[tuple[Place, ...]] = (
     Place("reconcile", f"{_STORE}.recovery:SqlRecovery.reconcile", Phase.START),
     Place("reconcile's statements", f"{_STORE}.recovery:SqlRecovery.reconcile", Phase.START, _AFTER, uncommitted=True),
     # --- due, queued, claimed
-    Place("last fire looked up", f"{_STORE}.queue:SqlQueue.last_fire", Phase.START),
-    Place("fire", f"{_STORE}.queue:SqlQueue.fire", Phase.START),
-    Place("fire's statements", f"{_STORE}.queue:SqlQueue.fire", Phase.START, _AFTER, uncommitted=True),
+    Place("last fire looked up", f"{_STORE}.planned.schedules:SqlSchedules.last_fires", Phase.START),
+    Place("fire", f"{_STORE}.planned.schedules:SqlSchedules.fire", Phase.START),
+    Place("fire's statements", f"{_STORE}.planned.schedules:SqlSchedules.fire", Phase.START, _AFTER, uncommitted=True),
     Place("wake", "claudeops.dispatch.local:LocalDispatcher.announce", Phase.START),
     Place("claim", f"{_STORE}.queue:SqlQueue.claim", Phase.START),
     Place("claim's statements", f"{_STORE}.queue:SqlQueue.claim", Phase.START, _AFTER, uncommitted=True),

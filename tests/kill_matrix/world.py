@@ -77,6 +77,7 @@ class World:
             "CLAUDEOPS_CLI_SELF_TEST": "false",
             "CLAUDEOPS_ISOLATION": self.plan.isolation,
             "CLAUDEOPS_INTERVAL": "86400",
+            "CLAUDEOPS_FOLLOW_UP_DELAY": "0",  # a trial is over when nothing waits any more
             # What a killed call may have cost counts until it is known: that must not end the trial.
             "CLAUDEOPS_DAILY_BUDGET_USD": "1000",
             "CLAUDEOPS_CHAIN_BUDGET_USD": "300",

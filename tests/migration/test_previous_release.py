@@ -37,6 +37,8 @@ FITTING: dict[str, object] = {
     "confidence": 0.5,
     "trust": "confirmed",
     "session_texts.kind": "check",
+    "probes.state": "up",
+    "held": "held",
 }
 
 

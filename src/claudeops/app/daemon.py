@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
-from datetime import datetime
+from functools import partial
+from pathlib import Path
 from typing import Final
 
 import anyio
@@ -13,22 +14,26 @@ from anyio import TASK_STATUS_IGNORED
 from anyio.abc import TaskStatus
 
 from claudeops.app.node import Node
-from claudeops.app.wiring import root_session, schedule
-from claudeops.domain.model import Session, SkipReason, Trigger
-from claudeops.domain.schedule import NEVER, Schedule
+from claudeops.app.probes import keep_estate, probe_watch
+from claudeops.app.wiring import plans, root_session
+from claudeops.domain.model import Trigger
+from claudeops.domain.probe.tier0 import Tier0
+from claudeops.domain.schedule.plan import Plan
 from claudeops.engine.control import RunningSessions
 from claudeops.engine.daemon.commands import ServiceManager, run_commands
 from claudeops.engine.daemon.healthcheck_ping import HealthcheckPing, pinging
 from claudeops.engine.daemon.housekeeping import DiskFloor, Housekeeping
 from claudeops.engine.daemon.lease import LeaseKeeper
-from claudeops.engine.daemon.status import StatusFile, StatusKeeper
-from claudeops.engine.schedule.scheduler import Scheduler
+from claudeops.engine.daemon.status import SchedulesState, StatusFile, StatusKeeper
+from claudeops.engine.probes.watch import Watch
+from claudeops.engine.schedule.follow_ups import FollowUpKeeper
+from claudeops.engine.schedule.keeper import ScheduleKeeper
+from claudeops.engine.schedule.tier0 import ProbeGate
 from claudeops.engine.session.supervisor import Supervisor
 from claudeops.engine.system import Shutdown
-from claudeops.errors import StoreError
 from claudeops.logs import LogEvent
+from claudeops.settings.schedules import load_schedules
 from claudeops.store.database import parse_url, sqlite_file
-from claudeops.tasks import DatabaseTrouble
 
 _MIB: Final = 1024 * 1024
 
@@ -40,6 +45,8 @@ async def run_daemon(node: Node, shutdown: Shutdown) -> None:
         await _remove(file)  # a daemon that died may have left one
         return
     running = RunningSessions()
+    watch = probe_watch(node)
+    keeper = schedule_keeper(node, watch)
     lease = lease_keeper(node, running, shutdown)
     status = StatusKeeper(
         file=file,
@@ -48,17 +55,20 @@ async def run_daemon(node: Node, shutdown: Shutdown) -> None:
         running=running.sessions,
         log=node.log,
         trouble=lambda: lease.trouble,
+        schedules=lambda: SchedulesState(next_fires=tuple(keeper.next_fires().items()), saved=keeper.saved),
     )
     ping = healthcheck_ping(node)
     supervisor = node.supervisor(running=running, listeners=[status] if ping is None else [status, ping])
-    plan = schedule(node.settings)
     manager = ServiceManager(
         address=node.settings.notify_socket, watchdog_seconds=node.settings.watchdog_seconds, log=node.log
     )
     async with anyio.create_task_group() as tasks:
         await tasks.start(run_housekeeping, node, running, ping)
-        tasks.start_soon(_keep_schedule, node, plan, shutdown)
+        tasks.start_soon(keeper.run)
+        tasks.start_soon(follow_up_keeper(node).run)
         tasks.start_soon(supervisor.run)
+        tasks.start_soon(watch.run)
+        tasks.start_soon(keep_estate, node)
         tasks.start_soon(node.recovery.run)
         tasks.start_soon(lease.run)
         if node.context.availability is not None:
@@ -68,8 +78,10 @@ async def run_daemon(node: Node, shutdown: Shutdown) -> None:
         tasks.start_soon(status.run)
         manager.ready()
         tasks.start_soon(manager.show_life)
-        node.log.info(LogEvent.DAEMON_READY, schedule=str(plan.cadence), max_tier=node.settings.max_tier)
+        names = ", ".join(plan.name for plan in keeper.plans)
+        node.log.info(LogEvent.DAEMON_READY, schedule=names, max_tier=node.settings.max_tier)
         await shutdown.requested.wait()
+        keeper.pause()
         node.log.info(LogEvent.DAEMON_STOPPING)
         manager.stopping()
         await status.stop()
@@ -138,61 +150,48 @@ async def _remove(file: StatusFile) -> None:
         await file.remove()
 
 
-async def _keep_schedule(node: Node, plan: Schedule, shutdown: Shutdown) -> None:
-    """Fire at the due times after the last one on record, until asked to stop; a fire under way is not cut short.
+def schedule_keeper(node: Node, watch: Watch) -> ScheduleKeeper:
+    """Return the keeper of the operator's schedules; the probes of ``watch`` may make a round of theirs needless."""
+    settings = node.settings
+    path = settings.schedules_path
 
-    One chain catches up on everything that was missed while no daemon ran; a daemon that is back before the next due
-    time waits for it. A schedule that has never fired is overdue: the very first daemon begins with a chain.
-    """
-    last = await _last_due(node, plan)
-    scheduler = Scheduler(
+    def read(file: Path) -> tuple[Plan, ...]:
+        return load_schedules(file, highest_tier=settings.max_tier, timezone=settings.timezone, site=settings.site)
+
+    return ScheduleKeeper(
+        plans=plans(settings),
+        schedules=node.store.schedules,
         clock=node.clock,
-        schedules=[plan],
-        fire=lambda name, due_at: _fire(node, name, due_at),
-        on_error=lambda name, due_at, error: node.log.error(
-            LogEvent.SCHEDULE_FIRE_FAILED, schedule=name, due_at=due_at.isoformat(), error=str(error)
-        ),
-        last_due={plan.name: NEVER if last is None else last},
+        log=node.log,
+        dispatcher=node.dispatcher,
+        rules=node.context.current_rules,
+        new_session=lambda tier: root_session(settings, tier, Trigger.SCHEDULED),
+        gate=probe_gate(node, watch),
+        read=None if path is None else partial(read, path),
     )
-    async with anyio.create_task_group() as tasks:
-        await tasks.start(scheduler.run)
-        node.log.info(
-            LogEvent.SCHEDULE_KEPT,
-            schedule=plan.name,
-            last_due=None if last is None else last.isoformat(),
-            next_fire=scheduler.next_fire(plan.name).isoformat(),
-        )
-        await shutdown.requested.wait()
-        scheduler.pause()
 
 
-async def _last_due(node: Node, plan: Schedule) -> datetime | None:
-    trouble = DatabaseTrouble(node.log, "schedule")
-    while True:
-        try:
-            last = await node.store.queue.last_fire(plan.name)
-        except StoreError as error:
-            await anyio.sleep(trouble.failed(error))
-        else:
-            trouble.over()
-            return last
-
-
-async def _fire(node: Node, schedule_name: str, due_at: datetime) -> None:
-    lowest = min(choice.number for choice in node.rules.tiers)
-    new = root_session(node.settings, lowest, Trigger.SCHEDULED)
-    result = await node.store.queue.fire(
-        schedule_name, due_at, new, rules=node.context.current_rules(), now=node.clock.now()
+def probe_gate(node: Node, watch: Watch) -> ProbeGate:
+    """Return what the probes say to schedules, and to the prompt of tier 1."""
+    return ProbeGate(
+        mode=Tier0(node.settings.tier0),
+        max_age_seconds=node.settings.tier0_max_age_seconds,
+        schedules=node.store.schedules,
+        probes=lambda: tuple(watched.probe for watched in watch.roster),
+        standings=lambda: watch.roster.standings,
+        rules=node.context.current_rules,
     )
-    about = {"schedule": schedule_name, "due_at": due_at.isoformat()}
-    match result:
-        case Session():
-            node.log.info(LogEvent.SCHEDULE_FIRED, session_id=result.id, **about)
-            await node.dispatcher.announce()
-        case SkipReason():
-            node.log.warning(LogEvent.SCHEDULE_SKIPPED, reason=result.value, **about)
-        case None:
-            pass  # already fired: by an earlier daemon, or before the clock was set back
+
+
+def follow_up_keeper(node: Node) -> FollowUpKeeper:
+    """Return what has probes answer the follow-ups that are due."""
+    return FollowUpKeeper(
+        follow_ups=node.store.follow_ups,
+        clock=node.clock,
+        log=node.log,
+        dispatcher=node.dispatcher,
+        rules=node.context.current_rules,
+    )
 
 
 async def _drain(supervisor: Supervisor, node: Node, shutdown: Shutdown) -> None:

@@ -109,6 +109,8 @@ def rehearsal_settings(settings: Settings, stage: Stage) -> Settings:
         cron=None,
         jitter_seconds=0.0,
         schedules_path=None,
+        file_schedules=(),
+        follow_up_delay_seconds=0.0,
         tiers=tuple(replace(tier, env={}, home=None) for tier in settings.tiers),
         approval_timeout_seconds=_APPROVAL_SECONDS,
         mcp_config=None,

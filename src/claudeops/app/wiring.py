@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Final
 
 from claudeops.domain.escalation import EscalationRules, TierChoice
-from claudeops.domain.model import NewSession, Trigger
-from claudeops.domain.policy import NodeScope, TierPolicy, narrow, tier_policy
+from claudeops.domain.estate.model import Estate
+from claudeops.domain.model import NewSession, ToolCall, Trigger, VerdictKind
+from claudeops.domain.policy import NodeScope, Scope, TierPolicy, judge, narrow, tier_policy
+from claudeops.domain.probe.declaration import Declaration
 from claudeops.domain.prompt import template_fault
 from claudeops.domain.redact import Redactor
 from claudeops.domain.report.extraction import ReportSchema
 from claudeops.domain.schedule import Cadence, Cron, Interval, Schedule
+from claudeops.domain.schedule.plan import Plan
 from claudeops.domain.spending.budget import Budgets
 from claudeops.engine.cell.cgroups import Bounds
 from claudeops.engine.control import Timeouts
@@ -24,6 +27,7 @@ from claudeops.engine.library import Libraries
 from claudeops.engine.live.hub import Hub
 from claudeops.engine.meter.availability import Availability
 from claudeops.engine.ports import Clock, Store
+from claudeops.engine.probes.declared import Reading, read_file
 from claudeops.engine.prompt_files import PromptFiles, Template
 from claudeops.engine.session.context import (
     ApprovalTerms,
@@ -34,7 +38,7 @@ from claudeops.engine.session.context import (
     SessionContext,
     TierSetup,
 )
-from claudeops.errors import ConfigurationError
+from claudeops.errors import ConfigurationError, MissingInputError
 from claudeops.harness import HARNESSES, ungated_refusal
 from claudeops.harness.protocol import CredentialKind, ModelAccess
 from claudeops.logs import Logger
@@ -46,6 +50,8 @@ SCHEDULE: Final = "default"
 SESSIONS: Final = "sessions"
 """The name of the directory below the state directory in which running sessions have their workspaces."""
 
+PROBES_VARIABLE: Final = "CLAUDEOPS_PROBES_PATH"
+_NOWHERE: Final = "/nonexistent"
 _SQLITE: Final = "sqlite:///"
 _NO_KEY: Final = "no-key-needed"
 """The key for an endpoint for which the operator gave no credentials; the CLI refuses to start without one."""
@@ -84,7 +90,7 @@ def build_context(
         ),
         hub=hub,
         libraries=Libraries(library_dir(), settings.repos_dir),
-        estates=Estates(settings.repos_dir, read=EstateReader().read),
+        estates=estates(settings),
         sessions_dir=settings.state_dir / SESSIONS,
         repos_dir=settings.repos_dir,
         timezone=settings.timezone,
@@ -134,6 +140,9 @@ def escalation_rules(settings: Settings) -> EscalationRules:
         ),
         limits=settings.policy.limits,
         other_names=settings.policy.other_names,
+        timezone=settings.timezone,
+        holds_in_maintenance=settings.policy.holds_in_maintenance,
+        follow_up_seconds=settings.follow_up_delay_seconds or None,
         budgets=Budgets(
             chain_usd=settings.chain_budget_usd, day_usd=settings.daily_budget_usd, timezone=settings.timezone
         ),
@@ -190,6 +199,22 @@ def schedule(settings: Settings) -> Schedule:
     return Schedule(name=SCHEDULE, cadence=cadence, jitter_seconds=settings.jitter_seconds, site=settings.site or "")
 
 
+def plans(settings: Settings) -> tuple[Plan, ...]:
+    """Return the schedules of the operator's file; without one the one that the environment describes."""
+    only = Plan(schedule=schedule(settings), timezone=settings.timezone, origin="the environment")
+    return settings.file_schedules or (only,)
+
+
+def estates(settings: Settings) -> Estates:
+    """Return what reads the manifests."""
+    return Estates(settings.repos_dir, read=EstateReader().read)
+
+
+def probe_reading(settings: Settings, estate: Callable[[], Estate]) -> Reading:
+    """Return what reads the declared probes, and notices their changes."""
+    return Reading(file=settings.probes_path, estate=estate, refuse_command=refuse_command(settings))
+
+
 def check_prompts(settings: Settings) -> None:
     """Raise `ConfigurationError` for a prompt that the CLI would not take literally."""
     for tier in settings.tiers:
@@ -222,6 +247,35 @@ def prompt_files(settings: Settings, log: Logger) -> PromptFiles:
     return PromptFiles(first, read=read, log=log)
 
 
+def declared_probes(settings: Settings) -> Declaration | str | None:
+    """Return what the probes file says, or what is wrong with it; ``None``: there is none, and none was named. Blocks.
+
+    Raises `MissingInputError` where a file was named and is not there.
+    """
+    path = settings.probes_path
+    if not path.exists():
+        if settings.probes_named:
+            raise MissingInputError(
+                f"{PROBES_VARIABLE} leads to {path}, which does not exist: correct the path, or put the file there."
+            )
+        return None
+    return read_file(path, refuse_command=refuse_command(settings))
+
+
+def check_probes(settings: Settings) -> None:
+    """Raise `ConfigurationError` for a probes file that cannot be used."""
+    found = declared_probes(settings)
+    if isinstance(found, str):
+        origin = PROBES_VARIABLE if settings.probes_named else f"The default of {PROBES_VARIABLE}"
+        raise ConfigurationError(f"{origin}: {found}.")
+
+
+def refuse_command(settings: Settings) -> Callable[[str], str | None]:
+    """Return what says why a command of a probe would not be run, as far as that is known before it runs."""
+    lowest = min(tier.number for tier in settings.tiers)
+    return partial(_command_refusal, policy=tier_policies(settings)[lowest], node=node_scope(settings, dry_run=False))
+
+
 def _mcp_servers(settings: Settings) -> Mapping[str, Mapping[str, object]] | None:
     """Return the MCP servers of the operator and of trusted repositories; their names were checked not to clash."""
     if settings.mcp_config is None and not settings.trusted_repos:
@@ -245,3 +299,18 @@ def _tier_setup(tier: TierSettings, settings: Settings) -> TierSetup:
 def _policy(tier: TierSettings, settings: Settings) -> TierPolicy:
     policy = tier_policy(settings.policy, tier.number, highest=settings.max_tier)
     return narrow(policy, tier.allowed_tools, tier.disallowed_tools)
+
+
+def _command_refusal(command: str, *, policy: TierPolicy, node: NodeScope) -> str | None:
+    scope = Scope(
+        repos_dir=node.repos_dir,
+        forbidden_paths=node.forbidden_paths,
+        resolve=node.resolve,
+        program=node.program,
+        workdir=f"{_NOWHERE}/work",
+        tmpdir=f"{_NOWHERE}/temporary",
+        home=f"{_NOWHERE}/home",
+    )
+    call = ToolCall(tool_use_id="probe", tool_name="Bash", input={"command": command})
+    verdict = judge(call, tier=policy, scope=scope)
+    return None if verdict.kind is VerdictKind.ALLOW and not verdict.actions else verdict.reason

@@ -79,9 +79,9 @@ def sentence(command: click.Command) -> str:
 
 class _Commands(WholeHelp):
     headings: ClassVar = {
-        "Watch": ("run", "bootstrap", "tail", "health"),
+        "Watch": ("run", "bootstrap", "tail", "health", "ping"),
         "Act": ("list-approvals", "approve", "deny", "pause", "resume", "memories"),
-        "Look": ("audit", "policy", "show-tool"),
+        "Look": ("probe", "audit", "policy", "show-tool"),
         "Set up": ("doctor", "rehearse", "backup"),
     }
 
@@ -175,6 +175,25 @@ def health(output_format: str) -> int:
     from claudeops.cli.run import print_health
 
     return print_health(as_json=output_format == "json")
+
+
+@claudeops.command()
+@click.argument("name")
+@click.option("--start", "verb", flag_value="start", help="It begins its work; success or --fail must follow.")
+@click.option("--fail", "verb", flag_value="fail", help="It has failed.")
+@click.option("--log", "line", metavar="TEXT", help="A line for people; alone it says nothing about how it is.")
+@_OUTPUT_FORMAT
+def ping(name: str, verb: str | None, line: str | None, output_format: str) -> int:
+    """Say that NAME, a probe of the kind heartbeat, is alive or has done its work.
+
+    Put it at the end of a job: `backup && claudeops ping backup || claudeops ping backup --fail`. Exit status: 0 heard,
+    1 no heartbeat of this name is known, 69 the database cannot be reached, 78 configuration.
+    """
+    from claudeops.cli.probe import send_ping
+    from claudeops.domain.probe.model import Verb
+
+    said = None if verb is None and line is not None else Verb(verb or "success")
+    return send_ping(name, said, line or "", as_json=output_format == "json")
 
 
 # --- act ----------------------------------------------------------------------------------------------
@@ -312,6 +331,20 @@ def confirm_memory(memory_id: int, output_format: str) -> int:
 
 
 # --- look ---------------------------------------------------------------------------------------------
+
+
+@claudeops.command()
+@click.argument("name", required=False)
+@_OUTPUT_FORMAT
+def probe(name: str | None, output_format: str) -> int:
+    """Look once with the probe NAME and show what it saw; without NAME, show how all probes stand.
+
+    A look of this command is not recorded, and starts nothing. Exit status: 0 up, or all are shown, 1 not up or no such
+    probe, 78 configuration.
+    """
+    from claudeops.cli.probe import print_probe
+
+    return print_probe(name, as_json=output_format == "json")
 
 
 @claudeops.group(cls=WholeHelp)

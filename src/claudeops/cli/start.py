@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TextIO
 
 from claudeops import logs
-from claudeops.app.wiring import binaries, check_harnesses, check_prompts
+from claudeops.app.wiring import binaries, check_harnesses, check_probes, check_prompts
 from claudeops.cli import early_signals
 from claudeops.domain.redact import Redactor
 from claudeops.engine.gate.admission import check_version
@@ -42,6 +42,7 @@ def start(stream: TextIO | None = sys.stderr, *, quiet: bool = False, line_start
     require_credentials(settings)
     check_prompts(settings)
     check_harnesses(settings)
+    check_probes(settings)
     logs.configure(
         level="warning" if quiet and settings.log_level == "info" else settings.log_level,
         fmt=settings.log_format,

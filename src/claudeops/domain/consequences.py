@@ -7,10 +7,10 @@ here:
   check per report: the worst status in it.
 - A condition that is reported again raises its event's count, even in a report that calls the service healthy. The
   other open events of a healthy service are resolved; a ``healthy`` decision resolves those without a service.
-- A service's cooldown counters clear at its second consecutive healthy check. Each of the two must come from our own
-  probe after the last action, or from a session of a chain that started after it: never from the chain that acted, nor
-  from one that began to look before. A failed or lost session does not count either: its report may have been written
-  long after others had looked.
+- A service's cooldown counters clear at its second consecutive healthy check, or while its probes go on seeing it up
+  (`claudeops.domain.probe.record.has_held`). Each of the two must come from our own probe after the last action, or
+  from a session of a chain that started after it: never from the chain that acted, nor from one that began to look
+  before. A failed or lost session does not count either: its report may have been written long after others had looked.
 - A reserved action without a result counts as failed and as used: it may have run.
 """
 
@@ -21,8 +21,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
-from claudeops.domain import escalation
+from claudeops.domain import escalation, follow_up
 from claudeops.domain.escalation import EscalationRules
+from claudeops.domain.follow_up import ActedOn
 from claudeops.domain.live import EventRaised
 from claudeops.domain.memory.learning import OnShelf, learn
 from claudeops.domain.memory.model import MemoryChange
@@ -31,6 +32,7 @@ from claudeops.domain.model import (
     Decision,
     DecisionReason,
     Ending,
+    Held,
     Level,
     NewEvent,
     NewSession,
@@ -43,6 +45,7 @@ from claudeops.domain.model import (
     ToolEnd,
     Trigger,
 )
+from claudeops.domain.probe.model import ProbeSight
 from claudeops.domain.report.evidence import NOTHING_BEFORE, Background, Names, Proof, TakenAction, weigh
 from claudeops.domain.text import clean, clip
 
@@ -103,6 +106,9 @@ class EndFacts:
     before: Background = NOTHING_BEFORE  # what earlier sessions of the chain left
     held_services: tuple[str, ...] = ()  # services whose limit refused an action to a session of this chain
     chain_usd: float = 0.0  # what the chain has spent, this session included
+    changed: Sequence[ActedOn] = ()  # what other chains changed within the last day
+    followed: Sequence[ActedOn] = ()  # the actions after which this chain is the follow-up, and that have no answer yet
+    probes: tuple[ProbeSight, ...] = ()  # how the daemon's own stand now
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -118,12 +124,24 @@ class Consequences:
     recovered: tuple[str, ...]  # services whose cooldown counters clear
     healthy_services: tuple[str, ...]  # services whose open events are resolved
     all_healthy: bool  # open events without a service are resolved too
+    held: Mapping[int, Held]  # what is known now of actions of other chains, by their ids
 
 
 def conclude(ending: Ending, facts: EndFacts, *, rules: EscalationRules) -> Consequences:
     """Return what follows from ``ending``."""
-    expected = rules.expected if is_whole_round(facts.session) else ()
-    proof = proof_of(ending, facts.reservations, facts.before, other_names=rules.other_names, expected=expected)
+    proof = proof_of(
+        ending,
+        facts.reservations,
+        facts.before,
+        other_names=rules.other_names,
+        expected=rules.expected if is_whole_round(facts.session) else (),
+        probes=facts.probes,
+        began_at=facts.session.started_at,
+    )
+    report = ending.extraction.report
+    checks, unproven = recordable_checks(ending, proof)
+    asked = bool(facts.followed) or (report is not None and report.escalation.needed)
+    relapses = follow_up.relapses(facts.changed if asked else (), checks, proof.names, now=ending.ended_at)
     decision = escalation.decide(
         session=facts.session,
         ending=ending,
@@ -133,8 +151,8 @@ def conclude(ending: Ending, facts: EndFacts, *, rules: EscalationRules) -> Cons
         proof=proof,
         held_services=facts.held_services,
         chain_usd=facts.chain_usd,
+        relapses=relapses,
     )
-    checks, unproven = recordable_checks(ending, proof)
     learnt = learn(facts.session, ending, facts.shelf, proof=proof, before=facts.before, at=ending.ended_at)
     healthy = tuple(check.service for check in checks if check.status is ServiceStatus.HEALTHY)
     witnessed = healthy if ending.outcome not in NO_WITNESSES else ()
@@ -148,7 +166,17 @@ def conclude(ending: Ending, facts: EndFacts, *, rules: EscalationRules) -> Cons
         recovered=tuple(name for name in witnessed if _recovered(facts, name)),
         healthy_services=healthy,
         all_healthy=decision.reason is DecisionReason.HEALTHY,
+        held={**_followed(facts.followed, checks, decision, proof), **{each.id: Held.RELAPSED for each in relapses}},
     )
+
+
+def _followed(
+    actions: Sequence[ActedOn], checks: Sequence[ServiceCheck], decision: Decision, proof: Proof
+) -> Mapping[int, Held]:
+    """Return what a follow-up session has found; nothing yet where the same look is made once more."""
+    if decision.next is not None and decision.next.trigger is Trigger.RETRY:
+        return {}
+    return follow_up.by_report(actions, checks, proof.names)
 
 
 def lost_event(lost: Session, following: NewSession | None) -> NewEvent:
@@ -201,6 +229,8 @@ def proof_of(
     *,
     other_names: Mapping[str, str],
     expected: Iterable[str] = (),
+    probes: Sequence[ProbeSight] = (),
+    began_at: datetime | None = None,
 ) -> Proof:
     """Return how far a session's report can be believed, by what the session looked at and what it did."""
     names = Names(other_names, clip)
@@ -219,6 +249,8 @@ def proof_of(
         before=before,
         names=names,
         expected=expected,
+        probes=probes,
+        began_at=began_at,
     )
 
 

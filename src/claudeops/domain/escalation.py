@@ -20,6 +20,9 @@ Settled here:
 - A fingerprint is made of reason, tier and services, never of free text, so that the same condition raises one count
   however the model words it.
 - A cooldown never holds back a tier that grants no kinds of action.
+- A finding about services that are all in their maintenance windows escalates to nobody, which is told, not warned of.
+- A service that is broken again within a day of an action is a relapse, which escalates past the tier that acted; what
+  a follow-up finds does so whether or not its report asks for it (`claudeops.domain.follow_up`).
 """
 
 from __future__ import annotations
@@ -31,8 +34,10 @@ from hashlib import sha256
 from typing import Final
 
 from claudeops.domain.cooldown import used_up
-from claudeops.domain.estate.model import Estate
+from claudeops.domain.estate.maintenance import held_back
+from claudeops.domain.estate.model import Estate, MaintenanceWindow, Service
 from claudeops.domain.estate.names import counted_by, counted_names
+from claudeops.domain.follow_up import ActedOn, did_not_hold
 from claudeops.domain.model import (
     LOWEST_TIER,
     ActionLimit,
@@ -64,6 +69,7 @@ _LEVELS: Final = {
     DecisionReason.SESSION_FAILED: Level.CRITICAL,
     DecisionReason.COOLDOWN: Level.CRITICAL,
     DecisionReason.BUDGET: Level.CRITICAL,
+    DecisionReason.MAINTENANCE: Level.INFO,
 }
 _OPENS_BREAKER: Final = frozenset({FailureKind.AUTH, FailureKind.BILLING})
 RETRY_DELAY: Final = timedelta(seconds=5)
@@ -110,14 +116,29 @@ class EscalationRules:
     other_names: Mapping[str, str] = field(default_factory=dict)  # of services, to the name that actions are counted by
     expected: tuple[str, ...] = ()  # services that a whole round looks at
     budgets: Budgets | None = None  # that sessions share; None: unlimited
+    timezone: str = "UTC"  # IANA name; of the maintenance windows
+    holds_in_maintenance: bool = True  # False: the policy lets sessions act within maintenance windows
+    with_windows: tuple[Service, ...] = ()  # the services that have maintenance windows
+    follow_up_seconds: float | None = None  # from an action to the next look at its service; None: nobody looks
 
     def within(self, estate: Estate) -> EscalationRules:
         """Return the rules with the names that an estate adds; the operator's own names for services come first."""
-        return replace(self, other_names=counted_names(estate, self.other_names), expected=estate.expected)
+        return replace(
+            self,
+            other_names=counted_names(estate, self.other_names),
+            expected=estate.expected,
+            with_windows=tuple(service for service in estate.services if service.maintenance),
+        )
 
     def each_once(self, services: Iterable[str]) -> tuple[str, ...]:
         """Return services by the names that they are counted by, each once."""
         return unique(map(counted_by(self.other_names), services))
+
+    def maintenance_of(self, service: str, at: datetime) -> MaintenanceWindow | None:
+        """Return the maintenance window in which a service is, if actions on it wait for its end; else ``None``."""
+        if not self.holds_in_maintenance:
+            return None
+        return held_back(service, self.with_windows, at=at, timezone=self.timezone, other_names=self.other_names)
 
     def budget_of(self, tier: int) -> float | None:
         """Return what one session of a tier may spend; ``None``: unlimited, or no such tier."""
@@ -220,19 +241,22 @@ def decide(
     proof: Proof,
     held_services: Sequence[str] = (),
     chain_usd: float = 0.0,
+    relapses: Sequence[ActedOn] = (),
 ) -> Decision:
     """Return what the daemon does next; every reason but ``healthy`` and ``escalated`` brings one event.
 
     ``proof`` says how far the report can be believed; ``held_services`` are those whose cooldown refused an action
-    to this chain; ``chain_usd`` is what the chain has spent, this session included, in US dollars.
+    to this chain; ``chain_usd`` is what the chain has spent, this session included, in US dollars; ``relapses`` are
+    actions of other chains that have not held.
     """
     report = ending.extraction.report
-    if ending.stopped_for is not None and (report is None or not report.escalation.needed):
+    needed = report is not None and (report.escalation.needed or bool(relapses))
+    if ending.stopped_for is not None and not needed:
         message = f"the tier {session.tier} session was stopped ({ending.stopped_for.value}) before it had ended."
         return _stop(ending.stopped_for, message, tier=session.tier)
     if report is None:
         return _without_report(session, ending, now)
-    if report.escalation.needed:
+    if needed:
         return _escalate(
             session,
             report,
@@ -241,6 +265,7 @@ def decide(
             now=now,
             held_services=held_services,
             chain_usd=chain_usd,
+            relapses=relapses,
         )
     if ending.outcome is not Outcome.SUCCESS:
         return _failed(session, ending, now)
@@ -277,11 +302,14 @@ def _escalate(
     now: datetime,
     held_services: Sequence[str],
     chain_usd: float,
+    relapses: Sequence[ActedOn],
 ) -> Decision:
     """Hand over to the next tier, or say which limit forbids it."""
-    reason = one_line(report.escalation.reason) or NO_REASON_GIVEN
+    reason = _reason(report, relapses)
     services = rules.each_once(affected_services(report))
-    following = _next_tier(session.tier, rules)
+    if (stopped := _under_maintenance(session, services, rules=rules, now=now)) is not None:
+        return stopped
+    following = tier_after(session.tier, relapses, rules)
     if following is None:
         if (stopped := _cooled_down(session, report, rules, held_services)) is not None:
             return stopped
@@ -296,6 +324,26 @@ def _escalate(
     else:
         message = f"no escalation to tier {following.number}, {reached.clause}: {reason}"
     return _stop(reached.reason, message, tier=session.tier, services=services)
+
+
+def _reason(report: Report, relapses: Sequence[ActedOn]) -> str:
+    """Return why the next tier is asked, in one line."""
+    given = one_line(report.escalation.reason)
+    if not relapses:
+        return given or NO_REASON_GIVEN
+    return f"{did_not_hold(relapses)}; {given or one_line(report.summary)}"
+
+
+def _under_maintenance(
+    session: Session, services: Sequence[str], *, rules: EscalationRules, now: datetime
+) -> Decision | None:
+    """Decide for a finding about services that may be unwell on purpose; ``None``: at least one of them may not."""
+    windows = [rules.maintenance_of(service, now) for service in services]
+    named = unique(window.text for window in windows if window is not None)
+    if not windows or None in windows:
+        return None
+    message = f"{join_names(services)}: unwell within the maintenance window ({'; '.join(named)}), nobody is asked."
+    return _stop(DecisionReason.MAINTENANCE, message, tier=session.tier, services=services)
 
 
 def _cooled_down(
@@ -315,6 +363,16 @@ def _next_tier(tier: int, rules: EscalationRules) -> TierChoice | None:
     """Return the next higher tier that is configured and allowed."""
     higher = [choice for choice in rules.tiers if tier < choice.number <= rules.max_tier]
     return min(higher, key=lambda choice: choice.number, default=None)
+
+
+def tier_after(tier: int, relapses: Sequence[ActedOn], rules: EscalationRules) -> TierChoice | None:
+    """Return the tier to ask: the next one, or after a relapse the one above who acted, as far as there is one."""
+    following = _next_tier(tier, rules)
+    acted = max((action.tier for action in relapses), default=tier)
+    if following is None or acted <= tier:
+        return following
+    highest = max((choice for choice in rules.tiers if choice.number <= rules.max_tier), key=lambda each: each.number)
+    return _next_tier(acted, rules) or highest
 
 
 def _next_session(session: Session, report: Report, following: TierChoice, reason: str) -> NewSession:
@@ -414,4 +472,5 @@ def retry_of(session: Session, ending: Ending, now: datetime) -> NewSession | No
         context=session.context,
         parent_session_id=session.id,
         not_before=now + RETRY_DELAY,
+        budget_usd=session.budget_usd,
     )

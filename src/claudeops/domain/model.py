@@ -114,6 +114,7 @@ class DecisionReason(StrEnum):
     NO_EVIDENCE = "no_evidence"
     SESSION_FAILED = "session_failed"
     PAUSED = "paused"
+    MAINTENANCE = "maintenance"
 
 
 class Level(StrEnum):
@@ -153,6 +154,18 @@ class SkipReason(StrEnum):
 
     CHAIN_UNFINISHED = "chain_unfinished"
     SUPPRESSED = "suppressed"
+    QUIET_HOURS = "quiet_hours"
+    MISSED = "missed"
+    JUST_DONE = "just_done"
+    UNCHANGED = "unchanged"
+
+
+class Held(StrEnum):
+    """Whether what an action was for still held when somebody looked again."""
+
+    HELD = "held"
+    RELAPSED = "relapsed"
+    UNKNOWN = "unknown"
 
 
 class Trust(StrEnum):
@@ -254,6 +267,7 @@ class NewSession:
     parent_session_id: int | None = None
     ordinal: int = 0  # tells retries of one parent apart
     not_before: datetime | None = None
+    budget_usd: float | None = None  # where it is less than the tier's; None: the tier's
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -284,6 +298,7 @@ class Session:
     summary: str | None = None
     cost_usd: float | None = None
     num_turns: int | None = None
+    budget_usd: float | None = None  # where it is less than the tier's; None: the tier's
     allowance_usd: float | None = None  # what was reserved for it; set by its claim alone. None: nothing limits it
 
 

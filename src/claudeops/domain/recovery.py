@@ -44,6 +44,7 @@ def recovery_of(lost: Session, calls: Sequence[CallOnRecord], rules: EscalationR
         prompt_text=lost.prompt_text,
         context=lost.context,
         parent_session_id=lost.id,
+        budget_usd=lost.budget_usd,
     )
 
 

@@ -7,6 +7,8 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final
 
+from claudeops.domain.probe.history import KEPT_BUCKETS, KEPT_HOURS
+
 AUDIT_DAYS: Final = 90
 """The least time for which tool calls with their verdicts, and the session rows around them, are kept."""
 
@@ -17,12 +19,17 @@ class Cutoffs:
 
     details: datetime  # for long texts, service checks, events that are over, and logs
     audit: datetime  # for whole chains with their tool calls, which leave a tombstone
+    fine_history: datetime  # for the short stretches of a probe's history
+    history: datetime  # for the hours of it
 
 
 def cutoffs(now: datetime, *, retention_days: int) -> Cutoffs:
     """Return what is too old by ``now``; the audit trail never goes before the rest."""
     return Cutoffs(
-        details=now - timedelta(days=retention_days), audit=now - timedelta(days=max(retention_days, AUDIT_DAYS))
+        details=now - timedelta(days=retention_days),
+        audit=now - timedelta(days=max(retention_days, AUDIT_DAYS)),
+        fine_history=now - KEPT_BUCKETS,
+        history=now - KEPT_HOURS,
     )
 
 
@@ -34,6 +41,8 @@ class Aged(StrEnum):
 
     EVENTS = "events_removed"  # open ones stay
     CHECKS = "checks_removed"  # of services; the latest of each service stays
+    STRETCHES = "stretches_removed"  # of a probe's history, short ones
+    HOURS = "hours_removed"  # of a probe's history
     FIRES = "fires_removed"  # of schedules; the latest of each schedule stays
     CHAINS = "sessions_removed"  # with all their rows; a tombstone of the tool calls stays
     TEXTS = "sessions_shortened"  # sessions that lose their long texts

@@ -227,6 +227,15 @@ def read_schedule(reader: Reader) -> Schedule:
     return Schedule(interval=interval, cron=cron, timezone=timezone, jitter=jitter)
 
 
+def idle_schedule(reader: Reader, file: Path | None) -> tuple[str, ...]:
+    """Return a warning for every variable of a schedule that a file of schedules overrides."""
+    return tuple(
+        f"{name} is set, but the schedules come from {file}: it has no effect."
+        for name in (_INTERVAL, _CRON, _JITTER)
+        if file is not None and reader.is_set(name)
+    )
+
+
 def _timezone(reader: Reader) -> str:
     name = reader.text("CLAUDEOPS_TIMEZONE") or "UTC"
     try:

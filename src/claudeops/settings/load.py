@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from itertools import chain
 from pathlib import Path
@@ -16,6 +16,7 @@ from types import MappingProxyType
 from typing import Final
 
 from claudeops.domain.policy import Document, Policy, PolicyFault, parse_policy, read_document
+from claudeops.domain.schedule.plan import Plan
 from claudeops.errors import ConfigurationError
 from claudeops.settings.environ import (
     PROXIES,
@@ -38,11 +39,21 @@ from claudeops.settings.files import (
     policy_fragments,
     read_text,
 )
-from claudeops.settings.ladder import idle_tiers, read_budgets, read_schedule, read_tiers, read_timeout
+from claudeops.settings.ladder import (
+    Schedule,
+    idle_schedule,
+    idle_tiers,
+    read_budgets,
+    read_schedule,
+    read_tiers,
+    read_timeout,
+)
 from claudeops.settings.model import Loaded, Settings, TierSettings
 from claudeops.settings.names import BROWSER_CREDENTIAL_PREFIX, GATED, HARNESSES
-from claudeops.settings.places import find_cli, idle_programs, read_places
+from claudeops.settings.places import find_cli, idle_programs, read_places, read_probes_file, state_dir
 from claudeops.settings.reader import Reader, quoted, read_database_url, read_http_url
+from claudeops.settings.schedules import VARIABLE as SCHEDULES_VARIABLE
+from claudeops.settings.schedules import load_schedules, schedules_file
 from claudeops.settings.servers import (
     idle_servers,
     read_mcp_servers,
@@ -83,10 +94,13 @@ def load_settings(environ: Mapping[str, str], *, cwd: Path, root: Path = _ROOT) 
     self_test = reader.switch(_SELF_TEST)
     if not self_test:
         warnings.append(f"{_SELF_TEST} is false: nothing checks that the gate holds with the claude CLI in use.")
+    schedules_path = schedules_file(reader.path(SCHEDULES_VARIABLE), root=root)
+    warnings += idle_schedule(reader, schedules_path)
     tiers = read_tiers(reader, environ, max_tier=max_tier, budgets=budgets, root=root)
     schema_path, schema_text = load_schema(reader.path("CLAUDEOPS_SCHEMA_PATH"), root=root)
     path = child_path(environ)
     policy_path = reader.path("CLAUDEOPS_POLICY_PATH")
+    probes = read_probes_file(reader, environ, root=root)
     used, ungated = {tier.harness for tier in tiers}, _ungated(reader)
     # A CLI that is not allowed to run is not looked for: the operator should first learn that it is not allowed.
     needed = sorted(used & {*GATED, *ungated})
@@ -98,7 +112,11 @@ def load_settings(environ: Mapping[str, str], *, cwd: Path, root: Path = _ROOT) 
     trusted_servers = read_trusted_servers(reader, repos_dir=places.repos, own=own_servers or ())
     warnings += idle_servers(reader, repos_dir=places.repos)
     secrets, short = known_secrets(
-        (*_secrets(reader, environ, tiers, passed_on), *secrets_in({**(own_servers or {}), **trusted_servers}))
+        (
+            *_secrets(reader, environ, tiers, passed_on),
+            *secrets_in({**(own_servers or {}), **trusted_servers}),
+            *in_environment("named in the probes file", probes.environment),
+        )
     )
     warnings += short
     settings = Settings(
@@ -110,12 +128,14 @@ def load_settings(environ: Mapping[str, str], *, cwd: Path, root: Path = _ROOT) 
         timezone=schedule.timezone,
         jitter_seconds=schedule.jitter,
         site=reader.text("CLAUDEOPS_SITE"),
-        schedules_path=reader.path("CLAUDEOPS_SCHEDULES_PATH"),
+        schedules_path=schedules_path,
+        file_schedules=_schedules(schedules_path, schedule, max_tier=max_tier, site=reader.text("CLAUDEOPS_SITE")),
         follow_up_delay_seconds=reader.number("CLAUDEOPS_FOLLOW_UP_DELAY"),
         max_tier=max_tier,
         tiers=tiers,
         dry_run=reader.switch("CLAUDEOPS_DRY_RUN"),
-        tier0=reader.text("CLAUDEOPS_TIER0"),
+        tier0=reader.choice("CLAUDEOPS_TIER0"),
+        tier0_max_age_seconds=reader.number("CLAUDEOPS_TIER0_MAX_AGE"),
         harness=reader.choice("CLAUDEOPS_HARNESS"),
         claude_bin=binaries.get("claude"),
         codex_bin=binaries.get("codex"),
@@ -142,6 +162,9 @@ def load_settings(environ: Mapping[str, str], *, cwd: Path, root: Path = _ROOT) 
         meter=reader.switch("CLAUDEOPS_METER"),
         policy_path=policy_path,
         policy=load_policy(policy_path),
+        probes_path=probes.path,
+        probes_named=probes.named,
+        probes_env=MappingProxyType(probes.environment),
         mcp_config=own_servers,
         trusted_repos=trusted_servers,
         path=path,
@@ -170,9 +193,14 @@ def load_settings(environ: Mapping[str, str], *, cwd: Path, root: Path = _ROOT) 
         chat_api_key=reader.token("CLAUDEOPS_CHAT_API_KEY"),
         apprise_urls=_notice_urls(reader),
         secrets=secrets,
-        private_files=reader.private_files(),
+        private_files=_private_files(reader, (*probes.existing, *([schedules_path] if schedules_path else ()))),
     )
     return Loaded(settings=settings, warnings=tuple(warnings))
+
+
+def database_url(environ: Mapping[str, str], *, cwd: Path, root: Path = _ROOT) -> str:
+    """Return the address of the database, without reading any other setting; raises `ConfigurationError`."""
+    return read_database_url(Reader(environ, cwd=cwd), state_dir=state_dir(environ, cwd=cwd, root=root), cwd=cwd)
 
 
 def require_credentials(settings: Settings) -> None:
@@ -197,6 +225,17 @@ def _credentials(reader: Reader) -> tuple[str | None, str | None]:
         # The CLI would silently prefer the key, and an operator who meant the subscription would pay by the token.
         raise ConfigurationError(f"Both {_KEY} and {_TOKEN} are set, which are two accounts: unset one of them.")
     return key, token
+
+
+def _private_files(reader: Reader, found: Iterable[Path]) -> tuple[Path, ...]:
+    """Return the files that no session may see: those that variables name, and those found in their usual places."""
+    return tuple(dict.fromkeys((*reader.private_files(), *found)))
+
+
+def _schedules(path: Path | None, only: Schedule, *, max_tier: int, site: str | None) -> tuple[Plan, ...]:
+    if path is None:
+        return ()
+    return load_schedules(path, highest_tier=max_tier, timezone=only.timezone, site=site)
 
 
 def _ungated(reader: Reader) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from claudeops.domain.policy import Policy
+from claudeops.domain.schedule.plan import Plan
 from claudeops.settings.names import HARNESSES, PROVIDER_SWITCHES
 
 
@@ -49,13 +50,15 @@ class Settings:
     timezone: str  # IANA name, for ``cron``
     jitter_seconds: float
     site: str | None  # name of this installation; each name gets different jitter
-    schedules_path: Path | None
-    follow_up_delay_seconds: float
+    schedules_path: Path | None  # None: the one schedule of the variables above
+    file_schedules: tuple[Plan, ...]  # that it holds
+    follow_up_delay_seconds: float  # 0: nobody looks again
     # --- the ladder
     max_tier: int
     tiers: tuple[TierSettings, ...]  # 1 to ``max_tier``, in order
     dry_run: bool
-    tier0: str | None
+    tier0: str  # ``inform``, ``off``, ``gate``
+    tier0_max_age_seconds: float
     # --- one session
     harness: str  # of tiers without their own
     claude_bin: Path | None  # None: no tier uses it
@@ -83,6 +86,9 @@ class Settings:
     meter: bool
     policy_path: Path | None  # None: the default policy
     policy: Policy = field(repr=False)  # checked when the settings are loaded
+    probes_path: Path  # it need not exist, unless it was named
+    probes_named: bool
+    probes_env: Mapping[str, str] = field(repr=False)  # variables that the file named at the start; may hold secrets
     mcp_config: Mapping[str, Mapping[str, object]] | None = field(repr=False)  # servers by name, variables filled in
     trusted_repos: Mapping[str, Mapping[str, object]] = field(repr=False)  # their servers by name, as written
     path: str  # PATH of the child: absolute directories only

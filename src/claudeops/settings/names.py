@@ -155,12 +155,30 @@ GENERAL: Final[tuple[Variable, ...]] = (
     ),
     _limit("CLAUDEOPS_JITTER", "0", _ONE_DAY, "greatest delay added to a due time; below the interval", low=0),
     _given("CLAUDEOPS_SITE", Kind.TEXT, "name of this installation; several get different delays out of the jitter"),
-    _plan("CLAUDEOPS_SCHEDULES_PATH", Kind.FILE, "file with several schedules"),
-    _limit("CLAUDEOPS_FOLLOW_UP_DELAY", "600", _ONE_DAY, "wait before a follow-up session", low=1, used=False),
+    _given(
+        "CLAUDEOPS_SCHEDULES_PATH",
+        Kind.FILE,
+        "TOML file with schedules, instead of the one that the variables above describe",
+        "`/app/config/schedules.toml`, if it exists",
+    ),
+    _limit(
+        "CLAUDEOPS_FOLLOW_UP_DELAY",
+        "900",
+        _ONE_DAY,
+        "from a repair to the look whether it holds; 0: nobody looks",
+        low=0,
+    ),
     # --- the ladder
     _count("CLAUDEOPS_MAX_TIER", "3", 1, HIGHEST_TIER, "highest tier that may run; how many tiers there are"),
     _switch("CLAUDEOPS_DRY_RUN", "false", "observe only: wishes to escalate are recorded, not followed"),
-    _plan("CLAUDEOPS_TIER0", Kind.TEXT, "probes without a model, before tier 1"),
+    _choice("CLAUDEOPS_TIER0", "inform off gate", "what probes are for when a chain is due"),
+    _limit(
+        "CLAUDEOPS_TIER0_MAX_AGE",
+        "86400",
+        2_678_400,
+        "with `gate`: age of a model's last verdict from which a chain starts all the same",
+        low=1,
+    ),
     _given(
         "CLAUDEOPS_PROMPT", Kind.FILE, "prompt of tier 1", "`tier1-observe.md` of `/app/prompts`, else the package's"
     ),
@@ -203,6 +221,7 @@ GENERAL: Final[tuple[Variable, ...]] = (
     _choice("CLAUDEOPS_ISOLATION", "auto bubblewrap user none", "what a session is locked into"),
     _switch("CLAUDEOPS_METER", "on", "send model calls through the daemon, to count and limit them"),
     _given("CLAUDEOPS_POLICY_PATH", Kind.FILE, "TOML file with the rules for tool calls", "the one that ships"),
+    _given("CLAUDEOPS_PROBES_PATH", Kind.FILE, "TOML file with probes", "`/app/config/probes.toml`, if it is there"),
     _given("CLAUDEOPS_MCP_CONFIG", Kind.FILE, "JSON file with the MCP servers of the sessions"),
     _given(
         "CLAUDEOPS_TRUSTED_REPOS",

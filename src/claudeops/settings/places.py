@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import importlib.util
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Callable, Collection, Mapping
@@ -23,6 +24,8 @@ BUNDLED: Final = "claude"
 _STATE: Final = "CLAUDEOPS_STATE_DIR"
 _RESULTS: Final = "CLAUDEOPS_RESULTS_DIR"
 _REPOS: Final = "CLAUDEOPS_REPOS_DIR"
+_PROBES: Final = "CLAUDEOPS_PROBES_PATH"
+_REFERENCE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -33,6 +36,34 @@ class Places:
     results: Path
     repos: Path
     warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ProbesFile:
+    """The operator's probes file. What it says is checked where it is read: again and again, while the daemon runs."""
+
+    path: Path  # it need not exist, unless it was named
+    named: bool
+    environment: Mapping[str, str]  # the variables that it names, as far as they are set
+
+    @property
+    def existing(self) -> tuple[Path, ...]:
+        """The file, if there is one."""
+        return (self.path,) if self.path.exists() else ()
+
+
+def read_probes_file(reader: Reader, environ: Mapping[str, str], *, root: Path) -> ProbesFile:
+    """Return the file that the variable names, else the one that is looked for; and what it needs of ``environ``."""
+    named = reader.path(_PROBES)
+    path = named or root / "app" / "config" / "probes.toml"
+    try:
+        text = path.read_text(encoding="utf-8-sig", errors="replace") if path.is_file() else ""
+    except OSError:
+        text = ""  # whoever reads it says so
+    wanted = dict.fromkeys(_REFERENCE.findall(text))
+    return ProbesFile(
+        path=path, named=named is not None, environment={name: environ[name] for name in wanted if name in environ}
+    )
 
 
 # --- directories -------------------------------------------------------------------------------------

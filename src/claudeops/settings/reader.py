@@ -26,7 +26,12 @@ _MODEL: Final = re.compile(r"[A-Za-z0-9][^\s,]{0,199}")  # a leading dash would 
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 _COMMA_OUTSIDE_BRACKETS: Final = re.compile(r",(?![^()]*\))")
 _TOOL: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_*:.-]*(\([^()]+\))?")
-_CONFIGURATION: Final = ("CLAUDEOPS_MCP_CONFIG", "CLAUDEOPS_POLICY_PATH", "CLAUDEOPS_SCHEDULES_PATH")
+_CONFIGURATION: Final = (
+    "CLAUDEOPS_MCP_CONFIG",
+    "CLAUDEOPS_POLICY_PATH",
+    "CLAUDEOPS_PROBES_PATH",
+    "CLAUDEOPS_SCHEDULES_PATH",
+)
 _PRINTABLE_ASCII: Final = re.compile(r"[!-~]+")
 
 _DATABASE: Final = "CLAUDEOPS_DATABASE_URL"

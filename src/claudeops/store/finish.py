@@ -21,8 +21,8 @@ from claudeops.domain.consequences import (
 )
 from claudeops.domain.escalation import EscalationRules
 from claudeops.domain.holds import when_ended
-from claudeops.domain.model import CheckSource, Ending, ServiceCheck, Session, Status, ToolEnd, VerdictKind
-from claudeops.domain.report.evidence import Names
+from claudeops.domain.model import CheckSource, Ending, Report, ServiceCheck, Session, Status, ToolEnd, VerdictKind
+from claudeops.domain.report.evidence import BROKEN, Names
 from claudeops.domain.spending.budget import metered
 from claudeops.domain.spending.prices import known_usd
 from claudeops.domain.text import clip
@@ -32,6 +32,7 @@ from claudeops.store.calls import add_refusals, seal_results
 from claudeops.store.database import CHANGE_SESSION
 from claudeops.store.events import raise_event, resolve_events
 from claudeops.store.knowledge.memories import give_up_faded, remember, shelf
+from claudeops.store.planned import changes
 from claudeops.store.rows import ended_values
 from claudeops.store.tables import budget_entries, cooldown_actions, service_checks, tool_calls
 from claudeops.store.verdicts import close_approvals
@@ -73,6 +74,7 @@ def write_end(connection: Connection, ending: Ending, *, rules: EscalationRules)
     give_up_faded(connection, at)
     for event in outcome.events:
         raise_event(connection, event, session_id=session.id, at=at)
+    changes.write_held(connection, outcome.held, at=at)
     healthy, all_healthy = outcome.healthy_services, outcome.all_healthy
     resolve_events(connection, session, healthy=healthy, all_healthy=all_healthy, names=names, at=at)
     holds.apply(connection, when_ended(holds.standing(connection, at), ending, at), now=at)
@@ -138,8 +140,15 @@ def _facts(
         chain_started_at=queries.chain_started_at(connection, session.root_session_id),
         before=queries.background(connection, session, rules.other_names),
         held_services=queries.held_services(connection, session.root_session_id),
+        probes=queries.sights(connection),
         chain_usd=spend.chain_spent(connection, session.root_session_id) + (spent or 0.0),
+        changed=changes.of_others(connection, session, now=ending.ended_at) if _is_anything_broken(report) else (),
+        followed=changes.followed(connection, session.root_session_id),
     )
+
+
+def _is_anything_broken(report: Report | None) -> bool:
+    return report is not None and any(check.status in BROKEN for check in report.services_checked)
 
 
 def _end(connection: Connection, session: Session, ending: Ending, outcome: Consequences) -> None:
@@ -161,8 +170,14 @@ def _end_calls(connection: Connection, session_id: int, ends: Iterable[ToolEnd])
 def _last_seen(
     connection: Connection, session: Session, services: Collection[str], names: Names
 ) -> Mapping[str, LastSeen]:
-    known = queries.spellings(connection, names) if services else {}
-    seen = {name: queries.last_seen(connection, known.get(names.of(name), ()), besides=session.id) for name in services}
+    if not services:
+        return {}
+    known = queries.spellings(connection, names)
+    sights = queries.sights(connection)
+    seen = {}
+    for name in services:
+        own = [sight for sight in sights if names.of(sight.service) == names.of(name)]
+        seen[name] = queries.last_seen(connection, known.get(names.of(name), ()), probes=own, besides=session.id)
     return {name: last for name, last in seen.items() if last is not None}
 
 

@@ -21,11 +21,12 @@ from sqlalchemy import Column, ColumnElement, Connection, Select, Table, and_, d
 from sqlalchemy.engine import Engine
 
 from claudeops.domain.model import Status
+from claudeops.domain.probe.history import BUCKET, HOUR
 from claudeops.domain.retention import Aged, Cutoffs, Expired
 from claudeops.errors import DatabaseUnavailableError
 from claudeops.store.calls import RETENTION, bury
 from claudeops.store.database import Database, sqlite_file
-from claudeops.store.tables import events, metadata, schedule_fires, service_checks, sessions
+from claudeops.store.tables import events, metadata, probe_history, schedule_fires, service_checks, sessions
 
 Key = tuple[object, ...]
 """A row's primary key; a chain goes by that of its first session."""
@@ -44,6 +45,8 @@ _TABLES: Final = {
     Aged.TEXTS: sessions,
     Aged.CHECKS: service_checks,
     Aged.EVENTS: events,
+    Aged.STRETCHES: probe_history,
+    Aged.HOURS: probe_history,
     Aged.FIRES: schedule_fires,
 }
 
@@ -149,6 +152,12 @@ def old(aged: Aged, cutoffs: Cutoffs) -> Select[Key]:
             return query.order_by(checks.checked_at)
         case Aged.EVENTS:
             return select(events.c.id).where(events.c.resolved_at < cutoffs.details).order_by(events.c.resolved_at)
+        case Aged.STRETCHES | Aged.HOURS:
+            short = aged is Aged.STRETCHES
+            of_kind = probe_history.c.resolution == int((BUCKET if short else HOUR).total_seconds())
+            too_old = cutoffs.fine_history if short else cutoffs.history
+            query = select(*probe_history.primary_key).where(of_kind, probe_history.c.bucket < too_old)
+            return query.order_by(probe_history.c.bucket)
         case Aged.FIRES:
             later = schedule_fires.alias("later")
             fires = schedule_fires.c

@@ -16,17 +16,19 @@ from claudeops.domain.estate.names import counted_by
 from claudeops.domain.gate import grants
 from claudeops.domain.gate.audit import TOO_LATE
 from claudeops.domain.model import (
-    CheckSource,
     PastAction,
     ServiceStatus,
     Session,
+    Trigger,
 )
+from claudeops.domain.probe.model import ProbeSight, State
 from claudeops.domain.report import evidence
 from claudeops.domain.report.evidence import Background, Names, PastCheck
 from claudeops.domain.text import casefold_key, clip
 from claudeops.store.rows import TableRow, to_handover, to_past_action, to_session
 from claudeops.store.tables import (
     cooldown_actions,
+    probes,
     service_checks,
     sessions,
     tool_calls,
@@ -87,6 +89,18 @@ _LATEST_CHECKS: Final = (
     .where(service_checks.c.id.in_(select(func.max(service_checks.c.id)).group_by(service_checks.c.service)))
     .order_by(service_checks.c.id)
 )
+_SAYS_NOTHING_IS_WRONG: Final = (Trigger.SCHEDULED.value, Trigger.FOLLOW_UP.value)
+"""Why chains start whose request names services only to have them looked at."""
+
+_SIGHTS: Final = select(
+    probes.c.name,
+    probes.c.service,
+    probes.c.state,
+    probes.c.last_checked_at,
+    probes.c.latency_ms,
+    probes.c.successes,
+    probes.c.healthy_since,
+).order_by(probes.c.name)
 _COUNTED_SERVICES: Final = select(cooldown_actions.c.service).where(cooldown_actions.c.cleared_at.is_(None)).distinct()
 
 
@@ -130,14 +144,32 @@ def findings(connection: Connection, session: Session) -> grants.Findings:
         .join(sessions, sessions.c.id == checks.session_id)
         .where(sessions.c.root_session_id == session.root_session_id, sessions.c.id != session.id)
     )
-    latest = select(func.max(checks.id)).where(checks.source == CheckSource.PROBE.value).group_by(checks.service)
-    probed = connection.execute(select(checks.service, checks.status).where(checks.id.in_(latest)))
-    request = select(sessions.c.prompt_text).where(sessions.c.id == session.root_session_id)
+    request = select(sessions.c.prompt_text).where(
+        sessions.c.id == session.root_session_id, sessions.c.trigger.not_in(_SAYS_NOTHING_IS_WRONG)
+    )
     return grants.findings(
         reported=[(row.service, row.status) for row in reported],
-        probed=[(row.service, row.status) for row in probed],
+        probed=[(sight.service, ServiceStatus.DOWN.value) for sight in sights(connection) if sight.is_down],
         session=session,
         request=connection.execute(request).scalar_one_or_none(),
+    )
+
+
+def sights(connection: Connection) -> tuple[ProbeSight, ...]:
+    """Return what every probe says of its service now."""
+    return tuple(map(to_sight, connection.execute(_SIGHTS)))
+
+
+def to_sight(row: TableRow) -> ProbeSight:
+    """Return a ``probes`` row as what it says now."""
+    took = timedelta(milliseconds=row.latency_ms or 0.0)
+    return ProbeSight(
+        probe=row.name,
+        service=row.service,
+        state=State(row.state),
+        began_at=None if row.last_checked_at is None else row.last_checked_at - took,
+        failed=row.successes == 0,
+        healthy_since=row.healthy_since,
     )
 
 
@@ -194,16 +226,24 @@ def spellings(connection: Connection, names: Names) -> Mapping[str, Sequence[str
     return found
 
 
-def last_seen(connection: Connection, names: Sequence[str], *, besides: int) -> LastSeen | None:
-    """Return how sessions other than ``besides`` last saw a service, by any of its ``names``; ``None``: never."""
-    last = connection.execute(_LAST_CHECK, {"names": names, "besides": besides}).one_or_none()
-    if last is None:
+def last_seen(
+    connection: Connection, names: Sequence[str], *, probes: Sequence[ProbeSight], besides: int
+) -> LastSeen | None:
+    """Return how sessions other than ``besides``, and probes, last saw a service; ``None``: nobody ever did.
+
+    ``names`` are all names of the service in rows, ``probes`` those that are about it.
+    """
+    row = connection.execute(_LAST_CHECK, {"names": names, "besides": besides}).one_or_none()
+    probed = evidence.seen_by_probes(probes)
+    if row is not None:
+        checked = row.checked_at if row.session_id is None else row.started_at
+        if probed is None or (checked is not None and checked >= probed[1]):
+            probed = ServiceStatus(row.status), checked
+    if probed is None:
         return None
-    return LastSeen(
-        status=ServiceStatus(last.status),
-        looked_at=last.checked_at if last.session_id is None else last.started_at,
-        last_action_at=connection.execute(_LAST_ACTION, {"names": names}).scalar_one_or_none(),
-    )
+    status, looked_at = probed
+    last_action_at = connection.execute(_LAST_ACTION, {"names": names}).scalar_one_or_none()
+    return LastSeen(status=status, looked_at=looked_at, last_action_at=last_action_at)
 
 
 def to_reservation(row: TableRow) -> Reservation:

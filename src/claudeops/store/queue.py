@@ -23,7 +23,6 @@ from claudeops.domain.model import (
     NewSession,
     Owner,
     Session,
-    SkipReason,
     Status,
     Suppressed,
     Trigger,
@@ -35,11 +34,18 @@ from claudeops.store.calls import audit_marks
 from claudeops.store.database import ADD_SESSION, CHANGE_SESSION, CHANGE_SESSION_AS_SEEN, Database
 from claudeops.store.events import raise_event
 from claudeops.store.finish import write_end
+from claudeops.store.planned import changes
 from claudeops.store.rows import UNCLAIMED, TableRow, blocked_values, claimed_values, queued_values, to_session
 from claudeops.store.tables import commands, instances, schedule_fires, sessions
 
 _LOOK_AHEAD: Final = 50  # sessions, of those that are due
 _WAITED_SINCE: Final = func.coalesce(sessions.c.not_before, sessions.c.created_at)
+_AHEAD: Final = sessions.alias("ahead")
+_WAITS_BEHIND: Final = (  # a fire of a schedule that lets one chain wait for the end of the one before it
+    select(_AHEAD.c.id)
+    .join(schedule_fires, schedule_fires.c.after_chain == _AHEAD.c.root_session_id)
+    .where(schedule_fires.c.session_id == sessions.c.id, _AHEAD.c.status != Status.ENDED.value)
+)
 _BEAT: Final = update(instances).where(instances.c.owner == bindparam("name"))
 
 
@@ -52,37 +58,7 @@ class SqlQueue:
 
     async def enqueue(self, new: NewSession, *, rules: EscalationRules, now: datetime) -> Session | Suppressed:
         """Queue a session, or write the event that says why not."""
-        return await self._database.write(partial(_queue, new=new, rules=rules, now=now))
-
-    async def fire(
-        self, schedule: str, due_at: datetime, new: NewSession, *, rules: EscalationRules, now: datetime
-    ) -> Session | SkipReason | None:
-        """Record a due time once, with the session it queued or the reason why it queued none."""
-        fires = schedule_fires.c
-        seen = select(fires.fired_at).where(fires.schedule == schedule, fires.due_at == due_at)
-
-        def record(connection: Connection) -> Session | SkipReason | None:
-            if connection.execute(seen).first() is not None:
-                return None
-            result: Session | SkipReason
-            if _is_chain_unfinished(connection, schedule):
-                result = SkipReason.CHAIN_UNFINISHED
-            else:
-                started = _queue(connection, new, rules=rules, now=now)
-                result = SkipReason.SUPPRESSED if isinstance(started, Suppressed) else started
-            became: dict[str, object] = (
-                {"session_id": result.id} if isinstance(result, Session) else {"skipped_reason": result.value}
-            )
-            fired = {"schedule": schedule, "due_at": due_at, "fired_at": now, **became}
-            connection.execute(insert(schedule_fires).values(fired))
-            return result
-
-        return await self._database.write(record)
-
-    async def last_fire(self, schedule: str) -> datetime | None:
-        """Return the latest due time that was recorded for a schedule."""
-        query = select(func.max(schedule_fires.c.due_at)).where(schedule_fires.c.schedule == schedule)
-        return await self._database.read(lambda connection: connection.execute(query).scalar_one_or_none())
+        return await self._database.write(partial(queue_chain, new=new, rules=rules, now=now))
 
     async def claim(
         self,
@@ -165,6 +141,8 @@ class SqlQueue:
         def end(connection: Connection) -> Finished:
             outcome = write_end(connection, ending, rules=rules)
             next_session_id = _queue_next(connection, outcome.decision, at=ending.ended_at)
+            if next_session_id is None:
+                end_chain(connection, existing(connection, ending.session_id), rules=rules, at=ending.ended_at)
             head, results = audit_marks(connection, ending.session_id)
             return Finished(
                 decision=outcome.decision,
@@ -261,7 +239,7 @@ class _Claim:
             allowed = spend.allow(connection, found, rules=rules, now=now)
             suppressed = suppressed or unpaid(found.tier, allowed, rules.budgets)
             if suppressed is not None:
-                _block(connection, found, suppressed, services, now=now)
+                _block(connection, found, suppressed, services, rules=rules, now=now)
             elif isinstance(allowed, Shortfall):
                 if spend.is_day_spent(connection, allowed, rules=rules, now=now):
                     return None
@@ -321,6 +299,7 @@ def _due(*, of_chain: bool, of_tiers: bool) -> ColumnElement[bool]:
     condition = (sessions.c.status == Status.QUEUED.value) & or_(
         sessions.c.not_before.is_(None), sessions.c.not_before <= bindparam("now")
     )
+    condition &= ~_WAITS_BEHIND.exists()
     if of_chain:
         condition &= sessions.c.root_session_id == bindparam("chain")
     if of_tiers:
@@ -361,7 +340,9 @@ def _waiting(*, of_chain: bool, of_tiers: bool) -> Select[tuple[object, ...]]:
 # --- what several transactions do -------------------------------------------------------------------------
 
 
-def _queue(connection: Connection, new: NewSession, *, rules: EscalationRules, now: datetime) -> Session | Suppressed:
+def queue_chain(
+    connection: Connection, new: NewSession, *, rules: EscalationRules, now: datetime
+) -> Session | Suppressed:
     """Queue a session, or write the event that says why not."""
     suppressed, services = _admit(connection, new.tier, rules=rules, now=now)
     if suppressed is None:
@@ -374,17 +355,6 @@ def _queue(connection: Connection, new: NewSession, *, rules: EscalationRules, n
 def _queue_next(connection: Connection, decision: Decision, *, at: datetime) -> int | None:
     """Queue what follows from a session's end; return its id."""
     return None if decision.next is None else add_session(connection, decision.next, now=at).id
-
-
-def _is_chain_unfinished(connection: Connection, schedule: str) -> bool:
-    """Tell whether a chain that this schedule started has a session that has not ended."""
-    query = (
-        select(sessions.c.id)
-        .join(schedule_fires, schedule_fires.c.session_id == sessions.c.root_session_id)
-        .where(schedule_fires.c.schedule == schedule, sessions.c.status != Status.ENDED.value)
-        .limit(1)
-    )
-    return connection.execute(query).first() is not None
 
 
 def _admit(
@@ -402,11 +372,26 @@ def _admit(
 
 
 def _block(
-    connection: Connection, found: Session, suppressed: Suppressed, services: Sequence[str], *, now: datetime
+    connection: Connection,
+    found: Session,
+    suppressed: Suppressed,
+    services: Sequence[str],
+    *,
+    rules: EscalationRules,
+    now: datetime,
 ) -> None:
     if change(connection, found, blocked_values(suppressed, now=now)):
         event = escalation.suppression_event(suppressed, tier=found.tier, services=services)
         raise_event(connection, event, session_id=found.id, at=now)
+        end_chain(connection, found, rules=rules, at=now)
+
+
+def end_chain(connection: Connection, ended: Session, *, rules: EscalationRules, at: datetime) -> None:
+    """Plan the look at what a chain has changed; call it when its last session has ended."""
+    changed, new = changes.plan_follow_up(connection, ended, rules=rules, at=at)
+    if new is not None and new.not_before is not None:
+        session_id = add_session(connection, new, now=at).id
+        changes.set_follow_up(connection, changed, due_at=new.not_before, session_id=session_id)
 
 
 def _to_command(row: TableRow) -> Command:

@@ -34,7 +34,7 @@ from claudeops.store.database import Database
 from claudeops.store.events import raise_event, raise_late_event, resolve_events
 from claudeops.store.finish import book, record_checks, settle_actions
 from claudeops.store.knowledge.memories import remember, shelf
-from claudeops.store.queue import add_session, change, existing, note_life
+from claudeops.store.queue import add_session, change, end_chain, existing, note_life
 from claudeops.store.rows import LEASE, TableRow, lost_values, taken_over_values, to_session, to_warnings
 from claudeops.store.tables import budget_entries, cooldown_actions, instances, sessions, tool_calls
 from claudeops.store.verdicts import deny_approvals
@@ -100,6 +100,8 @@ class SqlRecovery:
             holds.apply(connection, when_lost(holds.standing(connection, now), session.id, now), now=now)
             if following is not None:
                 add_session(connection, following, now=now)
+            else:
+                end_chain(connection, session, rules=rules, at=now)
             return existing(connection, session.id)
 
         return await self._database.write(mark)

@@ -86,6 +86,7 @@ def to_session(row: TableRow) -> Session:
         summary=row.summary,
         cost_usd=row.cost_usd,
         num_turns=row.num_turns,
+        budget_usd=row.budget_usd,
     )
 
 
@@ -119,6 +120,7 @@ def queued_values(new: NewSession, *, root_session_id: int | None, now: datetime
         "status": Status.QUEUED.value,
         "created_at": now,
         "not_before": new.not_before,
+        "budget_usd": new.budget_usd,
         "attempt": 0,
         "audit_head": "",
     }

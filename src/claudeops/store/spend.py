@@ -178,6 +178,8 @@ def allow(
 ) -> Allowance | Shortfall | None:
     """Return what a session may spend, or why it may not start; ``None``: nothing limits it."""
     tier_usd = rules.budget_of(found.tier)
+    if tier_usd is not None and found.budget_usd is not None:
+        tier_usd = min(tier_usd, found.budget_usd)
     if rules.budgets is None or tier_usd is None:
         return None
     chain = {"chain": found.root_session_id}

@@ -15,6 +15,9 @@ from claudeops.store.housekeeping import SqlHousekeeping
 from claudeops.store.knowledge.briefings import SqlBriefings
 from claudeops.store.knowledge.memories import SqlMemories
 from claudeops.store.migrate import require_head
+from claudeops.store.planned.follow_ups import SqlFollowUps
+from claudeops.store.planned.schedules import SqlSchedules
+from claudeops.store.probes import SqlProbes
 from claudeops.store.queue import SqlQueue
 from claudeops.store.records import SqlRecords
 from claudeops.store.recovery import SqlRecovery
@@ -35,10 +38,13 @@ class SqlStore:
 
     database: Database
     queue: SqlQueue
+    schedules: SqlSchedules
+    follow_ups: SqlFollowUps
     holds: SqlHolds
     verdicts: SqlVerdicts
     spending: SqlSpending
     recovery: SqlRecovery
+    probes: SqlProbes
     records: SqlRecords
     briefings: SqlBriefings
     housekeeping: SqlHousekeeping
@@ -73,10 +79,13 @@ def open_store(
     return SqlStore(
         database=database,
         queue=SqlQueue(database),
+        schedules=SqlSchedules(database),
+        follow_ups=SqlFollowUps(database),
         holds=SqlHolds(database),
         verdicts=SqlVerdicts(database),
         spending=SqlSpending(database),
         recovery=SqlRecovery(database),
+        probes=SqlProbes(database),
         records=SqlRecords(database),
         briefings=SqlBriefings(database),
         housekeeping=SqlHousekeeping(database),

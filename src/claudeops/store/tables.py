@@ -43,6 +43,7 @@ from claudeops.domain.model import (
     CheckSource,
     DecisionReason,
     ExtractionMethod,
+    Held,
     Level,
     Outcome,
     ServiceStatus,
@@ -50,10 +51,11 @@ from claudeops.domain.model import (
     Trust,
     VerdictKind,
 )
+from claudeops.domain.probe.model import State
 from claudeops.domain.spending.prices import known_usd
 from claudeops.domain.text import NAME_LENGTH, clean, clip
 
-HEAD: Final = "0008"
+HEAD: Final = "0010"
 """The revision of the newest migration; it is compared before alembic is imported at all."""
 
 _LARGEST_COUNT: Final = 2**63 - 1
@@ -204,6 +206,7 @@ sessions = _table(
     Column("audit_head", Name, nullable=False),
     Column("audit_results", Name),
     Column("isolation", Name),
+    Column("budget_usd", Usd),
     UniqueConstraint("parent_session_id", "tier", "trigger", "ordinal"),
     _one_of("status", Status),
     _one_of("outcome", Outcome),
@@ -347,8 +350,16 @@ cooldown_actions = _table(
     Column("tier", Integer, nullable=False),
     Column("error", CleanText),
     Column("cleared_at", UtcDateTime),
+    Column("held", Name),
+    Column("held_checked_at", UtcDateTime),
+    Column("follow_up_at", UtcDateTime),
+    Column("follow_up_id", Integer),  # no reference: the session's row may be gone
+    _one_of("held", Held),
     Index(None, "cleared_at", "timestamp"),
     Index(None, "session_id"),
+    Index(None, "held_checked_at", "timestamp"),
+    Index(None, "held", "follow_up_at"),
+    Index(None, "follow_up_id"),
 )
 
 approvals = _table(
@@ -411,8 +422,54 @@ schedule_fires = Table(
     Column("fired_at", UtcDateTime, nullable=False),
     _session(nullable=True),
     Column("skipped_reason", Name),
+    Column("saved_usd", Usd),
+    Column("after_chain", Integer),  # no reference: the chain may be gone
     PrimaryKeyConstraint("schedule", "due_at"),
     Index(None, "session_id"),
+    Index(None, "fired_at"),
+)
+
+probes = Table(
+    "probes",
+    metadata,
+    Column("name", Name, primary_key=True),
+    Column("service", Name, nullable=False),
+    Column("kind", Name, nullable=False),
+    Column("state", Name, nullable=False),
+    Column("since", UtcDateTime),
+    Column("last_checked_at", UtcDateTime),
+    Column("detail", CleanText, nullable=False),
+    Column("latency_ms", Float),
+    Column("failures", Count, nullable=False),
+    Column("successes", Count, nullable=False),
+    Column("owner", Name),
+    Column("interval_seconds", Float, nullable=False),
+    Column("explained_by", Name, nullable=False),
+    Column("incident", Name, nullable=False),
+    Column("counters", CleanText, nullable=False),
+    Column("healthy_since", UtcDateTime),
+    _session(nullable=True),
+    Column("chain_at", UtcDateTime),
+    Column("ping_success_at", UtcDateTime),
+    Column("ping_start_at", UtcDateTime),
+    Column("ping_fail_at", UtcDateTime),
+    Column("ping_text", CleanText),
+    _one_of("state", State),
+    Index(None, "service"),
+    Index(None, "session_id"),
+)
+
+probe_history = Table(
+    "probe_history",
+    metadata,
+    Column("probe", Name, nullable=False),  # no reference: its pictures outlive a declaration
+    Column("resolution", Integer, nullable=False),  # seconds
+    Column("bucket", UtcDateTime, nullable=False),
+    Column("checks", Count, nullable=False),
+    Column("failures", Count, nullable=False),
+    Column("latency", CleanText, nullable=False),
+    PrimaryKeyConstraint("probe", "resolution", "bucket"),
+    Index(None, "resolution", "bucket"),
 )
 
 outbox = _table(

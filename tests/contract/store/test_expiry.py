@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 
 from claudeops.domain.model import Escalation, Level, ReportedEvent, ReportedMemory, ServiceStatus, Session
 from claudeops.domain.retention import Aged, Cutoffs, Expired, cutoffs
+from claudeops.domain.schedule.plan import Fire
 from claudeops.engine.ports import Store
 from support.store_values import (
     NOW,
@@ -59,7 +60,8 @@ async def acting_session(store: Store, *, at: datetime = NOW) -> Session:
 
 
 def test_the_audit_trail_is_kept_for_ninety_days_at_least() -> None:
-    assert cutoffs(NOW, retention_days=30) == Cutoffs(details=NOW - timedelta(days=30), audit=NOW - timedelta(days=90))
+    usual = cutoffs(NOW, retention_days=30)
+    assert (usual.details, usual.audit) == (NOW - timedelta(days=30), NOW - timedelta(days=90))
     assert cutoffs(NOW, retention_days=400).audit == NOW - timedelta(days=400)
 
 
@@ -143,12 +145,14 @@ async def test_the_latest_check_of_each_service_stays(store: Store, database: Da
 async def test_the_latest_fire_of_each_schedule_stays(store: Store) -> None:
     for name in ("one", "other"):
         for hour in range(3):
-            await store.queue.fire(name, after(hours=hour), wanted(), rules=RULES, now=after(hours=hour))
+            fire = Fire(schedule=name, due_at=after(hours=hour))
+            await store.schedules.fire(fire, wanted(), rules=RULES, now=after(hours=hour))
 
     found = await expired(store)
 
     assert found[Aged.FIRES] == 4
-    assert await store.queue.last_fire("one") == await store.queue.last_fire("other") == after(hours=2)
+    last = await store.schedules.last_fires()
+    assert last["one"].due_at == last["other"].due_at == after(hours=2)
 
 
 async def test_a_step_is_small_and_the_next_one_goes_on(store: Store, database: Database) -> None:

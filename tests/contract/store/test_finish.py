@@ -108,6 +108,7 @@ async def test_session_row_keeps_what_is_known_about_the_end(store: Store, datab
         "id": session.id,
         "root_session_id": session.id,
         "parent_session_id": None,
+        "budget_usd": None,
         "tier": 1,
         "ordinal": 0,
         "harness": "claude",

@@ -21,9 +21,12 @@ from claudeops.domain.model import (
     Verdict,
     VerdictKind,
 )
+from claudeops.domain.probe.model import State
 from claudeops.engine.ports import Store
+from support.probing import observed, probe, turned
 from support.store_values import (
     NOW,
+    OWNER,
     RULES,
     after,
     alarm,
@@ -257,3 +260,54 @@ async def test_earlier_session_that_was_held_back_counts_for_the_end_of_its_chai
     assert third is not None
 
     assert (await store.queue.finish(ending(third, alarm()), rules=RULES)).decision.reason is DecisionReason.COOLDOWN
+
+
+# --- the daemon's own probes ------------------------------------------------------------------------------
+
+
+async def test_a_service_may_be_acted_upon_while_a_probe_of_it_is_down(store: Store) -> None:
+    await store.probes.enrol((probe("web"), probe("db")), OWNER, now=NOW)
+    session = await started(store, wanted(2, prompt_text=None))
+
+    down = turned(probe("web"), State.DOWN)
+    await store.probes.observed([down], owner=OWNER, rules=RULES, now=NOW)
+    assert (await restarted(store, session, "web")).kind is VerdictKind.ALLOW
+    assert (await restarted(store, session, "db", "toolu_2")).kind is VerdictKind.DENY
+
+    up = turned(probe("web"), State.UP, at=after(minutes=1))
+    await store.probes.observed([up], owner=OWNER, rules=RULES, now=after(minutes=1))
+    assert (await restarted(store, session, "web", "toolu_3")).kind is VerdictKind.DENY
+
+
+async def test_a_healthy_report_about_a_service_whose_probe_is_down_is_no_evidence(
+    store: Store, database: Database
+) -> None:
+    await store.probes.enrol((probe("web"),), OWNER, now=NOW)
+    session = await started(store)
+    down = turned(probe("web"), State.DOWN, at=after(minutes=0.5))
+    await store.probes.observed([down], owner=OWNER, rules=RULES, now=NOW)
+
+    finished = await store.queue.finish(ending(session, report(check("web"))), rules=RULES)
+
+    assert finished.decision.reason is DecisionReason.NO_EVIDENCE
+    (event,) = finished.decision.events
+    assert "the probe web sees web down" in event.message
+    assert [row["status"] for row in database.rows("service_checks")] == ["down"]  # the probe's; the report's is none
+
+
+async def test_a_session_and_a_probe_are_two_looks(store: Store, database: Database) -> None:
+    await store.probes.enrol((probe("web"),), OWNER, now=NOW)
+    first = await started(store, wanted(2))
+    await restarted(store, first, "web")
+    ended = ToolEnd(tool_use_id="toolu_1", ended_at=NOW, is_error=False)
+    look = Look(names=frozenset({"web"}), results_before=1)
+    end = ending(first, report(check("web")), tool_ends=(ended,), looks=(look,))
+    await store.queue.finish(end, rules=RULES)
+    assert database.rows("cooldown_actions")[0]["cleared_at"] is None
+
+    up = observed(probe("web"), at=after(minutes=5))
+    await store.probes.observed([up], owner=OWNER, rules=RULES, now=after(minutes=5))
+    assert database.rows("cooldown_actions")[0]["cleared_at"] is None
+    later = await started(store, at=after(minutes=6))
+    await store.queue.finish(ending(later, report(check("web"))), rules=RULES)
+    assert database.rows("cooldown_actions")[0]["cleared_at"] == after(minutes=7)

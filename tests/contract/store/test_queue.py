@@ -14,7 +14,6 @@ from claudeops.domain.model import (
     Outcome,
     ServiceStatus,
     Session,
-    SkipReason,
     Status,
     Suppressed,
     Trigger,
@@ -36,7 +35,6 @@ from support.store_values import (
     how_many_wait,
     queued,
     recorded,
-    report,
     restart,
     rules,
     started,
@@ -131,47 +129,6 @@ async def test_direct_start_is_suppressed_when_nothing_may_be_done_any_more(stor
     assert isinstance(answer, Suppressed)
     assert answer.reason is DecisionReason.COOLDOWN
     assert isinstance(later, Session)
-
-
-async def test_fire_is_recorded_once_whoever_repeats_it(store: Store, database: Database) -> None:
-    first = await store.queue.fire("default", NOW, wanted(), rules=RULES, now=NOW)
-    again = await store.queue.fire("default", NOW, wanted(), rules=RULES, now=after(minutes=1))
-
-    assert isinstance(first, Session)
-    assert again is None
-    (fired,) = database.rows("schedule_fires")
-    assert (fired["session_id"], fired["skipped_reason"], fired["fired_at"]) == (first.id, None, NOW)
-    assert await store.queue.last_fire("default") == NOW
-    assert await store.queue.last_fire("another") is None
-
-
-async def test_fire_is_skipped_while_an_escalation_of_its_last_chain_is_under_way(store: Store) -> None:
-    first = await store.queue.fire("default", NOW, wanted(), rules=RULES, now=NOW)
-    assert isinstance(first, Session)
-    session = await claimed(store)
-    assert session is not None
-    await store.queue.finish(ending(session, alarm()), rules=RULES)
-
-    while_escalated = await store.queue.fire("default", after(hours=1), wanted(), rules=RULES, now=after(hours=1))
-    another = await store.queue.fire("another", after(hours=1), wanted(), rules=RULES, now=after(hours=1))
-    escalated = await claimed(store, at=after(hours=1))
-    assert escalated is not None
-    await store.queue.finish(ending(escalated, report(check("web"))), rules=RULES)
-    when_done = await store.queue.fire("default", after(hours=2), wanted(), rules=RULES, now=after(hours=2))
-
-    assert while_escalated is SkipReason.CHAIN_UNFINISHED
-    assert isinstance(another, Session)
-    assert isinstance(when_done, Session)
-    assert await store.queue.last_fire("default") == after(hours=2)
-
-
-async def test_fire_of_a_forbidden_tier_is_recorded_as_suppressed(store: Store, database: Database) -> None:
-    answer = await store.queue.fire("remedy", NOW, wanted(3), rules=rules(dry_run=True), now=NOW)
-
-    assert answer is SkipReason.SUPPRESSED
-    (fired,) = database.rows("schedule_fires")
-    assert (fired["session_id"], fired["skipped_reason"]) == (None, "suppressed")
-    assert len(database.rows("events")) == 1
 
 
 async def test_claim_marks_the_row_before_anything_is_spawned(store: Store, database: Database) -> None:

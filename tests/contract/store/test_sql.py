@@ -16,6 +16,7 @@ import sqlalchemy as sa
 from claudeops.domain.escalation import EscalationRules
 from claudeops.domain.holds import Hold, HoldKind
 from claudeops.domain.model import Owner, ServiceStatus, Session, Status, Trigger, VerdictKind
+from claudeops.domain.schedule.plan import Fire
 from claudeops.domain.spending.budget import Budgets
 from claudeops.engine.ports import Store
 from claudeops.errors import DatabaseUnavailableError, StoreError
@@ -365,8 +366,9 @@ async def test_times_are_sortable_utc_text_in_sqlite(sqlite: Database) -> None:
 
 async def test_naive_time_is_refused(database: Database) -> None:
     async with opened(database) as store:
+        naive = Fire(schedule="default", due_at=NOW.replace(tzinfo=None))
         with pytest.raises(StoreError):
-            await store.queue.fire("default", NOW.replace(tzinfo=None), wanted(), rules=RULES, now=NOW)
+            await store.schedules.fire(naive, wanted(), rules=RULES, now=NOW)
 
         assert await how_many_wait(store) == 0
 

@@ -22,6 +22,7 @@ def test_the_card_names_the_machine_and_every_line(tmp_path: Path, capsys: pytes
         assert f"{line} " in printed
     assert "claimed, run, ended  " in printed
     assert "resident (RSS) " in printed
+    assert "https, verified " in printed
     assert list(tmp_path.iterdir()) == []
 
 

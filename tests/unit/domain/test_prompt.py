@@ -109,6 +109,16 @@ def test_escalation_context_has_its_four_lines() -> None:
     ]
 
 
+@pytest.mark.parametrize(("by_probes", "who"), [(False, "an earlier session of this chain"), (True, "own probes")])
+def test_a_handover_says_whose_it_is_and_is_data_in_any_case(who: str, *, by_probes: bool) -> None:
+    text = render(
+        "Look.", facts=FACTS, knowledge=Knowledge(), request=None, handover=HANDOVER, by_probes=by_probes
+    ).system
+    (line,) = [line for line in text.splitlines() if line.startswith("What ") and line.endswith("instruction.")]
+    assert who in line
+    assert "never an instruction" in line
+
+
 def test_empty_handover_still_has_its_four_lines() -> None:
     lines = system(handover=Handover(reason=" ", findings="")).splitlines()
     for line in (

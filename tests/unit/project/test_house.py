@@ -21,6 +21,7 @@ SMALL: Final = {
     "claudeops.domain.commands": "rows of one table, written by one process and read by another",
     "claudeops.domain.memory.orders": "expressions in ten languages, which nobody reads beside code",
     "claudeops.domain.memory.trust": "the one rule of quarantine, to be read alone",
+    "claudeops.domain.estate.maintenance": "asked by decision and grants; the reader of manifests is another subject",
     "claudeops.domain.policy.flow": "one rule about all commands of a line; the judge asks it last",
     "claudeops.domain.policy.statements": "SQL is a language of its own beside the shell",
     "claudeops.domain.recovery": "what follows a death, beside what follows an end: neither knows the other",
@@ -29,16 +30,23 @@ SMALL: Final = {
     "claudeops.domain.spending.tokens": "imports nothing of ours: the model needs it",
     "claudeops.engine.daemon.commands": "two small talks with the world outside: operators, the service manager",
     "claudeops.engine.daemon.lease": "the one writer of a daemon's sign of life",
+    "claudeops.engine.probes.docker": "one kind, which speaks to a socket of this machine alone",
+    "claudeops.engine.probes.network": "three kinds that ask whether anything answers at all",
     "claudeops.engine.process.channel": "the one writer of a child's stdin",
+    "claudeops.engine.schedule.follow_ups": "a loop of its own beside the schedules'",
+    "claudeops.engine.schedule.tier0": "what probes tell schedules and prompts, apart from both",
     "claudeops.harness.caliban": "an adapter of its own",
     "claudeops.harness.codex": "an adapter of its own; its frames and its schema are files beside it",
     "claudeops.store.knowledge.briefings": "the class that is one port",
     "claudeops.rehearsal.certificate": "cryptography takes as long to import as all the rest: few scenarios need it",
+    "claudeops.settings.schedules": "one file of the operator's; the running daemon reads it again",
+    "claudeops.store.planned.follow_ups": "a port of its own; it needs the queue, which needs the rows beside it",
 }
 """Modules under 60 lines, or under 100 with one importer, each with the reason why it does not go home."""
 
 TYPE_BLOCKS: Final = {
     "claudeops.cli.terminal": "rich: only terminals need it",
+    "claudeops.engine.probes.names": "dnspython: one kind of probe needs it",
     "claudeops.engine.session.context": "a web server and an HTTP client: commands that run no session do without",
     "claudeops.logs": "structlog pulls in rich, and most commands never log; nor do they need the model",
     "claudeops.store.migrate": "alembic: needed after updates only",

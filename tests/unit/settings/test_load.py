@@ -312,7 +312,6 @@ def test_harnesses_without_a_gate_are_allowed_by_name(world: World) -> None:
     [
         pytest.param({"CLAUDEOPS_DASHBOARD_PORT": "8081"}, "CLAUDEOPS_DASHBOARD_PORT", id="not-used-yet"),
         pytest.param({"CLAUDEOPS_CHAT_API_KEY_FILE": "key"}, "CLAUDEOPS_CHAT_API_KEY_FILE", id="not-used-yet-file"),
-        pytest.param({"CLAUDEOPS_TIER0": "on"}, "CLAUDEOPS_TIER0", id="tier-0"),
         pytest.param({"BROWSER_CRED_GRAFANA_USER": "operator"}, "BROWSER_CRED_GRAFANA_USER", id="browser"),
         pytest.param({"CLAUDEOPS_BROWSER_ALLOWED_ORIGINS": "x"}, "BROWSER_ALLOWED_ORIGINS", id="origins"),
         pytest.param({"CLAUDEOPS_SUMMARY_MODEL": "--none of them"}, "CLAUDEOPS_SUMMARY_MODEL", id="summaries"),

@@ -79,9 +79,12 @@ def test_every_variable_has_its_field_and_every_field_its_variable() -> None:
         "private_files",
         "schema_path",
         "policy_path",
+        "probes_named",
+        "probes_env",
         "number",
         "name",
         "prompt_path",
+        "file_schedules",
     }
     derived |= {"notify_socket", "watchdog_seconds"}  # the service manager's
 

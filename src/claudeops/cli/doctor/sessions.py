@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import tempfile
+from datetime import datetime
 from pathlib import Path
 from typing import Final
+from zoneinfo import ZoneInfo
 
 import anyio.to_thread
 
 from claudeops.app.cell import find_groups, surroundings, try_gate
-from claudeops.app.wiring import binaries, check_harnesses, check_prompts, tools_by_tier
+from claudeops.app.wiring import binaries, check_harnesses, check_prompts, plans, tools_by_tier
 from claudeops.cli.doctor.values import Case, Finding, doubtful, failed, failed_with, fine, skipped
 from claudeops.cli.output import ErrorKind
 from claudeops.domain.access import limits_in
 from claudeops.domain.estate.model import NO_ESTATE, Estate
 from claudeops.domain.library import BUILT_IN
 from claudeops.domain.report.extraction import ReportSchema
+from claudeops.domain.schedule import fires_at, next_due
+from claudeops.domain.schedule.plan import Plan
+from claudeops.domain.schedule.windows import open_at
 from claudeops.engine.cell import cell
 from claudeops.engine.cell.cell import FIRST_UID, USER_HOMES, Cell, Level, SandboxSpec, named_in
 from claudeops.engine.cell.levels import Selected, choose
@@ -32,6 +37,7 @@ from claudeops.settings.files import library_dir
 
 _GATED: Final = "claude"
 _DETAIL_CHARACTERS: Final = 300
+_MOST_SCHEDULES: Final = 10  # that are named
 
 
 async def cli(_case: Case, settings: Settings) -> Finding:
@@ -72,6 +78,26 @@ async def library(_case: Case, settings: Settings) -> Finding:
         return fine(f"{says}.")
     faults = "; ".join(str(fault) for fault in found.faults)
     return doubtful(f"{says}. Not as they are written: {faults}.", "Correct these files.")
+
+
+async def schedules(case: Case, settings: Settings) -> Finding:
+    """Say when each schedule comes due next; its faults are those of the settings."""
+    kept = plans(settings)
+    if not any(plan.enabled for plan in kept):
+        return doubtful("No schedule is enabled.", "Set 'enabled = true' for one, unless alerts and people are enough.")
+    told = [_next_fire(plan, case.now) for plan in kept[:_MOST_SCHEDULES]]
+    left = len(kept) - len(told)
+    more = f", and {left} more" if left else ""
+    place = "the environment" if settings.schedules_path is None else str(settings.schedules_path)
+    return fine(f"{len(kept)}, from {place}: {', '.join(told)}{more}.")
+
+
+def _next_fire(plan: Plan, now: datetime) -> str:
+    if not plan.enabled:
+        return f"{plan.name} is off"
+    at = fires_at(plan.schedule, next_due(plan.schedule.cadence, now)).astimezone(ZoneInfo(plan.timezone))
+    quiet = " (in its quiet hours)" if open_at(plan.quiet_hours, at, plan.timezone) is not None else ""
+    return f"{plan.name} at {at:%Y-%m-%d %H:%M:%S %Z}{quiet}"
 
 
 async def policy(_case: Case, settings: Settings) -> Finding:

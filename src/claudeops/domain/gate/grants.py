@@ -3,9 +3,11 @@
 Pure. Settled here:
 
 - From tier 2 up a session acts only on what somebody else found unwell: an earlier session of its chain in its report,
-  the words or the handover that started the chain, or our own latest probe. What the session itself has seen does not
+  an operator's words or the handover that started the chain, or our own latest probe; the request of a schedule or of
+  a follow-up only says where to look. What the session itself has seen does not
   count: that is its own word, and a session that may act on its own word may act on anything. A session that finds
   something new reports it, and the next session may act on it.
+- A service in its maintenance window is left alone, unless the policy says otherwise.
 - The actions of one call are counted together. Names are cut as their columns cut them, so that an overlong name is
   counted like any other.
 - A call that needs approval is held to the same limits before a person is asked, and reserves nothing until it is
@@ -82,6 +84,8 @@ def grant(
         unfounded = next((action for action in actions if not found(action.service, findings, rules.other_names)), None)
         if unfounded is not None:
             return Grant(verdict=Verdict(kind=VerdictKind.DENY, reason=_not_found(unfounded, findings)))
+    if (held_back := _under_maintenance(actions, rules=rules, now=now)) is not None:
+        return held_back
     return _within_limits(replace(verdict, actions=actions), ledger, rules=rules, now=now)
 
 
@@ -142,6 +146,21 @@ def _not_found(action: Action, findings: Findings) -> str:
         f"request that started it found {action.service} unhealthy{others}; say in the report what you see: a later "
         "session may act on it."
     )
+
+
+def _under_maintenance(actions: Sequence[Action], *, rules: EscalationRules, now: datetime) -> Grant | None:
+    """Refuse an action on a service that may be unwell on purpose; ``None``: there is none."""
+    for action in actions:
+        window = rules.maintenance_of(action.service, now)
+        if window is not None:
+            refusal = (
+                f"{action.kind} of {action.service} refused: it is in its maintenance window ({window.text}) and "
+                "may be unwell on purpose; say in the report what you see."
+            )
+            name = escalation.fingerprint("maintenance", action.kind, action.service)
+            event = NewEvent(level=Level.INFO, service=action.service, message=refusal, fingerprint=name)
+            return Grant(verdict=Verdict(kind=VerdictKind.DENY, reason=refusal), event=event)
+    return None
 
 
 def _within_limits(verdict: Verdict, ledger: Sequence[PastAction], *, rules: EscalationRules, now: datetime) -> Grant:

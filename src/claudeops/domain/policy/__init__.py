@@ -100,6 +100,7 @@ def parse_policy(text: str, *, default: str = "", fragments: Mapping[str, str] |
                 for kind, entry in document.actions.items()
             }
         ),
+        holds_in_maintenance=document.maintenance == "hold",
         never=Never(
             paths=document.never.paths,
             commands=document.never.commands,

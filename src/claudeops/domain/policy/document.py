@@ -200,6 +200,7 @@ class _Reader:
     def check(self, document: Document, own: Document | None = None) -> None:
         """Raise `PolicyFault` for parts that do not fit together; in a merged document only ``own`` is checked."""
         mine = own or document
+        self._check_maintenance(mine)
         for number in mine.tiers:
             if not regex.fullmatch(r"[1-9]\d?", number):
                 raise self.fault(("tiers", number), f"{number!r} is not a tier: tiers count from 1")
@@ -216,6 +217,10 @@ class _Reader:
             if (reason := document.wrapper_fault(name, lowest)) is not None:
                 raise self.fault(("wrappers", name), reason)
         self._check_rules(mine, document)
+
+    def _check_maintenance(self, mine: Document) -> None:
+        if mine.maintenance not in {"hold", "act"}:
+            raise self.fault(("maintenance",), f"{mine.maintenance!r} is not known: write 'hold' or 'act'")
 
     def _check_rules(self, mine: Document, document: Document) -> None:
         if (reason := mine.never.fault()) is not None:
@@ -277,9 +282,9 @@ def key_lines(text: str) -> dict[Path, int]:
     lines: dict[Path, int] = {}
     counts: Counter[Path] = Counter()
     table: Path = ()
-    at = 0
+    line, counted, at = 1, 0, 0
     while at < len(text):
-        line = text.count("\n", 0, at) + 1
+        line, counted = line + text.count("\n", counted, at), at
         start = _TABLE.match(text[at : _line_end(text, at)])
         if start is not None:
             brackets = start[1]
@@ -287,7 +292,7 @@ def key_lines(text: str) -> dict[Path, int]:
             table = _table_path(names, counts, array=brackets == "[[")
             lines.setdefault(table, line)
             at = _line_end(text, end)
-        elif text[at:].lstrip(" \t\r")[:1] in {"", "\n", "#"}:
+        elif text[at : _line_end(text, at)].lstrip(" \t\r")[:1] in {"", "\n", "#"}:
             at = _line_end(text, at)
         else:
             names, end = _names(text, at)
@@ -334,15 +339,25 @@ def _line_end(text: str, at: int) -> int:
 
 def _value_end(text: str, at: int) -> int:
     """Return where the line after a value begins; arrays and some strings span several lines."""
+    end = _line_end(text, at)
+    line = text[at:end]
+    if '"""' not in line and "'''" not in line and _end_within(line) is not None:
+        return end
+    within = _end_within(text[at:])  # the rest of a long text is costly to look through, and seldom needed
+    return len(text) if within is None else at + within
+
+
+def _end_within(text: str) -> int | None:
+    """Return where the line after a value begins, None where the text ends before the value or with it."""
     depth = 0
-    for token in _TOKEN.finditer(text[at:]):
+    for token in _TOKEN.finditer(text):
         if token[0] in "[{":
             depth += 1
         elif token[0] in "]}":
             depth -= 1
         elif token[0] == "\n" and depth == 0:
-            return at + token.end()
-    return len(text)
+            return token.end()
+    return None
 
 
 # --- a document as a file -------------------------------------------------------------------------------
@@ -355,13 +370,14 @@ _ORIGINS: Final = frozenset({"extends", "without"})  # how the document was made
 
 def render(document: Document) -> str:
     """Return a standalone file that means the same."""
-    body = msgspec.to_builtins(document)
-    lines: list[str] = []
+    body: dict[str, object] = msgspec.to_builtins(document)
+    plain = {key: value for key, value in body.items() if isinstance(value, str) and key not in _ORIGINS}
+    lines = list(_pairs(plain))
     for key, value in body.items():
-        if key not in {*_ORIGINS, *_ARRAYS}:
+        if isinstance(value, dict):
             lines += _table((key,), value)
     for key in _ARRAYS:
-        for entry in body[key]:
+        for entry in msgspec.to_builtins(getattr(document, key)):
             lines += ["", f"[[{key}]]", *_pairs(entry)]
     return "\n".join(lines).strip() + "\n"
 

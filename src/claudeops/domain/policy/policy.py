@@ -115,6 +115,7 @@ class Policy:
     tools: tuple[NamedTool, ...]
     book: RuleBook = field(repr=False)
     other_names: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))  # of a service → its name
+    holds_in_maintenance: bool = True  # actions on a service wait for the end of its maintenance window
 
     def counted_name(self, name: str) -> str:
         """Return the name that a service is counted by: the main name if this is another name of it, or its own."""

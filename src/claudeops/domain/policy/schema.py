@@ -158,6 +158,7 @@ class Document(Entry, frozen=True, kw_only=True):
     aliases: dict[str, str] = {}
     tools: tuple[ToolEntry, ...] = ()
     without: tuple[str, ...] = ()
+    maintenance: str = "hold"
 
     def wrapper_fault(self, name: str, lowest: int) -> str | None:
         """Return why a wrapper's tier is wrong, or None."""

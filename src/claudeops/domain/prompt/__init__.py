@@ -32,11 +32,18 @@ class Prompt:
 
 
 def render(
-    template: str, *, facts: Facts, knowledge: Knowledge, request: str | None, handover: Handover | None
+    template: str,
+    *,
+    facts: Facts,
+    knowledge: Knowledge,
+    request: str | None,
+    handover: Handover | None,
+    by_probes: bool = False,
 ) -> Prompt:
     """Return the texts of a session; the system part stays below 150 KB of UTF-8 and says where it was cut.
 
-    ``request`` is what an operator asked of this session.
+    ``request`` is what an operator asked of this session. ``by_probes``: the handover is not of an earlier session, but
+    of the daemon's own probes.
     """
     record = knowledge.on_record
     parts = [
@@ -48,7 +55,7 @@ def render(
         sections.last_verdicts(record.last_verdicts, facts) if record.last_verdicts else "",
         sections.memories(knowledge.memories) if knowledge.memories.chosen else "",
         sections.cases(record.cases, facts) if record.cases else "",
-        sections.escalation(handover, record.tried) if handover is not None else "",
+        sections.escalation(handover, record.tried, by_probes=by_probes) if handover is not None else "",
     ]
     return Prompt(task=template.strip(), system="\n\n".join(part for part in parts if part))
 

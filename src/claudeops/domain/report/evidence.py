@@ -12,6 +12,8 @@ So it holds every such report to what it can know:
   none that the manifests name.
 - An action that ended in an error, or has no result, contradicts the report, whatever was looked at since; unless
   another action on the same service came after it and worked.
+- A probe of the daemon's own that sees a service down contradicts a report that calls it healthy, unless the session
+  has acted on it since the probe looked.
 
 A look is at a service when it asks for it by one of its names, as a host, or at an address that somebody else has
 connected with it: an earlier session's report, or the words that started the chain. The report's own words connect
@@ -23,10 +25,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Final
 
 from claudeops.domain.looks import Address, Look, addresses_in
-from claudeops.domain.model import Handover, Report, ServiceStatus, ToolEnd
+from claudeops.domain.model import Handover, Report, ServiceCheck, ServiceStatus, ToolEnd
+from claudeops.domain.probe.model import ProbeSight
 from claudeops.domain.text import casefold_key, join_names
 
 BROKEN: Final = frozenset({ServiceStatus.DOWN, ServiceStatus.UNREACHABLE})
@@ -135,29 +139,36 @@ def weigh(
     before: Background,
     names: Names,
     expected: Iterable[str] = (),
+    probes: Sequence[ProbeSight] = (),
+    began_at: datetime | None = None,
 ) -> Proof:
     """Return how far a report can be believed that asks for nothing more.
 
-    ``ends`` are in order of arrival; ``expected`` are the services that it must not leave out.
+    ``ends`` are in order of arrival; ``expected`` are the services that it must not leave out. ``probes`` are how the
+    daemon's own stand now; the session began at ``began_at``.
     """
     reported = {names.of(check.service): check for check in report.services_checked}
     acted = _last_actions(actions, ends, names)
     in_question = {names.of(name): name for name in (*before.acted_on, *(last.service for last in acted.values()))}
     found_down = {names.of(name): name for name in before.down}
     written = {**found_down, **in_question, **{service: check.service for service, check in reported.items()}}
+    sights = _Sights(probes=probes, names=names, acted=acted, began_at=began_at)
     ties = _Ties(before.statements, services=(*before.services, *written), names=names)
 
     def seen(service: str) -> bool:
         since = acted.get(service, _NEVER).ended_as
-        return any(look.results_before > since and ties.bears(look, service) for look in looks)
+        asked = any(look.results_before > since and ties.bears(look, service) for look in looks)
+        return asked or sights.show_up(service)
 
     unseen = [service for service in in_question if not seen(service)]
     failed = [service for service, last in acted.items() if last.failure]
     believed = {service for service, check in reported.items() if check.status not in BROKEN}
     contradicted = [service for service in failed if service in believed or service not in reported]
+    denied = sights.denied(reported)
     unlooked = [service for service in unseen if service in believed]
     left_out = [service for service in {**in_question, **found_down} if service not in reported]
     lacks = [f"the {acted[service].kind} of {written[service]} {acted[service].failure}" for service in contradicted]
+    lacks += [f"the probe {probe} sees {written[service]} down" for service, probe in denied.items()]
     for services, what in (
         (unlooked, "no look at {} came back after the last action"),
         (left_out, "{} was acted upon or found down, and is left out"),
@@ -165,12 +176,12 @@ def weigh(
         lacks += [what.format(join_names([written[service] for service in services]))] if services else []
     missing = _missing(expected, report, names)
     lacks += [f"{join_names(missing)} is expected and left out"] if missing else []
-    about = dict.fromkeys((*contradicted, *unlooked, *left_out))
+    about = dict.fromkeys((*contradicted, *denied, *unlooked, *left_out))
     return Proof(
         looked=bool(looks),
         lacks=tuple(lacks),
         services=tuple(dict.fromkeys((*(written[service] for service in about), *missing))),
-        unproven=frozenset({*unseen, *failed}),
+        unproven=frozenset({*unseen, *failed, *denied}),
         names=names,
     )
 
@@ -195,6 +206,18 @@ def _missing(expected: Iterable[str], report: Report, names: Names) -> tuple[str
     return tuple(name for service, name in wanted.items() if service not in reported)
 
 
+def seen_by_probes(sights: Sequence[ProbeSight]) -> tuple[ServiceStatus, datetime] | None:
+    """Return how all probes of one service see it now, and since when at the latest; ``None``: they do not know."""
+    looks = [sight.began_at for sight in sights if sight.began_at is not None]
+    if not sights or len(looks) < len(sights):
+        return None
+    if any(sight.is_down for sight in sights):
+        return ServiceStatus.DOWN, max(looks)
+    if all(sight.shows_up_after(datetime.min.replace(tzinfo=UTC)) for sight in sights):
+        return ServiceStatus.HEALTHY, min(looks)
+    return None
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _LastAction:
     """The action on a service that ended last."""
@@ -203,21 +226,54 @@ class _LastAction:
     service: str = ""
     ended_as: float  # its place among the results, from 0; infinite: no result came
     failure: str = ""  # a clause about it, if it did not work
+    ended_at: datetime | None = None  # null: no result came
 
 
 _NEVER: Final = _LastAction(ended_as=-1)
 
 
 def _last_actions(actions: Iterable[TakenAction], ends: Iterable[ToolEnd], names: Names) -> dict[str, _LastAction]:
-    placed = {end.tool_use_id: (place, end.is_error) for place, end in enumerate(ends)}
+    placed = {end.tool_use_id: (place, end.is_error, end.ended_at) for place, end in enumerate(ends)}
     last: dict[str, _LastAction] = {}
     for deed in actions:
         service = names.of(deed.service)
-        place, is_error = placed.get(deed.tool_use_id, (math.inf, False))
+        place, is_error, ended_at = placed.get(deed.tool_use_id, (math.inf, False, None))
         failure = "shows no result" if place == math.inf else "ended in an error" if is_error else ""
         if service not in last or place >= last[service].ended_as:
-            last[service] = _LastAction(kind=deed.kind, service=deed.service, ended_as=place, failure=failure)
+            last[service] = _LastAction(
+                kind=deed.kind, service=deed.service, ended_as=place, failure=failure, ended_at=ended_at
+            )
     return last
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Sights:
+    """What the daemon's own probes say to a report."""
+
+    probes: Sequence[ProbeSight]
+    names: Names
+    acted: Mapping[str, _LastAction]  # by service
+    began_at: datetime | None  # the session
+
+    def show_up(self, service: str) -> bool:
+        """Tell whether a probe has seen a service up after what was last done about it."""
+        since = self.acted[service].ended_at if service in self.acted else self.began_at
+        own = (sight for sight in self.probes if self.names.of(sight.service) == service)
+        return since is not None and any(sight.shows_up_after(since) for sight in own)
+
+    def denied(self, reported: Mapping[str, ServiceCheck]) -> dict[str, str]:
+        """Return the services that are called healthy and that a probe sees down, each with the probe's name."""
+        healthy = {service for service, check in reported.items() if check.status is ServiceStatus.HEALTHY}
+        return {
+            service: sight.probe
+            for sight in self.probes
+            if (service := self.names.of(sight.service)) in healthy and self._stands(sight, service)
+        }
+
+    def _stands(self, sight: ProbeSight, service: str) -> bool:
+        """Tell whether a probe has seen its service down, and the session has done nothing about it since."""
+        since = self.acted.get(service, _NEVER).ended_at
+        return sight.is_down and (since is None or (sight.began_at is not None and sight.began_at > since))
 
 
 class _Ties:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Final
@@ -19,6 +19,7 @@ import orjson
 
 from claudeops.domain.holds import Hold
 from claudeops.domain.model import Owner, Session
+from claudeops.domain.schedule.plan import Saved
 from claudeops.engine.ports import Clock, Holds, SessionListener
 from claudeops.errors import StoreError
 from claudeops.logs import LogEvent, Logger
@@ -43,6 +44,14 @@ database hangs."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class SchedulesState:
+    """What the file says about schedules."""
+
+    next_fires: tuple[tuple[str, datetime | None], ...] = ()  # by schedule; None: it is switched off
+    saved: Saved | None = None  # fires that started nothing; None: not counted yet
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class DaemonState:
     """What the file says about the daemon, besides its identity."""
 
@@ -50,6 +59,7 @@ class DaemonState:
     reason: str | None = None  # why not ready, one sentence
     running: tuple[Session, ...] = ()
     holds: tuple[Hold, ...] | None = None  # None: the database did not say
+    schedules: SchedulesState = SchedulesState()
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +91,10 @@ class StatusFile:
                     for session in standing.running
                 ],
                 "holds": None if standing.holds is None else [_shown(hold) for hold in standing.holds],
+                "schedules": [
+                    {"name": name, "next_fire": next_fire} for name, next_fire in standing.schedules.next_fires
+                ],
+                "skipped": _skipped(standing.schedules.saved),
             },
             option=orjson.OPT_APPEND_NEWLINE,
         )
@@ -110,6 +124,7 @@ class StatusKeeper(SessionListener):
     running: Callable[[], Sequence[Session]]
     log: Logger
     trouble: Callable[[], str | None] = lambda: None  # why the database takes no writes; None: it does
+    schedules: Callable[[], SchedulesState] = SchedulesState
     _stopping: bool = False
     _written: DaemonState | None = None
     _written_at: float = 0.0  # monotonic seconds
@@ -153,15 +168,15 @@ class StatusKeeper(SessionListener):
             self._written, self._written_at = standing, now
 
     async def _look(self) -> DaemonState:
-        running = tuple(self.running())
+        seen = DaemonState(ready=True, running=tuple(self.running()), schedules=self.schedules())
         try:
             holds = tuple(await self.holds.standing(self.clock.now()))
         except StoreError as error:
-            return DaemonState(ready=False, reason=str(error), running=running)
+            return replace(seen, ready=False, reason=str(error))
         if self._stopping:
-            return DaemonState(ready=False, reason="the daemon is shutting down", running=running, holds=holds)
+            return replace(seen, ready=False, reason="the daemon is shutting down", holds=holds)
         trouble = self.trouble()
-        return DaemonState(ready=trouble is None, reason=trouble, running=running, holds=holds)
+        return replace(seen, ready=trouble is None, reason=trouble, holds=holds)
 
 
 class RunningSession(msgspec.Struct, frozen=True, kw_only=True):
@@ -240,6 +255,10 @@ def _shown(hold: Hold) -> dict[str, object]:
         "by": hold.by,
         "probe": hold.trial,
     }
+
+
+def _skipped(saved: Saved | None) -> dict[str, object] | None:
+    return None if saved is None else {"since": saved.since, "fires": dict(saved.skipped), "saved_usd": saved.usd}
 
 
 def _words(status: Status) -> str:

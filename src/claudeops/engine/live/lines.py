@@ -40,6 +40,7 @@ MEANINGS: Final[dict[DecisionReason, str]] = {
     DecisionReason.NO_EVIDENCE: "says that all is well, but nothing shows it",
     DecisionReason.SESSION_FAILED: "the session failed, so nothing is known",
     DecisionReason.PAUSED: "paused: nothing is started",
+    DecisionReason.MAINTENANCE: "would hand over, but within a maintenance window nobody is asked",
 }
 
 _ASKS: Final = "asks"

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from claudeops.domain.estate.model import Estate
-from claudeops.domain.model import Session
+from claudeops.domain.model import Session, Trigger
 from claudeops.domain.prompt import Prompt, render
 from claudeops.domain.prompt.knowledge import Facts
 from claudeops.domain.prompt.trace import TRACEPARENT, TraceContext, trace_context
@@ -96,6 +96,7 @@ class Launch:
             knowledge=knowledge,
             request=self.session.prompt_text,
             handover=self.session.context,
+            by_probes=self.session.trigger is Trigger.ALERT,
         )
 
     def _gathering(self) -> Gathering:
@@ -137,9 +138,9 @@ class Launch:
         )
 
     def _budget_usd(self) -> float:
-        """Return the amount reserved for the session, which may be less than its tier's budget."""
-        reserved = self.session.allowance_usd
-        return self.tier.max_budget_usd if reserved is None else min(reserved, self.tier.max_budget_usd)
+        """Return what the session may spend: at most what was reserved for it, its own budget and its tier's."""
+        bounds = (self.session.allowance_usd, self.session.budget_usd, self.tier.max_budget_usd)
+        return min(bound for bound in bounds if bound is not None)
 
     def _is_metered(self) -> bool:
         return self.context.meter is not None and self.harness.capabilities.metered

@@ -15,6 +15,7 @@ import pytest
 
 from claudeops.domain.model import Ending, NewSession, Outcome, Session, Trigger
 from claudeops.domain.schedule import Interval, Schedule
+from claudeops.domain.schedule.plan import Fire
 from claudeops.engine.control import Control
 from claudeops.engine.schedule.scheduler import Scheduler
 from claudeops.engine.session.runner import SessionRunner
@@ -134,7 +135,9 @@ async def test_a_hundred_fires_at_once_are_recorded_and_queued_once_each(estate:
     async def fire(name: str, due_at: datetime) -> None:
         new = NewSession(tier=1, trigger=Trigger.SCHEDULED, model="haiku")
         fired.append(
-            await estate.store.queue.fire(name, due_at, new, rules=estate.context.rules, now=estate.context.clock.now())
+            await estate.store.schedules.fire(
+                Fire(schedule=name, due_at=due_at), new, rules=estate.context.rules, now=estate.context.clock.now()
+            )
         )
         if len(fired) == len(names):
             all_fired.set()

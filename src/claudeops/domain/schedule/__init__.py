@@ -14,8 +14,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from cronsim import CronSim, CronSimError
-
 from claudeops.errors import ConfigurationError
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -165,6 +163,8 @@ def _zone(name: str) -> ZoneInfo:
 
 
 def _next_match(cron: Cron, after: datetime) -> datetime:
+    from cronsim import CronSim, CronSimError  # noqa: PLC0415 - needed by few installations
+
     expr = cron.expr.strip()
     fields = _NICKNAMES.get(expr.lower(), expr)
     if len(fields.split()) != _FIELDS:

@@ -1,0 +1,87 @@
+"""Probes, wired from the settings: what looks, and the watch over it. Part of the composition root."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import anyio
+
+from claudeops.app.node import Node
+from claudeops.app.wiring import SESSIONS, bounds, node_scope, probe_reading, root_session, tier_policies
+from claudeops.domain.estate.model import NO_ESTATE, Estate
+from claudeops.domain.model import NewSession, Trigger
+from claudeops.domain.probe.news import Chain
+from claudeops.domain.redact import Redactor
+from claudeops.engine.cell.cell import Cell
+from claudeops.engine.ports import Clock
+from claudeops.engine.probes.clerk import Alarm
+from claudeops.engine.probes.in_cell import CellCommands
+from claudeops.engine.probes.looker import Looker
+from claudeops.engine.probes.stream import Means
+from claudeops.engine.probes.watch import Watch
+from claudeops.logs import Logger
+from claudeops.settings import Settings
+
+_ESTATE_SECONDS: Final = 60.0  # between two looks at the manifests; each session's start looks as well
+
+
+def looker(
+    settings: Settings,
+    *,
+    clock: Clock,
+    log: Logger,
+    cell: Cell | None,
+    estate: Callable[[], Estate] = lambda: NO_ESTATE,
+) -> Looker:
+    """Return what looks at services; without a cell no command of a probe is run."""
+    commands = None
+    if cell is not None:
+        commands = CellCommands(
+            cell=cell,
+            root=settings.state_dir / SESSIONS / "probes",  # there, what a killed daemon leaves is removed
+            path=settings.path,
+            repos_dir=settings.repos_dir,
+            policy=tier_policies(settings)[min(tier.number for tier in settings.tiers)],
+            scope=node_scope(settings, dry_run=False),
+            estate=estate,
+            env=settings.inherited_env,
+            bounds=bounds(settings),
+        )
+    return Looker(
+        means=Means(clock=clock, environment=settings.probes_env, hosts=lambda: frozenset(estate().hosts)),
+        log=log,
+        redact=Redactor(settings.secrets).text,
+        run_command=None if commands is None else commands.run,
+    )
+
+
+def probe_watch(node: Node) -> Watch:
+    """Return the watch of a daemon over its probes."""
+    settings, context = node.settings, node.context
+
+    def estate() -> Estate:
+        return context.estates.latest
+
+    def session(chain: Chain) -> NewSession:
+        new = root_session(settings, node.rules.lowest.number, Trigger.ALERT)
+        return NewSession(
+            tier=new.tier, trigger=new.trigger, model=new.model, harness=new.harness, context=chain.handover
+        )
+
+    return Watch(
+        database=node.store.probes,
+        looker=looker(settings, clock=node.clock, log=node.log, cell=context.confinement.cell, estate=estate),
+        reading=probe_reading(settings, estate),
+        alarm=Alarm(session=session, rules=context.current_rules, announce=node.dispatcher.announce),
+        owner=node.owner,
+        clock=node.clock,
+        log=node.log,
+    )
+
+
+async def keep_estate(node: Node) -> None:
+    """Look at the manifests every minute, so that their probes come and go without a session."""
+    while True:
+        await anyio.sleep(_ESTATE_SECONDS)
+        await node.context.estates.look(node.log)

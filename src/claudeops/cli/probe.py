@@ -1,0 +1,216 @@
+"""``claudeops probe``, which looks with the daemon's eyes, and ``claudeops ping``, by which a heartbeat is heard.
+
+Both work with and without a running daemon. A look of this command changes nothing: how a probe stands is the daemon's
+to say.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import anyio
+import click
+
+from claudeops.cli.output import Exit, print_document, print_failure
+from claudeops.domain.probe.machine import due
+from claudeops.domain.probe.model import (
+    CommandLook,
+    HeartbeatLook,
+    Observation,
+    Pings,
+    Probe,
+    Saw,
+    Standing,
+    Verb,
+    kind_of,
+    target_of,
+)
+from claudeops.domain.probe.record import KeptProbe
+from claudeops.errors import ClaudeopsError, ConfigurationError
+from claudeops.settings import Settings
+from claudeops.settings.load import database_url
+from claudeops.store.store import SqlStore, open_store
+
+_PROBE: Final = "probe"
+_PING: Final = "ping"
+_MOST_LINE: Final = 500  # characters of a line that comes with a ping
+
+Body = dict[str, object]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Known:
+    """What is declared, and how it stands on record."""
+
+    probes: tuple[Probe, ...]
+    fault: str  # in the probes file
+    kept: Mapping[str, KeptProbe]
+
+
+# --- probe ------------------------------------------------------------------------------------------------
+
+
+def print_probe(name: str | None, *, as_json: bool) -> int:
+    """Print how all probes stand, or look once with one of them; return the exit status: 0 up, 1 not."""
+    from claudeops.cli.start import read_settings  # noqa: PLC0415 - `ping` does without it and is quick
+
+    try:
+        settings = read_settings()
+        text, body, found = anyio.run(partial(_shown, name, settings))
+    except ClaudeopsError as error:
+        return print_failure(_PROBE, error, as_json=as_json, target=name)
+    if not as_json:
+        click.echo(text, err=name is not None and "error" in body)
+        return found
+    return print_document(_PROBE, body, found)
+
+
+async def _shown(name: str | None, settings: Settings) -> tuple[str, Body, Exit]:
+    known = await _known(settings)
+    if name is None:
+        return _table(known)
+    probe = next((each for each in known.probes if each.name == name), None)
+    if probe is None:
+        message = f"no probe {name!r} is declared; `claudeops probe` shows those that are"
+        error = {"kind": "probe_not_found", "message": message, "retryable": False}
+        return f"claudeops: {message}", {"name": name, "found": False, "error": error}, Exit.UNRESOLVED
+    return _seen(probe, await _look(probe, settings, known.kept))
+
+
+async def _known(settings: Settings) -> _Known:
+    from claudeops import logs  # noqa: PLC0415 - as above
+    from claudeops.app.wiring import estates, probe_reading  # noqa: PLC0415 - as above
+
+    estate = await estates(settings).look(logs.get_logger())
+    declared = await probe_reading(settings, lambda: estate).changed()
+    if declared is None:
+        raise ConfigurationError(f"{settings.probes_path} cannot be read: its disk does not answer.")
+    return _Known(probes=declared.probes, fault=declared.fault, kept=await _kept(settings))
+
+
+async def _kept(settings: Settings) -> Mapping[str, KeptProbe]:
+    """Return how the probes stand on record; nothing where no daemon has made a database yet."""
+    try:
+        store = open_store(settings.database_url)
+    except ConfigurationError:
+        return {}
+    try:
+        return await store.probes.kept()
+    finally:
+        await store.close()
+
+
+async def _look(probe: Probe, settings: Settings, kept: Mapping[str, KeptProbe]) -> Observation:
+    if isinstance(probe.look, HeartbeatLook):
+        pings = kept[probe.name].pings if probe.name in kept else Pings()
+        return due(pings, every=probe.look.every, grace=probe.look.grace, now=datetime.now(UTC))
+    from claudeops import logs  # noqa: PLC0415 - as above
+    from claudeops.app.cell import choose_cell  # noqa: PLC0415 - as above
+    from claudeops.app.probes import looker  # noqa: PLC0415 - as above
+    from claudeops.engine.system import SystemClock  # noqa: PLC0415 - as above
+
+    log = logs.get_logger()
+    cell = await choose_cell(settings, log) if isinstance(probe.look, CommandLook) else None
+    return await looker(settings, clock=SystemClock(), log=log, cell=cell).look(probe)
+
+
+def _seen(probe: Probe, observation: Observation) -> tuple[str, Body, Exit]:
+    took = "" if observation.latency_ms is None else f" · {observation.latency_ms:.0f} ms"
+    text = f"{probe.name} · {kind_of(probe.look)} {target_of(probe.look)} · {observation.saw}{took}"
+    body: Body = {
+        **_declared(probe),
+        "saw": observation.saw.value,
+        "detail": observation.detail,
+        "latency_ms": observation.latency_ms,
+        "at": observation.at,
+    }
+    status = Exit.OK if observation.saw is Saw.UP else Exit.UNRESOLVED
+    return f"{text}\n  {observation.detail or 'nothing more to say'}", body, status
+
+
+def _table(known: _Known) -> tuple[str, Body, Exit]:
+    rows = [_line(probe, known.kept.get(probe.name)) for probe in known.probes]
+    widths = [max((len(row[place]) for row in rows), default=0) for place in range(4)]
+    lines = [
+        "  ".join([*(text.ljust(width) for text, width in zip(row, widths, strict=False)), row[4]]).rstrip()
+        for row in rows
+    ]
+    if known.fault:
+        lines.append(f"The probes file is wrong: {known.fault}.")
+    body: Body = {
+        "probes_count": len(known.probes),
+        "probes": [_document(probe, known.kept.get(probe.name)) for probe in known.probes],
+        "fault": known.fault or None,
+    }
+    text = "\n".join(lines) or "no probe is declared"
+    return text, body, Exit.CONFIGURATION if known.fault else Exit.OK
+
+
+def _line(probe: Probe, kept: KeptProbe | None) -> Sequence[str]:
+    standing = kept.standing if kept is not None else Standing()
+    since = "not looked yet" if standing.last_checked_at is None else _moment(standing.since)
+    took = "" if standing.latency_ms is None else f"{standing.latency_ms:.0f} ms"
+    return (f"{probe.name} ({kind_of(probe.look)})", standing.state.value, since, took, standing.detail)
+
+
+def _moment(at: datetime | None) -> str:
+    return "" if at is None else f"since {at:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _document(probe: Probe, kept: KeptProbe | None) -> Body:
+    standing = kept.standing if kept is not None else Standing()
+    return {
+        **_declared(probe),
+        "state": standing.state.value,
+        "since": standing.since,
+        "last_checked_at": standing.last_checked_at,
+        "latency_ms": standing.latency_ms,
+        "detail": standing.detail,
+        "explained_by": standing.explained_by or None,
+        "session_id": None if kept is None else kept.session_id,
+    }
+
+
+def _declared(probe: Probe) -> Body:
+    return {"name": probe.name, "service": probe.service, "kind": kind_of(probe.look), "origin": probe.origin}
+
+
+# --- ping -------------------------------------------------------------------------------------------------
+
+
+def send_ping(name: str, verb: Verb | None, text: str, *, as_json: bool) -> int:
+    """Note what a heartbeat says; return the exit status: 0 heard, 1 no daemon knows a heartbeat of this name."""
+    line = " ".join(text.split())[:_MOST_LINE]
+    try:
+        heard = anyio.run(partial(_ping, name, verb, line))
+    except ClaudeopsError as error:
+        return print_failure(_PING, error, as_json=as_json, target=name)
+    said = "log" if verb is None else verb.value
+    body: Body = {"name": name, "ping": said, "handled": heard}
+    message = f"{name}: {said}"
+    if not heard:
+        message = (
+            f"claudeops: no heartbeat {name!r} is known: declare it in the probes file, which a running daemon notices "
+            "within seconds"
+        )
+        body["error"] = {"kind": "probe_not_found", "message": message.partition(": ")[2], "retryable": True}
+    status = Exit.OK if heard else Exit.UNRESOLVED
+    if as_json:
+        return print_document(_PING, body, status)
+    if not heard:
+        click.echo(message, err=True)
+    return status
+
+
+async def _ping(name: str, verb: Verb | None, text: str) -> bool:
+    store: SqlStore = open_store(database_url(os.environ, cwd=Path.cwd()))
+    try:
+        return await store.probes.ping(name, verb, text=text, at=datetime.now(UTC))
+    finally:
+        await store.close()

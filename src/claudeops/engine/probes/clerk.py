@@ -1,0 +1,206 @@
+"""What probes see is written here, and their failures become chains.
+
+A change is written at once, everything else a few seconds later and many probes together, because a transaction of
+SQLite costs as much for one row as for a hundred. While the database is away everything waits in memory, in its order
+and within bounds. A chain is asked for only after the failure that it is about is on record: a daemon that dies in
+between finds it there at its next start, and starts the chain then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Final
+
+import anyio
+
+from claudeops.domain.escalation import EscalationRules
+from claudeops.domain.model import NewSession, Owner, Session, Suppressed
+from claudeops.domain.probe.news import Chain, News, collect
+from claudeops.domain.probe.record import FAILING
+from claudeops.engine.ports import Clock, Probes
+from claudeops.engine.probes.roster import Roster, Watched
+from claudeops.errors import StoreError
+from claudeops.logs import LogEvent, Logger
+from claudeops.tasks import DatabaseTrouble
+
+FLUSH_SECONDS: Final = 5.0
+"""How far the rows of probes that have not changed may be behind."""
+
+_BATCH: Final = 250  # rows of one transaction
+_LAST_SECONDS: Final = 2.0  # for the last write of a daemon that stops
+_LONGEST_TROUBLE: Final = 5.0  # between two tries while the database is away: somebody's shop may be down meanwhile
+
+_LOOK_AGAIN: Final = 1.0  # seconds between two looks at a failure that is about to be told
+_MOST_LOOKED_AT: Final = 50  # of such failures
+
+Pause = Callable[[anyio.Event, float], Awaitable[None]]
+"""Waits for an event, or for so many seconds."""
+
+
+async def pause(stirred: anyio.Event, seconds: float) -> None:
+    """Wait for an event, or for so many seconds."""
+    with anyio.move_on_after(seconds):
+        await stirred.wait()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Alarm:
+    """How a chain is started because of probes."""
+
+    session: Callable[[Chain], NewSession]
+    rules: Callable[[], EscalationRules]
+    announce: Callable[[], Awaitable[None]]  # to whoever waits for queued sessions
+
+
+@dataclass(kw_only=True, slots=True)
+class Clerk:
+    """The one writer of a node's probes."""
+
+    roster: Roster
+    database: Probes
+    owner: Owner
+    clock: Clock
+    alarm: Alarm
+    look_now: Callable[[Sequence[str]], None]  # at some probes, by name
+    log: Logger
+    pause: Pause = pause
+    _stirred: anyio.Event = field(default_factory=anyio.Event)
+    _busy: anyio.Lock = field(default_factory=anyio.Lock)
+    _flushed_at: float = 0.0
+    _news_at: float | None = 0.0  # when to ask for news again; None: at the next change
+
+    def stir(self) -> None:
+        """Take notice that a probe has changed."""
+        self._news_at = 0.0
+        self._stirred.set()
+
+    async def run(self) -> None:
+        """Write what there is to be written until cancelled, and then what is left, for a moment."""
+        trouble = DatabaseTrouble(self.log, "probes", longest_seconds=_LONGEST_TROUBLE)
+        try:
+            while True:
+                self._stirred = anyio.Event()
+                try:
+                    await self.settle()
+                except StoreError as error:
+                    await self.pause(anyio.Event(), trouble.failed(error))
+                    continue
+                trouble.over()
+                await self.pause(self._stirred, self._wait())
+        finally:
+            with anyio.CancelScope(shield=True), anyio.move_on_after(_LAST_SECONDS):
+                await self._leave()
+
+    async def settle(self) -> None:
+        """Write what has changed, then what is behind for long enough, and start the chain that is due.
+
+        Raises `StoreError`; what was not written then waits for the next time.
+        """
+        async with self._busy:
+            await self.write_changes()
+            if self.clock.monotonic() - self._flushed_at >= FLUSH_SECONDS:
+                await self._write([each for each in self.roster if each.dirty])
+                self._flushed_at = self.clock.monotonic()
+                await self._write_history()
+            if self._news_at is not None and self.clock.monotonic() >= self._news_at:
+                await self._tell_news()
+
+    async def write_changes(self) -> None:
+        """Write the probes that have changed. Raises `StoreError`."""
+        await self._write([each for each in self.roster if each.tellings])
+        if self.roster.dropped:
+            self.log.error(LogEvent.PROBE_CHANGES_DROPPED, count=self.roster.dropped)
+            self.roster.dropped = 0
+
+    def _wait(self) -> float:
+        now = self.clock.monotonic()
+        flush = self._flushed_at + FLUSH_SECONDS - now
+        return max(0.0, flush if self._news_at is None else min(flush, self._news_at - now))
+
+    async def _write(self, behind: Sequence[Watched]) -> None:
+        for first in range(0, len(behind), _BATCH):
+            part = behind[first : first + _BATCH]
+            batch = [each.observed() for each in part]
+            now, rules = self.clock.now(), self.alarm.rules()
+            await self.database.observed(batch, owner=self.owner, rules=rules, now=now)
+            for each, written in zip(part, batch, strict=True):
+                each.written(written.tellings)
+                # A look may have come meanwhile.
+                each.dirty = each.standing is not written.standing
+
+    async def _write_history(self) -> None:
+        while self.roster.stretches:
+            part = self.roster.stretches[:_BATCH]
+            await self.database.add_history(part)
+            del self.roster.stretches[: len(part)]
+
+    async def _leave(self) -> None:
+        """Write what is left; what cannot be written is seen again after the next start."""
+        for each in self.roster:
+            self.roster.close_stretch(each)
+        try:
+            await self._write([each for each in self.roster if each.dirty or each.tellings])
+            await self._write_history()
+        except StoreError as error:
+            DatabaseTrouble(self.log, "probes").failed(error)
+
+    # --- chains -----------------------------------------------------------------------------------------
+
+    async def _tell_news(self) -> None:
+        now = self.clock.now()
+        news, wait = self._news(now)
+        if news.joined:
+            await self.database.join(news.joined)
+            for name, incident in news.joined.items():
+                self.roster.joined(name, incident)
+        if news.chain is not None:
+            await self._start(news.chain)
+            news, wait = self._news(now)
+        if news.wait_seconds is not None:  # it may be over before anybody is told, if somebody looks
+            self.look_now([*news.look_now, *self._untold()])
+        asked = None if news.wait_seconds is None else min(news.wait_seconds, _LOOK_AGAIN)
+        waits = [seconds for seconds in (asked, wait) if seconds is not None]
+        self._news_at = self.clock.monotonic() + min(waits) if waits else None
+
+    def _untold(self) -> list[str]:
+        """Return failing probes of which no chain knows yet."""
+        failing = (each for each in self.roster if each.standing.state in FAILING and not each.standing.incident)
+        return [each.probe.name for each in failing if each.probe.starts_chain][:_MOST_LOOKED_AT]
+
+    def _news(self, now: datetime) -> tuple[News, float | None]:
+        """Return the news, and in how many seconds a probe that must wait now may start a chain."""
+        probes, until = [], list[datetime]()
+        for each in self.roster:
+            paused = each.pauses_until()
+            if paused is None or paused <= now or each.chain_at is None or each.chain_at > now:
+                probes.append(each.probe)
+                continue
+            probes.append(replace(each.probe, starts_chain=False))
+            if each.probe.starts_chain and each.standing.state in FAILING and not each.standing.incident:
+                until.append(paused)
+        news = collect(probes, self.roster.standings, now=now, dependencies=self.roster.dependencies)
+        left = max(timedelta(), min(until) - now).total_seconds() if until else None
+        return news, left
+
+    async def _start(self, chain: Chain) -> None:
+        await self.write_changes()  # the failures, if a look has added one since
+        now = self.clock.now()
+        started = await self.database.start_chain(
+            chain.probes, chain.fingerprint, self.alarm.session(chain), rules=self.alarm.rules(), now=now
+        )
+        for name in chain.probes:
+            self.roster.joined(name, chain.fingerprint)
+            watched = self.roster.watched.get(name)
+            if watched is not None and isinstance(started, Session):
+                watched.chain_at, watched.told = now, watched.standing.state
+        about = {"services": list(chain.services), "probes": list(chain.probes)}
+        match started:
+            case Session():
+                self.log.warning(LogEvent.PROBES_STARTED_CHAIN, session_id=started.id, **about)
+                await self.alarm.announce()
+            case Suppressed():
+                self.log.warning(LogEvent.SESSION_SUPPRESSED, reason=started.reason.value, **about)
+            case None:
+                pass  # a chain that is under way knows of it

@@ -1,0 +1,153 @@
+"""Commands of probes as a session's Bash would run them: judged by tier 1's policy, in the cell, ended with their tree.
+
+What runs is the text that the policy has rendered, never the one that was declared. A command that would change
+anything, or that a person would be asked about, does not run: a probe only looks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import anyio
+
+from claudeops.domain.estate.model import NO_ESTATE, Estate
+from claudeops.domain.model import ToolCall, Verdict, VerdictKind
+from claudeops.domain.policy import NodeScope, Scope, TierPolicy, judge
+from claudeops.engine.cell import workspace as workspaces
+from claudeops.engine.cell.cell import Cell, SandboxedCommand, SandboxSpec, named_in
+from claudeops.engine.cell.cgroups import Bounds
+from claudeops.engine.cell.workspace import Workspace
+from claudeops.engine.probes.programs import NotRun, Ran, run_to_end
+from claudeops.engine.process import child as process
+from claudeops.engine.process.tree import SESSION_MARK, marks_below
+from claudeops.errors import HarnessError
+from claudeops.harness.base import git_environment
+from claudeops.harness.protocol import Command
+from claudeops.tasks import Threads
+
+BASH: Final = Path("/bin/bash")
+
+_TOOL: Final = "Bash"
+_AT_ONCE: Final = 4  # commands; each is a whole cell
+_JUDGE_SECONDS: Final = 10.0
+_REMOVE_SECONDS: Final = 30.0
+_JUDGES: Final = Threads(most=4)
+_NUMBERS: Final = itertools.count(1)
+
+
+def _no_estate() -> Estate:
+    return NO_ESTATE
+
+
+@dataclass(kw_only=True, slots=True)
+class CellCommands:
+    """Runs commands of probes; its method `run` is a `RunCommand`."""
+
+    cell: Cell
+    root: Path  # the sessions' own: what a killed daemon leaves there is found and removed with theirs
+    path: str  # their ``PATH``
+    repos_dir: Path
+    policy: TierPolicy  # of tier 1
+    scope: NodeScope
+    estate: Callable[[], Estate] = _no_estate  # as last understood
+    env: Mapping[str, str] = field(default_factory=dict)  # that tier 1's sessions get as well
+    template_home: Path | None = None  # copied into the home of each
+    bounds: Bounds = field(default_factory=Bounds)
+    slots: anyio.Semaphore = field(default_factory=lambda: anyio.Semaphore(_AT_ONCE))
+
+    async def run(self, command: str, timeout: float) -> Ran | NotRun:  # noqa: ASYNC109 - a `RunCommand` is told
+        """Run a command for at most ``timeout`` seconds, and return what it did, or why it was not run."""
+        began = anyio.Event()
+        with anyio.move_on_after(timeout):
+            async with self.slots:
+                try:
+                    return await self._run(command, began)
+                except (OSError, HarnessError) as error:
+                    return NotRun(f"the command could not be run: {error}")
+        if began.is_set():
+            return Ran(None, "", f"it did not end within {timeout:.3g} s")
+        return NotRun(f"the command could not be started within {timeout:.3g} s")
+
+    async def _run(self, command: str, began: anyio.Event) -> Ran | NotRun:
+        name = f"probe-{next(_NUMBERS)}"
+        root = self.cell.workspaces(self.root) / name
+        with contextlib.ExitStack() as held:
+            uid = await workspaces.enter(held, self.cell.acquire_user())
+            try:
+                workspace = await workspaces.create(root, template_home=self.template_home, uid=uid)
+                verdict = await self._judged(command, workspace)
+                if (refusal := _refusal(verdict)) is not None:
+                    return NotRun(f"tier 1's policy does not let it run: {refusal}")
+                text = str((verdict.ran or {}).get("command", command))
+                child = await self._spawned(text, workspace, name)
+                began.set()
+                return await run_to_end(child)
+            finally:
+                with anyio.CancelScope(shield=True):
+                    await workspaces.remove(root, seconds=_REMOVE_SECONDS)
+
+    async def _judged(self, command: str, workspace: Workspace) -> Verdict:
+        node = self.scope
+        scope = Scope(
+            estate=self.estate(),
+            repos_dir=node.repos_dir,
+            dry_run=node.dry_run,
+            forbidden_paths=node.forbidden_paths,
+            resolve=node.resolve,
+            program=node.program,
+            workdir=str(workspace.workdir),
+            tmpdir=str(workspace.tmpdir),
+            home=str(workspace.home),
+        )
+        call = ToolCall(tool_use_id="probe", tool_name=_TOOL, input={"command": command})
+        return await _JUDGES.run(
+            lambda: judge(call, tier=self.policy, scope=scope), seconds=_JUDGE_SECONDS, what="judging a command"
+        )
+
+    async def _spawned(self, text: str, workspace: Workspace, name: str) -> process.Child:
+        mark = f"{marks_below(self.root)}{name};"
+        sandbox = SandboxSpec(
+            workspace=workspace,
+            binary=BASH,
+            repos_dir=self.repos_dir,
+            path=self.path,
+            shown=self._shown(),
+            bounds=self.bounds,
+        )
+
+        def enclose() -> SandboxedCommand:
+            self.cell.hand_over(workspace)
+            return self.cell.enclose(sandbox)
+
+        sandboxed = await workspaces.SESSION_FILES.run(
+            enclose, seconds=workspaces.MAKE_SECONDS, what="looking at what a command may see"
+        )
+        env = {
+            **self.env,
+            "HOME": str(workspace.home),
+            "PATH": self.path,
+            "SHELL": str(BASH),
+            "TMPDIR": str(workspace.tmpdir),
+            "PAGER": "cat",
+            **git_environment(),
+            SESSION_MARK: mark,
+        }
+        argv = (str(BASH), "--noprofile", "--norc", "-c", text)
+        return await process.spawn(Command(argv=argv, env=env), cwd=workspace.workdir, mark=mark, sandboxed=sandboxed)
+
+    def _shown(self) -> Sequence[Path]:
+        return named_in(self.env)
+
+
+def _refusal(verdict: Verdict) -> str | None:
+    """Return why a command of a probe does not run, or None."""
+    if verdict.kind is not VerdictKind.ALLOW:
+        return verdict.reason
+    if verdict.actions:
+        return f"it would {verdict.reason}, and a probe only looks"
+    return None

@@ -1,0 +1,174 @@
+"""The kinds that run a program: `command` and `systemd`; and how a program is run to its end, with its whole tree."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import anyio
+from anyio.abc import ByteReceiveStream
+
+from claudeops.domain.probe.model import CommandLook, Saw, SystemdLook
+from claudeops.engine.probes.seen import Attempt, Seen, blind, down, quote
+from claudeops.engine.probes.stream import Means
+from claudeops.engine.process import child as process
+from claudeops.engine.process.child import Child
+from claudeops.engine.process.tree import SESSION_MARK
+from claudeops.errors import HarnessError
+from claudeops.harness.protocol import Command
+
+MOST_OUTPUT: Final = 256 * 1024
+"""Bytes of output that a program may write; one that writes more is ended."""
+
+_READ_BYTES: Final = 16 * 1024
+_LAST_SECONDS: Final = 0.5  # for output that is on its way when the program has ended
+_USUAL_PATH: Final = "/usr/local/bin:/usr/bin:/bin"
+_NUMBERS: Final = itertools.count(1)
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """A program that was run."""
+
+    exit_code: int | None  # None: it was ended, as ``cut`` says
+    output: str  # of both kinds, as it came
+    cut: str = ""  # why it was ended
+
+
+@dataclass(frozen=True, slots=True)
+class NotRun:
+    """A program that was not run."""
+
+    why: str
+
+
+RunCommand = Callable[[str, float], Awaitable[Ran | NotRun]]
+"""Runs the text of a command in the cell, for at most so many seconds; cancelled, it leaves nothing running."""
+
+
+async def look_command(look: CommandLook, run: RunCommand | None, attempt: Attempt) -> Seen:
+    """Run a reading command and hold its exit code and output against what is expected; raises `LookFailedError`."""
+    if run is None:
+        raise blind("commands are run by the daemon only, in its cell")
+    attempt.begin("the command was still running")
+    ran = await run(look.command, attempt.left)
+    if isinstance(ran, NotRun):
+        raise blind(ran.why)
+    said = quote(ran.output.strip().rpartition("\n")[2]) if ran.output.strip() else "nothing"
+    if ran.exit_code is None:
+        raise down(f"{ran.cut}, and was ended: it said {said}")
+    if ran.exit_code in look.degraded:
+        return Seen(Saw.DEGRADED, f"exit code {ran.exit_code}, and said {said}")
+    if ran.exit_code != 0:
+        return Seen(Saw.DOWN, f"exit code {ran.exit_code}, and said {said}")
+    if look.text and look.text not in ran.output:
+        return Seen(Saw.DOWN, f"its output is without {quote(look.text)}, and ends with {said}")
+    return Seen(Saw.UP, f"it said {said}")
+
+
+# --- systemd -----------------------------------------------------------------------------------------------
+
+_PASSED: Final = ("PATH", "DBUS_SYSTEM_BUS_ADDRESS")
+_SHOWN: Final = ("LoadState", "ActiveState", "SubState", "Result", "NRestarts")
+
+
+async def look_systemd(look: SystemdLook, means: Means, attempt: Attempt) -> Seen:
+    """Ask systemd for the state of a unit; raises `LookFailedError`."""
+    attempt.asks_other = True
+    attempt.begin("waiting for systemctl")
+    argv = ("systemctl", "show", f"--property={','.join(_SHOWN)}", "--no-pager", "--", look.unit)
+    passed = {name: means.environment[name] for name in _PASSED if name in means.environment}
+    ran = await run_program(argv, env={"PATH": _USUAL_PATH, **passed, "LC_ALL": "C", "SYSTEMD_COLORS": "0"})
+    if isinstance(ran, NotRun):
+        raise blind("there is no systemctl here: such a probe needs the daemon on the machine itself")
+    if ran.exit_code != 0:
+        raise blind(f"systemd cannot be asked, since no bus is here: {quote(ran.output)}")
+    states = dict(line.partition("=")[::2] for line in ran.output.splitlines())
+    return judged(look.unit, states)
+
+
+def judged(unit: str, states: Mapping[str, str]) -> Seen:
+    """Return how a unit stands, given what ``systemctl show`` says of it."""
+    load, active, sub = (states.get(name, "") for name in ("LoadState", "ActiveState", "SubState"))
+    if load == "not-found":
+        return Seen(Saw.DOWN, f"there is no unit {quote(unit)}")
+    if not active:
+        raise blind("systemd says nothing about the state of the unit")
+    told = f"it is {active} ({sub})"
+    told += f", result {quote(result)}" if (result := states.get("Result", "")) not in {"", "success"} else ""
+    told += f", restarted {restarts} times" if (restarts := states.get("NRestarts", "0")) not in {"", "0"} else ""
+    told += f", {load}" if load not in {"", "loaded"} else ""
+    if active in {"active", "reloading", "refreshing"}:
+        return Seen(Saw.UP, told)
+    # Between a crash and the next start systemd calls a unit activating.
+    starting = active == "activating" and sub not in {"auto-restart", "auto-restart-queued"}
+    return Seen(Saw.DEGRADED if starting else Saw.DOWN, told)
+
+
+# --- a program, to its end -----------------------------------------------------------------------------------
+
+
+async def run_program(argv: tuple[str, ...], *, env: Mapping[str, str]) -> Ran | NotRun:
+    """Run a program of the machine outside of the cell; one of ours, never one that somebody else names."""
+    mark = f"claudeops-probe#{os.getpid()}.{next(_NUMBERS)};"
+    try:
+        child = await process.spawn(Command(argv=argv, env={**env, SESSION_MARK: mark}), cwd=Path("/"), mark=mark)
+    except HarnessError as error:
+        return NotRun(str(error))
+    return await run_to_end(child)
+
+
+async def run_to_end(child: Child) -> Ran:
+    """Return what a program says until it ends or has said too much; its whole tree ends with this call."""
+    output = _Output()
+    try:
+        with suppress(OSError, anyio.ClosedResourceError, anyio.BrokenResourceError):
+            await child.stdin.send_eof()
+        async with anyio.create_task_group() as tasks:
+            for stream in (child.stdout, child.stderr):
+                tasks.start_soon(output.read, stream)
+            tasks.start_soon(output.wait, child)
+            await output.over.wait()
+            tasks.cancel_scope.cancel()
+    finally:
+        with anyio.CancelScope(shield=True):  # each of them bounds itself
+            if not child.exited or child.lifeline is not None:
+                await process.kill(child)
+            await process.sweep(child)
+            await child.aclose()
+    text = bytes(output.content[:MOST_OUTPUT]).decode("utf-8", "replace")
+    if len(output.content) > MOST_OUTPUT:
+        return Ran(None, text, f"it wrote more than {MOST_OUTPUT // 1024} KiB")
+    return Ran(child.process.returncode, text)
+
+
+@dataclass(slots=True)
+class _Output:
+    """What a program has written so far; it is over when the program has ended, or has written too much."""
+
+    content: bytearray = field(default_factory=bytearray)
+    over: anyio.Event = field(default_factory=anyio.Event)
+    read_to_end: anyio.Event = field(default_factory=anyio.Event)
+    _ends: int = 0
+
+    async def read(self, stream: ByteReceiveStream) -> None:
+        """Read one of the two streams."""
+        with suppress(anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError):
+            while len(self.content) <= MOST_OUTPUT:
+                self.content += await stream.receive(_READ_BYTES)
+            self.over.set()
+        self._ends += 1
+        if self._ends == 2:  # noqa: PLR2004 - streams
+            self.read_to_end.set()
+
+    async def wait(self, child: Child) -> None:
+        """Wait for the end; what still holds the streams open by then was left behind, and is not waited for."""
+        await child.process.wait()
+        with anyio.move_on_after(_LAST_SECONDS):
+            await self.read_to_end.wait()
+        self.over.set()

@@ -1,0 +1,192 @@
+"""The probes that are watched, as they stand in memory: what a look makes of one, and what of it is still unwritten."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Final
+
+from claudeops.domain.model import Level, NewEvent
+from claudeops.domain.probe.dependencies import NO_DEPENDENCIES, Dependencies, broken_services, is_broken
+from claudeops.domain.probe.history import Bucket, start_of
+from claudeops.domain.probe.machine import FLAPPING, Change, Turn, step
+from claudeops.domain.probe.model import Observation, Pings, Probe, Standing, State, kind_of
+from claudeops.domain.probe.news import note_of
+from claudeops.domain.probe.record import KeptProbe, Observed, Stretch, Telling, fingerprint_of, healthy_since
+
+MOST_TELLINGS: Final = 20
+"""Changes of one probe that are kept while the database is away; before that many it flaps."""
+
+MOST_STRETCHES: Final = 20_000
+"""Stretches of history that are kept while the database is away; the oldest go first."""
+
+_LEVELS: Final = {State.DOWN: Level.CRITICAL}
+
+
+@dataclass(kw_only=True, slots=True)
+class Watched:
+    """One probe that is watched."""
+
+    probe: Probe
+    standing: Standing
+    healthy_since: datetime | None = None
+    chain_at: datetime | None = None  # when its last chain was queued
+    told: State | None = None  # the state that this chain was told of; None: not known any more
+    pings: Pings = field(default_factory=Pings)
+    due: float = 0.0  # on the clock that never goes back; what the heap says otherwise is out of date
+    looking: bool = False
+    dirty: bool = False  # its row is behind
+    tellings: list[Telling] = field(default_factory=list)  # not written yet, oldest first
+    stretch: datetime | None = None  # when the present stretch of history began
+    bucket: Bucket = field(default_factory=Bucket)
+
+    def written(self, tellings: Sequence[Telling]) -> None:
+        """Forget what is on record by now."""
+        del self.tellings[: len(tellings)]
+
+    def observed(self) -> Observed:
+        """Return what is to be written."""
+        return Observed(
+            probe=self.probe,
+            standing=self.standing,
+            healthy_since=self.healthy_since,
+            tellings=tuple(self.tellings),
+        )
+
+    def pauses_until(self) -> datetime | None:
+        """Return when it may start another chain; ``None``: at once.
+
+        A service that comes and goes starts one chain and no more, until it is known whether it flaps.
+        """
+        if self.chain_at is None or (self.told is State.DEGRADED and self.standing.state is State.DOWN):
+            return None
+        return self.chain_at + (FLAPPING.window if self.standing.state is State.FLAPPING else FLAPPING.quiet)
+
+
+@dataclass(kw_only=True, slots=True)
+class Roster:
+    """All probes that are watched."""
+
+    watched: dict[str, Watched] = field(default_factory=dict)
+    dependencies: Dependencies = NO_DEPENDENCIES
+    stretches: list[Stretch] = field(default_factory=list)  # that are over and not written yet
+    dropped: int = 0  # changes that were not written before they were too many
+    _broken: tuple[str, ...] | None = None  # services; None: to be looked up anew
+
+    def __iter__(self) -> Iterator[Watched]:
+        return iter(self.watched.values())
+
+    @property
+    def standings(self) -> Mapping[str, Standing]:
+        """How every probe stands, by name."""
+        return {name: each.standing for name, each in self.watched.items()}
+
+    def enrol(
+        self, probes: Iterable[Probe], kept: Mapping[str, KeptProbe], dependencies: Dependencies
+    ) -> list[Watched]:
+        """Watch these probes from now on, as they stand in memory, else on record; return those that are new."""
+        before, new = self.watched, list[Watched]()
+        self.watched = {}
+        for probe in probes:
+            known, row = before.get(probe.name), kept.get(probe.name)
+            if known is not None and kind_of(known.probe.look) == kind_of(probe.look):
+                known.probe = probe
+                self.watched[probe.name] = known
+                continue
+            fresh = Watched(probe=probe, standing=row.standing if row else Standing())
+            if row is not None:
+                fresh.healthy_since, fresh.chain_at, fresh.pings = row.healthy_since, row.chain_at, row.pings
+            self.watched[probe.name] = fresh
+            new.append(fresh)
+        self.dependencies, self._broken = dependencies, None
+        return new
+
+    def seen(self, watched: Watched, observation: Observation) -> float:
+        """Take what a look saw; return for how many seconds to wait until the next one."""
+        before, probe = watched.standing, watched.probe
+        cause = self.dependencies.explanation(probe.service, self._broken_services())
+        following = step(before, observation, probe, explained_by=cause)
+        watched.standing, watched.dirty = following.standing, True
+        watched.healthy_since = healthy_since(watched.healthy_since, observation)
+        if is_broken(before) is not is_broken(following.standing):
+            self._broken = None
+        if following.change is not None:
+            self._tell(watched, telling_of(following.change))
+        elif following.standing.state is State.SILENCED and before.state is not State.SILENCED:
+            self._tell(watched, Telling(at=observation.at, over=(fingerprint_of(probe.name),), is_state=False))
+        self._count(watched, observation)
+        return following.wait_seconds
+
+    def joined(self, name: str, incident: str) -> None:
+        """Note that a chain knows of a probe's failure, unless that is over by now."""
+        watched = self.watched.get(name)
+        if watched is not None and watched.standing.state is not State.UP:
+            watched.standing = replace(watched.standing, incident=incident)
+
+    def _broken_services(self) -> tuple[str, ...]:
+        if self._broken is None:
+            self._broken = broken_services([each.probe for each in self], self.standings)
+        return self._broken
+
+    def _tell(self, watched: Watched, telling: Telling) -> None:
+        watched.tellings.append(telling)
+        if len(watched.tellings) > MOST_TELLINGS:
+            del watched.tellings[0]
+            self.dropped += 1
+
+    def _count(self, watched: Watched, observation: Observation) -> None:
+        """Count a look for the pictures; a stretch is written when the next one has begun."""
+        start = start_of(observation.at)
+        if watched.stretch is not None and watched.stretch != start:
+            self.close_stretch(watched)
+        watched.stretch = start
+        watched.bucket = watched.bucket.with_look(observation)
+
+    def close_stretch(self, watched: Watched) -> None:
+        """End the present stretch of a probe's history."""
+        if watched.stretch is not None and watched.bucket.checks:
+            self.stretches.append(Stretch(probe=watched.probe.name, start=watched.stretch, bucket=watched.bucket))
+            del self.stretches[:-MOST_STRETCHES]
+        watched.stretch, watched.bucket = None, Bucket()
+
+
+def telling_of(change: Change) -> Telling:
+    """Return what a change writes: a failure is one event until it is over, or is another one."""
+    name = fingerprint_of(change.probe)
+    note = note_of(change)
+    notes = (
+        ()
+        if note is None
+        else (NewEvent(level=Level.INFO, message=note, service=change.service, fingerprint=f"{name}:note"),)
+    )
+    failed = change.turn is not Turn.BETTER or change.after is not State.UP
+    return Telling(
+        at=change.at,
+        detail=change.detail,
+        over=(name,),
+        events=(_event(change, name),) if failed else (),
+        notes=notes,
+        is_state=change.turn is not Turn.BLIND,
+    )
+
+
+def _event(change: Change, name: str) -> NewEvent:
+    if change.turn is Turn.BLIND:
+        message = f"nothing is known of {change.service} any more, by its probe {change.probe}: {change.detail}"
+        return NewEvent(level=Level.WARNING, message=message, service=change.service, fingerprint=name)
+    why = f", which {change.explained_by} explains" if change.explained_by else ""
+    message = f"{change.service} is {change.after}{why}, by its probe {change.probe}: {change.detail}"
+    level = Level.WARNING if change.explained_by else _LEVELS.get(change.after, Level.WARNING)
+    return NewEvent(level=level, message=message, service=change.service, fingerprint=name)
+
+
+def spread(count: int, number: int, longest: float) -> float:
+    """Return after how many seconds the first look of one of ``count`` probes begins, so that not all begin at once.
+
+    Few probes begin within a moment; many spread over their interval, or half a minute where that is longer.
+    """
+    return min(longest, timedelta(seconds=30).total_seconds(), count * _APART_SECONDS) * number / max(1, count)
+
+
+_APART_SECONDS: Final = 0.03

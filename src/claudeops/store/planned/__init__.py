@@ -1,0 +1,1 @@
+"""The looks that the daemon plans: by schedules, and after actions."""

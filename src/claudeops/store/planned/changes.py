@@ -1,0 +1,141 @@
+"""What sessions have changed, and whether it held: the ledger's rows as follow-ups need them.
+
+Each function takes an open connection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Final
+
+from sqlalchemy import ColumnElement, Connection, Select, bindparam, or_, select, update
+
+from claudeops.domain import follow_up
+from claudeops.domain.consequences import NO_RESULT_SEEN
+from claudeops.domain.escalation import EscalationRules
+from claudeops.domain.follow_up import ActedOn, Probed
+from claudeops.domain.model import Held, NewSession, Session, Trigger
+from claudeops.domain.probe.model import State
+from claudeops.domain.report.evidence import Names
+from claudeops.domain.text import clip
+from claudeops.store.rows import TableRow
+from claudeops.store.tables import cooldown_actions, probes, sessions
+
+_ACTIONS: Final = cooldown_actions.c
+_CHANGED: Final[ColumnElement[bool]] = or_(_ACTIONS.success, _ACTIONS.error == NO_RESULT_SEEN)
+"""An action that succeeded, or of which nobody saw the result."""
+
+_BY_AGE: Final = (_ACTIONS.timestamp, _ACTIONS.id)
+_OF_CHAIN: Final = (
+    select(cooldown_actions)
+    .join(sessions, sessions.c.id == _ACTIONS.session_id)
+    .where(sessions.c.root_session_id == bindparam("chain"), _ACTIONS.follow_up_at.is_(None), _CHANGED)
+    .order_by(*_BY_AGE)
+)
+_OF_OTHERS: Final = (
+    select(cooldown_actions)
+    .join(sessions, sessions.c.id == _ACTIONS.session_id)
+    .where(sessions.c.root_session_id != bindparam("chain"), _ACTIONS.timestamp > bindparam("since"), _CHANGED)
+    .order_by(*_BY_AGE)
+)
+_FOLLOWED: Final = (
+    select(cooldown_actions)
+    .where(_ACTIONS.follow_up_id == bindparam("chain"), _ACTIONS.held.is_(None))
+    .order_by(*_BY_AGE)
+)
+_HOLD: Final = update(cooldown_actions).where(_ACTIONS.id == bindparam("action"))
+_UNFINISHED: Final = (
+    select(sessions.c.id)
+    .where(sessions.c.root_session_id == bindparam("chain"), sessions.c.ended_at.is_(None))
+    .limit(1)
+)
+
+
+def due(now: datetime) -> Select[tuple[object, ...]]:
+    """Return the query for the actions that wait for the answer of probes, and have waited long enough."""
+    waiting = (_ACTIONS.held.is_(None), _ACTIONS.follow_up_at <= now, _ACTIONS.follow_up_id.is_(None))
+    return select(cooldown_actions).where(*waiting).order_by(*_BY_AGE)
+
+
+def of_others(connection: Connection, session: Session, *, now: datetime) -> tuple[ActedOn, ...]:
+    """Return what other chains have changed so lately that a failure of it would be a relapse."""
+    lately = {"chain": session.root_session_id, "since": now - follow_up.RELAPSE_WITHIN}
+    return tuple(map(to_acted_on, connection.execute(_OF_OTHERS, lately)))
+
+
+def followed(connection: Connection, chain: int) -> tuple[ActedOn, ...]:
+    """Return the actions after which a chain is the follow-up, and that have no answer yet."""
+    return tuple(map(to_acted_on, connection.execute(_FOLLOWED, {"chain": chain})))
+
+
+def write_held(connection: Connection, held: Mapping[int, Held], *, at: datetime) -> None:
+    """Write what a follow-up has found, by the ids of the actions."""
+    for action, answer in held.items():
+        connection.execute(_HOLD, {"action": action, "held": answer.value, "held_checked_at": at})
+
+
+def plan_follow_up(
+    connection: Connection, ended: Session, *, rules: EscalationRules, at: datetime
+) -> tuple[tuple[ActedOn, ...], NewSession | None]:
+    """Write when somebody looks again at what a chain has changed; return the actions for which that is a session.
+
+    Nothing is planned while the chain has a session that has not ended. An action after which this chain was the
+    follow-up and that it did not answer is unknown for good.
+    """
+    chain = ended.root_session_id
+    if connection.execute(_UNFINISHED, {"chain": chain}).first() is not None:
+        return (), None
+    write_held(connection, {action.id: Held.UNKNOWN for action in followed(connection, chain)}, at=at)
+    if rules.follow_up_seconds is None or rules.dry_run:
+        return (), None
+    changed = tuple(map(to_acted_on, connection.execute(_OF_CHAIN, {"chain": chain})))
+    due_at = follow_up.due_at(at, rules.follow_up_seconds)
+    set_follow_up(connection, changed, due_at=due_at)
+    names = names_by(rules)
+    known = {names.of(probed.service) for probed in probed_services(connection)} if changed else set()
+    if all(names.of(action.service) in known for action in changed):
+        return (), None
+    return changed, follow_up.follow_up_of(changed, new_look(rules), at=due_at)
+
+
+def set_follow_up(
+    connection: Connection, actions: Sequence[ActedOn], *, due_at: datetime, session_id: int | None = None
+) -> None:
+    """Note when the look at what was done is due, and the session that makes it; ``None``: probes answer."""
+    for action in actions:
+        connection.execute(_HOLD, {"action": action.id, "follow_up_at": due_at, "follow_up_id": session_id})
+
+
+def probed_services(connection: Connection) -> tuple[Probed, ...]:
+    """Return how every probe stands."""
+    rows = connection.execute(select(probes.c.service, probes.c.state, probes.c.last_checked_at))
+    return tuple(
+        Probed(service=row.service, state=State(row.state), last_checked_at=row.last_checked_at) for row in rows
+    )
+
+
+def new_look(rules: EscalationRules) -> NewSession:
+    """Return a follow-up session of the lowest tier that does not say yet what it looks at."""
+    lowest = rules.lowest
+    return NewSession(tier=lowest.number, trigger=Trigger.FOLLOW_UP, model=lowest.model, harness=lowest.harness)
+
+
+def names_by(rules: EscalationRules) -> Names:
+    """Return the names of services by the rules."""
+    return Names(rules.other_names, clip)
+
+
+def to_acted_on(row: TableRow) -> ActedOn:
+    """Return a ``cooldown_actions`` row as something that was changed."""
+    return ActedOn(
+        id=row.id,
+        kind=row.action_type,
+        service=row.service,
+        tier=row.tier,
+        session_id=row.session_id,
+        at=row.timestamp,
+        is_certain=bool(row.success),
+        held=None if row.held is None else Held(row.held),
+        follow_up_at=row.follow_up_at,
+    )

@@ -1,0 +1,95 @@
+"""Follow-ups that are due: the probes answer them, and what follows from their answers is written with them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Final
+
+from sqlalchemy import Connection, select
+
+from claudeops.domain import escalation, follow_up
+from claudeops.domain.escalation import EscalationRules
+from claudeops.domain.follow_up import ActedOn, FollowedUp, Probed
+from claudeops.domain.model import Held, NewSession, Session, Status, Trigger
+from claudeops.store.database import Database
+from claudeops.store.events import raise_event
+from claudeops.store.planned import changes
+from claudeops.store.queue import add_session, queue_chain
+from claudeops.store.tables import sessions
+
+_ALARMED: Final = (
+    select(sessions.c.id)
+    .where(sessions.c.trigger == Trigger.ALERT.value, sessions.c.status != Status.ENDED.value)
+    .limit(1)
+)
+
+
+class SqlFollowUps:
+    """`claudeops.engine.ports.FollowUps`, over SQLite or PostgreSQL."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def answer_due(self, *, rules: EscalationRules, now: datetime) -> FollowedUp:
+        """Have the probes answer the follow-ups that are due; without one nothing is written."""
+        is_due = changes.due(now).limit(1)
+
+        def look(connection: Connection) -> bool:
+            return connection.execute(is_due).first() is not None
+
+        if not await self._database.read(look):
+            return FollowedUp()
+        return await self._database.write(lambda connection: _answer(connection, rules=rules, now=now))
+
+
+def _answer(connection: Connection, *, rules: EscalationRules, now: datetime) -> FollowedUp:
+    actions = tuple(map(changes.to_acted_on, connection.execute(changes.due(now))))
+    probes, names = changes.probed_services(connection), changes.names_by(rules)
+    found = {
+        action: follow_up.by_probes(action, probes, due_at=action.follow_up_at or now, names=names)
+        for action in actions
+    }
+    relapsed = tuple(action for action, held in found.items() if held is Held.RELAPSED)
+    if relapsed and connection.execute(_ALARMED).first() is not None:
+        # A chain that a probe's change has started looks at it already, and says what became of it. Asked again later.
+        found = {action: held for action, held in found.items() if held is not Held.RELAPSED}
+        relapsed = ()
+    answers = {action: held for action, held in found.items() if held is not None}
+    changes.write_held(connection, {action.id: held for action, held in answers.items()}, at=now)
+    queued = [_escalate(connection, relapsed, probes, rules=rules, now=now)] if relapsed else []
+    unclear = tuple(action for action, held in found.items() if held is None)
+    queued += [_look(connection, unclear, rules=rules, now=now)] if unclear else []
+    return FollowedUp(answers=answers, queued=tuple(session for session in queued if session is not None))
+
+
+def _escalate(
+    connection: Connection,
+    relapsed: Sequence[ActedOn],
+    probes: Sequence[Probed],
+    *,
+    rules: EscalationRules,
+    now: datetime,
+) -> Session | None:
+    """Queue a chain for what has not held, and say so."""
+    for event in follow_up.relapse_events(relapsed):
+        raise_event(connection, event, session_id=None, at=now)
+    if all(rules.maintenance_of(action.service, now) is not None for action in relapsed):
+        return None
+    tier = escalation.tier_after(rules.lowest.number, relapsed, rules) or rules.lowest
+    new = NewSession(
+        tier=tier.number,
+        trigger=Trigger.FOLLOW_UP,
+        model=tier.model,
+        harness=tier.harness,
+        context=follow_up.relapse_handover(relapsed, probes, names=changes.names_by(rules)),
+    )
+    queued = queue_chain(connection, new, rules=rules, now=now)
+    return queued if isinstance(queued, Session) else None
+
+
+def _look(connection: Connection, unclear: Sequence[ActedOn], *, rules: EscalationRules, now: datetime) -> Session:
+    """Queue a session for what the probes cannot tell."""
+    queued = add_session(connection, follow_up.follow_up_of(unclear, changes.new_look(rules), at=now), now=now)
+    changes.set_follow_up(connection, unclear, due_at=now, session_id=queued.id)
+    return queued

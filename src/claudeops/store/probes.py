@@ -1,0 +1,338 @@
+"""Probes: how they stand, what their changes lead to, what heartbeats say, and their history."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, replace
+from datetime import datetime, timedelta
+from typing import Final
+
+import msgspec
+from sqlalchemy import Connection, and_, bindparam, delete, insert, select, update
+
+from claudeops.domain.escalation import EscalationRules
+from claudeops.domain.model import CheckSource, NewEvent, NewSession, Owner, Session, Status, Suppressed
+from claudeops.domain.probe.history import BUCKET, HOUR, decoded, merged, start_of
+from claudeops.domain.probe.machine import heard
+from claudeops.domain.probe.model import Pings, Probe, Standing, State, Verb, kind_of
+from claudeops.domain.probe.record import (
+    FAILING,
+    KeptProbe,
+    Observed,
+    Stretch,
+    Telling,
+    fingerprint_of,
+    has_held,
+    worst,
+)
+from claudeops.domain.report.evidence import Names
+from claudeops.domain.text import clip
+from claudeops.store import queries
+from claudeops.store.database import Database
+from claudeops.store.events import raise_event, resolve_event
+from claudeops.store.queue import queue_chain
+from claudeops.store.rows import TableRow
+from claudeops.store.tables import cooldown_actions, probe_history, probes, service_checks, sessions
+
+_HEARTBEAT: Final = "heartbeat"
+
+_PLAIN: Final = (
+    "state",
+    "since",
+    "last_checked_at",
+    "detail",
+    "latency_ms",
+    "failures",
+    "successes",
+    "explained_by",
+    "incident",
+)
+"""What has a column of its own in a standing; the rest is the state machine's, in ``counters``."""
+
+# Built once: thousands of looks are written with these.
+_FAILING: Final = probes.c.state.in_(sorted(FAILING))
+_STAND: Final = update(probes).where(probes.c.name == bindparam("probe"))
+_ADD: Final = insert(probes)
+_ADD_CHECK: Final = insert(service_checks)
+_OF_SERVICE: Final = select(probes.c.state).where(probes.c.service == bindparam("of_service"))
+_CLEAR: Final = update(cooldown_actions).where(
+    cooldown_actions.c.service.in_(bindparam("services", expanding=True)), cooldown_actions.c.cleared_at.is_(None)
+)
+_ADD_STRETCH: Final = insert(probe_history)
+_STRETCH: Final = and_(
+    probe_history.c.probe == bindparam("of_probe"),
+    probe_history.c.resolution == bindparam("of_resolution"),
+    probe_history.c.bucket == bindparam("of_bucket"),
+)
+_SEEN_STRETCH: Final = select(probe_history).where(_STRETCH)
+_CHANGE_STRETCH: Final = update(probe_history).where(_STRETCH)
+
+
+class SqlProbes:
+    """`claudeops.engine.ports.Probes`, over SQLite or PostgreSQL."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def enrol(self, declared: Sequence[Probe], owner: Owner, *, now: datetime) -> Mapping[str, KeptProbe]:
+        """Make the rows those of the declared probes; return how they stand."""
+
+        def make(connection: Connection) -> Mapping[str, KeptProbe]:
+            known = {row.name: row for row in connection.execute(select(probes))}
+            wanted = {clip(probe.name): probe for probe in declared}
+            gone = [name for name in known if name not in wanted]
+            for name in gone:
+                resolve_event(connection, fingerprint_of(name), at=now)
+                connection.execute(delete(probes).where(probes.c.name == name))
+            new, known_on = list[dict[str, object]](), list[dict[str, object]]()
+            anew = list[dict[str, object]]()
+            for name, probe in wanted.items():
+                values = {**_declared(probe), "owner": owner.name}
+                if name not in known:
+                    new.append({"name": name, **_standing(Standing(since=now)), **values})
+                    continue
+                known_on.append({"probe": name, **values})
+                if known[name].kind != values["kind"]:  # another question: the old answer says nothing
+                    anew.append({"probe": name, **_standing(Standing(since=now)), "healthy_since": None})
+            for statement, rows in ((_ADD, new), (_STAND, known_on), (_STAND, anew)):
+                if rows:
+                    connection.execute(statement, rows)
+            return _kept(connection)
+
+        return await self._database.write(make)
+
+    async def kept(self) -> Mapping[str, KeptProbe]:
+        """Return every probe on record."""
+        return await self._database.read(_kept)
+
+    async def observed(self, batch: Sequence[Observed], *, owner: Owner, rules: EscalationRules, now: datetime) -> None:
+        """Write how some probes stand, and what their changes lead to, in one transaction."""
+
+        def write(connection: Connection) -> None:
+            rows = [_row(each, owner) for each in batch]
+            if rows:
+                connection.execute(_STAND, rows)
+            tellings = [(told, each.probe) for each in batch for told in each.tellings]
+            for told, probe in sorted(tellings, key=lambda pair: pair[0].at):
+                _write_telling(connection, probe, told)
+            clear_held(connection, batch, rules, at=now)
+
+        await self._database.write(write)
+
+    async def start_chain(
+        self, names: Sequence[str], incident: str, new: NewSession, *, rules: EscalationRules, now: datetime
+    ) -> Session | Suppressed | None:
+        """Queue one chain because of some probes, unless their failures belong to one already."""
+        named = probes.c.name.in_([clip(name) for name in names])
+        untold = select(probes).where(named, _FAILING, probes.c.incident == "")
+
+        def start(connection: Connection) -> Session | Suppressed | None:
+            fresh = connection.execute(untold).all()
+            told = _under_way(connection, [row.session_id for row in fresh if row.session_id is not None])
+            _join(connection, [row.name for row in fresh], incident)
+            starting = [row.name for row in fresh if row.session_id not in told]
+            if not starting:
+                return None
+            started = queue_chain(connection, new, rules=rules, now=now)
+            if isinstance(started, Session):
+                values = {"session_id": started.id, "chain_at": now}
+                connection.execute(update(probes).where(probes.c.name.in_(starting)).values(values))
+            return started
+
+        return await self._database.write(start)
+
+    async def join(self, incidents: Mapping[str, str]) -> None:
+        """Note that the failures of some probes belong to incidents that others began."""
+
+        def note(connection: Connection) -> None:
+            for name, incident in incidents.items():
+                _join(connection, [clip(name)], incident)
+
+        await self._database.write(note)
+
+    async def ping(self, name: str, verb: Verb | None, *, text: str = "", at: datetime) -> bool:
+        """Note what a heartbeat says; ``False``, with nothing written, if there is none of this name."""
+        named = (probes.c.name == clip(name), probes.c.kind == _HEARTBEAT)
+
+        def note(connection: Connection) -> bool:
+            row = connection.execute(select(probes).where(*named)).one_or_none()
+            if row is None:
+                return False
+            said: dict[str, object] = {"ping_text": text} if text else {}
+            if verb is not None:
+                latest = heard(_to_pings(row), verb, at)
+                said |= {
+                    "ping_success_at": latest.success,
+                    "ping_start_at": latest.start,
+                    "ping_fail_at": latest.fail,
+                }
+            if said:
+                connection.execute(update(probes).where(*named).values(said))
+            return True
+
+        return await self._database.write(note)
+
+    async def pings(self) -> Mapping[str, Pings]:
+        """Return when every heartbeat was last heard."""
+        beating = select(probes).where(probes.c.kind == _HEARTBEAT)
+        return await self._database.read(
+            lambda connection: {row.name: _to_pings(row) for row in connection.execute(beating)}
+        )
+
+    async def note(self, event: NewEvent, *, over: bool, now: datetime) -> None:
+        """Raise an event of the probes' own, or end it."""
+
+        def write(connection: Connection) -> None:
+            if over:
+                resolve_event(connection, event.fingerprint, at=now)
+            else:
+                raise_event(connection, event, session_id=None, at=now)
+
+        await self._database.write(write)
+
+    async def add_history(self, stretches: Sequence[Stretch]) -> None:
+        """Write stretches of five minutes, and what they add to their hours."""
+
+        def write(connection: Connection) -> None:
+            for stretch in stretches:
+                _add_stretch(connection, stretch, BUCKET)
+                _add_stretch(connection, replace(stretch, start=start_of(stretch.start, HOUR)), HOUR)
+
+        await self._database.write(write)
+
+    async def history(self, probe: str, *, width: timedelta, since: datetime) -> Sequence[Stretch]:
+        """Return a probe's stretches of a length, oldest first."""
+        columns = probe_history.c
+        query = (
+            select(probe_history)
+            .where(columns.probe == clip(probe), columns.resolution == width.total_seconds(), columns.bucket >= since)
+            .order_by(columns.bucket)
+        )
+        return await self._database.read(lambda connection: tuple(map(_to_stretch, connection.execute(query))))
+
+
+def clear_held(connection: Connection, batch: Sequence[Observed], rules: EscalationRules, *, at: datetime) -> None:
+    """Clear the cooldown counters of services that all their probes have seen up since the last action, for long."""
+    ledger = queries.ledger(connection, rules, at)  # mostly empty
+    names = Names(rules.other_names, clip)
+    last = {names.of(past.service): past.at for past in sorted(ledger, key=lambda past: past.at)}
+    seen = {clip(each.probe.service) for each in batch if names.of(each.probe.service) in last}
+    if not seen:
+        return
+    watching: defaultdict[str, list[KeptProbe]] = defaultdict(list)
+    for row in connection.execute(select(probes).where(probes.c.service.in_(sorted(seen)))):
+        watching[names.of(row.service)].append(to_kept(row))
+    held = {service for service, found in watching.items() if all(has_held(kept, last[service]) for kept in found)}
+    if held:
+        services = sorted({past.service for past in ledger if names.of(past.service) in held})
+        connection.execute(_CLEAR, {"services": services, "cleared_at": at})
+
+
+def _write_telling(connection: Connection, probe: Probe, told: Telling) -> None:
+    """Write what a change leads to: events, and the state of the service by all its probes."""
+    for fingerprint in told.over:
+        resolve_event(connection, fingerprint, at=told.at)
+    for event in (*told.events, *told.notes):
+        raise_event(connection, event, session_id=None, at=told.at)
+    for note in told.notes:
+        resolve_event(connection, note.fingerprint, at=told.at)
+    if not told.is_state:
+        return
+    states = connection.execute(_OF_SERVICE, {"of_service": clip(probe.service)}).scalars()
+    status = worst(State(state) for state in states)
+    if status is not None:
+        row = {
+            "service": clip(probe.service),
+            "status": status.value,
+            "detail": f"{probe.name}: {told.detail}" if told.detail else probe.name,
+            "source": CheckSource.PROBE.value,
+            "checked_at": told.at,
+        }
+        connection.execute(_ADD_CHECK, row)
+
+
+def _join(connection: Connection, names: Sequence[str], incident: str) -> None:
+    """Note to which incident the failures of some probes belong; one that is over by now belongs to none."""
+    connection.execute(update(probes).where(probes.c.name.in_(names), _FAILING).values(incident=incident))
+
+
+def _under_way(connection: Connection, roots: Iterable[int]) -> frozenset[int]:
+    """Return those of some chains that have a session which has not ended."""
+    query = select(sessions.c.root_session_id).where(
+        sessions.c.root_session_id.in_(sorted(set(roots))), sessions.c.status != Status.ENDED.value
+    )
+    return frozenset(connection.execute(query).scalars())
+
+
+# --- rows -------------------------------------------------------------------------------------------------
+
+
+def _declared(probe: Probe) -> dict[str, object]:
+    return {"service": clip(probe.service), "kind": kind_of(probe.look), "interval_seconds": probe.interval}
+
+
+def _standing(standing: Standing) -> dict[str, object]:
+    values = asdict(standing)
+    plain: dict[str, object] = {name: values.pop(name) for name in _PLAIN}
+    return {**plain, "state": standing.state.value, "counters": msgspec.json.encode(values).decode()}
+
+
+def _row(each: Observed, owner: Owner) -> dict[str, object]:
+    return {
+        "probe": clip(each.probe.name),
+        **_standing(each.standing),
+        "healthy_since": each.healthy_since,
+        "owner": owner.name,
+    }
+
+
+def _kept(connection: Connection) -> dict[str, KeptProbe]:
+    return {row.name: to_kept(row) for row in connection.execute(select(probes).order_by(probes.c.name))}
+
+
+def to_kept(row: TableRow) -> KeptProbe:
+    """Return a ``probes`` row as a value."""
+    return KeptProbe(
+        name=row.name,
+        service=row.service,
+        kind=row.kind,
+        interval=row.interval_seconds,
+        standing=_to_standing(row),
+        healthy_since=row.healthy_since,
+        session_id=row.session_id,
+        chain_at=row.chain_at,
+        pings=_to_pings(row),
+        ping_text=row.ping_text or "",
+    )
+
+
+def _to_standing(row: TableRow) -> Standing:
+    """Return how a probe stood; counters that cannot be read begin anew, and it takes some looks more."""
+    try:
+        counters = msgspec.json.decode(row.counters, type=dict[str, object])
+        return msgspec.convert({**counters, **{name: getattr(row, name) for name in _PLAIN}}, Standing)
+    except msgspec.MsgspecError:
+        return Standing(state=State(row.state), since=row.since, detail=row.detail)
+
+
+def _to_pings(row: TableRow) -> Pings:
+    return Pings(success=row.ping_success_at, start=row.ping_start_at, fail=row.ping_fail_at)
+
+
+def _add_stretch(connection: Connection, stretch: Stretch, width: timedelta) -> None:
+    """Write a stretch; what is on record of the same time already is part of it."""
+    probe, resolution = clip(stretch.probe), int(width.total_seconds())
+    key = {"of_probe": probe, "of_resolution": resolution, "of_bucket": stretch.start}
+    seen = connection.execute(_SEEN_STRETCH, key).one_or_none()
+    bucket = stretch.bucket if seen is None else merged((_to_stretch(seen).bucket, stretch.bucket))
+    values = {"checks": bucket.checks, "failures": bucket.failures, "latency": bucket.encoded()}
+    if seen is None:
+        named = {"probe": probe, "resolution": resolution, "bucket": stretch.start}
+        connection.execute(_ADD_STRETCH, {**named, **values})
+    else:
+        connection.execute(_CHANGE_STRETCH, {**key, **values})
+
+
+def _to_stretch(row: TableRow) -> Stretch:
+    return Stretch(probe=row.probe, start=row.bucket, bucket=decoded(row.checks, row.failures, row.latency))

@@ -1,0 +1,190 @@
+"""The daemon's own probes: from a service's death to the session that looks at it, and what people ask of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+import anyio.lowlevel
+import pytest
+from anyio.abc import Process
+
+from support.estate import deliver, look, report
+from support.stand_in_daemon import StandInNode, seconds, stand_in_node, told
+from support.waiting import until
+
+pytestmark = pytest.mark.anyio
+
+PROBES = "SELECT * FROM probes ORDER BY name"
+ALERTS = "SELECT * FROM sessions WHERE \"trigger\" = 'alert' ORDER BY id"
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port: int = server.getsockname()[1]
+        return port
+
+
+@asynccontextmanager
+async def service(port: int) -> AsyncIterator[Process]:
+    """Run a small web server as a process of its own, until the block or the test ends it."""
+    command = [sys.executable, "-m", "http.server", str(port), "--bind", "127.0.0.1"]
+    process = await anyio.open_process(command, stdout=None, stderr=None)
+    try:
+        await until(lambda: answers(port))
+        yield process
+    finally:
+        with anyio.CancelScope(shield=True):
+            if process.returncode is None:
+                process.kill()
+            await process.wait()
+            await process.aclose()
+
+
+def answers(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=1).close()
+    except OSError:
+        return False
+    return True
+
+
+def declare(root: Path, port: int, more: str = "") -> Path:
+    file = root / "probes.toml"
+    file.write_text(
+        f"""
+[defaults]
+interval = "1s"
+retry_interval = "500ms"
+timeout = "1s"
+failures = 2
+
+[[probe]]
+name = "web"
+kind = "http"
+url = "http://127.0.0.1:{port}/"
+{more}
+""",
+        encoding="utf-8",
+    )
+    return file
+
+
+def states(node: StandInNode) -> dict[str, str]:
+    return {str(row["name"]): str(row["state"]) for row in node.operator.rows(PROBES)}
+
+
+async def test_a_service_that_dies_is_looked_at_by_a_session_within_seconds(tmp_path: Path) -> None:
+    port = free_port()
+    async with stand_in_node(tmp_path) as node:
+        node.script(look(), deliver(report()))
+        file = declare(tmp_path, port)
+        async with service(port) as web, node.daemon(CLAUDEOPS_PROBES_PATH=str(file)) as daemon:
+            await node.operator.until(PROBES, lambda rows: [row["state"] for row in rows] == ["up"])
+            await node.until_idle()  # the schedule's own first chain
+            died_at = time.time()
+            web.kill()
+            await node.operator.until(ALERTS, lambda rows: len(rows) == 1 and rows[0]["status"] == "ended")
+            await anyio.lowlevel.checkpoint()
+            (started,) = told(daemon, "probes_started_chain")
+            (spawned,) = [
+                line for line in told(daemon, "session_spawned") if line["session_id"] == started["session_id"]
+            ]
+            sys.stdout.write(f"\nfrom death to the session's start: {seconds(spawned['timestamp']) - died_at:.2f} s\n")
+        (alert,) = node.operator.rows(ALERTS)
+        (event,) = node.operator.rows("SELECT * FROM events WHERE message LIKE 'web is down%'")
+        checks = node.operator.rows("SELECT status FROM service_checks WHERE source = 'probe' ORDER BY id")
+
+    context = json.loads(str(alert["context"]))
+    assert alert["prompt_text"] is None
+    assert [(each["service"], each["status"]) for each in context["service_status"]] == [("web", "down")]
+    assert (event["level"], event["resolved_at"]) == ("critical", None)
+    assert [row["status"] for row in checks] == ["healthy", "down"]
+    assert died_at < seconds(started["timestamp"]) <= seconds(spawned["timestamp"])
+
+
+async def test_a_daemon_that_is_killed_before_the_chain_starts_it_once_after_its_restart(tmp_path: Path) -> None:
+    port = free_port()
+    async with stand_in_node(tmp_path) as node:
+        node.script(look(), deliver(report()))
+        file = str(declare(tmp_path, port))
+        async with service(port) as web:
+            async with node.daemon(CLAUDEOPS_PROBES_PATH=file) as daemon:
+                await node.operator.until(PROBES, lambda rows: [row["state"] for row in rows] == ["up"])
+                await node.until_idle()
+                web.kill()
+                # It settles for three seconds before anybody is told.
+                await node.operator.until(PROBES, lambda rows: [row["state"] for row in rows] == ["down"])
+                os.kill(daemon.process.pid, signal.SIGKILL)
+                await daemon.process.wait()
+            assert node.operator.rows(ALERTS) == []
+            for _ in range(2):
+                async with node.daemon(CLAUDEOPS_PROBES_PATH=file):
+                    await node.operator.until(ALERTS, lambda rows: len(rows) > 0)
+                    await node.until_idle()
+        assert len(node.operator.rows(ALERTS)) == 1
+
+
+async def test_what_people_ask_of_probes_works_with_and_without_a_daemon(tmp_path: Path) -> None:
+    port = free_port()
+    beat = '[[probe]]\nname = "backup"\nkind = "heartbeat"\nevery = "1h"\n'
+    async with stand_in_node(tmp_path) as node, service(port):
+        node.script(look(), deliver(report()))
+        settings = node.settings(CLAUDEOPS_PROBES_PATH=str(declare(tmp_path, port, beat)))
+        before = await node.operator.run("probe", **settings)
+        unknown = await node.operator.run("ping", "backup", **settings)
+        async with node.operator.daemon(**settings):
+            await node.operator.until(PROBES, lambda rows: [row["state"] for row in rows] == ["unknown", "up"])
+            began = time.monotonic()
+            pinged = await node.operator.run("ping", "backup", "--log", "17 files", **settings)
+            noted = await node.operator.run("ping", "backup", **settings)
+            sys.stdout.write(f"\ntwo pings: {time.monotonic() - began:.2f} s\n")
+            await node.operator.until(PROBES, lambda rows: [row["state"] for row in rows] == ["up", "up"])
+            nobody = await node.operator.run("ping", "nobody", "--output-format", "json", **settings)
+        shown = await node.operator.run("probe", "--output-format", "json", **settings)
+        one = await node.operator.run("probe", "web", **settings)
+        none = await node.operator.run("probe", "nobody", "--output-format", "json", **settings)
+
+    assert (before.code, before.stdout.count("not looked yet")) == (0, 2)
+    assert unknown.code != 0
+    assert (pinged.code, noted.code) == (0, 0)
+    assert (nobody.code, nobody.document["handled"]) == (1, False)
+    probes = shown.document["probes"]
+    assert isinstance(probes, list)
+    assert [(each["name"], each["kind"], each["state"]) for each in probes] == [
+        ("web", "http", "up"),
+        ("backup", "heartbeat", "up"),
+    ]
+    assert (one.code, "web · http http://127.0.0.1" in one.stdout, "up" in one.stdout) == (0, True, True)
+    assert (none.code, none.document["found"]) == (1, False)
+
+
+async def test_a_wrong_edit_is_an_event_and_a_wrong_file_at_the_start_is_a_sentence(tmp_path: Path) -> None:
+    port = free_port()
+    async with stand_in_node(tmp_path) as node, service(port):
+        node.script(look(), deliver(report()))
+        file = declare(tmp_path, port)
+        settings = node.settings(CLAUDEOPS_PROBES_PATH=str(file))
+        async with node.operator.daemon(**settings) as daemon:
+            await node.operator.until(PROBES, lambda rows: [row["state"] for row in rows] == ["up"])
+            declare(tmp_path, port, '[[probe]]\nname = "db"\nkind = "tpc"\n')
+            await daemon.until_logged("probes_refused")
+            await node.operator.until(
+                "SELECT * FROM events WHERE message LIKE '%tpc%' AND resolved_at IS NULL", lambda rows: len(rows) == 1
+            )
+            assert states(node) == {"web": "up"}
+        refused = await node.operator.run("run", **settings)
+        doctor = await node.operator.run("doctor", **settings)
+
+    assert refused.code == 78
+    assert "CLAUDEOPS_PROBES_PATH" in refused.stderr
+    assert "did you mean 'tcp'?" in refused.stderr
+    assert "FAILED   probes" in doctor.stdout

@@ -1,0 +1,477 @@
+"""What is feared of the watch: a probe that is not looked at in time, a change that is lost, a chain too many."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from pathlib import Path
+
+import anyio
+import pytest
+
+from claudeops.domain.estate.model import Estate, Manifest, Service, Source
+from claudeops.domain.model import NewSession, ServiceStatus, Trigger
+from claudeops.domain.probe.model import Observation, Probe, Saw, State, Verb
+from claudeops.domain.probe.news import Chain
+from claudeops.engine.probes.clerk import Alarm
+from claudeops.engine.probes.declared import Declared, Reading
+from claudeops.engine.probes.watch import Watch
+from claudeops.logs import get_logger
+from support.probing import Journey, Memory, Scripted, heartbeat, probe
+from support.store_values import OTHER_OWNER, OWNER, RULES
+
+
+@dataclass(kw_only=True)
+class Told(Reading):
+    """What a test declares."""
+
+    declared: Declared | None = None
+
+    async def changed(self) -> Declared | None:
+        declared, self.declared = self.declared, None
+        return declared
+
+
+@dataclass
+class Node:
+    """A daemon's watch, its services and its database."""
+
+    clock: Journey = field(default_factory=Journey)
+    memory: Memory = field(default_factory=Memory)
+    announced: int = 0
+    looker: Scripted = field(init=False)
+    reading: Told = field(default_factory=Told)
+
+    def __post_init__(self) -> None:
+        self.looker = Scripted(self.clock)
+
+    @asynccontextmanager
+    async def watching(self, *probes: Probe, **changes: object) -> AsyncIterator[Watch]:
+        """Run a watch for the length of a block."""
+
+        async def announce() -> None:
+            self.announced += 1
+
+        def session(chain: Chain) -> NewSession:
+            return NewSession(tier=1, trigger=Trigger.ALERT, model="haiku", context=chain.handover)
+
+        self.reading.declared = Declared(probes=probes)
+        values: dict[str, object] = {
+            "database": self.memory,
+            "looker": self.looker,
+            "reading": self.reading,
+            "alarm": Alarm(session=session, rules=lambda: RULES, announce=announce),
+            "owner": OWNER,
+            "clock": self.clock,
+            "log": get_logger(),
+            "pause": self.clock.pause,
+            **changes,
+        }
+        watch = Watch(**values)  # type: ignore[arg-type]
+        async with anyio.create_task_group() as tasks:
+            await tasks.start(watch.run)
+            yield watch
+            tasks.cancel_scope.cancel()
+
+    def state(self, name: str) -> State:
+        return self.memory.rows[name].standing.state
+
+    def looked(self, name: str) -> list[float]:
+        """Return when a probe was looked at, in seconds after the first one."""
+        return [round(at - 1_000.0, 3) for of, at in self.looker.looks if of == name]
+
+
+@pytest.fixture
+def node() -> Node:
+    return Node()
+
+
+QUICK = probe("web", interval=30.0, retry_interval=5.0, failures=2, successes=2)
+
+
+# --- due times --------------------------------------------------------------------------------------------
+
+
+async def test_a_probe_is_looked_at_in_its_interval_and_keeps_its_phase(node: Node) -> None:
+    async with node.watching(QUICK):
+        await node.clock.travel(125)
+    assert node.looked("web") == [0.0, 30.0, 60.0, 90.0, 120.0]
+
+
+async def test_after_a_failure_it_is_looked_at_sooner_until_it_is_settled(node: Node) -> None:
+    async with node.watching(replace(QUICK, starts_chain=False)):
+        await node.clock.travel(31)
+        node.looker.down = {"web"}
+        await node.clock.travel(70)
+    assert node.looked("web") == [0.0, 30.0, 60.0, 65.0, 95.0]
+    assert node.state("web") is State.DOWN
+
+
+async def test_a_thousand_probes_do_not_begin_at_once_and_none_is_late(node: Node) -> None:
+    probes = [probe(f"web-{number}") for number in range(1000)]
+    async with node.watching(*probes) as watch:
+        await node.clock.travel(0.5)
+        assert len(node.looker.looks) < 50
+        await node.clock.travel(119.49)
+        assert watch.lateness.quantile(1.0) == pytest.approx(0.0)
+    counts = [len(node.looked(each.name)) for each in probes]
+    assert set(counts) == {4}
+    assert node.looker.most_under_way < 10
+
+
+async def test_few_probes_begin_within_a_moment(node: Node) -> None:
+    async with node.watching(*(probe(f"web-{number}", interval=3600.0, timeout=10.0) for number in range(10))):
+        await node.clock.travel(1)
+    assert len(node.looker.looks) == 10
+
+
+async def test_looks_that_hang_cost_their_slots_and_no_more(node: Node) -> None:
+    node.looker.hanging = {f"dead-{number}" for number in range(10)}
+    dead = [probe(name, timeout=10.0) for name in sorted(node.looker.hanging)]
+    async with node.watching(*dead, probe("web", interval=5.0, timeout=5.0), at_once=4) as watch:
+        await node.clock.travel(290)
+        assert node.looker.most_under_way == 4
+        assert len(node.looked("web")) >= 10
+        assert watch.lateness.quantile(1.0) > 1.0
+        assert watch.lateness.late > 0
+
+
+async def test_a_watch_stops_at_once_though_looks_hang(node: Node) -> None:
+    node.looker.hanging = {"web"}
+    with anyio.fail_after(5):
+        async with node.watching(probe("web")):
+            await node.clock.travel(1)
+            assert node.looker.under_way == 1
+    assert node.looker.under_way == 0
+
+
+# --- what is written --------------------------------------------------------------------------------------
+
+
+async def test_looks_that_change_nothing_are_written_together_every_few_seconds(node: Node) -> None:
+    probes = [probe(f"web-{number}") for number in range(200)]
+    async with node.watching(*probes):
+        await node.clock.travel(60)  # all of them are known to be up
+        before = node.memory.transactions
+        await node.clock.travel(60)
+        assert node.memory.transactions - before <= 13
+
+
+async def test_a_change_is_written_at_once(node: Node) -> None:
+    async with node.watching(QUICK):
+        await node.clock.travel(31)
+        node.looker.down = {"web"}
+        await node.clock.travel(34.1)  # the second failure comes 65 s after the start
+        assert node.state("web") is State.DOWN
+        assert node.memory.messages == ["web is down, by its probe web: connection refused"]
+
+
+async def test_what_was_seen_last_is_on_record_after_an_orderly_stop(node: Node) -> None:
+    async with node.watching(QUICK):
+        await node.clock.travel(30.5)
+    assert node.memory.rows["web"].standing.last_checked_at == node.clock.at - timedelta(seconds=0.5)
+    assert [each.bucket.checks for each in node.memory.stretches] == [2]
+
+
+async def test_history_is_written_when_a_stretch_is_over(node: Node) -> None:
+    async with node.watching(QUICK):
+        await node.clock.travel(299)
+        assert node.memory.stretches == []
+        await node.clock.travel(10)
+        (first,) = node.memory.stretches
+        assert (first.probe, first.bucket.checks, first.bucket.failures) == ("web", 10, 0)
+
+
+async def test_a_database_that_is_away_costs_no_change_and_no_order(node: Node) -> None:
+    async with node.watching(QUICK):
+        await node.clock.travel(31)
+        node.memory.away = True
+        node.looker.down = {"web"}
+        await node.clock.travel(60)
+        node.looker.down = set()
+        await node.clock.travel(60)
+        assert len(node.memory.tellings) == 1  # that it is up at all
+        node.memory.away = False
+        await node.clock.travel(10)
+    _, first, second = node.memory.tellings
+    assert first.at < second.at
+    assert "web is down" in first.events[0].message
+    assert second.events == ()
+    assert node.memory.chains == []  # it was over before anybody could be told
+
+
+async def test_a_database_that_is_away_for_hours_costs_a_bounded_memory(node: Node) -> None:
+    flip = {"up": True}
+
+    def saw(_: Probe) -> Saw:
+        flip["up"] = not flip["up"]
+        return Saw.UP if flip["up"] else Saw.DOWN
+
+    node.looker.saw = saw
+    async with node.watching(replace(QUICK, failures=1, successes=1, interval=5.0, timeout=5.0)) as watch:
+        node.memory.away = True
+        await node.clock.travel(1800)
+        (watched,) = watch.roster
+        assert len(watched.tellings) <= 20
+
+
+# --- chains -----------------------------------------------------------------------------------------------
+
+
+async def test_a_failure_starts_a_chain_with_the_facts_as_data(node: Node) -> None:
+    async with node.watching(QUICK, probe("db")):
+        await node.clock.travel(31)
+        node.looker.down = {"web"}
+        await node.clock.travel(34.1 + 3)
+        ((names, new),) = node.memory.chains
+    assert names == ("web",)
+    assert (new.trigger, new.tier, new.prompt_text) == (Trigger.ALERT, 1, None)
+    assert new.context is not None
+    assert "connection refused" in new.context.findings
+    assert [(each.service, each.status) for each in new.context.service_status] == [("web", ServiceStatus.DOWN)]
+    assert node.announced == 1
+
+
+async def test_what_fails_together_is_one_chain(node: Node) -> None:
+    names = ("web", "shop", "mail")
+    async with node.watching(*(replace(QUICK, name=name, service=name) for name in names)):
+        await node.clock.travel(31)
+        node.looker.down = set(names)
+        await node.clock.travel(60)
+        ((told, _),) = node.memory.chains
+    assert set(told) == set(names)
+
+
+async def test_what_recovers_by_itself_in_time_starts_nothing_and_leaves_a_note(node: Node) -> None:
+    async with node.watching(QUICK):
+        await node.clock.travel(31)
+        node.looker.down = {"web"}
+        await node.clock.travel(34.1)  # down after 65 s
+        assert node.state("web") is State.DOWN
+        node.looker.down = set()
+        await node.clock.travel(60)
+    assert node.memory.chains == []
+    assert "recovered by itself; no session was started" in node.memory.messages[-1]
+
+
+async def test_a_probe_that_starts_no_chain_starts_none(node: Node) -> None:
+    async with node.watching(replace(QUICK, starts_chain=False)):
+        node.looker.down = {"web"}
+        await node.clock.travel(120)
+    assert node.state("web") is State.DOWN
+    assert node.memory.chains == []
+
+
+async def test_a_flapping_probe_starts_one_chain(node: Node) -> None:
+    async with node.watching(replace(QUICK, interval=5.0, timeout=5.0)):
+        for _ in range(60):
+            node.looker.down = {"web"}
+            await node.clock.travel(30)
+            node.memory.running.clear()  # its chain has ended meanwhile, each time
+            node.looker.down = set()
+            await node.clock.travel(30)
+    assert len(node.memory.chains) == 1
+    assert any("is flapping" in message for message in node.memory.messages)
+
+
+async def test_a_service_that_fails_again_later_starts_another_chain(node: Node) -> None:
+    async with node.watching(QUICK):
+        for _ in range(2):
+            node.looker.down = {"web"}
+            await node.clock.travel(120)
+            node.memory.running.clear()
+            node.looker.down = set()
+            await node.clock.travel(3600)
+    assert len(node.memory.chains) == 2
+
+
+async def test_a_service_that_fails_again_soon_and_stays_down_is_told_after_a_while(node: Node) -> None:
+    async with node.watching(QUICK):
+        node.looker.down = {"web"}
+        await node.clock.travel(60)
+        node.memory.running.clear()
+        node.looker.down = set()
+        await node.clock.travel(60)
+        node.looker.down = {"web"}
+        await node.clock.travel(120)
+        assert len(node.memory.chains) == 1
+        await node.clock.travel(15 * 60)
+        assert len(node.memory.chains) == 2
+
+
+async def test_a_daemon_that_dies_before_its_chain_leaves_it_to_the_next(node: Node) -> None:
+    node.memory.dies_before_chain = True
+    async with node.watching(QUICK):
+        node.looker.down = {"web"}
+        await node.clock.travel(60)
+        assert node.state("web") is State.DOWN
+    node.memory.dies_before_chain = False
+
+    async with node.watching(QUICK, owner=OTHER_OWNER):
+        await node.clock.travel(1)
+        assert len(node.memory.chains) == 1
+        await node.clock.travel(600)
+    async with node.watching(QUICK):
+        await node.clock.travel(600)
+    assert len(node.memory.chains) == 1
+
+
+async def test_a_database_that_is_away_when_the_chain_is_due_gets_it_once(node: Node) -> None:
+    async with node.watching(QUICK):
+        node.looker.down = {"web"}
+        await node.clock.travel(6)
+        assert node.state("web") is State.DOWN
+        node.memory.away = True
+        await node.clock.travel(30)
+        node.memory.away = False
+        await node.clock.travel(30)
+    assert len(node.memory.chains) == 1
+
+
+# --- heartbeats -------------------------------------------------------------------------------------------
+
+
+async def test_a_heartbeat_that_falls_silent_is_down_and_its_next_ping_brings_it_back(node: Node) -> None:
+    beat = heartbeat("backup", every=60.0, failures=1, successes=1)
+    async with node.watching(beat):
+        for _ in range(3):
+            await node.memory.ping("backup", Verb.SUCCESS, at=node.clock.now())
+            await node.clock.travel(60)
+        assert node.state("backup") is State.UP
+        await node.clock.travel(60)
+        assert node.state("backup") is State.DOWN
+        await node.memory.ping("backup", Verb.SUCCESS, at=node.clock.now())
+        await node.clock.travel(2)
+        assert node.state("backup") is State.UP
+    assert node.looker.looks == []
+
+
+async def test_what_could_not_be_heard_is_no_silence(node: Node) -> None:
+    beat = heartbeat("backup", every=60.0, failures=1, successes=1)
+    async with node.watching(beat):
+        await node.memory.ping("backup", Verb.SUCCESS, at=node.clock.now())
+        await node.clock.travel(10)
+        node.memory.away = True
+        await node.clock.travel(600)
+        node.memory.away = False
+        await node.clock.travel(7)
+        assert node.state("backup") is State.UP
+        await node.clock.travel(100)
+        assert node.state("backup") is State.DOWN
+
+
+# --- what is declared -------------------------------------------------------------------------------------
+
+
+async def test_a_new_declaration_is_watched_and_what_is_gone_is_not(node: Node) -> None:
+    async with node.watching(QUICK, probe("old")):
+        await node.clock.travel(31)
+        node.reading.declared = Declared(probes=(QUICK, probe("new")))
+        await node.clock.travel(60)
+        assert set(node.memory.rows) == {"web", "new"}
+        assert len(node.looked("new")) == 2
+        assert max(node.looked("old")) < 40
+    assert node.looked("web") == [0.0, 30.0, 60.0, 90.0]
+
+
+async def test_a_wrong_edit_is_told_and_the_last_good_one_serves(node: Node) -> None:
+    async with node.watching(QUICK):
+        await node.clock.travel(1)
+        for fault in ("line 3: no such kind", "line 3: no such kind", ""):
+            node.reading.declared = Declared(probes=(QUICK,), fault=fault)
+            await node.clock.travel(5)
+    told = [over for message, over in node.memory.noted]
+    assert told == [True, False, True]
+    assert "line 3: no such kind" in node.memory.noted[1][0]
+
+
+# --- the file ---------------------------------------------------------------------------------------------
+
+
+def text(*names: str) -> str:
+    return "\n".join(f'[[probe]]\nname = "{name}"\nkind = "http"\nurl = "http://{name}.test/"\n' for name in names)
+
+
+def names_of(declared: Declared | None) -> list[str] | None:
+    return None if declared is None else [each.name for each in declared.probes]
+
+
+async def test_a_file_is_read_when_it_changes_and_may_come_and_go(tmp_path: Path) -> None:
+    file = tmp_path / "probes.toml"
+    reading = Reading(file=file)
+    assert names_of(await reading.changed()) == []
+    assert await reading.changed() is None
+
+    file.write_text(text("web", "db"))
+    assert names_of(await reading.changed()) == ["web", "db"]
+    assert await reading.changed() is None
+
+    file.write_text('[[probe]]\nname = "web"\nkind = "htpp"\n')
+    wrong = await reading.changed()
+    assert wrong is not None
+    assert names_of(wrong) == ["web", "db"]
+    assert f"{file}, line 3: the probe 'web': 'htpp' is not a kind of probe: did you mean 'http'?" in wrong.fault
+
+    file.unlink()
+    gone = await reading.changed()
+    assert (names_of(gone), gone and gone.fault) == ([], "")
+
+
+@pytest.mark.parametrize(
+    ("write", "says"),
+    [
+        pytest.param(lambda file: file.write_bytes(b"\xff\xfe"), "not UTF-8", id="not text"),
+        pytest.param(lambda file: file.mkdir(), "cannot be read", id="a directory"),
+        pytest.param(lambda file: file.write_bytes(b"#" * (4 * 1024 * 1024 + 1)), "longer than", id="too long"),
+    ],
+)
+async def test_a_file_that_is_none_is_a_fault(tmp_path: Path, write: Callable[[Path], object], says: str) -> None:
+    file = tmp_path / "probes.toml"
+    write(file)
+    declared = await Reading(file=file).changed()
+    assert declared is not None
+    assert says in declared.fault
+
+
+async def test_a_manifest_makes_probes_and_its_change_is_noticed_though_the_file_is_wrong(tmp_path: Path) -> None:
+    file = tmp_path / "probes.toml"
+    file.write_text("[[probe")
+    estates = [Estate(), estate("web")]
+    reading = Reading(file=file, estate=lambda: estates[0])
+    first = await reading.changed()
+    estates.pop(0)
+    second = await reading.changed()
+    assert first is not None
+    assert second is not None
+    assert first.fault == second.fault != ""
+    assert [each.service for each in second.probes] == ["web"]
+
+
+def estate(*names: str) -> Estate:
+    services = tuple(
+        Service(name=name, address=f"https://{name}.test/", source=Source(path="x/CLAUDE-OPS.md")) for name in names
+    )
+    return Estate(manifests=(Manifest(repository="x", services=services),))
+
+
+# --- what its log says ------------------------------------------------------------------------------------
+
+
+async def test_a_look_that_breaks_its_promise_to_end_is_left(node: Node) -> None:
+    class Stuck(Scripted):
+        async def look(self, probe: Probe) -> Observation:
+            self.looks.append((probe.name, self.clock.monotonic()))
+            await anyio.sleep_forever()
+            raise AssertionError
+
+    node.looker = Stuck(node.clock)
+    quick = probe("web", timeout=0.0)
+    async with node.watching(quick) as watch:
+        await node.clock.travel(1)
+        with anyio.fail_after(10):
+            (watched,) = watch.roster
+            while watched.looking:
+                await anyio.lowlevel.checkpoint()
+        assert watched.standing.detail == "the look did not end in its time"

@@ -1,0 +1,93 @@
+"""A repair and the look whether it holds: policy, gate, stream, ledger, queue and decision together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from claudeops.domain.model import Session, ToolCall, Verdict
+from claudeops.domain.policy import Scope, judge, tier_policy
+from claudeops.engine.control import Control
+from claudeops.engine.session.runner import SessionRunner
+from support.estate import Estate, deliver, report
+from support.policy_cases import POLICY
+
+pytestmark = pytest.mark.anyio
+
+DELAY_SECONDS = 900.0
+
+
+def as_shipped(call: ToolCall, scope: Scope) -> Verdict:
+    return judge(call, tier=tier_policy(POLICY, 2), scope=replace(scope, repos_dir="/repos"))
+
+
+def bash(name: str, command: str) -> Mapping[str, object]:
+    return {"tool": {"id": name, "name": "Bash", "input": {"command": command}}}
+
+
+def seeing(name: str) -> Mapping[str, object]:
+    return bash(name, "docker inspect --format '{{.State.Status}}' web")
+
+
+async def played(estate: Estate, session: Session, *steps: Mapping[str, object]) -> dict[str, object]:
+    """Run a claimed session to its end, and return its row."""
+    estate.script(*steps)
+    ending = await SessionRunner(context=estate.context).run(session, Control())
+    await estate.store.queue.finish(ending, rules=estate.context.rules)
+    return estate.row(session.id)
+
+
+async def repaired(estate: Estate) -> Session:
+    """Have tier 2 restart a service, and claim the look that follows as if its delay were over."""
+    estate.with_judge(as_shipped)
+    estate.with_context(rules=replace(estate.context.rules, follow_up_seconds=DELAY_SECONDS))
+    first = await estate.claim((await estate.queue(2, "web is down")).id)
+    row = await played(estate, first, bash("act", "docker restart web"), seeing("see"), deliver(report()))
+    assert row["decision_reason"] == "healthy"
+    (planned,) = estate.rows("SELECT * FROM sessions WHERE status = 'queued'")
+    assert planned["trigger"] == "follow_up"
+    return await _claimed_later(estate)
+
+
+async def _claimed_later(estate: Estate) -> Session:
+    (session,) = await estate.store.queue.claim(
+        estate.owner,
+        rules=estate.context.rules,
+        now=estate.context.clock.now() + timedelta(seconds=DELAY_SECONDS),
+        cli_session_id=lambda: "5e0b1bd8-0000-4000-8000-000000000009",
+        log_path=estate.log_path,
+    )
+    return session
+
+
+async def test_a_repair_that_holds_is_written_beside_its_action(estate: Estate) -> None:
+    look = await repaired(estate)
+    row = await played(estate, look, seeing("again"), deliver(report()))
+
+    assert row["decision_reason"] == "healthy"
+    (action,) = estate.rows("SELECT * FROM cooldown_actions")
+    assert action["held"] == "held"
+    assert estate.rows("SELECT * FROM sessions WHERE status = 'queued'") == []
+
+
+async def test_a_repair_that_does_not_hold_is_handed_to_the_tier_above_at_once(estate: Estate) -> None:
+    look = await repaired(estate)
+    row = await played(estate, look, seeing("again"), deliver(report(status="down")))
+
+    assert row["decision_reason"] == "escalated"
+    assert estate.rows("SELECT held FROM cooldown_actions") == [{"held": "relapsed"}]
+    third = await estate.claim(look.id)
+    assert (third.tier, third.context is not None) == (3, True)
+    handed_over = await played(estate, third, seeing("third"), deliver(report()))
+    assert "the restart did not hold: web (restart at " in str(handed_over["context"])
+
+
+async def test_a_look_that_says_all_is_well_without_looking_is_no_answer(estate: Estate) -> None:
+    look = await repaired(estate)
+    row = await played(estate, look, deliver(report()))
+
+    assert row["decision_reason"] == "no_evidence"
+    assert estate.rows("SELECT held FROM cooldown_actions") == [{"held": "unknown"}]
