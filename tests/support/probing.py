@@ -175,7 +175,7 @@ class Scripted:
 
 @dataclass
 class Memory:
-    """`claudeops.engine.ports.Probes` without a database; it can be away, and it outlives a watch."""
+    """`claudeops.engine.ports.watching.Probes` without a database; it can be away, and it outlives a watch."""
 
     rows: dict[str, KeptProbe] = field(default_factory=dict)
     written: list[Observed] = field(default_factory=list)

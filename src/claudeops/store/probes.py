@@ -70,7 +70,7 @@ _CHANGE_STRETCH: Final = update(probe_history).where(_STRETCH)
 
 
 class SqlProbes:
-    """`claudeops.engine.ports.Probes`, over SQLite or PostgreSQL."""
+    """`claudeops.engine.ports.watching.Probes`, over SQLite or PostgreSQL."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

@@ -43,7 +43,8 @@ from claudeops.errors import StaleAttemptError, StoreError
 from claudeops.store.database import Database
 from claudeops.store.holds import set_hold
 from claudeops.store.rows import TableRow, call_values, to_booked_call
-from claudeops.store.tables import UtcDateTime, budget_entries, model_calls, sessions
+from claudeops.store.tables import budget_entries, model_calls, sessions
+from claudeops.store.tables.columns import UtcDateTime
 
 _NEVER_MADE: Final = "never made"
 """The error of a call that was put on record too late for its caller."""

@@ -7,7 +7,8 @@ import json
 import pytest
 
 from claudeops.cli.command_line import call
-from claudeops.cli.commands import OTHERS, WholeHelp, claudeops, sentence
+from claudeops.cli.commands import claudeops
+from claudeops.cli.commands.options import OTHERS, WholeHelp, sentence
 
 
 def document(capsys: pytest.CaptureFixture[str]) -> dict[str, object]:

@@ -19,7 +19,8 @@ from claudeops.domain.escalation import EscalationRules
 from claudeops.domain.model import NewSession, Owner, Session, Suppressed
 from claudeops.domain.probe.news import Chain, News, collect
 from claudeops.domain.probe.record import FAILING
-from claudeops.engine.ports import Clock, Probes
+from claudeops.engine.ports import Clock
+from claudeops.engine.ports.watching import Probes
 from claudeops.engine.probes.roster import Roster, Watched
 from claudeops.errors import StoreError
 from claudeops.logs import LogEvent, Logger

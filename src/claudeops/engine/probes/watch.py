@@ -22,7 +22,8 @@ from anyio.abc import TaskGroup, TaskStatus
 from claudeops.domain.model import Level, NewEvent, Owner
 from claudeops.domain.probe.machine import due
 from claudeops.domain.probe.model import HeartbeatLook, Observation, Saw
-from claudeops.engine.ports import Clock, Looker, Probes
+from claudeops.engine.ports import Clock
+from claudeops.engine.ports.watching import Looker, Probes
 from claudeops.engine.probes.clerk import Alarm, Clerk, Pause, pause
 from claudeops.engine.probes.declared import Declared, Reading
 from claudeops.engine.probes.roster import Roster, Watched, spread

@@ -11,7 +11,8 @@ import anyio
 from claudeops.domain.escalation import EscalationRules
 from claudeops.domain.follow_up import FollowedUp
 from claudeops.domain.model import Held
-from claudeops.engine.ports import Clock, Dispatcher, FollowUps
+from claudeops.engine.ports import Clock, Dispatcher
+from claudeops.engine.ports.watching import FollowUps
 from claudeops.errors import StoreError
 from claudeops.logs import LogEvent, Logger
 from claudeops.tasks import DatabaseTrouble

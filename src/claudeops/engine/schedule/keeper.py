@@ -18,7 +18,8 @@ from claudeops.domain.escalation import EscalationRules, fingerprint
 from claudeops.domain.model import Level, NewEvent, NewSession, Session, SkipReason
 from claudeops.domain.probe.tier0 import Gate, Need
 from claudeops.domain.schedule.plan import Fire, LastFire, Plan, Saved, last_due, session_of, why_not
-from claudeops.engine.ports import Clock, Dispatcher, Schedules
+from claudeops.engine.ports import Clock, Dispatcher
+from claudeops.engine.ports.watching import Schedules
 from claudeops.engine.schedule.scheduler import Scheduler
 from claudeops.errors import ConfigurationError, StoreError
 from claudeops.logs import LogEvent, Logger

@@ -14,7 +14,7 @@ from claudeops.domain.probe import tier0
 from claudeops.domain.probe.model import Probe, Standing
 from claudeops.domain.probe.tier0 import Gate, ModelVerdict, Need, Tier0
 from claudeops.domain.schedule.plan import Plan
-from claudeops.engine.ports import Schedules
+from claudeops.engine.ports.watching import Schedules
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -26,7 +26,7 @@ _ALARMED: Final = (
 
 
 class SqlFollowUps:
-    """`claudeops.engine.ports.FollowUps`, over SQLite or PostgreSQL."""
+    """`claudeops.engine.ports.watching.FollowUps`, over SQLite or PostgreSQL."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

@@ -22,7 +22,7 @@ _FIRES: Final = schedule_fires.c
 
 
 class SqlSchedules:
-    """`claudeops.engine.ports.Schedules`, over SQLite or PostgreSQL."""
+    """`claudeops.engine.ports.watching.Schedules`, over SQLite or PostgreSQL."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

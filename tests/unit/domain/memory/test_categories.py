@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from claudeops.cli.commands import CATEGORIES
+from claudeops.cli.commands.memories import CATEGORIES
 from claudeops.domain.memory.categories import Category, category_of, spellings
 from support.checkout import ROOT
 

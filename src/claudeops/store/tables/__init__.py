@@ -1,42 +1,30 @@
-"""The schema: every table and column of the database, and column types that accept any value.
+"""The schema: every table and column of the database.
 
 Other people's tools read these names; a change needs a migration in ``migrations/versions`` and a new `HEAD`. Times are
 UTC. Ids are never used again, not even after their row was deleted, because log files carry them. The database also
 checks closed sets of values that rarely change.
-
-The column types make any value fit: a write must not fail over what a model or a CLI wrote. PostgreSQL takes no NUL in
-a text, neither database takes half a surrogate pair, indexed texts have a maximum length and integers a maximum value.
-Values are repaired on their way in, in the same way for both databases.
 """
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Final
 
 from sqlalchemy import (
-    BigInteger,
     Boolean,
     CheckConstraint,
     Column,
-    DateTime,
     Float,
     ForeignKey,
     Index,
     Integer,
     MetaData,
-    Numeric,
     PrimaryKeyConstraint,
-    String,
     Table,
-    Text,
     UniqueConstraint,
     text,
 )
-from sqlalchemy.engine import Dialect
 from sqlalchemy.schema import SchemaItem
-from sqlalchemy.types import TypeDecorator
 
 from claudeops.domain.briefing import TextKind
 from claudeops.domain.model import (
@@ -52,13 +40,10 @@ from claudeops.domain.model import (
     VerdictKind,
 )
 from claudeops.domain.probe.model import State
-from claudeops.domain.spending.prices import known_usd
-from claudeops.domain.text import NAME_LENGTH, clean, clip
+from claudeops.store.tables.columns import CleanText, Count, Name, Usd, UtcDateTime
 
 HEAD: Final = "0010"
 """The revision of the newest migration; it is compared before alembic is imported at all."""
-
-_LARGEST_COUNT: Final = 2**63 - 1
 
 metadata = MetaData(
     naming_convention={
@@ -69,72 +54,6 @@ metadata = MetaData(
         "pk": "pk_%(table_name)s",
     }
 )
-
-
-class UtcDateTime(TypeDecorator[datetime]):
-    """Aware UTC in Python; ``timestamptz`` in PostgreSQL, ISO text without an offset in SQLite (it sorts)."""
-
-    impl = DateTime(timezone=True)
-    cache_ok = True
-
-    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
-        """Refuse a naive time, which would be somebody's local time."""
-        if value is None:
-            return None
-        if value.tzinfo is None:
-            raise ValueError(f"{value.isoformat()} has no time zone; the database takes UTC only")
-        moment = value.astimezone(UTC)
-        return moment.replace(tzinfo=None) if dialect.name == "sqlite" else moment
-
-    def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:
-        """Restore the zone that SQLite did not store."""
-        if value is None:
-            return None
-        return value.replace(tzinfo=UTC) if dialect.name == "sqlite" else value.astimezone(UTC)
-
-
-class CleanText(TypeDecorator[str]):
-    """Text of any length and origin."""
-
-    impl = Text
-    cache_ok = True
-
-    def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:  # noqa: ARG002 - SQLAlchemy's signature
-        """Replace what a database refuses."""
-        return None if value is None else clean(value)
-
-
-class Name(TypeDecorator[str]):
-    """A short text that an index may hold; longer ones are cut, in conditions too."""
-
-    impl = String(NAME_LENGTH)
-    cache_ok = True
-
-    def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:  # noqa: ARG002 - SQLAlchemy's signature
-        """Cut and clean."""
-        return None if value is None else clip(value)
-
-
-class Count(TypeDecorator[int]):
-    """An integer from outside, kept within 64 bits."""
-
-    impl = BigInteger
-    cache_ok = True
-
-    def process_bind_param(self, value: int | None, dialect: Dialect) -> int | None:  # noqa: ARG002 - SQLAlchemy's signature
-        """Keep the value in range."""
-        return None if value is None else max(-_LARGEST_COUNT, min(_LARGEST_COUNT, value))
-
-
-class Usd(TypeDecorator[float]):
-    """US dollars: decimal in the database, ``float`` in Python, null for anything that is not an amount."""
-
-    impl = Numeric(20, 10, asdecimal=False)
-    cache_ok = True
-
-    def process_bind_param(self, value: float | None, dialect: Dialect) -> float | None:  # noqa: ARG002 - SQLAlchemy's signature
-        """Store an infinite or undefined amount as unknown."""
-        return known_usd(value)
 
 
 def _one_of(column: str, members: type[StrEnum]) -> CheckConstraint:

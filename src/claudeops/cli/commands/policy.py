@@ -1,0 +1,88 @@
+"""Commands that explain the rules for tool calls; they run nothing."""
+
+# ruff: noqa: PLC0415 - a command imports what it does when it is called: help and mistakes are answered at once
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from claudeops.cli.commands.options import OUTPUT_FORMAT, POLICY_FILE, WholeHelp
+
+
+@click.group(cls=WholeHelp)
+def policy() -> None:
+    """Look at the rules for tool calls; runs nothing."""
+
+
+@policy.command("test")
+@click.argument("command", required=False)
+@click.option("--tier", type=click.IntRange(min=1), help="Only this tier.  [default: all]")
+@click.option("--tool", default="Bash", show_default=True, help="The tool to call.")
+@click.option("--input", "given", help="Its input as a JSON object, instead of COMMAND.")
+@click.option("--expect", type=click.Choice(["allow", "deny", "ask"]), help="Exit with 1 unless every tier says this.")
+@click.option("--dry-run", is_flag=True, help="As in a dry run.")
+@POLICY_FILE
+@OUTPUT_FORMAT
+def test_policy(  # noqa: PLR0917 - click hands its options over by name
+    command: str | None,
+    tier: int | None,
+    tool: str,
+    given: str | None,
+    expect: str | None,
+    dry_run: bool,  # noqa: FBT001 - click
+    file: Path | None,
+    output_format: str,
+) -> int:
+    """Show the verdict on COMMAND, or on another tool's call, and the reason; runs nothing.
+
+    Also shows the commands that the text was split into, and the actions with their services. Exit status: 0
+    answered, 1 not as expected, 64 usage, 78 configuration.
+    """
+    from claudeops.cli.policy import Question, print_verdicts
+
+    question = Question(command=command, tool=tool, given=given, tier=tier, expect=expect, dry_run=dry_run, file=file)
+    return print_verdicts(question, as_json=output_format == "json")
+
+
+@policy.command("show")
+@POLICY_FILE
+@OUTPUT_FORMAT
+def show_policy(file: Path | None, output_format: str) -> int:
+    """Print the whole policy in force, with everything that its file extends.
+
+    Exit status: 0 printed, 78 configuration.
+    """
+    from claudeops.cli.policy import print_policy
+
+    return print_policy(file, as_json=output_format == "json")
+
+
+@policy.command("fragments")
+@OUTPUT_FORMAT
+def list_fragments(output_format: str) -> int:
+    """List the fragments that a policy may extend beside the default, and what each opens.
+
+    Exit status: 0 listed.
+    """
+    from claudeops.cli.policy import print_fragments
+
+    return print_fragments(as_json=output_format == "json")
+
+
+@click.command("show-tool")
+@click.argument("name")
+@POLICY_FILE
+@OUTPUT_FORMAT
+def show_tool(name: str, file: Path | None, output_format: str) -> int:
+    """Show the rules for a tool or a command (such as 'docker restart'), by tier.
+
+    Exit status: 0 found, 1 no rule names it, 78 configuration.
+    """
+    from claudeops.cli.policy import print_tool
+
+    return print_tool(name, file, as_json=output_format == "json")
+
+
+policy.add_command(show_tool)  # it is found under both names
