@@ -73,11 +73,14 @@ async def test_without_credentials_two_rehearsals_end_as_resolved(clone: Path, t
     first = told.splitlines()[0]
     assert first.startswith("No credentials are set (ANTHROPIC_API_KEY, CLAUDE_CODE_OAUTH_TOKEN or ANTHROPIC_BASE_URL)")
     in_order = (
-        "Rehearsal 1 of 2: A service is down, and a restart brings it back",
+        "Rehearsal 1 of 2: A service dies, a probe notices, and a restart brings it back",
+        "daemon  critical  shop: shop is down, by its probe shop",
+        "tier 1  starts    session 1 · haiku · alert  (probes of the daemon found shop unwell)",
         "tier 1  allowed   Running: curl",
         "tier 1  next      hands over to tier 2",
         "tier 2  allowed   Running: docker restart shop  (restart shop)",
         "result    resolved by tier 2",
+        "times     shop failed: noticed by a probe after ",
         "Rehearsal 2 of 2: A restart does not help, and tier 3 mends the cause",
         "tier 2  next      hands over to tier 3",
         "tier 3  allowed   Running: kubectl rollout undo deployment/checkout  (redeploy checkout)",

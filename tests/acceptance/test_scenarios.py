@@ -48,7 +48,8 @@ async def test_every_shipped_scenario_comes_as_it_expects(tmp_path: Path, name: 
 async def test_what_happens_is_told_a_line_a_step_with_what_was_found_done_and_spent(tmp_path: Path) -> None:
     done = await Rehearser(tmp_path).run("service-down")
     for told in (
-        "A service is down, and a restart brings it back",
+        "A service dies, a probe notices, and a restart brings it back",
+        "shop is down, by its probe shop",
         "tier 1  starts",
         "tier 1  allowed   Running: curl",
         "tier 1  finds     The shop is down",
@@ -60,6 +61,16 @@ async def test_what_happens_is_told_a_line_a_step_with_what_was_found_done_and_s
         "now       shop is up, photos is up",
     ):
         assert told in done.stdout, told
+
+
+async def test_how_long_it_took_from_the_failure_to_the_repair_is_told_in_order(tmp_path: Path) -> None:
+    done = await Rehearser(tmp_path).run("service-down", "--output-format", "json")
+    (told,) = json.loads(done.stdout)["rehearsals"]
+    times = told["times_seconds"]
+    assert list(times) == ["noticed", "session_started", "repaired"]
+    assert 0 < times["noticed"] < times["session_started"] < times["repaired"]
+    assert times["session_started"] < 10
+    assert (told["as_expected"], told["services"]) == (True, {"shop": "up", "photos": "up"})
 
 
 async def test_the_operators_own_policy_decides_and_what_it_changes_is_said(tmp_path: Path) -> None:

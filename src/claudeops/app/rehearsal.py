@@ -7,9 +7,11 @@ servers), proxies, notifications.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+import math
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -17,13 +19,22 @@ import anyio
 
 from claudeops.app.daemon import run_daemon
 from claudeops.app.node import Node, open_node
+from claudeops.domain.chain_record import ChainRecord
+from claudeops.domain.live import EventRaised
 from claudeops.domain.model import Session, Status
+from claudeops.domain.probe.model import State
+from claudeops.domain.probe.record import FAILING, KeptProbe
+from claudeops.domain.schedule import Interval, Schedule
+from claudeops.domain.schedule.plan import Plan
+from claudeops.engine.live.hub import Subscription
+from claudeops.engine.ports import Store
 from claudeops.engine.system import Shutdown
 from claudeops.errors import ConfigurationError, StoreError
 from claudeops.logs import Logger
+from claudeops.rehearsal.course import Course, send_heartbeats
 from claudeops.rehearsal.scenario import Scenario
 from claudeops.rehearsal.stage import KEY, Stage, set_up
-from claudeops.rehearsal.verdict import Record, shortfalls
+from claudeops.rehearsal.verdict import ProbeTurn, Record, may_still_come, shortfalls
 from claudeops.settings import Settings
 from claudeops.store.store import open_store
 from claudeops.tasks import open_tasks
@@ -31,11 +42,13 @@ from claudeops.tasks import open_tasks
 LONGEST_SECONDS: Final = 600.0
 """How long a rehearsal may take before it counts as failed."""
 
-ROOT_SESSION: Final = 1
-"""The id of the chain's first session: the database is new."""
-
 _APPROVAL_SECONDS: Final = 5.0  # nobody is there to answer: a call that needs approval is denied
 _LOOK_SECONDS: Final = 0.1
+_FIRST_LOOKS_SECONDS: Final = 60.0  # in which every probe has looked, and every heartbeat was heard once
+
+# With probes, for what is expected and has not come: while there was no chain, and after the last one.
+_ALARM_SECONDS: Final = 30.0
+_RECOVERY_SECONDS: Final = 10.0
 _HARNESS: Final = "claude"
 _A_MONTH: Final = 2_678_400.0  # the longest interval allowed, so that the chain at the start is the only one
 
@@ -68,23 +81,30 @@ async def rehearse(
     pace_seconds: float = 0,
     live: Callable[[Node], AbstractAsyncContextManager[None]] = _nobody,
 ) -> Rehearsed:
-    """Run a scenario's chain to its end with the daemon's own parts; files stay below ``root``, an empty directory.
+    """Run a scenario to its end with the daemon's own parts; files stay below ``root``, an empty directory.
 
     ``live`` is a context, such as a live printer, that is open while the daemon works. A stop request stops everything
     at once. When this returns or raises, nothing that it started is still running. Raises `RehearsalError` when the
     services do not start, and whatever `open_node` raises.
     """
     async with set_up(scenario, root, path=settings.path, pace_seconds=pace_seconds) as stage:
-        ours = rehearsal_settings(settings, stage)
+        ours = rehearsal_settings(settings, stage, scheduled=scenario.scheduled)
         interrupted = False
         async with open_node(ours, log=log) as node, live(node), open_tasks() as tasks:
-            tasks.start_soon(run_daemon, node, shutdown)
-            with anyio.move_on_after(LONGEST_SECONDS):
-                interrupted = await _until_ended(node, shutdown)
-            # Twice: the second request means that nothing is waited for.
-            shutdown.request()
-            shutdown.request()
-        record = await _record(ours, stage)
+            with node.context.hub.subscribe() as facts:
+                watcher = Watcher(store=node.store, facts=facts)
+                course = Course(environment=stage.environment, faults=scenario.faults, until_seen=watcher.until_seen)
+                tasks.start_soon(run_daemon, node, shutdown)
+                tasks.start_soon(watcher.run)
+                tasks.start_soon(partial(send_heartbeats, stage.environment, state_dir=stage.state_dir))
+                tasks.start_soon(_run_course, course, watcher, scenario)
+                with anyio.move_on_after(LONGEST_SECONDS):
+                    interrupted = await _until_over(watcher, course, scenario, shutdown)
+                # Twice: the second request means that nothing is waited for.
+                shutdown.request()
+                shutdown.request()
+                watcher.stop()
+        record = await _record(ours, stage, watcher, course)
     return Rehearsed(record=record, shortfalls=shortfalls(record, scenario.expect), interrupted=interrupted)
 
 
@@ -98,8 +118,12 @@ def check_rehearsable(settings: Settings) -> None:
             )
 
 
-def rehearsal_settings(settings: Settings, stage: Stage) -> Settings:
-    """Return the operator's settings with the stage in place of the real world."""
+def rehearsal_settings(settings: Settings, stage: Stage, *, scheduled: bool = True) -> Settings:
+    """Return the operator's settings with the stage in place of the real world.
+
+    A round is due at once and never again, or, if not ``scheduled``, not at all.
+    """
+    once = Schedule(name="rehearsal", cadence=Interval(seconds=_A_MONTH))
     return replace(
         settings,
         anthropic_api_key=KEY,
@@ -109,7 +133,10 @@ def rehearsal_settings(settings: Settings, stage: Stage) -> Settings:
         cron=None,
         jitter_seconds=0.0,
         schedules_path=None,
-        file_schedules=(),
+        file_schedules=(Plan(schedule=once, enabled=scheduled, origin="the rehearsal"),),
+        probes_path=stage.probes_path,
+        probes_named=True,
+        probes_env={},
         follow_up_delay_seconds=0.0,
         tiers=tuple(replace(tier, env={}, home=None) for tier in settings.tiers),
         approval_timeout_seconds=_APPROVAL_SECONDS,
@@ -129,30 +156,122 @@ def rehearsal_settings(settings: Settings, stage: Stage) -> Settings:
     )
 
 
-async def _until_ended(node: Node, shutdown: Shutdown) -> bool:
-    """Wait until every session of the chain has ended; return whether a stop was requested before that."""
+# --- the course of a rehearsal ------------------------------------------------------------------------
+
+
+@dataclass(kw_only=True, slots=True)
+class Watcher:
+    """Follows what the daemon has on record, as a person at a second terminal could."""
+
+    store: Store
+    facts: Subscription
+    turns: list[ProbeTurn] = field(default_factory=list)
+    own_events: list[EventRaised] = field(default_factory=list)  # that no session wrote
+    _kept: Mapping[str, KeptProbe] = field(default_factory=dict)
+    _looked: anyio.Event = field(default_factory=anyio.Event)  # another one for each look
+    _scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
+
+    async def run(self) -> None:
+        """Follow it until stopped."""
+        with self._scope:
+            while True:
+                with suppress(StoreError):  # the daemon logs it; the next look may work
+                    self._look(await self.store.probes.kept())
+                await anyio.sleep(_LOOK_SECONDS)
+
+    def stop(self) -> None:
+        """Follow it no longer: what the end of the daemon does is no part of the story."""
+        self._scope.cancel()
+
+    async def until_seen(self, service: str, *, unwell: bool) -> None:
+        """Wait until the looks of a probe agree that a service is not well, or is; whether or not that is news."""
+        while unwell is not any(
+            kept.service == service and kept.standing.beneath in FAILING for kept in self._kept.values()
+        ):
+            await self._looked.wait()
+
+    async def until_known(self) -> None:
+        """Wait until every probe has come to know how its service is."""
+        while not self._kept or any(kept.standing.state is State.UNKNOWN for kept in self._kept.values()):
+            await self._looked.wait()
+
+    def _look(self, kept: Mapping[str, KeptProbe]) -> None:
+        for name, now in kept.items():
+            before = self._kept.get(name)
+            if now.standing.since is not None and (before is None or before.standing.state is not now.standing.state):
+                self.turns.append(ProbeTurn(probe=name, state=now.standing.state, at=now.standing.since))
+        self._kept = kept
+        self._looked.set()
+        self._looked = anyio.Event()
+        while (fact := self.facts.take()) is not None:
+            if isinstance(fact, EventRaised) and fact.session_id is None:
+                self.own_events.append(fact)
+
+
+async def _run_course(course: Course, watcher: Watcher, scenario: Scenario) -> None:
+    """Let the faults come once every probe has looked, so that each is seen to change something."""
+    if scenario.probes is not None:
+        with anyio.move_on_after(_FIRST_LOOKS_SECONDS):
+            await watcher.until_known()
+    await course.run()
+
+
+async def _until_over(watcher: Watcher, course: Course, scenario: Scenario, shutdown: Shutdown) -> bool:
+    """Wait until every chain has ended and nothing more is to come; return whether a stop was requested before that.
+
+    What is expected and missing then is waited for, but not for ever: a probe may yet see that a repair has helped.
+    """
+    calm_since = good_since = math.inf
     while not shutdown.requested.is_set():
-        sessions: Sequence[Session] = ()
         with suppress(StoreError):  # the daemon logs it; the next poll may work
-            sessions = await node.store.records.chain(ROOT_SESSION)
-        if sessions and all(session.status is Status.ENDED for session in sessions):
-            return False
+            sessions, account = await sessions_of(watcher.store)
+            record = Record(sessions=sessions, account=account, turns=watcher.turns, own_events=watcher.own_events)
+            began = bool(sessions) or not scenario.scheduled
+            calm = began and course.is_over and all(session.status is Status.ENDED for session in sessions)
+            good = calm and not may_still_come(record, scenario.expect)
+            now = anyio.current_time()
+            calm_since = min(calm_since, now) if calm else math.inf
+            good_since = min(good_since, now) if good else math.inf
+            if now - good_since >= scenario.expect.quiet_seconds or now - calm_since >= _patience(scenario, record):
+                return False
         with anyio.move_on_after(_LOOK_SECONDS):
             await shutdown.requested.wait()
     return True
 
 
-async def _record(settings: Settings, stage: Stage) -> Record:
+def _patience(scenario: Scenario, record: Record) -> float:
+    if scenario.probes is None:
+        return 0.0
+    return scenario.expect.quiet_seconds + (_RECOVERY_SECONDS if record.sessions else _ALARM_SECONDS)
+
+
+async def sessions_of(store: Store) -> tuple[Sequence[Session], ChainRecord]:
+    """Return the sessions of all chains, and what is on record of them; raises `StoreError`."""
+    roots = dict.fromkeys(position.chain for position in await store.records.under_way(0))
+    chains = [await store.records.chain(root) for root in roots]
+    records = [await store.records.chain_record(root) for root in roots]
+    return tuple(session for chain in chains for session in chain), ChainRecord(
+        calls=tuple(call for each in records for call in each.calls),
+        actions=tuple(action for each in records for action in each.actions),
+        events=tuple(event for each in records for event in each.events),
+    )
+
+
+async def _record(settings: Settings, stage: Stage, watcher: Watcher, course: Course) -> Record:
     store = open_store(settings.database_url)
     try:
-        return Record(
-            sessions=await store.records.chain(ROOT_SESSION),
-            account=await store.records.chain_record(ROOT_SESSION),
-            states=await stage.environment.states(),
-            problems=stage.api.problems,
-        )
+        sessions, account = await sessions_of(store)
     finally:
         await store.close()
+    return Record(
+        sessions=sessions,
+        account=account,
+        struck=course.struck,
+        turns=watcher.turns,
+        own_events=watcher.own_events,
+        states=await stage.environment.states(),
+        problems=stage.api.problems,
+    )
 
 
 def _is_proxy(name: str) -> bool:

@@ -11,7 +11,7 @@ import shutil
 import sys
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -36,7 +36,7 @@ from claudeops.engine.system import Shutdown
 from claudeops.errors import ClaudeopsError, MissingInputError
 from claudeops.logs import LogEvent, Logger
 from claudeops.rehearsal.scenario_file import NamedScenario, find, shipped
-from claudeops.rehearsal.verdict import describe_call
+from claudeops.rehearsal.verdict import describe_call, times_of
 from claudeops.settings import Loaded, Settings, load_settings
 
 NAME: Final = "rehearse"
@@ -219,7 +219,11 @@ def headline(named: NamedScenario, number: int, of: int) -> str:
     """Return the text printed before a rehearsal."""
     count = f" {number} of {of}" if of > 1 else ""
     services = ", ".join(named.scenario.services)
-    return f"\nRehearsal{count}: {named.scenario.title}\nIt watches small services that it starts itself: {services}.\n"
+    looks = "" if named.scenario.scheduled else " No round is due: only the daemon's probes look."
+    return (
+        f"\nRehearsal{count}: {named.scenario.title}\n"
+        f"It watches small services that it starts itself: {services}.{looks}\n"
+    )
 
 
 def summary(done: FinishedRehearsal) -> str:
@@ -234,6 +238,8 @@ def _summary_rows(done: FinishedRehearsal) -> Iterator[tuple[str, str]]:
     found = [session.summary for session in record.sessions if session.summary]
     yield "found", escaped(found[-1]) if found else "nothing: no session left a report"
     yield "done", ", ".join(f"{action.kind} {action.service}" for action in record.account.actions) or "nothing changed"
+    if (times := _times(done)) is not None:
+        yield "times", times
     yield "spent", f"${done.spent_usd:.4f} at list prices; in fact nothing, because the model is scripted"
     yield "now", ", ".join(f"{name} is {state}" for name, state in record.states.items())
     if done.result.interrupted:
@@ -246,6 +252,20 @@ def _summary_rows(done: FinishedRehearsal) -> Iterator[tuple[str, str]]:
             yield "", f"- {escaped(shortfall)}"
     yield "files", f"{done.root}/"
     yield "", "state/claudeops.db (database), results/ (one log a session), daemon.log"
+
+
+def _times(done: FinishedRehearsal) -> str | None:
+    """Return how long things took; ``None``: no fault came while the daemon ran."""
+    record = done.result.record
+    if (times := times_of(record)) is None:
+        return None
+    stages = (
+        ("noticed by a probe", times.noticed),
+        (f"tier {record.sessions[0].tier} started" if record.sessions else "", times.session_started),
+        ("repaired", times.repaired),
+    )
+    told = [f"{stage} after {seconds:.1f} s" for stage, seconds in stages if seconds is not None]
+    return f"{record.struck[0].service} failed: {', '.join(told) or 'nobody noticed'}"
 
 
 def _result(done: FinishedRehearsal) -> str:
@@ -268,6 +288,7 @@ def epilogue(done: Sequence[FinishedRehearsal], asked_for: int) -> str:
 def body_of(done: FinishedRehearsal) -> dict[str, object]:
     """Return a rehearsal as a part of a JSON document."""
     record = done.result.record
+    times = times_of(record)
     return {
         "scenario": done.named.name,
         "title": done.named.scenario.title,
@@ -275,6 +296,7 @@ def body_of(done: FinishedRehearsal) -> dict[str, object]:
         "interrupted": done.result.interrupted,
         "shortfalls": list(done.result.shortfalls),
         "decision": record.sessions[-1].decision_reason if record.sessions else None,
+        "times_seconds": None if times is None else asdict(times),
         "cost_usd": done.spent_usd,
         "sessions": [
             {

@@ -13,7 +13,10 @@ from cryptography.x509.oid import NameOID
 
 
 def write_certificate(path: Path, *, name: str, days: float) -> None:
-    """Write a self-signed certificate and its key to one file that only its owner can read."""
+    """Write a self-signed certificate and its key to one file that only its owner can read.
+
+    With a negative number of days it has expired.
+    """
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"{name}.example.org")])
     now = datetime.now(UTC)
@@ -24,7 +27,7 @@ def write_certificate(path: Path, *, name: str, days: float) -> None:
         .issuer_name(subject)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(days=1))
+        .not_valid_before(now + timedelta(days=min(days, 0) - 1))
         .not_valid_after(now + timedelta(days=days))
         .add_extension(names, critical=False)
         .sign(key, hashes.SHA256())

@@ -24,7 +24,18 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 
 from claudeops.errors import RehearsalError
 from claudeops.rehearsal import small_service
-from claudeops.rehearsal.scenario import Cure, DiskFull, Failing, Fault, Scenario, Service, State, Stopped
+from claudeops.rehearsal.scenario import (
+    Cure,
+    DiskFull,
+    Expired,
+    Failing,
+    Fault,
+    Scenario,
+    Service,
+    Silent,
+    State,
+    Stopped,
+)
 
 GOOD_VERSION: Final = "1.4.2"
 BAD_VERSION: Final = "1.4.3"  # deployed where only a redeployment helps
@@ -34,6 +45,8 @@ _STATUS_SECONDS: Final = 5.0
 _START_SECONDS: Final = 20.0  # usually 0.1; a loaded machine takes longer
 _STOP_SECONDS: Final = 2.0
 _STDERR: Final = "stderr"
+_CERTIFICATE: Final = "certificate.pem"
+_EXPIRED: Final = "expired.pem"
 
 
 @asynccontextmanager
@@ -50,6 +63,8 @@ async def running_environment(scenario: Scenario, directory: Path) -> AsyncItera
             stack.callback(running.reserved.close)
             stack.push_async_callback(running.stop)
             services[name] = running
+        for running in services.values():
+            running.needs = {need: services[need].port for need in running.service.needs}
         await _start_all(services.values())
         yield Environment(services)
 
@@ -89,7 +104,9 @@ class Running:
     directory: Path
     port: int
     reserved: socket.socket  # bound but never listening: keeps the port while the service is down
-    faults: list[Fault]
+    faults: list[Fault]  # that it has now
+    away: list[Fault] = field(default_factory=list)  # that have gone by themselves and may come again
+    needs: Mapping[str, int] = field(default_factory=dict)  # ports of the services that it needs
     process: Process | None = None
     restarts: int = 0
     deployments: list[str] = field(default_factory=list)  # versions, oldest first
@@ -110,6 +127,17 @@ class Running:
     def data(self) -> Path | None:
         """Its data directory, if it has one."""
         return None if self.service.disk_kib is None else self.directory / "data"
+
+    @property
+    def certificate(self) -> Path:
+        """The certificate that it shows, with its key."""
+        is_expired = any(isinstance(fault, Expired) for fault in self.faults)
+        return self.directory / (_EXPIRED if is_expired else _CERTIFICATE)
+
+    @property
+    def beats(self) -> bool:
+        """Whether it sends its heartbeat, if it has one."""
+        return self.is_running and not any(isinstance(fault, Silent) for fault in self.faults)
 
     @property
     def version(self) -> str:
@@ -188,8 +216,37 @@ class Running:
             await self.stop()
             await self.start()
 
+    async def strike(self, fault: Fault, *, again: bool = False) -> bool:
+        """Let a fault begin; ``False`` if it was cured while it was away."""
+        async with self.lock:
+            if again and fault not in self.away:
+                return False
+            self.away = [other for other in self.away if other != fault]
+            self.faults.append(fault)
+            if isinstance(fault, (Silent, Expired)):
+                self.note(*fault.log)
+            if not isinstance(fault, Silent):
+                await self._become()
+        return True
+
+    async def recover(self, fault: Fault) -> bool:
+        """Let a fault go by itself, until it comes again; ``False`` if it was cured before."""
+        async with self.lock:
+            if fault not in self.faults:
+                return False
+            self.faults = [other for other in self.faults if other != fault]
+            self.away.append(fault)
+            await self._become()
+        return True
+
+    async def _become(self) -> None:
+        """Start the process anew, as the faults of now want it."""
+        await self.stop()
+        await self.start()
+
     def _cure(self, *cures: Cure) -> None:
         self.faults = [fault for fault in self.faults if fault.cured_by not in cures]
+        self.away = [fault for fault in self.away if fault.cured_by not in cures]
 
     async def _until_ready(self, process: Process) -> None:
         if process.stdout is None:
@@ -205,7 +262,6 @@ class Running:
     def _config(self) -> small_service.Config:
         failing = next((fault for fault in self.faults if isinstance(fault, Failing)), None)
         full = next((fault for fault in self.faults if isinstance(fault, DiskFull)), None)
-        certificate = self.directory / "certificate.pem"
         return {
             "name": self.name,
             "port": self.port,
@@ -217,7 +273,8 @@ class Running:
             "every": 1 if failing is None else failing.every,
             "complaints": [] if failing is None else list(failing.log or (f"answered {failing.status}",)),
             "disk_complaints": list((full and full.log) or ("write /data/upload: No space left on device",)),
-            "certificate": str(certificate) if self.service.tls else "",
+            "certificate": str(self.certificate) if self.service.tls else "",
+            "needs": dict(self.needs),
         }
 
 
@@ -260,6 +317,7 @@ def _prepare(name: str, service: Service, faults: list[Fault], directory: Path) 
     reserved = socket.socket()
     reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     reserved.bind(("127.0.0.1", 0))
+    at_first = [fault for fault in faults if fault.after_seconds is None]
     needs_redeployment = any(fault.cured_by is Cure.REDEPLOYMENT for fault in faults)
     running = Running(
         name=name,
@@ -267,15 +325,16 @@ def _prepare(name: str, service: Service, faults: list[Fault], directory: Path) 
         directory=directory,
         port=reserved.getsockname()[1],
         reserved=reserved,
-        faults=faults,
+        faults=at_first,
         deployments=[GOOD_VERSION, BAD_VERSION] if needs_redeployment else [GOOD_VERSION],
     )
     if service.tls:
         from claudeops.rehearsal.certificate import write_certificate  # noqa: PLC0415 - slow to import
 
-        write_certificate(directory / "certificate.pem", name=name, days=service.certificate_days)
+        write_certificate(directory / _CERTIFICATE, name=name, days=service.certificate_days)
+        write_certificate(directory / _EXPIRED, name=name, days=-1)
     if running.data is not None and service.disk_kib is not None:
-        _fill(running.data, service.disk_kib, faults)
+        _fill(running.data, service.disk_kib, at_first)
     running.note(*service.log)
     return running
 

@@ -13,7 +13,8 @@ from typing import Annotated, Final
 
 import msgspec
 
-from claudeops.domain.model import DecisionReason, Level, Outcome
+from claudeops.domain.model import DecisionReason, Level, Outcome, Trigger
+from claudeops.domain.probe.model import State as ProbeState
 from claudeops.errors import ConfigurationError
 from claudeops.scripted_api import script
 from claudeops.scripted_api.responses import PLACEHOLDER, fill
@@ -34,6 +35,7 @@ MOST_SERVICES: Final = 20
 """Each service is a process."""
 
 ServiceName = Annotated[str, msgspec.Meta(pattern="^[a-z][a-z0-9-]{0,30}$")]
+Seconds = Annotated[float, msgspec.Meta(ge=0, le=300)]
 TierNumber = Annotated[str, msgspec.Meta(pattern="^[1-9]$")]
 Texts = tuple[str, ...]
 _OF_TEMPLATES: Final = frozenset({"end", "else"})  # of docker's and kubectl's own --format
@@ -78,32 +80,54 @@ class Service(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     certificate_days: Annotated[float, msgspec.Meta(gt=0, le=3650)] = 90  # until that certificate expires
     disk_kib: Annotated[int, msgspec.Meta(ge=64, le=65536)] | None = None  # size of its data directory, in KiB
     log: Texts = ()  # lines in its log before anything happens
+    needs: tuple[ServiceName, ...] = ()  # services without which it answers 503
+    pings: Name | None = None  # the heartbeat that it sends for as long as it runs
+    pings_every_seconds: Annotated[float, msgspec.Meta(ge=0.5, le=300)] = 1.5
 
 
-class Stopped(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="stopped", tag_field="kind"):
-    """The process does not run; nothing answers."""
+class _Fault(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind"):
+    """What every fault has in common."""
 
     service: ServiceName
+    # Seconds until it begins, from when every probe has looked; None: it is there before anybody looks.
+    after_seconds: Seconds | None = None
+    lasts_seconds: Seconds | None = None  # so long after a probe has noticed it, it goes away; None: it stays
+    times: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 1  # it comes; each time after a probe has seen that it went
+
+
+class Stopped(_Fault, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="stopped", tag_field="kind"):
+    """The process does not run; nothing answers."""
+
     cured_by: Cure = Cure.RESTART
     log: Texts = ()  # the last lines of its log
 
 
-class Failing(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="failing", tag_field="kind"):
-    """Answers have an error status: all of them, or the first of every few (flapping)."""
+class Failing(_Fault, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="failing", tag_field="kind"):
+    """Answers have an error status: all of them, or the first of every few."""
 
-    service: ServiceName
     cured_by: Cure = Cure.RESTART
     status: Annotated[int, msgspec.Meta(ge=400, le=599)] = 500
     every: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 1  # one request in so many fails, beginning with the first
     log: Texts = ()  # what it logs with every such answer
 
 
-class DiskFull(
-    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="disk-full", tag_field="kind"
-):
+class Silent(_Fault, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="silent", tag_field="kind"):
+    """It runs and answers as ever, but sends its heartbeat no more."""
+
+    cured_by: Cure = Cure.RESTART
+    log: Texts = ()  # what it logs when that begins
+
+
+class Expired(_Fault, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="expired", tag_field="kind"):
+    """It shows a certificate that expired yesterday."""
+
+    cured_by: Cure = Cure.RESTART
+    log: Texts = ()  # what it logs when that begins
+
+
+class DiskFull(_Fault, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="disk-full", tag_field="kind"):
     """The data directory is full; requests end with status 507, because they cannot write."""
 
-    service: ServiceName
     file: Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$")] = "upload-cache.bin"  # what fills it
     log: Texts = ()
 
@@ -113,7 +137,14 @@ class DiskFull(
         return Cure.NOTHING
 
 
-Fault = Stopped | Failing | DiskFull
+Fault = Stopped | Failing | DiskFull | Silent | Expired
+
+
+class Probes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a probes file says, with placeholders."""
+
+    defaults: dict[str, object] = msgspec.field(default_factory=dict)
+    probe: tuple[dict[str, object], ...] = ()
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -161,17 +192,33 @@ class ExpectedEvent(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     service: str | None = None
 
 
+class Within(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The most seconds from the beginning of the first fault that comes while the daemon runs."""
+
+    noticed: Seconds | None = None  # by a probe
+    session_started: Seconds | None = None  # the first one
+    repaired: Seconds | None = None  # no probe sees anything unwell any more
+
+
 class Expected(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What must come of the rehearsal, or it has failed."""
 
-    decision: DecisionReason  # of the last session
-    tiers: Annotated[tuple[int, ...], msgspec.Meta(min_length=1)]  # of the sessions, in order
+    tiers: tuple[int, ...]  # of all sessions, in order; none: no chain is started
+    decision: DecisionReason | None = None  # of the last session
     outcome: Outcome = Outcome.SUCCESS  # of the last session
+    trigger: Trigger | None = None  # of the first session
     actions: Texts = ()  # all calls that changed something, in order: "restart web"
     allowed: Texts = ()  # each is part of a call that the gate allowed
     denied: Texts = ()  # each is part of a call that the gate denied, and no other call was denied
     events: tuple[ExpectedEvent, ...] = ()
     services: dict[ServiceName, State] = msgspec.field(default_factory=dict)  # how they answer at the end
+    probes: dict[Name, ProbeState] = msgspec.field(default_factory=dict)  # how they stand at the end
+    within_seconds: Within = msgspec.field(default_factory=Within)
+    quiet_seconds: Seconds = 0  # for so long everything must stay as expected before the rehearsal ends
+
+    def __post_init__(self) -> None:
+        if bool(self.tiers) is (self.decision is None):
+            raise ValueError("a decision comes with sessions: give both, or no decision and tiers = []")
 
 
 class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -179,14 +226,16 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     title: Name  # one line
     services: dict[ServiceName, Service]
-    tiers: dict[TierNumber, Tier]
     expect: Expected
+    tiers: dict[TierNumber, Tier] = msgspec.field(default_factory=dict)
     faults: tuple[Fault, ...] = ()
+    probes: Probes | None = None  # None: nothing but the sessions looks at the services
+    scheduled: bool = True  # a round is due as soon as the daemon runs
 
     def __post_init__(self) -> None:
         if not 1 <= len(self.services) <= MOST_SERVICES:
             raise ValueError(f"services: name 1 to {MOST_SERVICES} of them")
-        if "1" not in self.tiers:
+        if "1" not in self.tiers and (self.scheduled or self.expect.tiers):
             raise ValueError("tiers: say what tier 1 does, in [[tiers.1.steps]]")
 
 
@@ -195,18 +244,21 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 def check_placeholders(scenario: Scenario) -> None:
     """Raise `ConfigurationError` for a placeholder that nothing will replace."""
-    always = (REPOS, LAST_RESULT, *(f"{service}.{what}" for service in scenario.services for what in OF_SERVICES))
+    of_services = tuple(f"{service}.{what}" for service in scenario.services for what in OF_SERVICES)
+    for index, probe in enumerate(() if scenario.probes is None else scenario.probes.probe):
+        _check_known(probe, of_services, f"probes.probe[{index}]")
+    always = (REPOS, LAST_RESULT, *of_services)
     for number, tier in scenario.tiers.items():
         captured: list[str] = []
         for index, step in enumerate(tier.steps):
-            known = (*always, *captured)
-            for name in _placeholders(msgspec.to_builtins(step)):
-                if name not in known and name not in _OF_TEMPLATES:
-                    raise ConfigurationError(
-                        f"tiers.{number}.steps[{index}]: the placeholder {{{{{name}}}}} is unknown, "
-                        f"{nearest(name, known)}"
-                    )
+            _check_known(msgspec.to_builtins(step), (*always, *captured), f"tiers.{number}.steps[{index}]")
             captured += step.capture
+
+
+def _check_known(value: object, known: tuple[str, ...], place: str) -> None:
+    for name in _placeholders(value):
+        if name not in known and name not in _OF_TEMPLATES:
+            raise ConfigurationError(f"{place}: the placeholder {{{{{name}}}}} is unknown, {nearest(name, known)}")
 
 
 def _placeholders(value: object) -> Iterator[str]:

@@ -11,18 +11,25 @@ from typing import Final
 
 import msgspec
 
-from claudeops.domain.model import DecisionReason, Outcome
+from claudeops.domain.model import DecisionReason, Outcome, Trigger
+from claudeops.domain.probe.model import State as ProbeState
 from claudeops.errors import ConfigurationError, MissingInputError
+from claudeops.rehearsal.probes_file import check_probes
 from claudeops.rehearsal.scenario import (
     DiskFull,
     Expected,
     ExpectedEvent,
+    Expired,
     Failing,
+    Fault,
+    Probes,
     Scenario,
     Service,
+    Silent,
     Step,
     Stopped,
     Tier,
+    Within,
     build_script,
     check_placeholders,
 )
@@ -39,8 +46,15 @@ _SHAPES: Final[Mapping[str, type[msgspec.Struct]]] = {
     "tiers": Tier,
     "expect": Expected,
     "events": ExpectedEvent,
+    "within_seconds": Within,
 }
-_FAULTS: Final[Mapping[str, type[msgspec.Struct]]] = {"stopped": Stopped, "failing": Failing, "disk-full": DiskFull}
+_FAULTS: Final[Mapping[str, type[msgspec.Struct]]] = {
+    "stopped": Stopped,
+    "failing": Failing,
+    "disk-full": DiskFull,
+    "silent": Silent,
+    "expired": Expired,
+}
 _REMEDIES: Final = {
     "kind": f"must be one of {', '.join(_FAULTS)}",
     "tiers": "must be tables by number, such as [[tiers.1.steps]]",
@@ -49,6 +63,8 @@ _REMEDIES: Final = {
     "capture": "must be regular expressions by a name in lower case, such as { pod = '(web-\\S+)' }",
     "decision": f"must be one of {', '.join(DecisionReason)}",
     "outcome": f"must be one of {', '.join(Outcome)}",
+    "trigger": f"must be one of {', '.join(Trigger)}",
+    "probes": f"must be states of probes by their names, each one of {', '.join(ProbeState)}",
 }
 _UNKNOWN: Final = re.compile(r"unknown key '([^']*)'")
 _PLACE_PREFIX: Final = re.compile(r"([A-Za-z0-9_.\[\]-]+): ")
@@ -122,6 +138,7 @@ def scenario_of(document: Mapping[str, object]) -> Scenario:
     _check_names(scenario)
     _check_faults(scenario)
     check_placeholders(scenario)
+    check_probes(scenario)
     build_script(scenario)  # finds steps that cannot become a message of the model
     return scenario
 
@@ -140,12 +157,15 @@ def _parts(document: Mapping[str, object]) -> Iterator[tuple[str, object, type[m
         kind = fault.get("kind") if isinstance(fault, dict) else None
         if isinstance(kind, str) and kind in _FAULTS:
             yield f"faults[{index}]", fault, _FAULTS[kind]
+    if "probes" in document:
+        yield "probes", document["probes"], Probes
 
 
 def _check_names(scenario: Scenario) -> None:
     known = tuple(scenario.services)
     named = [(f"faults[{index}].service", fault.service) for index, fault in enumerate(scenario.faults)]
     named += [(f"expect.services.{name}", name) for name in scenario.expect.services]
+    named += [(f"services.{name}.needs", need) for name, given in scenario.services.items() for need in given.needs]
     for place, name in named:
         if name not in known:
             raise ConfigurationError(f"{place}: {name!r} is not a service of this scenario, {nearest(name, known)}")
@@ -156,14 +176,32 @@ def _check_names(scenario: Scenario) -> None:
 
 def _check_faults(scenario: Scenario) -> None:
     for index, fault in enumerate(scenario.faults):
-        if isinstance(fault, DiskFull) and scenario.services[fault.service].disk_kib is None:
+        if (lacks := _lacks(fault, scenario.services[fault.service])) is not None:
+            raise ConfigurationError(f"faults[{index}]: {fault.service} {lacks} in [services.{fault.service}]")
+        if fault.after_seconds is None and (fault.lasts_seconds is not None or fault.times > 1):
             raise ConfigurationError(
-                f"faults[{index}]: {fault.service} has no disk that could be full: "
-                f"give it a size, such as disk_kib = 1024 in [services.{fault.service}]"
+                f"faults[{index}]: a fault that is there from the beginning does not come and go: say after_seconds"
             )
+        if fault.times > 1 and fault.lasts_seconds is None:
+            raise ConfigurationError(f"faults[{index}].times: a fault that stays comes once: say lasts_seconds")
     for name, service in scenario.services.items():
         if service.certificate_days != Service().certificate_days and not service.tls:
             raise ConfigurationError(f"services.{name}.certificate_days: there is a certificate only with tls = true")
+
+
+def _lacks(fault: Fault, service: Service) -> str | None:
+    """Return what a service needs for a fault, as the end of a sentence about it."""
+    match fault:
+        case DiskFull() if fault.after_seconds is not None:
+            return "has a disk that is full from the beginning or never: leave out after_seconds"
+        case DiskFull() if service.disk_kib is None:
+            return "has no disk that could be full: give it a size, such as disk_kib = 1024"
+        case Expired() if not service.tls:
+            return "has no certificate that could expire: say tls = true"
+        case Silent() if service.pings is None:
+            return "sends no heartbeat that could stop: name one, as pings,"
+        case _:
+            return None
 
 
 # --- line numbers ------------------------------------------------------------------------------------

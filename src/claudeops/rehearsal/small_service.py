@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Final, TypedDict, cast
 
 _UPLOAD_BYTES: Final = 4096  # that a request writes to the data directory, and removes again
+_NEED_SECONDS: Final = 1.0  # in which a service that is needed must take a connection
 
 
 class Config(TypedDict):
@@ -37,6 +38,7 @@ class Config(TypedDict):
     complaints: list[str]  # log lines of a failing answer
     disk_complaints: list[str]  # log lines when the data directory is full
     certificate: str  # path of certificate and key; "" = plain HTTP
+    needs: dict[str, int]  # services without which it cannot work, and their ports
 
 
 def used_bytes(directory: Path) -> int:
@@ -81,11 +83,23 @@ class Service(ThreadingHTTPServer):
             for line in config["disk_complaints"]:
                 self.note(line)
             return HTTPStatus.INSUFFICIENT_STORAGE, "disk full"
+        if (missing := self._missing()) is not None:
+            self.note(f"ERROR {missing} does not answer")
+            return HTTPStatus.SERVICE_UNAVAILABLE, f"{missing} does not answer"
         if config["status"] and turn % config["every"] == 0:
             for line in config["complaints"]:
                 self.note(line)
             return config["status"], "error"
         return HTTPStatus.OK, config["answers"]
+
+    def _missing(self) -> str | None:
+        """Return a service that is needed and takes no connections."""
+        for name, port in self.config["needs"].items():
+            try:
+                socket.create_connection(("127.0.0.1", port), timeout=_NEED_SECONDS).close()
+            except OSError:
+                return name
+        return None
 
     def _writes(self) -> bool:
         """Return whether the data directory has room for a file, by writing one as an upload would."""

@@ -23,6 +23,7 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 
 from claudeops.rehearsal.commands import COMMANDS, ONLY_WHERE_MISSING
 from claudeops.rehearsal.environment import Environment, Running, running_environment
+from claudeops.rehearsal.probes_file import probes_text
 from claudeops.rehearsal.scenario import REPOS, RunsOn, Scenario, build_script
 from claudeops.scripted_api.server import MessagesApi, serve
 from claudeops.tasks import open_tasks
@@ -32,6 +33,7 @@ KEY: Final = "rehearsal-key-that-opens-nothing"
 
 REPOSITORY: Final = "estate"
 FILE: Final = "CLAUDE-OPS.md"
+PROBES: Final = "probes.toml"
 
 _WHERE: Final = {
     RunsOn.DOCKER: "docker container `{name}`",
@@ -75,6 +77,7 @@ class Stage:
     environment: Environment
     api: MessagesApi
     repos_dir: Path
+    probes_path: Path
     commands_dir: Path  # goes first on the sessions' PATH
     state_dir: Path  # not created yet
     results_dir: Path  # same
@@ -94,12 +97,15 @@ async def set_up(scenario: Scenario, root: Path, *, path: str, pace_seconds: flo
     ):
         write_manifest(environment, repos_dir)
         values = {**environment.placeholders(), REPOS: str(repos_dir)}
+        probes_path = root / PROBES
+        probes_path.write_text(probes_text(scenario, environment.placeholders()), encoding="utf-8")
         script = build_script(scenario, values, pace_seconds=pace_seconds)
         async with serve(script, expected_key=None) as api:
             yield Stage(
                 environment=environment,
                 api=api,
                 repos_dir=repos_dir,
+                probes_path=probes_path,
                 commands_dir=commands_dir,
                 state_dir=root / "state",
                 results_dir=root / "results",
@@ -132,6 +138,8 @@ def _section(running: Running) -> str:
         lines.append(f"- Data: /data in the container, {running.service.disk_kib} KiB; it belongs to people")
     if running.service.tls:
         lines.append("- Certificate: renewed by people; fewer than 21 days left is a warning")
+    if running.service.needs:
+        lines.append(f"- Depends on: {', '.join(running.service.needs)}")
     if running.service.note:
         lines.append(f"- {running.service.note}")
     return "\n".join(lines)

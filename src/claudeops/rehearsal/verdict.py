@@ -4,19 +4,48 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from datetime import datetime
+from typing import Final
+
+import msgspec
 
 from claudeops.domain.chain_record import ChainRecord, KnownCall
+from claudeops.domain.live import EventRaised
 from claudeops.domain.model import Session, VerdictKind
+from claudeops.domain.probe.model import State as ProbeState
+from claudeops.domain.probe.record import FAILING
+from claudeops.rehearsal.course import Struck
 from claudeops.rehearsal.scenario import Expected, State
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ProbeTurn:
+    """A probe that has changed its state."""
+
+    probe: str
+    state: ProbeState
+    at: datetime
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Times:
+    """How long things took, in seconds from the beginning of the first fault that came while the daemon ran."""
+
+    noticed: float | None  # by a probe; None: it was not
+    session_started: float | None
+    repaired: float | None  # None: a probe still sees something unwell
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Record:
     """What came of a rehearsal."""
 
-    sessions: Sequence[Session]
+    sessions: Sequence[Session]  # of all chains
     account: ChainRecord
+    struck: Sequence[Struck] = ()
+    turns: Sequence[ProbeTurn] = ()  # oldest first
+    own_events: Sequence[EventRaised] = ()  # that the daemon wrote without a session
     states: Mapping[str, State] = field(default_factory=dict)  # how the services answered at the end
     problems: Sequence[str] = ()  # what the script did not foresee
 
@@ -30,7 +59,40 @@ def shortfalls(record: Record, expected: Expected) -> tuple[str, ...]:
         *_check_calls(record.account.calls, expected),
         *_check_events(record, expected),
         *_check_services(record.states, expected),
+        *_check_probes(record, expected),
+        *_check_times(record, expected),
     )
+
+
+def may_still_come(record: Record, expected: Expected) -> bool:
+    """Tell whether something is missing that time may bring, once nothing is under way any more."""
+    found = (_check_sessions(record.sessions, expected), _check_events(record, expected))
+    return any(any(each) for each in (*found, _check_probes(record, expected)))
+
+
+def times_of(record: Record) -> Times | None:
+    """Return how long things took; ``None``: no fault came while the daemon ran."""
+    if not record.struck:
+        return None
+    began = record.struck[0].at
+    turns = [turn for turn in record.turns if turn.at >= began]
+    noticed = next((turn.at for turn in turns if turn.state in FAILING), None)
+    still = any(state in FAILING for state in _latest(record).values())
+    well = [turn.at for turn in turns if noticed is not None and turn.state is ProbeState.UP and turn.at >= noticed]
+    started = [session.started_at for session in record.sessions if session.started_at is not None]
+
+    def seconds(at: datetime | None) -> float | None:
+        return None if at is None else max(0.0, (at - began).total_seconds())
+
+    return Times(
+        noticed=seconds(noticed),
+        session_started=seconds(min(started, default=None)),
+        repaired=None if still else seconds(max(well, default=None)),
+    )
+
+
+def _latest(record: Record) -> dict[str, ProbeState]:
+    return {turn.probe: turn.state for turn in record.turns}
 
 
 def describe_call(call: KnownCall) -> str:
@@ -47,10 +109,16 @@ def describe_call(call: KnownCall) -> str:
 
 
 def _check_sessions(sessions: Sequence[Session], expected: Expected) -> Iterator[str]:
+    tiers = [session.tier for session in sessions]
+    if not expected.tiers:
+        if tiers:
+            yield f"no session was expected, but the tiers {_listed(tiers)} ran"
+        return
     if not sessions:
         yield "a session was expected, but none ran"
         return
-    tiers = [session.tier for session in sessions]
+    if expected.trigger is not None and sessions[0].trigger is not expected.trigger:
+        yield f"the trigger {expected.trigger} was expected, but it is {sessions[0].trigger}"
     if tiers != list(expected.tiers):
         yield f"the tiers {_listed(expected.tiers)} were expected, but {_listed(tiers)} ran"
     last = sessions[-1]
@@ -90,10 +158,12 @@ def _instead(text: str, others: Sequence[KnownCall]) -> str:
 
 
 def _check_events(record: Record, expected: Expected) -> Iterator[str]:
+    written = [(event.level, event.service, event.message) for event in record.account.events]
+    written += [(event.level, event.service, event.message) for event in record.own_events]
     for wanted in expected.events:
         if not any(
-            event.level is wanted.level and wanted.contains in event.message and wanted.service in (None, event.service)
-            for event in record.account.events
+            level is wanted.level and wanted.contains in message and wanted.service in (None, service)
+            for level, service, message in written
         ):
             about = f" about {wanted.service}" if wanted.service else ""
             yield f"a {wanted.level} event{about} with {wanted.contains!r} was expected, but there is none"
@@ -103,6 +173,30 @@ def _check_services(states: Mapping[str, State], expected: Expected) -> Iterator
     for name, wanted in expected.services.items():
         if (state := states.get(name)) is not wanted:
             yield f"{name} was expected to be {wanted} at the end, but it is {state or 'unknown'}"
+
+
+def _check_probes(record: Record, expected: Expected) -> Iterator[str]:
+    latest = _latest(record)
+    for name, wanted in expected.probes.items():
+        if (state := latest.get(name, ProbeState.UNKNOWN)) is not wanted:
+            yield f"the probe {name} was expected to be {wanted} at the end, but it is {state}"
+
+
+def _check_times(record: Record, expected: Expected) -> Iterator[str]:
+    measured = times_of(record)
+    found = {} if measured is None else asdict(measured)
+    for name, most in msgspec.structs.asdict(expected.within_seconds).items():
+        seconds = found.get(name)
+        if most is not None and (seconds is None or seconds > most):
+            came = "never came" if seconds is None else f"took {seconds:.1f} s"
+            yield f"from the first fault to '{_STAGES[name]}' at most {most:g} s were expected, but it {came}"
+
+
+_STAGES: Final = {
+    "noticed": "noticed by a probe",
+    "session_started": "the first session has started",
+    "repaired": "repaired",
+}
 
 
 def _listed(values: Sequence[object]) -> str:

@@ -8,7 +8,17 @@ import msgspec
 import pytest
 
 from claudeops.errors import ConfigurationError, MissingInputError
-from claudeops.rehearsal.scenario import DiskFull, Expected, Failing, Service, Step, Stopped
+from claudeops.rehearsal.scenario import (
+    DiskFull,
+    Expected,
+    Expired,
+    Failing,
+    Service,
+    Silent,
+    Step,
+    Stopped,
+    Within,
+)
 from claudeops.rehearsal.scenario_file import find, line_of, read, shipped
 from support.checkout import ROOT
 
@@ -66,7 +76,7 @@ REFUSALS = {
     "unknown key of a fault": (
         'kind = "stopped"',
         'kind = "stopped"\nstatus = 500',
-        "line 9: faults[0]: unknown key 'status', known are service, cured_by, log",
+        "line 9: faults[0]: unknown key 'status', known are service, after_seconds, lasts_seconds, times, cured_by,",
     ),
     "unknown kind of fault": ('kind = "stopped"', 'kind = "stoped"', "must be one of stopped, failing, disk-full"),
     "unknown key of the second step": (
@@ -120,6 +130,71 @@ REFUSALS = {
         "tiers = [1]",
         "tiers = [1, 2]",
         "line 21: expect.tiers: tier 2 is expected",
+    ),
+    "a need of a stranger": (
+        'answers = "hello"',
+        'needs = ["db"]',
+        "line 4: services.web.needs: 'db' is not a service of this scenario",
+    ),
+    "a fault that comes and goes from the beginning": (
+        'kind = "stopped"',
+        'kind = "stopped"\nlasts_seconds = 2',
+        "line 6: faults[0]: a fault that is there from the beginning does not come and go: say after_seconds",
+    ),
+    "a fault that stays and comes twice": (
+        'kind = "stopped"',
+        'kind = "stopped"\nafter_seconds = 2\ntimes = 2',
+        "line 10: faults[0].times: a fault that stays comes once: say lasts_seconds",
+    ),
+    "a disk that fills up later": (
+        'answers = "hello"\n\n[[faults]]\nservice = "web"\nkind = "stopped"',
+        'disk_kib = 64\n[[faults]]\nservice = "web"\nkind = "disk-full"\nafter_seconds = 1',
+        "web has a disk that is full from the beginning or never: leave out after_seconds",
+    ),
+    "a certificate that is not there": (
+        'kind = "stopped"',
+        'kind = "expired"',
+        "web has no certificate that could expire: say tls = true in [services.web]",
+    ),
+    "a heartbeat that is not sent": (
+        'kind = "stopped"',
+        'kind = "silent"',
+        "web sends no heartbeat that could stop: name one, as pings, in [services.web]",
+    ),
+    "a heartbeat that is not declared": (
+        'answers = "hello"',
+        'pings = "web"',
+        "line 4: services.web.pings: there is no heartbeat 'web', add it as a [[probes.probe]]",
+    ),
+    "a probe that the daemon would refuse": (
+        "[expect]",
+        '[[probes.probe]]\nname = "web"\nkind = "http"\nurl = "{{web.url}}"\ninterval = "1ms"\n\n[expect]',
+        "line 23: probes.probe[0].interval: the probe 'web': interval: 0.001 s cannot be kept",
+    ),
+    "a mark of a probe that nothing fills": (
+        "[expect]",
+        '[[probes.probe]]\nname = "web"\nkind = "http"\nurl = "{{wed.url}}"\n\n[expect]',
+        "line 19: probes.probe[0]: the placeholder {{wed.url}} is unknown, did you mean 'web.url'?",
+    ),
+    "an unknown key of the probes": (
+        "[expect]",
+        "[probes]\nprobes = []\n\n[expect]",
+        "line 20: probes: unknown key 'probes', did you mean 'probe'?",
+    ),
+    "an expected probe of a stranger": (
+        "tiers = [1]",
+        'tiers = [1]\nprobes = { wep = "up" }',
+        "line 22: expect.probes.wep: there is no such probe",
+    ),
+    "an expected state that is none": (
+        "tiers = [1]",
+        'tiers = [1]\nprobes = { web = "well" }',
+        "line 22: expect.probes[...]: must be states of probes by their names, each one of unknown, up",
+    ),
+    "no session, but its decision": (
+        "tiers = [1]",
+        "tiers = []",
+        "line 19: expect: a decision comes with sessions: give both, or no decision and tiers = []",
     ),
     "an expected service of a stranger": (
         "tiers = [1]",
@@ -179,7 +254,10 @@ def test_at_least_the_promised_scenarios_are_shipped() -> None:
     } <= set(shipped())
 
 
-@pytest.mark.parametrize("shape", [Service, Stopped, Failing, DiskFull, Step, Expected])
+SHAPES = [Service, Stopped, Failing, DiskFull, Silent, Expired, Step, Expected, Within]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
 def test_every_key_is_explained_on_the_page_about_scenarios(shape: type[msgspec.Struct]) -> None:
     page = PAGE.read_text(encoding="utf-8")
     assert [key for key in shape.__struct_fields__ if f"`{key}`" not in page and f"{key} = " not in page] == []

@@ -103,7 +103,7 @@ def _fetch(running: Running, method: str) -> _Response:
 def _last_day(running: Running) -> str:
     from cryptography import x509  # noqa: PLC0415 - slow to import
 
-    pem = (running.directory / "certificate.pem").read_bytes()
+    pem = running.certificate.read_bytes()
     certificate = x509.load_pem_x509_certificate(pem[pem.index(b"-----BEGIN CERTIFICATE") :])
     return certificate.not_valid_after_utc.strftime("%b %e %H:%M:%S %Y GMT")
 
