@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -46,7 +47,8 @@ async def run_daemon(node: Node, shutdown: Shutdown) -> None:
         return
     running = RunningSessions()
     watch = probe_watch(node)
-    keeper = schedule_keeper(node, watch)
+    tier0 = probe_gate(node, watch)
+    keeper = schedule_keeper(node, tier0)
     lease = lease_keeper(node, running, shutdown)
     status = StatusKeeper(
         file=file,
@@ -58,7 +60,8 @@ async def run_daemon(node: Node, shutdown: Shutdown) -> None:
         schedules=lambda: SchedulesState(next_fires=tuple(keeper.next_fires().items()), saved=keeper.saved),
     )
     ping = healthcheck_ping(node)
-    supervisor = node.supervisor(running=running, listeners=[status] if ping is None else [status, ping])
+    told = replace(node, context=replace(node.context, probes=tier0.table))
+    supervisor = told.supervisor(running=running, listeners=[status] if ping is None else [status, ping])
     manager = ServiceManager(
         address=node.settings.notify_socket, watchdog_seconds=node.settings.watchdog_seconds, log=node.log
     )
@@ -150,8 +153,8 @@ async def _remove(file: StatusFile) -> None:
         await file.remove()
 
 
-def schedule_keeper(node: Node, watch: Watch) -> ScheduleKeeper:
-    """Return the keeper of the operator's schedules; the probes of ``watch`` may make a round of theirs needless."""
+def schedule_keeper(node: Node, tier0: ProbeGate) -> ScheduleKeeper:
+    """Return the keeper of the operator's schedules; the probes may make a round of theirs needless."""
     settings = node.settings
     path = settings.schedules_path
 
@@ -166,7 +169,7 @@ def schedule_keeper(node: Node, watch: Watch) -> ScheduleKeeper:
         dispatcher=node.dispatcher,
         rules=node.context.current_rules,
         new_session=lambda tier: root_session(settings, tier, Trigger.SCHEDULED),
-        gate=probe_gate(node, watch),
+        gate=tier0,
         read=None if path is None else partial(read, path),
     )
 
@@ -180,6 +183,7 @@ def probe_gate(node: Node, watch: Watch) -> ProbeGate:
         probes=lambda: tuple(watched.probe for watched in watch.roster),
         standings=lambda: watch.roster.standings,
         rules=node.context.current_rules,
+        redact=node.context.redactor.text,
     )
 
 

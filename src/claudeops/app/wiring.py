@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Final
 
 from claudeops.domain.escalation import EscalationRules, TierChoice
-from claudeops.domain.estate.model import Estate
+from claudeops.domain.estate.model import NO_ESTATE, Estate
+from claudeops.domain.estate.strangers import Stranger
 from claudeops.domain.model import NewSession, ToolCall, Trigger, VerdictKind
 from claudeops.domain.policy import NodeScope, Scope, TierPolicy, judge, narrow, tier_policy
 from claudeops.domain.probe.declaration import Declaration
@@ -22,12 +24,13 @@ from claudeops.domain.schedule.plan import Plan
 from claudeops.domain.spending.budget import Budgets
 from claudeops.engine.cell.cgroups import Bounds
 from claudeops.engine.control import Timeouts
-from claudeops.engine.estate import EstateReader, Estates
+from claudeops.engine.estate import EstateReader, Estates, read_estate
 from claudeops.engine.library import Libraries
 from claudeops.engine.live.hub import Hub
 from claudeops.engine.meter.availability import Availability
 from claudeops.engine.ports import Clock, Store
 from claudeops.engine.probes.declared import Reading, read_file
+from claudeops.engine.probes.hosts import ProbedHosts
 from claudeops.engine.prompt_files import PromptFiles, Template
 from claudeops.engine.session.context import (
     ApprovalTerms,
@@ -206,8 +209,21 @@ def plans(settings: Settings) -> tuple[Plan, ...]:
 
 
 def estates(settings: Settings) -> Estates:
-    """Return what reads the manifests."""
-    return Estates(settings.repos_dir, read=EstateReader().read)
+    """Return what reads the manifests, and the hosts of the operator's probes."""
+    return Estates(settings.repos_dir, read=EstateReader().read, probed=_probed_hosts(settings).read)
+
+
+def estate_now(settings: Settings) -> Estate:
+    """Return the estate as a daemon would read it now; blocks. Raises `OSError` where there are no repositories."""
+    return replace(read_estate(settings.repos_dir), probed=probed_hosts(settings))
+
+
+def probed_hosts(settings: Settings) -> tuple[str, ...]:
+    """Return the hosts of the operator's probes, none where their file cannot be used; blocks."""
+    try:
+        return _probed_hosts(settings).read()
+    except OSError:
+        return ()
 
 
 def probe_reading(settings: Settings, estate: Callable[[], Estate]) -> Reading:
@@ -270,10 +286,17 @@ def check_probes(settings: Settings) -> None:
         raise ConfigurationError(f"{origin}: {found}.")
 
 
-def refuse_command(settings: Settings) -> Callable[[str], str | None]:
-    """Return what says why a command of a probe would not be run, as far as that is known before it runs."""
-    lowest = min(tier.number for tier in settings.tiers)
-    return partial(_command_refusal, policy=tier_policies(settings)[lowest], node=node_scope(settings, dry_run=False))
+def refuse_command(settings: Settings, estate: Estate | None = None) -> Callable[[str], str | None]:
+    """Return what says why a command of a probe would not be run.
+
+    Without the estate only what no estate could change is refused.
+    """
+    policy = tier_policies(settings)[min(tier.number for tier in settings.tiers)]
+    return partial(_command_refusal, policy=policy, node=node_scope(settings, dry_run=False), estate=estate)
+
+
+def _probed_hosts(settings: Settings) -> ProbedHosts:
+    return ProbedHosts(file=settings.probes_path, refuse_command=refuse_command(settings))
 
 
 def _mcp_servers(settings: Settings) -> Mapping[str, Mapping[str, object]] | None:
@@ -301,8 +324,9 @@ def _policy(tier: TierSettings, settings: Settings) -> TierPolicy:
     return narrow(policy, tier.allowed_tools, tier.disallowed_tools)
 
 
-def _command_refusal(command: str, *, policy: TierPolicy, node: NodeScope) -> str | None:
+def _command_refusal(command: str, *, policy: TierPolicy, node: NodeScope, estate: Estate | None) -> str | None:
     scope = Scope(
+        estate=estate or NO_ESTATE,
         repos_dir=node.repos_dir,
         forbidden_paths=node.forbidden_paths,
         resolve=node.resolve,
@@ -313,4 +337,6 @@ def _command_refusal(command: str, *, policy: TierPolicy, node: NodeScope) -> st
     )
     call = ToolCall(tool_use_id="probe", tool_name="Bash", input={"command": command})
     verdict = judge(call, tier=policy, scope=scope)
+    if estate is None and isinstance(verdict.reason, Stranger):
+        return None  # it is judged again when it is run
     return None if verdict.kind is VerdictKind.ALLOW and not verdict.actions else verdict.reason

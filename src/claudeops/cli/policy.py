@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Final
@@ -13,7 +13,7 @@ from typing import Final
 import click
 import msgspec
 
-from claudeops.app.wiring import node_scope, tier_policies
+from claudeops.app.wiring import estate_now, node_scope, probed_hosts, tier_policies
 from claudeops.cli.output import Exit, print_document, print_failure
 from claudeops.domain.estate.model import NO_ESTATE, Estate
 from claudeops.domain.model import ToolCall
@@ -22,7 +22,6 @@ from claudeops.domain.policy.document import render
 from claudeops.domain.policy.rule_book import REASONS
 from claudeops.domain.policy.rules import CommandRule
 from claudeops.engine.cell.workspace import Workspace
-from claudeops.engine.estate import read_estate
 from claudeops.engine.session.context import session_scope
 from claudeops.errors import ClaudeopsError
 from claudeops.settings import Settings, fragment_texts, load_settings, policy_document
@@ -148,11 +147,11 @@ def _judgements(call: ToolCall, question: Question, settings: Settings) -> dict[
 
 
 def _estate(settings: Settings) -> Estate:
-    """Return the estate; none where there are no repositories, which the doctor says."""
+    """Return the estate; without manifests where there are no repositories, which the doctor says."""
     try:
-        return read_estate(settings.repos_dir)
+        return estate_now(settings)
     except OSError:
-        return NO_ESTATE
+        return replace(NO_ESTATE, probed=probed_hosts(settings))
 
 
 def _body(tier: int, found: Judgement) -> dict[str, object]:

@@ -57,35 +57,59 @@ def read_estate(repos_dir: Path) -> Estate:
 
 
 class Estates:
-    """The estate as last understood."""
+    """The estate as last understood.
 
-    def __init__(self, repos_dir: Path = Path(), *, read: Callable[[Path], Estate] = nothing) -> None:
+    ``probed`` reads the hosts of the operator's probes. They may lie on another disk, so each of the two readings
+    leaves what the other one found.
+    """
+
+    def __init__(
+        self,
+        repos_dir: Path = Path(),
+        *,
+        read: Callable[[Path], Estate] = nothing,
+        probed: Callable[[], tuple[str, ...]] | None = None,
+    ) -> None:
         self.latest = UNREAD
         self._repos_dir = repos_dir
         self._read = read
+        self._probed = probed
+        self._prober = Threads(most=1)
         self._faults: frozenset[Fault] = frozenset()  # that the log knows
 
     async def look(self, log: Logger) -> Estate:
         """Read the estate anew and return it; the last one if the disk does not answer."""
+        hosts = await self._hosts(log)
         try:
-            self.latest = await _READERS.run(
+            read = await _READERS.run(
                 lambda: self._read(self._repos_dir),
                 seconds=_READ_SECONDS,
                 what=f"reading the manifests in {self._repos_dir}",
             )
         except FileNotFoundError as error:
-            if self.latest.unread:
-                self.latest = NO_ESTATE  # there are no repositories, and so no manifests
             log.warning(LogEvent.ESTATE_NOT_READ, error=str(error))
+            # Without repositories there are no manifests. Those that were there before still hold.
+            self.latest = replace(NO_ESTATE if self.latest.unread else self.latest, probed=hosts)
             return self.latest
         except OSError as error:
             log.warning(LogEvent.ESTATE_NOT_READ, error=str(error))
+            self.latest = replace(self.latest, probed=hosts)
             return self.latest
+        self.latest = replace(read, probed=hosts)
         faults = self.latest.faults
         if faults and frozenset(faults) != self._faults:
             log.warning(LogEvent.ESTATE_FAULTY, count=len(faults), faults=[str(fault) for fault in faults[:_LOGGED]])
         self._faults = frozenset(faults)
         return self.latest
+
+    async def _hosts(self, log: Logger) -> tuple[str, ...]:
+        if self._probed is None:
+            return ()
+        try:
+            return await self._prober.run(self._probed, seconds=_READ_SECONDS, what="reading the probes file")
+        except OSError as error:
+            log.warning(LogEvent.ESTATE_NOT_READ, error=str(error))
+            return self.latest.probed
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

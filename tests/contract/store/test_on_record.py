@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
+
+import pytest
 
 from claudeops.domain.cases import Result
 from claudeops.domain.escalation import EscalationRules
 from claudeops.domain.looks import Look
 from claudeops.domain.model import Level, NewEvent, Outcome, ServiceStatus, Session, ToolEnd, Verdict, VerdictKind
+from claudeops.domain.probe.model import State
 from claudeops.domain.prompt.knowledge import OnRecord
 from claudeops.engine.ports import Store
+from support.probing import observed, probe, standing
 from support.store_values import (
+    OWNER,
     RULES,
     after,
     alarm,
@@ -167,6 +172,85 @@ async def test_the_last_verdict_on_every_service_is_told(store: Store) -> None:
         ("web", "healthy", None),
     ]
     assert first.id != second.id
+
+
+SHOP: EscalationRules = replace(RULES, other_names={"web": "shop", "Web1/shop": "shop"})
+
+
+async def looked(
+    store: Store, state: State, *, minutes: float, name: str = "web1/SHOP", watches: str = "front"
+) -> None:
+    """Have a probe of the shop, under another name of it, look without a change."""
+    about = probe(watches, service=name)
+    await store.probes.enrol((about,), OWNER, now=after())
+    seen = replace(observed(about, at=after(minutes=minutes)), standing=standing(state, at=after(minutes=minutes)))
+    await store.probes.observed([seen], owner=OWNER, rules=SHOP, now=after(minutes=minutes))
+
+
+def shown(known: OnRecord) -> list[tuple[str, str, bool, datetime]]:
+    return [(each.service, each.status.value, each.by_probe, each.at) for each in known.last_verdicts]
+
+
+async def test_a_service_is_last_seen_under_any_of_its_names_and_told_by_the_one_it_is_counted_by(store: Store) -> None:
+    first = await started(store, wanted(1), at=after())
+    await store.queue.finish(
+        ending(first, report(check("web", ServiceStatus.DOWN)), ended_at=after(minutes=3)), rules=SHOP
+    )
+    second = await started(store, wanted(1), at=after(minutes=10))
+    await store.queue.finish(ending(second, report(check("SHOP")), ended_at=after(minutes=12)), rules=SHOP)
+    third = await started(store, wanted(1), at=after(minutes=20))
+
+    assert shown(await told(store, third, rules=SHOP)) == [("shop", "healthy", False, after(minutes=12))]
+
+
+async def test_a_look_of_a_probe_is_the_last_sight_where_a_session_said_the_same(store: Store) -> None:
+    first = await started(store, wanted(1), at=after())
+    await store.queue.finish(ending(first, report(check("web")), ended_at=after(minutes=3)), rules=SHOP)
+    await looked(store, State.UP, minutes=2)
+    second = await started(store, wanted(1), at=after(minutes=10))
+    before = shown(await told(store, second, rules=SHOP))
+    await looked(store, State.UP, minutes=9)
+
+    assert before == [("shop", "healthy", False, after(minutes=3))]
+    assert shown(await told(store, second, rules=SHOP)) == [("shop", "healthy", True, after(minutes=9))]
+
+
+async def test_what_a_session_found_stands_beside_what_a_probe_sees_otherwise(store: Store) -> None:
+    first = await started(store, wanted(1), at=after())
+    await store.queue.finish(
+        ending(first, report(check("web", ServiceStatus.DOWN, "no orders")), ended_at=after(minutes=3)), rules=SHOP
+    )
+    await looked(store, State.UP, minutes=9)
+    second = await started(store, wanted(1), at=after(minutes=10))
+
+    assert shown(await told(store, second, rules=SHOP)) == [
+        ("shop", "down", False, after(minutes=3)),
+        ("shop", "healthy", True, after(minutes=9)),
+    ]
+
+
+@pytest.mark.parametrize("state", [State.UNKNOWN, State.SILENCED])
+async def test_a_probe_that_does_not_know_says_nothing(store: Store, state: State) -> None:
+    await looked(store, state, minutes=9)
+    second = await started(store, wanted(1), at=after(minutes=10))
+
+    assert shown(await told(store, second, rules=SHOP)) == []
+
+
+async def test_the_worst_of_a_services_probes_counts_with_its_words(store: Store) -> None:
+    both = (probe("front", service="web"), probe("back", service="shop"))
+    await store.probes.enrol(both, OWNER, now=after())
+    batch = [
+        replace(
+            observed(about, at=after(minutes=at)), standing=standing(state, at=after(minutes=at), detail=f"says {at}")
+        )
+        for about, state, at in zip(both, (State.DOWN, State.UP), (5, 6), strict=True)
+    ]
+    await store.probes.observed(batch, owner=OWNER, rules=SHOP, now=after(minutes=6))
+    session = await started(store, wanted(1), at=after(minutes=10))
+
+    (verdict,) = (await told(store, session, rules=SHOP)).last_verdicts
+    assert (verdict.service, verdict.status, verdict.detail) == ("shop", ServiceStatus.DOWN, "front: says 5")
 
 
 async def test_the_next_tier_is_told_what_its_chain_did_and_what_was_denied(store: Store) -> None:

@@ -8,7 +8,16 @@ from typing import Final, cast
 
 import pytest
 
-from claudeops.app.wiring import build_context, escalation_rules, model_access, root_session, schedule
+from claudeops.app.wiring import (
+    build_context,
+    escalation_rules,
+    estate_now,
+    estates,
+    model_access,
+    refuse_command,
+    root_session,
+    schedule,
+)
 from claudeops.domain.estate.model import NO_ESTATE
 from claudeops.domain.model import ToolCall, Trigger, VerdictKind
 from claudeops.domain.schedule import Cron, Interval
@@ -99,3 +108,28 @@ def test_a_token_and_a_key_go_by_descriptors_of_their_own(world: World) -> None:
     assert (token.credential, token.secret) == (CredentialKind.OAUTH_TOKEN, "token-of-the-tests")
     assert (key.credential, key.secret) == (CredentialKind.API_KEY, "key-of-the-tests")
     assert "key-of-the-tests" not in repr(key)
+
+
+async def test_the_operators_probes_widen_the_reach_of_sessions_and_a_wrong_file_does_not(world: World) -> None:
+    file = world.base / "probes.toml"
+    settings = world.settings(CLAUDEOPS_PROBES_PATH=str(file))
+    file.write_text('[[probe]]\nname = "status"\nkind = "http"\nurl = "https://status.example.net/"\n')
+    judged = context_of(settings).tiers[1].judge_in
+    workspace = Workspace(settings.state_dir / "sessions" / "000001")
+    asks = ToolCall(tool_use_id="t", tool_name="Bash", input={"command": "curl -s https://status.example.net/api"})
+
+    known = await estates(settings).look(get_logger())
+    assert judged(workspace, known)(asks).kind is VerdictKind.ALLOW
+    assert estate_now(settings) == known
+    file.write_text(file.read_text() + "[[probe]")
+    unknown = await estates(settings).look(get_logger())
+    assert judged(workspace, unknown)(asks).kind is VerdictKind.DENY
+    assert estate_now(settings) == unknown
+
+
+def test_a_command_of_a_probe_may_name_a_host_before_the_estate_is_known(world: World) -> None:
+    refused = refuse_command(world.settings())
+    assert refused("curl -s https://shop.example.com/health") is None
+    assert refused("ssh web1 uptime") is None
+    assert "never asked" in str(refused("curl -s http://169.254.169.254/"))
+    assert refused("docker restart web") is not None

@@ -63,6 +63,7 @@ def test_what_seldom_changes_comes_first_and_what_only_this_session_knows_comes_
         Knowledge(
             estate=ESTATE,
             texts=(CHECK,),
+            probes=("1 in all: 1 up",),
             memories=Selection(chosen=(memory,), total=3),
             on_record=OnRecord(
                 cooldowns=(Left(service="web", kind="restart", used=1, count=2, free_at=None),),
@@ -81,6 +82,7 @@ def test_what_seldom_changes_comes_first_and_what_only_this_session_knows_comes_
         "Environment of this session",
         "Cooldowns",
         "Last verdicts",
+        "Probes",
         "Memories",
         "Earlier cases",
         "Escalation context",
@@ -162,6 +164,24 @@ def test_the_unwell_stand_first_in_the_handover_too() -> None:
     assert "Service status: web: down; db: healthy" in told.splitlines()
 
 
+def test_the_probes_table_is_data_and_is_absent_where_nothing_is_told_of_probes() -> None:
+    rows = ("2 in all: 1 down, 1 up", "web (http https://web1/, service web) | down for 3 min | 502", "db (...) | up")
+    told = system(Knowledge(probes=rows))
+
+    _, _, body = section(told, "Probes").partition('<untrusted-data name="probes">\n')
+    assert body == "- " + "\n- ".join(rows) + "\n</untrusted-data>"
+    assert "# Probes" not in system(Knowledge())
+
+
+def test_a_cap_takes_the_last_probes_and_says_so() -> None:
+    told = section(system(Knowledge(probes=tuple(f"p{count} | {'x' * 400}" for count in range(60)))), "Probes")
+
+    assert "- p0 | " in told
+    assert "p59" not in told
+    assert "more left out: no room]" in told
+    assert len(told) < 14_000
+
+
 def test_a_case_tells_what_held_and_what_did_not() -> None:
     remedies = (
         Remedy(kind="restart", at=MOMENT - timedelta(days=9), result=Result.DID_NOT_HELP),
@@ -197,7 +217,7 @@ def test_what_was_tried_and_denied_is_told_as_data() -> None:
 
 
 @given(name=st.text(), value=st.text())
-def test_any_text_of_a_manifest_a_library_or_a_case_stays_within_its_fence(name: str, value: str) -> None:
+def test_any_text_of_a_manifest_a_library_a_probe_or_a_case_stays_within_its_fence(name: str, value: str) -> None:
     service = replace(WEB, name=name, healthy=value, aliases=(value,))
     case = Case(service=name, chain=1, began=MOMENT, found=value, remedies=(), same_condition=False)
     verdict = LastVerdict(service=name, status=ServiceStatus.DOWN, detail=value, at=MOMENT, by_probe=False)
@@ -206,6 +226,7 @@ def test_any_text_of_a_manifest_a_library_or_a_case_stays_within_its_fence(name:
             estate=Estate(manifests=(Manifest(repository=name, services=(service,), rules=(value,)),)),
             texts=(replace(FOREIGN, text=value, origin=name),),
             listing=value,
+            probes=(name, value),
             on_record=OnRecord(
                 cases=(case,),
                 last_verdicts=(verdict,),
@@ -227,6 +248,9 @@ def test_any_text_of_a_manifest_a_library_or_a_case_stays_within_its_fence(name:
         "# Cooldowns",
         "# Last verdicts",
         '<untrusted-data name="last-verdicts"',
+        "</untrusted-data",
+        "# Probes",
+        '<untrusted-data name="probes"',
         "</untrusted-data",
         "# Earlier cases",
         '<untrusted-data name="cases"',

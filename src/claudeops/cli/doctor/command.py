@@ -23,6 +23,7 @@ from claudeops import logs
 from claudeops.cli import output
 from claudeops.cli.doctor import access, machine, sessions
 from claudeops.cli.doctor.estate import estate
+from claudeops.cli.doctor.probes import probes
 from claudeops.cli.doctor.values import Case, Check, Finding, Status, doubtful, failed, failed_with, fine, skipped
 from claudeops.cli.output import Exit, print_document
 from claudeops.domain.redact import Redactor
@@ -65,7 +66,7 @@ CHECKS: Final = (
     Check("schedules", sessions.schedules, ("CLAUDEOPS_SCHEDULES_PATH",)),
     Check("policy", sessions.policy, ("CLAUDEOPS_POLICY_PATH", "CLAUDEOPS_*ALLOWED_TOOLS")),
     Check("schema", sessions.schema, ("CLAUDEOPS_SCHEMA_PATH",)),
-    Check("probes", machine.probes, ("CLAUDEOPS_PROBES_PATH",)),
+    Check("probes", probes, ("CLAUDEOPS_PROBES_PATH",)),
     Check("database", access.database, ("CLAUDEOPS_DATABASE_URL*",)),
     Check("daemon", access.daemon),
     Check("isolation", sessions.isolation, ("CLAUDEOPS_ISOLATION",)),

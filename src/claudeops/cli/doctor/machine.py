@@ -8,7 +8,6 @@ import re
 import shutil
 import tempfile
 import zoneinfo
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,13 +15,8 @@ from typing import Final
 
 import anyio.to_thread
 
-from claudeops import logs
-from claudeops.app.wiring import PROBES_VARIABLE, estates, probe_reading
 from claudeops.cli.doctor.values import Case, Finding, doubtful, failed, failed_with, fine, halves
 from claudeops.cli.output import ErrorKind
-from claudeops.domain.probe.declaration import unknown_services
-from claudeops.domain.probe.model import kind_of
-from claudeops.domain.text import join_names
 from claudeops.errors import ConfigurationError
 from claudeops.settings import Settings, require_repos, unusable_directories
 
@@ -55,7 +49,6 @@ _NOT_KEPT: Final = 5  # TIME_ERROR, adjtimex(2)
 
 _COMMAND: Final = re.compile(r"`([a-z][a-z0-9_-]*) [^`]+`")
 """Code of more than one word; a single word may also be the name of a field."""
-_MOST_STRANGE: Final = 5  # names that are no service's, in one finding
 _OTHERS: Final = 0o007
 _MIB: Final = 1024 * 1024
 
@@ -240,34 +233,3 @@ def mentioned(prompts: Iterable[str]) -> frozenset[str]:
 def _install(programs: Iterable[str]) -> str:
     packages = dict.fromkeys({**NEEDED, **USEFUL}[name] for name in programs)
     return f"Install what is missing (Debian: apt-get install {' '.join(packages)})"
-
-
-# --- probes ------------------------------------------------------------------------------------------
-
-
-async def probes(_case: Case, settings: Settings) -> Finding:
-    """Check what is declared: each probe, services that have none, and names that are no service's."""
-    if settings.probes_named and not settings.probes_path.exists():
-        return failed_with(
-            f"{PROBES_VARIABLE} leads to {settings.probes_path}, which does not exist: "
-            "correct the path, or put the file there."
-        )
-    estate = await estates(settings).look(logs.get_logger())
-    declared = await probe_reading(settings, lambda: estate).changed()
-    if declared is None:
-        return failed(f"{settings.probes_path} does not answer.", "Mend its disk.", kind=ErrorKind.FILESYSTEM)
-    if declared.fault:
-        return failed_with(f"{declared.fault}.")
-    watched = {declared.dependencies.key(probe.service) for probe in declared.probes}
-    bare = [name for name in estate.expected if declared.dependencies.key(name) not in watched]
-    strange = unknown_services(declared.probes, estate) if estate.expected else ()
-    kinds = Counter(kind_of(probe.look) for probe in declared.probes)
-    says = f"{len(declared.probes)} are declared"
-    says += f" ({', '.join(f'{count} {kind}' for kind, count in sorted(kinds.items()))})" if kinds else ""
-    if not bare and not strange:
-        return fine(f"{says}.")
-    wrong = [f"Without a probe: {join_names(bare)}."] if bare else []
-    wrong += [f"{sentence}." for sentence in strange[:_MOST_STRANGE]]
-    return doubtful(
-        f"{says}. {' '.join(wrong)}", "Declare a probe for each service, or give it an address in its manifest."
-    )

@@ -94,7 +94,8 @@ class Estate:
 
     manifests: tuple[Manifest, ...] = ()
     other_names: Mapping[str, str] = field(default_factory=dict)  # alias → the name that a service is counted by
-    hosts: tuple[str, ...] = ()  # every host that is named anywhere, lower case, without ports
+    hosts: tuple[str, ...] = ()  # every host that a manifest names anywhere, lower case, without ports
+    probed: tuple[str, ...] = ()  # hosts of the operator's own probes, written in the same way
     unread: bool = False  # no manifest could be read so far: what they forbid is not known
 
     @property

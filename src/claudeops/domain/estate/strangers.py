@@ -44,13 +44,15 @@ def stranger(host: str, *, tier: int, key: str) -> Stranger:
 
 
 def is_within(host: str, estate: Estate) -> bool:
-    """Whether a host is this machine, in a private network, or named by the estate."""
+    """Whether a host is this machine, in a private network, or named by the estate or the operator's probes."""
     name = host.removeprefix("[").removesuffix("]").rstrip(".").lower()
     address = address_in(name)
     if address is not None:
-        named = (address_in(other) for other in estate.hosts)
+        named = (address_in(other) for other in (*estate.hosts, *estate.probed))
         return any(address in network for network in _PRIVATE) or address in named
-    return name == "localhost" or name in estate.hosts or ("." not in name and name in _names(estate))
+    if name == "localhost" or name in estate.hosts or name in estate.probed:
+        return True
+    return "." not in name and name in _names(estate)
 
 
 @lru_cache(maxsize=_KEPT)

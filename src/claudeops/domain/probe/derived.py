@@ -20,6 +20,7 @@ from typing import Final
 
 import msgspec
 
+from claudeops.domain.estate.hosts import in_address, plain_host
 from claudeops.domain.estate.model import Estate, Fault, Manifest, Service, Source
 from claudeops.domain.probe.model import (
     AnyLook,
@@ -160,14 +161,21 @@ def all_probes(declared: Iterable[Probe], derived: Iterable[Probe], estate: Esta
 
 
 def _addressed(manifest: Manifest) -> Iterator[tuple[Service, Source]]:
-    """Yield what can be asked; a host that is named alone, as a service of its own."""
+    """Yield what can be asked; a host that is named alone, as a service of its own.
+
+    The host of an address is not: the address is asked, and what stands before a public one seldom answers echoes.
+    """
     hosts: dict[str, Source] = {}
+    asked = {host for service in manifest.services for host in in_address(service.address).hosts}
+    asked -= {plain_host(service.host) for service in manifest.services}
     for service in manifest.services:
         if service.address.strip():
             yield service, service.source
         elif service.host.strip():
             hosts.setdefault(service.host.strip().lower(), service.source)
     for host in manifest.hosts:
+        if host.strip().lower() in asked:
+            continue
         hosts.setdefault(host.strip().lower(), Source(path=manifest.repository))
     for host, source in hosts.items():
         if host and host not in _LOOPBACK:

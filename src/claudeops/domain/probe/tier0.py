@@ -7,7 +7,8 @@ that is not too long ago. Anything unclear costs a session.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -111,12 +112,14 @@ def _refused_verdict(verdict: ModelVerdict | None, *, max_age: timedelta, now: d
     return None
 
 
-def _unwatched(probes: Iterable[Probe], expected: Iterable[str], other_names: Mapping[str, str]) -> tuple[str, ...]:
+def _counted_by(other_names: Mapping[str, str]) -> Callable[[str], str]:
+    """Return what tells by which name, in one case, a service is counted."""
     names = {casefold_key(alias): casefold_key(name) for alias, name in other_names.items()}
+    return lambda service: names.get(casefold_key(service), casefold_key(service))
 
-    def key(service: str) -> str:
-        return names.get(casefold_key(service), casefold_key(service))
 
+def _unwatched(probes: Iterable[Probe], expected: Iterable[str], other_names: Mapping[str, str]) -> tuple[str, ...]:
+    key = _counted_by(other_names)
     watched = {key(probe.service) for probe in probes}
     return tuple(service for service in expected if key(service) not in watched)
 
@@ -142,32 +145,49 @@ _ORDER: Final = (State.DOWN, State.FLAPPING, State.DEGRADED, State.UNKNOWN, Stat
 
 
 def table(
-    probes: Iterable[Probe], standings: Mapping[str, Standing], *, now: datetime, most: int = MOST_ROWS
+    probes: Iterable[Probe],
+    standings: Mapping[str, Standing],
+    *,
+    now: datetime,
+    most: int = MOST_ROWS,
+    about: Collection[str] = (),
+    other_names: Mapping[str, str] | None = None,
+    redact: Callable[[str], str] = str,
 ) -> tuple[str, ...]:
-    """Return a row a probe, the unwell first, each one line; the last row counts those that were left out.
+    """Return how many probes there are in each state, and a row a probe; the last row counts those left out.
 
-    The details are what services answered: the prompt shows them as data.
+    Those of the services that the reader is ``about`` come first, then the unwell. The details are what services
+    answered: the prompt shows them as data. ``redact`` takes secrets out of a text before it is cut.
     """
     known = [(probe, standings.get(probe.name, Standing())) for probe in probes]
-    known.sort(key=lambda each: (_ORDER.index(each[1].state), each[0].name))
-    rows = [_row(probe, standing, now) for probe, standing in known[:most]]
-    if left := [standing.state for _, standing in known[most:]]:
-        counts = ", ".join(f"{left.count(state)} {state}" for state in _ORDER if state in left)
-        rows.append(f"and {len(left)} more: {counts}")
+    if not known:
+        return ()
+    key = _counted_by(other_names or {})
+    wanted = set(map(key, about))
+    known.sort(key=lambda each: (key(each[0].service) not in wanted, _ORDER.index(each[1].state), each[0].name))
+    rows = [f"{len(known)} in all: {_counts(known)}"]
+    rows += [_row(probe, standing, now, redact) for probe, standing in known[:most]]
+    if left := known[most:]:
+        rows.append(f"and {len(left)} more: {_counts(left)}")
     return tuple(rows)
 
 
-def _row(probe: Probe, standing: Standing, now: datetime) -> str:
+def _counts(known: Iterable[tuple[Probe, Standing]]) -> str:
+    counts = Counter(standing.state for _, standing in known)
+    return ", ".join(f"{counts[state]} {state}" for state in _ORDER if state in counts)
+
+
+def _row(probe: Probe, standing: Standing, now: datetime, redact: Callable[[str], str]) -> str:
     parts = [
-        _cell(f"{probe.name} ({kind_of(probe.look)} {target_of(probe.look)}, service {probe.service})"),
+        _cell(redact(f"{probe.name} ({kind_of(probe.look)} {target_of(probe.look)}, service {probe.service})")),
         str(standing.state) + _for(standing.since, now),
     ]
     if standing.explained_by:
-        parts.append(f"explained by {_cell(standing.explained_by)}")
+        parts.append(f"explained by {_cell(redact(standing.explained_by))}")
     if standing.latency_ms is not None:
         parts.append(f"{standing.latency_ms:.0f} ms")
     if standing.detail:
-        parts.append(_cell(standing.detail))
+        parts.append(_cell(redact(standing.detail)))
     return " | ".join(parts)
 
 

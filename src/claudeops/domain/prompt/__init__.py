@@ -53,6 +53,7 @@ def render(
         sections.request(request) if request is not None and request.strip() else "",
         sections.cooldowns(record.cooldowns, facts.timezone) if record.cooldowns else "",
         sections.last_verdicts(record.last_verdicts, facts) if record.last_verdicts else "",
+        sections.probes(knowledge.probes) if knowledge.probes else "",
         sections.memories(knowledge.memories) if knowledge.memories.chosen else "",
         sections.cases(record.cases, facts) if record.cases else "",
         sections.escalation(handover, record.tried, by_probes=by_probes) if handover is not None else "",

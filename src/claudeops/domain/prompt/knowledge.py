@@ -81,3 +81,4 @@ class Knowledge:
     listing: str = ""  # the names of all texts that exist for the tier
     memories: Selection = field(default_factory=Selection)
     on_record: OnRecord = NOTHING_ON_RECORD
+    probes: tuple[str, ...] = ()  # how they stand, a line each; empty: it is not told

@@ -62,6 +62,15 @@ def read_file(path: Path, *, refuse_command: Callable[[str], str | None] = allow
         return f"{path}, line {fault.line}: {fault}"
 
 
+def signature_of(path: Path) -> Signature | None:
+    """Return what changes when a file does, ``None`` if it is not there; blocks. Raises `OSError`."""
+    try:
+        found = path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
+
+
 @dataclass(kw_only=True, slots=True)
 class Reading:
     """Reads what is declared, and notices that it has changed."""
@@ -100,10 +109,4 @@ class Reading:
         return read_file(file, refuse_command=self.refuse_command)
 
     def _look(self) -> Signature | None:
-        if self.file is None:
-            return None
-        try:
-            found = self.file.stat()
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        return (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
+        return None if self.file is None else signature_of(self.file)

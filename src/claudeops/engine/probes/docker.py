@@ -27,9 +27,8 @@ async def look_docker(look: DockerLook, means: Means, attempt: Attempt) -> Seen:
         async with means.unix_connection(look.socket, attempt) as stream:
             answer = await exchange(stream, question, attempt)
     except LookFailedError as error:
-        remedy = "mount it into the daemon's view, and give the daemon's group the right to use it"
         if _was_connecting(attempt):
-            raise blind(f"the socket of the container engine cannot be used: {error.detail}; {remedy}") from None
+            raise _unusable(error) from None
         raise
     if answer.status == _UNKNOWN:
         return Seen(Saw.DOWN, f"there is no container {quote(look.container)}")
@@ -40,6 +39,20 @@ async def look_docker(look: DockerLook, means: Means, attempt: Attempt) -> Seen:
     if not isinstance(document, dict) or not isinstance(state, dict):
         raise blind("the container engine answers with something that is not a container")
     return _judged(state, document.get("RestartCount"))
+
+
+async def reach_engine(look: DockerLook, means: Means, attempt: Attempt) -> None:
+    """Connect to the engine's socket and ask nothing; raises `LookFailedError`."""
+    try:
+        async with means.unix_connection(look.socket, attempt):
+            pass
+    except LookFailedError as error:
+        raise _unusable(error) from None
+
+
+def _unusable(error: LookFailedError) -> LookFailedError:
+    remedy = "mount it into the daemon's view, and give the daemon's group the right to use it"
+    return blind(f"the socket of the container engine cannot be used: {error.detail}; {remedy}")
 
 
 def _was_connecting(attempt: Attempt) -> bool:

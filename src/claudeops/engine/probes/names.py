@@ -30,7 +30,7 @@ async def look_dns(look: DnsLook, means: Means, attempt: Attempt) -> Seen:
     await means.load("dns.asyncquery")
     await means.load("dns.resolver")
     question = _question(look)
-    servers = [_server(look.server)] if look.server else await _servers_of_machine(means)
+    servers = [_server(look.server)] if look.server else await servers_of_machine(means)
     answer = await _asked(question, servers, attempt, ours=not look.server)
     values = _values(question, answer)
     wanted = {_plain(value) for value in look.expect}
@@ -67,7 +67,8 @@ def _server(text: str) -> tuple[str, int]:
     raise blind(f"{quote(text)} is no server that can be asked: write ADDRESS or ADDRESS:PORT")
 
 
-async def _servers_of_machine(means: Means) -> Sequence[tuple[str, int]]:
+async def servers_of_machine(means: Means) -> Sequence[tuple[str, int]]:
+    """Return the name servers of this machine, once ``dns.resolver`` is loaded; raises `LookFailedError`."""
     import dns.resolver  # noqa: PLC0415 - see above
 
     def read() -> Sequence[tuple[str, int]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -81,15 +81,21 @@ async def look_systemd(look: SystemdLook, means: Means, attempt: Attempt) -> See
     """Ask systemd for the state of a unit; raises `LookFailedError`."""
     attempt.asks_other = True
     attempt.begin("waiting for systemctl")
-    argv = ("systemctl", "show", f"--property={','.join(_SHOWN)}", "--no-pager", "--", look.unit)
+    told = await ask_systemd((f"--property={','.join(_SHOWN)}", "--no-pager", "--", look.unit), means)
+    states = dict(line.partition("=")[::2] for line in told.splitlines())
+    return judged(look.unit, states)
+
+
+async def ask_systemd(arguments: Sequence[str], means: Means) -> str:
+    """Return what ``systemctl show`` says; raises `LookFailedError`."""
+    argv = ("systemctl", "show", *arguments)
     passed = {name: means.environment[name] for name in _PASSED if name in means.environment}
     ran = await run_program(argv, env={"PATH": _USUAL_PATH, **passed, "LC_ALL": "C", "SYSTEMD_COLORS": "0"})
     if isinstance(ran, NotRun):
         raise blind("there is no systemctl here: such a probe needs the daemon on the machine itself")
     if ran.exit_code != 0:
         raise blind(f"systemd cannot be asked, since no bus is here: {quote(ran.output)}")
-    states = dict(line.partition("=")[::2] for line in ran.output.splitlines())
-    return judged(look.unit, states)
+    return ran.output
 
 
 def judged(unit: str, states: Mapping[str, str]) -> Seen:

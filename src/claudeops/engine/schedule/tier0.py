@@ -5,7 +5,7 @@ What cannot be found out costs a session: nothing is left out on a guess.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -27,6 +27,7 @@ class ProbeGate:
     probes: Callable[[], Sequence[Probe]]
     standings: Callable[[], Mapping[str, Standing]]  # by probe
     rules: Callable[[], EscalationRules]
+    redact: Callable[[str], str] = str
 
     async def __call__(self, plan: Plan, now: datetime) -> Gate:
         """Return whether a fire of a plan may start nothing; raises `StoreError`.
@@ -51,8 +52,18 @@ class ProbeGate:
             other_names=rules.other_names,
         )
 
-    def table(self, now: datetime) -> tuple[str, ...]:
-        """Return what tier 1 is told of the probes, a line each; nothing where they are off."""
+    def table(self, now: datetime, about: Collection[str] = ()) -> tuple[str, ...]:
+        """Return what tier 1 is told of the probes, a line each; nothing where they are off.
+
+        ``about`` are the services of the session's chain, which come first.
+        """
         if self.mode is Tier0.OFF:
             return ()
-        return tier0.table(self.probes(), self.standings(), now=now)
+        return tier0.table(
+            self.probes(),
+            self.standings(),
+            now=now,
+            about=about,
+            other_names=self.rules().other_names,
+            redact=self.redact,
+        )

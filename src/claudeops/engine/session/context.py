@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -81,6 +82,11 @@ def session_scope(node: NodeScope, workspace: Workspace, estate: Estate) -> Scop
 async def any_cli(_binary: Path) -> str | None:
     """Accept every CLI."""
     return None
+
+
+def no_probes(_now: datetime, _about: Collection[str]) -> Sequence[str]:
+    """Tell of no probe: nobody watches them."""
+    return ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -167,6 +173,7 @@ class SessionContext:
     repair_turn: bool = True
     estates: Estates = field(default_factory=Estates)
     libraries: Libraries = field(default_factory=Libraries)
+    probes: Callable[[datetime, Collection[str]], Sequence[str]] = no_probes  # their table; some services come first
     judging: Threads = field(default_factory=lambda: Threads(most=MOST_JUDGED))  # shared by all sessions
 
     def current_rules(self) -> EscalationRules:

@@ -7,6 +7,7 @@ each, the newest first.
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Final
@@ -17,14 +18,17 @@ from claudeops.domain import cooldown
 from claudeops.domain.cases import LOOKED_BACK, Case, Checked, History, LedgerEntry, PastChain, cases_of
 from claudeops.domain.consequences import NO_RESULT_SEEN
 from claudeops.domain.escalation import EscalationRules
+from claudeops.domain.estate.names import counted_by
 from claudeops.domain.gate.audit import TOO_LATE
 from claudeops.domain.model import CheckSource, ServiceStatus, Session, VerdictKind
+from claudeops.domain.probe.model import State
+from claudeops.domain.probe.record import STATUS_OF, worst
 from claudeops.domain.prompt.knowledge import LastVerdict, OnRecord, Tried
 from claudeops.domain.report.evidence import Names
-from claudeops.domain.text import clip, one_line
+from claudeops.domain.text import casefold_key, clip, one_line
 from claudeops.store import queries
 from claudeops.store.rows import TableRow, to_handover
-from claudeops.store.tables import cooldown_actions, events, service_checks, sessions, tool_calls
+from claudeops.store.tables import cooldown_actions, events, probes, service_checks, sessions, tool_calls
 
 _MOST_SERVICES: Final = 8  # of which a prompt tells cases
 _MOST_ROWS: Final = 400  # of one kind about all of them
@@ -39,8 +43,9 @@ _LATEST_CHECKS: Final = select(func.max(service_checks.c.id)).group_by(service_c
 _LAST_VERDICTS: Final = (
     select(service_checks)
     .where(service_checks.c.id.in_(_LATEST_CHECKS), service_checks.c.checked_at > bindparam("since"))
-    .order_by(service_checks.c.service)
+    .order_by(service_checks.c.checked_at, service_checks.c.id)
 )
+_LOOKS: Final = select(probes).where(probes.c.last_checked_at > bindparam("since")).order_by(probes.c.last_checked_at)
 _ACTED_ON: Final = (
     select(cooldown_actions.c.service).where(cooldown_actions.c.timestamp > bindparam("since")).distinct()
 )
@@ -122,7 +127,7 @@ def on_record(
     services = about or _noteworthy(connection, rules, now)
     return OnRecord(
         cooldowns=cooldown.left(queries.ledger(connection, rules, now), kinds, rules.limits, now),
-        last_verdicts=_last_verdicts(connection, now),
+        last_verdicts=_last_verdicts(connection, rules, now),
         cases=_cases(connection, session.root_session_id, services, rules=rules, now=now),
         tried=_tried(connection, session),
     )
@@ -133,17 +138,46 @@ def _noteworthy(connection: Connection, rules: EscalationRules, now: datetime) -
     return tuple(dict.fromkeys((*queries.unhealthy_services(connection, rules.other_names), *sorted(acted_on))))
 
 
-def _last_verdicts(connection: Connection, now: datetime) -> tuple[LastVerdict, ...]:
-    return tuple(
-        LastVerdict(
-            service=row.service,
+def _last_verdicts(connection: Connection, rules: EscalationRules, now: datetime) -> tuple[LastVerdict, ...]:
+    """Return how each service was last seen by any of its names, and how its probes see it where they differ.
+
+    A look of a probe that changes nothing is in no row of its own, only in the probe's. It counts as the last sight
+    where a session said the same; what a session found worse or better stays beside it.
+    """
+    counted, since = counted_by(rules.other_names), {"since": now - _LAST_SEEN_WITHIN}
+    last: dict[str, LastVerdict] = {}
+    for row in connection.execute(_LAST_VERDICTS, since):
+        name = counted(row.service)
+        last[casefold_key(name)] = LastVerdict(
+            service=name,
             status=ServiceStatus(row.status),
             detail=row.detail,
             at=row.checked_at,
             by_probe=row.source == CheckSource.PROBE.value,
         )
-        for row in connection.execute(_LAST_VERDICTS, {"since": now - _LAST_SEEN_WITHIN})
-    )
+    looks: defaultdict[str, list[TableRow]] = defaultdict(list)
+    for row in connection.execute(_LOOKS, since):
+        looks[casefold_key(counted(row.service))].append(row)
+    beside = []
+    for key, rows in looks.items():
+        seen, before = _seen_by(rows, counted(rows[0].service)), last.get(key)
+        if seen is None or (before is not None and before.at > seen.at):
+            continue
+        if before is None or before.by_probe or before.status is seen.status:
+            last[key] = seen
+        else:
+            beside.append(seen)
+    return tuple(sorted((*last.values(), *beside), key=lambda each: (casefold_key(each.service), each.by_probe)))
+
+
+def _seen_by(rows: Sequence[TableRow], service: str) -> LastVerdict | None:
+    """Return how the probes of a service see it, as of the oldest look that says so; the rows begin with that."""
+    status = worst(State(row.state) for row in rows)
+    row = next((row for row in rows if STATUS_OF.get(State(row.state)) is status), None)
+    if status is None or row is None:
+        return None
+    detail = f"{row.name}: {row.detail}" if row.detail else row.name
+    return LastVerdict(service=service, status=status, detail=detail, at=row.last_checked_at, by_probe=True)
 
 
 # --- cases ------------------------------------------------------------------------------------------------

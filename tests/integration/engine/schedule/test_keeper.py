@@ -302,5 +302,5 @@ async def test_only_a_usual_round_is_left_to_probes(desk: Desk, changes: dict[st
     )
     assert (await gate(plan, desk.clock.at)).may_skip is is_skipped
     assert not (await replace(gate, mode=Tier0.INFORM)(plan, desk.clock.at)).may_skip
-    assert gate.table(desk.clock.at)[0].startswith("shop (http")
+    assert gate.table(desk.clock.at)[1].startswith("shop (http")
     assert replace(gate, mode=Tier0.OFF).table(desk.clock.at) == ()

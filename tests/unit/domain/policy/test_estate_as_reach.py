@@ -394,3 +394,31 @@ def test_whatever_is_allowed_leads_to_the_estate_as_others_read_it(url: str) -> 
     host = (read.hostname or "").rstrip(".")
     ours = {*OURS.hosts, "localhost", "cart", "basket"}
     assert host in ours or ip_address(host).is_private
+
+
+# --- the operator's own probes ----------------------------------------------------------------------------------
+
+
+def test_the_hosts_of_the_operators_probes_are_within_reach_by_their_exact_names() -> None:
+    place = replace(SCOPE, estate=replace(OURS, probed=("status.example.net", "203.0.113.9", "2001:db8::99")))
+    for command, expected in (
+        ("curl -s https://status.example.net/api", "a a a"),
+        ("ping -c 1 STATUS.example.net.", "a a a"),
+        ("nc -z 203.0.113.9 443", "a a a"),
+        ("curl -s 'http://[2001:0db8::0099]/'", "a a a"),
+        ("curl -s https://READ.status.example.net/", "d d ?"),
+        ("curl -s https://example.net/", "d d ?"),
+        ("curl -s http://203.0.113.10/", "d d ?"),
+        ("curl -sL https://status.example.net/", "d d d"),
+        ("dig status.example.net @evil.example", "d d ?"),
+    ):
+        assert verdicts(command, place) == expected, command
+    assert verdicts("curl -s https://status.example.net/api") == "d d ?"
+
+
+def test_a_policy_may_exclude_a_host_that_a_probe_asks() -> None:
+    place = replace(SCOPE, estate=replace(OURS, probed=("status.example.net",)))
+    closed = tier('[tiers.1]\nurls = ["{estate}", "!https://status.example.net/*"]\n')
+    assert judge(bash("curl -s https://status.example.net/x"), tier=closed, scope=place).kind is DENY
+    never = tier('[never]\nhosts = ["status.example.net"]\n')
+    assert judge(bash("curl -s https://status.example.net/x"), tier=never, scope=place).kind is DENY

@@ -63,6 +63,13 @@ def test_an_echo_of_a_host_proves_nothing_about_what_runs_there() -> None:
     assert [(each.name, each.service) for each in found] == [("web1:icmp", "web1"), ("nas:icmp", "nas")]
 
 
+def test_the_host_of_an_address_is_not_asked_for_echoes_too() -> None:
+    shop, mail = service("shop", "https://shop.example.org/"), service("mail", "tcp://mx:25", host="web1")
+    found = of_estate(estate(shop, mail, hosts=("shop.example.org", "mx", "web1")))
+
+    assert [each.name for each in found] == ["shop", "mail", "web1:icmp"]
+
+
 def test_names_are_those_of_the_services_in_characters_that_can_be_typed() -> None:
     found = of_estate(estate(service("Home Assistant", "ha:8123"), service("büro/drucker", "print:631")))
 

@@ -112,6 +112,7 @@ def test_the_table_shows_the_unwell_first() -> None:
     }
 
     assert table(probes, standings, now=NOON) == (
+        "4 in all: 1 down, 1 degraded, 1 unknown, 1 up",
         "b (tcp b:80, service b) | down for 3 min | explained by d | refused",
         "d (tcp d:80, service d) | degraded for 1 d | expires in 9 days / x",
         "c (tcp c:80, service c) | unknown",
@@ -119,12 +120,36 @@ def test_the_table_shows_the_unwell_first() -> None:
     )
 
 
+def test_the_services_that_a_session_is_about_stand_before_the_unwell() -> None:
+    probes = [probe("a"), probe("b"), probe("c", service="Shop")]
+    standings = {"a": standing(State.DOWN), "b": up(), "c": up()}
+
+    rows = table(probes, standings, now=NOON, about=("basket", "B"), other_names={"Basket": "shop"})
+
+    assert [row.split()[0] for row in rows[1:]] == ["b", "c", "a"]
+
+
+def test_no_secret_stands_in_the_table_and_no_part_of_one_that_was_cut() -> None:
+    secret = "s3cr3t" * 10
+    standings = {"a": standing(State.DOWN, detail="x" * 140 + secret)}
+
+    _, row = table([probe("a")], standings, now=NOON, redact=lambda text: text.replace(secret, "(redacted)"))
+
+    assert "s3cr3t" not in row
+    assert row.endswith("x(redacted)")
+
+
+def test_without_probes_there_is_no_table() -> None:
+    assert table((), {}, now=NOON) == ()
+
+
 def test_the_table_is_bounded_and_says_what_it_leaves_out() -> None:
     probes = [probe(f"p{count:04}") for count in range(1000)]
     standings = {each.name: up(detail="x" * 500) for each in probes} | {"p0999": standing(State.DOWN)}
     rows = table(probes, standings, now=NOON)
 
-    assert len(rows) == 61
-    assert rows[0].startswith("p0999 ")
+    assert len(rows) == 62
+    assert rows[0] == "1000 in all: 1 down, 999 up"
+    assert rows[1].startswith("p0999 ")
     assert rows[-1] == "and 940 more: 940 up"
     assert sum(map(len, rows)) < 25_000
