@@ -9,11 +9,12 @@ from typing import Final
 
 import sqlalchemy as sa
 
+from claudeops.domain.consequences import NO_RESULT_SEEN
 from claudeops.store.verify import verify
 from kill_matrix.plan import Cli
 from kill_matrix.records import Records, Row, strays
 from kill_matrix.trial import Course
-from kill_matrix.world import World
+from kill_matrix.world import BROKEN, HEARD, MODELS, PINGED_AT, WELL, World
 
 _QUIET: Final = frozenset({"debug", "info", "warning"})
 _ENDING_SECONDS: Final = 2.0  # for a process that the kernel is just ending, on a machine under load
@@ -42,6 +43,8 @@ def check(records: Records, course: Course) -> Iterator[str]:
         if world.plan.cli is Cli.STAND_IN:
             yield from _once(records, row)
     yield from _fires(records)
+    yield from _probes(records)
+    yield from _follow_ups(records)
     yield from _logs(records)
     yield from _audit(world)
 
@@ -100,8 +103,8 @@ def _once(records: Records, row: Row) -> Iterator[str]:
 def _following(records: Records, row: Row) -> Iterator[str]:
     """See to it that what was decided is queued, once, and nothing else."""
     children = [(child["trigger"], child["tier"]) for child in records.children(row["id"])]
-    expected = _expected_children(row)
-    if expected is not None and children != expected:
+    expected = _expected_children(records, row)
+    if children != expected:
         kind = "twice" if len(children) > len(expected) else "lost"
         yield (
             f"{kind}: after session {row['id']} (tier {row['tier']}, {row['trigger']}, {row['outcome']}, "
@@ -109,20 +112,40 @@ def _following(records: Records, row: Row) -> Iterator[str]:
         )
 
 
-def _expected_children(row: Row) -> list[tuple[object, object]] | None:
-    """Return trigger and tier of what must follow; ``None`` where that hangs on how it failed."""
+def _expected_children(records: Records, row: Row) -> list[tuple[object, object]]:
+    """Return trigger and tier of what must follow."""
     tier = int(str(row["tier"]))
     if row["outcome"] == "lost":
         # A tier that can change things is not repeated but looked after; the lowest one is, once.
         given_up = tier == 1 and row["trigger"] == "recovery"
         return [] if given_up else [("recovery", 1)]
     if row["decision_reason"] == "escalated":
-        return [("escalation", tier + 1)]
+        return [("escalation", max(tier + 1, min(_tier_that_relapsed(records, row) + 1, max(MODELS))))]
     if row["outcome"] == "cancelled":  # it was a stop of ours
         return []
     if row["decision_reason"] == "session_failed" and tier == 1 and row["trigger"] != "retry":
         return [("retry", 1)]
     return []
+
+
+def _tier_that_relapsed(records: Records, row: Row) -> int:
+    """Return the tier whose change of another chain a session has found undone, 0 where there is none.
+
+    All trials act on one service alone, of which a session that escalates says that it is down; and none lasts a day.
+    """
+    chains = {each["id"]: each["root_session_id"] for each in records.sessions}
+    before = [
+        action
+        for action in records.rows("cooldown_actions")
+        if chains[action["session_id"]] != row["root_session_id"]
+        and (action["success"] or action["error"] == NO_RESULT_SEEN)
+        and str(action["timestamp"]) < str(row["started_at"])
+    ]
+    latest = max(before, key=lambda action: str(action["timestamp"]), default=None)
+    # Its answer is written with the end of the session that found it, and once.
+    if latest is None or latest["held"] != "relapsed" or latest["held_checked_at"] != row["ended_at"]:
+        return 0
+    return int(str(latest["tier"]))
 
 
 def _ledger(records: Records, row: Row) -> Iterator[str]:
@@ -161,6 +184,45 @@ def _fires(records: Records) -> Iterator[str]:
     asked = sum(row["trigger"] == "api" for row in records.sessions)
     if asked != records.world.plan.queued:
         yield f"lost: {records.world.plan.queued} chains were asked for, and there are {asked}"
+
+
+def _probes(records: Records) -> Iterator[str]:
+    """See to it that each change of a probe is on record once, with one chain where it is one for the worse."""
+    chains = [row["id"] for row in records.sessions if row["trigger"] == "alert"]
+    if not records.world.plan.watched:
+        return
+    probes = {str(row["name"]): row for row in records.rows("probes")}
+    if [probes[BROKEN]["session_id"]] != chains or not probes[BROKEN]["incident"]:
+        kind = "twice" if len(chains) > 1 else "lost"
+        yield f"{kind}: the probe {BROKEN} started {chains}, and its row is {probes[BROKEN]}"
+    for name, state in ((WELL, "up"), (BROKEN, "down"), (HEARD, "up")):
+        if probes[name]["state"] != state:
+            yield f"the probe {name} is {probes[name]['state']}, not {state}"
+        told = [row for row in records.rows("service_checks") if row["source"] == "probe" and row["service"] == name]
+        if len(told) != 1:
+            yield f"{'twice' if told else 'lost'}: the probe {name} changed once and left {len(told)} checks"
+    alarms = [event for event in records.rows("events") if f"by its probe {BROKEN}" in str(event["message"])]
+    if [(event["count"], event["resolved_at"]) for event in alarms] != [(1, None)]:
+        yield f"{'twice' if alarms else 'lost'}: the probe {BROKEN} went down once, and of that tell {alarms}"
+    if not str(probes[HEARD]["ping_success_at"]).startswith(f"{PINGED_AT:%Y-%m-%d %H:%M:%S}"):
+        yield f"lost: the ping of {HEARD}, of which its row says {probes[HEARD]['ping_success_at']}"
+
+
+def _follow_ups(records: Records) -> Iterator[str]:
+    """See to it that what was changed is looked at again: once, and with an answer."""
+    actions = records.rows("cooldown_actions")
+    looks = {row["id"] for row in records.sessions if row["trigger"] == "follow_up"}
+    wanted = {action["follow_up_id"] for action in actions if action["follow_up_id"] is not None}
+    if looks != wanted:
+        yield f"{'twice' if looks - wanted else 'lost'}: actions are followed by {wanted}, and there are {looks}"
+    for action in actions:
+        if action["follow_up_at"] is not None and action["held"] is None:
+            yield f"lost: nobody has looked what became of the action {action['id']}"
+        if (action["held"] is None) is not (action["held_checked_at"] is None):
+            yield f"the action {action['id']} was found {action['held']} at {action['held_checked_at']}"
+        changed = action["success"] or action["error"] == NO_RESULT_SEEN
+        if records.world.plan.follows and changed and action["follow_up_at"] is None:
+            yield f"lost: no look was planned at the action {action['id']}"
 
 
 def _logs(records: Records) -> Iterator[str]:

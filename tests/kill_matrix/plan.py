@@ -22,9 +22,14 @@ _MANY_VISITS: Final = frozenset({Phase.SESSION, Phase.END})  # in the other ones
 _STRIDE: Final = 37  # no divisor of the number of points: those of one phase do not come in a row
 _WITH_SESSION: Final = tuple(point for point in POINTS if point.place.phase is Phase.SESSION)
 _AGAIN: Final = tuple(point for point in POINTS if point.place.phase in {Phase.RESTART, Phase.SESSION, Phase.END})
+_PROBING: Final = frozenset(point.label for point in POINTS if point.place.phase is Phase.WATCH)
+_FOLLOWING: Final = frozenset(point.label for point in POINTS if point.place.phase is Phase.FOLLOW)
+_ANSWERED: Final = frozenset(label for label in _FOLLOWING if "by probes" in label)
 _MIGRATING: Final = frozenset(point.label for point in POINTS if "migration" in point.place.label)
 _HIDING: Final = 0.05
 _SOON: Final = 0.3
+_ONCE: Final = ("chain", "change", "answer")  # what a trial has once: a change, its chain, what was found afterwards
+_WATCHED: Final = 0.05
 _COMPLETE: Final = (
     "after result on disk",
     "before child cleaned up",
@@ -126,6 +131,8 @@ class Plan:
     hides: bool = False  # the logs that the first daemon wrote are not there while the second one runs
     soon: bool = False  # a daemon follows within the interval; else each comes when a due time was missed
     drain: int = 60  # seconds
+    watched: bool = False  # probes look at three services, of which one is down
+    follows: bool = False  # somebody looks again at what was changed
     strikes: tuple[Strike, ...]  # one for each daemon; the last daemon is not struck
 
     @classmethod
@@ -162,20 +169,29 @@ def plan_of(seed: int, *, real_cli: bool | None = None) -> Plan:
     strikes = tuple(_strikes(seed, dice, longest=_LONGEST_SECONDS if cli is Cli.STAND_IN else _LONGEST_REAL_SECONDS))
     if hides := dice.random() < _HIDING:
         strikes = _around_a_lost_log(dice)
-    from_empty = empty or any(strike.label in _MIGRATING for strike in strikes)
+    probing = _is_struck(strikes, _PROBING | _ANSWERED)  # whose heartbeat is in the database before the first daemon is
+    from_empty = (empty and not probing) or _is_struck(strikes, _MIGRATING)
+    soon, watched, follows = (dice.random() < chance for chance in (_SOON, _WATCHED, _WATCHED))
+    follows = follows or _is_struck(strikes, _FOLLOWING)
     return Plan(
         seed=seed,
         cli=cli,
         isolation=isolation,
-        tiers=tiers,
+        tiers=max(2, tiers) if follows else tiers,
         looks=looks,
         usage=usage,
         from_empty=from_empty,
         queued=0 if from_empty else queued,
         strikes=strikes,
         hides=hides,
-        soon=not hides and dice.random() < _SOON,
+        soon=not hides and soon,
+        watched=not from_empty and (watched or probing),
+        follows=follows,
     )
+
+
+def _is_struck(strikes: Sequence[Strike], labels: frozenset[str]) -> bool:
+    return any(strike.label in labels for strike in strikes)
 
 
 # --- polite ones ------------------------------------------------------------------------------------------
@@ -209,6 +225,8 @@ def polite_plan_of(number: int) -> Plan:
         from_empty=points[0] is not None and points[0].label in _MIGRATING,
         strikes=tuple(strikes),
         drain=dice.choice((0, 60)),
+        watched=_is_struck(strikes, _PROBING | _ANSWERED),
+        follows=_is_struck(strikes, _FOLLOWING),
     )
 
 
@@ -228,10 +246,14 @@ def _polite_courses() -> Iterator[Sequence[Point | None]]:
         (point for point in POINTS if point.place.phase is Phase.RESTART),
         key=lambda point: "recovery inserted" not in point.label,
     )
-    others = [point for point in POINTS if point not in migrating and point not in restarting]
+    apart = [point for point in POINTS if point.label in _PROBING | _FOLLOWING]
+    others = [point for point in POINTS if point not in (*migrating, *restarting, *apart)]
     for number, point in enumerate(migrating):  # only the first daemon has something to migrate
         yield (point, *others[number * 2 : number * 2 + 2])
     yield from _in_pieces(others[2 * len(migrating) :], 3)
+    once = [point for point in apart if any(name in point.label for name in _ONCE)]
+    yield from _in_pieces([point for point in apart if point not in once], 3)
+    yield from _in_pieces(once, 1)
     half = (len(restarting) + 1) // 2
     yield from (restarting[first::half] for first in range(half))
     yield from [(None,) * 3] * 2

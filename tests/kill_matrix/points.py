@@ -51,6 +51,8 @@ class Phase(StrEnum):
     END = "end"  # when they have gone
     RESTART = "restart"  # only where an earlier daemon was killed
     STOP = "stop"  # only when it is asked to stop
+    WATCH = "watch"  # only where it has probes
+    FOLLOW = "follow"  # only where it looks again at what was changed
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +83,8 @@ _ENGINE: Final = "claudeops.engine"
 _STORE: Final = "claudeops.store"
 _RECORD_CALL: Final = f"{_STORE}.verdicts:SqlVerdicts.record_call"
 _BEGIN_CALL: Final = f"{_STORE}.spend:SqlSpending.begin_model_call"
+_OBSERVED: Final = f"{_STORE}.probes:SqlProbes.observed"
+_START_CHAIN: Final = f"{_STORE}.probes:SqlProbes.start_chain"
 _AFTER: Final = (Moment.AFTER,)
 _BEFORE: Final = (Moment.BEFORE,)
 
@@ -153,6 +157,19 @@ PLACES: Final[tuple[Place, ...]] = (
     Place("event inserted", f"{_STORE}.finish:raise_event", Phase.END),
     Place("next tier inserted", f"{_STORE}.queue:_queue_next", Phase.END),
     Place("end told", f"{_ENGINE}.session.supervisor:log_result", Phase.END),
+    # --- probes
+    Place("probes enrolled", f"{_STORE}.probes:SqlProbes.enrol", Phase.WATCH),
+    Place("enrolment's statements", f"{_STORE}.probes:SqlProbes.enrol", Phase.WATCH, _AFTER, uncommitted=True),
+    Place("probe's look", f"{_ENGINE}.probes.watch:Watch._look", Phase.WATCH),
+    Place("pings heard", f"{_STORE}.probes:SqlProbes.pings", Phase.WATCH),
+    Place("probe's change", _OBSERVED, Phase.WATCH),
+    Place("change's statements", _OBSERVED, Phase.WATCH, _AFTER, uncommitted=True),
+    Place("probes' chain", _START_CHAIN, Phase.WATCH),
+    Place("chain's statements", _START_CHAIN, Phase.WATCH, _AFTER, uncommitted=True),
+    # --- looks at what was changed
+    Place("follow-up planned", f"{_STORE}.planned.changes:plan_follow_up", Phase.FOLLOW),
+    Place("follow-up answered by probes", f"{_STORE}.planned.follow_ups:_answer", Phase.FOLLOW),
+    Place("answer of a follow-up written", f"{_STORE}.planned.changes:write_held", Phase.FOLLOW),
     # --- recovery
     Place("taking over", f"{_ENGINE}.recovery.recovery:Recovery.take_up", Phase.RESTART),
     Place("log of a dead daemon read", f"{_ENGINE}.recovery.recovery:read_log", Phase.RESTART),

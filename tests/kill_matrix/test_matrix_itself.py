@@ -6,6 +6,7 @@ import json
 import sqlite3
 from collections import Counter
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -143,6 +144,35 @@ async def test_what_is_wrong_afterwards_is_seen(tmp_path: Path) -> None:
         records.world.database.write_bytes(whole)
 
 
+PROBING_DAMAGE = {
+    "twice: the probe shop started": "UPDATE sessions SET trigger = 'alert' WHERE id = 1",
+    "lost: the probe shop started": "DELETE FROM sessions WHERE trigger = 'alert'",
+    "the probe web is down": "UPDATE probes SET state = 'down' WHERE name = 'web'",
+    "twice: the probe web changed once": "INSERT INTO service_checks (service, status, source, checked_at)"
+    " VALUES ('web', 'healthy', 'probe', '2026-03-01 12:00:00.000000')",
+    "twice: the probe shop went down once": "UPDATE events SET count = 2 WHERE message LIKE '%by its probe shop%'",
+    "lost: the ping of backup": "UPDATE probes SET ping_success_at = NULL",
+    "lost: actions are followed by": "DELETE FROM sessions WHERE trigger = 'follow_up'",
+    "lost: nobody has looked": "UPDATE cooldown_actions SET held = NULL",
+    "lost: no look was planned": "UPDATE cooldown_actions SET follow_up_at = NULL",
+    "the action 1 was found": "UPDATE cooldown_actions SET held_checked_at = NULL WHERE id = 1",
+}
+
+
+@pytest.mark.timeout(240)
+async def test_what_is_wrong_with_probes_and_follow_ups_afterwards_is_seen(tmp_path: Path) -> None:
+    course, records, traffic = await _trial(tmp_path, watched=True, follows=True)
+    assert _faults(course, records, traffic) == []
+    whole = records.world.database.read_bytes()
+    for sentence, damage in PROBING_DAMAGE.items():
+        with closing(sqlite3.connect(records.world.database)) as connection:
+            connection.execute(damage)
+            connection.commit()
+        found = _faults(course, Records(records.world), traffic)
+        assert any(fault.startswith(sentence) for fault in found), f"{damage}: {found}"
+        records.world.database.write_bytes(whole)
+
+
 def test_figures_are_added_to_the_page_that_there_is(tmp_path: Path) -> None:
     page = tmp_path / "kill-matrix.md"
     page.write_bytes(REFERENCE.read_bytes())
@@ -169,12 +199,13 @@ def _faults(course: Course, records: Records, traffic: Traffic) -> list[str]:
     return [*course.faults, *check(records, course), *check_tokens(records, traffic)]
 
 
-async def _trial(directory: Path, *strikes: Strike) -> tuple[Course, Records, Traffic]:
+async def _trial(directory: Path, *strikes: Strike, **given: bool) -> tuple[Course, Records, Traffic]:
     template = directory / "template.db"
     migrate(f"sqlite:///{template}", migrations_dir=packaged("migrations"), backup_dir=directory)
-    plan = Plan(
+    plain = Plan(
         seed=0, cli=Cli.STAND_IN, isolation="none", tiers=2, looks=1, usage=7, from_empty=False, strikes=strikes
     )
+    plan = replace(plain, **given)  # type: ignore[arg-type]  # a test names its fields
     async with zygote() as daemons:
         course, world, traffic = await run_trial(plan, directory / "trial", daemons, template)
     return course, Records(world), traffic

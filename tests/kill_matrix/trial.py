@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import sqlite3
 import time
 from contextlib import closing, suppress
@@ -21,7 +22,7 @@ from kill_matrix.plan import Plan, Strike
 from kill_matrix.points import STRUCK
 from kill_matrix.records import Records
 from kill_matrix.victims import session_processes
-from kill_matrix.world import World
+from kill_matrix.world import PROBES, World
 from support.operating import DUMMY_KEY
 from support.waiting import hears, until
 
@@ -33,6 +34,9 @@ _HIDDEN_WHILE: Final = {2: True, 3: False}  # by the number of the daemon that i
 
 _FIRES: Final = "SELECT count(*) FROM schedule_fires"
 _UNFINISHED: Final = "SELECT count(*) FROM sessions WHERE status <> 'ended'"
+_UNANSWERED: Final = "SELECT count(*) FROM cooldown_actions WHERE follow_up_at IS NOT NULL AND held IS NULL"
+_TOLD: Final = """SELECT count(*) FROM probes
+    WHERE state = 'up' OR (state = 'down' AND session_id IS NOT NULL)"""
 
 
 @dataclass(kw_only=True)
@@ -56,6 +60,11 @@ async def run_trial(plan: Plan, root: Path, zygote: Zygote, template: Path) -> t
     await world.queue()
     course = Course(plan=plan)
     async with serve(world.script(), expected_key=DUMMY_KEY) as api:
+        silent = socket.socket()  # bound, so that it is nobody else's, and refuses everybody
+        silent.bind(("127.0.0.1", 0))
+        if plan.watched:
+            world.declare_probes(port=int(api.url.rpartition(":")[2].strip("/")), closed=silent.getsockname()[1])
+            await world.ping()
         try:
             with anyio.fail_after(TRIAL_SECONDS):
                 for number, strike in enumerate((*plan.strikes, None), 1):
@@ -64,6 +73,8 @@ async def run_trial(plan: Plan, root: Path, zygote: Zygote, template: Path) -> t
                     await _Run(world, course, zygote, api.url, strike).run()
         except TimeoutError:
             course.faults.append(f"not everything had settled after {TRIAL_SECONDS:g} s")
+        finally:
+            silent.close()
     course.seconds = time.monotonic() - began
     return course, world, api.traffic
 
@@ -123,14 +134,17 @@ class _Run:
         while daemon.status is None:
             # It says what it has committed; looking into the database all the time would slow everybody down.
             before, said = said, output.stat().st_size
-            if said > before and self._is_settled(fires):
+            # Of probes and of what they answer it says little.
+            if (said > before or self.world.plan.watched) and self._is_settled(fires):
                 return
             with anyio.move_on_after(LOOK_SECONDS):
                 await daemon.ended.wait()
 
     def _is_settled(self, fires: int) -> bool:
         # In this order: what is fired is queued in the same moment.
-        if not self._has_looked(fires) or self._count(_UNFINISHED) != 0:
+        if self.world.plan.watched and self._count(_TOLD) != len(PROBES):
+            return False
+        if not self._has_looked(fires) or self._count(_UNFINISHED) != 0 or self._count(_UNANSWERED) != 0:
             return False
         return not self.world.plan.hides or self.strike is not None or self._is_amended()
 

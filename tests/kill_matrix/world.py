@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Final
 
 from claudeops.domain.escalation import EscalationRules, TierChoice
-from claudeops.domain.model import NewSession, Trigger
+from claudeops.domain.model import NewSession, Owner, Trigger
+from claudeops.domain.probe.model import HeartbeatLook, Probe, Verb
 from claudeops.scripted_api.script import Script
 from kill_matrix.plan import Cli, Plan
 from support.operating import DUMMY_KEY, conclude, look
@@ -24,6 +25,37 @@ FAMILIES: Final[Mapping[int, str]] = {1: "haiku", 2: "sonnet", 3: "opus"}
 MAX_TOKENS: Final = 2000
 _AWAY: Final = timedelta(days=3)  # longer than the interval
 _CHANGE: Final = "docker restart web"
+WELL: Final = "web"  # also the service that is acted upon
+BROKEN: Final = "shop"
+HEARD: Final = "backup"
+PROBES: Final = (WELL, BROKEN, HEARD)
+"""The probes of a trial and their services: one that is up, one that is down, and a heartbeat that is heard."""
+
+PINGED_AT: Final = datetime(2026, 3, 1, 12, tzinfo=UTC)
+_BEAT: Final = Probe(name=HEARD, service=HEARD, look=HeartbeatLook(every=366 * 86400.0), origin="the kill matrix")
+_PROBES: Final = """
+[defaults]
+interval = "1s"
+failures = 1
+successes = 1
+
+[[probe]]
+name = "{well}"
+kind = "tcp"
+host = "127.0.0.1"
+port = {port}
+
+[[probe]]
+name = "{broken}"
+kind = "tcp"
+host = "127.0.0.1"
+port = {closed}
+
+[[probe]]
+name = "{heard}"
+kind = "heartbeat"
+every = "366d"
+"""
 _PROMPT: Final = "go on " * 3000
 """More bytes than `World._usage` ever says that it has tokens: no token is less than a byte."""
 
@@ -77,7 +109,7 @@ class World:
             "CLAUDEOPS_CLI_SELF_TEST": "false",
             "CLAUDEOPS_ISOLATION": self.plan.isolation,
             "CLAUDEOPS_INTERVAL": "86400",
-            "CLAUDEOPS_FOLLOW_UP_DELAY": "0",  # a trial is over when nothing waits any more
+            "CLAUDEOPS_FOLLOW_UP_DELAY": "1" if self.plan.follows else "0",
             # What a killed call may have cost counts until it is known: that must not end the trial.
             "CLAUDEOPS_DAILY_BUDGET_USD": "1000",
             "CLAUDEOPS_CHAIN_BUDGET_USD": "300",
@@ -88,7 +120,25 @@ class World:
             told["CLAUDEOPS_CLAUDE_BIN"] = str(STAND_IN)
             told["STAND_IN_STEPS"] = str(self.root / "steps.json")
             told |= {f"CLAUDEOPS_TIER{tier}_ENV": "STAND_IN_STEPS" for tier in MODELS}
+        if self.plan.watched:
+            told["CLAUDEOPS_PROBES_PATH"] = str(self._probes)
         return told
+
+    @property
+    def _probes(self) -> Path:
+        return self.root / "probes.toml"
+
+    def declare_probes(self, *, port: int, closed: int) -> None:
+        """Write the file of probes: of a port that answers, of one that does not, and of a heartbeat."""
+        ports = {"port": port, "closed": closed}
+        self._probes.write_text(_PROBES.format(well=WELL, broken=BROKEN, heard=HEARD, **ports), encoding="utf-8")
+
+    async def ping(self) -> None:
+        """Ping the heartbeat once, as somebody's job did before the first daemon started."""
+        nobody = Owner(name="nobody", pid=1, process_started_at=1.0, boot_id="none")
+        async with opened(Database(f"sqlite:///{self.database}")) as store:
+            await store.probes.enrol((_BEAT,), nobody, now=PINGED_AT)
+            await store.probes.ping(HEARD, Verb.SUCCESS, at=PINGED_AT)
 
     def hide_logs(self, *, hidden: bool) -> set[str]:
         """Take the logs of sessions away, as a disk that is not mounted, or put them back; return their names."""

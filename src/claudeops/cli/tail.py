@@ -11,7 +11,7 @@ import contextlib
 import os
 import sys
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -25,8 +25,8 @@ import msgspec
 from claudeops.cli.output import Exit, print_document, print_failure
 from claudeops.cli.start import read_settings
 from claudeops.cli.terminal import LivePrinter
-from claudeops.domain.chain_record import SessionPosition, SessionRecord
-from claudeops.domain.live import EventRaised, LiveFact, Redact, SessionEnded
+from claudeops.domain.chain_record import KnownAction, SessionPosition, SessionRecord
+from claudeops.domain.live import ActionFollowedUp, EventRaised, LiveFact, Redact, SessionEnded
 from claudeops.domain.model import DecisionReason, Level, Outcome, Session, Status
 from claudeops.domain.redact import Redactor
 from claudeops.engine.live.follower import LogFollower, in_order
@@ -179,7 +179,8 @@ class Tail:
         if session.status is Status.ENDED:
             chain = await self._chain(session.root_session_id)
             following = next((later for later in chain if later.parent_session_id == session.id), None)
-            self.sink.write(_ended(session, following))
+            actions = (await self._record(session.id)).actions
+            self.sink.write([*_ended(session, following), *_followed_up(session, actions, self.redact)])
         return session
 
     async def _started(self, session: Session) -> Session:
@@ -294,6 +295,21 @@ def _ended(session: Session, following: Session | None) -> list[LiveFact]:
         next_tier=None if following is None else following.tier,
     )
     return [fact]
+
+
+def _followed_up(session: Session, actions: Sequence[KnownAction], redact: Redact) -> Iterator[ActionFollowedUp]:
+    """Yield what became of what a session did, as far as anybody looks at it."""
+    for action in actions:
+        if (at := action.held_at or action.follow_up_at) is not None:
+            yield ActionFollowedUp(
+                at=at,
+                session_id=session.id,
+                chain=session.root_session_id,
+                tier=session.tier,
+                action=action.kind,
+                service=redact(action.service),
+                held=action.held,
+            )
 
 
 # --- all chains ---------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ Whether an action held is read from what was seen afterwards:
 
 - Another action on the service in the same chain, or an unhealthy check later in it, says that it did not help.
 - After the chain, the first unhealthy check of the service or the next action on it ends the time for which it held.
+- What a follow-up found counts as a look of its own: *held* is a healthy one, *relapsed* ends the time at once.
 - An action that nobody looked at afterwards is unknown.
 """
 
@@ -21,7 +22,7 @@ from enum import StrEnum
 from itertools import pairwise
 from typing import Final
 
-from claudeops.domain.model import ServiceStatus
+from claudeops.domain.model import Held, ServiceStatus
 from claudeops.domain.text import one_line
 
 LOOKED_BACK: Final = timedelta(days=365)
@@ -34,6 +35,7 @@ class Result(StrEnum):
 
     HOLDS = "holds"  # until now
     HELD = "held"  # for a while
+    RELAPSED = "relapsed"  # a look at it found the service broken again
     DID_NOT_HELP = "did not help"
     FAILED = "failed"  # the call itself
     UNKNOWN = "unknown"  # nobody looked afterwards
@@ -47,6 +49,8 @@ class LedgerEntry:
     kind: str
     at: datetime
     success: bool | None  # None: no result yet
+    held: Held | None = None  # by the follow-up
+    held_at: datetime | None = None  # when that was found
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -86,7 +90,8 @@ class Remedy:
     kind: str
     at: datetime
     result: Result
-    lasted: timedelta | None = None  # for `HOLDS` and `HELD`
+    lasted: timedelta | None = None  # for `HOLDS`, `HELD` and `RELAPSED`
+    followed_up: bool = False  # a look at exactly this has found it well
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -141,13 +146,20 @@ def _remedy(
     after = [check for check in own if check.at > entry.at and (until is None or check.at < until)]
     if follower is not None or (after and after[-1].status is not ServiceStatus.HEALTHY):
         return replace(remedy, result=Result.DID_NOT_HELP)
+    if entry.held is Held.RELAPSED and entry.held_at is not None:
+        return replace(remedy, result=Result.RELAPSED, lasted=max(timedelta(), min(entry.held_at, now) - entry.at))
+    remedy = replace(remedy, followed_up=entry.held is Held.HELD)
     later = [check for check in history.checks if check.chain != entry.chain and check.at > entry.at]
-    if not after and not later:
+    if not after and not later and not remedy.followed_up:
         return remedy
     trouble = [check.at for check in later if check.status is not ServiceStatus.HEALTHY]
     trouble += [other.at for other in history.entries if other.chain != entry.chain and other.at > entry.at]
     if not trouble:
         return replace(remedy, result=Result.HOLDS, lasted=now - entry.at)
     lasted = min(trouble) - entry.at
-    helped = bool(after) or any(check.status is ServiceStatus.HEALTHY and check.at < min(trouble) for check in later)
+    helped = (
+        bool(after)
+        or remedy.followed_up
+        or any(check.status is ServiceStatus.HEALTHY and check.at < min(trouble) for check in later)
+    )
     return replace(remedy, result=Result.HELD if helped else Result.DID_NOT_HELP, lasted=lasted if helped else None)

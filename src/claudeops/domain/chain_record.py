@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from claudeops.domain.live import EventRaised
-from claudeops.domain.model import Level, Status, Verdict, VerdictKind
+from claudeops.domain.model import Held, Level, Status, Verdict, VerdictKind
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -34,6 +34,9 @@ class KnownAction:
     kind: str
     service: str
     success: bool | None  # None: not settled
+    held: Held | None = None  # by a later look
+    held_at: datetime | None = None  # when that was found
+    follow_up_at: datetime | None = None  # when somebody looks; None: nobody does
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -72,6 +75,7 @@ class SessionRecord:
 
     verdicts: Mapping[str, tuple[Judged, ...]]  # by ``tool_use_id``, oldest first
     events: tuple[EventRaised, ...]  # those that the session opened or was the last to raise; oldest first
+    actions: tuple[KnownAction, ...] = ()  # of the session, oldest first
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -141,7 +141,13 @@ def conclude(ending: Ending, facts: EndFacts, *, rules: EscalationRules) -> Cons
     report = ending.extraction.report
     checks, unproven = recordable_checks(ending, proof)
     asked = bool(facts.followed) or (report is not None and report.escalation.needed)
-    relapses = follow_up.relapses(facts.changed if asked else (), checks, proof.names, now=ending.ended_at)
+    relapses = follow_up.relapses(
+        facts.changed if asked else (),
+        checks,
+        proof.names,
+        now=ending.ended_at,
+        looked_from=facts.session.started_at,
+    )
     decision = escalation.decide(
         session=facts.session,
         ending=ending,

@@ -115,13 +115,26 @@ def by_report(actions: Iterable[ActedOn], checks: Iterable[ServiceCheck], names:
 
 
 def relapses(
-    actions: Iterable[ActedOn], checks: Iterable[ServiceCheck], names: Names, *, now: datetime
+    actions: Iterable[ActedOn],
+    checks: Iterable[ServiceCheck],
+    names: Names,
+    *,
+    now: datetime,
+    looked_from: datetime | None = None,
 ) -> tuple[ActedOn, ...]:
-    """Return the latest action on each service that a report finds broken again, within a day of it."""
+    """Return the latest action on each service that a report finds broken again, within a day of it.
+
+    ``looked_from``: when the session of the report began; what was done later it may not have seen. An earlier action
+    than the latest one is never a relapse: what was done since says more.
+    """
     broken = {names.of(check.service) for check in checks if check.status in BROKEN}
-    recent = [action for action in actions if now - action.at <= RELAPSE_WITHIN and action.held is not Held.RELAPSED]
+    recent = [action for action in actions if now - action.at <= RELAPSE_WITHIN]
     latest = {names.of(action.service): action for action in sorted(recent, key=lambda action: action.at)}
-    return tuple(action for service, action in latest.items() if service in broken)
+    return tuple(
+        action
+        for service, action in latest.items()
+        if service in broken and action.held is not Held.RELAPSED and (looked_from is None or action.at < looked_from)
+    )
 
 
 def did_not_hold(actions: Sequence[ActedOn]) -> str:

@@ -19,7 +19,7 @@ from typing import Final
 
 import msgspec
 
-from claudeops.domain.model import DecisionReason, Level, Outcome, Trigger, VerdictKind
+from claudeops.domain.model import DecisionReason, Held, Level, Outcome, Trigger, VerdictKind
 from claudeops.domain.stream.events import StreamEvent, ToolStarted
 
 
@@ -108,6 +108,14 @@ class SessionEnded(_OfSession, frozen=True, kw_only=True, tag="session_ended"):
     next_tier: int | None = None
 
 
+class ActionFollowedUp(_OfSession, frozen=True, kw_only=True, tag="action_followed_up"):
+    """What became of an action of a session that has ended; ``at`` is when that was found, or is looked at."""
+
+    action: str  # its kind
+    service: str
+    held: Held | None  # None: nobody has looked yet
+
+
 class LinesLost(_Told, frozen=True, kw_only=True, tag="lines_lost"):
     """A reader was too slow and missed this many facts."""
 
@@ -123,6 +131,7 @@ LiveFact = (
     | ResultCame
     | EventRaised
     | SessionEnded
+    | ActionFollowedUp
     | LinesLost
 )
 

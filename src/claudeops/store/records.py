@@ -19,7 +19,7 @@ from claudeops.domain.chain_record import (
 )
 from claudeops.domain.live import EventRaised
 from claudeops.domain.memory.confidence import believed
-from claudeops.domain.model import Level, Memory, Session, Status, Verdict, VerdictKind
+from claudeops.domain.model import Held, Level, Memory, Session, Status, Verdict, VerdictKind
 from claudeops.store import queries
 from claudeops.store.database import Database
 from claudeops.store.knowledge.memories import to_known_memory
@@ -58,7 +58,7 @@ class SqlRecords:
         )
 
     async def session_record(self, session_id: int) -> SessionRecord:
-        """Return the verdicts and events of a session."""
+        """Return the verdicts, events and actions of a session."""
         calls = select(tool_calls).where(tool_calls.c.session_id == session_id).order_by(tool_calls.c.id)
         raised = (
             select(events)
@@ -66,8 +66,17 @@ class SqlRecords:
             .order_by(events.c.id)
         )
 
+        taken = (
+            select(cooldown_actions).where(cooldown_actions.c.session_id == session_id).order_by(cooldown_actions.c.id)
+        )
+
         def find(connection: Connection) -> SessionRecord:
-            return _to_session_record(session_id, connection.execute(calls), connection.execute(raised))
+            return _to_session_record(
+                session_id,
+                calls=connection.execute(calls),
+                raised=connection.execute(raised),
+                actions=connection.execute(taken),
+            )
 
         return await self._database.read(find)
 
@@ -103,7 +112,9 @@ class SqlRecords:
         return await self._database.read(find)
 
 
-def _to_session_record(session_id: int, calls: Iterable[TableRow], raised: Iterable[TableRow]) -> SessionRecord:
+def _to_session_record(
+    session_id: int, *, calls: Iterable[TableRow], raised: Iterable[TableRow], actions: Iterable[TableRow]
+) -> SessionRecord:
     verdicts: defaultdict[str, list[Judged]] = defaultdict(list)
     for row in calls:
         verdict = Verdict(kind=VerdictKind(row.verdict), reason=row.reason)
@@ -121,6 +132,19 @@ def _to_session_record(session_id: int, calls: Iterable[TableRow], raised: Itera
             )
             for row in raised
         ),
+        actions=tuple(map(_to_action, actions)),
+    )
+
+
+def _to_action(row: TableRow) -> KnownAction:
+    return KnownAction(
+        session_id=row.session_id,
+        kind=row.action_type,
+        service=row.service,
+        success=row.success,
+        held=None if row.held is None else Held(row.held),
+        held_at=row.held_checked_at,
+        follow_up_at=row.follow_up_at,
     )
 
 
@@ -140,10 +164,7 @@ def _to_chain_record(
             )
             for row in calls
         ),
-        actions=tuple(
-            KnownAction(session_id=row.session_id, kind=row.action_type, service=row.service, success=row.success)
-            for row in actions
-        ),
+        actions=tuple(map(_to_action, actions)),
         events=tuple(
             KnownEvent(session_id=row.session_id, level=Level(row.level), service=row.service, message=row.message)
             for row in events

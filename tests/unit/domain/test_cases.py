@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from claudeops.domain.cases import MOST_CASES, Checked, History, LedgerEntry, PastChain, Result, cases_of
-from claudeops.domain.model import ServiceStatus
+from claudeops.domain.model import Held, ServiceStatus
 
 NOW = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)
 HEALTHY, DOWN = ServiceStatus.HEALTHY, ServiceStatus.DOWN
@@ -95,6 +96,34 @@ def test_a_probe_that_finds_the_service_down_ends_the_time_for_which_an_action_h
     assert results(history) == [[("restart", Result.HELD, timedelta(days=1))]]
 
 
+def followed(held: Held, at: datetime) -> History:
+    action = replace(entry(1, ago(days=2)), held=held, held_at=at)
+    return History(service="web", chains=(chain(1, ago(days=2)),), entries=(action,))
+
+
+def test_what_a_follow_up_found_counts_though_nobody_else_looked() -> None:
+    assert results(followed(Held.HELD, ago(days=1))) == [[("restart", Result.HOLDS, timedelta(days=2))]]
+    assert results(followed(Held.RELAPSED, ago(days=1))) == [[("restart", Result.RELAPSED, timedelta(days=1))]]
+    assert results(followed(Held.UNKNOWN, ago(days=1))) == [[("restart", Result.UNKNOWN, None)]]
+
+
+def test_a_relapse_is_told_as_one_though_the_chain_itself_saw_the_service_well() -> None:
+    history = replace(
+        followed(Held.RELAPSED, ago(days=1)),
+        checks=(seen(1, HEALTHY, ago(days=2) + timedelta(minutes=1)), seen(2, DOWN, ago(days=1))),
+    )
+    assert results(history) == [[("restart", Result.RELAPSED, timedelta(days=1))]]
+
+
+def test_an_action_that_another_one_of_its_chain_followed_did_not_help_though_the_service_held() -> None:
+    entries = (
+        replace(entry(1, ago(days=2)), held=Held.HELD, held_at=ago(days=1)),
+        replace(entry(1, ago(days=2) + timedelta(minutes=5), "redeployment"), held=Held.HELD, held_at=ago(days=1)),
+    )
+    (told,) = results(History(service="web", chains=(chain(1, ago(days=2)),), entries=entries))
+    assert [result for _, result, _ in told] == [Result.DID_NOT_HELP, Result.HOLDS]
+
+
 def test_what_was_found_is_told_even_if_nothing_was_done_and_an_empty_chain_is_not() -> None:
     broken = Checked(chain=1, status=DOWN, at=ago(days=3), detail="HTTP 502")
     history = History(
@@ -118,7 +147,15 @@ _moments = st.integers(0, 100).map(lambda hours: ago(hours=hours))
 
 @given(
     entries=st.lists(
-        st.builds(LedgerEntry, chain=st.integers(1, 4), kind=st.just("restart"), at=_moments, success=st.booleans())
+        st.builds(
+            LedgerEntry,
+            chain=st.integers(1, 4),
+            kind=st.just("restart"),
+            at=_moments,
+            success=st.booleans(),
+            held=st.none() | st.sampled_from(Held),
+            held_at=_moments,
+        )
     ),
     looks=st.lists(
         st.builds(Checked, chain=st.none() | st.integers(1, 4), status=st.sampled_from(ServiceStatus), at=_moments)
@@ -135,5 +172,5 @@ def test_no_action_is_said_to_have_held_longer_than_since_it_ran(
     )
     for case in cases_of(history, NOW):
         for remedy in case.remedies:
-            assert (remedy.lasted is not None) == (remedy.result in {Result.HELD, Result.HOLDS})
+            assert (remedy.lasted is not None) == (remedy.result in {Result.HELD, Result.HOLDS, Result.RELAPSED})
             assert timedelta(0) <= (remedy.lasted or timedelta(0)) <= NOW - remedy.at

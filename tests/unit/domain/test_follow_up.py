@@ -91,6 +91,17 @@ def test_only_the_latest_action_on_a_service_counts() -> None:
     assert relapses([later, RESTART], [check("web", ServiceStatus.DOWN)], NAMES, now=after(minutes=30)) == (later,)
 
 
+def test_an_earlier_action_is_no_relapse_once_the_latest_one_is_known_to_be_one() -> None:
+    latest = replace(RESTART, id=4, at=after(minutes=5), held=Held.RELAPSED)
+    assert relapses([RESTART, latest], [check("web", ServiceStatus.DOWN)], NAMES, now=after(minutes=30)) == ()
+
+
+@pytest.mark.parametrize(("began", "found"), [(after(minutes=1), (RESTART,)), (NOW - timedelta(minutes=1), ())])
+def test_a_session_that_began_before_the_action_may_have_looked_before_it(began: datetime, found: object) -> None:
+    broken = [check("web", ServiceStatus.DOWN)]
+    assert relapses([RESTART], broken, NAMES, now=after(minutes=30), looked_from=began) == found
+
+
 def test_the_session_is_asked_about_exactly_the_services_and_told_the_facts() -> None:
     other = replace(RESTART, id=4, service="db", is_certain=False)
     new = follow_up_of([RESTART, other, RESTART], NEW, at=DUE)

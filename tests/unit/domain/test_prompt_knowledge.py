@@ -189,6 +189,8 @@ def test_a_case_tells_what_held_and_what_did_not() -> None:
         Remedy(kind="restart", at=MOMENT - timedelta(days=2), result=Result.HOLDS, lasted=timedelta(days=2)),
         Remedy(kind="restart", at=MOMENT - timedelta(days=400), result=Result.UNKNOWN),
         Remedy(kind="restart", at=MOMENT, result=Result.FAILED),
+        Remedy(kind="reload", at=MOMENT, result=Result.RELAPSED, lasted=timedelta(hours=5)),
+        Remedy(kind="reload", at=MOMENT, result=Result.HELD, lasted=timedelta(hours=7), followed_up=True),
     )
     case = Case(
         service="web",
@@ -202,7 +204,9 @@ def test_a_case_tells_what_held_and_what_did_not() -> None:
     assert (
         "- web, 12 Nov (the same condition): 502 since 09:12; restart on 12 Nov did not help, "
         "redeployment on 12 Nov held for 6 days, restart on 19 Nov has held for 2 days, "
-        "restart on 17 Oct 2025: nobody looked whether it helped, restart on 21 Nov failed"
+        "restart on 17 Oct 2025: nobody looked whether it helped, restart on 21 Nov failed, "
+        "reload on 21 Nov relapsed: it was broken again 5 h later, "
+        "reload on 21 Nov held for 7 h (a follow-up found it well)"
     ) in told
 
 

@@ -282,13 +282,19 @@ def _remedy(remedy: Remedy, facts: Facts) -> str:
     head = f"{remedy.kind} on {_day(remedy.at, facts)}"
     match remedy.result:
         case Result.HOLDS if remedy.lasted is not None:
-            return f"{head} has held for {_span(remedy.lasted)}"
+            return f"{head} has held for {_span(remedy.lasted)}{_looked_at(remedy)}"
         case Result.HELD if remedy.lasted is not None:
-            return f"{head} held for {_span(remedy.lasted)}"
+            return f"{head} held for {_span(remedy.lasted)}{_looked_at(remedy)}"
+        case Result.RELAPSED if remedy.lasted is not None:
+            return f"{head} relapsed: it was broken again {_span(remedy.lasted)} later"
         case Result.UNKNOWN:
             return f"{head}: nobody looked whether it helped"
         case result:
             return f"{head} {result.value}"
+
+
+def _looked_at(remedy: Remedy) -> str:
+    return " (a follow-up found it well)" if remedy.followed_up else ""
 
 
 def _status(check: ServiceCheck) -> str:

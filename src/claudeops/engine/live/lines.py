@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import Final, assert_never
 
 from claudeops.domain.live import (
+    ActionFollowedUp,
     AssistantSaid,
     CallEnded,
     CallJudged,
@@ -24,7 +25,7 @@ from claudeops.domain.live import (
     SessionBegan,
     SessionEnded,
 )
-from claudeops.domain.model import DecisionReason, Level, Outcome, VerdictKind
+from claudeops.domain.model import DecisionReason, Held, Level, Outcome, VerdictKind
 from claudeops.engine.live.hub import COMMAND_CHARACTERS
 
 DAEMON: Final = "daemon"
@@ -75,6 +76,12 @@ _VERDICTS: Final = {
     VerdictKind.DENY: ("denied", Tone.BAD),
     VerdictKind.ASK: (_ASKS, Tone.WARN),
 }
+_FOUND: Final[dict[Held | None, tuple[str, Tone]]] = {
+    Held.HELD: ("well by the look of {}", Tone.GOOD),
+    Held.RELAPSED: ("did not hold, by the look of {}", Tone.BAD),
+    Held.UNKNOWN: ("whether it held was not to be seen at {}", Tone.WARN),
+    None: ("looked at again from {} on", Tone.PLAIN),
+}
 _LEVELS: Final = {Level.INFO: Tone.PLAIN, Level.WARNING: Tone.WARN, Level.CRITICAL: Tone.BAD}
 
 
@@ -88,7 +95,7 @@ class Lines:
     _last_call: str = ""
     _running: set[int] = field(default_factory=set)  # sessions that began and have not ended
 
-    def of(self, fact: LiveFact) -> tuple[Line, ...]:  # noqa: PLR0911 - one case a fact
+    def of(self, fact: LiveFact) -> tuple[Line, ...]:  # noqa: C901, PLR0911 - one case a fact
         """Return the lines of one fact, in order; none if another fact says it better."""
         match fact:
             case SessionBegan():
@@ -109,6 +116,8 @@ class Lines:
                 return (self._event(fact),)
             case SessionEnded():
                 return self._ended(fact)
+            case ActionFollowedUp():
+                return (self._followed_up(fact),)
             case LinesLost():
                 return (Line(at=fact.at, tag="", label="", body=f"… {fact.count} lines lost", tone=Tone.WARN),)
             case _:
@@ -206,6 +215,17 @@ class Lines:
         if finds:
             lines.insert(0, Line(at=fact.at, tag=tag, label="finds", body=finds, tone=Tone.HEAD))
         return tuple(lines)
+
+    def _followed_up(self, fact: ActionFollowedUp) -> Line:
+        when = f"{fact.at:%Y-%m-%d %H:%M} UTC"
+        found, tone = _FOUND[fact.held]
+        return Line(
+            at=fact.at,
+            tag=self._tag(fact.session_id, fact.tier),
+            label="later" if fact.held is None else fact.held.value,
+            body=escaped(f"{fact.action} of {fact.service}: {found.format(when)}"),
+            tone=tone,
+        )
 
     def _now(self, doing: str) -> None:
         self.doing = doing

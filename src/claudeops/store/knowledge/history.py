@@ -20,7 +20,7 @@ from claudeops.domain.consequences import NO_RESULT_SEEN
 from claudeops.domain.escalation import EscalationRules
 from claudeops.domain.estate.names import counted_by
 from claudeops.domain.gate.audit import TOO_LATE
-from claudeops.domain.model import CheckSource, ServiceStatus, Session, VerdictKind
+from claudeops.domain.model import CheckSource, Held, ServiceStatus, Session, VerdictKind
 from claudeops.domain.probe.model import State
 from claudeops.domain.probe.record import STATUS_OF, worst
 from claudeops.domain.prompt.knowledge import LastVerdict, OnRecord, Tried
@@ -230,7 +230,14 @@ def _history(
         service=spellings[0],
         chains=_past_chains(connection, roots, same),
         entries=tuple(
-            LedgerEntry(chain=row.root_session_id, kind=row.action_type, at=row.timestamp, success=_success(row))
+            LedgerEntry(
+                chain=row.root_session_id,
+                kind=row.action_type,
+                at=row.timestamp,
+                success=_success(row),
+                held=None if row.held is None else Held(row.held),
+                held_at=row.held_checked_at,
+            )
             for row in reversed(entries)
             if row.error != TOO_LATE
         ),

@@ -8,7 +8,9 @@ from datetime import timedelta
 
 import pytest
 
-from claudeops.domain.model import Session, ToolCall, Verdict
+from claudeops.cli.tail import Collected, Tail
+from claudeops.domain.live import ActionFollowedUp
+from claudeops.domain.model import Held, Session, ToolCall, Verdict
 from claudeops.domain.policy import Scope, judge, tier_policy
 from claudeops.engine.control import Control
 from claudeops.engine.session.runner import SessionRunner
@@ -83,6 +85,25 @@ async def test_a_repair_that_does_not_hold_is_handed_to_the_tier_above_at_once(e
     assert (third.tier, third.context is not None) == (3, True)
     handed_over = await played(estate, third, seeing("third"), deliver(report()))
     assert "the restart did not hold: web (restart at " in str(handed_over["context"])
+
+
+async def test_who_reads_the_chain_is_told_when_somebody_looks_again_and_what_was_found(estate: Estate) -> None:
+    look = await repaired(estate)
+    assert [(fact.action, fact.service, fact.held) for fact in await told_of(estate, 1)] == [("restart", "web", None)]
+
+    await played(estate, look, seeing("again"), deliver(report(status="down")))
+
+    (fact,) = await told_of(estate, 1)
+    assert (fact.held, fact.session_id, fact.tier) == (Held.RELAPSED, 1, 2)
+    assert await told_of(estate, look.id) == [], "it has done nothing itself"
+
+
+async def told_of(estate: Estate, session_id: int) -> list[ActionFollowedUp]:
+    """Return what the log viewer says of the actions of a session."""
+    session, seen = await estate.store.records.session(session_id), Collected()
+    assert session is not None
+    await Tail(records=estate.store.records, sink=seen, redact=str, follow=False).run(session)
+    return [fact for fact in seen.facts if isinstance(fact, ActionFollowedUp)]
 
 
 async def test_a_look_that_says_all_is_well_without_looking_is_no_answer(estate: Estate) -> None:

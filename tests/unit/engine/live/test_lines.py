@@ -9,6 +9,7 @@ import pytest
 
 from claudeops.cli.terminal import LivePrinter
 from claudeops.domain.live import (
+    ActionFollowedUp,
     AssistantSaid,
     CallEnded,
     CallJudged,
@@ -19,7 +20,7 @@ from claudeops.domain.live import (
     SessionBegan,
     SessionEnded,
 )
-from claudeops.domain.model import DecisionReason, Level, Outcome, Trigger, VerdictKind
+from claudeops.domain.model import DecisionReason, Held, Level, Outcome, Trigger, VerdictKind
 from claudeops.engine.live.lines import MEANINGS, Lines, escaped
 
 AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -221,6 +222,21 @@ def test_a_wait_for_a_person_is_told_while_it_lasts() -> None:
 
     assert [(line.label, line.body) for line in lines.of(asks)] == [("asks", "Running: python3 -c x")]
     assert lines.doing == "tier 2 · waits for a person's yes: Running: python3 -c x"
+
+
+@pytest.mark.parametrize(
+    ("held", "label", "says"),
+    [
+        (Held.HELD, "held", "well by the look of 2026-01-02 03:04 UTC"),
+        (Held.RELAPSED, "relapsed", "did not hold, by the look of 2026-01-02 03:04 UTC"),
+        (Held.UNKNOWN, "unknown", "whether it held was not to be seen at 2026-01-02 03:04 UTC"),
+        (None, "later", "looked at again from 2026-01-02 03:04 UTC on"),
+    ],
+)
+def test_what_became_of_an_action_is_a_line(held: Held | None, label: str, says: str) -> None:
+    fact = ActionFollowedUp(at=AT, session_id=7, chain=7, tier=2, action="restart", service="web\x1b[2J", held=held)
+    (line,) = Lines().of(fact)
+    assert (line.tag, line.label, line.body) == ("tier 2", label, f"restart of web\\x1b[2J: {says}")
 
 
 def test_of_sessions_side_by_side_each_line_says_whose_it_is() -> None:
