@@ -1,8 +1,8 @@
 """A rehearsal: the daemon itself, on a scripted model and small services of our own. Part of the composition root.
 
 Policy, prompts, schema and limits are the operator's. Everything that leads into the real world is replaced:
-credentials, the model's address, repositories, database and directories, what tiers are given (environment, home, MCP
-servers), proxies, notifications.
+credentials, the model's address, repositories, probes and schedules, database and directories, what tiers are given
+(environment, home, MCP servers), proxies, notifications.
 """
 
 from __future__ import annotations
@@ -95,15 +95,16 @@ async def rehearse(
                 watcher = Watcher(store=node.store, facts=facts)
                 course = Course(environment=stage.environment, faults=scenario.faults, until_seen=watcher.until_seen)
                 tasks.start_soon(run_daemon, node, shutdown)
-                tasks.start_soon(watcher.run)
-                tasks.start_soon(partial(send_heartbeats, stage.environment, state_dir=stage.state_dir))
-                tasks.start_soon(_run_course, course, watcher, scenario)
-                with anyio.move_on_after(LONGEST_SECONDS):
-                    interrupted = await _until_over(watcher, course, scenario, shutdown)
-                # Twice: the second request means that nothing is waited for.
-                shutdown.request()
-                shutdown.request()
-                watcher.stop()
+                async with open_tasks() as beside:
+                    beside.start_soon(watcher.run)
+                    beside.start_soon(partial(send_heartbeats, stage.environment, state_dir=stage.state_dir))
+                    beside.start_soon(_run_course, course, watcher, scenario)
+                    with anyio.move_on_after(LONGEST_SECONDS):
+                        interrupted = await _until_over(watcher, course, scenario, shutdown)
+                    beside.cancel_scope.cancel()  # what the end of the daemon does is no part of the story
+            # Twice: the second request means that nothing is waited for.
+            shutdown.request()
+            shutdown.request()
         record = await _record(ours, stage, watcher, course)
     return Rehearsed(record=record, shortfalls=shortfalls(record, scenario.expect), interrupted=interrupted)
 
@@ -169,19 +170,13 @@ class Watcher:
     own_events: list[EventRaised] = field(default_factory=list)  # that no session wrote
     _kept: Mapping[str, KeptProbe] = field(default_factory=dict)
     _looked: anyio.Event = field(default_factory=anyio.Event)  # another one for each look
-    _scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
 
     async def run(self) -> None:
-        """Follow it until stopped."""
-        with self._scope:
-            while True:
-                with suppress(StoreError):  # the daemon logs it; the next look may work
-                    self._look(await self.store.probes.kept())
-                await anyio.sleep(_LOOK_SECONDS)
-
-    def stop(self) -> None:
-        """Follow it no longer: what the end of the daemon does is no part of the story."""
-        self._scope.cancel()
+        """Follow it until cancelled."""
+        while True:
+            with suppress(StoreError):  # the daemon logs it; the next look may work
+                self._look(await self.store.probes.kept())
+            await anyio.sleep(_LOOK_SECONDS)
 
     async def until_seen(self, service: str, *, unwell: bool) -> None:
         """Wait until the looks of a probe agree that a service is not well, or is; whether or not that is news."""

@@ -236,6 +236,8 @@ def _summary_rows(done: FinishedRehearsal) -> Iterator[tuple[str, str]]:
     record = done.result.record
     yield "result", _result(done)
     found = [session.summary for session in record.sessions if session.summary]
+    if not record.sessions:
+        found = [event.message for event in record.own_events]
     yield "found", escaped(found[-1]) if found else "nothing: no session left a report"
     yield "done", ", ".join(f"{action.kind} {action.service}" for action in record.account.actions) or "nothing changed"
     if (times := _times(done)) is not None:

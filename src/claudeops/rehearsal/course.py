@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -59,10 +59,10 @@ class Course:
         running = self.environment.services[fault.service]
         await anyio.sleep(after_seconds)
         for number in range(fault.times):
-            at = datetime.now(UTC)
-            if not await running.strike(fault, again=number > 0):
+            began_at = await running.strike(fault, again=number > 0)
+            if began_at is None:
                 return
-            self.struck.append(Struck(service=fault.service, at=at))
+            self.struck.append(Struck(service=fault.service, at=began_at))
             if fault.lasts_seconds is None:
                 return
             await self._until(fault.service, unwell=True)
@@ -88,8 +88,9 @@ async def _send_heartbeat(running: Running, name: str, state_dir: Path) -> None:
     command = [sys.executable, "-I", "-m", "claudeops", "ping", name]
     environment = {"CLAUDEOPS_STATE_DIR": str(state_dir)}
     while True:
-        if running.beats:
-            done = await anyio.run_process(command, env=environment, cwd=running.directory, check=False)
-            if done.returncode == 0:  # else no daemon knows of it yet
-                running.note(f"heartbeat {name} sent")
+        async with running.lock:  # no heartbeat arrives after the fault that ends them
+            if running.beats:
+                done = await anyio.run_process(command, env=environment, cwd=running.directory, check=False)
+                if done.returncode == 0:  # else no daemon knows of it yet
+                    running.note(f"heartbeat {name} sent")
         await anyio.sleep(running.service.pings_every_seconds)

@@ -216,18 +216,19 @@ class Running:
             await self.stop()
             await self.start()
 
-    async def strike(self, fault: Fault, *, again: bool = False) -> bool:
-        """Let a fault begin; ``False`` if it was cured while it was away."""
+    async def strike(self, fault: Fault, *, again: bool = False) -> datetime | None:
+        """Let a fault begin, and return when it did; ``None`` if it was cured while it was away."""
         async with self.lock:
             if again and fault not in self.away:
-                return False
+                return None
+            began_at = datetime.now(UTC)
             self.away = [other for other in self.away if other != fault]
             self.faults.append(fault)
             if isinstance(fault, (Silent, Expired)):
                 self.note(*fault.log)
             if not isinstance(fault, Silent):
                 await self._become()
-        return True
+        return began_at
 
     async def recover(self, fault: Fault) -> bool:
         """Let a fault go by itself, until it comes again; ``False`` if it was cured before."""

@@ -289,6 +289,8 @@ def build_script(scenario: Scenario, values: Mapping[str, str] = _NOTHING, *, pa
             for index, step in enumerate(tier.steps)
         )
         tiers[number] = script.Tier(steps=steps, repeat_last=True)
+    if not tiers:  # then no session is expected, and one that comes all the same finds the script's end
+        tiers["1"] = script.Tier(steps=(script.Step(text="Nobody expected me."),), repeat_last=True)
     return script.Script(tiers=tiers, by_number=True)
 
 

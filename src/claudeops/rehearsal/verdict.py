@@ -75,10 +75,14 @@ def times_of(record: Record) -> Times | None:
     if not record.struck:
         return None
     began = record.struck[0].at
-    turns = [turn for turn in record.turns if turn.at >= began]
-    noticed = next((turn.at for turn in turns if turn.state in FAILING), None)
-    still = any(state in FAILING for state in _latest(record).values())
-    well = [turn.at for turn in turns if noticed is not None and turn.state is ProbeState.UP and turn.at >= noticed]
+    noticed, repaired, unwell = None, None, set[str]()
+    for turn in record.turns:
+        if turn.at >= began and turn.state in FAILING:
+            noticed = noticed or turn.at
+            unwell.add(turn.probe)
+        elif turn.probe in unwell:
+            unwell.remove(turn.probe)
+            repaired = turn.at
     started = [session.started_at for session in record.sessions if session.started_at is not None]
 
     def seconds(at: datetime | None) -> float | None:
@@ -87,7 +91,7 @@ def times_of(record: Record) -> Times | None:
     return Times(
         noticed=seconds(noticed),
         session_started=seconds(min(started, default=None)),
-        repaired=None if still else seconds(max(well, default=None)),
+        repaired=None if unwell else seconds(repaired),
     )
 
 

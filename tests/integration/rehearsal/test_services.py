@@ -9,15 +9,19 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 
 import anyio
 import psutil
 import pytest
 
+from claudeops.domain.probe.declaration import read_probes
+from claudeops.domain.probe.model import HttpLook, TcpLook
 from claudeops.errors import RehearsalError
+from claudeops.rehearsal.course import Course
 from claudeops.rehearsal.environment import get_status
-from claudeops.rehearsal.scenario import State
+from claudeops.rehearsal.scenario import Expired, Silent, State, Stopped
 from claudeops.rehearsal.scenario_file import scenario_of
 from claudeops.rehearsal.stage import Stage, set_up
 from support.waiting import PATIENCE_SECONDS
@@ -124,6 +128,102 @@ async def test_a_certificate_is_valid_for_as_long_as_the_scenario_says(tmp_path:
         for days, sentence in ((11, "will not expire"), (13, "will expire")):
             _, seen, _ = await run(standing, f"{shown} -checkend {days * 86400}")
             assert sentence in seen
+
+
+async def test_a_service_answers_503_for_as_long_as_one_that_it_needs_does_not(tmp_path: Path) -> None:
+    fault = {"service": "db", "kind": "stopped"}
+    async with stage(tmp_path, {"db": {}, "shop": {"needs": ["db"]}}, [fault]) as standing:
+        assert await standing.environment.states() == {"db": State.DOWN, "shop": State.FAILING}
+        assert "ERROR db does not answer" in (await run(standing, "docker logs --tail 3 shop"))[1]
+        await run(standing, "docker restart db")
+        assert await standing.environment.states() == {"db": State.UP, "shop": State.UP}
+
+
+async def test_a_fault_that_comes_later_goes_and_comes_again_until_it_is_cured(tmp_path: Path) -> None:
+    later: dict[str, object] = {"after_seconds": 1, "lasts_seconds": 1, "times": 9, "log": ["out of memory"]}
+    fault = Stopped(service="web", after_seconds=1, lasts_seconds=1, times=9, log=("out of memory",))
+    async with stage(tmp_path, {"web": {}}, [{"service": "web", "kind": "stopped", **later}]) as standing:
+        web = standing.environment.services["web"]
+        assert await standing.environment.states() == {"web": State.UP}
+        before = datetime.now(UTC)
+        began_at = await web.strike(fault)
+        assert began_at is not None
+        assert began_at >= before
+        assert await standing.environment.states() == {"web": State.DOWN}
+        assert await web.recover(fault)
+        assert await standing.environment.states() == {"web": State.UP}
+        assert await web.strike(fault, again=True) is not None
+        assert await web.recover(fault)
+        await run(standing, "docker restart web")
+        assert await web.strike(fault, again=True) is None
+        assert not await web.recover(fault)
+        assert await standing.environment.states() == {"web": State.UP}
+        assert web.restarts == 1
+
+
+async def test_a_service_shows_an_expired_certificate_until_it_is_restarted(tmp_path: Path) -> None:
+    async with stage(tmp_path, {"site": {"tls": True}}) as standing:
+        site = standing.environment.services["site"]
+        shown = f"openssl s_client -connect 127.0.0.1:{site.port} </dev/null 2>/dev/null | openssl x509 -noout"
+        await site.strike(Expired(service="site", log=("not loaded",)))
+        assert "will expire" in (await run(standing, f"{shown} -checkend 0"))[1]
+        assert site.log_lines()[-2].endswith("not loaded")
+        await run(standing, "docker restart site")
+        assert "will not expire" in (await run(standing, f"{shown} -checkend 0"))[1]
+
+
+async def test_a_silent_service_runs_on_as_the_same_process_and_only_stops_beating(tmp_path: Path) -> None:
+    async with stage(tmp_path, {"job": {"runs_on": "systemd"}}) as standing:
+        job, before = standing.environment.services["job"], pid_of(standing, "job")
+        assert job.beats
+        await job.strike(Silent(service="job"))
+        assert (job.beats, pid_of(standing, "job")) == (False, before)
+        assert await standing.environment.states() == {"job": State.UP}
+        await run(standing, "systemctl restart job")
+        assert job.beats
+
+
+async def test_what_comes_and_goes_waits_for_what_the_probes_see(tmp_path: Path) -> None:
+    fault = Stopped(service="web", after_seconds=0, lasts_seconds=0, times=3)
+    seen: list[tuple[bool, State]] = []
+    async with stage(tmp_path, {"web": {}}) as standing:
+
+        async def until_seen(service: str, *, unwell: bool) -> None:
+            seen.append((unwell, (await standing.environment.states())[service]))
+
+        course = Course(environment=standing.environment, faults=[fault], until_seen=until_seen)
+        await course.run()
+    assert course.is_over
+    assert [struck.service for struck in course.struck] == ["web"] * 3
+    assert seen == [(True, State.DOWN), (False, State.UP)] * 3
+
+
+async def test_probes_of_a_scenario_are_a_file_that_the_daemon_reads(tmp_path: Path) -> None:
+    probe = {
+        "name": "web",
+        "kind": "http",
+        "url": "{{web.url}}",
+        "json": {"/a": 'x "y"'},
+        "status": [200],
+        "verify": False,
+    }
+    port = {"name": "other", "kind": "tcp", "host": "127.0.0.1", "port": "{{other.port}}"}
+    document = {"title": "t", "services": {"web": {}, "other": {}}, **STEPS}
+    probes = {"defaults": {"interval": "2s"}, "probe": [probe, port]}
+    async with set_up(scenario_of({**document, "probes": probes}), tmp_path / "with", path=PATH) as standing:
+        text = standing.probes_path.read_text(encoding="utf-8")
+        web, other = read_probes(text, file="probes.toml").probes
+        assert isinstance(web.look, HttpLook)
+        assert (web.interval, web.look.url) == (2, standing.environment.services["web"].url)
+        assert (web.look.json, web.look.status, web.look.verify) == ({"/a": 'x "y"'}, (200,), False)
+        assert isinstance(other.look, TcpLook)
+        assert other.look.port == standing.environment.services["other"].port
+    async with set_up(scenario_of(document), tmp_path / "without", path=PATH) as standing:
+        text = standing.probes_path.read_text(encoding="utf-8")
+        assert [(each.name, each.silenced) for each in read_probes(text, file="probes.toml").probes] == [
+            ("web", True),
+            ("other", True),
+        ]
 
 
 async def test_a_machine_without_curl_gets_one_that_answers_like_the_real_one(tmp_path: Path) -> None:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from claudeops.domain.chain_record import ChainRecord, KnownAction, KnownCall, KnownEvent
+from claudeops.domain.live import EventRaised
 from claudeops.domain.model import DecisionReason, Level, Outcome, Session, Status, Trigger, VerdictKind
-from claudeops.rehearsal.scenario import Expected, ExpectedEvent, State
-from claudeops.rehearsal.verdict import Record, describe_call, shortfalls
+from claudeops.domain.probe.model import State as ProbeState
+from claudeops.rehearsal.course import Struck
+from claudeops.rehearsal.scenario import Expected, ExpectedEvent, State, Within
+from claudeops.rehearsal.verdict import ProbeTurn, Record, Times, describe_call, may_still_come, shortfalls, times_of
 
 
 def session(tier: int, decision: DecisionReason, outcome: Outcome = Outcome.SUCCESS) -> Session:
@@ -139,3 +142,93 @@ def test_calls_are_told_as_a_person_would_write_them() -> None:
         describe_call(call("no json")),
     ]
     assert told == ["df -h", "Read /etc/hosts", 'WebFetch {"url":"x"}', "no json"]
+
+
+# --- what probes find ---------------------------------------------------------------------------------
+
+DEATH = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
+
+
+def after(seconds: float) -> datetime:
+    return DEATH + timedelta(seconds=seconds)
+
+
+def turns(*changes: tuple[str, ProbeState, float]) -> list[ProbeTurn]:
+    return [ProbeTurn(probe=probe, state=state, at=after(seconds)) for probe, state, seconds in changes]
+
+
+FOUND = replace(
+    RECORD,
+    sessions=[replace(session, started_at=after(6 + 5 * n)) for n, session in enumerate(RECORD.sessions)],
+    struck=[Struck(service="web", at=DEATH)],
+    turns=turns(
+        ("web", ProbeState.UP, -3), ("db", ProbeState.UP, -2), ("web", ProbeState.DOWN, 2.5), ("web", ProbeState.UP, 14)
+    ),
+    own_events=[
+        EventRaised(at=after(2.5), level=Level.CRITICAL, service="web", message="web is down", session_id=None)
+    ],
+)
+
+
+def test_times_count_from_the_first_fault_that_came_while_the_daemon_ran() -> None:
+    assert times_of(FOUND) == Times(noticed=2.5, session_started=6, repaired=14)
+    assert times_of(RECORD) is None
+
+
+def test_nothing_is_repaired_while_one_probe_still_sees_it_unwell() -> None:
+    more = turns(("db", ProbeState.DEGRADED, 3))
+    assert times_of(replace(FOUND, turns=[*FOUND.turns, *more])) == Times(noticed=2.5, session_started=6, repaired=None)
+
+
+def test_what_nobody_noticed_has_no_times() -> None:
+    unnoticed = replace(FOUND, turns=FOUND.turns[:2], sessions=[])
+    assert times_of(unnoticed) == Times(noticed=None, session_started=None, repaired=None)
+
+
+def test_what_probes_found_in_time_has_no_shortfall() -> None:
+    expected = of(
+        trigger=Trigger.SCHEDULED,
+        events=(ExpectedEvent(level=Level.CRITICAL, contains="web is down", service="web"),),
+        probes={"web": ProbeState.UP, "db": ProbeState.UP},
+        within_seconds=Within(noticed=2.5, session_started=10, repaired=20),
+    )
+    assert shortfalls(FOUND, expected) == ()
+    assert not may_still_come(FOUND, expected)
+
+
+NOT_FOUND = {
+    "another trigger": (of(trigger=Trigger.ALERT), "the trigger alert was expected, but it is scheduled"),
+    "a probe": (
+        of(probes={"web": ProbeState.FLAPPING}),
+        "the probe web was expected to be flapping at the end, but it is up",
+    ),
+    "a probe that never looked": (
+        of(probes={"dns": ProbeState.UP}),
+        "the probe dns was expected to be up at the end, but it is unknown",
+    ),
+    "too late": (
+        of(within_seconds=Within(noticed=2)),
+        "from the first fault to 'noticed by a probe' at most 2 s were expected, but it took 2.5 s",
+    ),
+}
+
+
+@pytest.mark.parametrize(("expected", "sentence"), NOT_FOUND.values(), ids=NOT_FOUND)
+def test_what_probes_did_not_find_as_expected_is_a_sentence(expected: Expected, sentence: str) -> None:
+    assert shortfalls(FOUND, expected) == (sentence,)
+
+
+def test_a_repair_that_never_came_is_a_sentence() -> None:
+    late = of(within_seconds=Within(repaired=9))
+    (sentence,) = shortfalls(replace(FOUND, turns=FOUND.turns[:3]), late)
+    assert sentence == "from the first fault to 'repaired' at most 9 s were expected, but it never came"
+
+
+def test_where_no_session_is_expected_each_one_is_too_many() -> None:
+    none = Expected(tiers=(), events=(ExpectedEvent(level=Level.CRITICAL, contains="web is down"),))
+    alone = replace(FOUND, sessions=[], account=ChainRecord())
+    assert shortfalls(alone, none) == ()
+    assert not may_still_come(alone, none)
+    assert may_still_come(replace(alone, own_events=[]), none)
+    told = shortfalls(replace(alone, sessions=FOUND.sessions), none)
+    assert told == ("no session was expected, but the tiers 1, 2 ran",)

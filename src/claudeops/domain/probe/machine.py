@@ -307,7 +307,7 @@ def _wait(standing: Standing, probe: Probe) -> float:
 
 
 LISTENED: Final = timedelta(minutes=1)
-"""How long somebody must have listened before silence counts."""
+"""How long somebody must have listened before silence counts; for a quicker heartbeat, as long as a ping may take."""
 
 _SKEW: Final = timedelta(minutes=1)  # by which the clocks of two machines may differ
 
@@ -352,7 +352,7 @@ def due(
         return Observation(saw=Saw.NOTHING, at=now, detail=_unheard(last))
     deadline, sentence = min(deadlines)
     if listening_since is not None and listening_since <= now:
-        deadline = max(deadline, listening_since + LISTENED)
+        deadline = max(deadline, listening_since + min(LISTENED, timedelta(seconds=every + grace)))
     return Observation(saw=Saw.DOWN, at=now, detail=sentence) if now > deadline else Observation(saw=Saw.UP, at=now)
 
 

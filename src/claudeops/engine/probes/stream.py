@@ -305,7 +305,8 @@ class Certificate:
         """Return the sentence about its end."""
         days, day = self.days_left(now), f"{self.not_after:%Y-%m-%d}"
         if days < 0:
-            return f"its certificate expired {-days:.0f} days ago, on {day}"
+            ago = f"{-days:.0f} day{'' if round(-days) == 1 else 's'}"
+            return f"its certificate expired {ago} ago, on {day}"
         return f"its certificate expires in {days:.{0 if days >= 2 else 1}f} days, on {day}"  # noqa: PLR2004 - days
 
 

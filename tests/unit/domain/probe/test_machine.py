@@ -347,6 +347,16 @@ def test_silence_while_nobody_listened_proves_nothing() -> None:
     assert seen(minutes(602)) is Saw.DOWN
 
 
+def test_a_quick_heartbeat_is_missed_as_soon_as_one_ping_should_have_been_heard() -> None:
+    last = Pings(success=NOON)
+
+    def seen(now: datetime) -> Saw:
+        return due(last, every=6.0, grace=3.0, now=now, listening_since=minutes(600)).saw
+
+    assert seen(minutes(600.1)) is Saw.UP
+    assert seen(minutes(600.2)) is Saw.DOWN
+
+
 def test_a_job_that_starts_again_and_again_and_never_ends_is_not_well() -> None:
     pings = Pings()
     for hour in range(5):
