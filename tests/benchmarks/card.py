@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from benchmarks import burst, gate, hangs, looks, machine, meter, recovery, sessions, start, stream
+from benchmarks import burst, gate, hangs, looks, machine, meter, recovery, sessions, start, stream, watching
 from benchmarks.table import Setup, Table
 from support.passable import let_pass
 
@@ -27,6 +27,7 @@ LINES: Final[dict[str, Callable[[Setup], Table]]] = {
     "burst": burst.rate,
     "recovery": recovery.claims,
     "looks": looks.cost,
+    "probes": watching.thousand,
     "start": start.ready,
     "memory": start.memory,
 }
@@ -42,6 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             repeats=chosen.repeats,
             stream_bytes=round(chosen.stream_mib * 1024 * 1024),
             burst=chosen.burst,
+            probe_minutes=chosen.probe_minutes,
         )
         for name, value in machine.facts(setup.directory):
             _say(f"{name:>10}  {value}")
@@ -56,6 +58,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--repeats", type=int, default=7, help="runs of everything")
     parser.add_argument("--stream-mib", type=float, default=64.0, help="size of the streams that are read")
     parser.add_argument("--burst", type=int, default=1000, help="sessions that are due at once; a tenth of it recovers")
+    parser.add_argument("--probe-minutes", type=float, default=2.0, help="how long a thousand probes are watched")
     parser.add_argument("--directory", help="where files are written; choose the disk that matters")
     return parser
 

@@ -45,7 +45,7 @@ def cost(setup: Setup) -> Table:
     authority = make_authority()
     certificate = authority.issue(setup.directory / "looks.pem", names=("localhost",))
     try:
-        with _servers(certificate) as (plain, encrypted):
+        with servers(certificate) as (plain, encrypted):
             ways: dict[str, AnyLook] = {
                 "http": HttpLook(url=f"http://127.0.0.1:{plain}/health", json={"/status": "ok"}),
                 "http, by name": HttpLook(url=f"http://localhost:{plain}/health", json={"/status": "ok"}),
@@ -93,7 +93,8 @@ async def _measured(look: AnyLook, authority: Authority, repeats: int) -> list[f
 
 
 @contextmanager
-def _servers(certificate: Path) -> Iterator[tuple[int, int]]:
+def servers(certificate: Path) -> Iterator[tuple[int, int]]:
+    """Serve for the length of a block; yield the ports of the plain server and of the one with TLS."""
     command = [sys.executable, "-m", "benchmarks.looks", str(certificate)]
     tests = Path(__file__).parents[1]
     with subprocess.Popen(command, cwd=tests, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:

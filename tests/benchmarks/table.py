@@ -16,6 +16,7 @@ class Setup:
     repeats: int  # runs of everything; the card shows medians and the extremes
     stream_bytes: int  # of the streams that are read
     burst: int  # sessions that are due at once
+    probe_minutes: float = 2.0  # for which a thousand probes are watched
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -249,6 +249,8 @@ class Memory:
         self._answer(text)
         if verb is not None:
             self.heard[name] = heard(self.heard.get(name, Pings()), verb, at)
+            if name in self.rows:
+                self.rows[name] = replace(self.rows[name], pings=self.heard[name])
         return True
 
     async def pings(self) -> Mapping[str, Pings]:

@@ -138,16 +138,8 @@ def conclude(ending: Ending, facts: EndFacts, *, rules: EscalationRules) -> Cons
         probes=facts.probes,
         began_at=facts.session.started_at,
     )
-    report = ending.extraction.report
     checks, unproven = recordable_checks(ending, proof)
-    asked = bool(facts.followed) or (report is not None and report.escalation.needed)
-    relapses = follow_up.relapses(
-        facts.changed if asked else (),
-        checks,
-        proof.names,
-        now=ending.ended_at,
-        looked_from=facts.session.started_at,
-    )
+    relapses = _relapses(ending, facts, checks, proof)
     decision = escalation.decide(
         session=facts.session,
         ending=ending,
@@ -174,6 +166,16 @@ def conclude(ending: Ending, facts: EndFacts, *, rules: EscalationRules) -> Cons
         all_healthy=decision.reason is DecisionReason.HEALTHY,
         held={**_followed(facts.followed, checks, decision, proof), **{each.id: Held.RELAPSED for each in relapses}},
     )
+
+
+def _relapses(ending: Ending, facts: EndFacts, checks: Sequence[ServiceCheck], proof: Proof) -> tuple[ActedOn, ...]:
+    """Return the actions of other chains that have not held, as far as that is asked: else they change nothing."""
+    report = ending.extraction.report
+    alarmed = facts.session.trigger is Trigger.ALERT  # a probe says the same: it needs no request of the report's
+    if not (alarmed or facts.followed or (report is not None and report.escalation.needed)):
+        return ()
+    began = facts.session.started_at
+    return follow_up.relapses(facts.changed, checks, proof.names, now=ending.ended_at, looked_from=began)
 
 
 def _followed(

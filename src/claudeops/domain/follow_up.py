@@ -53,6 +53,10 @@ class ActedOn:
     follow_up_at: datetime | None = None  # when somebody looks again
 
 
+NOT_LOOKED_AT: Final = timedelta(seconds=30)
+"""How long a probe must be down until its relapse escalates by itself: a chain of its own would have begun by then."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Probed:
     """How a probe stands, as far as it answers for an action."""
@@ -60,6 +64,8 @@ class Probed:
     service: str
     state: State
     last_checked_at: datetime | None
+    since: datetime | None = None  # when it took its state
+    is_told: bool = False  # a chain knows of its failure, another service's explains it, or nobody is to be asked
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -106,6 +112,30 @@ def by_probes(action: ActedOn, probes: Iterable[Probed], *, due_at: datetime, na
         return Held.RELAPSED
     is_up = bool(own) and len(fresh) == len(own) and all(probe.state is State.UP for probe in own)
     return Held.HELD if is_up else None
+
+
+def fell_back(
+    actions: Iterable[ActedOn], probes: Iterable[Probed], *, now: datetime, names: Names
+) -> tuple[ActedOn, ...]:
+    """Return the latest action on each service that has gone down since, and that nobody looks at.
+
+    A probe that has started a chain starts no other for a while; a relapse does not wait for that, nor for the
+    follow-up. ``actions``: those of the last day; a chain that has not ended has no follow-up yet, and is at work.
+    """
+    down: dict[str, datetime] = {}
+    for probe in probes:
+        if probe.state is State.DOWN and not probe.is_told and probe.since is not None:
+            down[names.of(probe.service)] = probe.since
+    latest = {names.of(action.service): action for action in sorted(actions, key=lambda action: action.at)}
+    return tuple(
+        action
+        for service, action in latest.items()
+        if action.held is not Held.RELAPSED
+        and action.follow_up_at is not None
+        and service in down
+        and action.at < down[service] <= now - NOT_LOOKED_AT
+        and now - action.at <= RELAPSE_WITHIN
+    )
 
 
 def by_report(actions: Iterable[ActedOn], checks: Iterable[ServiceCheck], names: Names) -> Mapping[int, Held]:

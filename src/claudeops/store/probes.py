@@ -110,10 +110,11 @@ class SqlProbes:
         """Write how some probes stand, and what their changes lead to, in one transaction."""
 
         def write(connection: Connection) -> None:
-            rows = [_row(each, owner) for each in batch]
+            known = _on_record(connection, [each for each in batch if each.tellings or _is_untold(each.standing)])
+            rows = [_row(each, owner, known.get(clip(each.probe.name))) for each in batch]
             if rows:
                 connection.execute(_STAND, rows)
-            tellings = [(told, each.probe) for each in batch for told in each.tellings]
+            tellings = [(told, each.probe) for each in batch for told in _unwritten(each, known)]
             for told, probe in sorted(tellings, key=lambda pair: pair[0].at):
                 _write_telling(connection, probe, told)
             clear_held(connection, batch, rules, at=now)
@@ -129,9 +130,9 @@ class SqlProbes:
 
         def start(connection: Connection) -> Session | Suppressed | None:
             fresh = connection.execute(untold).all()
-            told = _under_way(connection, [row.session_id for row in fresh if row.session_id is not None])
+            under_way = _under_way(connection, [row.session_id for row in fresh if row.session_id is not None])
             _join(connection, [row.name for row in fresh], incident)
-            starting = [row.name for row in fresh if row.session_id not in told]
+            starting = [row.name for row in fresh if row.session_id not in under_way and not _is_told(row, now)]
             if not starting:
                 return None
             started = queue_chain(connection, new, rules=rules, now=now)
@@ -252,9 +253,35 @@ def _write_telling(connection: Connection, probe: Probe, told: Telling) -> None:
         connection.execute(_ADD_CHECK, row)
 
 
+def _on_record(connection: Connection, batch: Sequence[Observed]) -> Mapping[str, Standing]:
+    """Return how some probes stand by their rows."""
+    if not batch:
+        return {}
+    named = select(probes).where(probes.c.name.in_([clip(each.probe.name) for each in batch]))
+    return {row.name: _to_standing(row) for row in connection.execute(named)}
+
+
+def _is_untold(standing: Standing) -> bool:
+    return standing.state in FAILING and not standing.incident
+
+
+def _unwritten(each: Observed, known: Mapping[str, Standing]) -> Iterable[Telling]:
+    """Return the tellings that are not on record: a write may arrive after its caller has given it up."""
+    before = known.get(clip(each.probe.name))
+    return [told for told in each.tellings if before is None or not told.number or told.number > before.tellings]
+
+
 def _join(connection: Connection, names: Sequence[str], incident: str) -> None:
     """Note to which incident the failures of some probes belong; one that is over by now belongs to none."""
     connection.execute(update(probes).where(probes.c.name.in_(names), _FAILING).values(incident=incident))
+
+
+def _is_told(row: TableRow, now: datetime) -> bool:
+    """Tell whether a chain was queued since a probe took its state, whoever has queued it.
+
+    One of the future was queued by a clock that has been set back, and says nothing.
+    """
+    return row.chain_at is not None and row.since is not None and bool(row.since <= row.chain_at <= now)
 
 
 def _under_way(connection: Connection, roots: Iterable[int]) -> frozenset[int]:
@@ -278,10 +305,14 @@ def _standing(standing: Standing) -> dict[str, object]:
     return {**plain, "state": standing.state.value, "counters": msgspec.json.encode(values).decode()}
 
 
-def _row(each: Observed, owner: Owner) -> dict[str, object]:
+def _row(each: Observed, owner: Owner, before: Standing | None) -> dict[str, object]:
+    """Return a probe's row; a chain that was queued for its failure stays known though its clerk was not told of it."""
+    standing = each.standing
+    if _is_untold(standing) and before is not None and before.since == standing.since:
+        standing = replace(standing, incident=before.incident)
     return {
         "probe": clip(each.probe.name),
-        **_standing(each.standing),
+        **_standing(standing),
         "healthy_since": each.healthy_since,
         "owner": owner.name,
     }

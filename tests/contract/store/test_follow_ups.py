@@ -9,6 +9,7 @@ from typing import Final
 import pytest
 
 from claudeops.domain.escalation import EscalationRules
+from claudeops.domain.follow_up import FollowedUp
 from claudeops.domain.model import (
     Action,
     DecisionReason,
@@ -21,9 +22,13 @@ from claudeops.domain.model import (
     Trigger,
     VerdictKind,
 )
+from claudeops.domain.probe.model import State
 from claudeops.engine.ports import Store
+from support.probing import probe as a_probe
+from support.probing import turned
 from support.store_values import (
     OTHER_OWNER,
+    OWNER,
     RULES,
     after,
     alarm,
@@ -371,6 +376,70 @@ async def test_a_relapse_that_an_alerts_chain_looks_at_is_left_to_it(store: Stor
     (row,) = waiting(database)
     assert row["tier"] == 3  # it is a relapse for that chain too
     assert (await store.follow_ups.answer_due(rules=FOLLOWED, now=after(hours=1))).answers == {}
+
+
+async def fallen_back(store: Store, database: Database, **changes: object) -> FollowedUp:
+    """Have a probe go down five minutes after a restart, ten minutes before its follow-up; look a minute later."""
+    of_web = a_probe("web", **changes)
+    await store.probes.enrol((of_web,), OWNER, now=ENDED)
+    await remedied(store)
+    fell = turned(of_web, State.DOWN, at=after(minutes=6))
+    fell = replace(fell, standing=replace(fell.standing, is_quiet=not of_web.starts_chain))
+    await store.probes.observed([fell], owner=OWNER, rules=FOLLOWED, now=after(minutes=6))
+    assert actions(database)[0]["follow_up_at"] == DUE
+    return await store.follow_ups.answer_due(rules=FOLLOWED, now=after(minutes=7))
+
+
+async def test_a_relapse_before_the_follow_up_escalates_at_once_and_starts_one_chain(
+    store: Store, database: Database
+) -> None:
+    done = await fallen_back(store, database)
+
+    assert list(done.answers.values()) == [Held.RELAPSED]
+    (row,) = waiting(database)
+    assert (row["tier"], row["trigger"]) == (3, "follow_up")
+    assert "the restart did not hold: web" in str(row["context"])
+    assert actions(database)[0]["held_checked_at"] == after(minutes=7)
+    again = await store.follow_ups.answer_due(rules=FOLLOWED, now=DUE)
+    assert (again.answers, again.queued) == ({}, ())
+
+    third = await claimed(store, at=after(minutes=8), with_rules=FOLLOWED)
+    assert third is not None
+    await finished(store, third, report(check("web", ServiceStatus.DOWN)))
+    alert = wanted(trigger=Trigger.ALERT)
+    told = await store.probes.start_chain(["web"], "probe:1", alert, rules=FOLLOWED, now=after(minutes=20))
+    assert told is None, "of this failure a chain has known since it took its state"
+    assert len(database.rows("sessions")) == 2
+
+
+@pytest.mark.parametrize("status", ["running", "queued"])
+async def test_a_relapse_that_others_may_find_is_left_to_them(store: Store, database: Database, status: str) -> None:
+    await store.probes.enrol((a_probe("web"),), OWNER, now=ENDED)
+    if status == "running":
+        await queued(store, wanted(trigger=Trigger.SCHEDULED))
+        assert await claimed(store) is not None
+    else:
+        await queued(store, wanted(trigger=Trigger.ALERT, not_before=after(hours=1)))
+    done = await fallen_back(store, database)
+    assert (done.answers, done.queued) == ({}, ())
+
+
+async def test_a_probe_that_starts_no_chain_starts_none_by_a_relapse(store: Store, database: Database) -> None:
+    done = await fallen_back(store, database, starts_chain=False)
+    assert (done.answers, done.queued) == ({}, ())
+
+
+async def test_an_alerts_chain_that_finds_a_relapse_need_not_ask_for_more(store: Store, database: Database) -> None:
+    await remedied(store)
+    await finished(store, await follow_up(store), report(check("web")))
+    await queued(store, wanted(trigger=Trigger.ALERT), at=after(hours=5))
+    alert = await claimed(store, at=after(hours=5), with_rules=FOLLOWED)
+    assert alert is not None
+    await finished(store, alert, report(check("web", ServiceStatus.DOWN)))
+
+    (row,) = waiting(database)
+    assert row["tier"] == 3
+    assert actions(database)[0]["held"] == "relapsed"
 
 
 async def test_a_forbidden_escalation_is_told_and_not_queued(store: Store, database: Database) -> None:

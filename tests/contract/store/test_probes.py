@@ -181,6 +181,20 @@ async def test_turns_that_waited_for_the_database_are_written_in_their_order(sto
     assert [row["resolved_at"] for row in database.rows("events")] == [after(minutes=2), None]
 
 
+async def test_a_telling_is_written_once_though_its_write_was_given_up(store: Store, database: Database) -> None:
+    await enrolled(store)
+    down = turned(WEB, State.DOWN, at=after(minutes=1))
+    first = replace(down.tellings[0], number=1)
+    down = replace(down, standing=replace(down.standing, tellings=1), tellings=(first,))
+    up = turned(WEB, State.UP, at=after(minutes=2))
+    both = (first, replace(up.tellings[0], number=2))
+    for batch in ([down], [down], [replace(up, standing=replace(up.standing, tellings=2), tellings=both)]):
+        await store.probes.observed(batch, owner=OWNER, rules=RULES, now=after(minutes=2))
+
+    assert [row["status"] for row in database.rows("service_checks")] == ["down", "healthy"]
+    assert [(row["count"], row["resolved_at"]) for row in database.rows("events")] == [(1, after(minutes=2))]
+
+
 # --- chains -----------------------------------------------------------------------------------------------
 
 
@@ -221,6 +235,26 @@ async def test_while_its_chain_is_under_way_a_probe_starts_no_other(store: Store
     await went_down(store, "web", minutes=30)
     assert isinstance(await alerted(store, "web", minutes=31), Session)
     assert len(database.rows("sessions")) == 2
+
+
+async def test_a_failure_of_which_a_chain_knew_starts_no_other_though_its_row_has_forgotten(
+    store: Store, database: Database
+) -> None:
+    await enrolled(store)
+    await went_down(store, "web")
+    session = await claimed(store, at=after(minutes=5)) if await alerted(store, "web") else None
+    assert session is not None
+    await store.queue.finish(ending(session, report(check("web"))), rules=RULES)
+    same = observed(WEB, State.DOWN, at=after(minutes=1))  # as a daemon writes it that was not told of its chain
+    await store.probes.observed([same], owner=OWNER, rules=RULES, now=after(minutes=6))
+    assert (await store.probes.kept())["web"].standing.incident == INCIDENT
+
+    database.execute("UPDATE probes SET incident = ''")
+    assert await alerted(store, "web", minutes=30) is None
+    database.execute("UPDATE probes SET incident = ''")
+    back = after(minutes=1.5)  # the clock has been set back: the chain is of the future
+    started_now = await store.probes.start_chain(["web"], INCIDENT, ALERT, rules=RULES, now=back)
+    assert isinstance(started_now, Session)
 
 
 async def test_the_chain_of_one_probe_holds_up_no_chain_of_another(store: Store, database: Database) -> None:

@@ -14,6 +14,7 @@ from claudeops.domain.follow_up import (
     Probed,
     by_probes,
     by_report,
+    fell_back,
     follow_up_of,
     relapse_handover,
     relapses,
@@ -56,6 +57,35 @@ def probed(state: State, *, at: datetime | None = LATELY, service: str = "shop")
 )
 def test_probes_answer_where_all_of_them_can_tell(probes: list[Probed], held: Held | None) -> None:
     assert by_probes(RESTART, probes, due_at=DUE, names=NAMES) is held
+
+
+FELL: Final = Probed(service="shop", state=State.DOWN, last_checked_at=LATELY, since=after(minutes=5))
+PLANNED: Final = replace(RESTART, follow_up_at=DUE)
+
+
+@pytest.mark.parametrize(
+    ("action", "probe", "minutes", "found"),
+    [
+        (PLANNED, FELL, 6, True),
+        (replace(PLANNED, held=Held.HELD), FELL, 6, True),  # it held for a while
+        (replace(PLANNED, held=Held.RELAPSED), FELL, 6, False),  # it has escalated already
+        (RESTART, FELL, 6, False),  # its chain is still at work
+        (PLANNED, FELL, 5.4, False),  # its probe may be about to start a chain
+        (PLANNED, replace(FELL, state=State.FLAPPING), 6, False),
+        (PLANNED, replace(FELL, is_told=True), 6, False),
+        (PLANNED, replace(FELL, since=NOW - timedelta(minutes=1)), 6, False),  # it never came back
+        (PLANNED, replace(FELL, since=after(hours=25)), 26 * 60, False),
+    ],
+)
+def test_what_goes_down_again_does_not_wait_for_its_follow_up(
+    action: ActedOn, probe: Probed, minutes: float, *, found: bool
+) -> None:
+    assert bool(fell_back([action], [probe], now=after(minutes=minutes), names=NAMES)) is found
+
+
+def test_what_was_done_since_says_more_than_what_went_down() -> None:
+    since = replace(RESTART, id=4, at=after(minutes=7))  # by a chain that is still at work
+    assert fell_back([PLANNED, since], [FELL], now=after(minutes=9), names=NAMES) == ()
 
 
 def test_a_report_answers_for_the_services_that_it_names() -> None:

@@ -46,7 +46,6 @@ SMALL: Final = {
     "claudeops.store.knowledge.briefings": "the class that is one port",
     "claudeops.rehearsal.certificate": "cryptography takes as long to import as all the rest: few scenarios need it",
     "claudeops.settings.schedules": "one file of the operator's; the running daemon reads it again",
-    "claudeops.store.planned.follow_ups": "a port of its own; it needs the queue, which needs the rows beside it",
 }
 """Modules under 60 lines, or under 100 with one importer, each with the reason why it does not go home."""
 

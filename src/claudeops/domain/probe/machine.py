@@ -182,6 +182,7 @@ def step(
         detail=seen.detail[:MOST_DETAIL],
         latency_ms=seen.latency_ms,
         changes=() if standing.state is State.FLAPPING and state in _SETTLED else changes,
+        is_quiet=not probe.starts_chain,
         explained_by=_explained_by(counted, state, probe, explained_by) if is_unwell(state, beneath) else "",
     )
     change = _change(standing, after, probe)
@@ -326,7 +327,13 @@ def heard(pings: Pings, verb: Verb, at: datetime) -> Pings:
 
 
 def due(
-    last: Pings, *, every: float, grace: float, now: datetime, listening_since: datetime | None = None
+    last: Pings,
+    *,
+    every: float,
+    grace: float,
+    now: datetime,
+    listening_since: datetime | None = None,
+    deaf_since: datetime | None = None,
 ) -> Observation:
     """Return how a heartbeat stands that is to be heard from every so many seconds, and ``grace`` later at most.
 
@@ -336,7 +343,9 @@ def due(
     - Nothing was ever heard, or only from the future: that is no failure, but nothing is known.
 
     ``listening_since``: when the daemon began to listen, or saw that its clock had been set. Silence before proves
-    nothing.
+    nothing. ``deaf_since``: when an earlier one, or the database, was there for the last time. What was overdue by then
+    still is. What was expected after that may have been lost where nobody was there for longer than a moment (the
+    machine was off, and the job with it): then the next one is waited for, and a restart every night hides no silence.
     """
     success, start, fail = (
         at if at is not None and at <= now + _SKEW else None for at in (last.success, last.start, last.fail)
@@ -345,14 +354,18 @@ def due(
         return Observation(saw=Saw.DOWN, at=now, detail=f"it said at {_clock(fail)} that it had failed")
     deadlines = []
     if success is not None:
-        deadlines.append((success + timedelta(seconds=every + grace), f"nothing was heard since {_clock(success)}"))
+        allowed = timedelta(seconds=every + grace)
+        deadlines.append((success + allowed, allowed, f"nothing was heard since {_clock(success)}"))
     if start is not None and (success is None or start > success):
-        deadlines.append((start + timedelta(seconds=grace or every), f"it started at {_clock(start)} and never ended"))
+        allowed = timedelta(seconds=grace or every)
+        deadlines.append((start + allowed, allowed, f"it started at {_clock(start)} and never ended"))
     if not deadlines:
         return Observation(saw=Saw.NOTHING, at=now, detail=_unheard(last))
-    deadline, sentence = min(deadlines)
-    if listening_since is not None and listening_since <= now:
-        deadline = max(deadline, listening_since + min(LISTENED, timedelta(seconds=every + grace)))
+    deadline, allowed, sentence = min(deadlines)
+    was_overdue = deaf_since is not None and deadline < deaf_since
+    if listening_since is not None and listening_since <= now and not was_overdue:
+        was_deaf = deaf_since is not None and listening_since - deaf_since > LISTENED
+        deadline = max(deadline, listening_since + (allowed if was_deaf else min(LISTENED, allowed)))
     return Observation(saw=Saw.DOWN, at=now, detail=sentence) if now > deadline else Observation(saw=Saw.UP, at=now)
 
 

@@ -254,6 +254,8 @@ class Standing:
     ups: int = 0  # looks in a row that saw it up
     blind: int = 0  # looks in a row that could not look
     incident: str = ""  # the fingerprint of the chain that was started for its present failure; "": none was
+    is_quiet: bool = False  # it starts no chain (`Probe.starts_chain`)
+    tellings: int = 0  # that it has had (`claudeops.domain.probe.record.Telling`)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

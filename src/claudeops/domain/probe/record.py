@@ -19,6 +19,9 @@ HELD_SECONDS: Final = 600.0
 """For so long a service must have been seen up without a break after an action until its cooldown counters clear. Two
 looks of a probe may lie five seconds apart, and a service that dies once a minute would never reach its limit."""
 
+_MISSED: Final = 3  # intervals without a look, from which what was seen before proves nothing any more
+_SLACK: Final = timedelta(minutes=1)  # more than that: a busy machine
+
 _UNHEARD: Final = Pings()
 
 
@@ -43,6 +46,7 @@ class Telling:
     """What a change of a probe writes beside its row."""
 
     at: datetime
+    number: int = 0  # of the probe's, from 1; one that is on record is not written again
     detail: str = ""  # of the look that made it
     events: tuple[NewEvent, ...] = ()  # to be raised
     over: tuple[str, ...] = ()  # fingerprints of events that are over
@@ -99,11 +103,19 @@ def began(observation: Observation) -> datetime:
     return observation.at - timedelta(milliseconds=observation.latency_ms or 0.0)
 
 
-def healthy_since(before: datetime | None, observation: Observation) -> datetime | None:
-    """Return since when every look has seen a service up; a look that could not look changes nothing."""
+def healthy_since(
+    before: datetime | None, observation: Observation, *, looked_at: datetime | None, interval: float
+) -> datetime | None:
+    """Return since when every look has seen a service up; a look that could not look changes nothing.
+
+    ``looked_at``: when the one before it ended. While nobody looked for several ``interval`` seconds, because no daemon
+    ran, the service may have been anything.
+    """
     match observation.saw:
         case Saw.UP:
-            return before or began(observation)
+            start = began(observation)
+            is_gap = looked_at is None or start - looked_at > timedelta(seconds=_MISSED * interval) + _SLACK
+            return start if before is None or is_gap else before
         case Saw.NOTHING:
             return before
         case _:

@@ -2,8 +2,11 @@
 
 A change is written at once, everything else a few seconds later and many probes together, because a transaction of
 SQLite costs as much for one row as for a hundred. While the database is away everything waits in memory, in its order
-and within bounds. A chain is asked for only after the failure that it is about is on record: a daemon that dies in
-between finds it there at its next start, and starts the chain then.
+and within bounds. A write that was cut off, or that got no answer, may be done all the same and is repeated: the store
+writes no telling twice (`Telling.number`), and forgets no chain that it has queued.
+
+A chain is asked for only after the failure that it is about is on record: a daemon that dies in between finds it there
+at its next start, and starts the chain then.
 """
 
 from __future__ import annotations
@@ -134,8 +137,12 @@ class Clerk:
     async def _write_history(self) -> None:
         while self.roster.stretches:
             part = self.roster.stretches[:_BATCH]
-            await self.database.add_history(part)
-            del self.roster.stretches[: len(part)]
+            del self.roster.stretches[: len(part)]  # before: who is cut off here must not count it once more
+            try:
+                await self.database.add_history(part)
+            except StoreError:
+                self.roster.stretches[:0] = part
+                raise
 
     async def _leave(self) -> None:
         """Write what is left; what cannot be written is seen again after the next start."""

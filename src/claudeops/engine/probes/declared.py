@@ -34,6 +34,7 @@ class Declared:
     probes: tuple[Probe, ...] = ()
     dependencies: Dependencies = NO_DEPENDENCIES
     fault: str = ""  # in the file; the rest is then as it was before
+    is_whole: bool = True  # False: the repositories have not answered yet, so their manifests may declare more
 
 
 def _no_estate() -> Estate:
@@ -103,7 +104,9 @@ class Reading:
         self._signature, self._from = signature, estate
         derived = derive(estate, defaults=self._declaration.defaults, refuse=self.refuse_host)
         probes = all_probes(self._declaration.probes, derived.probes, estate)
-        return Declared(probes=probes, dependencies=dependencies_of(probes, estate), fault=self._fault)
+        return Declared(
+            probes=probes, dependencies=dependencies_of(probes, estate), fault=self._fault, is_whole=not estate.unread
+        )
 
     def _read_file(self, file: Path) -> Declaration | str:
         return read_file(file, refuse_command=self.refuse_command)

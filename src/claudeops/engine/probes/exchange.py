@@ -24,7 +24,7 @@ MOST_BODY: Final = 256 * 1024
 
 _CHUNKS: Final = 128  # of a body that are taken in one turn of the event loop
 _BEGINNING: Final = b"HTTP/1."
-_SHOWN: Final = 64  # bytes of what is not HTTP
+_SHOWN: Final = 512  # bytes of what is not HTTP that are quoted from
 _SAFE: Final = "/%:@!$&'()*+,;=~-._?"
 _PORTS: Final[Mapping[str, int]] = {"http": 80, "https": 443}
 

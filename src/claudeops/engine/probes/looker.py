@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
-from datetime import datetime
+from dataclasses import dataclass
 from typing import Any, Final
 
 import anyio
@@ -40,18 +39,10 @@ from claudeops.engine.probes.prometheus import look_prometheus
 from claudeops.engine.probes.seen import Attempt, LookFailedError, Seen, blind, cleaned
 from claudeops.engine.probes.stream import Means
 from claudeops.engine.probes.web import look_http
-from claudeops.errors import StoreError
 from claudeops.logs import LogEvent, Logger
-
-LastPing = Callable[[str], Awaitable[datetime | None]]
-"""Returns when something was last heard from, by the probe's name; raises `StoreError`."""
 
 _TIMED: Final = (HttpLook, TcpLook, TlsLook, DnsLook, PostgresLook, MysqlLook, RedisLook)
 """The kinds whose own time is the service's; the others ask somebody else about it."""
-
-
-async def _nobody(_name: str) -> datetime | None:
-    return None
 
 
 def _as_it_is(text: str) -> str:
@@ -65,13 +56,7 @@ class Looker:
     means: Means
     log: Logger
     redact: Callable[[str], str] = _as_it_is  # for every detail
-    last_ping: LastPing = _nobody
     run_command: RunCommand | None = None  # None: probes of the kind `command` see nothing
-    since: datetime = field(init=False)  # from which silence is counted where nothing was ever heard
-
-    def __post_init__(self) -> None:
-        """Begin to listen."""
-        self.since = self.means.clock.now()
 
     async def look(self, probe: Probe) -> Observation:
         """Look once; takes at most the probe's timeout, and raises nothing but a cancellation of the caller."""
@@ -100,32 +85,12 @@ class Looker:
         match probe.look:
             case CommandLook() as look:
                 return await look_command(look, self.run_command, attempt)
-            case HeartbeatLook() as look:
-                return await self._heard(probe.name, look, attempt)
+            case HeartbeatLook():
+                raise blind("a heartbeat is heard and not looked at")
             case look if (ask := _KINDS.get(type(look))) is not None:
                 return await ask(look, self.means, attempt)
             case _:
                 raise blind("this kind of probe is not known here")
-
-    async def _heard(self, name: str, look: HeartbeatLook, attempt: Attempt) -> Seen:
-        attempt.begin("reading when it was last heard from", ours=True)
-        try:
-            last = await self.last_ping(name)
-        except StoreError:
-            raise blind("when it was last heard from could not be read: the database does not answer") from None
-        return heard(look, last, since=self.since, now=self.means.clock.now())
-
-
-def heard(look: HeartbeatLook, last: datetime | None, *, since: datetime, now: datetime) -> Seen:
-    """Return what silence, or its end, says; ``since`` is when somebody began to listen."""
-    silence = (now - (last or since)).total_seconds()
-    if last is None:
-        told = f"it was never heard from, and {look.every:g} s are allowed"
-        return Seen(Saw.DOWN if silence > look.every + look.grace else Saw.NOTHING, told)
-    told = f"last heard from {max(0.0, silence):.0f} s ago"
-    if silence > look.every + look.grace:
-        return Seen(Saw.DOWN, f"{told}, and {look.every:g} s are allowed")
-    return Seen(Saw.UP, told)
 
 
 _KINDS: Final[Mapping[type[Look], Callable[[Any, Means, Attempt], Awaitable[Seen]]]] = {

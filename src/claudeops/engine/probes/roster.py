@@ -85,12 +85,17 @@ class Roster:
     def enrol(
         self, probes: Iterable[Probe], kept: Mapping[str, KeptProbe], dependencies: Dependencies
     ) -> list[Watched]:
-        """Watch these probes from now on, as they stand in memory, else on record; return those that are new."""
+        """Watch these probes from now on, as they stand in memory, else on record; return those to be looked at anew.
+
+        Those are the new ones, and those that ask something else or at other times: theirs may be a day away.
+        """
         before, new = self.watched, list[Watched]()
         self.watched = {}
         for probe in probes:
             known, row = before.get(probe.name), kept.get(probe.name)
             if known is not None and kind_of(known.probe.look) == kind_of(probe.look):
+                if (known.probe.look, known.probe.interval) != (probe.look, probe.interval):
+                    new.append(known)
                 known.probe = probe
                 self.watched[probe.name] = known
                 continue
@@ -108,7 +113,9 @@ class Roster:
         cause = self.dependencies.explanation(probe.service, self._broken_services())
         following = step(before, observation, probe, explained_by=cause)
         watched.standing, watched.dirty = following.standing, True
-        watched.healthy_since = healthy_since(watched.healthy_since, observation)
+        watched.healthy_since = healthy_since(
+            watched.healthy_since, observation, looked_at=before.last_checked_at, interval=probe.interval
+        )
         if is_broken(before) is not is_broken(following.standing):
             self._broken = None
         if following.change is not None:
@@ -130,7 +137,9 @@ class Roster:
         return self._broken
 
     def _tell(self, watched: Watched, telling: Telling) -> None:
-        watched.tellings.append(telling)
+        number = watched.standing.tellings + 1
+        watched.standing = replace(watched.standing, tellings=number)
+        watched.tellings.append(replace(telling, number=number))
         if len(watched.tellings) > MOST_TELLINGS:
             del watched.tellings[0]
             self.dropped += 1

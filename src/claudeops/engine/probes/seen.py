@@ -13,6 +13,8 @@ from claudeops.domain.probe.model import MOST_DETAIL, Saw
 
 _MOST_CLEANED: Final = 4096  # characters of a text that are redacted and cleaned before it is cut to a detail
 _MOST_QUOTED: Final = 120  # characters of a service's own words
+_LEAST_QUOTED: Final = 12  # of a single long one
+_BETWEEN_WORDS: Final = frozenset(" \t\r\n\"'<>{}[](),;")
 _OURS: Final = frozenset(
     {
         *(errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EADDRNOTAVAIL),
@@ -92,10 +94,16 @@ class Attempt:
 
 
 def quote(text: str | bytes) -> str:
-    """Return the beginning of what a service has said, in quotation marks; `cleaned` makes it harmless."""
+    """Return the beginning of what a service has said, in quotation marks; `cleaned` makes it harmless.
+
+    It is cut between two words: half a secret is found by nobody who looks for whole ones.
+    """
     words = text.decode("utf-8", "replace") if isinstance(text, bytes) else text
     words = words.strip()
-    return f'"{words[:_MOST_QUOTED]}{"…" if len(words) > _MOST_QUOTED else ""}"'
+    if len(words) <= _MOST_QUOTED:
+        return f'"{words}"'
+    cut = next((place for place in range(_MOST_QUOTED, 0, -1) if words[place] in _BETWEEN_WORDS), _LEAST_QUOTED)
+    return f'"{words[:cut].rstrip()}…"'
 
 
 def cleaned(detail: str, redact: Callable[[str], str]) -> str:

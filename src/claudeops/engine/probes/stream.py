@@ -284,7 +284,7 @@ class Stream:
             raise self.attempt.broken(error, self.attempt.doing) from None
         self._left -= len(content)
         if not self.first:
-            self.first = content[:64]
+            self.first = content[:512]
         return content
 
 

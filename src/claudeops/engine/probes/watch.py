@@ -10,9 +10,9 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final
 
 import anyio
@@ -22,6 +22,7 @@ from anyio.abc import TaskGroup, TaskStatus
 from claudeops.domain.model import Level, NewEvent, Owner
 from claudeops.domain.probe.machine import due
 from claudeops.domain.probe.model import HeartbeatLook, Observation, Saw
+from claudeops.domain.probe.record import KeptProbe
 from claudeops.engine.ports import Clock
 from claudeops.engine.ports.watching import Looker, Probes
 from claudeops.engine.probes.clerk import Alarm, Clerk, Pause, pause
@@ -92,6 +93,8 @@ class Watch:
     _under_way: int = 0
     _stirred: anyio.Event = field(default_factory=anyio.Event)
     _listening_since: datetime | None = None
+    _deaf_since: datetime | None = None  # when nobody could listen any more, before that
+    _heard_at: datetime | None = None  # the last time that somebody could
     _skew: float | None = None
     _fault: str | None = None  # in what is declared, as it was last told; None: an earlier daemon may have told one
 
@@ -158,7 +161,8 @@ class Watch:
             watched.looking = False
             self._under_way -= 1
         if self.roster.watched.get(name) is not watched:
-            return  # it is no longer declared
+            self._stirred.set()  # it is no longer declared, and its slot may be waited for
+            return
         before = watched.standing.state
         wait = self.roster.seen(watched, observation)
         now = self.clock.monotonic()
@@ -178,6 +182,7 @@ class Watch:
                 grace=probe.look.grace,
                 now=self.clock.now(),
                 listening_since=self._listening_since,
+                deaf_since=self._deaf_since,
             )
         with anyio.move_on_after(probe.timeout + _GRACE_SECONDS):
             return await self.looker.look(probe)
@@ -227,12 +232,27 @@ class Watch:
             self._fault = declared.fault
         if declared.fault:
             self.log.error(LogEvent.PROBES_REFUSED, error=declared.fault)
-        kept = await self.database.enrol(declared.probes, self.owner, now=now)
-        new = self.roster.enrol(declared.probes, kept, declared.dependencies)
+        kept = await self._kept(declared, now)
+        probes = declared.probes if declared.is_whole else [each for each in declared.probes if each.name in kept]
+        if self._heard_at is None:  # at the start: as long as a daemon looked, one listened as well
+            looked = [each.standing.last_checked_at for each in kept.values()]
+            self._deaf_since = max((at for at in looked if at is not None and at <= now), default=None)
+            self._heard_at = now
+        new = self.roster.enrol(probes, kept, declared.dependencies)
         for number, watched in enumerate(new):
             self._plan(watched, self.clock.monotonic() + spread(len(new), number, watched.probe.interval))
         self._clerk.stir()  # a failure on record may have no chain yet
-        self.log.info(LogEvent.PROBES_WATCHED, probes=len(declared.probes), new=len(new))
+        self.log.info(LogEvent.PROBES_WATCHED, probes=len(probes), new=len(new))
+
+    async def _kept(self, declared: Declared, now: datetime) -> Mapping[str, KeptProbe]:
+        """Return how the declared probes stand on record.
+
+        As long as a manifest may still declare what is on record nothing is taken from there, or its failure would be
+        told a second time once it is back. What is new in the operator's file waits for that too.
+        """
+        if declared.is_whole:
+            return await self.database.enrol(declared.probes, self.owner, now=now)
+        return await self.database.kept()
 
     # --- heartbeats -----------------------------------------------------------------------------------
 
@@ -243,7 +263,9 @@ class Watch:
             await self.pause(anyio.Event(), LISTEN_SECONDS)
             skew = self.clock.now().timestamp() - self.clock.monotonic()
             if self._skew is not None and abs(skew - self._skew) > _SKEW_SECONDS:
-                self._listening_since = self.clock.now()
+                self._listening_since = self._heard_at = self.clock.now()
+                # By the clock as it is set now, nobody can have been heard in the time that it leapt over.
+                self._deaf_since = self._listening_since - timedelta(seconds=max(0.0, skew - self._skew))
             self._skew = skew
             beating = [each for each in self.roster if isinstance(each.probe.look, HeartbeatLook)]
             if not beating:
@@ -252,10 +274,11 @@ class Watch:
                 pings = await self.database.pings()
             except StoreError as error:
                 wait = trouble.failed(error)
-                self._listening_since = self.clock.now()
+                self._listening_since, self._deaf_since = self.clock.now(), self._heard_at
                 await self.pause(anyio.Event(), wait)
                 continue
             trouble.over()
+            self._heard_at = self.clock.now()
             for each in beating:
                 heard = pings.get(each.probe.name, each.pings)
                 if heard != each.pings:

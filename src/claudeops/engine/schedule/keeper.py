@@ -20,7 +20,7 @@ from claudeops.domain.probe.tier0 import Gate, Need
 from claudeops.domain.schedule.plan import Fire, LastFire, Plan, Saved, last_due, session_of, why_not
 from claudeops.engine.ports import Clock, Dispatcher
 from claudeops.engine.ports.watching import Schedules
-from claudeops.engine.schedule.scheduler import Scheduler
+from claudeops.engine.schedule.scheduler import WATCH_SECONDS, Scheduler
 from claudeops.errors import ConfigurationError, StoreError
 from claudeops.logs import LogEvent, Logger
 from claudeops.tasks import DatabaseTrouble, Threads
@@ -58,9 +58,10 @@ class ScheduleKeeper:
     read: Callable[[], Plans] | None = None  # reads the file again, raises `ConfigurationError`; None: there is none
     gate: Callable[[Plan, datetime], Awaitable[Gate]] = always  # tier 0
     look_seconds: float = LOOK_SECONDS
+    watch_seconds: float = WATCH_SECONDS
     saved: Saved | None = None  # within the last day
     _paused: bool = False
-    _fault: str | None = None
+    _fault: str | None = ""  # in the file, as it was last told; "": an earlier daemon may have told one
     _scheduler: Scheduler | None = None
     _reader: Threads = field(default_factory=lambda: Threads(most=1))
 
@@ -106,6 +107,7 @@ class ScheduleKeeper:
                 LogEvent.SCHEDULE_FIRE_FAILED, schedule=name, due_at=due_at.isoformat(), error=str(error)
             ),
             last_due={name: due_at for name, due_at in due.items() if due_at is not None},
+            watch_seconds=self.watch_seconds,
         )
 
     def _tell(self, last: Mapping[str, LastFire]) -> None:

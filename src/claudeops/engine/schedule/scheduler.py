@@ -27,6 +27,10 @@ _SHUTDOWN_SECONDS: Final = 1.0
 _REMEMBERED_FIRES: Final = 256
 
 
+WATCH_SECONDS: Final = 1.0
+"""Between two looks at the timer and the wall clock."""
+
+
 class Scheduler:
     """Calls ``fire(name, due_at)`` for every schedule, one call at a time for each.
 
@@ -49,7 +53,7 @@ class Scheduler:
         fire: Callable[[str, datetime], Awaitable[object]],
         on_error: Callable[[str, datetime, Exception], None],
         last_due: Mapping[str, datetime] | None = None,
-        watch_seconds: float = 1.0,
+        watch_seconds: float = WATCH_SECONDS,
         retry_seconds: float = 1.0,
     ) -> None:
         self._clock = clock

@@ -6,9 +6,11 @@ Each function takes an open connection.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import Final
 
+import msgspec
 from sqlalchemy import ColumnElement, Connection, Select, bindparam, or_, select, update
 
 from claudeops.domain import follow_up
@@ -17,6 +19,7 @@ from claudeops.domain.escalation import EscalationRules
 from claudeops.domain.follow_up import ActedOn, Probed
 from claudeops.domain.model import Held, NewSession, Session, Trigger
 from claudeops.domain.probe.model import State
+from claudeops.domain.probe.record import FAILING
 from claudeops.domain.report.evidence import Names
 from claudeops.domain.text import clip
 from claudeops.store.rows import TableRow
@@ -26,6 +29,7 @@ _ACTIONS: Final = cooldown_actions.c
 _CHANGED: Final[ColumnElement[bool]] = or_(_ACTIONS.success, _ACTIONS.error == NO_RESULT_SEEN)
 """An action that succeeded, or of which nobody saw the result."""
 
+_FAILING: Final = sorted(FAILING)
 _BY_AGE: Final = (_ACTIONS.timestamp, _ACTIONS.id)
 _OF_CHAIN: Final = (
     select(cooldown_actions)
@@ -39,6 +43,7 @@ _OF_OTHERS: Final = (
     .where(sessions.c.root_session_id != bindparam("chain"), _ACTIONS.timestamp > bindparam("since"), _CHANGED)
     .order_by(*_BY_AGE)
 )
+_LATELY: Final = select(cooldown_actions).where(_ACTIONS.timestamp > bindparam("since"), _CHANGED).order_by(*_BY_AGE)
 _FOLLOWED: Final = (
     select(cooldown_actions)
     .where(_ACTIONS.follow_up_id == bindparam("chain"), _ACTIONS.held.is_(None))
@@ -60,8 +65,14 @@ def due(now: datetime) -> Select[tuple[object, ...]]:
 
 def of_others(connection: Connection, session: Session, *, now: datetime) -> tuple[ActedOn, ...]:
     """Return what other chains have changed so lately that a failure of it would be a relapse."""
-    lately = {"chain": session.root_session_id, "since": now - follow_up.RELAPSE_WITHIN}
-    return tuple(map(to_acted_on, connection.execute(_OF_OTHERS, lately)))
+    recent = {"chain": session.root_session_id, "since": now - follow_up.RELAPSE_WITHIN}
+    return tuple(map(to_acted_on, connection.execute(_OF_OTHERS, recent)))
+
+
+def lately(connection: Connection, *, now: datetime) -> tuple[ActedOn, ...]:
+    """Return what was changed within the last day."""
+    since = {"since": now - follow_up.RELAPSE_WITHIN}
+    return tuple(map(to_acted_on, connection.execute(_LATELY, since)))
 
 
 def followed(connection: Connection, chain: int) -> tuple[ActedOn, ...]:
@@ -109,10 +120,44 @@ def set_follow_up(
 
 def probed_services(connection: Connection) -> tuple[Probed, ...]:
     """Return how every probe stands."""
-    rows = connection.execute(select(probes.c.service, probes.c.state, probes.c.last_checked_at))
-    return tuple(
-        Probed(service=row.service, state=State(row.state), last_checked_at=row.last_checked_at) for row in rows
+    columns = probes.c
+    rows = connection.execute(
+        select(
+            *(columns.service, columns.state, columns.last_checked_at, columns.since),
+            *(columns.incident, columns.explained_by, columns.counters),
+        )
     )
+    return tuple(
+        Probed(
+            service=row.service,
+            state=State(row.state),
+            last_checked_at=row.last_checked_at,
+            since=row.since,
+            is_told=bool(row.incident or row.explained_by) or _is_quiet(row),
+        )
+        for row in rows
+    )
+
+
+def _is_quiet(row: TableRow) -> bool:
+    """Tell whether a failing probe starts no chain."""
+    if row.state not in _FAILING:
+        return False
+    with suppress(msgspec.MsgspecError):
+        return bool(msgspec.json.decode(row.counters, type=dict[str, object]).get("is_quiet"))
+    return False
+
+
+def name_chain(
+    connection: Connection, relapsed: Sequence[ActedOn], chain: Session, *, rules: EscalationRules, at: datetime
+) -> None:
+    """Note with the probes of what has relapsed which chain looks at it, so that they start no other."""
+    names = names_by(rules)
+    services = {names.of(action.service) for action in relapsed}
+    rows = connection.execute(select(probes.c.name, probes.c.service))
+    for row in [row for row in rows if names.of(row.service) in services]:
+        known = update(probes).where(probes.c.name == row.name, probes.c.state.in_(_FAILING))
+        connection.execute(known.values(session_id=chain.id, chain_at=at))
 
 
 def new_look(rules: EscalationRules) -> NewSession:

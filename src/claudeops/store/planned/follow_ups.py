@@ -24,6 +24,8 @@ _ALARMED: Final = (
     .limit(1)
 )
 
+_RUNNING: Final = select(sessions.c.id).where(sessions.c.status == Status.RUNNING.value).limit(1)
+
 
 class SqlFollowUps:
     """`claudeops.engine.ports.watching.FollowUps`, over SQLite or PostgreSQL."""
@@ -32,24 +34,36 @@ class SqlFollowUps:
         self._database = database
 
     async def answer_due(self, *, rules: EscalationRules, now: datetime) -> FollowedUp:
-        """Have the probes answer the follow-ups that are due; without one nothing is written."""
+        """Have the probes answer the follow-ups that are due, and tell of relapses; else nothing is written."""
         is_due = changes.due(now).limit(1)
 
         def look(connection: Connection) -> bool:
-            return connection.execute(is_due).first() is not None
+            return connection.execute(is_due).first() is not None or bool(_fell_back(connection, rules, now))
 
         if not await self._database.read(look):
             return FollowedUp()
         return await self._database.write(lambda connection: _answer(connection, rules=rules, now=now))
 
 
+def _fell_back(connection: Connection, rules: EscalationRules, now: datetime) -> tuple[ActedOn, ...]:
+    """Return what has relapsed before anybody was to look at it."""
+    actions = () if rules.follow_up_seconds is None else changes.lately(connection, now=now)
+    if not actions:
+        return ()
+    probes = changes.probed_services(connection)
+    relapsed = follow_up.fell_back(actions, probes, now=now, names=changes.names_by(rules))
+    if not relapsed or any(connection.execute(busy).first() is not None for busy in (_ALARMED, _RUNNING)):
+        return ()  # somebody is at work, and may find it; else it is asked again
+    return tuple(action for action in relapsed if rules.maintenance_of(action.service, now) is None)
+
+
 def _answer(connection: Connection, *, rules: EscalationRules, now: datetime) -> FollowedUp:
     actions = tuple(map(changes.to_acted_on, connection.execute(changes.due(now))))
     probes, names = changes.probed_services(connection), changes.names_by(rules)
-    found = {
-        action: follow_up.by_probes(action, probes, due_at=action.follow_up_at or now, names=names)
-        for action in actions
-    }
+    found: dict[ActedOn, Held | None] = dict.fromkeys(_fell_back(connection, rules, now), Held.RELAPSED)
+    for action in actions:
+        answer = follow_up.by_probes(action, probes, due_at=action.follow_up_at or now, names=names)
+        found.setdefault(action, answer)
     relapsed = tuple(action for action, held in found.items() if held is Held.RELAPSED)
     if relapsed and connection.execute(_ALARMED).first() is not None:
         # A chain that a probe's change has started looks at it already, and says what became of it. Asked again later.
@@ -85,7 +99,10 @@ def _escalate(
         context=follow_up.relapse_handover(relapsed, probes, names=changes.names_by(rules)),
     )
     queued = queue_chain(connection, new, rules=rules, now=now)
-    return queued if isinstance(queued, Session) else None
+    if not isinstance(queued, Session):
+        return None
+    changes.name_chain(connection, relapsed, queued, rules=rules, at=now)
+    return queued
 
 
 def _look(connection: Connection, unclear: Sequence[ActedOn], *, rules: EscalationRules, now: datetime) -> Session:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from pathlib import Path
 
 import anyio
 import pytest
 
-from claudeops.domain.estate.model import Estate, Manifest, Service, Source
 from claudeops.domain.model import NewSession, ServiceStatus, Trigger
-from claudeops.domain.probe.model import Observation, Probe, Saw, State, Verb
+from claudeops.domain.probe.model import HttpLook, Observation, Probe, Saw, State, Verb
 from claudeops.domain.probe.news import Chain
+from claudeops.domain.probe.record import Stretch
 from claudeops.engine.probes.clerk import Alarm
 from claudeops.engine.probes.declared import Declared, Reading
 from claudeops.engine.probes.watch import Watch
@@ -43,6 +42,7 @@ class Node:
     announced: int = 0
     looker: Scripted = field(init=False)
     reading: Told = field(default_factory=Told)
+    first: Declared = field(default_factory=Declared)  # beside the probes that a watch begins with
 
     def __post_init__(self) -> None:
         self.looker = Scripted(self.clock)
@@ -57,7 +57,7 @@ class Node:
         def session(chain: Chain) -> NewSession:
             return NewSession(tier=1, trigger=Trigger.ALERT, model="haiku", context=chain.handover)
 
-        self.reading.declared = Declared(probes=probes)
+        self.reading.declared = replace(self.first, probes=(*self.first.probes, *probes))
         values: dict[str, object] = {
             "database": self.memory,
             "looker": self.looker,
@@ -330,6 +330,20 @@ async def test_a_database_that_is_away_when_the_chain_is_due_gets_it_once(node: 
     assert len(node.memory.chains) == 1
 
 
+async def test_a_stop_in_the_middle_of_a_write_of_history_counts_nothing_twice(node: Node) -> None:
+    class Slow(Memory):
+        async def add_history(self, stretches: Sequence[Stretch]) -> None:
+            await super().add_history(stretches)
+            if len(self.stretches) == 1:
+                await anyio.sleep_forever()  # it is committed, and who has written it is not told yet
+
+    node.memory = Slow()
+    async with node.watching(QUICK):
+        await node.clock.travel(310)
+        assert len(node.memory.stretches) == 1
+    assert [each.bucket.checks for each in node.memory.stretches] == [10, 1]
+
+
 # --- heartbeats -------------------------------------------------------------------------------------------
 
 
@@ -362,6 +376,47 @@ async def test_what_could_not_be_heard_is_no_silence(node: Node) -> None:
         assert node.state("backup") is State.DOWN
 
 
+async def test_a_restart_makes_no_silent_heartbeat_well(node: Node) -> None:
+    beat = heartbeat("backup", every=60.0, interval=5.0, timeout=5.0, failures=1, successes=1)
+    async with node.watching(beat):
+        await node.memory.ping("backup", Verb.SUCCESS, at=node.clock.now())
+        await node.clock.travel(120)
+        assert node.state("backup") is State.DOWN
+    told = len(node.memory.tellings)
+    async with node.watching(beat):
+        await node.clock.travel(300)
+        assert node.state("backup") is State.DOWN
+    assert (len(node.memory.tellings), len(node.memory.chains)) == (told, 1)
+
+
+async def test_an_hour_without_a_daemon_is_nobodys_silence(node: Node) -> None:
+    beat = heartbeat("backup", every=600.0, interval=5.0, timeout=5.0, failures=1, successes=1)
+    async with node.watching(beat):
+        await node.memory.ping("backup", Verb.SUCCESS, at=node.clock.now())
+        await node.clock.travel(120)
+    await node.clock.travel(3600)
+    async with node.watching(beat):
+        await node.clock.travel(600)
+        assert node.state("backup") is State.UP
+        await node.clock.travel(30)
+        assert node.state("backup") is State.DOWN
+
+
+async def test_an_hour_without_a_daemon_makes_nothing_down_and_shows_nothing_up(node: Node) -> None:
+    async with node.watching(QUICK):
+        await node.clock.travel(1200)
+    began = node.memory.rows["web"].healthy_since
+    await node.clock.travel(3600)
+    async with node.watching(QUICK):
+        await node.clock.travel(60)
+    kept = node.memory.rows["web"]
+    assert kept.standing.state is State.UP
+    assert began is not None
+    assert kept.healthy_since is not None
+    assert kept.healthy_since > began + timedelta(hours=1)
+    assert len(node.memory.tellings) == 1
+
+
 # --- what is declared -------------------------------------------------------------------------------------
 
 
@@ -376,6 +431,33 @@ async def test_a_new_declaration_is_watched_and_what_is_gone_is_not(node: Node) 
     assert node.looked("web") == [0.0, 30.0, 60.0, 90.0]
 
 
+async def test_an_edit_counts_at_once_however_far_the_next_look_is(node: Node) -> None:
+    rare = replace(QUICK, interval=86400.0)
+    async with node.watching(rare):
+        await node.clock.travel(100)
+        other = replace(rare, look=HttpLook(url="http://other.test/"))
+        for count, edited in enumerate(((QUICK,), (other,), (other, probe("db"))), 2):
+            node.reading.declared = Declared(probes=edited)
+            await node.clock.travel(6)
+            assert len(node.looked("web")) == min(count, 3)
+
+
+async def test_what_manifests_declare_stays_on_record_until_they_can_be_read(node: Node) -> None:
+    of_manifest = replace(QUICK, name="shop", service="shop")
+    async with node.watching(QUICK, of_manifest):
+        node.looker.down = {"shop"}
+        await node.clock.travel(60)
+    node.memory.running.clear()
+    node.first = Declared(is_whole=False)
+    async with node.watching(QUICK, probe("new")) as watch:
+        await node.clock.travel(60)
+        assert [each.probe.name for each in watch.roster] == ["web"]
+        node.reading.declared = Declared(probes=(QUICK, probe("new"), of_manifest))
+        await node.clock.travel(60)
+        assert [each.probe.name for each in watch.roster] == ["web", "new", "shop"]
+    assert len(node.memory.chains) == 1
+
+
 async def test_a_wrong_edit_is_told_and_the_last_good_one_serves(node: Node) -> None:
     async with node.watching(QUICK):
         await node.clock.travel(1)
@@ -385,75 +467,6 @@ async def test_a_wrong_edit_is_told_and_the_last_good_one_serves(node: Node) -> 
     told = [over for message, over in node.memory.noted]
     assert told == [True, False, True]
     assert "line 3: no such kind" in node.memory.noted[1][0]
-
-
-# --- the file ---------------------------------------------------------------------------------------------
-
-
-def text(*names: str) -> str:
-    return "\n".join(f'[[probe]]\nname = "{name}"\nkind = "http"\nurl = "http://{name}.test/"\n' for name in names)
-
-
-def names_of(declared: Declared | None) -> list[str] | None:
-    return None if declared is None else [each.name for each in declared.probes]
-
-
-async def test_a_file_is_read_when_it_changes_and_may_come_and_go(tmp_path: Path) -> None:
-    file = tmp_path / "probes.toml"
-    reading = Reading(file=file)
-    assert names_of(await reading.changed()) == []
-    assert await reading.changed() is None
-
-    file.write_text(text("web", "db"))
-    assert names_of(await reading.changed()) == ["web", "db"]
-    assert await reading.changed() is None
-
-    file.write_text('[[probe]]\nname = "web"\nkind = "htpp"\n')
-    wrong = await reading.changed()
-    assert wrong is not None
-    assert names_of(wrong) == ["web", "db"]
-    assert f"{file}, line 3: the probe 'web': 'htpp' is not a kind of probe: did you mean 'http'?" in wrong.fault
-
-    file.unlink()
-    gone = await reading.changed()
-    assert (names_of(gone), gone and gone.fault) == ([], "")
-
-
-@pytest.mark.parametrize(
-    ("write", "says"),
-    [
-        pytest.param(lambda file: file.write_bytes(b"\xff\xfe"), "not UTF-8", id="not text"),
-        pytest.param(lambda file: file.mkdir(), "cannot be read", id="a directory"),
-        pytest.param(lambda file: file.write_bytes(b"#" * (4 * 1024 * 1024 + 1)), "longer than", id="too long"),
-    ],
-)
-async def test_a_file_that_is_none_is_a_fault(tmp_path: Path, write: Callable[[Path], object], says: str) -> None:
-    file = tmp_path / "probes.toml"
-    write(file)
-    declared = await Reading(file=file).changed()
-    assert declared is not None
-    assert says in declared.fault
-
-
-async def test_a_manifest_makes_probes_and_its_change_is_noticed_though_the_file_is_wrong(tmp_path: Path) -> None:
-    file = tmp_path / "probes.toml"
-    file.write_text("[[probe")
-    estates = [Estate(), estate("web")]
-    reading = Reading(file=file, estate=lambda: estates[0])
-    first = await reading.changed()
-    estates.pop(0)
-    second = await reading.changed()
-    assert first is not None
-    assert second is not None
-    assert first.fault == second.fault != ""
-    assert [each.service for each in second.probes] == ["web"]
-
-
-def estate(*names: str) -> Estate:
-    services = tuple(
-        Service(name=name, address=f"https://{name}.test/", source=Source(path="x/CLAUDE-OPS.md")) for name in names
-    )
-    return Estate(manifests=(Manifest(repository="x", services=services),))
 
 
 # --- what its log says ------------------------------------------------------------------------------------

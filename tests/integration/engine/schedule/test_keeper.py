@@ -204,6 +204,20 @@ async def test_a_wrong_edit_is_an_event_and_the_last_good_schedules_serve(desk: 
     assert "line 3: the key 'cronn' is not known here" in str(event["message"])
 
 
+async def test_a_fault_that_an_earlier_daemon_told_of_is_over_once_the_file_can_be_read(desk: Desk) -> None:
+    def refuse() -> Plans:
+        raise ConfigurationError("/etc/schedules.toml, line 3: the key 'cronn' is not known here.")
+
+    desk.file = refuse
+    async with desk.running(HOURLY):
+        while not desk.database.rows("events"):
+            await anyio.lowlevel.checkpoint()
+    desk.file = lambda: (HOURLY,)
+    async with desk.running(HOURLY):
+        while desk.database.rows("events")[0]["resolved_at"] is None:
+            await anyio.lowlevel.checkpoint()
+
+
 async def test_a_paused_keeper_starts_nothing_more(desk: Desk) -> None:
     async with desk.running(HOURLY) as keeper:
         await desk.until(1)

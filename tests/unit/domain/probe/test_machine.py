@@ -357,6 +357,39 @@ def test_a_quick_heartbeat_is_missed_as_soon_as_one_ping_should_have_been_heard(
     assert seen(minutes(600.2)) is Saw.DOWN
 
 
+@pytest.mark.parametrize(
+    ("deaf_for", "now", "expected"),
+    [
+        # every hour, ten minutes of grace; the last success was at 0, and somebody listens again since 120
+        (60.0, 121.0, Saw.UP),  # the machine was off when it was due
+        (60.0, 189.0, Saw.UP),
+        (60.0, 191.0, Saw.DOWN),  # it is back for longer than a beat
+        (40.0, 120.1, Saw.DOWN),  # it was overdue before: a restart makes nothing good
+        (0.2, 120.1, Saw.DOWN),
+    ],
+)
+def test_what_was_due_while_nobody_was_there_is_waited_for_once_more(
+    deaf_for: float, now: float, expected: Saw
+) -> None:
+    seen = due(
+        Pings(success=NOON),
+        every=HOUR,
+        grace=600.0,
+        now=minutes(now),
+        listening_since=minutes(120),
+        deaf_since=minutes(120 - deaf_for),
+    )
+    assert seen.saw is expected
+
+
+def test_a_restart_of_a_moment_hides_no_silence() -> None:
+    def seen(now: datetime) -> Saw:
+        restarted = {"listening_since": minutes(70.2), "deaf_since": minutes(69.9)}
+        return due(Pings(success=NOON), every=HOUR, grace=600.0, now=now, **restarted).saw
+
+    assert (seen(minutes(71)), seen(minutes(72))) == (Saw.UP, Saw.DOWN)
+
+
 def test_a_job_that_starts_again_and_again_and_never_ends_is_not_well() -> None:
     pings = Pings()
     for hour in range(5):

@@ -1,61 +1,20 @@
-"""What silence means, what becomes of a stranger's text, and that no error of ours ends a watch."""
+"""What becomes of a stranger's text, and that no error of ours ends a watch."""
 
 from __future__ import annotations
-
-from datetime import UTC, datetime, timedelta
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from claudeops.domain.probe.model import MOST_DETAIL, HeartbeatLook, Saw, TcpLook
+from claudeops.domain.probe.model import MOST_DETAIL, Saw, TcpLook
 from claudeops.domain.redact import MASK
 from claudeops.engine.probes.exchange import url_of
-from claudeops.engine.probes.looker import Looker, heard
-from claudeops.engine.probes.seen import cleaned
+from claudeops.engine.probes.looker import Looker
+from claudeops.engine.probes.seen import cleaned, quote
 from claudeops.engine.probes.web import resolve
-from claudeops.errors import DatabaseUnavailableError
 from support.looking import QUIET, look, means, resolving
 
 pytestmark = pytest.mark.anyio
-
-NOW = datetime(2026, 11, 1, 12, tzinfo=UTC)
-HOURLY = HeartbeatLook(every=3600, grace=60)
-
-
-@pytest.mark.parametrize(
-    ("last", "listening", "saw"),
-    [
-        (10, 0, Saw.UP),
-        (3660, 0, Saw.UP),
-        (3661, 0, Saw.DOWN),
-        (-5, 0, Saw.UP),  # the clock was set back
-        (None, 3660, Saw.NOTHING),
-        (None, 3661, Saw.DOWN),
-    ],
-)
-def test_silence_is_the_failure(last: float | None, listening: float, saw: Saw) -> None:
-    pinged = None if last is None else NOW - timedelta(seconds=last)
-    assert heard(HOURLY, pinged, since=NOW - timedelta(seconds=listening), now=NOW).saw is saw
-
-
-async def test_a_ping_is_read_by_the_name_of_the_probe() -> None:
-    asked = []
-
-    async def last_ping(name: str) -> datetime:
-        asked.append(name)
-        return datetime.now(UTC) - timedelta(seconds=5)
-
-    found = await look(HOURLY, looker=Looker(means=means(), log=QUIET, last_ping=last_ping))
-    assert (found.saw, found.detail, found.latency_ms) == (Saw.UP, "last heard from 5 s ago", None)
-    assert asked == ["shop"]
-
-
-async def test_a_database_that_is_away_is_no_silence() -> None:
-    async def last_ping(_name: str) -> datetime:
-        raise DatabaseUnavailableError("locked")
-
-    assert (await look(HOURLY, looker=Looker(means=means(), log=QUIET, last_ping=last_ping))).saw is Saw.NOTHING
 
 
 async def test_an_error_of_our_own_ends_the_look_and_nothing_else() -> None:
@@ -91,3 +50,24 @@ def test_no_text_is_too_odd_for_a_url(text: str) -> None:
 @given(st.text(max_size=20), st.recursive(st.integers() | st.text(max_size=3), st.lists))
 def test_no_pointer_is_too_odd_for_a_document(pointer: str, document: object) -> None:
     resolve(document, pointer)
+
+
+# --- what is quoted -------------------------------------------------------------------------------------------
+
+
+SECRET = "hunter2-" * 6
+
+
+@pytest.mark.parametrize("before", range(60, 130, 7))
+def test_no_half_of_a_secret_is_left_where_a_quotation_is_cut(before: int) -> None:
+    said = f"{'x ' * (before // 2)}the key is {SECRET} and so on {'y ' * 60}"
+    told = cleaned(quote(said), lambda text: text.replace(SECRET, "(redacted)"))
+
+    assert "hunter2" not in told
+    assert told.endswith('…"')
+    assert len(told) <= 124
+
+
+def test_a_single_long_word_is_cut_short() -> None:
+    assert quote("hunter2" * 40) == '"hunter2hunte…"'
+    assert quote(b'{"status": "down", "reason": "' + b"z" * 200) == '"{"status": "down", "reason":…"'

@@ -1,0 +1,121 @@
+"""What a thousand probes take of a machine, looked at by a daemon that does everything else as well.
+
+The installed daemon runs as a process, with its database, its cell and a session of the stand-in's every minute. The
+thousand URLs are one server's, in a process of its own. What is counted is the daemon's alone.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final
+
+import anyio
+import psutil
+
+from benchmarks.looks import servers
+from benchmarks.table import Setup, Table, verdict
+from support.certificates import make_authority
+from support.estate import deliver, look, report
+from support.held import held_mib
+from support.operating import Operator
+from support.stand_in_daemon import stand_in_node
+
+TARGET_P99_SECONDS: Final = 1.0
+"""By how much looks may begin after their due times."""
+
+TARGET_GROWTH_MIB: Final = 4.0
+"""Resident, from the warm daemon to the end, however long that takes."""
+
+PROBES: Final = 1000
+INTERVAL_SECONDS: Final = 30.0
+_WARM_UP_SECONDS: Final = 90.0  # two rounds, and the first session
+_SAMPLE_SECONDS: Final = 15.0
+_SESSIONS_EVERY: Final = 60
+
+
+@dataclass(kw_only=True, slots=True)
+class Observed:
+    """What was seen of a daemon while it watched."""
+
+    seconds: float = 0.0  # after the warm-up
+    share: float = 0.0  # of one core
+    resident: list[float] = field(default_factory=list)  # MiB, at every sample
+    p99: float = 0.0  # seconds; the greatest of the samples, each over the ten thousand looks before it
+    worst: float = 0.0
+    up: int = 0  # probes, at the end
+
+
+def thousand(setup: Setup) -> Table:
+    """Measure a daemon with a thousand HTTP probes for as long as was asked for."""
+    authority = make_authority()
+    certificate = authority.issue(setup.directory / "watching.pem", names=("localhost",))
+    try:
+        with servers(certificate) as (port, _):
+            seen = anyio.run(_watched, setup, port)
+    finally:
+        certificate.unlink()
+    if seen.up < PROBES:
+        raise AssertionError(f"only {seen.up} of {PROBES} probes were up at the end")
+    quarter = max(1, len(seen.resident) // 4)
+    first, last = (sum(part) / quarter for part in (seen.resident[:quarter], seen.resident[-quarter:]))
+    late, growth = verdict(met=seen.p99 <= TARGET_P99_SECONDS), verdict(met=last - first <= TARGET_GROWTH_MIB)
+    return Table(
+        title=f"A daemon with {PROBES} HTTP probes every {INTERVAL_SECONDS:g} s, for {seen.seconds / 60:.1f} minutes",
+        columns=("", "", "target"),
+        rows=[
+            ("processor time, of one core", f"{seen.share * 100:.1f} %", ""),
+            ("looks begin late: p99", f"{seen.p99 * 1000:.0f} ms", f"{TARGET_P99_SECONDS * 1000:g} ms ({late})"),
+            ("looks begin late: worst", f"{seen.worst * 1000:.0f} ms", ""),
+            ("resident: first quarter of the time", f"{first:.1f} MiB", ""),
+            ("resident: last quarter", f"{last:.1f} MiB", f"{TARGET_GROWTH_MIB:g} MiB more ({growth})"),
+        ],
+        notes=(f"With a session of the stand-in's every {_SESSIONS_EVERY} s, and after {_WARM_UP_SECONDS:g} s.",),
+    )
+
+
+def declaration(port: int) -> str:
+    """Return a probes file."""
+    probe = '[[probe]]\nname = "p{number}"\nkind = "http"\nurl = "http://127.0.0.1:{port}/{number}"\n'
+    head = f'[defaults]\ninterval = "{INTERVAL_SECONDS:g}s"\n\n'
+    return head + "\n".join(probe.format(number=number, port=port) for number in range(PROBES))
+
+
+async def _watched(setup: Setup, port: int) -> Observed:
+    lateness = setup.directory / "lateness.json"
+    file = setup.directory / "probes.toml"
+    await anyio.Path(file).write_text(declaration(port), encoding="utf-8")
+    root = setup.directory / "node"
+    await anyio.Path(root).mkdir()
+    async with stand_in_node(root) as node:
+        node.script(look(), deliver(report()))
+        watching = replace(node.operator, runs=(sys.executable, "-m", "benchmarks.probing_daemon", str(lateness)))
+        settings = node.settings(CLAUDEOPS_PROBES_PATH=str(file), CLAUDEOPS_INTERVAL=str(_SESSIONS_EVERY))
+        return await _observed(watching, settings, lateness, seconds=setup.probe_minutes * 60)
+
+
+async def _observed(operator: Operator, settings: dict[str, str], lateness: Path, *, seconds: float) -> Observed:
+    tests = str(Path(__file__).parents[1])
+    seen = Observed()
+    async with operator.daemon(**{**settings, "PYTHONPATH": tests}) as daemon:
+        await daemon.until_logged("daemon_ready")
+        await anyio.sleep(_WARM_UP_SECONDS)
+        process = psutil.Process(daemon.process.pid)
+        began, used = time.monotonic(), _processor_seconds(process)
+        while time.monotonic() - began < seconds:
+            await anyio.sleep(min(_SAMPLE_SECONDS, seconds))
+            late = json.loads(await anyio.Path(lateness).read_text(encoding="utf-8"))
+            seen.resident.append(held_mib(process.pid)[0])
+            seen.p99, seen.worst = max(seen.p99, late["p99"]), max(seen.worst, late["worst"])
+            seen.up = late["up"]
+        seen.seconds = time.monotonic() - began
+        seen.share = (_processor_seconds(process) - used) / seen.seconds
+    return seen
+
+
+def _processor_seconds(process: psutil.Process) -> float:
+    times = process.cpu_times()
+    return times.user + times.system

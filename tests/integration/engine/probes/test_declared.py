@@ -1,0 +1,79 @@
+"""What is declared is read when it changes; a wrong edit, an odd file and a manifest are told apart."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from claudeops.domain.estate.model import Estate, Manifest, Service, Source
+from claudeops.engine.probes.declared import Declared, Reading
+
+pytestmark = pytest.mark.anyio
+
+
+def text(*names: str) -> str:
+    return "\n".join(f'[[probe]]\nname = "{name}"\nkind = "http"\nurl = "http://{name}.test/"\n' for name in names)
+
+
+def names_of(declared: Declared | None) -> list[str] | None:
+    return None if declared is None else [each.name for each in declared.probes]
+
+
+async def test_a_file_is_read_when_it_changes_and_may_come_and_go(tmp_path: Path) -> None:
+    file = tmp_path / "probes.toml"
+    reading = Reading(file=file)
+    assert names_of(await reading.changed()) == []
+    assert await reading.changed() is None
+
+    file.write_text(text("web", "db"))
+    assert names_of(await reading.changed()) == ["web", "db"]
+    assert await reading.changed() is None
+
+    file.write_text('[[probe]]\nname = "web"\nkind = "htpp"\n')
+    wrong = await reading.changed()
+    assert wrong is not None
+    assert names_of(wrong) == ["web", "db"]
+    assert f"{file}, line 3: the probe 'web': 'htpp' is not a kind of probe: did you mean 'http'?" in wrong.fault
+
+    file.unlink()
+    gone = await reading.changed()
+    assert (names_of(gone), gone and gone.fault) == ([], "")
+
+
+@pytest.mark.parametrize(
+    ("write", "says"),
+    [
+        pytest.param(lambda file: file.write_bytes(b"\xff\xfe"), "not UTF-8", id="not text"),
+        pytest.param(lambda file: file.mkdir(), "cannot be read", id="a directory"),
+        pytest.param(lambda file: file.write_bytes(b"#" * (4 * 1024 * 1024 + 1)), "longer than", id="too long"),
+    ],
+)
+async def test_a_file_that_is_none_is_a_fault(tmp_path: Path, write: Callable[[Path], object], says: str) -> None:
+    file = tmp_path / "probes.toml"
+    write(file)
+    declared = await Reading(file=file).changed()
+    assert declared is not None
+    assert says in declared.fault
+
+
+async def test_a_manifest_makes_probes_and_its_change_is_noticed_though_the_file_is_wrong(tmp_path: Path) -> None:
+    file = tmp_path / "probes.toml"
+    file.write_text("[[probe")
+    estates = [Estate(), estate("web")]
+    reading = Reading(file=file, estate=lambda: estates[0])
+    first = await reading.changed()
+    estates.pop(0)
+    second = await reading.changed()
+    assert first is not None
+    assert second is not None
+    assert first.fault == second.fault != ""
+    assert [each.service for each in second.probes] == ["web"]
+
+
+def estate(*names: str) -> Estate:
+    services = tuple(
+        Service(name=name, address=f"https://{name}.test/", source=Source(path="x/CLAUDE-OPS.md")) for name in names
+    )
+    return Estate(manifests=(Manifest(repository="x", services=services),))
