@@ -67,7 +67,7 @@ async def test_the_next_tier_is_sent_estate_cooldowns_verdicts_memories_cases_an
         write(
             node,
             "INSERT INTO cooldown_actions (session_id, tool_use_id, service, action_type, timestamp, success, tier)"
-            " VALUES (2, 'toolu_x', 'shop', 'restart', ?, 1, 2)",
+            " VALUES (2, 'toolu_x', 'shop', 'restart', ?, 1, 1)",  # of tier 1: a relapse goes past who acted
             stored(datetime.now(UTC)),
         )
         assert ago < datetime.now(UTC)
@@ -82,7 +82,9 @@ async def test_the_next_tier_is_sent_estate_cooldowns_verdicts_memories_cases_an
     assert "- db: healthy" in section(asked, "Last verdicts")
     assert "web answers 502; restart on" in section(asked, "Earlier cases")
     tried = section(asked, "Escalation context")
-    assert "Escalation reason: web answers 502" in tried
+    (reason,) = [line for line in tried.splitlines() if line.startswith("Escalation reason: ")]
+    assert reason.startswith("Escalation reason: the restart did not hold: shop (restart at ")
+    assert reason.endswith("; web answers 502")
     assert "Already tried in this chain:" in tried
     assert "Bash docker restart web: denied: " in tried
 
