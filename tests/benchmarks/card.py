@@ -43,6 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             repeats=chosen.repeats,
             stream_bytes=round(chosen.stream_mib * 1024 * 1024),
             burst=chosen.burst,
+            probes=chosen.probes,
             probe_minutes=chosen.probe_minutes,
         )
         for name, value in machine.facts(setup.directory):
@@ -58,7 +59,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--repeats", type=int, default=7, help="runs of everything")
     parser.add_argument("--stream-mib", type=float, default=64.0, help="size of the streams that are read")
     parser.add_argument("--burst", type=int, default=1000, help="sessions that are due at once; a tenth of it recovers")
-    parser.add_argument("--probe-minutes", type=float, default=2.0, help="how long a thousand probes are watched")
+    parser.add_argument("--probes", type=int, default=1000, help="how many are watched")
+    parser.add_argument("--probe-minutes", type=float, default=2.0, help="how long they are watched")
     parser.add_argument("--directory", help="where files are written; choose the disk that matters")
     return parser
 

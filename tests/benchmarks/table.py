@@ -16,7 +16,8 @@ class Setup:
     repeats: int  # runs of everything; the card shows medians and the extremes
     stream_bytes: int  # of the streams that are read
     burst: int  # sessions that are due at once
-    probe_minutes: float = 2.0  # for which a thousand probes are watched
+    probes: int = 1000  # watched at once
+    probe_minutes: float = 2.0  # for which they are watched
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

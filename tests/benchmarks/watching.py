@@ -31,9 +31,8 @@ TARGET_P99_SECONDS: Final = 1.0
 TARGET_GROWTH_MIB: Final = 4.0
 """Resident, in an hour, at the pace from the third quarter of the time to the fourth."""
 
-PROBES: Final = 1000
-INTERVAL_SECONDS: Final = 30.0
-_WARM_UP_SECONDS: Final = 90.0  # two rounds, and the first session
+_LONGEST_INTERVAL: Final = 30.0  # seconds; a shorter watch looks more often
+_WARM_UP_ROUNDS: Final = 3  # and the first session
 _SAMPLE_SECONDS: Final = 10.0
 _HOUR: Final = 3600.0
 
@@ -59,15 +58,16 @@ def thousand(setup: Setup) -> Table:
             seen = anyio.run(_watched, setup, port)
     finally:
         certificate.unlink()
-    if seen.up < PROBES:
-        raise AssertionError(f"only {seen.up} of {PROBES} probes were up at the end")
+    if seen.up < setup.probes:
+        raise AssertionError(f"only {seen.up} of {setup.probes} probes were up at the end")
     quarter = max(1, len(seen.resident) // 4)
     parts = [seen.resident[place : place + quarter] for place in range(0, 4 * quarter, quarter)]
     held = [sum(part) / len(part) for part in parts if part]
     growth = (held[-1] - held[-2]) / (seen.seconds / 4) * _HOUR if len(held) > 1 else 0.0
     late, grows = verdict(met=seen.p99 <= TARGET_P99_SECONDS), verdict(met=growth <= TARGET_GROWTH_MIB)
+    watched = f"{setup.probes} HTTP probes every {interval(setup):g} s"
     return Table(
-        title=f"A daemon with {PROBES} HTTP probes every {INTERVAL_SECONDS:g} s, for {seen.seconds / 60:.1f} minutes",
+        title=f"A daemon with {watched}, for {seen.seconds / 60:.1f} minutes",
         columns=("", "", "target"),
         rows=[
             ("processor time, of one core", f"{seen.share * 100:.1f} %", ""),
@@ -76,36 +76,42 @@ def thousand(setup: Setup) -> Table:
             ("resident, by quarters of the time", f"{', '.join(f'{mib:.1f}' for mib in held)} MiB", ""),
             ("resident: growth, in an hour", f"{growth:.0f} MiB", f"{TARGET_GROWTH_MIB:g} MiB ({grows})"),
         ],
-        notes=(f"After {_WARM_UP_SECONDS:g} s to warm up.",),
+        notes=(f"After {_WARM_UP_ROUNDS} rounds to warm up.",),
     )
 
 
-def declaration(port: int) -> str:
+def interval(setup: Setup) -> float:
+    """Return the seconds between two looks of a probe: 30, or a quarter of a shorter watch."""
+    return min(_LONGEST_INTERVAL, max(1.0, setup.probe_minutes * 60 / 4))
+
+
+def declaration(setup: Setup, port: int) -> str:
     """Return a probes file."""
     probe = '[[probe]]\nname = "p{number}"\nkind = "http"\nurl = "http://127.0.0.1:{port}/{number}"\n'
-    head = f'[defaults]\ninterval = "{INTERVAL_SECONDS:g}s"\n\n'
-    return head + "\n".join(probe.format(number=number, port=port) for number in range(PROBES))
+    head = f'[defaults]\ninterval = "{interval(setup):g}s"\n\n'
+    return head + "\n".join(probe.format(number=number, port=port) for number in range(setup.probes))
 
 
 async def _watched(setup: Setup, port: int) -> Observed:
     lateness = setup.directory / "lateness.json"
     file = setup.directory / "probes.toml"
-    await anyio.Path(file).write_text(declaration(port), encoding="utf-8")
+    await anyio.Path(file).write_text(declaration(setup, port), encoding="utf-8")
     root = setup.directory / "node"
     await anyio.Path(root).mkdir()
     async with stand_in_node(root) as node:
         node.script(look(), deliver(report()))
         watching = replace(node.operator, runs=(sys.executable, "-m", "benchmarks.probing_daemon", str(lateness)))
         settings = node.settings(CLAUDEOPS_PROBES_PATH=str(file))
-        return await _observed(watching, settings, lateness, seconds=setup.probe_minutes * 60)
+        return await _observed(setup, watching, settings, lateness)
 
 
-async def _observed(operator: Operator, settings: dict[str, str], lateness: Path, *, seconds: float) -> Observed:
+async def _observed(setup: Setup, operator: Operator, settings: dict[str, str], lateness: Path) -> Observed:
+    seconds = setup.probe_minutes * 60
     tests = str(Path(__file__).parents[1])
     seen = Observed()
     async with operator.daemon(**{**settings, "PYTHONPATH": tests}) as daemon:
         await daemon.until_logged("daemon_ready")
-        await anyio.sleep(_WARM_UP_SECONDS)
+        await anyio.sleep(_WARM_UP_ROUNDS * interval(setup))
         process = psutil.Process(daemon.process.pid)
         began, used = time.monotonic(), _processor_seconds(process)
         while time.monotonic() - began < seconds:
