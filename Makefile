@@ -37,7 +37,7 @@ SEED ?= 0
 # Executed by bash under strace, of trees drawn from SEED.
 COMMANDS ?= 100000
 
-.PHONY: help run shell excerpt setup test lint types imports check figures card soak kill-matrix what-runs format lock \
+.PHONY: help run shell excerpt excerpt-shell setup test lint types imports check figures card soak kill-matrix what-runs format lock \
 	image wheel clean
 
 help:  ## Show this list
@@ -58,6 +58,9 @@ shell: $(PROJECT)  ## Open a shell in which `claudeops` is found (elsewhere it i
 
 excerpt:  ## Record docs/excerpts/make-run.txt again: `make run` in a fresh clone
 	@python3 docs/excerpts/record.py
+
+excerpt-shell: $(PROJECT)  ## Record docs/excerpts/shell.txt again: an operator's questions to a rehearsal
+	@$(BIN)/python docs/excerpts/shell.py
 
 setup: $(PROJECT)  ## Make .venv with everything in it (the targets below do it by themselves)
 

@@ -179,6 +179,7 @@ class LogEvent(StrEnum):
     HOLD_RELEASED = "hold_released", "the model API serves us again, so sessions may start"
     # --- the supervisor
     ORDER_TAKEN = "order_taken", "an operator sent the running daemon a command"
+    ORDER_LOST = "order_lost", "a command was meant for a daemon that has ended, and is not carried out by this one"
     SUPERVISOR_DRAINING = "supervisor_draining", "no more claims; the daemon waits for running sessions"
     # --- the upkeep
     UPKEEP_DONE = "upkeep_done", "what was too old was compressed or removed: how many of each"

@@ -177,6 +177,7 @@ async def test_usage_errors_are_64_in_text_and_one_document_in_json(tmp_path: Pa
         "target": "--bogus",
         "retryable": False,
         "message": document.document["error"]["message"],  # type: ignore[index]
+        "hint": "`claudeops bootstrap --help` shows what may be written.",
     }
     assert document.document["sysexit"] == 64
 

@@ -159,6 +159,7 @@ async def test_pause_with_stop_ends_running_sessions_as_paused(tmp_path: Path) -
         await node.until("SELECT * FROM tool_calls", lambda rows: len(rows) > 0)
         done = await node.run("pause", "--stop", "--output-format", "json")
         assert (done.document["stopping"], done.document["daemon_running"]) == (True, True)
+        assert (done.document["acknowledged"], done.document["result"]) == (True, "1 sessions were asked to stop")
         await node.until("SELECT * FROM sessions WHERE status = 'ended'", lambda rows: len(rows) == 1)
         await daemon.until_logged("order_taken")
         (session,) = node.sessions()

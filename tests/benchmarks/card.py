@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from benchmarks import burst, gate, hangs, looks, machine, meter, recovery, sessions, start, stream, watching
+from benchmarks import burst, commands, gate, hangs, looks, machine, meter, recovery, sessions, start, stream, watching
 from benchmarks.table import Setup, Table
 from support.passable import let_pass
 
@@ -30,6 +30,7 @@ LINES: Final[dict[str, Callable[[Setup], Table]]] = {
     "probes": watching.thousand,
     "start": start.ready,
     "memory": start.memory,
+    "commands": commands.answered,
 }
 
 

@@ -23,10 +23,11 @@ from claudeops.domain.policy import Scope, judge, parse_policy, tier_policy
 from claudeops.domain.redact import Redactor
 from claudeops.domain.stream import Frame
 from claudeops.engine.gate.gate import Gate
+from claudeops.engine.owners import this_owner
 from claudeops.engine.ports import Store
 from claudeops.engine.process.channel import Channel
 from claudeops.engine.session_log.writer import CHUNK_BYTES, OutputReader, SessionLog
-from claudeops.engine.system import SystemClock, this_owner
+from claudeops.engine.system import SystemClock
 from claudeops.harness.claude import ClaudeHarness
 from claudeops.harness.protocol import GateRequest, Spec
 from claudeops.settings.files import packaged

@@ -18,7 +18,8 @@ from claudeops.domain.redact import Redactor
 from claudeops.domain.spending.budget import Budgets
 from claudeops.engine.meter.meter import MeterDeps, serve_meter
 from claudeops.engine.meter.upstream import Upstream
-from claudeops.engine.system import SystemClock, this_owner
+from claudeops.engine.owners import this_owner
+from claudeops.engine.system import SystemClock
 from claudeops.logs import get_logger
 from claudeops.settings.files import packaged
 from claudeops.store.migrate import migrate

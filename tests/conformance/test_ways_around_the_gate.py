@@ -16,7 +16,7 @@ import anyio
 import pytest
 
 from claudeops.domain.model import VerdictKind
-from claudeops.engine.process.tree import SESSION_MARK
+from claudeops.engine.process import SESSION_MARK
 from support.operating import COMMAND, Operator, conclude, look, operator
 from support.policy_cases import judged
 from support.waiting import PATIENCE_SECONDS, until

@@ -35,11 +35,12 @@ from claudeops.domain.redact import Redactor
 from claudeops.domain.report.extraction import ReportSchema
 from claudeops.engine.control import Control, Timeouts
 from claudeops.engine.live.hub import Hub
+from claudeops.engine.owners import this_owner
 from claudeops.engine.prompt_files import PromptFiles, Template
 from claudeops.engine.session.context import Clis, CompletionRules, SessionContext, TierSetup
 from claudeops.engine.session.runner import SessionRunner
 from claudeops.engine.session.supervisor import Supervisor
-from claudeops.engine.system import SystemClock, this_owner
+from claudeops.engine.system import SystemClock
 from claudeops.harness import HARNESSES
 from claudeops.harness.protocol import ModelAccess
 from claudeops.settings.files import packaged

@@ -24,7 +24,8 @@ from anyio.abc import Process
 
 from claudeops.engine.cell.cell import workspace_places
 from claudeops.engine.cell.workspace import Workspace, workspace_name
-from claudeops.engine.process.tree import SESSION_MARK, marks_below
+from claudeops.engine.process import SESSION_MARK
+from claudeops.engine.process.tree import marks_below
 from claudeops.scripted_api.script import Script
 from claudeops.scripted_api.server import MessagesApi, serve
 from support.levels import workspaces

@@ -8,7 +8,7 @@ from pathlib import Path
 import anyio
 import psutil
 
-from claudeops.engine.process.tree import SESSION_MARK
+from claudeops.engine.process import SESSION_MARK
 from support.operating import COMMAND, Completed
 
 LONGEST_SECONDS = 100  # for one scenario on a machine that does other things

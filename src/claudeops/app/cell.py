@@ -24,7 +24,7 @@ from claudeops.engine.gate.self_test import Bench, SelfTestResult, self_test
 from claudeops.engine.ports import Clock
 from claudeops.engine.process.bounds import available_mb, fitting_slots
 from claudeops.engine.process.tree import kill_all, marked, marks_below
-from claudeops.errors import ConfigurationError
+from claudeops.errors import ConfigurationError, ErrorKind
 from claudeops.harness import HARNESSES
 from claudeops.logs import LogEvent, Logger
 from claudeops.settings import Settings
@@ -108,7 +108,8 @@ async def clear_leftovers(sessions_dir: Path, log: Logger) -> None:
         error = await workspaces.remove(directory, seconds=_CLEAR_SECONDS)
         if isinstance(error, TimeoutError):  # the removal goes on, and would take new sessions' files too
             raise ConfigurationError(
-                f"{directory} could not be cleared ({error.strerror}): mend its disk, or remove it."
+                f"{directory} could not be cleared ({error.strerror}): mend its disk, or remove it.",
+                kind=ErrorKind.FILESYSTEM,
             )
         if error is not None:
             log.error(LogEvent.WORKSPACE_NOT_REMOVED, path=str(directory), error=str(error))

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
 from typing import Final
 
 import anyio
 import anyio.to_thread
 
-from claudeops.app.daemon import healthcheck_ping, run_housekeeping
+from claudeops.app.daemon import command_runner, healthcheck_ping, run_housekeeping
 from claudeops.app.node import Node
 from claudeops.app.wiring import escalation_rules
-from claudeops.domain.model import NewSession, Session, Status, Suppressed
+from claudeops.domain.model import NewSession, Session, Status, Suppressed, Trigger
 from claudeops.engine.control import RunningSessions
 from claudeops.engine.meter.availability import start_refusal
 from claudeops.engine.ports import Store
+from claudeops.engine.session_log.reader import is_readable
 from claudeops.engine.system import Shutdown, SystemClock
-from claudeops.errors import AlreadyRunningError
+from claudeops.errors import AlreadyRunningError, ErrorKind, MissingInputError, NoDaemonError
+from claudeops.harness import HARNESSES
 from claudeops.logs import LogEvent, Logger
 from claudeops.settings import Settings
-from claudeops.store.locks import claim_watch
+from claudeops.store.locks import claim_watch, is_claimed
 from claudeops.store.store import open_store
 from claudeops.tasks import open_tasks
 
@@ -34,12 +37,17 @@ HELD_LOOKS: Final = 10
 
 
 async def run_chain(
-    node: Node, new: NewSession, shutdown: Shutdown, told: Callable[[Session], None]
+    node: Node,
+    new: NewSession,
+    shutdown: Shutdown,
+    told: Callable[[Session], None],
+    *,
+    queued: Callable[[Session], None] = lambda _: None,
 ) -> Sequence[Session] | Suppressed:
     """Queue a chain, run it to its end and return its sessions; a stop request cancels the running session.
 
-    ``told`` is called with each session that has ended. Raises `StoppedError` when a stop was requested before anything
-    was queued.
+    ``queued`` is called with the first session, ``told`` with each session that has ended. Raises `StoppedError` when a
+    stop was requested before anything was queued.
     """
     shutdown.check()
     now = node.clock.now()
@@ -49,8 +57,9 @@ async def run_chain(
     if isinstance(root, Suppressed):
         node.log.warning(LogEvent.SESSION_SUPPRESSED, reason=root.reason.value)
         return root
+    queued(root)
     running, ping = RunningSessions(), healthcheck_ping(node)
-    supervisor = node.supervisor(running=running, listeners=[] if ping is None else [ping], chain=root.id)
+    supervisor = node.supervisor(running=running, listeners=[] if ping is None else [ping], chain=root.root_session_id)
 
     async def stop_when_asked() -> None:
         await shutdown.requested.wait()
@@ -62,17 +71,19 @@ async def run_chain(
     async with open_tasks() as tasks:
         tasks.start_soon(stop_when_asked)
         await tasks.start(run_housekeeping, node, running, ping)
+        tasks.start_soon(command_runner(node, running).run)
         if node.context.availability is not None:
             tasks.start_soon(node.context.availability.run)
         async with open_tasks() as supervising:
             supervising.start_soon(supervisor.run)
-            sessions = await follow(node.store, root.id, told=told, served=unasked)
+            sessions = await follow(node.store, root.root_session_id, since=root.id, told=told, served=unasked)
             await supervisor.drain(0)
         if ping is not None:
             with anyio.move_on_after(LAST_PING_SECONDS):
                 await ping.settled()
         tasks.cancel_scope.cancel()
-    return await node.store.records.chain(root.id) or sessions
+    ended = await node.store.records.chain(root.root_session_id)
+    return [session for session in ended if session.id >= root.id] or sessions
 
 
 async def run_chain_beside(
@@ -104,7 +115,7 @@ async def run_chain_beside(
                 return root
             log.info(LogEvent.SESSION_QUEUED, session_id=root.id)
             queued(root)
-            sessions = await follow(store, root.id, told=told, served=served)
+            sessions = await follow(store, root.root_session_id, since=root.id, told=told, served=served)
         finally:
             await store.close()
         if any(session.status is not Status.ENDED for session in sessions) and not await served():
@@ -115,10 +126,71 @@ async def run_chain_beside(
     return sessions
 
 
+async def resumed_session(settings: Settings, session_id: int, prompt_text: str | None) -> NewSession:
+    """Return a session that goes on with the conversation of an earlier one, in its chain.
+
+    Raises `MissingInputError` with the operation ``resume`` when that cannot be gone on with, and `StoreError`.
+    """
+    store = open_store(settings.database_url)
+    try:
+        found = await store.records.session(session_id)
+    finally:
+        await store.close()
+    why = None
+    if found is None:
+        why = f"There is no session {session_id}."
+    elif found.status is not Status.ENDED:
+        why = f"Session {session_id} has not ended: wait for its end, or stop it."
+    elif not HARNESSES[found.harness].capabilities.resumes:
+        why = f"Session {session_id} ran on {found.harness}, which cannot go on with an earlier conversation."
+    elif not await anyio.to_thread.run_sync(is_readable, Path(found.log_path or "")):
+        why = f"The log of session {session_id} is gone, and its conversation with it."
+    if why is not None or found is None:
+        raise MissingInputError(
+            why or "",
+            kind=ErrorKind.SESSION,
+            operation="resume",
+            target=str(session_id),
+            hint="Begin anew with `claudeops bootstrap --prompt`, and say in the prompt what there is to know.",
+        )
+    return NewSession(
+        tier=found.tier,
+        trigger=Trigger.MANUAL,
+        model=found.model,
+        harness=found.harness,
+        prompt_text=prompt_text,
+        parent_session_id=found.id,
+    )
+
+
+async def queue_for_daemon(settings: Settings, new: NewSession) -> Session | Suppressed:
+    """Queue a chain for the daemon that owns the database, and leave it to it.
+
+    Raises `NoDaemonError`, with nothing queued, where none runs.
+    """
+    if not await anyio.to_thread.run_sync(is_claimed, settings.database_url):
+        raise NoDaemonError("No daemon runs on this database, so nothing was queued.", target="daemon")
+    store = open_store(settings.database_url)
+    try:
+        now = SystemClock().now()
+        return await start_refusal(store.holds, now) or await store.queue.enqueue(
+            new, rules=escalation_rules(settings), now=now
+        )
+    finally:
+        await store.close()
+
+
 async def follow(
-    store: Store, root_id: int, *, told: Callable[[Session], None], served: Callable[[], Awaitable[bool]]
+    store: Store,
+    root_id: int,
+    *,
+    since: int = 0,
+    told: Callable[[Session], None],
+    served: Callable[[], Awaitable[bool]],
 ) -> Sequence[Session]:
     """Follow a chain until all its sessions have ended, or nobody serves it any more; return its sessions.
+
+    ``since`` is the first session that counts: a chain that is resumed has earlier ones.
 
     The rows are polled every `FOLLOW_SECONDS`, because the daemon may be another process. When nothing of the chain
     runs and a hold keeps the rest in the queue, the chain counts as not served: a hold may last for days.
@@ -128,7 +200,7 @@ async def follow(
     polls_held = 0
     while polls_held < HELD_LOOKS:
         being_served = await served()  # asked before the poll, so that the poll sees the last end
-        sessions = await store.records.chain(root_id)
+        sessions = [session for session in await store.records.chain(root_id) if session.id >= since]
         for session in sessions:
             if session.status is Status.ENDED and session.id not in known:
                 known.add(session.id)

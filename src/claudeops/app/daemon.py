@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping
 from dataclasses import replace
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -21,10 +22,11 @@ from claudeops.domain.model import Trigger
 from claudeops.domain.probe.tier0 import Tier0
 from claudeops.domain.schedule.plan import Plan
 from claudeops.engine.control import RunningSessions
-from claudeops.engine.daemon.commands import ServiceManager, run_commands
+from claudeops.engine.daemon.commands import CommandRunner, ServiceManager
 from claudeops.engine.daemon.healthcheck_ping import HealthcheckPing, pinging
 from claudeops.engine.daemon.housekeeping import DiskFloor, Housekeeping
 from claudeops.engine.daemon.lease import LeaseKeeper
+from claudeops.engine.daemon.liveness import STATUS_FILE
 from claudeops.engine.daemon.status import SchedulesState, StatusFile, StatusKeeper
 from claudeops.engine.probes.watch import Watch
 from claudeops.engine.schedule.follow_ups import FollowUpKeeper
@@ -41,7 +43,7 @@ _MIB: Final = 1024 * 1024
 
 async def run_daemon(node: Node, shutdown: Shutdown) -> None:
     """Run chains by the schedule until asked to stop; return after an ordered shutdown."""
-    file = StatusFile(node.settings.state_dir / "daemon.json", node.owner, node.clock.now())
+    file = StatusFile(node.settings.state_dir / STATUS_FILE, node.owner, node.clock.now(), budgets=node.rules.budgets)
     if shutdown.requested.is_set():  # the stop came while the node was being opened
         await _remove(file)  # a daemon that died may have left one
         return
@@ -76,7 +78,7 @@ async def run_daemon(node: Node, shutdown: Shutdown) -> None:
         tasks.start_soon(lease.run)
         if node.context.availability is not None:
             tasks.start_soon(node.context.availability.run)
-        tasks.start_soon(run_commands, node.store.queue, node.clock, running.stop_all, node.log)
+        tasks.start_soon(command_runner(node, running).run)
         await status.refresh()
         tasks.start_soon(status.run)
         manager.ready()
@@ -107,6 +109,19 @@ def lease_keeper(node: Node, running: RunningSessions, shutdown: Shutdown) -> Le
         running=running,
         check_lock=node.check_lock,
         lost=stop_quickly,
+        log=node.log,
+    )
+
+
+def command_runner(node: Node, running: RunningSessions) -> CommandRunner:
+    """Return what carries out the commands of operators."""
+    return CommandRunner(
+        commands=node.store.commands,
+        queue=node.store.queue,
+        running=running,
+        rules=node.context.current_rules,
+        clock=node.clock,
+        started_at=datetime.fromtimestamp(node.owner.process_started_at, UTC),
         log=node.log,
     )
 

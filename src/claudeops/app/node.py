@@ -24,6 +24,7 @@ from claudeops.app.cell import (
     slots,
 )
 from claudeops.app.meter import open_meter
+from claudeops.app.stages import FILE, StageKeeper
 from claudeops.app.wiring import SESSIONS, build_context, escalation_rules
 from claudeops.dispatch.local import LocalDispatcher
 from claudeops.domain.escalation import EscalationRules
@@ -31,13 +32,14 @@ from claudeops.domain.model import Owner
 from claudeops.engine.control import RunningSessions
 from claudeops.engine.gate.approvals import ensure_key
 from claudeops.engine.live.hub import Hub
+from claudeops.engine.owners import alive, this_owner
 from claudeops.engine.ports import Clock, SessionListener, Store
 from claudeops.engine.recovery.recovery import Recovery, free_log_path, highest_log_number
 from claudeops.engine.session.context import SessionContext
 from claudeops.engine.session.runner import SessionRunner
 from claudeops.engine.session.supervisor import Supervisor
-from claudeops.engine.system import Shutdown, SystemClock, alive, this_owner
-from claudeops.errors import ConfigurationError, StoreError
+from claudeops.engine.system import Shutdown, SystemClock
+from claudeops.errors import ConfigurationError, ErrorKind, StoreError
 from claudeops.logs import LogEvent, Logger
 from claudeops.settings import Settings, prepare_directories
 from claudeops.settings.files import packaged
@@ -118,51 +120,66 @@ async def open_node(
     await answered(lambda: prepare_directories(settings), "making the state and results directories")
     owner = this_owner()
     with claim_database(settings.database_url, settings.state_dir) as check_lock:
-        async with shutdown.stoppable():
-            cell = await choose_cell(settings, log)
-            clis = admission(settings, cell=cell, clock=clock, log=log)
-            owner = replace(owner, isolation=cell.level.value)
-            await admit_clis(settings, clis)
-        await migrate_database(settings, log, shutdown)
-        shutdown.check()
-        hub = hub or Hub()
-        store = open_store(settings.database_url, raised=hub.from_threads())
-        try:
-            await store.housekeeping.make_room()
-            await end_leftovers(settings.state_dir / SESSIONS, log)
-            rules = escalation_rules(settings)
-            async with open_meter(settings, spending=store.spending, rules=rules, clock=clock, log=log) as meter:
-                context = build_context(settings, store=store, rules=rules, clock=clock, hub=hub, log=log)
-                await context.estates.look(log)
-                context = replace(
-                    context,
-                    meter=meter,
-                    clis=replace(context.clis, refusal=clis.refusal),
-                    confinement=replace(context.confinement, cell=cell, groups=await groups_of_sessions(settings, log)),
-                    approvals=replace(
-                        context.approvals,
-                        approval_key=await answered(lambda: ensure_key(settings.state_dir), "reading the approval key"),
-                    ),
-                )
-                recovery = Recovery(context=context)
-                await take_over(recovery, owner, settings, shutdown)
-                await clear_leftovers(settings.state_dir / SESSIONS, log)
-                yield Node(
-                    settings=settings,
-                    store=store,
-                    context=context,
-                    recovery=recovery,
-                    check_lock=check_lock,
-                    rules=rules,
-                    owner=owner,
-                    clock=clock,
-                    dispatcher=LocalDispatcher(),
-                    log=log,
-                    slots=slots(settings, log),
-                )
-            await _depart(store, owner, log)
-        finally:
-            await store.close()
+        async with start_up_stages(settings, clock) as stages:
+            async with shutdown.stoppable():
+                await stages.enter("isolation")
+                cell = await choose_cell(settings, log)
+                await stages.enter("clis")
+                clis = admission(settings, cell=cell, clock=clock, log=log)
+                owner = replace(owner, isolation=cell.level.value)
+                await admit_clis(settings, clis)
+            await stages.enter("migrations")
+            await migrate_database(settings, log, shutdown)
+            shutdown.check()
+            await stages.enter("store")
+            hub = hub or Hub()
+            store = open_store(settings.database_url, raised=hub.from_threads())
+            try:
+                await store.housekeeping.make_room()
+                await stages.enter("leftovers")
+                await end_leftovers(settings.state_dir / SESSIONS, log)
+                rules = escalation_rules(settings)
+                await stages.enter("meter")
+                async with open_meter(settings, spending=store.spending, rules=rules, clock=clock, log=log) as meter:
+                    await stages.enter("estate")
+                    context = build_context(settings, store=store, rules=rules, clock=clock, hub=hub, log=log)
+                    await context.estates.look(log)
+                    await stages.enter("approvals")
+                    context = replace(
+                        context,
+                        meter=meter,
+                        clis=replace(context.clis, refusal=clis.refusal),
+                        confinement=replace(
+                            context.confinement, cell=cell, groups=await groups_of_sessions(settings, log)
+                        ),
+                        approvals=replace(
+                            context.approvals,
+                            approval_key=await answered(
+                                lambda: ensure_key(settings.state_dir), "reading the approval key"
+                            ),
+                        ),
+                    )
+                    await stages.enter("recovery")
+                    recovery = Recovery(context=context)
+                    await take_over(recovery, owner, settings, shutdown)
+                    await clear_leftovers(settings.state_dir / SESSIONS, log)
+                    await stages.enter("ready")
+                    yield Node(
+                        settings=settings,
+                        store=store,
+                        context=context,
+                        recovery=recovery,
+                        check_lock=check_lock,
+                        rules=rules,
+                        owner=owner,
+                        clock=clock,
+                        dispatcher=LocalDispatcher(),
+                        log=log,
+                        slots=slots(settings, log),
+                    )
+                await _depart(store, owner, log)
+            finally:
+                await store.close()
 
 
 async def take_over(recovery: Recovery, owner: Owner, settings: Settings, shutdown: Shutdown) -> None:
@@ -208,8 +225,18 @@ async def answered(work: Callable[[], T], what: str, *, seconds: float = _ANSWER
     except TimeoutError as error:
         raise ConfigurationError(
             f"The disk of the daemon's own directories does not answer ({error.strerror}): "
-            "mend it, or name others in CLAUDEOPS_STATE_DIR and CLAUDEOPS_RESULTS_DIR."
+            "mend it, or name others in CLAUDEOPS_STATE_DIR and CLAUDEOPS_RESULTS_DIR.",
+            kind=ErrorKind.FILESYSTEM,
         ) from error
+
+
+def start_up_stages(settings: Settings, clock: Clock) -> contextlib.AbstractAsyncContextManager[StageKeeper]:
+    """Return what keeps on file how far the start has come."""
+
+    async def write(work: Callable[[], None]) -> None:
+        await answered(work, "writing how far the start has come")
+
+    return StageKeeper(file=settings.state_dir / FILE, clock=clock, write=write).kept()
 
 
 async def _depart(store: Store, owner: Owner, log: Logger) -> None:

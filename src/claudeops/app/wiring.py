@@ -41,7 +41,7 @@ from claudeops.engine.session.context import (
     SessionContext,
     TierSetup,
 )
-from claudeops.errors import ConfigurationError, MissingInputError
+from claudeops.errors import ConfigurationError, ErrorKind, MissingInputError
 from claudeops.harness import HARNESSES, ungated_refusal
 from claudeops.harness.protocol import CredentialKind, ModelAccess
 from claudeops.logs import Logger
@@ -242,12 +242,17 @@ def check_harnesses(settings: Settings) -> None:
     for tier in settings.tiers:
         refusal = ungated_refusal(HARNESSES[tier.harness], allowed=settings.allow_ungated, tier=tier.number)
         if refusal is not None:
-            raise ConfigurationError(refusal)
+            raise ConfigurationError(refusal, kind=ErrorKind.POLICY)
 
 
 def _check_prompt(tier: TierSettings, text: str) -> None:
     if (fault := template_fault(text)) is not None:
-        raise ConfigurationError(f"{prompt_variable(tier.number)}: {tier.prompt_path}: {fault}")
+        raise ConfigurationError(
+            f"{prompt_variable(tier.number)}: {tier.prompt_path}: {fault}",
+            kind=ErrorKind.PARSE,
+            operation="read",
+            target=str(tier.prompt_path),
+        )
 
 
 def prompt_files(settings: Settings, log: Logger) -> PromptFiles:
@@ -283,7 +288,9 @@ def check_probes(settings: Settings) -> None:
     found = declared_probes(settings)
     if isinstance(found, str):
         origin = PROBES_VARIABLE if settings.probes_named else f"The default of {PROBES_VARIABLE}"
-        raise ConfigurationError(f"{origin}: {found}.")
+        raise ConfigurationError(
+            f"{origin}: {found}.", kind=ErrorKind.PARSE, operation="read", target=str(settings.probes_path)
+        )
 
 
 def refuse_command(settings: Settings, estate: Estate | None = None) -> Callable[[str], str | None]:

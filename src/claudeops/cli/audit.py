@@ -17,7 +17,9 @@ from claudeops.store.verify import Logged
 
 def verify_trail(*, session_id: int | None, log: Path | None, as_json: bool) -> int:
     """Check the trail of one session or of all, also against the daemon's log if given; return the exit status."""
-    return run_on_database("audit", partial(_verify, session_id, log), as_json=as_json, target=str(session_id or "all"))
+    return run_on_database(
+        "audit verify", partial(_verify, session_id, log), as_json=as_json, target=str(session_id or "all")
+    )
 
 
 async def _verify(session_id: int | None, log: Path | None, _settings: Settings, store: SqlStore) -> CommandResult:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import difflib
 import platform
 import sys
 from collections.abc import Callable, Sequence
@@ -12,7 +13,7 @@ from typing import Final
 import anyio
 import click
 
-from claudeops.app.chain import run_chain, run_chain_beside
+from claudeops.app.chain import resumed_session, run_chain, run_chain_beside
 from claudeops.app.node import open_node
 from claudeops.app.wiring import root_session
 from claudeops.cli import output
@@ -20,8 +21,13 @@ from claudeops.cli.output import Exit, print_document, print_failure
 from claudeops.cli.start import listening, start
 from claudeops.cli.tail import follow
 from claudeops.cli.terminal import LAST_WORDS_SECONDS, LivePrinter, beside_progress, live_printer
+from claudeops.cli.tiers.inventory import routed_matches
+from claudeops.cli.tiers.outcomes import TIMEOUTS, error_of, turn
+from claudeops.domain.gate.approval import visible
 from claudeops.domain.model import DecisionReason, NewSession, Outcome, Session, Status, Suppressed, Trigger
 from claudeops.domain.redact import Redactor
+from claudeops.domain.text import casefold_key
+from claudeops.engine.estate import read_estate
 from claudeops.engine.process.tree import become_subreaper
 from claudeops.engine.system import Shutdown
 from claudeops.errors import AlreadyRunningError, ClaudeopsError
@@ -29,11 +35,20 @@ from claudeops.logs import Logger
 from claudeops.settings import Settings
 from claudeops.tasks import open_tasks
 
-_NAME: Final = "bootstrap"
-_TIMEOUTS: Final = frozenset({Outcome.TIMEOUT, Outcome.STARTUP_TIMEOUT, Outcome.STALLED})
+NAME: Final = "bootstrap"
+_MOST_LIKE: Final = 3  # names in a hint
+_UNRESOLVED: Final = "`claudeops chain {id}` shows what was found and done, and why it ended so."
 
 
-def run_in_foreground(*, tier: int, prompt_text: str | None, as_json: bool, live: bool | None = None) -> int:
+def run_in_foreground(
+    *,
+    tier: int,
+    prompt_text: str | None,
+    services: Sequence[str] = (),
+    resume: int | None = None,
+    as_json: bool,
+    live: bool | None = None,
+) -> int:
     """Run one chain, print what came of it, and return the exit status.
 
     ``live`` prints on stderr what the sessions do; ``None`` does so where stderr is a terminal.
@@ -51,23 +66,23 @@ def run_in_foreground(*, tier: int, prompt_text: str | None, as_json: bool, live
 
     try:
         settings, log = start(sys.stderr, quiet=live, line_start=beside_progress(sys.stderr) if live else "")
-        new = root_session(settings, tier, Trigger.MANUAL, prompt_text)
-        result = anyio.run(partial(_chain, settings, new, on_ended, log, live=live))
+        warn_of_strangers(services, settings)
+        new = wanted_session(settings, tier=tier, prompt_text=prompt_text, resume=resume)
+        result = anyio.run(partial(run_anywhere, settings, new, on_ended, log, live=live))
     except ClaudeopsError as error:
-        return print_failure(_NAME, error, as_json=as_json, operation="start")
+        return print_failed_start(error, as_json=as_json)
     finally:
         for line in lines:
             click.echo(line)
-    if as_json:
-        return _print_document(result, new)
     if isinstance(result, Suppressed):
-        click.echo(f"not started: {result.message}")
-    return _exit(result)
+        return print_suppressed(result, new, as_json=as_json)
+    return _print_document(result, new, settings) if as_json else _exit(result)
 
 
-async def _chain(
+async def run_anywhere(
     settings: Settings, new: NewSession, on_ended: Callable[[Session], None], log: Logger, *, live: bool
 ) -> Sequence[Session] | Suppressed:
+    """Run a chain to its end, here or by the daemon that owns the database; return its sessions."""
     shutdown = Shutdown()
     with listening(shutdown, log):
         try:
@@ -115,12 +130,58 @@ async def _beside(
 # --- output -------------------------------------------------------------------------------------------
 
 
-def _exit(result: Sequence[Session] | Suppressed) -> Exit:
-    if isinstance(result, Suppressed):
-        return Exit.TRY_LATER if result.reason is DecisionReason.PAUSED else Exit.UNRESOLVED
-    if result[-1].status is Status.QUEUED:  # a hold keeps it there
+def print_suppressed(result: Suppressed, new: NewSession, *, as_json: bool) -> int:
+    """Print why no chain was started, and return the exit status."""
+    sysexit = Exit.TRY_LATER if result.reason is DecisionReason.PAUSED else Exit.UNRESOLVED
+    if as_json:
+        return print_document(NAME, _suppressed_body(result, new), sysexit)
+    click.echo(f"not started: {result.message}")
+    return sysexit
+
+
+def wanted_session(settings: Settings, *, tier: int, prompt_text: str | None, resume: int | None) -> NewSession:
+    """Return the first session of the chain; with ``resume`` one that goes on with that session's conversation."""
+    if resume is None:
+        return root_session(settings, tier, Trigger.MANUAL, prompt_text)
+    return anyio.run(resumed_session, settings, resume, prompt_text)
+
+
+def print_failed_start(error: ClaudeopsError, *, as_json: bool) -> int:
+    """Print why nothing was started, and return the exit status."""
+    sysexit = Exit.NO_INPUT if error.operation == "resume" else None
+    return print_failure(NAME, error, as_json=as_json, operation="start", sysexit=sysexit)
+
+
+def warn_of_strangers(services: Sequence[str], settings: Settings) -> None:
+    """Say of which services no manifest knows, where manifests describe any: a session looks for them all the same."""
+    try:
+        estate = read_estate(settings.repos_dir) if services else None
+    except OSError:
+        return
+    if estate is None or not estate.expected:
+        return
+    known = tuple(map(casefold_key, (*estate.expected, *estate.other_names, *estate.hosts)))
+    for service in services:
+        if casefold_key(service) not in known:
+            near = dict.fromkeys(difflib.get_close_matches(casefold_key(service), known, n=_MOST_LIKE))
+            hint = f" (did you mean {visible(', '.join(near))}?)" if near else ""
+            click.echo(f"claudeops: no manifest describes a service {visible(service)}{hint}.", err=True)
+
+
+def setup_body() -> dict[str, object]:
+    """Return what a document says of the place where it was made."""
+    return {
+        "python_version": platform.python_version(),
+        "implementation": platform.python_implementation(),
+        "platform_name": platform.system(),
+        "test_command": "make test",
+    }
+
+
+def _exit(sessions: Sequence[Session]) -> Exit:
+    if sessions[-1].status is Status.QUEUED:  # a hold keeps it there
         return Exit.TRY_LATER
-    return Exit.OK if result[-1].decision_reason is DecisionReason.HEALTHY else Exit.UNRESOLVED
+    return Exit.OK if sessions[-1].decision_reason is DecisionReason.HEALTHY else Exit.UNRESOLVED
 
 
 def _line(session: Session) -> str:
@@ -134,13 +195,30 @@ def _line(session: Session) -> str:
     return " · ".join(parts)
 
 
-def _print_document(result: Sequence[Session] | Suppressed, new: NewSession) -> int:
-    sysexit = _exit(result)
-    body = _suppressed_body(result, new) if isinstance(result, Suppressed) else _chain_body(result, new)
-    exit_code = min(int(sysexit), 1)
-    if not isinstance(result, Suppressed) and result[-1].outcome in _TIMEOUTS:
-        exit_code = 2
-    return print_document(_NAME, body, sysexit, exit_code=exit_code)
+def _print_document(sessions: Sequence[Session], new: NewSession, settings: Settings) -> int:
+    sysexit, last = _exit(sessions), sessions[-1]
+    exit_code = 2 if last.outcome in TIMEOUTS else min(int(sysexit), 1)
+    body = _chain_body(sessions, new, settings)
+    if exit_code == 1:
+        body |= _error(last)
+    return print_document(NAME, body, sysexit, exit_code=exit_code)
+
+
+def _error(last: Session) -> dict[str, object]:
+    """Return the error part of a document for a chain that did not end well."""
+    target = f"tier{last.tier}"
+    if last.status is Status.ENDED and last.outcome is not Outcome.SUCCESS:
+        return error_of(last, target)
+    queued = last.status is Status.QUEUED
+    says = "waits in the queue: sessions are held" if queued else f"ended with {last.decision_reason}"
+    return output.error_body(
+        kind=output.ErrorKind.POLICY,
+        operation="claim" if queued else "escalate",
+        target=target,
+        retryable=queued,
+        message=f"Session {last.id} {says}.",
+        hint="`claudeops status` shows what holds it." if queued else _UNRESOLVED.format(id=last.id),
+    )
 
 
 def _suppressed_body(result: Suppressed, new: NewSession) -> dict[str, object]:
@@ -150,37 +228,29 @@ def _suppressed_body(result: Suppressed, new: NewSession) -> dict[str, object]:
         target=f"tier{new.tier}",
         retryable=False,
         message=result.message,
+        hint="`claudeops list-actions` shows what is left of the limits, `claudeops config` those of the tiers.",
     )
     return {"prompt": new.prompt_text or "", "handled": False, "decision": result.reason.value, **error}
 
 
-def _chain_body(sessions: Sequence[Session], new: NewSession) -> dict[str, object]:
+def _chain_body(sessions: Sequence[Session], new: NewSession, settings: Settings) -> dict[str, object]:
     last = sessions[-1]
     prompt = new.prompt_text or ""
     known = [session.cost_usd for session in sessions if session.cost_usd is not None]
     return {
         "prompt": prompt,
-        "setup": {
-            "python_version": platform.python_version(),
-            "implementation": platform.python_implementation(),
-            "platform_name": platform.system(),
-            "test_command": "make test",
-        },
-        "routed_matches": [],
-        "turn": {
-            "prompt": prompt,
-            "output": last.summary or last.error or "",
-            "stop_reason": _stop_reason(last.outcome).value,
-            "cancel_observed": last.outcome is Outcome.CANCELLED,
-        },
+        "setup": setup_body(),
+        "routed_matches": anyio.run(routed_matches, prompt, settings) if prompt else [],
+        "turn": turn(last, prompt),
         "persisted_session_path": last.log_path,
         "decision": last.decision_reason,
         "total_cost_usd": sum(known) if known else None,
-        "sessions": [_session_body(session) for session in sessions],
+        "sessions": [session_body(session) for session in sessions],
     }
 
 
-def _session_body(session: Session) -> dict[str, object]:
+def session_body(session: Session) -> dict[str, object]:
+    """Return one session of a chain that was run."""
     return {
         "session_id": session.id,
         "tier": session.tier,
@@ -194,17 +264,3 @@ def _session_body(session: Session) -> dict[str, object]:
         "error": session.error,
         "path": session.log_path,
     }
-
-
-def _stop_reason(outcome: Outcome | None) -> output.StopReason:
-    match outcome:
-        case Outcome.MAX_TURNS:
-            return output.StopReason.MAX_TURNS_REACHED
-        case Outcome.BUDGET_EXCEEDED:
-            return output.StopReason.MAX_BUDGET_REACHED
-        case Outcome.CANCELLED:
-            return output.StopReason.CANCELLED
-        case Outcome.TIMEOUT | Outcome.STARTUP_TIMEOUT | Outcome.STALLED:
-            return output.StopReason.TIMEOUT
-        case _:
-            return output.StopReason.COMPLETED

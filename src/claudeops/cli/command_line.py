@@ -1,14 +1,19 @@
 """Runs the command line: parses it, calls the command, and turns every mistake into a sentence and an exit status.
 
+``--output-format`` may stand before the command or after it. Under ``json`` whatever happens ends in one document, also
+mistakes in the command line and what nobody foresaw.
+
 Refuses to run inside one of our own sessions: a session must not be its own operator.
 """
 
 from __future__ import annotations
 
 import contextlib
-import itertools
 import os
-from collections.abc import Iterator, Mapping
+import sys
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -17,30 +22,116 @@ import click
 from claudeops.cli import output
 from claudeops.cli.commands import claudeops
 from claudeops.cli.output import Exit, print_document
-from claudeops.engine.process.tree import SESSION_MARK
+from claudeops.engine.process import SESSION_MARK
 
-_FORMAT_OPTION: Final = "--output-format"
+_FORMAT_OPTIONS: Final = ("--output-format", "-o")
+_HELP: Final = frozenset({"-h", "--help"})
+_REPORT_IT: Final = "This is a bug in claudeops: report it with the lines on stderr."
 
 _DEEPEST: Final = 100  # ancestors; bounds the walk up the process tree
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CommandLine:
+    """What a command line asks for, as far as that is known before it is parsed."""
+
+    arguments: tuple[str, ...]  # with the output format behind the command's name
+    path: tuple[str, ...]  # the names of the command: a group's, then its own
+    command: click.Command  # the innermost that was found
+    unknown: str | None  # the name that no command has
+    as_json: bool
+    help: bool
+
+    @property
+    def name(self) -> str:
+        """The command as documents name it."""
+        return " ".join((*self.path, *([self.unknown] if self.unknown else []))) or "claudeops"
+
+
 def call(arguments: list[str]) -> int:
     """Run the command line and return its exit status."""
-    as_json = _wants_json(arguments)
+    line = understand(arguments)
     if inside_a_session(os.environ):
         # A session may run as the daemon's own user, so file permissions do not keep it from being its own operator.
-        return _refuse("claudeops is not for use inside one of its own sessions.", arguments, as_json=as_json)
+        return _refuse("claudeops is not for use inside one of its own sessions.", line)
     try:
-        if as_json and {"-h", "--help"} & set(arguments):
-            return _help_as_json(arguments)
-        status = claudeops.main(arguments, prog_name="claudeops", standalone_mode=False)
-    except click.exceptions.NoArgsIsHelpError as error:
-        click.echo(error.format_message(), err=True)
-        return Exit.USAGE
+        return _run(line)
     except click.UsageError as error:
-        return _usage_error(error, arguments, as_json=as_json)
+        return _usage_error(error, line)
     except click.Abort:
-        return Exit.UNRESOLVED
+        return _interrupted(line)
+    except Exception as error:  # noqa: BLE001 - the last border: under JSON even a bug ends in one document
+        return _bug(error, line)
+
+
+def understand(arguments: Sequence[str]) -> CommandLine:
+    """Return what a command line asks for: which command, and in which form."""
+    taken, rest = _without_format(arguments)
+    command: click.Command = claudeops
+    path: list[str] = []
+    unknown: str | None = None
+    before: list[str] = []
+    while isinstance(command, click.Group) and rest:
+        word = rest.pop(0)
+        if word.startswith("-"):
+            before.append(word)
+        elif (found := command.commands.get(word)) is None:
+            unknown = word
+            break
+        else:
+            before.append(word)
+            path.append(word)
+            command = found
+    form = taken[-1] if taken else None
+    at_the_command = [] if form is None or isinstance(command, click.Group) else [_FORMAT_OPTIONS[0], form]
+    return CommandLine(
+        arguments=(*before, *([] if unknown is None else [unknown]), *at_the_command, *rest),
+        path=tuple(path),
+        command=command,
+        unknown=unknown,
+        as_json=form == "json",
+        help=bool(_HELP & {*before, *_up_to_operands(rest)}),
+    )
+
+
+def _without_format(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Split a command line into the values of the format option, in their order, and everything else.
+
+    What follows ``--`` are operands. An option without its value stays, for the parser to complain about.
+    """
+    taken: list[str] = []
+    rest: list[str] = []
+    words = list(arguments)
+    while words:
+        word = words.pop(0)
+        name, has_value, value = word.partition("=")
+        if word == "--":
+            return taken, [*rest, word, *words]
+        if word in _FORMAT_OPTIONS and words and words[0] != "--":
+            taken.append(words.pop(0))
+        elif name == _FORMAT_OPTIONS[0] and has_value:
+            taken.append(value)
+        elif word.startswith(_FORMAT_OPTIONS[1]) and len(word) > len(_FORMAT_OPTIONS[1]):
+            taken.append(word.removeprefix(_FORMAT_OPTIONS[1]).removeprefix("="))
+        else:
+            rest.append(word)
+    return taken, rest
+
+
+def _up_to_operands(words: Sequence[str]) -> Sequence[str]:
+    return words[: words.index("--")] if "--" in words else words
+
+
+def _run(line: CommandLine) -> int:
+    if line.as_json and line.unknown is not None:
+        return _unknown_command(line)
+    if line.as_json and line.help:
+        return _help_as_json(line)
+    if line.as_json and not line.path and "--version" in line.arguments:
+        from claudeops.cli.version import print_version  # noqa: PLC0415 - few ask
+
+        return print_version(as_json=True)
+    status = claudeops.main(list(line.arguments), prog_name="claudeops", standalone_mode=False)
     return int(status or 0)
 
 
@@ -72,29 +163,33 @@ def _ancestors(pid: int, proc: Path) -> Iterator[list[bytes]]:
             return
 
 
-def _wants_json(arguments: list[str]) -> bool:
-    joined = [*arguments, ""]
-    return f"{_FORMAT_OPTION}=json" in arguments or any(
-        option == _FORMAT_OPTION and value == "json" for option, value in itertools.pairwise(joined)
-    )
+# --- what goes wrong ----------------------------------------------------------------------------------
 
 
-def _command_name(arguments: list[str]) -> str:
-    return next((argument for argument in arguments if not argument.startswith("-")), "claudeops")
-
-
-def _usage_error(error: click.UsageError, arguments: list[str], *, as_json: bool) -> int:
-    if not as_json:
+def _usage_error(error: click.UsageError, line: CommandLine) -> int:
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        if not line.as_json:
+            click.echo(error.format_message(), err=True)
+            return Exit.USAGE
+        error = click.UsageError("Name a command.", ctx=error.ctx)
+    target = _target(error)
+    if isinstance(error, click.BadParameter) and isinstance(error.param, click.Argument):
+        error.param_hint = f"'{target}'"  # the name that the documents have, also where help writes another
+    if not line.as_json:
         error.show()
+        if (allowed := _allowed(error)) is not None:
+            click.echo(f"Allowed: {allowed}", err=True)
         return Exit.USAGE
     body = output.error_body(
         kind=output.ErrorKind.USAGE,
         operation="parse_args",
-        target=_target(error),
+        target=target,
         retryable=False,
         message=error.format_message(),
+        hint=_usage_hint(error, line),
     )
-    return print_document(_command_name(arguments), body, Exit.USAGE)
+    usage = {} if error.ctx is None else {"usage": error.ctx.get_usage().removeprefix("Usage: ")}
+    return print_document(line.name, {**body, **usage}, Exit.USAGE)
 
 
 def _target(error: click.UsageError) -> str:
@@ -105,18 +200,74 @@ def _target(error: click.UsageError) -> str:
     return "arguments"
 
 
-def _refuse(sentence: str, arguments: list[str], *, as_json: bool) -> int:
-    if not as_json:
+def _allowed(error: click.UsageError) -> str | None:
+    """Return the values that may be given instead, where there is a list of them."""
+    if isinstance(error, click.BadParameter) and error.param is not None and isinstance(error.param.type, click.Choice):
+        return "|".join(map(str, error.param.type.choices))
+    return None
+
+
+def _usage_hint(error: click.UsageError, line: CommandLine) -> str:
+    if (allowed := _allowed(error)) is not None:
+        return f"Allowed: {allowed}."
+    asked = " ".join(("claudeops", *line.path, "--help"))
+    if isinstance(error, click.NoSuchOption) and error.possibilities:
+        return f"Did you mean {' or '.join(sorted(error.possibilities))}? `{asked}` shows all options."
+    return f"`{asked}` shows what may be written."
+
+
+def _unknown_command(line: CommandLine) -> int:
+    group = " ".join(("claudeops", *line.path))
+    message = f"There is no command {line.name!r}; `{group} --help` lists those that there are."
+    return print_document(line.name, output.not_found_body("command_not_found", line.name, message), Exit.USAGE)
+
+
+def _refuse(sentence: str, line: CommandLine) -> int:
+    if not line.as_json:
         click.echo(f"claudeops: {sentence}", err=True)
         return Exit.CONFIGURATION
     body = output.error_body(
-        kind=output.ErrorKind.POLICY, operation="start", target="claudeops", retryable=False, message=sentence
+        kind=output.ErrorKind.POLICY,
+        operation="start",
+        target="claudeops",
+        retryable=False,
+        message=sentence,
+        hint="Call it from an operator's shell.",
     )
-    return print_document(_command_name(arguments), body, Exit.CONFIGURATION)
+    return print_document(line.name, body, Exit.CONFIGURATION)
 
 
-def _help_as_json(arguments: list[str]) -> int:
-    name = _command_name(arguments)
-    command = claudeops.commands.get(name, claudeops)
-    with click.Context(command, info_name=name) as context:
-        return print_document(_command_name(arguments), {"help": command.get_help(context)}, Exit.OK)
+def _interrupted(line: CommandLine) -> int:
+    if not line.as_json:
+        return Exit.UNRESOLVED
+    body = output.error_body(
+        kind=output.ErrorKind.RUNTIME,
+        operation=line.name,
+        target=line.name,
+        retryable=True,
+        message=f"claudeops {line.name} was interrupted.",
+        hint="Call it again.",
+    )
+    return print_document(line.name, body, Exit.UNRESOLVED)
+
+
+def _bug(error: Exception, line: CommandLine) -> int:
+    """Tell of an exception that nobody foresaw: where on stderr, and its type; its text may hold a secret."""
+    place = "".join(traceback.format_tb(error.__traceback__))
+    sys.stderr.write(f"claudeops: {type(error).__name__}. {_REPORT_IT}\n{place}")
+    if not line.as_json:
+        return Exit.SOFTWARE
+    body = output.error_body(
+        kind=output.ErrorKind.UNKNOWN,
+        operation=line.name,
+        target=line.name,
+        retryable=False,
+        message=f"claudeops {line.name} failed unexpectedly: {type(error).__name__}.",
+        hint=_REPORT_IT,
+    )
+    return print_document(line.name, body, Exit.SOFTWARE)
+
+
+def _help_as_json(line: CommandLine) -> int:
+    with click.Context(line.command, info_name=f"claudeops {line.name}", help_option_names=sorted(_HELP)) as context:
+        return print_document(line.name, {"help": line.command.get_help(context)}, Exit.OK)

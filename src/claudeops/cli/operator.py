@@ -5,7 +5,6 @@ All of them work with and without a running daemon, which sees the changes in th
 
 from __future__ import annotations
 
-import json
 import os
 import pwd
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -18,17 +17,19 @@ from typing import Final
 
 import anyio
 import click
-import msgspec
 
+from claudeops.app.asking import Answer, ask_daemon
 from claudeops.cli import output
 from claudeops.cli.output import Exit, print_document, print_failure
 from claudeops.cli.start import read_settings
+from claudeops.cli.text.screen import progress
+from claudeops.cli.views.approvals import approval_text
 from claudeops.domain.commands import CommandName
-from claudeops.domain.gate.approval import Approval, ApprovalStatus, Script, answer, visible
+from claudeops.domain.gate.approval import ApprovalStatus, answer
 from claudeops.domain.holds import Hold, HoldKind
 from claudeops.engine.gate.approvals import read_key
 from claudeops.errors import ClaudeopsError
-from claudeops.settings import Settings, load_settings
+from claudeops.settings import Settings
 from claudeops.store.database import parse_url
 from claudeops.store.locks import is_claimed
 from claudeops.store.migrate import back_up_to
@@ -37,6 +38,7 @@ from claudeops.store.store import SqlStore, open_store
 _VERBS: Final = {ApprovalStatus.APPROVED: "approve", ApprovalStatus.DENIED: "deny"}
 
 _BACKUP: Final = "backup"
+_LOOK_AGAIN: Final = "Look at how it stands now; the message says what is in the way."
 
 
 # --- approvals ----------------------------------------------------------------------------------------
@@ -49,11 +51,6 @@ def decide(approval_id: int, status: ApprovalStatus, *, as_json: bool) -> int:
     return run_on_database(command, work, as_json=as_json, target=str(approval_id))
 
 
-def print_approvals(*, everything: bool, as_json: bool) -> int:
-    """Print the approvals that wait for an answer, or all of them; return the exit status."""
-    return run_on_database("list-approvals", partial(_listed, everything), as_json=as_json)
-
-
 async def _decide(approval_id: int, status: ApprovalStatus, settings: Settings, store: SqlStore) -> CommandResult:
     key = read_key(settings.state_dir)
     approval = await store.verdicts.approval(approval_id)
@@ -64,92 +61,12 @@ async def _decide(approval_id: int, status: ApprovalStatus, settings: Settings, 
         body: dict[str, object] = {"approval_id": approval_id, "handled": True, "status": status.value}
         answered = replace(approval, status=status, decided_by=proof.decided_by, decided_at=proof.decided_at)
         return CommandResult(
-            text=f"approval {approval_id}: {status.value} by {proof.decided_by}\n{_text(answered)}",
+            text=f"approval {approval_id}: {status.value} by {proof.decided_by}\n{approval_text(answered, now())}",
             body={**body, "session_id": approval.session_id, "decided_by": proof.decided_by},
         )
     latest = await store.verdicts.approval(approval_id) or approval
     why = "it has expired" if latest.status is ApprovalStatus.PENDING else f"it is {latest.status.value} already"
     return refused(_VERBS[status], str(approval_id), f"Approval {approval_id} no longer takes an answer: {why}.")
-
-
-async def _listed(everything: bool, _settings: Settings, store: SqlStore) -> CommandResult:  # noqa: FBT001 - bound by name
-    found = await store.verdicts.approvals(everything=everything)
-    text = "\n\n".join(map(_text, found)) or "no call waits for an answer"
-    return CommandResult(
-        text=text, body={"approvals_count": len(found), "approvals": [_document(approval) for approval in found]}
-    )
-
-
-def _text(approval: Approval) -> str:
-    """Return an approval for people to read: in full, without control characters that a terminal would obey."""
-    lines = [
-        (
-            f"approval {approval.id} · {approval.status.value} · "
-            f"session {approval.session_id} (tier {approval.tier}) · {visible(approval.tool_name or '')} · "
-            f"until {approval.expires_at:%Y-%m-%d %H:%M:%S} UTC"
-        ),
-        f"  why: {visible(approval.reason or '')}",
-        f"  in:  {visible(approval.workdir or '')}",
-        *(_field(name, value) for name, value in _input(approval).items()),
-    ]
-    for script in _scripts(approval):
-        lines += [f"  script {visible(script.path)} (sha256 {script.sha256}):", _indented(visible(script.text))]
-    if approval.agent_id is not None:
-        lines.append(f"  asked by the subagent {visible(approval.agent_id)}")
-    if approval.decided_by is not None:
-        lines.append(f"  answered by {visible(approval.decided_by)}")
-    return "\n".join(lines)
-
-
-def _field(name: str, value: object) -> str:
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return f"  {visible(name)}:\n{_indented(visible(text))}"
-
-
-def _indented(text: str) -> str:
-    return "\n".join(f"    {line}" for line in text.split("\n"))
-
-
-def _input(approval: Approval) -> dict[str, object]:
-    try:
-        given = json.loads(approval.input or "{}")
-    except ValueError:
-        given = None
-    return given if isinstance(given, dict) else {"input": approval.input or ""}
-
-
-def _scripts(approval: Approval) -> tuple[Script, ...]:
-    try:
-        return msgspec.json.decode(approval.scripts or "[]", type=tuple[Script, ...])
-    except msgspec.MsgspecError:
-        return ()
-
-
-def _document(approval: Approval) -> dict[str, object]:
-    return {
-        "approval_id": approval.id,
-        "session_id": approval.session_id,
-        "tier": approval.tier,
-        "status": approval.status.value,
-        "tool_use_id": approval.tool_use_id,
-        "tool_name": visible(approval.tool_name or ""),
-        "agent_id": approval.agent_id,
-        "workdir": visible(approval.workdir or ""),
-        "input": {
-            visible(name): visible(value) if isinstance(value, str) else value
-            for name, value in _input(approval).items()
-        },
-        "scripts": [
-            {"path": visible(script.path), "sha256": script.sha256, "text": visible(script.text)}
-            for script in _scripts(approval)
-        ],
-        "reason": visible(approval.reason or ""),
-        "call_hash": approval.call_hash,
-        "requested_at": approval.requested_at,
-        "expires_at": approval.expires_at,
-        "decided_at": approval.decided_at,
-        "decided_by": approval.decided_by,
-    }
 
 
 # --- pause and resume ---------------------------------------------------------------------------------
@@ -170,19 +87,27 @@ async def _pause(reason: str | None, stop: bool, settings: Settings, store: SqlS
     why = f"paused by {who}: {' '.join(reason.split())}" if reason and reason.strip() else f"paused by {who}"
     await store.holds.hold(Hold(kind=HoldKind.PAUSED, reason=why, since=at, by=who), now=at)
     running = is_claimed(settings.database_url)
-    # Without a daemon no session runs, and the command would stop those of the next daemon.
-    stopping = stop and running
-    if stopping:
-        await store.queue.request_command(CommandName.STOP_SESSIONS, by=who, now=at)
-    if stopping:
-        after = "running sessions are stopped"
-    elif running:
-        after = "running sessions finish"
-    else:
-        after = "no daemon runs"
+    if not (stop and running):
+        after = "running sessions finish" if running else "no daemon runs"
+        body: dict[str, object] = {"stopping": False, "daemon_running": running}
+        return CommandResult(
+            text=f"{why}; {after}", body={"paused": True, "reason": why, **body, "acknowledged": None, "handled": True}
+        )
+    asked = await ask_daemon(store.commands, settings.database_url, CommandName.STOP_SESSIONS, by=who)
+    after = "running sessions are stopped" if asked.acknowledged else f"running sessions were not stopped: {asked.says}"
     return CommandResult(
         text=f"{why}; {after}",
-        body={"paused": True, "reason": why, "stopping": stopping, "daemon_running": running, "handled": True},
+        body={
+            "paused": True,
+            "reason": why,
+            "stopping": asked.acknowledged,
+            "daemon_running": asked.answer is not Answer.NO_DAEMON,
+            "acknowledged": asked.acknowledged,
+            "result": asked.says,
+            "handled": True,
+        },
+        # Paused all the same: what runs goes on, and asking again may reach the daemon.
+        exit_code=Exit.OK if asked.acknowledged else Exit.TRY_LATER,
     )
 
 
@@ -208,7 +133,8 @@ def back_up(file: Path, *, as_json: bool) -> int:
     """Copy the database, as of one moment, to ``file`` while everything goes on; return the exit status."""
     target = file.absolute()
     try:
-        size = back_up_to(parse_url(read_settings().database_url), target)
+        with progress("copying the database"):
+            size = back_up_to(parse_url(read_settings().database_url), target)
     except ClaudeopsError as error:
         return print_failure(_BACKUP, error, as_json=as_json, target=str(target))
     if as_json:
@@ -227,6 +153,7 @@ class CommandResult:
     text: str
     body: dict[str, object] = field(default_factory=dict)
     exit_code: Exit = Exit.OK
+    envelope_code: int | None = None  # the document's; None: 0 or 1, as `exit_code` says
 
 
 def run_on_database(
@@ -239,29 +166,29 @@ def run_on_database(
             return await work(settings, store)
 
     try:
-        done = anyio.run(on_database)
+        with progress("working on the database"):
+            done = anyio.run(on_database)
     except ClaudeopsError as error:
         return print_failure(command, error, as_json=as_json, target=target or None)
     if not as_json:
         click.echo(done.text, err=done.exit_code is not Exit.OK)
         return done.exit_code
-    return print_document(command, done.body, done.exit_code)
+    return print_document(command, done.body, done.exit_code, exit_code=done.envelope_code)
 
 
 def not_found(kind: str, name: str, message: str) -> CommandResult:
     """Return the result for something that does not exist."""
-    error = {"kind": kind, "message": message, "retryable": False}
-    return CommandResult(
-        text=f"claudeops: {message}", body={"name": name, "found": False, "error": error}, exit_code=Exit.UNRESOLVED
-    )
+    body = output.not_found_body(kind, name, message)
+    return CommandResult(text=f"claudeops: {message}", body=body, exit_code=Exit.UNRESOLVED)
 
 
-def refused(operation: str, target: str, message: str) -> CommandResult:
+def refused(operation: str, target: str, message: str, *, hint: str = _LOOK_AGAIN) -> CommandResult:
     """Return the result for something that is not allowed, or no longer possible."""
     body = output.error_body(
-        kind=output.ErrorKind.POLICY, operation=operation, target=target, retryable=False, message=message
+        kind=output.ErrorKind.POLICY, operation=operation, target=target, retryable=False, message=message, hint=hint
     )
-    return CommandResult(text=f"claudeops: {message}", body={"handled": False, **body}, exit_code=Exit.UNRESOLVED)
+    text = f"claudeops: {message}" if hint == _LOOK_AGAIN else f"claudeops: {message}\n  hint: {hint}"
+    return CommandResult(text=text, body={"handled": False, **body}, exit_code=Exit.UNRESOLVED)
 
 
 def operators_name() -> str:
@@ -279,7 +206,7 @@ def now() -> datetime:
 
 @asynccontextmanager
 async def _opened() -> AsyncIterator[tuple[Settings, SqlStore]]:
-    settings = load_settings(os.environ, cwd=Path.cwd()).settings
+    settings = read_settings()
     store = open_store(settings.database_url)
     try:
         yield settings, store

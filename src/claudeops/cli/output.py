@@ -21,9 +21,25 @@ from claudeops.errors import (
     ClaudeopsError,
     ConfigurationError,
     DatabaseUnavailableError,
-    MissingInputError,
+    ErrorKind,
+    NoDaemonError,
+    OutputError,
     StoppedError,
 )
+
+__all__ = [
+    "SCHEMA_VERSION",
+    "ErrorKind",
+    "Exit",
+    "StopReason",
+    "body_of",
+    "document",
+    "error_body",
+    "exit_for",
+    "not_found_body",
+    "print_document",
+    "print_failure",
+]
 
 SCHEMA_VERSION: Final = "1.0"
 
@@ -37,8 +53,11 @@ class Exit(IntEnum):
     NO_INPUT = 66  # a file named on the command line does not exist
     UNAVAILABLE = 69  # the database cannot be reached
     SOFTWARE = 70  # a bug in claudeops
+    CANNOT_CREATE = 73  # a file that was asked for cannot be written
     TRY_LATER = 75  # parked, paused, or another daemon is in the way
     CONFIGURATION = 78  # a setting, schema, prompt or binary is wrong
+    CANCELLED = 124  # a session was stopped, or ran out of time
+    BUDGET = 137  # a session ran out of money
 
 
 class StopReason(StrEnum):
@@ -51,30 +70,17 @@ class StopReason(StrEnum):
     MAX_TURNS_REACHED = "max_turns_reached"
 
 
-class ErrorKind(StrEnum):
-    """Where an error comes from, in the words of the envelope."""
-
-    FILESYSTEM = "filesystem"
-    AUTH = "auth"
-    SESSION = "session"
-    PARSE = "parse"
-    RUNTIME = "runtime"
-    MCP = "mcp"
-    DELIVERY = "delivery"
-    USAGE = "usage"
-    POLICY = "policy"
-    UNKNOWN = "unknown"
-
-
 def exit_for(error: ClaudeopsError) -> Exit:
     """Return the exit status with which an error ends a command."""
     match error:
         case ConfigurationError():
             return Exit.CONFIGURATION
-        case AlreadyRunningError():
+        case AlreadyRunningError() | NoDaemonError():
             return Exit.TRY_LATER
         case DatabaseUnavailableError():
             return Exit.UNAVAILABLE
+        case OutputError():
+            return Exit.CANNOT_CREATE
         case StoppedError():
             return Exit.UNRESOLVED
         case _:
@@ -92,11 +98,14 @@ def print_failure(
 ) -> int:
     """Print an error, as a sentence or as a document, and return the exit status.
 
-    ``operation`` and ``target`` default to the command itself, ``sysexit`` to the status of the error.
+    ``operation`` and ``target`` are said where the error itself does not name them; they default to the command,
+    ``sysexit`` to the status of the error.
     """
     sysexit = exit_for(error) if sysexit is None else sysexit
     if not as_json:
         click.echo(f"claudeops: {error}", err=True)
+        if error.has_own_hint:
+            click.echo(f"  hint: {error.hint}", err=True)
         return sysexit
     return print_document(command, body_of(error, operation=operation or command, target=target or command), sysexit)
 
@@ -123,41 +132,40 @@ def document(command: str, body: Mapping[str, object], *, sysexit: Exit, exit_co
             "schema_version": SCHEMA_VERSION,
             **body,
         },
-        option=orjson.OPT_APPEND_NEWLINE,
+        option=orjson.OPT_APPEND_NEWLINE | orjson.OPT_UTC_Z,
     )
 
 
 def error_body(
-    *, kind: ErrorKind, operation: str, target: str, retryable: bool, message: str, hint: str | None = None
+    *, kind: ErrorKind, operation: str, target: str, retryable: bool, message: str, hint: str
 ) -> dict[str, object]:
-    """Return the error part of a document; pass a hint only where a remedy is known."""
-    error: dict[str, object] = {
+    """Return the error part of a document; ``hint`` is what helps."""
+    error = {
         "kind": kind.value,
         "operation": operation,
         "target": target,
         "retryable": retryable,
         "message": message,
+        "hint": hint,
     }
-    if hint is not None:
-        error["hint"] = hint
     return {"error": error}
 
 
 def body_of(error: ClaudeopsError, *, operation: str, target: str) -> dict[str, object]:
-    """Return the error part of a document for one of our own errors."""
-    kind, retryable = _classify(error)
-    if isinstance(error, DatabaseUnavailableError):
-        operation = "db.connect"
-    return error_body(kind=kind, operation=operation, target=target, retryable=retryable, message=str(error))
+    """Return the error part of a document for one of our own errors, which knows its kind and its hint."""
+    return error_body(
+        kind=error.kind,
+        operation=error.operation or operation,
+        target=error.target or target,
+        retryable=error.retryable,
+        message=str(error),
+        hint=error.hint,
+    )
 
 
-def _classify(error: ClaudeopsError) -> tuple[ErrorKind, bool]:
-    match error:
-        case MissingInputError():
-            return ErrorKind.FILESYSTEM, False
-        case ConfigurationError():
-            return ErrorKind.USAGE, False
-        case AlreadyRunningError() | DatabaseUnavailableError() | StoppedError():
-            return ErrorKind.RUNTIME, True
-        case _:
-            return ErrorKind.UNKNOWN, False
+def not_found_body(kind: str, name: str, message: str) -> dict[str, object]:
+    """Return the body for something that does not exist, which is an answer and no failure.
+
+    Its error has three keys; the message says where to look.
+    """
+    return {"name": name, "found": False, "error": {"kind": kind, "message": message, "retryable": False}}

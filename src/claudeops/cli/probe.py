@@ -17,7 +17,9 @@ from typing import Final
 import anyio
 import click
 
-from claudeops.cli.output import Exit, print_document, print_failure
+from claudeops.cli.output import Exit, not_found_body, print_document, print_failure
+from claudeops.cli.text.layout import Cell, Column, Looks, Style, status_cell, table
+from claudeops.cli.text.screen import looks_of
 from claudeops.domain.probe.machine import due
 from claudeops.domain.probe.model import (
     CommandLook,
@@ -32,9 +34,9 @@ from claudeops.domain.probe.model import (
     target_of,
 )
 from claudeops.domain.probe.record import KeptProbe
-from claudeops.errors import ClaudeopsError, ConfigurationError
+from claudeops.errors import ClaudeopsError, ConfigurationError, ErrorKind
 from claudeops.settings import Settings
-from claudeops.settings.load import database_url
+from claudeops.settings.where import database_url
 from claudeops.store.store import SqlStore, open_store
 
 _PROBE: Final = "probe"
@@ -78,20 +80,35 @@ async def _shown(name: str | None, settings: Settings) -> tuple[str, Body, Exit]
     probe = next((each for each in known.probes if each.name == name), None)
     if probe is None:
         message = f"no probe {name!r} is declared; `claudeops probe` shows those that are"
-        error = {"kind": "probe_not_found", "message": message, "retryable": False}
-        return f"claudeops: {message}", {"name": name, "found": False, "error": error}, Exit.UNRESOLVED
+        return f"claudeops: {message}", not_found_body("probe_not_found", name, message), Exit.UNRESOLVED
     return _seen(probe, await _look(probe, settings, known.kept))
 
 
-async def _known(settings: Settings) -> _Known:
+async def declared_probes(settings: Settings) -> tuple[tuple[Probe, ...], str]:
+    """Return the probes that are declared, and what is wrong with their file. Raises `ConfigurationError`."""
     from claudeops import logs  # noqa: PLC0415 - as above
     from claudeops.app.wiring import estates, probe_reading  # noqa: PLC0415 - as above
 
     estate = await estates(settings).look(logs.get_logger())
     declared = await probe_reading(settings, lambda: estate).changed()
     if declared is None:
-        raise ConfigurationError(f"{settings.probes_path} cannot be read: its disk does not answer.")
-    return _Known(probes=declared.probes, fault=declared.fault, kept=await _kept(settings))
+        raise ConfigurationError(
+            f"{settings.probes_path} cannot be read: its disk does not answer.",
+            kind=ErrorKind.FILESYSTEM,
+            operation="read",
+            target=str(settings.probes_path),
+        )
+    return declared.probes, declared.fault
+
+
+async def _known(settings: Settings) -> _Known:
+    probes, fault = await declared_probes(settings)
+    return _Known(probes=probes, fault=fault, kept=await _kept(settings))
+
+
+async def look_once(probe: Probe, settings: Settings) -> Observation:
+    """Look with a probe, and keep nothing of it."""
+    return await _look(probe, settings, await _kept(settings))
 
 
 async def _kept(settings: Settings) -> Mapping[str, KeptProbe]:
@@ -135,12 +152,10 @@ def _seen(probe: Probe, observation: Observation) -> tuple[str, Body, Exit]:
 
 
 def _table(known: _Known) -> tuple[str, Body, Exit]:
-    rows = [_line(probe, known.kept.get(probe.name)) for probe in known.probes]
-    widths = [max((len(row[place]) for row in rows), default=0) for place in range(4)]
-    lines = [
-        "  ".join([*(text.ljust(width) for text, width in zip(row, widths, strict=False)), row[4]]).rstrip()
-        for row in rows
-    ]
+    looks = looks_of()
+    columns = [Column("PROBE"), Column("STATE"), Column("SINCE"), Column("TOOK"), Column("DETAIL", shrinks=True)]
+    rows = [_row(probe, known.kept.get(probe.name), looks) for probe in known.probes]
+    lines = table(columns, rows, looks) or ["no probe is declared"]
     if known.fault:
         lines.append(f"The probes file is wrong: {known.fault}.")
     body: Body = {
@@ -148,19 +163,15 @@ def _table(known: _Known) -> tuple[str, Body, Exit]:
         "probes": [_document(probe, known.kept.get(probe.name)) for probe in known.probes],
         "fault": known.fault or None,
     }
-    text = "\n".join(lines) or "no probe is declared"
-    return text, body, Exit.CONFIGURATION if known.fault else Exit.OK
+    return "\n".join(lines), body, Exit.CONFIGURATION if known.fault else Exit.OK
 
 
-def _line(probe: Probe, kept: KeptProbe | None) -> Sequence[str]:
+def _row(probe: Probe, kept: KeptProbe | None, looks: Looks) -> Sequence[Cell | str]:
     standing = kept.standing if kept is not None else Standing()
-    since = "not looked yet" if standing.last_checked_at is None else _moment(standing.since)
+    since = "not looked yet" if standing.last_checked_at is None else looks.time(standing.since)
     took = "" if standing.latency_ms is None else f"{standing.latency_ms:.0f} ms"
-    return (f"{probe.name} ({kind_of(probe.look)})", standing.state.value, since, took, standing.detail)
-
-
-def _moment(at: datetime | None) -> str:
-    return "" if at is None else f"since {at:%Y-%m-%d %H:%M:%S} UTC"
+    name = Cell(f"{probe.name} ({kind_of(probe.look)})", Style.NAME)
+    return (name, status_cell(standing.state.value), since, took, standing.detail)
 
 
 def _document(probe: Probe, kept: KeptProbe | None) -> Body:
@@ -199,7 +210,7 @@ def send_ping(name: str, verb: Verb | None, text: str, *, as_json: bool) -> int:
             f"claudeops: no heartbeat {name!r} is known: declare it in the probes file, which a running daemon notices "
             "within seconds"
         )
-        body["error"] = {"kind": "probe_not_found", "message": message.partition(": ")[2], "retryable": True}
+        body |= not_found_body("probe_not_found", name, message.partition(": ")[2])
     status = Exit.OK if heard else Exit.UNRESOLVED
     if as_json:
         return print_document(_PING, body, status)

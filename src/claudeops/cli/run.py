@@ -20,16 +20,16 @@ from claudeops.cli.early_signals import catch
 from claudeops.cli.output import Exit, exit_for, print_document
 from claudeops.cli.start import listening, start
 from claudeops.cli.terminal import beside_progress, live_printer
-from claudeops.engine.daemon.status import Liveness, Status, look
+from claudeops.engine.daemon.liveness import STATUS_FILE, Liveness, Status, look
 from claudeops.engine.live.hub import Hub
+from claudeops.engine.owners import alive
 from claudeops.engine.process.tree import become_subreaper
-from claudeops.engine.system import Shutdown, SystemClock, alive
+from claudeops.engine.system import Shutdown, SystemClock
 from claudeops.errors import ClaudeopsError, ConfigurationError, StoppedError
 from claudeops.logs import LogEvent, Logger
 from claudeops.settings import Settings, state_dir
 
 _HEALTH: Final = "health"
-_STATUS_FILE: Final = "daemon.json"
 
 
 def run_until_stopped(*, live: bool = False) -> Exit:
@@ -60,7 +60,7 @@ def print_health(*, as_json: bool) -> int:
     """Print whether the daemon of this state directory is alive; return the exit status: 0 alive, 1 not."""
     file: Path | None = None
     try:
-        file = state_dir(os.environ, cwd=Path.cwd()) / _STATUS_FILE
+        file = state_dir(os.environ, cwd=Path.cwd()) / STATUS_FILE
         found = look(file, alive=alive, monotonic=SystemClock().monotonic())
     except ConfigurationError as error:
         found = Liveness(lives=False, says=str(error))
@@ -104,6 +104,7 @@ def _body(found: Liveness, file: Path | None) -> dict[str, object]:
         target=str(file or "CLAUDEOPS_STATE_DIR"),
         retryable=True,
         message=found.says,
+        hint="Start it with `claudeops run`; `claudeops doctor` says what keeps it from starting.",
     )
 
 

@@ -26,6 +26,7 @@ from claudeops.cli.output import Exit, print_document, print_failure
 from claudeops.cli.start import read_settings
 from claudeops.cli.terminal import LivePrinter
 from claudeops.domain.chain_record import KnownAction, SessionPosition, SessionRecord
+from claudeops.domain.listing import Reference
 from claudeops.domain.live import ActionFollowedUp, EventRaised, LiveFact, Redact, SessionEnded
 from claudeops.domain.model import DecisionReason, Level, Outcome, Session, Status
 from claudeops.domain.redact import Redactor
@@ -34,7 +35,8 @@ from claudeops.engine.live.hub import session_began
 from claudeops.engine.ports import Records
 from claudeops.errors import ClaudeopsError, DatabaseUnavailableError
 from claudeops.harness import HARNESSES
-from claudeops.store.store import open_store
+from claudeops.store.reading import session_ids
+from claudeops.store.store import SqlStore, open_store
 
 LOOK_SECONDS: Final = 0.2
 """Between two looks at a followed log."""
@@ -55,13 +57,13 @@ class Sink(Protocol):
         """Write facts; called without any when a moment has passed."""
 
 
-def print_sessions(*, session_id: int | None, follow: bool | None, output_format: str) -> int:
+def print_sessions(*, session: tuple[str, Reference] | None, follow: bool | None, output_format: str) -> int:
     """Print one session and those that follow from it, or every running chain; return the exit status.
 
     ``follow`` waits for more; ``None`` does so unless a session is named or one document is wanted.
     """
     as_json = output_format == "json"
-    follow = (session_id is None and not as_json) if follow is None else follow
+    follow = (session is None and not as_json) if follow is None else follow
     sink: Sink
     match output_format:
         case "text":
@@ -73,7 +75,7 @@ def print_sessions(*, session_id: int | None, follow: bool | None, output_format
     try:
         settings = read_settings()
         redact = Redactor(settings.secrets).text
-        found = anyio.run(partial(_tail, settings.database_url, session_id, sink, follow=follow, redact=redact))
+        found = anyio.run(partial(_tail, settings.database_url, session, sink, follow=follow, redact=redact))
     except ClaudeopsError as error:
         return print_failure(_NAME, error, as_json=as_json, operation="start")
     except KeyboardInterrupt:
@@ -84,7 +86,7 @@ def print_sessions(*, session_id: int | None, follow: bool | None, output_format
         if sink.broken:
             _discard_stdout()
     if found is None:
-        return Exit.OK if follow and session_id is None else _not_found(session_id, as_json=as_json)
+        return Exit.OK if follow and session is None else _not_found(session, as_json=as_json)
     return _document(found, sink.facts) if isinstance(sink, Collected) else Exit.OK
 
 
@@ -99,25 +101,27 @@ async def follow(database_url: str, session: Session, sink: Sink, *, redact: Red
 
 
 async def _tail(
-    database_url: str, session_id: int | None, sink: Sink, *, follow: bool, redact: Redact
+    database_url: str, session: tuple[str, Reference] | None, sink: Sink, *, follow: bool, redact: Redact
 ) -> Session | None:
     """Print what was asked for; return the first session printed, ``None`` when there was none."""
     store = open_store(database_url)
     try:
         tail = Tail(records=store.records, sink=sink, redact=redact, follow=follow)
-        if session_id is None and follow:
+        if session is None and follow:
             await ChainsTail(tail=tail, on_idle=_say_that_nothing_runs).run()
             return None
-        first = await (current_roots(store.records) if session_id is None else _named(store.records, session_id))
-        for session in first:
-            await tail.run(session)
+        first = await (current_roots(store.records) if session is None else _named(store, session[1]))
+        for one in first:
+            await tail.run(one)
     finally:
         await store.close()
     return first[0] if first else None
 
 
-async def _named(records: Records, session_id: int) -> list[Session]:
-    session = await records.session(session_id)
+async def _named(store: SqlStore, wanted: Reference) -> list[Session]:
+    """Return the one session that a person named; none where several fit."""
+    found = await store.database.read(partial(session_ids, wanted=wanted))
+    session = await store.records.session(found[0]) if len(found) == 1 else None
     return [] if session is None else [session]
 
 
@@ -427,10 +431,11 @@ def _document(session: Session, facts: Sequence[LiveFact]) -> int:
     return print_document(_NAME, body, Exit.OK)
 
 
-def _not_found(session_id: int | None, *, as_json: bool) -> int:
-    message = "no session has run yet" if session_id is None else f"session {session_id} does not exist"
+def _not_found(session: tuple[str, Reference] | None, *, as_json: bool) -> int:
+    written = "" if session is None else session[0]
+    message = "no session has run yet" if session is None else f"session {written} does not exist"
     if not as_json:
         click.echo(f"claudeops: {message}.", err=True)
         return Exit.UNRESOLVED
     error = {"kind": "session_not_found", "message": message, "retryable": False}
-    return print_document(_NAME, {"name": str(session_id or ""), "found": False, "error": error}, Exit.UNRESOLVED)
+    return print_document(_NAME, {"name": written, "found": False, "error": error}, Exit.UNRESOLVED)

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final, Protocol, TextIO
 
+from claudeops.cli.text.screen import encodable
 from claudeops.domain.live import LiveFact
 from claudeops.engine.live.hub import Hub
 from claudeops.engine.live.lines import Line, Lines, Tone
@@ -239,9 +240,3 @@ class TerminalPrinter:
 
         overflow: OverflowMethod = "fold" if whole else "ellipsis"
         return Text(encodable(text, self._stream), style=style, no_wrap=not whole, overflow=overflow)
-
-
-def encodable(text: str, stream: TextIO) -> str:
-    """Return text that ``stream`` can encode, with escapes for what it cannot."""
-    encoding = stream.encoding or "utf-8"
-    return text.encode(encoding, "backslashreplace").decode(encoding)

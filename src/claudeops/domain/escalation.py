@@ -252,7 +252,8 @@ def decide(
     report = ending.extraction.report
     needed = report is not None and (report.escalation.needed or bool(relapses))
     if ending.stopped_for is not None and not needed:
-        message = f"the tier {session.tier} session was stopped ({ending.stopped_for.value}) before it had ended."
+        why = one_line(ending.error) if ending.error else ending.stopped_for.value
+        message = f"the tier {session.tier} session was stopped before it had ended ({why})."
         return _stop(ending.stopped_for, message, tier=session.tier)
     if report is None:
         return _without_report(session, ending, now)

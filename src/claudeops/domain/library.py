@@ -327,6 +327,12 @@ _SAME: Final[Mapping[str, str]] = {
 }
 """Other words for the words in ``about``."""
 
+
+def same_word(word: str) -> str:
+    """Return the word that ``about`` has for a word."""
+    return _SAME.get(word, word)
+
+
 _PORTS: Final[Mapping[str, tuple[str, ...]]] = {
     "80": ("http",),
     "443": ("http", "https", "certificate"),

@@ -295,11 +295,21 @@ class Session:
     decision_reason: DecisionReason | None = None
     extraction_method: ExtractionMethod | None = None
     error: str | None = None
+    error_category: ErrorCategory | None = None
+    exit_code: int | None = None  # of its CLI; negative: a signal; None: never started, or not known
     summary: str | None = None
     cost_usd: float | None = None
     num_turns: int | None = None
     budget_usd: float | None = None  # where it is less than the tier's; None: the tier's
     allowance_usd: float | None = None  # what was reserved for it; set by its claim alone. None: nothing limits it
+
+    @property
+    def resumes(self) -> int | None:
+        """The id of the session with whose conversation this one goes on; ``None``: it begins its own.
+
+        A person's request that has a parent is one: nothing else hangs a session of that trigger below another.
+        """
+        return self.parent_session_id if self.trigger is Trigger.MANUAL else None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -53,6 +53,7 @@ class StopCause(StrEnum):
     SERVERS_AWAY = "servers_away"  # MCP servers are not connected; a retry may find them
     REPETITION = "repetition"  # it kept repeating calls that had failed
     PAUSED = "paused"  # an operator paused the daemon and asked for running sessions to be stopped
+    STOPPED = "stopped"  # an operator stopped this session, or its chain
 
 
 class ExitReason(StrEnum):
@@ -132,6 +133,7 @@ _STOPS: Final[dict[StopCause, tuple[Outcome, ErrorCategory | None, str]]] = {
     StopCause.SERVERS_AWAY: (Outcome.ERROR, None, "ended: an MCP server of its tier is not connected"),
     StopCause.REPETITION: (Outcome.ERROR, None, "ended: it repeated what had failed again and again"),
     StopCause.PAUSED: (Outcome.CANCELLED, None, "cancelled: the daemon was paused"),
+    StopCause.STOPPED: (Outcome.CANCELLED, None, "cancelled: an operator stopped it"),
     StopCause.DISK_FULL: (Outcome.ERROR, None, "ended: the session's log cannot be written, the disk is full"),
 }
 

@@ -277,6 +277,12 @@ class RunningSessions(dict[int, tuple[Session, Control]]):
             control.stop(cause)
         return len(self)
 
+    def stop(self, session_ids: Iterable[int], cause: StopCause) -> None:
+        """Ask those of the sessions to stop that run here."""
+        for session_id in session_ids:
+            if session_id in self:
+                self[session_id][1].stop(cause)
+
     def kill_all(self) -> None:
         """Have every session killed at once, after it was asked to stop."""
         for _, control in self.values():

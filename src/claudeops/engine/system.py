@@ -1,33 +1,25 @@
-"""The machine and this process: the clock, the limit of descriptors, the daemon's identity, and the wish to stop.
+"""The machine and this process: the clock, the limit of descriptors, and the wish to stop.
 
-An `Owner` tells this process apart from every other that ever ran here. `Shutdown` is the wish to stop as a value on
-which everything that waits can wait.
+`Shutdown` is the wish to stop as a value on which everything that waits can wait.
 """
 
 from __future__ import annotations
 
-import os
 import resource
 import time
-import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Final
 
 import anyio
-import psutil
 
-from claudeops.domain.model import Owner
 from claudeops.errors import StoppedError
 from claudeops.tasks import open_tasks
 
-_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 MOST_DESCRIPTORS: Final = 65_536
 """Upper bound: sessions inherit the limit, and some programs walk through all of it, with a billion for minutes."""
 
-_SAME_START_SECONDS: Final = 1.0  # clock ticks, and a database's rounding
 
 BEFORE_ANYTHING: Final = "stopped before anything was started."
 
@@ -55,33 +47,6 @@ def raise_descriptor_limit() -> int:
         return MOST_DESCRIPTORS if soft == resource.RLIM_INFINITY else soft
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
     return most
-
-
-def this_owner() -> Owner:
-    """Return this process as an owner of sessions; every call gives it a new name."""
-    return Owner(
-        name=uuid.uuid4().hex,
-        pid=os.getpid(),
-        process_started_at=psutil.Process().create_time(),
-        boot_id=_boot_id(),
-    )
-
-
-def alive(owner: Owner) -> bool:
-    """Return whether an owner's process still runs on this machine, since the same boot.
-
-    An owner on another machine counts as dead: only one daemon works on a database at a time.
-    """
-    if owner.boot_id != _boot_id():
-        return False
-    try:
-        process = psutil.Process(owner.pid)
-        return (
-            abs(process.create_time() - owner.process_started_at) < _SAME_START_SECONDS
-            and process.status() != psutil.STATUS_ZOMBIE
-        )
-    except psutil.Error:
-        return False
 
 
 class Shutdown:
@@ -126,10 +91,3 @@ class Shutdown:
             tasks.cancel_scope.cancel()
         if was_cut_off:
             raise StoppedError(otherwise)
-
-
-def _boot_id() -> str:
-    try:
-        return _BOOT_ID.read_text(encoding="ascii").strip()
-    except OSError:
-        return ""

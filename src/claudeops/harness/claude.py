@@ -7,6 +7,7 @@ scripts it fails closed: without an answer, with a late answer or with a dead ho
 from __future__ import annotations
 
 import json
+import posixpath
 from collections.abc import Mapping
 from typing import Final
 
@@ -14,6 +15,7 @@ from claudeops.domain.model import STRUCTURED_OUTPUT_TOOL, ToolCall, Verdict, Ve
 from claudeops.domain.spending.prices import canonical, concrete
 from claudeops.domain.text import regex
 from claudeops.harness.base import BaseHarness, environment
+from claudeops.harness.claude_conversation import conversation_file
 from claudeops.harness.protocol import (
     CallRan,
     Capabilities,
@@ -25,6 +27,7 @@ from claudeops.harness.protocol import (
     InitMismatch,
     Question,
     Spec,
+    TextFile,
 )
 
 PERMISSION_MODE: Final = "dontAsk"
@@ -72,6 +75,7 @@ class ClaudeHarness(BaseHarness):
         own_session_id=True,
         key_by_descriptor=True,
         metered=True,
+        resumes=True,
     )
 
     def __init__(self, *, hook_timeout_seconds: int = HOOK_TIMEOUT_SECONDS) -> None:
@@ -100,7 +104,12 @@ class ClaudeHarness(BaseHarness):
         ]
         if spec.mcp_config is not None:
             argv += ["--mcp-config", spec.mcp_config]
-        return Command(argv=tuple(argv), env=self._environment(spec))
+        files: tuple[TextFile, ...] = ()
+        if spec.resumed is not None:
+            argv += ["--resume", spec.resumed.cli_session_id, "--fork-session"]
+            files = (conversation_file(spec.resumed, home=spec.home, workdir=spec.workdir, task=spec.task),)
+        directories = tuple(posixpath.dirname(file.path) for file in files)
+        return Command(argv=tuple(argv), env=self._environment(spec), directories=directories, files=files)
 
     def _environment(self, spec: Spec) -> dict[str, str]:
         own = {

@@ -48,6 +48,15 @@ class Capabilities:
     own_session_id: bool  # takes the session id that we chose; otherwise it chooses one and reports it
     key_by_descriptor: bool  # reads the daemon's credential from a descriptor, so that no tool inherits it
     metered: bool  # its model calls can be sent through the daemon, which counts and limits them
+    resumes: bool = False  # can go on with the conversation of an earlier session
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Resumed:
+    """An earlier session with whose conversation a new one goes on."""
+
+    cli_session_id: str
+    log: bytes = field(repr=False)  # its log, after those of the sessions that it went on with itself
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -73,6 +82,7 @@ class Spec:
     base_url: str | None = None  # the model API; None = the CLI's own default
     credential: CredentialKind | None = None
     credential_fd: int | None = None  # the child reads the credential here, so that no tool inherits it
+    resumed: Resumed | None = None
     mcp_config: str | None = None  # path of the operator's own MCP file
     mcp_servers: tuple[str, ...] = ()  # the names of the servers in it
     mcp_start_seconds: float | None = None  # how long a server may take to start; None = the CLI's own default

@@ -1,8 +1,18 @@
-"""The operator's settings: every environment variable, its default and its bounds. Nothing else reads them."""
+"""The operator's settings: every environment variable, its default and its bounds. Nothing else reads them.
 
-from claudeops.settings.load import fragment_texts, load_settings, policy_document, require_credentials
-from claudeops.settings.model import Loaded, Settings, TierSettings
-from claudeops.settings.places import prepare_directories, require_repos, state_dir, unusable_directories
+Names are imported when they are asked for: a command that only looks for the database does not wait for the policy.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:  # see above
+    from claudeops.settings.load import fragment_texts, load_settings, policy_document, require_credentials
+    from claudeops.settings.model import Loaded, Settings, TierSettings
+    from claudeops.settings.places import prepare_directories, require_repos, unusable_directories
+    from claudeops.settings.where import state_dir
 
 __all__ = [
     "Loaded",
@@ -17,3 +27,18 @@ __all__ = [
     "state_dir",
     "unusable_directories",
 ]
+
+_HOMES: Final = {
+    "load": ("fragment_texts", "load_settings", "policy_document", "require_credentials"),
+    "model": ("Loaded", "Settings", "TierSettings"),
+    "places": ("prepare_directories", "require_repos", "unusable_directories"),
+    "where": ("state_dir",),
+}
+
+
+def __getattr__(name: str) -> object:
+    """Import the module that has the name (PEP 562)."""
+    for module, names in _HOMES.items():
+        if name in names:
+            return getattr(importlib.import_module(f"{__name__}.{module}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -9,7 +9,8 @@ from typing import Final
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from claudeops.errors import ConfigurationError
-from claudeops.settings.names import BROWSER_CREDENTIAL_PREFIX, FILE_SUFFIX, KNOWN, WITHOUT_EFFECT, prompt_variable
+from claudeops.settings import claude_ops
+from claudeops.settings.names import BROWSER_CREDENTIAL_PREFIX, FILE_SUFFIX, KNOWN, WITHOUT_EFFECT
 
 INHERITED: Final = (
     "LANG",
@@ -51,6 +52,8 @@ _LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
 
 _DEFAULT_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
+_SHOWN_CHARACTERS: Final = 80
+_KEY_SHAPE: Final = re.compile(r"sk-[A-Za-z0-9_-]{8}")
 _SECRET_NAME: Final = re.compile(r"KEY|TOKEN|SECRET|PASS|CRED|AUTH", re.IGNORECASE)
 _LONG_STEP: Final = 16  # characters; in URLs of chat services a path segment this long is a token
 
@@ -140,6 +143,13 @@ def watchdog_seconds(environ: Mapping[str, str], *, pid: int) -> float | None:
     return int(given) / 1_000_000
 
 
+def quoted(value: str) -> str:
+    """Return a wrong value for a message: quoted, on one line, cut to length; never an API key pasted by mistake."""
+    if _KEY_SHAPE.search(value):
+        return "a value that looks like an API key"
+    return repr(value if len(value) <= _SHOWN_CHARACTERS else f"{value[:_SHOWN_CHARACTERS]}…")
+
+
 def is_text(value: str) -> bool:
     """Return whether a value is valid UTF-8; the interpreter keeps other bytes as lone surrogates."""
     try:
@@ -174,8 +184,8 @@ def _why_without_effect(name: str) -> str | None:
 
 
 def _hint(name: str) -> str:
-    if name == "CLAUDEOPS_TIER1_PROMPT":
-        return f" (the prompt of tier 1 is {prompt_variable(1)})"
+    if (sentence := claude_ops.sentence_for(name)) is not None:
+        return f" ({sentence})"
     if name.removesuffix(FILE_SUFFIX) in KNOWN:
         return f" (only secrets come from files; the known name is {name.removesuffix(FILE_SUFFIX)})"
     nearest = difflib.get_close_matches(name, KNOWN, n=1, cutoff=0)

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, Literal
 
-from claudeops.errors import ConfigurationError, MissingInputError
+from claudeops.errors import ConfigurationError, ErrorKind, MissingInputError
 from claudeops.settings.names import prompt_variable
 
 ResourceKind = Literal["schemas", "prompts", "migrations"]
@@ -40,30 +40,43 @@ def read_text(path: Path, *, origin: str, what: str, limit: int) -> str:
     ``origin`` names the variable that led here, ``what`` the file's purpose. Raises `MissingInputError` when the file
     does not exist, `ConfigurationError` for everything else. No message shows any content of the file.
     """
-    try:
-        # Checked before opening: opening a named pipe would wait for a writer.
-        if not stat.S_ISREG(path.stat().st_mode):
-            raise ConfigurationError(f"{origin} leads to {path}, which is not a file: set it to the {what}.")
-        with path.open("rb") as file:
-            data = file.read(limit + 1)
-    except (FileNotFoundError, NotADirectoryError):
-        raise MissingInputError(
-            f"{origin} leads to {path}, which does not exist: correct the path, or put the {what} there."
-        ) from None
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not a path"
-        raise ConfigurationError(
-            f"{origin} leads to {path}, which cannot be read ({reason}): let user {os.geteuid()} read the {what}."
-        ) from None
+    found = f"{origin} leads to {path}, which"
+    data = _content(path, limit=limit, found=found, what=what)
     if len(data) > limit:
-        raise ConfigurationError(f"{origin} leads to {path}, which is longer than {limit} bytes: set a shorter {what}.")
+        raise _not_as_wanted(path, f"{found} is longer than {limit} bytes: set a shorter {what}.")
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
-        raise ConfigurationError(f"{origin} leads to {path}, which is not UTF-8: save the {what} as UTF-8.") from None
+        raise _not_as_wanted(path, f"{found} is not UTF-8: save the {what} as UTF-8.") from None
     if not text.strip():
-        raise ConfigurationError(f"{origin} leads to {path}, which is empty: fill it, or set another {what}.")
+        raise _not_as_wanted(path, f"{found} is empty: fill it, or set another {what}.")
     return text
+
+
+def _content(path: Path, *, limit: int, found: str, what: str) -> bytes:
+    """Return what a file holds, one byte more than the limit at most."""
+    try:
+        # Checked before opening: opening a named pipe would wait for a writer.
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise _unreadable(path, f"{found} is not a file: set it to the {what}.")
+        with path.open("rb") as file:
+            return file.read(limit + 1)
+    except (FileNotFoundError, NotADirectoryError):
+        message = f"{found} does not exist: correct the path, or put the {what} there."
+        raise MissingInputError(message, operation="read", target=str(path)) from None
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not a path"
+        raise _unreadable(
+            path, f"{found} cannot be read ({reason}): let user {os.geteuid()} read the {what}."
+        ) from None
+
+
+def _unreadable(path: Path, message: str) -> ConfigurationError:
+    return ConfigurationError(message, kind=ErrorKind.FILESYSTEM, operation="read", target=str(path))
+
+
+def _not_as_wanted(path: Path, message: str) -> ConfigurationError:
+    return ConfigurationError(message, kind=ErrorKind.PARSE, operation="read", target=str(path))
 
 
 def load_prompt(tier: int, named: Path | None, *, root: Path) -> tuple[Path, str]:
@@ -98,7 +111,12 @@ def load_schema(named: Path | None, *, root: Path) -> tuple[Path, str]:
     schema = _json(text, path, origin=origin, what="schema")
     fault = _schema_fault(schema)
     if fault is not None:
-        raise ConfigurationError(f"{origin} leads to {path}, which {fault}: correct the schema, or set another one.")
+        raise ConfigurationError(
+            f"{origin} leads to {path}, which {fault}: correct the schema, or set another one.",
+            kind=ErrorKind.PARSE,
+            operation="read",
+            target=str(path),
+        )
     return path, text
 
 
@@ -109,7 +127,10 @@ def load_mcp_config(path: Path, *, origin: str, limit: int = MOST_CONFIG_BYTES) 
     servers = config.get("mcpServers") if isinstance(config, dict) else None
     if not isinstance(servers, dict):
         raise ConfigurationError(
-            f'{origin} leads to {path}, which has no "mcpServers" object: write {{"mcpServers": {{…}}}}.'
+            f'{origin} leads to {path}, which has no "mcpServers" object: write {{"mcpServers": {{…}}}}.',
+            kind=ErrorKind.MCP,
+            operation="read",
+            target=str(path),
         )
     return servers
 
@@ -125,7 +146,10 @@ def _json(text: str, path: Path, *, origin: str, what: str) -> object:
     except (ValueError, RecursionError) as error:
         where = f" (line {error.lineno})" if isinstance(error, json.JSONDecodeError) else ""
         raise ConfigurationError(
-            f"{origin} leads to {path}, which is not valid JSON{where}: correct the {what}, or set another one."
+            f"{origin} leads to {path}, which is not valid JSON{where}: correct the {what}, or set another one.",
+            kind=ErrorKind.PARSE,
+            operation="read",
+            target=str(path),
         ) from None
     return value
 

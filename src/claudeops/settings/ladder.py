@@ -17,7 +17,7 @@ from typing import Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from claudeops.errors import ConfigurationError, MissingInputError
-from claudeops.settings.environ import is_text
+from claudeops.settings.environ import is_text, quoted
 from claudeops.settings.files import load_prompt
 from claudeops.settings.model import TierSettings
 from claudeops.settings.names import (
@@ -28,7 +28,7 @@ from claudeops.settings.names import (
     PROVIDER_SWITCHES,
     prompt_variable,
 )
-from claudeops.settings.reader import Reader, quoted
+from claudeops.settings.reader import Reader
 
 NAMES: Final = ("observe", "investigate", "remediate")
 

@@ -17,7 +17,7 @@ from typing import Final
 
 from claudeops.domain.policy import Document, Policy, PolicyFault, parse_policy, read_document
 from claudeops.domain.schedule.plan import Plan
-from claudeops.errors import ConfigurationError
+from claudeops.errors import ConfigurationError, ErrorKind
 from claudeops.settings.environ import (
     PROXIES,
     check_names,
@@ -29,6 +29,7 @@ from claudeops.settings.environ import (
     is_text,
     known_secrets,
     proxy_warnings,
+    quoted,
     watchdog_seconds,
     without_services,
 )
@@ -50,8 +51,8 @@ from claudeops.settings.ladder import (
 )
 from claudeops.settings.model import Loaded, Settings, TierSettings
 from claudeops.settings.names import BROWSER_CREDENTIAL_PREFIX, GATED, HARNESSES
-from claudeops.settings.places import find_cli, idle_programs, read_places, read_probes_file, state_dir
-from claudeops.settings.reader import Reader, quoted, read_database_url, read_http_url
+from claudeops.settings.places import find_cli, idle_programs, read_places, read_probes_file
+from claudeops.settings.reader import Reader, read_database_url, read_http_url
 from claudeops.settings.schedules import VARIABLE as SCHEDULES_VARIABLE
 from claudeops.settings.schedules import load_schedules, schedules_file
 from claudeops.settings.servers import (
@@ -198,11 +199,6 @@ def load_settings(environ: Mapping[str, str], *, cwd: Path, root: Path = _ROOT) 
     return Loaded(settings=settings, warnings=tuple(warnings))
 
 
-def database_url(environ: Mapping[str, str], *, cwd: Path, root: Path = _ROOT) -> str:
-    """Return the address of the database, without reading any other setting; raises `ConfigurationError`."""
-    return read_database_url(Reader(environ, cwd=cwd), state_dir=state_dir(environ, cwd=cwd, root=root), cwd=cwd)
-
-
 def require_credentials(settings: Settings) -> None:
     """Raise `ConfigurationError` unless the settings give access to the model API.
 
@@ -215,7 +211,10 @@ def require_credentials(settings: Settings) -> None:
     if not (settings.anthropic_api_key or settings.oauth_token or settings.anthropic_base_url):
         raise ConfigurationError(
             f"There is no access to the model API: set {_KEY} or {_TOKEN} (or {_KEY}_FILE or {_TOKEN}_FILE), or "
-            "ANTHROPIC_BASE_URL for a gateway that needs no key."
+            "ANTHROPIC_BASE_URL for a gateway that needs no key.",
+            kind=ErrorKind.AUTH,
+            target=_KEY,
+            hint=f"Set {_KEY} or {_TOKEN}; `claudeops doctor` tries it.",
         )
 
 
@@ -223,7 +222,12 @@ def _credentials(reader: Reader) -> tuple[str | None, str | None]:
     key, token = reader.token(_KEY), reader.token(_TOKEN)
     if key is not None and token is not None:
         # The CLI would silently prefer the key, and an operator who meant the subscription would pay by the token.
-        raise ConfigurationError(f"Both {_KEY} and {_TOKEN} are set, which are two accounts: unset one of them.")
+        raise ConfigurationError(
+            f"Both {_KEY} and {_TOKEN} are set, which are two accounts: unset one of them.",
+            kind=ErrorKind.AUTH,
+            target=_KEY,
+            hint="Unset one of them.",
+        )
     return key, token
 
 

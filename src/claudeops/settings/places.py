@@ -17,11 +17,11 @@ from claudeops.errors import ConfigurationError, MissingInputError
 from claudeops.settings.model import Settings
 from claudeops.settings.names import HARNESSES
 from claudeops.settings.reader import Reader
+from claudeops.settings.where import STATE, find_directory
 
 BUNDLED: Final = "claude"
 """The harness whose CLI comes with claudeops."""
 
-_STATE: Final = "CLAUDEOPS_STATE_DIR"
 _RESULTS: Final = "CLAUDEOPS_RESULTS_DIR"
 _REPOS: Final = "CLAUDEOPS_REPOS_DIR"
 _PROBES: Final = "CLAUDEOPS_PROBES_PATH"
@@ -74,7 +74,7 @@ def read_places(reader: Reader, *, cwd: Path, root: Path, may: Callable[[Path, i
     warnings: list[str] = []
 
     def find(variable: str, name: str, access: int) -> Path:
-        found, usual = _find_directory(reader, variable, name, access, cwd=cwd, root=root, may=may)
+        found, usual = find_directory(reader, variable, name, access, cwd=cwd, root=root, may=may)
         if reader.path(variable) is None and usual != found and usual.is_dir():
             warnings.append(
                 f"{usual} exists, but user {os.geteuid()} may not use it, so {found} is used instead: "
@@ -82,12 +82,12 @@ def read_places(reader: Reader, *, cwd: Path, root: Path, may: Callable[[Path, i
             )
         return found
 
-    state = find(_STATE, "state", os.W_OK | os.X_OK)
+    state = find(STATE, "state", os.W_OK | os.X_OK)
     results = find(_RESULTS, "results", os.W_OK | os.X_OK)
     repos = find(_REPOS, "repos", os.R_OK | os.X_OK)
     if repos in {state, results}:
         raise ConfigurationError(
-            f"{_REPOS} is {repos}, the same directory as {_STATE if repos == state else _RESULTS}: set another one."
+            f"{_REPOS} is {repos}, the same directory as {STATE if repos == state else _RESULTS}: set another one."
         )
     try:
         require_repos(repos)
@@ -97,12 +97,6 @@ def read_places(reader: Reader, *, cwd: Path, root: Path, may: Callable[[Path, i
             raise
         warnings.append(str(nothing))
     return Places(state=state, results=results, repos=repos, warnings=tuple(warnings))
-
-
-def state_dir(environ: Mapping[str, str], *, cwd: Path, root: Path = Path("/")) -> Path:
-    """Return the state directory as `read_places` finds it, without reading any other setting."""
-    reader = Reader(environ, cwd=cwd)
-    return _find_directory(reader, _STATE, "state", os.W_OK | os.X_OK, cwd=cwd, root=root, may=os.access)[0]
 
 
 def require_repos(repos_dir: Path) -> None:
@@ -130,14 +124,14 @@ def prepare_directories(settings: Settings) -> None:
     Raises `ConfigurationError` with a sentence that says who owns what and how to fix it.
     """
     # The database and the daemon's socket are private; a group may read session logs.
-    _prepare(settings.state_dir, _STATE, mode=0o700)
+    _prepare(settings.state_dir, STATE, mode=0o700)
     _prepare(settings.results_dir, _RESULTS, mode=0o750)
 
 
 def unusable_directories(settings: Settings) -> tuple[str, ...]:
     """Return a sentence for each of the two that could not be created or written; creates nothing."""
     found: list[str] = []
-    for directory, variable in ((settings.state_dir, _STATE), (settings.results_dir, _RESULTS)):
+    for directory, variable in ((settings.state_dir, STATE), (settings.results_dir, _RESULTS)):
         try:
             _check_writable(directory)
         except OSError as error:
@@ -167,24 +161,6 @@ def unusable(directory: Path, variable: str, error: OSError, *, user: int) -> st
     if error.errno in {errno.EEXIST, errno.ENOTDIR}:
         return f"{variable} leads to {directory}, which is not a directory: move the file away, or set a directory."
     return f"{variable} leads to {directory}, which cannot be used ({error.strerror}): set another directory."
-
-
-def _find_directory(
-    reader: Reader,
-    variable: str,
-    name: str,
-    access: int,
-    *,
-    cwd: Path,
-    root: Path,
-    may: Callable[[Path, int], bool],
-) -> tuple[Path, Path]:
-    """Return where a directory is, and its usual place."""
-    usual = root / name
-    named = reader.path(variable)
-    if named is not None:
-        return named, usual
-    return (usual if usual.is_dir() and may(usual, access) else cwd / ".claudeops" / name), usual
 
 
 def _check_writable(directory: Path) -> None:

@@ -7,21 +7,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import cached_property
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import SplitResult, urlsplit
 
-from environs import Env, EnvValidationError, validate
-
 from claudeops.errors import ConfigurationError
-from claudeops.settings.environ import is_text
+from claudeops.settings.environ import is_text, quoted
 from claudeops.settings.files import read_text
 from claudeops.settings.names import FILE_SUFFIX, KNOWN, Kind, Variable
 
-_TRUE: Final = frozenset({"true", "on"})  # as the defaults are written
-_SHOWN_CHARACTERS: Final = 80
+if TYPE_CHECKING:  # environs, which takes as long to import as a quick command may run
+    from claudeops.settings.typed import Typed
+
 _SECRET_BYTES: Final = 64 * 1024  # far more than any secret needs
-_KEY_SHAPE: Final = re.compile(r"sk-[A-Za-z0-9_-]{8}")
 _MODEL: Final = re.compile(r"[A-Za-z0-9][^\s,]{0,199}")  # a leading dash would read as a flag
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 _COMMA_OUTSIDE_BRACKETS: Final = re.compile(r",(?![^()]*\))")
@@ -61,7 +60,6 @@ class Reader:
         for name, value in self._given.items():
             if not is_text(value):
                 raise ConfigurationError(f"{name} holds bytes that are not UTF-8: set it again as UTF-8 text.")
-        self._env = _MappingEnv(self._given)
         self._secrets: dict[
             str, str | None
         ] = {}  # each file is read once, so that the value in use is the one that gets redacted
@@ -83,35 +81,19 @@ class Reader:
 
     def number(self, name: str) -> float:
         """Return a finite number within the variable's bounds."""
-        variable = KNOWN[name]
-        try:
-            return self._env.float(name, float(variable.default or 0), validate=_range(variable))
-        except EnvValidationError:
-            raise self._invalid(variable) from None
+        return self._typed.number(KNOWN[name])
 
     def whole(self, name: str) -> int:
         """Return a whole number within the variable's bounds."""
-        variable = KNOWN[name]
-        try:
-            return self._env.int(name, int(variable.default or 0), validate=_range(variable))
-        except EnvValidationError:
-            raise self._invalid(variable) from None
+        return self._typed.whole(KNOWN[name])
 
     def switch(self, name: str) -> bool:
         """Return true or false; yes, no, on, off, 1 and 0 are accepted too."""
-        variable = KNOWN[name]
-        try:
-            return self._env.bool(name, variable.default in _TRUE)
-        except EnvValidationError:
-            raise self._invalid(variable) from None
+        return self._typed.switch(KNOWN[name])
 
     def choice(self, name: str) -> str:
         """Return one of the variable's choices, in lower case."""
-        variable = KNOWN[name]
-        try:
-            return self._env.str(name, variable.choices[0], validate=validate.OneOf(variable.choices))
-        except EnvValidationError:
-            raise self._invalid(variable) from None
+        return self._typed.choice(KNOWN[name])
 
     def model(self, name: str) -> str | None:
         """Return the name or alias of a model, or the default, if there is one."""
@@ -180,40 +162,15 @@ class Reader:
             return Path(self._home) / value[2:]
         return self._cwd / value
 
-    def _invalid(self, variable: Variable) -> ConfigurationError:
-        value = quoted(self._given[variable.name])
-        default = f", or unset it for the default {variable.default}" if variable.default is not None else ""
-        return ConfigurationError(f"{variable.name} is {value}, but must be {variable.bounds}: set it so{default}.")
+    @cached_property
+    def _typed(self) -> Typed:
+        from claudeops.settings.typed import Typed  # noqa: PLC0415 - slow to import, and places and URLs need it not
 
-
-def quoted(value: str) -> str:
-    """Return a wrong value for a message: quoted, on one line, cut to length; never an API key pasted by mistake."""
-    if _KEY_SHAPE.search(value):
-        return "a value that looks like an API key"
-    return repr(value if len(value) <= _SHOWN_CHARACTERS else f"{value[:_SHOWN_CHARACTERS]}…")
-
-
-class _MappingEnv(Env):
-    """environs over a given mapping, so that only the caller reads the environment of the process.
-
-    environs has no parameter for that. It looks values up in exactly one method, which its own ``FileAwareEnv``
-    overrides too.
-    """
-
-    def __init__(self, given: Mapping[str, str]) -> None:
-        super().__init__()
-        self._given = given
-
-    def _get_value(self, env_key: str, default: object) -> object:
-        return self._given.get(env_key, default)
+        return Typed(self._given)
 
 
 def _normal(variable: Variable, value: str) -> str:
     return value.lower() if variable.kind in {Kind.SWITCH, Kind.CHOICE} else value
-
-
-def _range(variable: Variable) -> validate.Range:
-    return validate.Range(min=variable.low, max=variable.high)
 
 
 # --- URLs --------------------------------------------------------------------------------------------

@@ -15,11 +15,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from claudeops.errors import ConfigurationError
-from claudeops.settings.environ import is_text, names_a_secret
+from claudeops.errors import ConfigurationError, ErrorKind
+from claudeops.settings.environ import is_text, names_a_secret, quoted
 from claudeops.settings.files import MOST_CONFIG_BYTES, load_mcp_config
 from claudeops.settings.names import FILE_SUFFIX, KNOWN
-from claudeops.settings.reader import Reader, quoted
+from claudeops.settings.reader import Reader
 
 MCP_CONFIG: Final = "CLAUDEOPS_MCP_CONFIG"
 
@@ -89,21 +89,29 @@ def _server(
 ) -> Mapping[str, object]:
     if not _SERVER_NAME.fullmatch(name):
         raise ConfigurationError(
-            f"{origin} has a server called {quoted(name)}: name it with letters, digits, '-' and '_'."
+            f"{origin} has a server called {quoted(name)}: name it with letters, digits, '-' and '_'.",
+            kind=ErrorKind.MCP,
         )
     filled = fill(given, name, origin)
     if not isinstance(filled, dict) or not any(isinstance(filled.get(key), str) for key in ("command", "url")):
-        raise ConfigurationError(f'{origin}: server {name} has neither a "command" nor a "url": give it one of them.')
+        raise ConfigurationError(
+            f'{origin}: server {name} has neither a "command" nor a "url": give it one of them.', kind=ErrorKind.MCP
+        )
     if not _is_list_of_texts(filled.get("args", [])):
-        raise ConfigurationError(f'{origin}: "args" of server {name} is not a list of texts: correct it.')
+        raise ConfigurationError(
+            f'{origin}: "args" of server {name} is not a list of texts: correct it.', kind=ErrorKind.MCP
+        )
     env = filled.get("env", {})
     if not isinstance(env, dict) or not _is_list_of_texts(list(env.values())):
-        raise ConfigurationError(f'{origin}: "env" of server {name} is not an object of texts: correct it.')
+        raise ConfigurationError(
+            f'{origin}: "env" of server {name} is not an object of texts: correct it.', kind=ErrorKind.MCP
+        )
     for variable in env:
         if not _ENVIRONMENT_NAME.fullmatch(variable):
             raise ConfigurationError(
                 f'{origin}: "env" of server {name} names {quoted(variable)}, which is not the name of a variable: '
-                "name it with letters, digits and '_'."
+                "name it with letters, digits and '_'.",
+                kind=ErrorKind.MCP,
             )
     return filled
 
@@ -126,10 +134,14 @@ def _looked_up(found: re.Match[str], server: str, environ: Mapping[str, str]) ->
     name: str = found.group(1)
     default: str | None = found.group(2)
     if name.removesuffix(FILE_SUFFIX) in KNOWN and KNOWN[name.removesuffix(FILE_SUFFIX)].secret:
-        raise ConfigurationError(f"{MCP_CONFIG}: server {server} names {name}, which is the daemon's alone: remove it.")
+        raise ConfigurationError(
+            f"{MCP_CONFIG}: server {server} names {name}, which is the daemon's alone: remove it.", kind=ErrorKind.MCP
+        )
     value: str | None = environ.get(name, default)
     if value is None or not is_text(value):
-        raise ConfigurationError(f"{MCP_CONFIG}: server {server} names {name}, which is not set: set it, or remove it.")
+        raise ConfigurationError(
+            f"{MCP_CONFIG}: server {server} names {name}, which is not set: set it, or remove it.", kind=ErrorKind.MCP
+        )
     return value
 
 
@@ -214,7 +226,9 @@ def _directory(repository: str, repos_dir: Path) -> Path:
 
 
 def _refused(repository: str, fault: str) -> ConfigurationError:
-    return ConfigurationError(f"{TRUSTED_REPOS} holds {quoted(repository)}, {fault}, or remove it from the list.")
+    return ConfigurationError(
+        f"{TRUSTED_REPOS} holds {quoted(repository)}, {fault}, or remove it from the list.", kind=ErrorKind.MCP
+    )
 
 
 def _refuse_clash(name: str, repository: str, holders: Mapping[str, str]) -> None:
@@ -224,7 +238,8 @@ def _refuse_clash(name: str, repository: str, holders: Mapping[str, str]) -> Non
         if f"{name}__".startswith(f"{other}__") or f"{other}__".startswith(f"{name}__"):
             raise ConfigurationError(
                 f"{TRUSTED_REPOS}: the tools of server {name} of repository {repository} could not be told from "
-                f"those of server {other} of {holder}: rename one of the two, or remove {repository} from the list."
+                f"those of server {other} of {holder}: rename one of the two, or remove {repository} from the list.",
+                kind=ErrorKind.MCP,
             )
 
 
@@ -235,18 +250,24 @@ def _as_written(given: object, server: str, origin: str) -> object:
     for key in given.keys() - _KEYS:
         raise ConfigurationError(
             f"{origin}: server {server} has {quoted(key)}, which a repository may not set: remove it, or put the "
-            f"server into the file of {MCP_CONFIG}."
+            f"server into the file of {MCP_CONFIG}.",
+            kind=ErrorKind.MCP,
         )
     if given.get("type", _TYPES[0]) not in _TYPES:
-        raise ConfigurationError(f'{origin}: "type" of server {server} is none of {", ".join(_TYPES)}: correct it.')
+        raise ConfigurationError(
+            f'{origin}: "type" of server {server} is none of {", ".join(_TYPES)}: correct it.', kind=ErrorKind.MCP
+        )
     headers = given.get("headers", {})
     if not isinstance(headers, dict) or not all(isinstance(value, str) for value in headers.values()):
-        raise ConfigurationError(f'{origin}: "headers" of server {server} is not an object of texts: correct it.')
+        raise ConfigurationError(
+            f'{origin}: "headers" of server {server} is not an object of texts: correct it.', kind=ErrorKind.MCP
+        )
     # The CLI fills in more spellings than we do, from the session's environment: none may reach it.
     if any("${" in text for value in given.values() for text in _strings(value)):
         raise ConfigurationError(
             f"{origin}: server {server} refers to a variable with '${{': variables are filled in only in the "
-            f"operator's own file, so put the server into the file of {MCP_CONFIG}."
+            f"operator's own file, so put the server into the file of {MCP_CONFIG}.",
+            kind=ErrorKind.MCP,
         )
     return given
 

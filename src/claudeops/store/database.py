@@ -111,7 +111,9 @@ class Database:
 
         with anyio.move_on_after(self.wait_seconds):
             return await anyio.to_thread.run_sync(snapshot, abandon_on_cancel=True, limiter=self._readers)
-        raise DatabaseUnavailableError(f"the database gave no answer within {self.wait_seconds:g} s.")
+        raise DatabaseUnavailableError(
+            f"the database gave no answer within {self.wait_seconds:g} s.", target=shown(self.url)
+        )
 
     async def write(
         self,
@@ -173,17 +175,21 @@ def parse_url(url: str) -> URL:
     except ArgumentError:
         # The text is not repeated: it could not be parsed, so a password in it could not be hidden.
         raise ConfigurationError(
-            "CLAUDEOPS_DATABASE_URL is no database address; write sqlite:////path/to/file or postgresql://host/name."
+            "CLAUDEOPS_DATABASE_URL is no database address; write sqlite:////path/to/file or postgresql://host/name.",
+            target="CLAUDEOPS_DATABASE_URL",
         ) from None
     backend = parsed.drivername.partition("+")[0]
     if backend in {"postgresql", "postgres"}:
         return parsed.set(drivername="postgresql+psycopg")
     if backend != "sqlite":
         raise ConfigurationError(
-            f"CLAUDEOPS_DATABASE_URL names {backend}; claudeops keeps its data in sqlite or postgresql only."
+            f"CLAUDEOPS_DATABASE_URL names {backend}; claudeops keeps its data in sqlite or postgresql only.",
+            target="CLAUDEOPS_DATABASE_URL",
         )
     if not parsed.database or parsed.database == ":memory:" or parsed.database.startswith("file:"):
-        raise ConfigurationError("CLAUDEOPS_DATABASE_URL names no file; write sqlite:////path/to/file.")
+        raise ConfigurationError(
+            "CLAUDEOPS_DATABASE_URL names no file; write sqlite:////path/to/file.", target="CLAUDEOPS_DATABASE_URL"
+        )
     return parsed.set(drivername="sqlite+pysqlite")
 
 
@@ -204,8 +210,12 @@ def missing(url: URL) -> MissingInputError:
     """
     file = sqlite_file(url)
     if file is not None and not file.exists():
-        return MissingInputError(f"there is no database {file}: {_ELSEWHERE}.")
-    return MissingInputError(f"the database {shown(url)} is empty: {_ELSEWHERE}.")
+        return MissingInputError(
+            f"there is no database {file}: {_ELSEWHERE}.", operation="db.connect", target=shown(url)
+        )
+    return MissingInputError(
+        f"the database {shown(url)} is empty: {_ELSEWHERE}.", operation="db.connect", target=shown(url)
+    )
 
 
 def writing_engine(url: URL, *, busy_seconds: float = BUSY_SECONDS) -> Engine:
@@ -256,14 +266,20 @@ def border(url: URL) -> Iterator[None]:
     try:
         yield
     except PoolTimeoutError as error:
-        raise DatabaseUnavailableError(f"the database {shown(url)} has no free connection.") from error
+        raise DatabaseUnavailableError(
+            f"the database {shown(url)} has no free connection.", target=shown(url)
+        ) from error
     except DBAPIError as error:
         sentence = f"the database {shown(url)} {_driver_message(error, url)}"
         if _may_pass(error):
-            raise DatabaseUnavailableError(f"{sentence}; the same call may work later.") from error.orig
-        raise StoreError(f"{sentence}.") from error.orig
+            raise DatabaseUnavailableError(
+                f"{sentence}; the same call may work later.", target=shown(url)
+            ) from error.orig
+        raise StoreError(f"{sentence}.", target=shown(url)) from error.orig
     except SQLAlchemyError as error:
-        raise StoreError(f"the database {shown(url)} was asked wrongly: {type(error).__name__}.") from error
+        raise StoreError(
+            f"the database {shown(url)} was asked wrongly: {type(error).__name__}.", target=shown(url)
+        ) from error
 
 
 def _driver_message(error: DBAPIError, url: URL) -> str:

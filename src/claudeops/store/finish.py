@@ -58,7 +58,7 @@ def write_end(connection: Connection, ending: Ending, *, rules: EscalationRules)
     """
     session, at = _running(connection, ending), ending.ended_at
     ending, spent = _booked(connection, ending)
-    facts = _facts(connection, session, ending, rules, spent=spent)
+    facts = end_facts(connection, session, ending, rules, spent=spent)
     outcome = conclude(ending, facts, rules=rules)
     _end(connection, session, ending, outcome)
     _end_calls(connection, session.id, ending.tool_ends)
@@ -127,9 +127,10 @@ def _booked(connection: Connection, ending: Ending) -> tuple[Ending, float | Non
     return metered(ending, calls), calls.charged_usd if calls.count else ending.cost_usd
 
 
-def _facts(
+def end_facts(
     connection: Connection, session: Session, ending: Ending, rules: EscalationRules, *, spent: float | None
 ) -> EndFacts:
+    """Return what is on record that matters for the end of a session; ``spent``: what it cost, in US dollars."""
     report = ending.extraction.report
     return EndFacts(
         session=session,

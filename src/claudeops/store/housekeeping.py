@@ -5,6 +5,10 @@ a few statements on few rows. Once a step has done enough, or something urgent w
 further piece and commits; the next step continues from there. A chain may take several steps, and each leaves a record
 that can be verified: a session's tool calls go in the transaction that writes their tombstone, and the sessions' own
 rows go last, those of a chain together.
+
+An operator may delete sessions too. The record of tool calls then leaves the same tombstones, money that was spent
+stays booked, and events and memories stay without naming the session. A session whose actions still count towards a
+limit is kept: deleting it would hand the limit back.
 """
 
 from __future__ import annotations
@@ -13,6 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
+from enum import StrEnum
 from functools import partial
 from time import monotonic
 from typing import Final, NamedTuple
@@ -26,7 +31,15 @@ from claudeops.domain.retention import Aged, Cutoffs, Expired
 from claudeops.errors import DatabaseUnavailableError
 from claudeops.store.calls import RETENTION, bury
 from claudeops.store.database import Database, sqlite_file
-from claudeops.store.tables import events, metadata, probe_history, schedule_fires, service_checks, sessions
+from claudeops.store.tables import (
+    cooldown_actions,
+    events,
+    metadata,
+    probe_history,
+    schedule_fires,
+    service_checks,
+    sessions,
+)
 
 Key = tuple[object, ...]
 """A row's primary key; a chain goes by that of its first session."""
@@ -220,18 +233,23 @@ def _chain_pieces(connection: Connection, found: Sequence[Key], cutoffs: Cutoffs
         yield _Piece(written=bury(connection, [session_id], reason=RETENTION, at=now))
     for column in references(sessions):
         if column.table is not sessions:
-            yield from _clear_references(connection, column, ids)
+            yield from (_Piece(written=count) for count in _clearing(connection, column, ids))
     count = connection.execute(delete(sessions).where(sessions.c.id.in_(ids))).rowcount
     yield _Piece(written=count, done=count)
 
 
-def _clear_references(connection: Connection, column: Column[object], ids: Sequence[int]) -> Iterator[_Piece]:
+def _clear_references(connection: Connection, column: Column[object], ids: Sequence[int]) -> int:
+    """Clear or delete the rows whose column refers to some sessions; return how many."""
+    return sum(_clearing(connection, column, ids))
+
+
+def _clearing(connection: Connection, column: Column[object], ids: Sequence[int]) -> Iterator[int]:
     """Clear or delete the rows whose column refers to some sessions, a piece at a time."""
     table = column.table
     some = select(*table.primary_key).where(column.in_(ids)).limit(PIECE_ROWS)
     # By keys: neither database takes a LIMIT on UPDATE or DELETE.
     while keys := [tuple(row) for row in connection.execute(some)]:
-        yield _Piece(written=_clear(connection, column, among(table, keys)))
+        yield _clear(connection, column, among(table, keys))
 
 
 def _delete(connection: Connection, table: Table, keys: Sequence[Key]) -> int:
@@ -275,3 +293,86 @@ def _cut_log(engine: Engine) -> bool:
     finally:
         connection.close()
     return not busy
+
+
+# --- at an operator's word --------------------------------------------------------------------------------
+
+
+DELETED: Final = "deleted"
+"""The reason on the tombstones."""
+
+
+class Kept(StrEnum):
+    """Why nothing was deleted."""
+
+    UNKNOWN = "unknown"  # there is no such session
+    UNDER_WAY = "under_way"  # it runs, or waits in the queue
+    FOLLOWED = "followed"  # sessions followed from it, and they were not to go too
+    COUNTS = "counts"  # its actions still count towards a limit
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Deletion:
+    """What became of a wish to delete."""
+
+    kept: Kept | None = None  # None: it is gone
+    session_ids: tuple[int, ...] = ()  # those that are gone, or that are in the way
+    log_paths: tuple[str, ...] = ()  # of those that are gone
+
+
+class SqlDeletion:
+    """Deletes sessions; for operators, over SQLite or PostgreSQL."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def delete(self, session_id: int, *, chain: bool, counted_since: datetime, now: datetime) -> Deletion:
+        """Delete a session, or its whole chain, in one transaction; actions after ``counted_since`` may still count."""
+
+        def work(connection: Connection) -> Deletion:
+            wanted = _wanted(connection, session_id, chain=chain)
+            kept = _in_the_way(connection, wanted, counted_since=counted_since)
+            return kept or _deleted(connection, wanted, now=now)
+
+        return await self._database.write(work)
+
+
+def _wanted(connection: Connection, session_id: int, *, chain: bool) -> Sequence[int]:
+    root = connection.execute(
+        select(sessions.c.root_session_id).where(sessions.c.id == session_id)
+    ).scalar_one_or_none()
+    if root is None:
+        return []
+    if not chain:
+        return [session_id]
+    return connection.execute(select(sessions.c.id).where(sessions.c.root_session_id == root)).scalars().all()
+
+
+def _in_the_way(connection: Connection, wanted: Sequence[int], *, counted_since: datetime) -> Deletion | None:
+    if not wanted:
+        return Deletion(kept=Kept.UNKNOWN)
+    under_way = select(sessions.c.id).where(sessions.c.id.in_(wanted), sessions.c.status != Status.ENDED.value)
+    followed = select(sessions.c.id).where(
+        or_(sessions.c.parent_session_id.in_(wanted), sessions.c.root_session_id.in_(wanted)),
+        sessions.c.id.not_in(wanted),
+    )
+    counts = select(cooldown_actions.c.session_id).where(
+        cooldown_actions.c.session_id.in_(wanted),
+        cooldown_actions.c.cleared_at.is_(None),
+        cooldown_actions.c.timestamp > counted_since,
+    )
+    for why, query in ((Kept.UNDER_WAY, under_way), (Kept.FOLLOWED, followed), (Kept.COUNTS, counts)):
+        if found := connection.execute(query.distinct()).scalars().all():
+            return Deletion(kept=why, session_ids=tuple(sorted(found)))
+    return None
+
+
+def _deleted(connection: Connection, wanted: Sequence[int], *, now: datetime) -> Deletion:
+    logs = select(sessions.c.log_path).where(sessions.c.id.in_(wanted), sessions.c.log_path.is_not(None))
+    paths = tuple(map(str, connection.execute(logs).scalars()))
+    bury(connection, wanted, reason=DELETED, at=now)
+    for column in references(sessions):
+        if column.table is not sessions:
+            _clear_references(connection, column, wanted)
+    connection.execute(delete(sessions).where(sessions.c.id.in_(wanted)))
+    return Deletion(session_ids=tuple(wanted), log_paths=paths)

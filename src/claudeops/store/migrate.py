@@ -7,6 +7,7 @@ only when there is something to migrate. Operators use the same backup.
 from __future__ import annotations
 
 import os
+import shlex
 import sqlite3
 import time
 from collections.abc import Callable
@@ -42,6 +43,8 @@ if TYPE_CHECKING:  # slow to import, and needed after updates only
     from alembic.config import Config
 
 _SET_UP: Final = "start `claudeops run` once, which sets it up"
+CLAUDE_OPS_TABLES: Final = frozenset({"goose_db_version", "sessions", "cooldown_actions", "health_checks"})
+"""Tables by which a database of Claude Ops is known; ours has other names for two of them."""
 _PRIVATE: Final = 0o600
 _LOCKED_SECONDS: Final = 60.0  # how long a copy waits for a locked database
 _TURN_SECONDS: Final = 60.0  # how long to wait while another process migrates the same database
@@ -70,7 +73,11 @@ def migrate(url: str, *, migrations_dir: Path, backup_dir: Path, now: datetime |
     if found is not None:
         refuse_newer(parsed, found, backup_dir=backup_dir)
     if not (migrations_dir / "env.py").is_file():
-        raise MissingInputError(f"{migrations_dir} holds no migrations: install claudeops again.")
+        raise MissingInputError(
+            f"{migrations_dir} holds no migrations: install claudeops again.",
+            operation="db.migrate",
+            target=str(migrations_dir),
+        )
     file = sqlite_file(parsed)
     backup = None
     if file is not None and found is not None:
@@ -98,7 +105,11 @@ def run(url: URL, migrations_dir: Path, steps: Callable[[Config], None]) -> None
             steps(config)
             _check_references(connection, url)
     except CommandError as error:
-        raise StoreError(f"the database {shown(url)} cannot be migrated: {str(error).rstrip('.')}.") from error
+        raise StoreError(
+            f"the database {shown(url)} cannot be migrated: {str(error).rstrip('.')}.",
+            operation="db.migrate",
+            target=shown(url),
+        ) from error
     finally:
         engine.dispose()
 
@@ -163,7 +174,11 @@ def back_up(file: Path, backup_dir: Path, *, revision: str, now: datetime) -> Pa
         backup_dir.mkdir(parents=True, exist_ok=True)
         _copy_whole(file, target)
     except (OSError, sqlite3.Error) as error:
-        raise StoreError(f"the database {file} could not be backed up to {target}: {error}.") from error
+        raise StoreError(
+            f"the database {file} could not be backed up to {target}: {error}.",
+            operation="db.backup",
+            target=str(target),
+        ) from error
     return target
 
 
@@ -177,7 +192,9 @@ def back_up_to(url: URL, target: Path) -> int:
     file = sqlite_file(url)
     if file is None:
         raise ConfigurationError(
-            f"the database {shown(url)} is PostgreSQL's, which is backed up by its own program: use pg_dump."
+            f"the database {shown(url)} is PostgreSQL's, which is backed up by its own program: use pg_dump.",
+            operation="db.backup",
+            target=str(target),
         )
     if not file.exists():
         raise missing(url)
@@ -189,7 +206,11 @@ def back_up_to(url: URL, target: Path) -> int:
             f"{error.filename} exists, and a backup takes no file's place: name another."
         ) from None
     except (OSError, sqlite3.Error) as error:
-        raise StoreError(f"the database {file} could not be backed up to {target}: {error}.") from error
+        raise StoreError(
+            f"the database {file} could not be backed up to {target}: {error}.",
+            operation="db.backup",
+            target=str(target),
+        ) from error
 
 
 def newest_backup(url: URL, backup_dir: Path | None = None) -> Path | None:
@@ -214,7 +235,11 @@ def _check_references(connection: Connection, url: URL) -> None:
         return
     broken = connection.exec_driver_sql("PRAGMA foreign_key_check").first()
     if broken is not None:
-        raise StoreError(f"migrating {shown(url)} would leave rows of {broken[0]} that refer to nothing.")
+        raise StoreError(
+            f"migrating {shown(url)} would leave rows of {broken[0]} that refer to nothing.",
+            operation="db.migrate",
+            target=shown(url),
+        )
 
 
 def _make_private(file: Path) -> None:
@@ -229,6 +254,8 @@ def _revision(connection: Connection, url: URL) -> str | None:
     names = set(inspect(connection).get_table_names())
     if "alembic_version" in names:
         return connection.execute(text("SELECT version_num FROM alembic_version")).scalar_one_or_none()
+    if names >= CLAUDE_OPS_TABLES:
+        raise _claude_ops(url)
     # Several programs may share a server's database; a file belongs to one.
     if taken := sorted(names if connection.dialect.name == "sqlite" else names & set(metadata.tables)):
         raise ConfigurationError(
@@ -236,6 +263,26 @@ def _revision(connection: Connection, url: URL) -> str | None:
             "give claudeops a database of its own in CLAUDEOPS_DATABASE_URL."
         )
     return None
+
+
+def _claude_ops(url: URL) -> ConfigurationError:
+    """Return the refusal to write into the database of Claude Ops, whose file has the same name as ours by default."""
+    file = sqlite_file(url)
+    if file is None:
+        steps = "give claudeops a database of its own in CLAUDEOPS_DATABASE_URL, and take this one over from a copy"
+    else:
+        aside = file.with_name("claude-ops.db")
+        steps = (
+            f"stop Claude Ops, run `mv {shlex.quote(str(file))} {shlex.quote(str(aside))}` (and the same for the files "
+            f"with -wal and -shm at their end, if there are any), then `claudeops migrate-from "
+            f"{shlex.quote(str(aside))}`, and start claudeops again"
+        )
+    return ConfigurationError(
+        f"the database {shown(url)} is that of Claude Ops, and claudeops writes nothing into it: {steps}.",
+        operation="db.migrate",
+        target=str(file or shown(url)),
+        hint="`claudeops migrate-from` takes over what it has on record, and leaves the file as it is.",
+    )
 
 
 def _accept(_copy: Path) -> None:

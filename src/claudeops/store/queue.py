@@ -1,4 +1,4 @@
-"""Sessions into the queue, out of it and to their ends; and what operators ask of the daemon."""
+"""Sessions into the queue, out of it and to their ends."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Final, NamedTuple
 
 import anyio
 import anyio.to_thread
-from sqlalchemy import ColumnElement, Connection, Integer, Select, bindparam, func, insert, or_, select, update
+from sqlalchemy import ColumnElement, Connection, Integer, Select, bindparam, func, or_, select, update
 
 from claudeops.domain import escalation
-from claudeops.domain.commands import Command, CommandName
+from claudeops.domain.commands import StopTarget
 from claudeops.domain.escalation import EscalationRules
 from claudeops.domain.holds import ONE_SLOT, Admission, Capacity, admission, when_lost, when_trial_started
 from claudeops.domain.model import (
@@ -35,8 +35,8 @@ from claudeops.store.database import ADD_SESSION, CHANGE_SESSION, CHANGE_SESSION
 from claudeops.store.events import raise_event
 from claudeops.store.finish import write_end
 from claudeops.store.planned import changes
-from claudeops.store.rows import UNCLAIMED, TableRow, blocked_values, claimed_values, queued_values, to_session
-from claudeops.store.tables import commands, instances, schedule_fires, sessions
+from claudeops.store.rows import UNCLAIMED, blocked_values, cancelled_values, claimed_values, queued_values, to_session
+from claudeops.store.tables import instances, schedule_fires, sessions
 
 _LOOK_AHEAD: Final = 50  # sessions, of those that are due
 _WAITED_SINCE: Final = func.coalesce(sessions.c.not_before, sessions.c.created_at)
@@ -153,30 +153,28 @@ class SqlQueue:
 
         return await self._database.write(end)
 
-    async def request_command(self, name: CommandName, *, by: str, now: datetime) -> None:
-        """Write what is asked for."""
-        asked = {"name": name.value, "arguments": "{}", "requested_by": by, "requested_at": now}
-        await self._database.write(lambda connection: connection.execute(insert(commands).values(asked)))
+    async def end_queued(
+        self, target: StopTarget, *, why: str, rules: EscalationRules, now: datetime
+    ) -> tuple[Sequence[int], Sequence[int]]:
+        """End what is queued of a session or chain; return those ended, and those that run."""
+        column, key = (
+            (sessions.c.root_session_id, target.chain)
+            if target.session_id is None
+            else (sessions.c.id, target.session_id)
+        )
+        unended = select(sessions).where(column == key, sessions.c.status != Status.ENDED.value).order_by(sessions.c.id)
 
-    async def take_commands(self, *, now: datetime) -> Sequence[Command]:
-        """Take what was asked for; without anything nothing is written, for it is looked at every second."""
-        waiting = select(commands).where(commands.c.taken_at.is_(None)).order_by(commands.c.id)
+        def end(connection: Connection) -> tuple[Sequence[int], Sequence[int]]:
+            found = [to_session(row) for row in connection.execute(unended)]
+            queued = [session for session in found if session.status is Status.QUEUED]
+            ended = [session for session in queued if change(connection, session, cancelled_values(why, now=now))]
+            for session in ended:
+                end_chain(connection, session, rules=rules, at=now)
+            return [session.id for session in ended], [
+                session.id for session in found if session.status is Status.RUNNING
+            ]
 
-        def is_anything_asked(connection: Connection) -> bool:
-            return connection.execute(waiting.limit(1)).first() is not None
-
-        def take(connection: Connection) -> Sequence[Command]:
-            rows = connection.execute(waiting).all()
-            taken = update(commands).where(commands.c.id.in_([row.id for row in rows])).values(taken_at=now)
-            connection.execute(taken)
-            return tuple(map(_to_command, rows))
-
-        return await self._database.write(take) if await self._database.read(is_anything_asked) else ()
-
-    async def finish_command(self, command_id: int, *, result: str | None, error: str | None, now: datetime) -> None:
-        """Write what came of a command."""
-        ended = update(commands).where(commands.c.id == command_id).values(ended_at=now, result=result, error=error)
-        await self._database.write(lambda connection: connection.execute(ended))
+        return await self._database.write(end)
 
 
 # --- a claim ----------------------------------------------------------------------------------------------
@@ -346,10 +344,23 @@ def queue_chain(
     """Queue a session, or write the event that says why not."""
     suppressed, services = _admit(connection, new.tier, rules=rules, now=now)
     if suppressed is None:
-        return add_session(connection, new, now=now)
+        return add_session(connection, _after_others(connection, new), now=now)
     event = escalation.suppression_event(suppressed, tier=new.tier, services=services)
     raise_event(connection, event, session_id=None, at=now)
     return suppressed
+
+
+def _after_others(connection: Connection, new: NewSession) -> NewSession:
+    """Return a session with the next free ordinal of its kind: an earlier one may be gone on with several times."""
+    if new.parent_session_id is None:
+        return new
+    same = (
+        sessions.c.parent_session_id == new.parent_session_id,
+        sessions.c.tier == new.tier,
+        sessions.c.trigger == new.trigger.value,
+    )
+    highest = connection.scalar(select(func.max(sessions.c.ordinal)).where(*same))
+    return new if highest is None else replace(new, ordinal=highest + 1)
 
 
 def _queue_next(connection: Connection, decision: Decision, *, at: datetime) -> int | None:
@@ -392,11 +403,6 @@ def end_chain(connection: Connection, ended: Session, *, rules: EscalationRules,
     if new is not None and new.not_before is not None:
         session_id = add_session(connection, new, now=at).id
         changes.set_follow_up(connection, changed, due_at=new.not_before, session_id=session_id)
-
-
-def _to_command(row: TableRow) -> Command:
-    """Return a row as a value."""
-    return Command(id=row.id, name=row.name, requested_by=row.requested_by, requested_at=row.requested_at)
 
 
 def add_session(connection: Connection, new: NewSession, *, now: datetime) -> Session:

@@ -15,6 +15,7 @@ from claudeops.domain.backfill import report_summary, stream_values
 from claudeops.domain.model import (
     DecisionReason,
     Ending,
+    ErrorCategory,
     ExtractionMethod,
     Handover,
     NewSession,
@@ -83,6 +84,8 @@ def to_session(row: TableRow) -> Session:
         decision_reason=_member(DecisionReason, row.decision_reason),
         extraction_method=_member(ExtractionMethod, row.extraction_method),
         error=row.error,
+        error_category=_member(ErrorCategory, row.error_category),
+        exit_code=row.exit_code,
         summary=row.summary,
         cost_usd=row.cost_usd,
         num_turns=row.num_turns,
@@ -154,6 +157,17 @@ def blocked_values(suppressed: Suppressed, *, now: datetime) -> dict[str, object
         "outcome": Outcome.BLOCKED.value,
         "decision_reason": suppressed.reason.value,
         "error": suppressed.message,
+        "ended_at": now,
+    }
+
+
+def cancelled_values(error: str, *, now: datetime) -> dict[str, object]:
+    """Return the columns of a queued session that an operator has stopped before it began."""
+    return {
+        "status": Status.ENDED.value,
+        "outcome": Outcome.CANCELLED.value,
+        "decision_reason": DecisionReason.PAUSED.value,
+        "error": error,
         "ended_at": now,
     }
 

@@ -11,10 +11,11 @@ from typing import Final
 from claudeops.domain.live import EventRaised
 from claudeops.store.database import BUSY_SECONDS, WAIT_SECONDS, Database, parse_url
 from claudeops.store.holds import SqlHolds
-from claudeops.store.housekeeping import SqlHousekeeping
+from claudeops.store.housekeeping import SqlDeletion, SqlHousekeeping
 from claudeops.store.knowledge.briefings import SqlBriefings
 from claudeops.store.knowledge.memories import SqlMemories
 from claudeops.store.migrate import require_head
+from claudeops.store.planned.commands import SqlCommands
 from claudeops.store.planned.follow_ups import SqlFollowUps
 from claudeops.store.planned.schedules import SqlSchedules
 from claudeops.store.probes import SqlProbes
@@ -38,6 +39,7 @@ class SqlStore:
 
     database: Database
     queue: SqlQueue
+    commands: SqlCommands
     schedules: SqlSchedules
     follow_ups: SqlFollowUps
     holds: SqlHolds
@@ -50,6 +52,7 @@ class SqlStore:
     housekeeping: SqlHousekeeping
     audit: AuditTrail  # for operators
     memories: SqlMemories  # for operators
+    deletion: SqlDeletion  # for operators
 
     async def close(self) -> None:
         """Write what was submitted, then close the database; bounded, and safe to call twice."""
@@ -79,6 +82,7 @@ def open_store(
     return SqlStore(
         database=database,
         queue=SqlQueue(database),
+        commands=SqlCommands(database),
         schedules=SqlSchedules(database),
         follow_ups=SqlFollowUps(database),
         holds=SqlHolds(database),
@@ -91,4 +95,5 @@ def open_store(
         housekeeping=SqlHousekeeping(database),
         audit=AuditTrail(database),
         memories=SqlMemories(database),
+        deletion=SqlDeletion(database),
     )

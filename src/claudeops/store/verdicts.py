@@ -146,7 +146,7 @@ class SqlVerdicts:
         if not everything:
             query = query.where(approvals.c.status == ApprovalStatus.PENDING.value)
         rows = await self._database.read(lambda connection: connection.execute(query).all())
-        return tuple(map(_to_approval, reversed(rows)))
+        return tuple(map(to_approval, reversed(rows)))
 
     async def answer_approval(self, approval_id: int, said: Answer) -> bool:
         """Write a person's answer; return ``False``, with nothing written, when the question no longer waits."""
@@ -280,7 +280,7 @@ def _resolve_their_events(connection: Connection, approval_ids: Sequence[int], *
 
 def _find(connection: Connection, approval_id: int) -> Approval | None:
     row = connection.execute(select(approvals).where(approvals.c.id == approval_id)).one_or_none()
-    return None if row is None else _to_approval(row)
+    return None if row is None else to_approval(row)
 
 
 def _existing(connection: Connection, approval_id: int) -> Approval:
@@ -290,7 +290,7 @@ def _existing(connection: Connection, approval_id: int) -> Approval:
     return row
 
 
-def _to_approval(row: TableRow) -> Approval:
+def to_approval(row: TableRow) -> Approval:
     """Return an ``approvals`` row as a value."""
     return Approval(
         id=row.id,

@@ -9,7 +9,7 @@ import pytest
 from benchmarks import card, soak
 
 
-@pytest.mark.timeout(240)  # it starts seven daemons
+@pytest.mark.timeout(240)  # it starts eight daemons
 def test_the_card_names_the_machine_and_every_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     small = ["--repeats", "1", "--stream-mib", "0.1", "--burst", "20", "--probes", "20", "--probe-minutes", "0.1"]
     card.main([*small, "--directory", str(tmp_path)])
@@ -24,6 +24,7 @@ def test_the_card_names_the_machine_and_every_line(tmp_path: Path, capsys: pytes
     assert "claimed, run, ended  " in printed
     assert "resident (RSS) " in printed
     assert "https, verified " in printed
+    assert "claudeops status " in printed
     assert "looks begin late: p99 " in printed
     assert list(tmp_path.iterdir()) == []
 

@@ -26,6 +26,96 @@ def test_an_unknown_format_is_a_usage_error_with_the_allowed_ones(capsys: pytest
     assert "'text', 'json'" in written.err
 
 
+def test_every_allowed_value_of_an_option_is_said_in_one_word(capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(["list-approvals", "-o", "yaml"]) == 64
+    assert "text|json" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "-o json memories add",
+        "memories -o json add",
+        "memories add -o json",
+        "memories add -ojson",
+        "-ojson memories add",
+    ],
+)
+def test_the_format_may_stand_before_the_command_or_behind_it(
+    arguments: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(arguments.split()) == 1
+    told = document(capsys)
+    assert told["command"] == "memories add"
+    error = told["error"]
+    assert isinstance(error, dict)
+    assert (error["kind"], error["target"], error["message"]) == (
+        "usage",
+        "observation",
+        "Missing argument 'observation'.",
+    )
+    assert "claudeops memories add --help" in error["hint"]
+    assert str(told["usage"]).startswith("claudeops memories add")
+
+
+def test_behind_two_dashes_stands_no_option(capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(["approve", "--", "-o", "json"]) == 64
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "name"),
+    [("bootstap --output-format json", "bootstap"), ("-o json memories ad", "memories ad"), ("x --help -o json", "x")],
+)
+def test_a_command_that_does_not_exist_is_not_found(
+    arguments: str, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(arguments.split()) == 1
+    told = document(capsys)
+    assert (told["command"], told["name"], told["found"], told["sysexit"]) == (name, name, False, 64)
+    assert told["error"] == {
+        "kind": "command_not_found",
+        "message": told["error"]["message"],  # type: ignore[index]  # it is an object, as the comparison shows
+        "retryable": False,
+    }
+
+
+def test_no_command_in_json_mode_is_a_document(capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(["--output-format", "json"]) == 1
+    assert document(capsys)["command"] == "claudeops"
+
+
+def test_what_nobody_foresaw_is_one_document_without_the_text_of_the_error(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = "a secret"
+
+    def fails() -> int:
+        raise RuntimeError(text)
+
+    monkeypatch.setattr(claudeops.commands["health"], "callback", lambda **_: fails())
+    assert call(["health", "-o", "json"]) == 1
+    written = capsys.readouterr()
+    told = json.loads(written.out)
+    assert (told["error"]["kind"], told["sysexit"]) == ("unknown", 70)
+    assert "RuntimeError" in told["error"]["message"]
+    assert "fails" in written.err
+    assert "a secret" not in written.out + written.err
+
+    assert call(["health"]) == 70
+    assert capsys.readouterr().out == ""
+
+
+def test_an_interrupt_is_one_document_too(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def interrupted(**_: object) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(claudeops.commands["health"], "callback", interrupted)
+    assert call(["health", "-o", "json"]) == 1
+    told = json.loads(capsys.readouterr().out)
+    assert told["error"]["retryable"] is True
+
+
 @pytest.mark.parametrize("flag", [["--output-format", "json"], ["--output-format=json"]], ids=["two words", "one word"])
 def test_a_bad_option_is_one_document_that_names_it(flag: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert call(["bootstrap", "--bogus", *flag]) == 1

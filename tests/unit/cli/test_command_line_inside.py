@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from claudeops.cli.command_line import inside_a_session
-from claudeops.engine.process.tree import SESSION_MARK
+from claudeops.engine.process import SESSION_MARK
 
 
 def process(proc: Path, pid: int, parent: int, *environ: bytes) -> None:

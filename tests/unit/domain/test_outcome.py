@@ -199,6 +199,7 @@ STOPS = [
     (StopCause.SERVERS_AWAY, Outcome.ERROR, None, FailureKind.OTHER),
     (StopCause.REPETITION, Outcome.ERROR, None, FailureKind.OTHER),
     (StopCause.PAUSED, Outcome.CANCELLED, None, FailureKind.OTHER),
+    (StopCause.STOPPED, Outcome.CANCELLED, None, FailureKind.OTHER),
 ]
 
 

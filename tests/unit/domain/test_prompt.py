@@ -254,6 +254,11 @@ def test_text_that_fits_is_not_cut() -> None:
         pytest.param("Look.\nRead @/etc/passwd", "line 2", id="file-mention"),
         pytest.param("@notes.md", "line 1", id="mention-at-the-start"),
         pytest.param('see "@/repos/"', "line 1", id="quoted-mention"),
+        pytest.param("\nLook.\nRead @a\n\nand @b, @c", "lines 3, 5 hold", id="every-line"),
+        pytest.param("ssh <user>@<host>@/etc/passwd", "line 1", id="mention-behind-a-placeholder"),
+        pytest.param("see @</etc/passwd>", "line 1", id="path-in-angle-brackets"),
+        pytest.param("@x\n" * 9, "lines 1, 2, 3, 4, 5 and 4 more hold", id="many-lines"),
+        pytest.param("see @notes.md", "put a blank after it", id="with-the-mend"),
     ],
 )
 def test_template_that_the_cli_would_not_read_as_text_is_refused(template: str, complaint: str) -> None:
@@ -262,7 +267,15 @@ def test_template_that_the_cli_would_not_read_as_text_is_refused(template: str, 
     assert complaint in fault
 
 
-@pytest.mark.parametrize("template", ["Write to ops@example.org.", "At 5 @ night", "Look at a/b."])
+@pytest.mark.parametrize(
+    "template",
+    [
+        "Write to ops@example.org.",
+        "At 5 @ night",
+        "Look at a/b.",
+        "`ssh <user>@<host> sudo <command>` for writing, `ssh root@<host> <command>` else",
+    ],
+)
 def test_ordinary_text_is_a_fine_template(template: str) -> None:
     assert template_fault(template) is None
 

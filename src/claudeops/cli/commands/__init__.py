@@ -11,21 +11,48 @@ from typing import ClassVar
 
 import click
 
-from claudeops.cli.commands.act import approve, deny, list_approvals, pause, resume
+from claudeops.cli.commands.act import approve, deny, list_approvals, pause, resume, stop
+from claudeops.cli.commands.completion import complete_names, completion
 from claudeops.cli.commands.look import audit, probe
 from claudeops.cli.commands.memories import memories
 from claudeops.cli.commands.options import WholeHelp
 from claudeops.cli.commands.policy import policy, show_tool
-from claudeops.cli.commands.set_up import backup, doctor, rehearse
+from claudeops.cli.commands.records import (
+    chain,
+    config,
+    list_actions,
+    list_checks,
+    list_events,
+    spend,
+    stats,
+    status,
+)
+from claudeops.cli.commands.sessions import delete_session, flush_transcript, list_sessions, load_session, replay
+from claudeops.cli.commands.set_up import backup, doctor, migrate_from, rehearse, version
+from claudeops.cli.commands.tiers import (
+    bootstrap_graph,
+    command_graph,
+    exec_command,
+    exec_tool,
+    route,
+    show_command,
+    tool_pool,
+)
 from claudeops.cli.commands.watch import bootstrap, health, ping, run, tail
 
 
 class _Commands(WholeHelp):
     headings: ClassVar = {
-        "Watch": ("run", "bootstrap", "tail", "health", "ping"),
-        "Act": ("list-approvals", "approve", "deny", "pause", "resume", "memories"),
-        "Look": ("probe", "audit", "policy", "show-tool"),
-        "Set up": ("doctor", "rehearse", "backup"),
+        "Watch": ("status", "run", "bootstrap", "tail", "health", "ping"),
+        "Act": ("list-approvals", "approve", "deny", "stop", "pause", "resume", "memories"),
+        "Look back": ("chain", "list-events", "list-checks", "list-actions", "spend", "stats"),
+        "Look": ("probe", "audit", "policy"),
+        "Tiers and tools": (
+            *("exec-command", "show-command", "route", "exec-tool", "show-tool"),
+            *("command-graph", "tool-pool", "bootstrap-graph"),
+        ),
+        "Sessions": ("list-sessions", "load-session", "delete-session", "flush-transcript", "replay"),
+        "Set up": ("doctor", "config", "rehearse", "backup", "migrate-from", "version", "completion"),
     }
 
 
@@ -44,9 +71,14 @@ def claudeops() -> None:
 
 
 for _command in (
-    *(run, bootstrap, tail, health, ping),
-    *(list_approvals, approve, deny, pause, resume, memories),
+    *(status, run, bootstrap, tail, health, ping),
+    *(list_approvals, approve, deny, stop, pause, resume, memories),
+    *(chain, list_events, list_checks, list_actions, spend, stats),
     *(probe, audit, policy, show_tool),
-    *(doctor, rehearse, backup),
+    *(exec_command, show_command, route, exec_tool, command_graph, tool_pool, bootstrap_graph),
+    *(list_sessions, load_session, delete_session, flush_transcript, replay),
+    *(doctor, config, rehearse, backup, migrate_from, version, completion),
 ):
     claudeops.add_command(_command)
+
+complete_names(claudeops)

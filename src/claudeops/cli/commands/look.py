@@ -8,10 +8,10 @@ from pathlib import Path
 
 import click
 
-from claudeops.cli.commands.options import OUTPUT_FORMAT, WholeHelp
+from claudeops.cli.commands.options import OUTPUT_FORMAT, WholeHelp, examples
 
 
-@click.command()
+@click.command(epilog=examples("claudeops probe", "claudeops probe web-http -o json"))
 @click.argument("name", required=False)
 @OUTPUT_FORMAT
 def probe(name: str | None, output_format: str) -> int:
@@ -30,7 +30,9 @@ def audit() -> None:
     """Check the record of tool calls."""
 
 
-@audit.command()
+@audit.command(
+    epilog=examples("claudeops audit verify", "claudeops audit verify --session 12 --log daemon.log -o json")
+)
 @click.option("--session", "session_id", type=click.IntRange(min=1), help="Only this session.")
 @click.option(
     "--log",

@@ -8,7 +8,7 @@ from typing import Final
 
 import click
 
-from claudeops.cli.commands.options import OUTPUT_FORMAT, WholeHelp
+from claudeops.cli.commands.options import OUTPUT_FORMAT, WholeHelp, examples
 
 CATEGORIES: Final = (
     *("timing", "dependency", "behaviour", "maintenance", "location", "capacity", "configuration", "cause", "remedy"),
@@ -40,7 +40,9 @@ def memories() -> None:
     """See and correct what the agents believe; nothing is deleted."""
 
 
-@memories.command("list")
+@memories.command(
+    "list", epilog=examples("claudeops memories list", "claudeops memories list --service web --all -o json")
+)
 @click.option("--service", help="Only those about this service.")
 @click.option("--all", "everything", is_flag=True, help="Also those that are out of use.")
 @OUTPUT_FORMAT
@@ -51,7 +53,13 @@ def list_memories(service: str | None, everything: bool, output_format: str) -> 
     return print_memories(service=service, everything=everything, as_json=output_format == "json")
 
 
-@memories.command("add")
+@memories.command(
+    "add",
+    epilog=examples(
+        'claudeops memories add "web takes 30 s to start" --service web --category timing',
+        'claudeops memories add "backups run at 03:00" --supersedes m12',
+    ),
+)
 @click.argument("observation")
 @click.option("--service", help="The service that it is about.  [default: none in particular]")
 @click.option("--category", type=click.Choice(CATEGORIES), default="other", show_default=True, help="What it says.")
@@ -70,7 +78,7 @@ def add_memory(observation: str, service: str | None, category: str, supersedes:
     return ours.add_memory(memory, as_json=output_format == "json")
 
 
-@memories.command("forget")
+@memories.command("forget", epilog=examples("claudeops memories forget m12", "claudeops memories forget 12 -o json"))
 @click.argument("memory_id", type=_MEMORY_ID, metavar="ID")
 @OUTPUT_FORMAT
 def forget_memory(memory_id: int, output_format: str) -> int:
@@ -83,7 +91,7 @@ def forget_memory(memory_id: int, output_format: str) -> int:
     return change_memory("forget", memory_id, as_json=output_format == "json")
 
 
-@memories.command("restore")
+@memories.command("restore", epilog=examples("claudeops memories restore m12", "claudeops memories restore 12 -o json"))
 @click.argument("memory_id", type=_MEMORY_ID, metavar="ID")
 @OUTPUT_FORMAT
 def restore_memory(memory_id: int, output_format: str) -> int:
@@ -96,7 +104,7 @@ def restore_memory(memory_id: int, output_format: str) -> int:
     return change_memory("restore", memory_id, as_json=output_format == "json")
 
 
-@memories.command("confirm")
+@memories.command("confirm", epilog=examples("claudeops memories confirm m12", "claudeops memories confirm 12 -o json"))
 @click.argument("memory_id", type=_MEMORY_ID, metavar="ID")
 @OUTPUT_FORMAT
 def confirm_memory(memory_id: int, output_format: str) -> int:

@@ -12,7 +12,12 @@ OTHERS: Final = "Commands"
 """The heading of commands that no other heading names."""
 
 OUTPUT_FORMAT: Final = click.option(
-    "--output-format", type=click.Choice(["text", "json"]), default="text", show_default=True, help="What to print."
+    "-o",
+    "--output-format",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="What to print.",
 )
 POLICY_FILE: Final = click.option(
     "--file",
@@ -38,6 +43,11 @@ class WholeHelp(click.Group):
             if rows:
                 with formatter.section(heading):
                     formatter.write_dl(rows)
+
+
+def examples(*lines: str) -> str:
+    """Return the epilog of a command's help: what somebody would write, a line each, with a comment where it helps."""
+    return "\n".join(("\b", "Examples:", *(f"  {line}" for line in lines)))
 
 
 def sentence(command: click.Command) -> str:

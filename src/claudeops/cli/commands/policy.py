@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from claudeops.cli.commands.options import OUTPUT_FORMAT, POLICY_FILE, WholeHelp
+from claudeops.cli.commands.options import OUTPUT_FORMAT, POLICY_FILE, WholeHelp, examples
 
 
 @click.group(cls=WholeHelp)
@@ -16,7 +16,13 @@ def policy() -> None:
     """Look at the rules for tool calls; runs nothing."""
 
 
-@policy.command("test")
+@policy.command(
+    "test",
+    epilog=examples(
+        'claudeops policy test "docker restart web" --tier 2',
+        'claudeops policy test --tool Read --input \'{"file_path": "/etc/hosts"}\' -o json',
+    ),
+)
 @click.argument("command", required=False)
 @click.option("--tier", type=click.IntRange(min=1), help="Only this tier.  [default: all]")
 @click.option("--tool", default="Bash", show_default=True, help="The tool to call.")
@@ -46,7 +52,7 @@ def test_policy(  # noqa: PLR0917 - click hands its options over by name
     return print_verdicts(question, as_json=output_format == "json")
 
 
-@policy.command("show")
+@policy.command("show", epilog=examples("claudeops policy show", "claudeops policy show --file policy.toml"))
 @POLICY_FILE
 @OUTPUT_FORMAT
 def show_policy(file: Path | None, output_format: str) -> int:
@@ -59,7 +65,7 @@ def show_policy(file: Path | None, output_format: str) -> int:
     return print_policy(file, as_json=output_format == "json")
 
 
-@policy.command("fragments")
+@policy.command("fragments", epilog=examples("claudeops policy fragments", "claudeops policy fragments -o json"))
 @OUTPUT_FORMAT
 def list_fragments(output_format: str) -> int:
     """List the fragments that a policy may extend beside the default, and what each opens.
@@ -71,7 +77,7 @@ def list_fragments(output_format: str) -> int:
     return print_fragments(as_json=output_format == "json")
 
 
-@click.command("show-tool")
+@click.command("show-tool", epilog=examples("claudeops show-tool Bash", 'claudeops show-tool "docker restart" -o json'))
 @click.argument("name")
 @POLICY_FILE
 @OUTPUT_FORMAT

@@ -8,23 +8,53 @@ from pathlib import Path
 
 import click
 
-from claudeops.cli.commands.options import OUTPUT_FORMAT
+from claudeops.cli.commands.options import OUTPUT_FORMAT, examples
 
 
-@click.command()
+@click.command(epilog=examples("claudeops doctor", "claudeops doctor --from-claude-ops docker-compose.yaml"))
+@click.option(
+    "--from-claude-ops",
+    "old_set_up",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Check nothing; say line by line what becomes of Claude Ops' compose file or env file.",
+)
 @OUTPUT_FORMAT
-def doctor(output_format: str) -> int:
+def doctor(old_set_up: Path | None, output_format: str) -> int:
     """Check every precondition and say how to fix what is wrong; creates and changes nothing.
 
     Makes one free request to the model API. Exit status: 0 nothing has failed, 69 the database or the model API cannot
-    be reached, 75 another daemon is in the way, 78 the configuration is wrong.
+    be reached, 75 another daemon is in the way, 78 the configuration is wrong. With --from-claude-ops: 0 read, 66 no
+    such file.
     """
+    if old_set_up is not None:
+        from claudeops.cli.claude_ops import examine_set_up
+
+        return examine_set_up(old_set_up, as_json=output_format == "json")
     from claudeops.cli.doctor.command import examine
 
     return examine(as_json=output_format == "json")
 
 
-@click.command()
+@click.command(
+    "migrate-from",
+    epilog=examples("claudeops migrate-from /state/claude-ops.db", "claudeops migrate-from old/state -o json"),
+)
+@click.argument("path", type=click.Path(path_type=Path), metavar="PATH")
+@OUTPUT_FORMAT
+def migrate_from(path: Path, output_format: str) -> int:
+    """Take over the database of Claude Ops, once: sessions, events, memories, cooldowns and checks.
+
+    PATH is its file, or the directory that holds it; it is only read. No daemon may run meanwhile. Says what was taken,
+    and what was left and why. Exit status: 0 taken over, now or before, 69 the file cannot be read, 75 a daemon is in
+    the way, 78 configuration, or PATH is no such file.
+    """
+    from claudeops.cli.claude_ops import migrate_from as take_over
+
+    return take_over(path, as_json=output_format == "json")
+
+
+@click.command(epilog=examples("claudeops rehearse --list", "claudeops rehearse healthy --pace 1"))
 @click.argument("given", metavar="[SCENARIO]...", nargs=-1)
 @click.option("--list", "list_them", is_flag=True, help="List the scenarios that come with claudeops.")
 @click.option(
@@ -52,7 +82,7 @@ def rehearse(given: tuple[str, ...], *, list_them: bool, pace_seconds: float, ou
     return run_scenarios(given, pace_seconds=pace_seconds, as_json=output_format == "json")
 
 
-@click.command()
+@click.command(epilog=examples("claudeops backup /backups/claudeops.db", "claudeops backup copy.db -o json"))
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 @OUTPUT_FORMAT
 def backup(file: Path, output_format: str) -> int:
@@ -64,3 +94,12 @@ def backup(file: Path, output_format: str) -> int:
     from claudeops.cli.operator import back_up
 
     return back_up(file, as_json=output_format == "json")
+
+
+@click.command(epilog=examples("claudeops version", "claudeops version -o json"))
+@OUTPUT_FORMAT
+def version(output_format: str) -> int:
+    """Print the version of claudeops and what it stands on; asks for no setting, database or credentials."""
+    from claudeops.cli.version import print_version
+
+    return print_version(as_json=output_format == "json")

@@ -4,12 +4,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
-from claudeops.cli.commands.options import OUTPUT_FORMAT
+from claudeops.cli.commands.filters import SESSION
+from claudeops.cli.commands.options import OUTPUT_FORMAT, examples
+
+if TYPE_CHECKING:  # help and mistakes are answered without the model
+    from claudeops.domain.listing import Reference
 
 
-@click.command()
+@click.command(epilog=examples("claudeops run", "claudeops run --live"))
 @click.option("--live", is_flag=True, help="Print what the sessions do, a line a step, instead of routine log lines.")
 def run(*, live: bool) -> int:
     """Run the daemon: it starts chains of sessions by the schedule, and one at its very first start.
@@ -23,24 +29,64 @@ def run(*, live: bool) -> int:
     return run_until_stopped(live=live)
 
 
-@click.command()
-@click.option("--tier", type=click.IntRange(min=1), default=1, show_default=True, help="Tier of the first session.")
+@click.command(
+    epilog=examples(
+        "claudeops bootstrap --service web --live",
+        'claudeops bootstrap --detach --prompt "Why did the backup take so long?"',
+    )
+)
+@click.option("--tier", type=click.IntRange(min=1), help="Tier of the first session.  [default: 1]")
 @click.option("--prompt", "prompt_text", help="A request for the first session, in addition to its tier's task.")
+@click.option(
+    "--service", "services", metavar="NAME", multiple=True, help="Look at this service alone; may be repeated."
+)
+@click.option("--resume", type=click.IntRange(min=1), metavar="SESSION", help="Go on with this session's conversation.")
+@click.option(
+    "--detach", is_flag=True, help="Queue it for the running daemon, print the session's id, and do not wait."
+)
 @OUTPUT_FORMAT
 @click.option("--live/--no-live", default=None, help="Print on stderr what the sessions do.  [default: on a terminal]")
-def bootstrap(tier: int, prompt_text: str | None, output_format: str, live: bool | None) -> int:  # noqa: FBT001 - click
+def bootstrap(  # noqa: PLR0917 - click hands its options over by name
+    tier: int | None,
+    prompt_text: str | None,
+    services: tuple[str, ...],
+    resume: int | None,
+    detach: bool,  # noqa: FBT001 - click
+    output_format: str,
+    live: bool | None,  # noqa: FBT001 - click
+) -> int:
     """Run one whole chain in the foreground: a session and those that follow from it.
 
-    Beside a running daemon the chain is queued there and followed. Exit status: 0 healthy or resolved, 1 unresolved,
-    stopped, or a session failed, 75 try later, 78 configuration.
+    Beside a running daemon the chain is queued there and followed, or with --detach left to it. With --resume the
+    session remembers what it said and saw. Exit status: 0 healthy or resolved (with --detach: queued), 1 unresolved,
+    stopped, or a session failed, 66 that session cannot be gone on with, 75 try later (with --detach also: no daemon
+    runs), 78 configuration.
     """
+    from claudeops.domain.schedule.plan import asked
+
+    as_json = output_format == "json"
+    if detach and live:
+        raise click.UsageError("--detach does not wait, so --live has nothing to print: leave one of them out.")
+    if resume is not None and tier is not None:
+        raise click.UsageError("--resume goes on at the session's own tier: leave --tier out.")
+    if resume is not None and not (services or (prompt_text or "").strip()):
+        raise click.UsageError("--resume needs to know what for: say so with --prompt.")
+    if any(not service.strip() for service in services):
+        raise click.BadParameter("a service has a name.", param_hint="--service")
+    request = asked(prompt_text or "", tuple(map(str.strip, services)))
+    if detach:
+        from claudeops.cli.detach import queue_and_leave
+
+        return queue_and_leave(tier=tier or 1, prompt_text=request, services=services, resume=resume, as_json=as_json)
     from claudeops.cli.bootstrap import run_in_foreground
 
-    return run_in_foreground(tier=tier, prompt_text=prompt_text, as_json=output_format == "json", live=live)
+    return run_in_foreground(
+        tier=tier or 1, prompt_text=request, services=services, resume=resume, as_json=as_json, live=live
+    )
 
 
-@click.command()
-@click.argument("session_id", metavar="[SESSION]", type=click.IntRange(min=1), required=False)
+@click.command(epilog=examples("claudeops tail", "claudeops tail 12 --output-format json"))
+@click.argument("session", metavar="[SESSION]", type=SESSION, required=False)
 @click.option(
     "-f",
     "--follow/--no-follow",
@@ -48,13 +94,14 @@ def bootstrap(tier: int, prompt_text: str | None, output_format: str, live: bool
     help="Wait for more, or print what is there and end.  [default: wait, unless SESSION is given]",
 )
 @click.option(
+    "-o",
     "--output-format",
     type=click.Choice(["text", "stream-json", "json"]),
     default="text",
     show_default=True,
     help="What to print: lines for people, a JSON object a line, or one document.",
 )
-def tail(session_id: int | None, follow: bool | None, output_format: str) -> int:  # noqa: FBT001 - click's
+def tail(session: tuple[str, Reference] | None, follow: bool | None, output_format: str) -> int:  # noqa: FBT001 - click's
     """Print what sessions do or did, a line a step.
 
     Without SESSION: every running chain from its beginning (the newest chain when none runs) and every chain that
@@ -65,10 +112,10 @@ def tail(session_id: int | None, follow: bool | None, output_format: str) -> int
 
     if follow and output_format == "json":
         raise click.UsageError("--follow cannot end with one document: use --output-format stream-json.")
-    return print_sessions(session_id=session_id, follow=follow, output_format=output_format)
+    return print_sessions(session=session, follow=follow, output_format=output_format)
 
 
-@click.command()
+@click.command(epilog=examples("claudeops health", "claudeops health -o json"))
 @OUTPUT_FORMAT
 def health(output_format: str) -> int:
     """Say whether the daemon of this state directory is alive; for a container's HEALTHCHECK.
@@ -83,7 +130,7 @@ def health(output_format: str) -> int:
     return print_health(as_json=output_format == "json")
 
 
-@click.command()
+@click.command(epilog=examples("claudeops ping backup", 'claudeops ping backup --fail --log "disk full"'))
 @click.argument("name")
 @click.option("--start", "verb", flag_value="start", help="It begins its work; success or --fail must follow.")
 @click.option("--fail", "verb", flag_value="fail", help="It has failed.")

@@ -22,8 +22,8 @@ from claudeops.app.wiring import model_access
 from claudeops.cli.doctor.values import Answer, Case, Finding, doubtful, failed, failed_with, fine
 from claudeops.cli.output import ErrorKind, Exit
 from claudeops.domain.spending.prices import AS_OF, concrete, price_of
-from claudeops.engine.daemon.status import look
-from claudeops.engine.system import alive
+from claudeops.engine.daemon.liveness import STATUS_FILE, look
+from claudeops.engine.owners import alive
 from claudeops.errors import ClaudeopsError, ConfigurationError, DatabaseUnavailableError
 from claudeops.harness.protocol import CredentialKind
 from claudeops.settings import Settings, require_credentials
@@ -233,7 +233,7 @@ async def database(_case: Case, settings: Settings) -> Finding:
 
 async def daemon(_case: Case, settings: Settings) -> Finding:
     """Check whether a daemon runs here, and whether one with another state directory holds the database."""
-    found = look(settings.state_dir / "daemon.json", alive=alive, monotonic=time.monotonic())
+    found = look(settings.state_dir / STATUS_FILE, alive=alive, monotonic=time.monotonic())
     if found.lives:
         return fine(found.says)
     if found.status is not None:

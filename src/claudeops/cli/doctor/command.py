@@ -26,12 +26,14 @@ from claudeops.cli.doctor.estate import estate
 from claudeops.cli.doctor.probes import probes
 from claudeops.cli.doctor.values import Case, Check, Finding, Status, doubtful, failed, failed_with, fine, skipped
 from claudeops.cli.output import Exit, print_document
+from claudeops.cli.text.screen import progress
 from claudeops.domain.redact import Redactor
 from claudeops.errors import ConfigurationError
 from claudeops.settings import Settings, load_settings
 
 _NAME: Final = "doctor"
 _SECONDS: Final = 60.0  # for one check
+_SAID: Final = "The message says what to mend."
 
 _OURS: Final = ("CLAUDEOPS_", "ANTHROPIC_", "CLAUDE_", "BROWSER_CRED_", "WATCHDOG_")
 
@@ -144,7 +146,7 @@ async def _examine(case: Case, on_finding: Callable[[Check, Finding], None]) -> 
     done = {check.name: anyio.Event() for check in CHECKS}
 
     async def look(check: Check, case: Case) -> None:
-        found[check.name] = await _run_check(check, case)
+        found[check.name] = await run_check(check, case)
         done[check.name].set()
 
     async with anyio.create_task_group() as tasks:
@@ -153,12 +155,14 @@ async def _examine(case: Case, on_finding: Callable[[Check, Finding], None]) -> 
         for check in CHECKS:
             tasks.start_soon(look, check, case)
         for check in CHECKS:
-            await done[check.name].wait()
+            with progress(f"checking {check.name}"):
+                await done[check.name].wait()
             on_finding(check, found[check.name])
     return {check.name: found[check.name] for check in CHECKS}
 
 
-async def _run_check(check: Check, case: Case) -> Finding:
+async def run_check(check: Check, case: Case) -> Finding:
+    """Run one check; its faults, and a look that takes too long, are findings."""
     refused = _refused(check, case)
     if refused:
         return failed_with(" ".join(refused))
@@ -228,7 +232,7 @@ def _body(found: Mapping[str, Finding], redact: Callable[[str], str]) -> dict[st
         target=name,
         retryable=finding.sysexit in {Exit.UNAVAILABLE, Exit.TRY_LATER},
         message=redact(finding.says),
-        hint=None if finding.remedy is None else redact(finding.remedy),
+        hint=redact(finding.remedy or _SAID),
     )
     return {**body, "healthy": False, **error}
 

@@ -21,6 +21,17 @@ from claudeops.domain.text import regex
 _MENTION: Final = regex.Pattern(
     rf"(?:^|[^{regex.WORD}.])(@)[^{regex.SPACE}]"
 )  # an address such as ops@example.org is not one
+_PLACEHOLDER: Final = regex.Pattern(rf"@<[{regex.WORD} .-]{{1,40}}>")
+"""``ssh <user>@<host>``: no file has such a name, so the CLI finds none to include."""
+_MOST_LINES: Final = 5  # named in a fault
+
+
+RESUMED: Final = (
+    "An operator comes back to this session. What is asked of you now is the request for this session in your system "
+    "prompt; what you said and saw before still stands above, and may be out of date. Do what is asked, look again "
+    "where it matters, and deliver a new report of what you have seen now."
+)
+"""The task of a session that goes on with an earlier conversation, in place of its tier's."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -71,7 +82,18 @@ def template_fault(template: str) -> str | None:
         return "it is empty: write what the session is to do"
     if text.startswith("/"):
         return "it begins with '/', which the CLI takes for a command: begin with a word"
-    if (mention := _MENTION.search(text)) is not None:
-        line = text.count("\n", 0, mention.start(1)) + 1
-        return f"line {line} holds an '@' that the CLI takes for a file to include: leave it out"
+    if mentions := _mentions(template):
+        named = ", ".join(str(line) for line in mentions[:_MOST_LINES])
+        more = f" and {len(mentions) - _MOST_LINES} more" if len(mentions) > _MOST_LINES else ""
+        what = f"line {named} holds" if len(mentions) == 1 else f"lines {named}{more} hold"
+        return (
+            f"{what} an '@' that the CLI takes for a file to include: leave it out, or put a blank after it "
+            "('@ /path'); an address (ops@example.org) and a placeholder (<user>@<host>) may stay"
+        )
     return None
+
+
+def _mentions(text: str) -> list[int]:
+    """Return the lines of a template, from 1, that hold an ``@`` which the CLI would expand; each once."""
+    lines = _PLACEHOLDER.sub(lambda _: ">", text).split("\n")
+    return [number for number, line in enumerate(lines, start=1) if _MENTION.search(line) is not None]

@@ -12,7 +12,7 @@ Settled here:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -117,9 +117,14 @@ def why_not(plan: Plan, due_at: datetime, last: LastFire | None, now: datetime) 
 
 def request(plan: Plan) -> str | None:
     """Return what the sessions of a plan are asked, beside the usual round; ``None``: nothing."""
-    parts = [plan.prompt.strip()] if plan.prompt.strip() else []
-    if plan.services:
-        parts.append(f"Look at these services and at no others: {', '.join(map(one_line, plan.services))}.")
+    return asked(plan.prompt, plan.services)
+
+
+def asked(prompt: str, services: Sequence[str]) -> str | None:
+    """Return a request in an operator's words, and for a look at some services alone; ``None``: nothing is asked."""
+    parts = [prompt.strip()] if prompt.strip() else []
+    if services:
+        parts.append(f"Look at these services and at no others: {', '.join(map(one_line, services))}.")
     return "\n\n".join(parts) or None
 
 

@@ -16,7 +16,7 @@ from typing import Final
 from claudeops.engine.cell import workspace as workspaces
 from claudeops.engine.cell.bubblewrap import VARIANTS, BubblewrapCell
 from claudeops.engine.cell.cell import USER_HOMES, Cell, Level, PlainCell, SandboxSpec, UserCell
-from claudeops.errors import ConfigurationError
+from claudeops.errors import ConfigurationError, ErrorKind
 
 PROBE_SECONDS: Final = 20.0
 AUTO: Final = "auto"
@@ -90,9 +90,17 @@ def choose(isolation: str, surroundings: HostContext) -> Selected:
         if not isinstance(found, str):
             return Selected(cell=found, passed_over=passed_over)
         if isolation != AUTO:
-            raise ConfigurationError(f"CLAUDEOPS_ISOLATION is {isolation}, but {found}; or set it to auto.")
+            raise ConfigurationError(
+                f"CLAUDEOPS_ISOLATION is {isolation}, but {found}; or set it to auto.",
+                kind=ErrorKind.RUNTIME,
+                target="CLAUDEOPS_ISOLATION",
+            )
         passed_over[level] = found
-    raise ConfigurationError(f"No level of isolation works here: {'; '.join(passed_over.values())}.")
+    raise ConfigurationError(
+        f"No level of isolation works here: {'; '.join(passed_over.values())}.",
+        kind=ErrorKind.RUNTIME,
+        target="CLAUDEOPS_ISOLATION",
+    )
 
 
 def check_level(level: str, surroundings: HostContext) -> str | None:

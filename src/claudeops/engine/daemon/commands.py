@@ -1,6 +1,6 @@
 """What operators and the service manager exchange with a running daemon.
 
-`run_commands` does what operators ask for. Their commands run in other processes, so they ask through the database.
+`CommandRunner` does what operators ask for. Their commands run in other processes, so they ask through the database.
 
 `ServiceManager` tells the service manager that the daemon is ready, alive or stopping: a datagram each, in the protocol
 of systemd's sd_notify(3), which other managers speak too:
@@ -10,44 +10,131 @@ https://www.freedesktop.org/software/systemd/man/latest/sd_notify.html. If no ma
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
-from typing import Final
+from datetime import datetime
+from typing import Final, TypeVar
 
 import anyio
 
-from claudeops.domain.commands import CommandName
+from claudeops.domain.commands import Command, CommandName, StopTarget, lost_because, stop_target
+from claudeops.domain.escalation import EscalationRules
 from claudeops.domain.outcome import StopCause
-from claudeops.engine.ports import Clock, Queue
+from claudeops.domain.text import join_names
+from claudeops.engine.control import RunningSessions
+from claudeops.engine.ports import Clock, Commands, Queue
 from claudeops.errors import StoreError
 from claudeops.logs import LogEvent, Logger
 from claudeops.tasks import DatabaseTrouble
 
-LOOK_SECONDS: Final = 1.0
-"""How soon a command is noticed."""
+T = TypeVar("T")
+
+LOOK_SECONDS: Final = 0.5
+"""The time between two looks for commands: one is taken up within a second, also where a look is slow."""
+
+STOP_LOOK_SECONDS: Final = 0.2
+"""The time between two looks at what is left of a session or chain that is being stopped."""
 
 _SIGNS_IN_TIME: Final = 3
 """Signs of life per watchdog time, so that one or two may come late."""
 
 
-async def run_commands(queue: Queue, clock: Clock, stop_all: Callable[[StopCause], int], log: Logger) -> None:
-    """Take commands and run them until cancelled. While the database fails, they wait."""
-    trouble = DatabaseTrouble(log, "orders")
-    while True:
-        pause = LOOK_SECONDS
-        try:
-            for command in await queue.take_commands(now=clock.now()):
-                log.warning(LogEvent.ORDER_TAKEN, order=command.name, requested_by=command.requested_by)
-                if command.name == CommandName.STOP_SESSIONS:
-                    result, error = f"{stop_all(StopCause.PAUSED)} sessions were asked to stop", None
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CommandRunner:
+    """Takes the commands of operators and carries them out, each beside the others.
+
+    A command that was taken stays on record as taken until it is ended. If the daemon goes in between, the next one
+    finds it: it does it again, or ends it as lost.
+    """
+
+    commands: Commands
+    queue: Queue
+    running: RunningSessions
+    rules: Callable[[], EscalationRules]  # as they are now: the estate may change
+    clock: Clock
+    started_at: datetime  # of this daemon's process
+    log: Logger
+
+    async def run(self) -> None:
+        """Take commands and carry them out until cancelled. While the database fails, they wait."""
+        trouble = DatabaseTrouble(self.log, "orders")
+        again = True  # until the first look has succeeded
+        async with anyio.create_task_group() as tasks:
+            while True:
+                pause = LOOK_SECONDS
+                try:
+                    for command in await self.commands.take(now=self.clock.now(), again=again):
+                        tasks.start_soon(self._carry_out, command)
+                    again = False
+                except StoreError as error:
+                    pause = trouble.failed(error)
                 else:
-                    result, error = None, "this release does not know the order"
-                await queue.finish_command(command.id, result=result, error=error, now=clock.now())
-        except StoreError as error_of_database:
-            pause = trouble.failed(error_of_database)
+                    trouble.over()
+                await anyio.sleep(pause)
+
+    async def _carry_out(self, command: Command) -> None:
+        result: str | None
+        error: str | None
+        lost = lost_because(command, daemon_started_at=self.started_at)
+        if lost is not None:
+            self.log.warning(LogEvent.ORDER_LOST, order=command.name, requested_by=command.requested_by, reason=lost)
+            result, error = None, f"lost: {lost}"
         else:
-            trouble.over()
-        await anyio.sleep(pause)
+            self.log.warning(LogEvent.ORDER_TAKEN, order=command.name, requested_by=command.requested_by)
+            result, error = await self._until_done(lambda: self._obey(command))
+        await self._until_done(
+            lambda: self.commands.finish(command.id, result=result, error=error, now=self.clock.now())
+        )
+
+    async def _obey(self, command: Command) -> tuple[str | None, str | None]:
+        """Return what came of a command, or why nothing did."""
+        match command.name:
+            case CommandName.STOP_SESSIONS:
+                return f"{self.running.stop_all(StopCause.PAUSED)} sessions were asked to stop", None
+            case CommandName.STOP:
+                target = stop_target(command.arguments)
+                if target is None:
+                    return None, "it does not say which session or chain is meant"
+                return await self._stop(target, why=f"cancelled: stopped by {command.requested_by}"), None
+            case _:
+                return None, "this release does not know the order"
+
+    async def _stop(self, target: StopTarget, *, why: str) -> str:
+        """End what is queued, stop what runs, and go on until nothing is left: a session that ends may queue another.
+
+        What runs is asked of the database: a session that was claimed just now is not among the running ones yet.
+        """
+        ended: set[int] = set()
+        stopped: set[int] = set()
+        while True:
+            queued, running = await self.queue.end_queued(target, why=why, rules=self.rules(), now=self.clock.now())
+            ended |= set(queued)
+            stopped |= set(running)
+            if not running:
+                break
+            self.running.stop(running, StopCause.STOPPED)
+            await anyio.sleep(STOP_LOOK_SECONDS)
+        parts = [
+            *([f"stopped {_sessions(stopped)}"] if stopped else []),
+            *([f"took {_sessions(ended)} out of the queue"] if ended else []),
+        ]
+        return " and ".join(parts) or f"nothing of {target} was queued or running any more"
+
+    async def _until_done(self, work: Callable[[], Awaitable[T]]) -> T:
+        """Do something that may be done twice, again and again while the database fails."""
+        trouble = DatabaseTrouble(self.log, "orders")
+        while True:
+            try:
+                done = await work()
+            except StoreError as error:
+                await anyio.sleep(trouble.failed(error))
+            else:
+                trouble.over()
+                return done
+
+
+def _sessions(ids: Collection[int]) -> str:
+    return f"session{'s' if len(ids) > 1 else ''} {join_names(tuple(map(str, sorted(ids))))}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,7 +1,6 @@
 """``<state>/daemon.json``: what the running daemon is doing, readable while the database is away.
 
-`StatusKeeper` writes the file. `look` reads it and says whether its daemon lives; it asks no database and takes no
-lock.
+`StatusKeeper` writes the file; `claudeops.engine.daemon.liveness` reads it.
 """
 
 from __future__ import annotations
@@ -14,12 +13,12 @@ from pathlib import Path
 from typing import Final
 
 import anyio
-import msgspec
 import orjson
 
 from claudeops.domain.holds import Hold
 from claudeops.domain.model import Owner, Session
 from claudeops.domain.schedule.plan import Saved
+from claudeops.domain.spending.budget import Budgets
 from claudeops.engine.ports import Clock, Holds, SessionListener
 from claudeops.errors import StoreError
 from claudeops.logs import LogEvent, Logger
@@ -37,10 +36,6 @@ daemon."""
 
 WRITE_SECONDS: Final = 5.0
 """How long a write may take. While one hangs nothing else is written, so that an older state never comes last."""
-
-HUNG_SECONDS: Final = 90.0
-"""A daemon that has written no status for this long hangs. It writes one every ten seconds, and every forty while its
-database hangs."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -69,6 +64,7 @@ class StatusFile:
     path: Path
     owner: Owner
     started_at: datetime
+    budgets: Budgets | None = None  # None: nothing limits what is spent
     write_seconds: float = WRITE_SECONDS
     _one_at_a_time: Threads = field(default_factory=lambda: Threads(most=1))
 
@@ -87,13 +83,20 @@ class StatusFile:
                 "written_at": at,
                 "written_monotonic": monotonic,  # all processes of the machine share this clock
                 "running": [
-                    {"session_id": session.id, "chain": session.root_session_id, "tier": session.tier}
+                    {
+                        "session_id": session.id,
+                        "chain": session.root_session_id,
+                        "tier": session.tier,
+                        "trigger": session.trigger,
+                        "started_at": session.started_at,
+                    }
                     for session in standing.running
                 ],
                 "holds": None if standing.holds is None else [_shown(hold) for hold in standing.holds],
                 "schedules": [
                     {"name": name, "next_fire": next_fire} for name, next_fire in standing.schedules.next_fires
                 ],
+                "budgets": None if self.budgets is None else _limits(self.budgets),
                 "skipped": _skipped(standing.schedules.saved),
             },
             option=orjson.OPT_APPEND_NEWLINE,
@@ -179,73 +182,6 @@ class StatusKeeper(SessionListener):
         return replace(seen, ready=trouble is None, reason=trouble, holds=holds)
 
 
-class RunningSession(msgspec.Struct, frozen=True, kw_only=True):
-    """A session as the status file names it."""
-
-    session_id: int
-    tier: int
-
-
-class Held(msgspec.Struct, frozen=True, kw_only=True):
-    """A hold as the status file names it: a reason why no session is started."""
-
-    kind: str  # a `claudeops.domain.holds.HoldKind`, perhaps a later version's
-    reason: str
-    until: datetime | None = None  # UTC; None: until it is released
-
-
-class Status(msgspec.Struct, frozen=True, kw_only=True):
-    """The fields of the status file that are needed here."""
-
-    ready: bool
-    pid: int
-    owner: str
-    process_started_at: float  # seconds since the epoch
-    boot_id: str
-    written_monotonic: float  # seconds
-    reason: str | None = None  # why not ready
-    running: tuple[RunningSession, ...] = ()
-    holds: tuple[Held, ...] | None = None  # None: the daemon's database did not say
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Liveness:
-    """Whether a daemon lives, with the reason."""
-
-    lives: bool
-    says: str  # one sentence
-    status: Status | None = None  # of a daemon that lives, or hangs
-
-
-def look(file: Path, *, alive: Callable[[Owner], bool], monotonic: float) -> Liveness:
-    """Return whether the daemon that writes ``file`` lives; ``monotonic`` is now, on the clock of the file."""
-    try:
-        status = msgspec.json.decode(file.read_bytes(), type=Status)
-    except FileNotFoundError:
-        says = (
-            f"No daemon runs here, or it has only begun to start: there is no {file}. "
-            "Where one runs with another state directory, set CLAUDEOPS_STATE_DIR to that."
-        )
-        return Liveness(lives=False, says=says)
-    except OSError as error:
-        return Liveness(lives=False, says=f"{file} cannot be read ({error.strerror}): ask as the daemon's user.")
-    except msgspec.DecodeError:
-        return Liveness(lives=False, says=f"{file} is no status of this version of claudeops: restart the daemon.")
-    owner = Owner(
-        name=status.owner,
-        pid=status.pid,
-        process_started_at=status.process_started_at,
-        boot_id=status.boot_id,
-    )
-    if not alive(owner):
-        return Liveness(lives=False, says=f"The daemon (pid {status.pid}) has died without a word: start it again.")
-    silent = monotonic - status.written_monotonic
-    if silent > HUNG_SECONDS:
-        says = f"The daemon (pid {status.pid}) runs, but has done nothing for {silent:.0f} s: restart it."
-        return Liveness(lives=False, says=says, status=status)
-    return Liveness(lives=True, says=_words(status), status=status)
-
-
 def _shown(hold: Hold) -> dict[str, object]:
     return {
         "kind": hold.kind.value,
@@ -257,22 +193,9 @@ def _shown(hold: Hold) -> dict[str, object]:
     }
 
 
+def _limits(budgets: Budgets) -> dict[str, object]:
+    return {"day_usd": budgets.day_usd, "timezone": budgets.timezone}
+
+
 def _skipped(saved: Saved | None) -> dict[str, object] | None:
     return None if saved is None else {"since": saved.since, "fires": dict(saved.skipped), "saved_usd": saved.usd}
-
-
-def _words(status: Status) -> str:
-    count = len(status.running)
-    sessions = "1 session runs" if count == 1 else f"{count} sessions run"
-    if status.ready and not status.holds:
-        return f"The daemon (pid {status.pid}) is ready; {sessions}."
-    if status.ready:
-        why = "; ".join(map(_hold, status.holds or ()))
-        return f"The daemon (pid {status.pid}) is ready, but starts no session: {why}; {sessions}."
-    reason = status.reason or "it does not say why"
-    return f"The daemon (pid {status.pid}) lives and is not ready: {reason}; {sessions}."
-
-
-def _hold(hold: Held) -> str:
-    until = "" if hold.until is None else f" (until {hold.until:%Y-%m-%d %H:%M:%S} UTC)"
-    return f"{hold.reason.rstrip('.')}{until}"

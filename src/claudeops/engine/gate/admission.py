@@ -20,7 +20,7 @@ import msgspec
 
 from claudeops.engine.gate.self_test import SelfTestResult
 from claudeops.engine.ports import Clock
-from claudeops.errors import ConfigurationError
+from claudeops.errors import ConfigurationError, ErrorKind
 from claudeops.logs import LogEvent, Logger
 from claudeops.tasks import Threads
 
@@ -142,18 +142,27 @@ def check_version(binary: Path) -> str:
         )
     except (OSError, subprocess.TimeoutExpired, UnicodeDecodeError) as error:
         raise ConfigurationError(
-            f"CLAUDEOPS_CLAUDE_BIN: {binary} does not answer to --version ({error}): name a working claude CLI."
+            f"CLAUDEOPS_CLAUDE_BIN: {binary} does not answer to --version ({error}): name a working claude CLI.",
+            kind=ErrorKind.FILESYSTEM,
+            operation="spawn",
+            target=str(binary),
         ) from error
     found = re.search(r"\b(\d+)\.(\d+)\.(\d+)\b", done.stdout)
     if done.returncode != 0 or found is None:
         raise ConfigurationError(
-            f"CLAUDEOPS_CLAUDE_BIN: {binary} --version names no version: it is not the claude CLI; name one that is."
+            f"CLAUDEOPS_CLAUDE_BIN: {binary} --version names no version: it is not the claude CLI; name one that is.",
+            kind=ErrorKind.FILESYSTEM,
+            operation="spawn",
+            target=str(binary),
         )
     version = tuple(int(part) for part in found.groups())
     if version < OLDEST:
         raise ConfigurationError(
             f"CLAUDEOPS_CLAUDE_BIN: {binary} is version {found[0]}, and at least "
-            f"{'.'.join(map(str, OLDEST))} is needed: update it, or unset the variable to use the bundled one."
+            f"{'.'.join(map(str, OLDEST))} is needed: update it, or unset the variable to use the bundled one.",
+            kind=ErrorKind.FILESYSTEM,
+            operation="spawn",
+            target=str(binary),
         )
     return found[0]
 

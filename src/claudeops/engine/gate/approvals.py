@@ -30,7 +30,7 @@ from claudeops.domain.gate.approval import KEY_BYTES, Approval, ApprovalStatus, 
 from claudeops.domain.model import Session, ToolCall
 from claudeops.domain.text import regex
 from claudeops.engine.ports import Clock, Verdicts
-from claudeops.errors import ConfigurationError, DatabaseUnavailableError, MissingInputError
+from claudeops.errors import ConfigurationError, DatabaseUnavailableError, ErrorKind, MissingInputError
 from claudeops.logs import LogEvent, Logger
 from claudeops.tasks import Threads
 
@@ -180,7 +180,9 @@ def ensure_key(state_dir: Path) -> bytes:
     except FileExistsError:
         return read_key(state_dir)
     except OSError as error:
-        raise ConfigurationError(f"{path} cannot be made: {error.strerror}.") from error
+        raise ConfigurationError(
+            f"{path} cannot be made: {error.strerror}.", kind=ErrorKind.FILESYSTEM, target=str(path)
+        ) from error
     key = secrets.token_bytes(KEY_BYTES)
     try:
         os.write(descriptor, key)
@@ -197,11 +199,14 @@ def read_key(state_dir: Path) -> bytes:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
     except FileNotFoundError:
         raise MissingInputError(
-            f"{path} is not there: set CLAUDEOPS_STATE_DIR to the daemon's, and start the daemon once."
+            f"{path} is not there: set CLAUDEOPS_STATE_DIR to the daemon's, and start the daemon once.",
+            target=str(path),
         ) from None
     except OSError as error:
         raise ConfigurationError(
-            f"{path} cannot be read: {error.strerror}; answer as the user that the daemon runs as."
+            f"{path} cannot be read: {error.strerror}; answer as the user that the daemon runs as.",
+            kind=ErrorKind.FILESYSTEM,
+            target=str(path),
         ) from error
     try:
         mode = stat.S_IMODE(os.fstat(descriptor).st_mode)
@@ -209,9 +214,15 @@ def read_key(state_dir: Path) -> bytes:
     finally:
         os.close(descriptor)
     if mode & 0o077:
-        raise ConfigurationError(f"{path} can be read by others than its owner (mode {mode:o}): remove it and restart.")
+        raise ConfigurationError(
+            f"{path} can be read by others than its owner (mode {mode:o}): remove it and restart.",
+            kind=ErrorKind.FILESYSTEM,
+            target=str(path),
+        )
     if len(key) != KEY_BYTES:
-        raise ConfigurationError(f"{path} is damaged: remove it and restart the daemon.")
+        raise ConfigurationError(
+            f"{path} is damaged: remove it and restart the daemon.", kind=ErrorKind.FILESYSTEM, target=str(path)
+        )
     return key
 
 

@@ -2,7 +2,7 @@
 
 Each port has its contract suites in ``tests/contract``.
 
-The database stands behind ten of them, from `Queue` to `Housekeeping`; `Store` holds them together. Each of their
+The database stands behind eleven of them, from `Queue` to `Housekeeping`; `Store` holds them together. Each of their
 methods is one transaction, or a read. It may raise `DatabaseUnavailableError` (locked, full, unreachable: the same call
 may work later) and bounds its own wait. A cancelled caller never cuts a transaction: it is committed whole or not at
 all. Methods that take ``attempt``, or a session that runs, raise `StaleAttemptError`, and write nothing, if the row has
@@ -11,14 +11,15 @@ another attempt or has ended.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Protocol
+from types import MappingProxyType
+from typing import Final, Protocol
 
 from claudeops.domain.backfill import Backfilled, BackfillRejected
 from claudeops.domain.briefing import BriefingText
 from claudeops.domain.chain_record import ChainRecord, SessionPosition, SessionRecord
-from claudeops.domain.commands import Command, CommandName
+from claudeops.domain.commands import Command, CommandName, StopTarget
 from claudeops.domain.escalation import EscalationRules
 from claudeops.domain.gate.approval import Answer, Approval, NewApproval
 from claudeops.domain.holds import ONE_SLOT, ApiRefusal, Capacity, Hold, HoldKind
@@ -41,6 +42,8 @@ from claudeops.domain.spending.budget import BudgetDenied, CallBegun, CallWaits
 from claudeops.domain.spending.tokens import CallState
 from claudeops.engine.ports.watching import FollowUps, Probes, Schedules
 
+NO_ARGUMENTS: Final[Mapping[str, object]] = MappingProxyType({})
+
 
 class Clock(Protocol):
     """Time, injected so that tests own it."""
@@ -53,7 +56,7 @@ class Clock(Protocol):
 
 
 class Queue(Protocol):
-    """Sessions from the queue to their ends, and the commands of operators to the daemon."""
+    """Sessions from the queue to their ends."""
 
     async def enqueue(self, new: NewSession, *, rules: EscalationRules, now: datetime) -> Session | Suppressed:
         """Queue a chain's first session, unless maximum tier, dry run or cooldown forbid it.
@@ -102,14 +105,37 @@ class Queue(Protocol):
         retry's; and what the end means for holds.
         """
 
-    async def request_command(self, name: CommandName, *, by: str, now: datetime) -> None:
-        """Send a command to the running daemon."""
+    async def end_queued(
+        self, target: StopTarget, *, why: str, rules: EscalationRules, now: datetime
+    ) -> tuple[Sequence[int], Sequence[int]]:
+        """End what is queued of a session or chain, as ``cancelled`` with ``why`` as its error, in one transaction.
 
-    async def take_commands(self, *, now: datetime) -> Sequence[Command]:
-        """Take the commands that were not taken yet, oldest first; no other caller gets them."""
+        Returns the ids of the sessions that it has ended, and of those that run.
+        """
 
-    async def finish_command(self, command_id: int, *, result: str | None, error: str | None, now: datetime) -> None:
-        """Write the result of a command."""
+
+class Commands(Protocol):
+    """What operators ask of the running daemon, from other processes."""
+
+    async def request(
+        self, name: CommandName, *, by: str, now: datetime, arguments: Mapping[str, object] = NO_ARGUMENTS
+    ) -> int:
+        """Write a command to the daemon; return its id."""
+
+    async def find(self, command_id: int) -> Command | None:
+        """Return a command as it stands."""
+
+    async def withdraw(self, command_id: int, *, why: str, now: datetime) -> bool:
+        """End a command that no daemon has taken, with ``why`` as its error; ``False``: one was faster."""
+
+    async def take(self, *, now: datetime, again: bool = False) -> Sequence[Command]:
+        """Take the commands that were not taken yet, oldest first; no other caller gets them.
+
+        ``again`` also takes those that an earlier daemon took and never ended; in them ``taken_at`` is set.
+        """
+
+    async def finish(self, command_id: int, *, result: str | None, error: str | None, now: datetime) -> None:
+        """Write what came of a command, or why nothing did."""
 
 
 class Holds(Protocol):
@@ -337,6 +363,10 @@ class Store(Protocol):
     @property
     def queue(self) -> Queue:
         """What is queued."""
+
+    @property
+    def commands(self) -> Commands:
+        """What operators ask for."""
 
     @property
     def schedules(self) -> Schedules:

@@ -23,8 +23,9 @@ from claudeops.engine.cell.cell import Cell, SandboxedCommand, SandboxSpec, name
 from claudeops.engine.cell.cgroups import Bounds
 from claudeops.engine.cell.workspace import Workspace
 from claudeops.engine.probes.programs import NotRun, Ran, run_to_end
+from claudeops.engine.process import SESSION_MARK
 from claudeops.engine.process import child as process
-from claudeops.engine.process.tree import SESSION_MARK, marks_below
+from claudeops.engine.process.tree import marks_below
 from claudeops.errors import HarnessError
 from claudeops.harness.base import git_environment
 from claudeops.harness.protocol import Command

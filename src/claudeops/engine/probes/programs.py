@@ -16,9 +16,9 @@ from anyio.abc import ByteReceiveStream
 from claudeops.domain.probe.model import CommandLook, Saw, SystemdLook
 from claudeops.engine.probes.seen import Attempt, Seen, blind, down, quote
 from claudeops.engine.probes.stream import Means
+from claudeops.engine.process import SESSION_MARK
 from claudeops.engine.process import child as process
 from claudeops.engine.process.child import Child
-from claudeops.engine.process.tree import SESSION_MARK
 from claudeops.errors import HarnessError
 from claudeops.harness.protocol import Command
 

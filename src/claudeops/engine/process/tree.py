@@ -27,10 +27,8 @@ from typing import Final
 
 import psutil
 
+from claudeops.engine.process import SESSION_MARK
 from claudeops.tasks import check_abandoned
-
-SESSION_MARK: Final = "CLAUDEOPS_SESSION_MARK"
-"""The environment variable that every process of a session inherits."""
 
 _FIRST_PAUSE_SECONDS: Final = 0.005
 _LONGEST_PAUSE_SECONDS: Final = 0.1

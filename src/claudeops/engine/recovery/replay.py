@@ -40,6 +40,7 @@ READ_SECONDS: Final = 240.0
 
 _ID_CHARACTERS: Final = 80  # length to which a message cuts another session's id
 _LONGEST_BYTES: Final = 2 * LINE_BYTES  # a mask may be longer than what it covers
+_NAMED_WITHIN: Final = 100  # lines of a log in which its session is named
 _SKIPPED_BYTES: Final = 1024 * 1024
 _READERS: Final = Threads(most=4)
 
@@ -69,14 +70,54 @@ async def read_log(
     if session.log_path is None:
         message = f"Session {session.id} was never started, so it has no log."
         return BackfillRejected(reason=RejectionReason.NO_LOG, message=message)
+    allowed = await context.store.verdicts.allowed_calls(session.id)
+    return await _read(session, context, Path(session.log_path), allowed=allowed, handoff=handoff, seconds=seconds)
+
+
+async def replay_log(session: Session, context: SessionContext, log: Path) -> LogRead | BackfillRejected:
+    """Return what any log says, as that of ``session``, which need not be on record; writes nothing.
+
+    Every call that has a result counts as allowed: who knows what a gate said elsewhere? ``session`` must have the id
+    that `named_session` finds in the log.
+    """
+    return await _read(session, context, log, allowed=None)
+
+
+async def named_session(log: Path, context: SessionContext) -> str | None:
+    """Return the id that a log gives its session; ``None``: none among its first lines. Raises `OSError`."""
+
+    def look() -> str | None:
+        with open_log(log) as lines:
+            for _ in range(_NAMED_WITHIN):
+                line, length = _next_line(lines)
+                if length == 0:
+                    return None
+                item = decode(context.redactor.line(line.removesuffix(b"\n")))
+                if isinstance(item, Frame) and (found := _session_in(item)) is not None:
+                    return found
+        return None
+
+    return await _READERS.run(look, seconds=READ_SECONDS, what="reading it")
+
+
+def _session_in(frame: Frame) -> str | None:
+    return as_text(frame.body.get("session_id")) or as_text(frame.body.get("thread_id"))
+
+
+async def _read(
+    session: Session,
+    context: SessionContext,
+    log: Path,
+    *,
+    allowed: frozenset[str] | None,
+    handoff: Handoff | HandoffError | None = None,
+    seconds: float = READ_SECONDS,
+) -> LogRead | BackfillRejected:
     harness = context.clis.harnesses.get(session.harness)
     if harness is None:
         message = f"Session {session.id} ran on {session.harness}, a harness that is not known here."
         return BackfillRejected(reason=RejectionReason.UNKNOWN_HARNESS, message=message)
-    allowed = await context.store.verdicts.allowed_calls(session.id)
-    reading = _Reading(
-        session=session, context=context, harness=harness, allowed=allowed, path=Path(session.log_path), handoff=handoff
-    )
+    reading = _Reading(session=session, context=context, harness=harness, allowed=allowed, path=log, handoff=handoff)
     try:
         return await _READERS.run(reading.run, seconds=seconds, what="reading it")
     except TimeoutError as error:
@@ -90,7 +131,7 @@ class _Reading:
     session: Session
     context: SessionContext
     harness: Harness
-    allowed: frozenset[str]  # tool_use_ids that got the gate's yes
+    allowed: frozenset[str] | None  # tool_use_ids that got the gate's yes; None: all that have a result
     path: Path
     handoff: Handoff | HandoffError | None = None
     _tool_ends: list[tuple[ToolEnded, datetime | None]] = field(default_factory=list)
@@ -171,7 +212,7 @@ class _Reading:
             transcript=transcript,
             exit_code=None,
             stop=None,
-            allowed=self.allowed,
+            allowed=frozenset(end.tool_use_id for end, _ in self._tool_ends) if self.allowed is None else self.allowed,
             tool_ends=tuple(
                 ToolEnd(tool_use_id=end.tool_use_id, ended_at=arrived or said_at, is_error=end.is_error)
                 for end, arrived in self._tool_ends

@@ -45,6 +45,7 @@ from claudeops.errors import DatabaseUnavailableError, StaleAttemptError, StoreE
 from claudeops.harness.protocol import Harness
 from claudeops.logs import LogEvent, Logger
 
+_BY_OPERATORS: Final = frozenset({StopCause.PAUSED, StopCause.STOPPED})
 _NO_REPORT: Final = Extraction(method=ExtractionMethod.NONE, report=None)
 
 RETRY_FIRST_SECONDS: Final = 0.25
@@ -161,7 +162,7 @@ def conclude(session: Session, gathered: Gathered, rules: CompletionRules, *, at
         tool_ends=gathered.tool_ends,
         unbooked=gathered.unbooked,
         refusals=gathered.refusals,
-        stopped_for=DecisionReason.PAUSED if gathered.stop is StopCause.PAUSED else None,
+        stopped_for=DecisionReason.PAUSED if gathered.stop in _BY_OPERATORS else None,
         events=(*gathered.events, *about_handoff, *_degradations(extraction)),
     )
     return ending if gathered.metered else from_stream(ending, transcript.messages_used)

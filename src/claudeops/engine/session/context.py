@@ -27,7 +27,7 @@ from claudeops.engine.meter.availability import Availability
 from claudeops.engine.ports import Clock, Store
 from claudeops.engine.prompt_files import PromptFiles
 from claudeops.engine.session.files import HANDOFF_FILE
-from claudeops.errors import HarnessError
+from claudeops.errors import ErrorKind, HarnessError
 from claudeops.harness import ungated_refusal
 from claudeops.harness.protocol import Harness, ModelAccess
 from claudeops.logs import Logger
@@ -104,7 +104,7 @@ class Clis:
         if harness is None or session.harness not in self.binaries:
             raise HarnessError(f"no tier is configured to run on {session.harness}, so no such CLI was looked for")
         if refusal := ungated_refusal(harness, allowed=self.allow_ungated, tier=session.tier):
-            raise HarnessError(refusal)
+            raise HarnessError(refusal, kind=ErrorKind.POLICY)
         return harness
 
 

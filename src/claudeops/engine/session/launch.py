@@ -11,22 +11,26 @@ from typing import Final
 
 from claudeops.domain.estate.model import Estate
 from claudeops.domain.model import Session, Trigger
-from claudeops.domain.prompt import Prompt, render
+from claudeops.domain.prompt import RESUMED, Prompt, render
 from claudeops.domain.prompt.knowledge import Facts
 from claudeops.domain.prompt.trace import TRACEPARENT, TraceContext, trace_context
 from claudeops.engine.cell.cell import SandboxedCommand, SandboxSpec, named_in
 from claudeops.engine.cell.cgroups import Group
 from claudeops.engine.cell.workspace import LOOK_SECONDS, MAKE_SECONDS, SESSION_FILES, Workspace
+from claudeops.engine.process import SESSION_MARK
 from claudeops.engine.process.child import Child, spawn
-from claudeops.engine.process.tree import SESSION_MARK, session_mark
+from claudeops.engine.process.tree import session_mark
 from claudeops.engine.session import files, mcp_servers
 from claudeops.engine.session.access import access_of
 from claudeops.engine.session.context import SessionContext, TierSetup
 from claudeops.engine.session.knowledge import Gathering
-from claudeops.errors import DatabaseUnavailableError
-from claudeops.harness.protocol import Command, Harness, ModelAccess, Spec
+from claudeops.engine.session_log.reader import open_log
+from claudeops.errors import DatabaseUnavailableError, HarnessError
+from claudeops.harness.protocol import Command, Harness, ModelAccess, Resumed, Spec
 from claudeops.logs import LogEvent, Logger
 
+_MOST_EARLIER: Final = 20  # sessions, each of which went on with the one before
+_LOG_BYTES: Final = 32 * 1024 * 1024  # of one log; the CLI shortens a conversation that is too long for the model
 _SHARE_OF_SERVERS: Final = 1 / 3
 """The share of the startup timeout that MCP servers may take to start, because the CLI waits for them."""
 
@@ -64,7 +68,7 @@ class Launch:
         takes = self.harness.capabilities.key_by_descriptor
         secret, servers = (self.access.secret, context.mcp.mcp_servers) if takes else (None, None)
         with _credential(secret) as descriptor, mcp_servers.handed(servers, uid=workspace.uid) as listing:
-            spec = self._spec(prompt, place, mark=mark, descriptor=descriptor)
+            spec = replace(self._spec(prompt, place, mark=mark, descriptor=descriptor), resumed=await self._resumed())
             if listing is not None:
                 spec = replace(
                     spec,
@@ -91,13 +95,36 @@ class Launch:
         knowledge = await gathering.recorded(await gathering.knowledge(), template)
         access = await access_of(context, self.tier, self.workspace, self.estate)
         return render(
-            template.text,
+            template.text if self.session.resumes is None else RESUMED,
             facts=self._facts(await _repositories(context.repos_dir), access),
             knowledge=knowledge,
             request=self.session.prompt_text,
             handover=self.session.context,
             by_probes=self.session.trigger is Trigger.ALERT,
         )
+
+    async def _resumed(self) -> Resumed | None:
+        """Return the conversation that the session goes on with; raises `OSError` when its log is gone."""
+        earlier: list[Session] = []
+        wanted = self.session.resumes
+        while wanted is not None and len(earlier) < _MOST_EARLIER:
+            found = await self.context.store.records.session(wanted)
+            if found is None:
+                break
+            earlier.insert(0, found)
+            wanted = found.resumes
+        if not earlier:
+            return None
+        if not self.harness.capabilities.resumes:
+            raise HarnessError(f"the {self.session.harness} CLI goes on with no earlier conversation.")
+
+        def read() -> bytes:
+            with contextlib.ExitStack() as opened:
+                logs = [opened.enter_context(open_log(Path(session.log_path or ""))) for session in earlier]
+                return b"\n".join(log.read(_LOG_BYTES) for log in logs)
+
+        log = await SESSION_FILES.run(read, seconds=LOOK_SECONDS, what="reading the log of the earlier session")
+        return Resumed(cli_session_id=earlier[-1].cli_session_id or "", log=log)
 
     def _gathering(self) -> Gathering:
         return Gathering(context=self.context, session=self.session, tier=self.tier, estate=self.estate, log=self.log)

@@ -21,7 +21,7 @@ from typing import Final
 
 from claudeops.domain.model import Level, NewEvent
 from claudeops.domain.stream import CliWarned, McpServer
-from claudeops.errors import HarnessError
+from claudeops.errors import ErrorKind, HarnessError
 from claudeops.logs import LogEvent, Logger
 
 KEPT: Final = (
@@ -117,9 +117,13 @@ def _fill(writing: int, content: bytes) -> None:
             fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, min(len(content), _MOST_BYTES))
         whole = os.write(writing, content) == len(content)
     except OSError as error:
-        raise HarnessError(f"the MCP configuration could not be handed over: {error.strerror}") from error
+        raise HarnessError(
+            f"the MCP configuration could not be handed over: {error.strerror}", kind=ErrorKind.MCP
+        ) from error
     if not whole:
-        raise HarnessError(f"the MCP configuration is longer than the {_MOST_BYTES} bytes that a session is handed")
+        raise HarnessError(
+            f"the MCP configuration is longer than the {_MOST_BYTES} bytes that a session is handed", kind=ErrorKind.MCP
+        )
 
 
 def _wrapped(server: Mapping[str, object]) -> dict[str, object]:

@@ -37,7 +37,7 @@ from claudeops.engine.session.conversation import Conversation
 from claudeops.engine.session.files import take_handoff
 from claudeops.engine.session.launch import Launch, Launched
 from claudeops.engine.session_log.writer import SessionLog
-from claudeops.errors import HarnessError
+from claudeops.errors import ErrorKind, HarnessError
 from claudeops.harness.protocol import Harness, ModelAccess
 from claudeops.logs import LogEvent, Logger, log_context
 
@@ -321,7 +321,13 @@ async def _admit(harness: Harness, clis: Clis) -> None:
     """
     binary = clis.binaries[harness.name]
     if not await workspaces.SESSION_FILES.run(binary.exists, seconds=workspaces.LOOK_SECONDS, what=f"finding {binary}"):
-        raise HarnessError(f"{harness.name.capitalize()} CLI not found: {binary}")
+        raise HarnessError(
+            f"{harness.name.capitalize()} CLI not found: {binary}",
+            kind=ErrorKind.FILESYSTEM,
+            operation="spawn",
+            target=str(binary),
+            hint="Install the CLI, or name it in the variable of its binary; `claudeops doctor` looks for it.",
+        )
     if harness.capabilities.gate and (refusal := await clis.refusal(binary)) is not None:
         raise HarnessError(refusal)
 

@@ -83,6 +83,15 @@ def packed_path(log: Path) -> Path:
     return log.with_name(log.name + PACKED)
 
 
+def is_readable(path: Path) -> bool:
+    """Tell whether there is a log that can be opened, packed or not."""
+    try:
+        open_log(path).close()
+    except OSError:
+        return False
+    return True
+
+
 def open_log(log: Path) -> BinaryIO:
     """Open a log for reading, packed or not; raises `OSError`, also in the middle of a damaged packed one."""
     try:

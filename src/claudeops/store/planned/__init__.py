@@ -1,1 +1,1 @@
-"""The looks that the daemon plans: by schedules, and after actions."""
+"""What the daemon is to do: looks by schedules and after actions, and what operators ask of it."""

@@ -18,7 +18,8 @@ from claudeops.dispatch.local import LocalDispatcher
 from claudeops.domain.commands import CommandName
 from claudeops.domain.holds import ApiRefusal
 from claudeops.domain.model import Decision, DecisionReason, FailureKind, Finished
-from claudeops.engine.daemon.commands import run_commands
+from claudeops.engine.control import RunningSessions
+from claudeops.engine.daemon.commands import CommandRunner
 from claudeops.engine.daemon.healthcheck_ping import HealthcheckPing
 from claudeops.engine.daemon.housekeeping import DiskFloor, Housekeeping
 from claudeops.engine.daemon.lease import LeaseKeeper
@@ -58,9 +59,18 @@ class Failing:
         return call
 
 
-async def orders(estate: Estate, queue: Any) -> None:
-    await estate.store.queue.request_command(CommandName.STOP_SESSIONS, by="a test", now=estate.context.clock.now())
-    await run_commands(queue, estate.context.clock, lambda _: 0, estate.context.log)
+async def orders(estate: Estate, commands: Any) -> None:
+    now = estate.context.clock.now()
+    await estate.store.commands.request(CommandName.STOP_SESSIONS, by="a test", now=now)
+    await CommandRunner(
+        commands=commands,
+        queue=estate.store.queue,
+        running=RunningSessions(),
+        rules=lambda: estate.context.rules,
+        clock=estate.context.clock,
+        started_at=now,
+        log=estate.context.log,
+    ).run()
 
 
 async def recovery(estate: Estate, recovery: Any) -> None:
@@ -131,7 +141,7 @@ async def claims(estate: Estate, queue: Any) -> None:
 
 LOOPS: Mapping[Callable[[Estate, Any], Coroutine[Any, Any, None]], str] = {  # with what is asked at last, of which port
     claims: "queue.finish",
-    orders: "queue.finish_command",
+    orders: "commands.finish",
     recovery: "recovery.unrecovered_sessions",
     limits: "holds.refused",
     heartbeat: "records.session",

@@ -78,7 +78,10 @@ async def test_holds_and_running_sessions_are_shown(keeper: StatusKeeper, holds:
 
     status = written(keeper)
     assert (status["ready"], status["pid"], status["owner"]) == (True, OWNER.pid, OWNER.name)
-    assert status["running"] == [{"session_id": 7, "chain": 7, "tier": 1}]
+    [running] = status["running"]
+    assert {name: running[name] for name in ("session_id", "chain", "tier")} == {"session_id": 7, "chain": 7, "tier": 1}
+    assert running["trigger"] == "manual"
+    assert running["started_at"] is not None
     (hold,) = status["holds"]
     assert hold == {
         "kind": "paused",

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from claudeops.engine.daemon.status import HUNG_SECONDS, look
+from claudeops.engine.daemon.liveness import HUNG_SECONDS, look
 
 STATUS: dict[str, object] = {
     "ready": True,

@@ -1,0 +1,134 @@
+"""A command to the running daemon, from another process: written, waited for, and answered truthfully.
+
+Whoever asks learns one of five things: there is no daemon, so nothing was written; the daemon has not taken it up, so
+it was withdrawn; it is under way; it is done; nothing came of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+import anyio
+import anyio.to_thread
+
+from claudeops.domain.commands import Command, CommandName
+from claudeops.engine.ports import Clock, Commands
+from claudeops.engine.system import SystemClock
+from claudeops.store.locks import claim_watch
+
+LOOK_SECONDS: Final = 0.1
+"""The time between two looks at what has become of a command."""
+
+TAKEN_SECONDS: Final = 10.0
+"""How long a daemon may take to take a command up: it looks twice a second, but it may be starting."""
+
+DONE_SECONDS: Final = 45.0
+"""How long the asker waits for the end of a command that was taken: a session that is stopped gets its grace."""
+
+
+class Answer(StrEnum):
+    """What the asker learns."""
+
+    NO_DAEMON = "no_daemon"  # nothing was asked
+    NOT_TAKEN = "not_taken"  # withdrawn: it will not be done later either
+    UNDER_WAY = "under_way"  # taken; the end was not waited for
+    DONE = "done"
+    FAILED = "failed"  # the daemon says why
+    DAEMON_GONE = "daemon_gone"  # it ended after it was asked; the next one does it, or says that it is lost
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Asked:
+    """What has become of a command when its asker goes on."""
+
+    answer: Answer
+    says: str  # one sentence
+    command_id: int | None = None  # None: nothing was written
+
+    @property
+    def acknowledged(self) -> bool:
+        """Tell whether the daemon has taken the command up."""
+        return self.answer in {Answer.UNDER_WAY, Answer.DONE, Answer.FAILED}
+
+
+async def ask_daemon(
+    commands: Commands,
+    url: str,
+    name: CommandName,
+    *,
+    by: str,
+    arguments: Mapping[str, object] | None = None,
+    clock: Clock | None = None,
+    taken_seconds: float = TAKEN_SECONDS,
+    done_seconds: float = DONE_SECONDS,
+) -> Asked:
+    """Send a command to the daemon on the database ``url``, and wait for what comes of it.
+
+    A command that was not taken in time is withdrawn, so that it surprises nobody later. Raises `StoreError`.
+    """
+    clock = clock or SystemClock()
+    with claim_watch(url) as look:
+
+        async def is_served() -> bool:
+            return await anyio.to_thread.run_sync(look)
+
+        if not await is_served():
+            return Asked(answer=Answer.NO_DAEMON, says="No daemon runs on this database: nothing was asked of it.")
+        command_id = await commands.request(name, by=by, now=clock.now(), arguments=arguments or {})
+        found = await _until(
+            commands, command_id, lambda command: command.taken_at is not None, is_served, seconds=taken_seconds
+        )
+        if found is not None and found.taken_at is None:
+            why = f"withdrawn: no daemon took it up within {taken_seconds:g} s"
+            if await commands.withdraw(command_id, why=why, now=clock.now()):
+                return _not_taken(command_id, served=await is_served(), seconds=taken_seconds)
+        found = await _until(
+            commands, command_id, lambda command: command.ended_at is not None, is_served, seconds=done_seconds
+        )
+        return _answer(found, command_id, served=await is_served())
+
+
+async def _until(
+    commands: Commands,
+    command_id: int,
+    holds: Callable[[Command], bool],
+    is_served: Callable[[], Awaitable[bool]],
+    *,
+    seconds: float,
+) -> Command | None:
+    """Return the command once it is as wanted, or as it is when time is up or the daemon has gone."""
+    found: Command | None = None
+    with anyio.move_on_after(seconds):
+        while True:
+            served = await is_served()  # asked before the look, so that the look sees the daemon's last word
+            found = await commands.find(command_id)
+            if found is None or holds(found) or not served:
+                break
+            await anyio.sleep(LOOK_SECONDS)
+    return found
+
+
+def _not_taken(command_id: int, *, served: bool, seconds: float) -> Asked:
+    if not served:
+        says = "The daemon ended before it had taken this up: nothing was done."
+    else:
+        says = (
+            f"The daemon has not taken this up within {seconds:g} s, so it was withdrawn and nothing was done: "
+            "the daemon is still starting, its database is away, or it hangs (`claudeops health` says which)."
+        )
+    return Asked(answer=Answer.NOT_TAKEN, says=says, command_id=command_id)
+
+
+def _answer(found: Command | None, command_id: int, *, served: bool) -> Asked:
+    if found is None or found.ended_at is None:
+        if served:
+            says = "The daemon has taken this up and is still at it."
+            return Asked(answer=Answer.UNDER_WAY, says=says, command_id=command_id)
+        says = "The daemon ended before it was done: the next one does it when it starts, or says that it is lost."
+        return Asked(answer=Answer.DAEMON_GONE, says=says, command_id=command_id)
+    if found.error is not None:
+        return Asked(answer=Answer.FAILED, says=found.error, command_id=command_id)
+    return Asked(answer=Answer.DONE, says=found.result or "done", command_id=command_id)

@@ -1,0 +1,95 @@
+"""How sessions are shown, and whom an id that a person wrote means."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Final
+
+from claudeops.cli.operator import CommandResult, not_found
+from claudeops.cli.text.layout import Cell, Column, Looks, Style, table, usd
+from claudeops.cli.views import plain
+from claudeops.domain.gate.approval import visible
+from claudeops.domain.listing import reference
+from claudeops.domain.model import Outcome
+from claudeops.store.reading import Connection, session_ids
+from claudeops.store.reading.session_rows import ListedSession
+from claudeops.store.store import SqlStore
+
+NOT_FOUND: Final = "session_not_found"
+
+_OURS: Final = (
+    *("tier", "harness", "model", "trigger", "status", "outcome", "error_category", "error", "summary", "cost_usd"),
+    *("duration_ms", "started_at", "ended_at", "cli_session_id"),
+)
+
+
+def find(connection: Connection, written: str) -> int | str:
+    """Return the id of the session that a person means, or the sentence that there is none, or more than one."""
+    try:
+        wanted = reference(written)
+    except ValueError as error:
+        return f"There is no such session: {error}"
+    found = session_ids(connection, wanted)
+    if len(found) > 1:
+        return f"{visible(written)!r} fits several sessions ({', '.join(map(str, found))}): write more of it."
+    if not found:
+        return f"There is no session {visible(written)!r}; `claudeops list-sessions` lists those that there are."
+    return found[0]
+
+
+async def find_in(store: SqlStore, written: str) -> int | CommandResult:
+    """Return the id of the session that a person means, or the answer that says why there is none."""
+    found = await store.database.read(partial(find, written=written))
+    return not_found(NOT_FOUND, written, found) if isinstance(found, str) else found
+
+
+def entry(session: ListedSession) -> dict[str, object]:
+    """Return a session as an entry of a list: the contract's five keys, then ours."""
+    columns = session.columns
+    return {
+        "session_id": str(session.id),
+        "created_at": columns["created_at"],
+        "last_modified": session.changed_at,
+        "prompt_count": session.prompts,
+        "stopped": session.ended,
+        "id": session.id,
+        "chain": columns["root_session_id"],
+        "parent_session_id": columns["parent_session_id"],
+        **{name: plain(columns[name]) for name in _OURS},
+        "decision": columns["decision_reason"],
+        "path": columns["log_path"] or "",
+    }
+
+
+def sessions_table(found: Sequence[ListedSession], looks: Looks, *, indent: int = 0) -> list[str]:
+    """Return sessions as a table."""
+    columns = [
+        Column("ID", right=True),
+        Column("CHAIN", right=True),
+        Column("TIER", right=True),
+        Column("MODEL", shrinks=True),
+        Column("BEGAN"),
+        Column("OUTCOME"),
+        Column("DECISION"),
+        Column("COST", right=True),
+        Column("SUMMARY", shrinks=True),
+    ]
+    return table(columns, [_row(one, looks) for one in found], looks, indent=indent)
+
+
+def _row(session: ListedSession, looks: Looks) -> Sequence[Cell | str]:
+    columns = session.columns
+    outcome = str(columns["outcome"] or columns["status"])
+    good = columns["outcome"] in {None, Outcome.SUCCESS.value}
+    return (
+        str(session.id),
+        str(columns["root_session_id"]),
+        str(columns["tier"]),
+        Cell(visible(str(columns["model"])), Style.QUIET),
+        looks.time(session.began_at),
+        Cell(outcome, Style.PLAIN if good else Style.BAD),
+        str(columns["decision_reason"] or "-"),
+        usd(session.cost_usd),
+        visible(" ".join(str(columns["summary"] or columns["error"] or "-").split())),
+    )

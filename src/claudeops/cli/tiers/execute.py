@@ -1,0 +1,251 @@
+"""``exec-command``: runs one tier on a prompt, here or by the daemon, and answers with what came of it."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final
+
+import anyio
+import click
+
+from claudeops.app.wiring import escalation_rules, root_session
+from claudeops.cli.bootstrap import run_anywhere, session_body
+from claudeops.cli.operator import CommandResult, not_found, refused, run_on_database
+from claudeops.cli.output import ErrorKind, Exit, StopReason, error_body, print_document, print_failure
+from claudeops.cli.start import read_settings, start
+from claudeops.cli.terminal import beside_progress
+from claudeops.cli.tiers.inventory import tier_number
+from claudeops.cli.tiers.outcomes import TIMEOUTS, error_of, exit_of, turn
+from claudeops.domain.gate.approval import visible
+from claudeops.domain.model import (
+    LOWEST_TIER,
+    DecisionReason,
+    NewSession,
+    Outcome,
+    Session,
+    Status,
+    Suppressed,
+    Trigger,
+)
+from claudeops.domain.stream.exchange import INPUT_BYTES, Verdict
+from claudeops.engine.system import SystemClock
+from claudeops.errors import ClaudeopsError, ConfigurationError, MissingInputError, NoDaemonError
+from claudeops.logs import Logger
+from claudeops.settings import Settings
+from claudeops.store.locks import is_claimed
+from claudeops.store.store import SqlStore
+
+NAME: Final = "exec-command"
+_STDIN: Final = "-"
+_NOTHING_SAID: Final = "The session ended well and said nothing."
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Order:
+    """What is asked for."""
+
+    name: str  # of the tier, as it was written
+    prompt: str
+    wait: bool = True  # for the end; else it is left to the daemon
+    timeout: float | None = None  # seconds for one session; None: as the settings have it
+    live: bool = False  # what it does is printed on stderr
+
+
+def stream(order: Order, *, inline: str | None, input_format: str, output_format: str) -> int:
+    """Run a tier on every prompt that comes, printing frames; return the exit status."""
+    from claudeops.cli.tiers.stream import STREAM, Printer, run_exchange  # noqa: PLC0415 - few ask for frames
+
+    try:
+        tier = tier_number(order.name, read_settings())
+    except ClaudeopsError:
+        tier = LOWEST_TIER  # the exchange finds the same error, and says it in its last frame
+    if tier is None or tier < LOWEST_TIER:
+        refusal = Verdict.refused(f"There is no tier {visible(order.name)!r}.", Exit.USAGE)
+        Printer(as_frames=output_format == STREAM, tier=LOWEST_TIER).end(refusal, duration_ms=0)
+        return refusal.exit_status
+    seconds = math.inf if order.timeout is None else order.timeout
+    return run_exchange(tier, inline, input_format=input_format, output_format=output_format, timeout_seconds=seconds)
+
+
+def execute(order: Order, *, as_json: bool) -> int:
+    """Run a tier, print what came of it, and return the exit status."""
+    try:
+        order = _with_prompt(order)
+        settings = read_settings()
+        tier = tier_number(order.name, settings)
+        refusal = _refusal(order, tier, settings)
+        if refusal is not None or tier is None:
+            return _print(refusal or _unknown(order), as_json=as_json)
+        new = root_session(settings, tier, Trigger.MANUAL, order.prompt or None)
+        if not order.wait:
+            return _leave(order, new, settings, as_json=as_json)
+        settings, log = start(
+            sys.stderr, quiet=order.live or not as_json, line_start=beside_progress(sys.stderr) if order.live else ""
+        )
+        settings = _bounded(settings, order.timeout)
+        found = anyio.run(partial(_run, order, new, settings, log))
+    except ClaudeopsError as error:
+        return print_failure(NAME, error, as_json=as_json, operation="start", target=order.name)
+    return _print(_answer(order, found, settings), as_json=as_json)
+
+
+def _with_prompt(order: Order) -> Order:
+    """Return the order with the prompt that stdin holds, where it asks for that."""
+    if order.prompt != _STDIN:
+        return order
+    text = sys.stdin.buffer.read(INPUT_BYTES + 1)
+    if len(text) > INPUT_BYTES:
+        raise ConfigurationError(f"stdin holds more than {INPUT_BYTES} bytes.", operation="read", target="stdin")
+    if not text.strip():
+        raise MissingInputError("stdin holds no prompt.", operation="read", target="stdin", hint="Write one to stdin.")
+    return replace(order, prompt=text.decode(errors="replace"))
+
+
+# --- what may not run -------------------------------------------------------------------------------------
+
+
+def _refusal(order: Order, tier: int | None, settings: Settings) -> CommandResult | None:
+    """Return the answer for a tier that may not run, as far as no database is needed to know."""
+    if tier is None:
+        return _unknown(order)
+    if tier > settings.max_tier:
+        message = f"Tier {tier} may not run: CLAUDEOPS_MAX_TIER is {settings.max_tier}."
+        return _denied(order, message, "Raise CLAUDEOPS_MAX_TIER, or name a lower tier.", settings)
+    if settings.dry_run and tier > LOWEST_TIER:
+        message = f"Tier {tier} may not run: CLAUDEOPS_DRY_RUN is on."
+        return _denied(order, message, "Unset CLAUDEOPS_DRY_RUN, or run tier 1, which only looks.", settings)
+    if tier < LOWEST_TIER:
+        return not_found("tier_not_found", order.name, f"There is no tier {tier}: tiers begin at {LOWEST_TIER}.")
+    return None
+
+
+def _unknown(order: Order) -> CommandResult:
+    message = f"There is no tier {visible(order.name)!r}; `claudeops command-graph` lists them."
+    return not_found("command_not_found", order.name, message)
+
+
+def _denied(order: Order, message: str, hint: str, settings: Settings) -> CommandResult:
+    answer = refused("escalate", order.name, message, hint=hint)
+    body = {**_named(order, settings), **answer.body, "message": message}
+    return replace(answer, body=body)
+
+
+def _named(order: Order, settings: Settings) -> dict[str, object]:
+    number = tier_number(order.name, settings)
+    path = next((str(tier.prompt_path) for tier in settings.tiers if tier.number == number), "CLAUDEOPS_MAX_TIER")
+    return {"name": order.name, "prompt": order.prompt, "handled": False, "message": "", "source_hint": path}
+
+
+# --- running it -------------------------------------------------------------------------------------------
+
+
+def _bounded(settings: Settings, timeout: float | None) -> Settings:
+    """Return the settings with less time for a session: the session itself is then stopped in its usual order."""
+    if timeout is None:
+        return settings
+    return replace(
+        settings,
+        session_timeout_seconds=min(settings.session_timeout_seconds, timeout),
+        startup_timeout_seconds=min(settings.startup_timeout_seconds, timeout),
+        silence_timeout_seconds=min(settings.silence_timeout_seconds, timeout),
+    )
+
+
+async def _run(order: Order, new: NewSession, settings: Settings, log: Logger) -> Sequence[Session] | Suppressed | None:
+    """Run the chain that begins with this tier; ``None``: the daemon runs it and has not come to its end in time."""
+    # Only the daemon's sessions outlive the time: those of this process are stopped by their own bound.
+    patience = order.timeout if await anyio.to_thread.run_sync(is_claimed, settings.database_url) else None
+    with anyio.move_on_after(patience):
+        return await run_anywhere(settings, new, lambda _: None, log, live=order.live)
+    return None
+
+
+def _leave(order: Order, new: NewSession, settings: Settings, *, as_json: bool) -> int:
+    """Queue the tier for the daemon and return at once."""
+
+    async def queue(_settings: Settings, store: SqlStore) -> CommandResult:
+        if not await anyio.to_thread.run_sync(is_claimed, settings.database_url):
+            raise NoDaemonError(
+                f"no daemon runs that would take {order.name}.",
+                target=order.name,
+                hint="Leave --no-wait away to run it here, or start `claudeops run`.",
+            )
+        rules = escalation_rules(settings)
+        queued = await store.queue.enqueue(new, rules=rules, now=SystemClock().now())
+        if isinstance(queued, Suppressed):
+            return _answer(order, queued, settings)
+        message = f"queued as session {queued.id}"
+        body = {**_named(order, settings), "message": message, "queued": True, "session_id": str(queued.id)}
+        return CommandResult(text=f"{order.name}: {message}", body=body)
+
+    return run_on_database(NAME, queue, as_json=as_json, target=order.name)
+
+
+# --- the answer -------------------------------------------------------------------------------------------
+
+
+def _print(done: CommandResult, *, as_json: bool) -> int:
+    if as_json:
+        return print_document(NAME, done.body, done.exit_code, exit_code=done.envelope_code)
+    click.echo(done.text, err=done.exit_code is not Exit.OK)
+    return done.exit_code
+
+
+def _answer(order: Order, found: Sequence[Session] | Suppressed | None, settings: Settings) -> CommandResult:
+    named = _named(order, settings)
+    if isinstance(found, Suppressed):
+        hint = "`claudeops list-actions` shows what is left of the limits, `claudeops status` what holds sessions."
+        answer = _denied(order, found.message, hint, settings)
+        later = found.reason is DecisionReason.PAUSED
+        return replace(answer, exit_code=Exit.TRY_LATER if later else answer.exit_code)
+    if found is None:
+        return _out_of_patience(order, named)
+    first = found[0]
+    if first.status is not Status.ENDED:
+        return _not_begun(order, named, first)
+    message = first.summary or first.error or _NOTHING_SAID
+    body: dict[str, object] = {
+        **named,
+        "handled": first.outcome is Outcome.SUCCESS,
+        "message": message,
+        "turn": turn(first, order.prompt),
+        "session_id": str(first.id),
+        "path": first.log_path or "",
+        "decision": first.decision_reason,
+        "cost_usd": first.cost_usd,
+        "sessions": [session_body(session) for session in found],
+    }
+    sysexit = exit_of(first)
+    if first.outcome in TIMEOUTS:
+        ended = {"stop_reason": StopReason.TIMEOUT.value, "cancel_observed": turn(first, "")["cancel_observed"]}
+        return CommandResult(text=message, body={**body, **ended}, exit_code=sysexit, envelope_code=2)
+    if sysexit is not Exit.OK:
+        body |= error_of(first, order.name)
+    return CommandResult(text=visible(message), body=body, exit_code=sysexit)
+
+
+def _out_of_patience(order: Order, named: dict[str, object]) -> CommandResult:
+    """Return the answer for a session that the daemon goes on with: nobody asked it to stop."""
+    message = f"{order.name} has not ended within {order.timeout:g} s; the daemon goes on with it."
+    stopped = {"stop_reason": StopReason.TIMEOUT.value, "cancel_observed": False}
+    told = {"prompt": order.prompt, "output": message, **stopped}
+    body = {**named, "message": message, **stopped, "turn": told}
+    return CommandResult(text=message, body=body, exit_code=Exit.CANCELLED, envelope_code=2)
+
+
+def _not_begun(order: Order, named: dict[str, object], session: Session) -> CommandResult:
+    message = f"Session {session.id} waits in the queue: sessions are held, or nobody runs it any more."
+    error = error_body(
+        kind=ErrorKind.POLICY,
+        operation="claim",
+        target=order.name,
+        retryable=True,
+        message=message,
+        hint="`claudeops status` shows what holds sessions.",
+    )
+    body = {**named, "message": message, "session_id": str(session.id), **error}
+    return CommandResult(text=f"claudeops: {message}", body=body, exit_code=Exit.TRY_LATER)

@@ -1,0 +1,34 @@
+"""``claudeops version``: what is installed here. Local: it asks for no setting, no database and no credentials."""
+
+from __future__ import annotations
+
+import platform
+from importlib.metadata import version
+from typing import Final
+
+import click
+
+from claudeops.cli.output import SCHEMA_VERSION, Exit, print_document
+from claudeops.store.tables import HEAD
+
+_NAME: Final = "version"
+
+
+def print_version(*, as_json: bool) -> int:
+    """Print the versions of claudeops, of its documents, of its tables and of Python; return the exit status."""
+    body: dict[str, object] = {
+        "version": version("claudeops"),
+        "envelope_version": SCHEMA_VERSION,
+        "database_revision": HEAD,
+        "python_version": platform.python_version(),
+        "implementation": platform.python_implementation(),
+        "platform_name": platform.system(),
+        "machine": platform.machine(),
+    }
+    if as_json:
+        return print_document(_NAME, body, Exit.OK)
+    click.echo(
+        f"claudeops {body['version']} (documents {SCHEMA_VERSION}, tables {HEAD}) on "
+        f"{body['implementation']} {body['python_version']}, {body['platform_name']} {body['machine']}"
+    )
+    return Exit.OK

@@ -1,0 +1,121 @@
+"""The commands that look at what is on record: lists, one chain, money, figures, the state of the daemon.
+
+`present` asks the database once (with ``--watch`` again and again) and prints the answer: a document for programs, or
+lines for people.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass
+from datetime import datetime
+from enum import Enum
+from functools import partial
+from pathlib import Path
+
+import click
+
+from claudeops.cli.output import Exit, print_document, print_failure
+from claudeops.cli.text.layout import Looks, Style
+from claudeops.cli.text.screen import looks_of, progress, show, watch
+from claudeops.domain.gate.approval import visible
+from claudeops.errors import ClaudeopsError
+
+Body = dict[str, object]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Shape:
+    """How an answer is printed."""
+
+    as_json: bool = False
+    utc: bool = False
+    watch: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Answer:
+    """What a command found, for programs and for people."""
+
+    body: Body
+    draw: Callable[[Looks], Sequence[str]]
+    exit_code: Exit = Exit.OK
+    to_stderr: bool = field(default=False)  # a sentence that says what is missing
+
+
+def present(command: str, ask: Callable[[datetime], Answer], shape: Shape, *, target: str | None = None) -> int:
+    """Ask and print; return the exit status. ``ask`` gets the current time."""
+    if shape.watch:
+        if shape.as_json:
+            raise click.UsageError("--watch is for people: leave it away, or --output-format json.")
+        return _watched(ask, shape)
+    looks = looks_of(utc=shape.utc)
+    try:
+        with progress("reading the database"):
+            answer = ask(looks.now)
+    except ClaudeopsError as error:
+        return print_failure(command, error, as_json=shape.as_json, target=target)
+    if shape.as_json:
+        return print_document(command, answer.body, answer.exit_code)
+    if answer.to_stderr:
+        click.echo("\n".join(answer.draw(looks)), err=True)
+    else:
+        show(answer.draw(looks), looks)
+    return answer.exit_code
+
+
+def missing(kind: str, name: str, message: str) -> Answer:
+    """Return the answer for something that does not exist."""
+    error = {"kind": kind, "message": message, "retryable": False}
+    return Answer(
+        body={"name": name, "found": False, "error": error},
+        draw=lambda _: [f"claudeops: {visible(message)}"],
+        exit_code=Exit.UNRESOLVED,
+        to_stderr=True,
+    )
+
+
+def database_url() -> str:
+    """Return the address of the operator's database; raises `ConfigurationError`."""
+    from claudeops.settings.where import database_url as found  # noqa: PLC0415 - as commands import what they do
+
+    return found(os.environ, cwd=Path.cwd())
+
+
+def more(command: str, before: int | None, looks: Looks) -> list[str]:
+    """Return the line that says how a list goes on."""
+    if before is None:
+        return []
+    return ["", looks.styled(f"There are more: claudeops {command} --before {before}", Style.QUIET)]
+
+
+def plain(value: object) -> object:
+    """Return a value for a document: dataclasses as objects, and every text without hidden characters."""
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, str):
+        return visible(value)
+    if is_dataclass(value) and not isinstance(value, type):
+        return {one.name: plain(getattr(value, one.name)) for one in fields(value)}
+    if isinstance(value, Mapping):
+        return {visible(str(key)): plain(item) for key, item in value.items()}
+    if isinstance(value, tuple | list):
+        return [plain(item) for item in value]
+    return value
+
+
+def _watched(ask: Callable[[datetime], Answer], shape: Shape) -> int:
+    try:
+        watch(partial(_drawn, ask), utc=shape.utc)
+    except KeyboardInterrupt:
+        return Exit.OK
+    return Exit.OK
+
+
+def _drawn(ask: Callable[[datetime], Answer], looks: Looks) -> Sequence[str]:
+    """Return the lines of one look; a database that is away is told, and looked for again."""
+    try:
+        return ask(looks.now).draw(looks)
+    except ClaudeopsError as error:
+        return [looks.styled(f"claudeops: {error}", Style.BAD)]

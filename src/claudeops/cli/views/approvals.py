@@ -1,0 +1,117 @@
+"""``list-approvals``: the tool calls that wait for a person, in full, because somebody is about to let them run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import datetime
+from functools import partial
+from typing import Final
+
+import msgspec
+
+from claudeops.cli.text.layout import Looks, relative
+from claudeops.cli.views import Answer, Shape, database_url, more, present
+from claudeops.domain.gate.approval import Approval, ApprovalStatus, Script, visible
+from claudeops.domain.listing import Listing, Page
+from claudeops.store.reading import opened
+from claudeops.store.reading.approvals import listed
+
+_NAME: Final = "list-approvals"
+
+
+def print_approvals(wanted: Listing, *, everything: bool, shape: Shape) -> int:
+    """Print the approvals that wait for an answer, or all of them; return the exit status."""
+
+    def ask(_: datetime) -> Answer:
+        with opened(database_url()) as connection:
+            found = listed(connection, wanted, everything=everything)
+        shown = [_document(approval) for approval in reversed(found.items)]
+        return Answer(
+            body={"approvals_count": len(shown), "approvals": shown, "before": found.before},
+            draw=partial(_drawn, found),
+        )
+
+    return present(_NAME, ask, shape)
+
+
+def _drawn(found: Page[Approval], looks: Looks) -> Sequence[str]:
+    """Return the oldest first: it is the first that expires."""
+    lines: list[str] = []
+    for approval in reversed(found.items):
+        lines += [*([""] if lines else []), *approval_text(approval, looks.now, utc=looks.utc).split("\n")]
+    return [*(lines or ["no call waits for an answer"]), *more(_NAME, found.before, looks)]
+
+
+def approval_text(approval: Approval, now: datetime, *, utc: bool = True) -> str:
+    """Return an approval for people to read: in full, without control characters that a terminal would obey."""
+    waits = approval.status is ApprovalStatus.PENDING and not utc
+    left = f" ({relative(approval.expires_at, now)})" if waits else ""
+    lines = [
+        (
+            f"approval {approval.id} · {approval.status.value} · "
+            f"session {approval.session_id} (tier {approval.tier}) · {visible(approval.tool_name or '')} · "
+            f"until {approval.expires_at:%Y-%m-%d %H:%M:%S} UTC{left}"
+        ),
+        f"  why: {visible(approval.reason or '')}",
+        f"  in:  {visible(approval.workdir or '')}",
+        *(_field(name, value) for name, value in _input(approval).items()),
+    ]
+    for script in _scripts(approval):
+        lines += [f"  script {visible(script.path)} (sha256 {script.sha256}):", _indented(visible(script.text))]
+    if approval.agent_id is not None:
+        lines.append(f"  asked by the subagent {visible(approval.agent_id)}")
+    if approval.decided_by is not None:
+        lines.append(f"  answered by {visible(approval.decided_by)}")
+    return "\n".join(lines)
+
+
+def _field(name: str, value: object) -> str:
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return f"  {visible(name)}:\n{_indented(visible(text))}"
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"    {line}" for line in text.split("\n"))
+
+
+def _input(approval: Approval) -> dict[str, object]:
+    try:
+        given = json.loads(approval.input or "{}")
+    except ValueError:
+        given = None
+    return given if isinstance(given, dict) else {"input": approval.input or ""}
+
+
+def _scripts(approval: Approval) -> tuple[Script, ...]:
+    try:
+        return msgspec.json.decode(approval.scripts or "[]", type=tuple[Script, ...])
+    except msgspec.MsgspecError:
+        return ()
+
+
+def _document(approval: Approval) -> dict[str, object]:
+    return {
+        "approval_id": approval.id,
+        "session_id": approval.session_id,
+        "tier": approval.tier,
+        "status": approval.status.value,
+        "tool_use_id": approval.tool_use_id,
+        "tool_name": visible(approval.tool_name or ""),
+        "agent_id": approval.agent_id,
+        "workdir": visible(approval.workdir or ""),
+        "input": {
+            visible(name): visible(value) if isinstance(value, str) else value
+            for name, value in _input(approval).items()
+        },
+        "scripts": [
+            {"path": visible(script.path), "sha256": script.sha256, "text": visible(script.text)}
+            for script in _scripts(approval)
+        ],
+        "reason": visible(approval.reason or ""),
+        "call_hash": approval.call_hash,
+        "requested_at": approval.requested_at,
+        "expires_at": approval.expires_at,
+        "decided_at": approval.decided_at,
+        "decided_by": approval.decided_by,
+    }

@@ -1,0 +1,245 @@
+"""``list-events``, ``list-checks`` and ``list-actions``: what happened, how services were seen, what was done."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from claudeops.cli.text.layout import Cell, Column, Looks, Style, count_of, length_of, status_cell, table
+from claudeops.cli.views import Answer, Shape, database_url, missing, more, plain, present
+from claudeops.domain import cooldown
+from claudeops.domain.cooldown import Left
+from claudeops.domain.listing import Listing, Page
+from claudeops.domain.model import Held, Level
+from claudeops.domain.text import same
+from claudeops.store.reading import Connection, events, opened, services
+from claudeops.store.reading.events import EventEntry
+from claudeops.store.reading.services import ActionEntry, CheckEntry, ProbeEntry
+
+_EVENTS: Final = "list-events"
+_CHECKS: Final = "list-checks"
+_ACTIONS: Final = "list-actions"
+
+LEVEL_STYLES: Final[Mapping[Level, Style]] = {
+    Level.INFO: Style.PLAIN,
+    Level.WARNING: Style.WARN,
+    Level.CRITICAL: Style.BAD,
+}
+
+
+def print_events(wanted: Listing, *, only_open: bool, shape: Shape) -> int:
+    """Print events; return the exit status."""
+
+    def ask(_: datetime) -> Answer:
+        with opened(database_url()) as connection:
+            found = events.listed(connection, wanted, only_open=only_open)
+        return Answer(
+            body={"events_count": len(found.items), "events": plain(found.items), "before": found.before},
+            draw=partial(_events, found),
+        )
+
+    return present(_EVENTS, ask, shape)
+
+
+def print_checks(wanted: Listing, *, shape: Shape) -> int:
+    """Print how a service was seen, or all services; return the exit status."""
+
+    def ask(_: datetime) -> Answer:
+        with opened(database_url()) as connection:
+            found = services.checks(connection, wanted)
+            probes = services.probes_of(connection, wanted.service)
+        if wanted.service is not None and not found.items and not probes and wanted.before is None:
+            message = f"nobody has looked at {wanted.service} in that time; `claudeops list-checks` shows all services"
+            return missing("service_not_found", wanted.service, message)
+        return Answer(
+            body={
+                "service": plain(wanted.service),
+                "checks_count": len(found.items),
+                "checks": plain(found.items),
+                "probes": plain(tuple(probes)),
+                "before": found.before,
+            },
+            draw=partial(_checks, found, probes if wanted.service is not None else (), wanted),
+        )
+
+    return present(_CHECKS, ask, shape, target=wanted.service)
+
+
+def print_actions(wanted: Listing, *, shape: Shape) -> int:
+    """Print the ledger of actions, and what is left of the limits; return the exit status."""
+
+    def ask(now: datetime) -> Answer:
+        with opened(database_url()) as connection:
+            found = services.actions(connection, wanted)
+            left = _limits_left(connection, wanted.service, now)
+        return Answer(
+            body={
+                "actions_count": len(found.items),
+                "actions": plain(found.items),
+                "limits": plain(tuple(left)),
+                "before": found.before,
+            },
+            draw=partial(_actions, found, left),
+        )
+
+    return present(_ACTIONS, ask, shape)
+
+
+def _limits_left(connection: Connection, service: str | None, now: datetime) -> Sequence[Left]:
+    """Return the limits that anything has touched, by the policy in force; only those of a service, if one is named."""
+    from claudeops.app.wiring import escalation_rules  # noqa: PLC0415 - the other lists need no policy
+    from claudeops.settings import load_settings  # noqa: PLC0415 - as above
+    from claudeops.store import queries  # noqa: PLC0415 - as above
+
+    rules = escalation_rules(load_settings(os.environ, cwd=Path.cwd()).settings)
+    left = cooldown.left(queries.ledger(connection, rules, now), rules.limits, rules.limits, now)
+    return [one for one in left if service is None or same(one.service, service)]
+
+
+def session_label(session_id: int | None) -> str:
+    """Return a session for a table."""
+    return "-" if session_id is None else str(session_id)
+
+
+# --- text -------------------------------------------------------------------------------------------------
+
+
+def _events(found: Page[EventEntry], looks: Looks) -> Sequence[str]:
+    columns = [
+        Column("ID", right=True),
+        Column("LEVEL"),
+        Column("SEEN"),
+        Column("TIMES", right=True, extra=True),
+        Column("STATE", extra=True),
+        Column("SESSION", right=True, extra=True),
+        Column("SERVICE", shrinks=True),
+        Column("MESSAGE", shrinks=True),
+    ]
+    rows = [
+        (
+            str(event.event_id),
+            Cell(event.level.value, LEVEL_STYLES[event.level] if event.resolved_at is None else Style.QUIET),
+            looks.time(event.last_seen),
+            str(event.count),
+            Cell("open") if event.resolved_at is None else Cell("resolved", Style.QUIET),
+            session_label(event.last_session_id or event.session_id),
+            Cell(event.service or "-", Style.NAME),
+            event.message,
+        )
+        for event in found.items
+    ]
+    return [*(table(columns, rows, looks) or ["no events"]), *more(_EVENTS, found.before, looks)]
+
+
+def _checks(found: Page[CheckEntry], probes: Sequence[ProbeEntry], wanted: Listing, looks: Looks) -> Sequence[str]:
+    columns = [
+        Column("CHECKED"),
+        Column("SERVICE", shrinks=True),
+        Column("STATUS"),
+        Column("BY"),
+        Column("DETAIL", shrinks=True),
+    ]
+    rows = [
+        (
+            looks.time(check.checked_at),
+            Cell("" if wanted.service is not None else check.service, Style.NAME),  # an empty column is left out
+            status_cell(check.status.value),
+            "probe" if check.session_id is None else f"session {check.session_id} (tier {check.tier})",
+            check.detail or "-",
+        )
+        for check in found.items
+    ]
+    lines = [*(table(columns, rows, looks) or ["no checks"])]
+    command = f"{_CHECKS} {wanted.service}" if wanted.service else _CHECKS
+    return [*_probes(probes, looks), *lines, *more(command, found.before, looks)]
+
+
+def _probes(probes: Sequence[ProbeEntry], looks: Looks) -> list[str]:
+    columns = [
+        Column("PROBE"),
+        Column("STATE"),
+        Column("SINCE"),
+        Column("LOOKED", extra=True),
+        Column("TOOK", right=True, extra=True),
+        Column("DETAIL", shrinks=True),
+    ]
+    rows = [
+        (
+            Cell(f"{probe.name} ({probe.kind})", Style.NAME),
+            status_cell(probe.state.value),
+            looks.time(probe.since),
+            looks.time(probe.last_checked_at, none="never"),
+            "-" if probe.latency_ms is None else f"{probe.latency_ms:.0f} ms",
+            probe.detail or "-",
+        )
+        for probe in probes
+    ]
+    return [*table(columns, rows, looks), ""] if rows else []
+
+
+def _actions(found: Page[ActionEntry], left: Sequence[Left], looks: Looks) -> Sequence[str]:
+    columns = [
+        Column("ID", right=True),
+        Column("DONE"),
+        Column("ACTION"),
+        Column("SERVICE", shrinks=True),
+        Column("RESULT", shrinks=True),
+        Column("HELD"),
+        Column("SESSION", right=True, extra=True),
+        Column("CHAIN", right=True, extra=True),
+    ]
+    rows = [
+        (
+            str(action.action_id),
+            looks.time(action.timestamp),
+            action.action_type,
+            Cell(action.service, Style.NAME),
+            result_cell(action),
+            held_cell(action, looks),
+            f"{action.session_id} (tier {action.tier})",
+            str(action.chain),
+        )
+        for action in found.items
+    ]
+    lines = [*(table(columns, rows, looks) or ["no actions"]), *more(_ACTIONS, found.before, looks)]
+    return [*lines, *_limits(left, looks)]
+
+
+def result_cell(action: ActionEntry) -> Cell:
+    """Return how an action ended."""
+    if action.success is None:
+        return Cell(action.error or "not known yet", Style.QUIET)
+    return Cell("done", Style.GOOD) if action.success else Cell(action.error or "failed", Style.BAD)
+
+
+def held_cell(action: ActionEntry, looks: Looks) -> Cell:
+    """Return whether what an action was for still holds, as somebody saw later."""
+    match action.held:
+        case Held.HELD:
+            return Cell("held", Style.GOOD)
+        case Held.RELAPSED:
+            return Cell("relapsed", Style.BAD)
+        case Held.UNKNOWN:
+            return Cell("unknown", Style.WARN)
+        case None if action.follow_up_at is not None:
+            return Cell(f"looks {looks.time(action.follow_up_at)}", Style.QUIET)
+        case _:
+            return Cell("-", Style.QUIET)
+
+
+def _limits(left: Sequence[Left], looks: Looks) -> list[str]:
+    columns = [Column("LIMIT"), Column("SERVICE", shrinks=True), Column("USED", right=True), Column("NEXT")]
+    rows = [
+        (
+            one.kind,
+            Cell(one.service, Style.NAME),
+            Cell(f"{one.used} of {one.count}", Style.WARN if one.free_at is not None else Style.PLAIN),
+            "now" if one.free_at is None else f"{looks.time(one.free_at)} ({length_of(one.free_at - looks.now)})",
+        )
+        for one in left
+    ]
+    return ["", *table(columns, rows, looks)] if rows else ["", f"{count_of(0, 'limit')} touched: every action may run"]

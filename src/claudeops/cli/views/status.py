@@ -1,0 +1,269 @@
+"""``claudeops status``: one screen for whoever is on call, also while the database is away.
+
+What the daemon says comes from its status file, the rest from the database; each is told apart where the other fails.
+Imports little, because it must answer at once.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from datetime import time as time_of_day
+from functools import partial
+from pathlib import Path
+from typing import Final
+from zoneinfo import ZoneInfo
+
+import msgspec
+
+from claudeops.cli.output import ErrorKind, Exit, error_body
+from claudeops.cli.text.layout import Cell, Looks, Style, count_of, pairs, usd
+from claudeops.cli.views import Answer, Body, Shape, plain, present
+from claudeops.engine.daemon.liveness import STATUS_FILE, Liveness, look
+from claudeops.engine.owners import alive
+from claudeops.errors import ClaudeopsError
+from claudeops.settings.where import database_url, day_budget, state_dir
+from claudeops.store.glance import Glance, OpenEvent, RunningNow, glance
+
+_NAME: Final = "status"
+_SHOWN_SESSIONS: Final = 5
+_LEVELS: Final = ("critical", "warning", "info")
+_LEVEL_STYLES: Final[Mapping[str, Style]] = {"critical": Style.BAD, "warning": Style.WARN}
+
+Fact = tuple[str, Cell | str]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class State:
+    """Everything that is shown."""
+
+    daemon: Liveness
+    seen: Glance | None  # None: the database does not answer
+    trouble: str | None  # why not
+    day_budget_usd: float | None
+    timezone: str
+
+    @property
+    def running(self) -> Sequence[RunningNow]:
+        """What runs: as the database has it, else as the daemon says."""
+        if self.seen is not None:
+            return self.seen.running
+        file = self.daemon.status
+        return (
+            ()
+            if file is None
+            else tuple(
+                RunningNow(
+                    session_id=one.session_id,
+                    chain=one.chain or one.session_id,
+                    tier=one.tier,
+                    trigger=one.trigger or "",
+                    model=None,
+                    started_at=one.started_at,
+                )
+                for one in file.running
+            )
+        )
+
+
+def print_status(*, shape: Shape) -> int:
+    """Print the state of everything; return the exit status: 0 the daemon lives, 1 it does not."""
+    return present(_NAME, _ask, shape)
+
+
+def _ask(now: datetime) -> Answer:
+    cwd = Path.cwd()
+    file = state_dir(os.environ, cwd=cwd) / STATUS_FILE
+    daemon = look(file, alive=alive, monotonic=time.monotonic())
+    budget, timezone = _budget(daemon, cwd)
+    seen, trouble = None, None
+    try:
+        midnight = _midnight(now, timezone)
+        seen = glance(database_url(os.environ, cwd=cwd), now=now, midnight=midnight)
+    except ClaudeopsError as error:
+        trouble = str(error)
+    state = State(daemon=daemon, seen=seen, trouble=trouble, day_budget_usd=budget, timezone=timezone)
+    return Answer(
+        body=_body(state, file),
+        draw=partial(_drawn, state),
+        exit_code=Exit.OK if daemon.lives else Exit.UNRESOLVED,
+    )
+
+
+def _budget(daemon: Liveness, cwd: Path) -> tuple[float | None, str]:
+    """Return the day's budget as the daemon has it; without a daemon, as it would have it here."""
+    if daemon.status is not None and daemon.status.budgets is not None:
+        return daemon.status.budgets.day_usd, daemon.status.budgets.timezone
+    return day_budget(os.environ, cwd=cwd)
+
+
+def _midnight(now: datetime, timezone: str) -> datetime:
+    zone = ZoneInfo(timezone)
+    return datetime.combine(now.astimezone(zone).date(), time_of_day.min, zone).astimezone(UTC)
+
+
+# --- the document -----------------------------------------------------------------------------------------
+
+
+def _body(state: State, file: Path) -> Body:
+    status = state.daemon.status
+    body: Body = {
+        "lives": state.daemon.lives,
+        "ready": state.daemon.lives and status is not None and status.ready,
+        "message": state.daemon.says,
+        "pid": None if status is None else status.pid,
+        "started_at": None if status is None else status.started_at,
+        "isolation": None if status is None else status.isolation,
+        "database": {"available": state.seen is not None, "message": state.trouble},
+        "next_fires": [] if status is None else [msgspec.to_builtins(one) for one in status.schedules],
+        "running": plain(tuple(state.running)),
+        "holds": _holds(state),
+        "money": _money(state),
+        **_of_database(state.seen),
+    }
+    if not state.daemon.lives:
+        body |= error_body(
+            kind=ErrorKind.RUNTIME,
+            operation=_NAME,
+            target=str(file),
+            retryable=True,
+            message=state.daemon.says,
+            hint="Start it with `claudeops run`; `claudeops doctor` says what keeps it from starting.",
+        )
+    return body
+
+
+def _holds(state: State) -> object:
+    if state.seen is not None:
+        return plain(state.seen.holds)
+    holds = None if state.daemon.status is None else state.daemon.status.holds
+    return None if holds is None else [msgspec.to_builtins(hold) for hold in holds]
+
+
+def _money(state: State) -> Body:
+    return {
+        "today_usd": None if state.seen is None else state.seen.today_usd,
+        "reserved_usd": None if state.seen is None else state.seen.reserved_usd,
+        "day_budget_usd": state.day_budget_usd,
+        "timezone": state.timezone,
+    }
+
+
+def _of_database(seen: Glance | None) -> Body:
+    """Return what only the database knows; all of it is null while it is away."""
+    return {
+        "queued": None if seen is None else seen.queued,
+        "queued_from": None if seen is None else seen.queued_from,
+        "last_session": None if seen is None else plain(seen.last_session),
+        "last_fire": None if seen is None else plain(seen.last_fire),
+        "open_events": None if seen is None else {level: seen.open_events.get(level, 0) for level in _LEVELS},
+        "events": None if seen is None else plain(seen.newest_events),
+        "approvals_waiting": None if seen is None else seen.approvals_waiting,
+        "approval_expires_at": None if seen is None else seen.approval_expires_at,
+        "probes": None if seen is None else dict(seen.probes),
+        "probes_down": None if seen is None else plain(seen.probes_down),
+    }
+
+
+# --- text -------------------------------------------------------------------------------------------------
+
+
+def _drawn(state: State, looks: Looks) -> Sequence[str]:
+    facts: list[Fact] = [*_of_daemon(state, looks)]
+    if state.seen is None:
+        facts.append(("database", Cell(state.trouble or "away", Style.BAD)))
+    facts += [*_sessions(state, looks), *_why_not(state, looks)]
+    if state.seen is not None:
+        facts += [*_last(state.seen, looks), *_spent(state, state.seen), *_open(state.seen, looks)]
+    events = () if state.seen is None else state.seen.newest_events
+    return [*pairs(facts, looks), *_events(events, looks)]
+
+
+def _of_daemon(state: State, looks: Looks) -> Iterator[Fact]:
+    status = state.daemon.status
+    if not state.daemon.lives or status is None:
+        yield "daemon", Cell(state.daemon.says, Style.BAD)
+        return
+    since = "" if status.started_at is None else f", up since {looks.time(status.started_at)}"
+    if status.ready:
+        yield "daemon", Cell(f"alive and ready (pid {status.pid}){since}", Style.GOOD)
+    else:
+        why = status.reason or "it does not say why"
+        yield "daemon", Cell(f"alive, not ready (pid {status.pid}){since}: {why}", Style.WARN)
+    for fire in status.schedules:
+        when = "switched off" if fire.next_fire is None else looks.time(fire.next_fire)
+        yield "next fire", f"{when} ({fire.name})"
+
+
+def _sessions(state: State, looks: Looks) -> Iterator[Fact]:
+    running = state.running
+    for one in running[:_SHOWN_SESSIONS]:
+        about = ", ".join(part for part in (f"chain {one.chain}", one.trigger, one.model or "") if part)
+        yield "runs", Cell(f"session {one.session_id} (tier {one.tier}; {about}), began {looks.time(one.started_at)}")
+    if len(running) > _SHOWN_SESSIONS:
+        yield "runs", f"and {len(running) - _SHOWN_SESSIONS} more"
+    if not running:
+        yield "runs", Cell("nothing", Style.QUIET)
+    if state.seen is not None and state.seen.queued:
+        begins = state.seen.queued_from
+        when = f", the first from {looks.time(begins)}" if begins is not None and begins > looks.now else ""
+        yield "queue", f"{count_of(state.seen.queued, 'session')} waiting{when}"
+
+
+def _why_not(state: State, looks: Looks) -> Iterator[Fact]:
+    """Yield the holds: reasons why no session starts."""
+    file = None if state.daemon.status is None else state.daemon.status.holds
+    for hold in (file or ()) if state.seen is None else state.seen.holds:
+        until = "" if hold.until is None else f" (until {looks.time(hold.until)})"
+        yield "held", Cell(f"{(hold.reason or hold.kind).rstrip('.')}{until}", Style.WARN)
+
+
+def _last(seen: Glance, looks: Looks) -> Iterator[Fact]:
+    if seen.last_fire is not None:
+        fire = seen.last_fire
+        what = f"skipped: {fire.skipped_reason}" if fire.skipped_reason else f"session {fire.session_id or '-'}"
+        yield "last fire", f"{looks.time(fire.fired_at)} ({fire.schedule}), {what}"
+    if seen.last_session is not None:
+        last = seen.last_session
+        words = [f"session {last.session_id} (tier {last.tier})", last.outcome, last.decision_reason or ""]
+        well = last.decision_reason in {"healthy", "escalated", "maintenance"}
+        text = f"{' · '.join(word for word in words if word)}, {looks.time(last.ended_at)}"
+        yield "last ended", Cell(text, Style.PLAIN if well else Style.WARN)
+
+
+def _spent(state: State, seen: Glance) -> Iterator[Fact]:
+    limit = state.day_budget_usd
+    share = "" if not limit else f" of {usd(limit)} ({seen.today_usd / limit:.0%})"
+    reserved = f", {usd(seen.reserved_usd)} reserved" if seen.reserved_usd else ""
+    over = limit is not None and seen.today_usd >= limit
+    yield "today", Cell(f"{usd(seen.today_usd)}{share}{reserved}", Style.BAD if over else Style.PLAIN)
+
+
+def _open(seen: Glance, looks: Looks) -> Iterator[Fact]:
+    if seen.approvals_waiting:
+        waiting = f"{count_of(seen.approvals_waiting, 'call')} for a person (claudeops list-approvals)"
+        yield "waiting", Cell(f"{waiting}, the first expires {looks.time(seen.approval_expires_at)}", Style.WARN)
+    if seen.probes:
+        down = seen.probes.get("down", 0)
+        counts = ", ".join(f"{count} {state}" for state, count in sorted(seen.probes.items()))
+        names = f": {', '.join(seen.probes_down)}" if down else ""
+        yield "probes", Cell(f"{counts}{names}", Style.BAD if down else Style.PLAIN)
+    counts = ", ".join(f"{seen.open_events[level]} {level}" for level in _LEVELS if seen.open_events.get(level))
+    worst = next((level for level in _LEVELS if seen.open_events.get(level)), "")
+    yield "open events", Cell(counts or "none", _LEVEL_STYLES.get(worst, Style.PLAIN))
+
+
+def _events(events: Sequence[OpenEvent], looks: Looks) -> list[str]:
+    facts = [
+        (looks.time(event.last_seen), Cell(_sentence(event), _LEVEL_STYLES.get(event.level, Style.PLAIN)))
+        for event in events
+    ]
+    return ["", *pairs(facts, looks, indent=2)] if facts else []
+
+
+def _sentence(event: OpenEvent) -> str:
+    about = f"{event.service}: " if event.service else ""
+    return f"{event.level} · {about}{' '.join(event.message.split())} (event {event.event_id})"

@@ -1,0 +1,263 @@
+"""``spend`` and ``stats``: what sessions cost, and how they went, over a time."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from claudeops.cli.text.layout import Cell, Column, Looks, Style, length_of, pairs, table, usd
+from claudeops.cli.views import Answer, Body, Shape, database_url, plain, present
+from claudeops.store.reading import opened, spending
+from claudeops.store.reading.figures import Figures, figures
+from claudeops.store.reading.spending import ChainSpend, DaySpend, ModelSpend, OpenSpend, TierSpend
+
+_SPEND: Final = "spend"
+_STATS: Final = "stats"
+_SINCE: Final = timedelta(days=7)
+"""How far both look back unless they are told."""
+
+_MILLISECOND: Final = timedelta(milliseconds=1)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Spend:
+    """What is known of money."""
+
+    since: datetime
+    timezone: str
+    day_budget_usd: float
+    chain_budget_usd: float
+    days: Sequence[DaySpend]
+    tiers: Sequence[TierSpend]
+    models: Sequence[ModelSpend]
+    chains: Sequence[ChainSpend]
+    under_way: Sequence[OpenSpend]
+
+    @property
+    def today_usd(self) -> float:
+        """What counts against the day's budget now: what is booked, and what running sessions have used."""
+        return (self.days[0].booked_usd if self.days else 0.0) + sum(one.charged_usd for one in self.under_way)
+
+    @property
+    def reserved_usd(self) -> float:
+        """What is kept for running sessions."""
+        return sum(one.reserved_usd for one in self.under_way)
+
+    @property
+    def booked_usd(self) -> float:
+        """What was booked in the whole time."""
+        return sum(day.booked_usd for day in self.days)
+
+
+# --- spend ------------------------------------------------------------------------------------------------
+
+
+def print_spend(*, since: datetime | None, by: str | None, limit: int, shape: Shape) -> int:
+    """Print what was spent, by ``day``, ``tier``, ``model``, ``chain`` or all of them; return the exit status."""
+
+    def ask(now: datetime) -> Answer:
+        from claudeops.settings import load_settings  # noqa: PLC0415 - `stats` does without
+
+        settings = load_settings(os.environ, cwd=Path.cwd()).settings
+        start = now - _SINCE if since is None else since
+        with opened(settings.database_url) as connection:
+            found = _Spend(
+                since=start,
+                timezone=settings.timezone,
+                day_budget_usd=settings.daily_budget_usd,
+                chain_budget_usd=settings.chain_budget_usd,
+                days=spending.by_day(connection, since=start, now=now, timezone=settings.timezone),
+                tiers=spending.by_tier(connection, since=start),
+                models=spending.by_model(connection, since=start),
+                chains=spending.by_chain(connection, since=start, limit=limit),
+                under_way=spending.under_way(connection),
+            )
+        return Answer(body=_spend_body(found), draw=partial(_spend, found, by))
+
+    return present(_SPEND, ask, shape)
+
+
+def _spend_body(found: _Spend) -> Body:
+    return {
+        "since": found.since,
+        "timezone": found.timezone,
+        "today_usd": found.today_usd,
+        "day_budget_usd": found.day_budget_usd,
+        "chain_budget_usd": found.chain_budget_usd,
+        "reserved_usd": found.reserved_usd,
+        "booked_usd": found.booked_usd,
+        "days": plain(tuple(found.days)),
+        "tiers": plain(tuple(found.tiers)),
+        "models": plain(tuple(found.models)),
+        "chains": plain(tuple(found.chains)),
+        "under_way": plain(tuple(found.under_way)),
+    }
+
+
+def _spend(found: _Spend, by: str | None, looks: Looks) -> Sequence[str]:
+    over = found.today_usd >= found.day_budget_usd
+    today = f"{usd(found.today_usd)} of {usd(found.day_budget_usd)}"
+    reserved = f", {usd(found.reserved_usd)} reserved for what runs" if found.under_way else ""
+    lines = pairs(
+        [
+            ("today", Cell(today + reserved, Style.BAD if over else Style.PLAIN)),
+            (f"since {found.since:%Y-%m-%d}", f"{usd(found.booked_usd)} booked"),
+        ],
+        looks,
+    )
+    parts: Mapping[str, Callable[[_Spend, Looks], list[str]]] = {
+        "day": _days,
+        "tier": _tiers,
+        "model": _models,
+        "chain": _chains,
+    }
+    for name, draw in parts.items():
+        drawn = draw(found, looks) if by in {None, name} else []
+        lines += ["", *drawn] if drawn else []
+    return [*lines, *_under_way(found, looks)]
+
+
+def _days(found: _Spend, looks: Looks) -> list[str]:
+    columns = [Column("DAY"), Column("BOOKED", right=True), Column("SESSIONS", right=True), Column("OF THE BUDGET")]
+    rows = [
+        (
+            day.day,
+            usd(day.booked_usd),
+            str(day.sessions),
+            Cell(_bar(day.booked_usd, found.day_budget_usd, looks), _budget_style(day.booked_usd, found)),
+        )
+        for day in found.days
+    ]
+    return table(columns, rows, looks)
+
+
+def _bar(usd_spent: float, budget: float, looks: Looks) -> str:
+    share = usd_spent / budget if budget else 0.0
+    block = "█" if looks.ellipsis == "…" else "#"
+    return f"{block * min(round(share * 20), 40)} {share:.0%}".strip()
+
+
+def _budget_style(usd_spent: float, found: _Spend) -> Style:
+    return Style.BAD if usd_spent >= found.day_budget_usd else Style.GOOD
+
+
+def _tiers(found: _Spend, looks: Looks) -> list[str]:
+    columns = [Column("TIER"), Column("BOOKED", right=True), Column("SESSIONS", right=True), Column("EACH", right=True)]
+    rows = [
+        (f"tier {tier.tier}", usd(tier.booked_usd), str(tier.sessions), usd(tier.booked_usd / max(tier.sessions, 1)))
+        for tier in found.tiers
+    ]
+    return table(columns, rows, looks)
+
+
+def _models(found: _Spend, looks: Looks) -> list[str]:
+    columns = [
+        Column("MODEL", shrinks=True),
+        Column("COST", right=True),
+        Column("CALLS", right=True),
+        Column("IN", right=True),
+        Column("OUT", right=True),
+        Column("CACHE READ", right=True, extra=True),
+        Column("CACHE WRITTEN", right=True, extra=True),
+        Column(""),
+    ]
+    rows = [
+        (
+            Cell(model.model, Style.NAME),
+            usd(model.cost_usd),
+            str(model.calls),
+            f"{model.input_tokens:,}",
+            f"{model.output_tokens:,}",
+            f"{model.cache_read_tokens:,}",
+            f"{model.cache_write_tokens:,}",
+            Cell(f"{model.without_price} without a price" if model.without_price else "", Style.WARN),
+        )
+        for model in found.models
+    ]
+    return table(columns, rows, looks)
+
+
+def _chains(found: _Spend, looks: Looks) -> list[str]:
+    columns = [Column("CHAIN"), Column("BOOKED", right=True), Column("SESSIONS", right=True), Column("LAST")]
+    rows = [
+        (
+            f"chain {chain.chain}",
+            Cell(usd(chain.booked_usd), Style.BAD if chain.booked_usd >= found.chain_budget_usd else Style.PLAIN),
+            str(chain.sessions),
+            looks.time(chain.last_at),
+        )
+        for chain in found.chains
+    ]
+    return table(columns, rows, looks)
+
+
+def _under_way(found: _Spend, looks: Looks) -> list[str]:
+    columns = [Column("RUNS"), Column("TIER", right=True), Column("USED", right=True), Column("RESERVED", right=True)]
+    rows = [
+        (f"session {one.session_id}", str(one.tier), usd(one.charged_usd), usd(one.reserved_usd))
+        for one in found.under_way
+    ]
+    return ["", *table(columns, rows, looks)] if rows else []
+
+
+# --- stats ------------------------------------------------------------------------------------------------
+
+
+def print_stats(*, since: datetime | None, shape: Shape) -> int:
+    """Print how sessions went; return the exit status."""
+
+    def ask(now: datetime) -> Answer:
+        with opened(database_url()) as connection:
+            found = figures(connection, now - _SINCE if since is None else since)
+        body = plain(found)
+        return Answer(body=body if isinstance(body, dict) else {}, draw=partial(_stats, found))
+
+    return present(_STATS, ask, shape)
+
+
+def _stats(found: Figures, looks: Looks) -> Sequence[str]:
+    columns = [
+        Column("TIER"),
+        Column("SESSIONS", right=True),
+        Column("SUCCESS", right=True),
+        Column("MEAN TIME", right=True),
+        Column("TURNS", right=True, extra=True),
+        Column("EACH", right=True, extra=True),
+        Column("COST", right=True),
+    ]
+    rows = [
+        (
+            f"tier {tier.tier}",
+            str(tier.sessions),
+            f"{tier.succeeded / tier.sessions:.0%}" if tier.sessions else "-",
+            "-" if tier.mean_duration_ms is None else length_of(tier.mean_duration_ms * _MILLISECOND),
+            "-" if tier.mean_turns is None else f"{tier.mean_turns:.1f}",
+            usd(tier.mean_cost_usd),
+            usd(tier.cost_usd),
+        )
+        for tier in found.tiers
+    ]
+    facts: list[tuple[str, Cell | str]] = [
+        ("chains", str(found.chains)),
+        ("sessions", str(found.sessions)),
+        ("outcomes", _listed(found.outcomes)),
+        ("decisions", _listed(found.decisions)),
+        ("started by", _listed(found.triggers)),
+        ("tool calls", _listed(found.verdicts)),
+        ("actions", f"{found.actions}, {found.actions_failed} failed"),
+        ("repairs", _listed(found.actions_held)),
+        ("events", _listed(found.events)),
+        ("checks", _listed(found.checks)),
+    ]
+    head = looks.styled(f"since {found.since:%Y-%m-%d %H:%M}Z", Style.QUIET)
+    drawn = table(columns, rows, looks)
+    return [head, *pairs(facts, looks), *(["", *drawn] if drawn else [])]
+
+
+def _listed(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} {name}" for name, count in counts.items()) or "none"

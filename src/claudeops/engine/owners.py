@@ -1,0 +1,52 @@
+"""Who owns sessions: an `Owner` tells this process apart from every other that ever ran here.
+
+Apart from the rest of the system, because quick commands ask whether a daemon lives and wait for no event loop.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from pathlib import Path
+from typing import Final
+
+import psutil
+
+from claudeops.domain.model import Owner
+
+_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
+_SAME_START_SECONDS: Final = 1.0  # clock ticks, and a database's rounding
+
+
+def this_owner() -> Owner:
+    """Return this process as an owner of sessions; every call gives it a new name."""
+    return Owner(
+        name=uuid.uuid4().hex,
+        pid=os.getpid(),
+        process_started_at=psutil.Process().create_time(),
+        boot_id=_boot_id(),
+    )
+
+
+def alive(owner: Owner) -> bool:
+    """Return whether an owner's process still runs on this machine, since the same boot.
+
+    An owner on another machine counts as dead: only one daemon works on a database at a time.
+    """
+    if owner.boot_id != _boot_id():
+        return False
+    try:
+        process = psutil.Process(owner.pid)
+        return (
+            abs(process.create_time() - owner.process_started_at) < _SAME_START_SECONDS
+            and process.status() != psutil.STATUS_ZOMBIE
+        )
+    except psutil.Error:
+        return False
+
+
+def _boot_id() -> str:
+    try:
+        return _BOOT_ID.read_text(encoding="ascii").strip()
+    except OSError:
+        return ""

@@ -1,0 +1,1 @@
+"""The database of Claude Ops, read once and taken over into ours."""

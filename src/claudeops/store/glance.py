@@ -1,0 +1,275 @@
+"""The state of everything at a glance, for ``claudeops status``: what a person on call asks first.
+
+Plain SQL over the drivers themselves, which is the same for both databases. SQLAlchemy takes longer to import than the
+whole answer may take. `claudeops.store.tables` has the columns, and a test asks both kinds of database.
+"""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+from urllib.parse import unquote
+
+from claudeops.errors import ClaudeopsError, DatabaseUnavailableError, MissingInputError
+
+BUSY_SECONDS: Final = 2.0
+"""How long each question waits for a database that is busy: the answer is for somebody in a hurry."""
+
+_PARAMETER: Final = re.compile(r":([a-z_]+)")
+_SHOWN: Final = 5  # events, and probes that are down
+_HOLDS: Final = frozenset({"paused", "breaker", "parked", "budget", "disk"})
+"""`claudeops.domain.holds.HoldKind`; other flags than holds may stand in their table."""
+
+_TRIED_AGAIN: Final = frozenset({"breaker", "parked"})
+"""Those that do not end by themselves: a trial session starts at their time."""
+
+_TIME: Final = "%Y-%m-%d %H:%M:%S.%f"
+
+_Row: TypeAlias = tuple[Any, ...]
+_Ask: TypeAlias = Callable[..., Sequence[_Row]]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunningNow:
+    """A session that runs."""
+
+    session_id: int
+    chain: int
+    tier: int
+    trigger: str
+    model: str | None
+    started_at: datetime | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LastEnded:
+    """The session that ended last."""
+
+    session_id: int
+    chain: int
+    tier: int
+    outcome: str
+    decision_reason: str | None
+    ended_at: datetime
+    summary: str | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LastFire:
+    """The fire of a schedule that was last."""
+
+    schedule: str
+    fired_at: datetime
+    session_id: int | None
+    skipped_reason: str | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HoldNow:
+    """A reason why no session starts."""
+
+    kind: str
+    reason: str | None
+    until: datetime | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OpenEvent:
+    """An event that is not resolved."""
+
+    event_id: int
+    level: str
+    service: str | None
+    message: str
+    last_seen: datetime
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Glance:
+    """What the database says."""
+
+    running: tuple[RunningNow, ...]
+    queued: int
+    queued_from: datetime | None  # when the first of them may start; None: now
+    last_session: LastEnded | None
+    last_fire: LastFire | None
+    holds: tuple[HoldNow, ...]
+    today_usd: float  # booked since midnight, and used by the calls of running sessions that are over
+    reserved_usd: float  # for running sessions
+    open_events: Mapping[str, int]  # by level
+    newest_events: tuple[OpenEvent, ...]  # the worst and newest of them
+    approvals_waiting: int
+    approval_expires_at: datetime | None  # the first of them
+    probes: Mapping[str, int]  # by state
+    probes_down: tuple[str, ...]  # some of them
+
+
+def glance(url: str, *, now: datetime, midnight: datetime, busy_seconds: float = BUSY_SECONDS) -> Glance:
+    """Return what the database at ``url`` says; ``midnight`` is when the day of the budget began.
+
+    Raises `MissingInputError` where there is none, and `DatabaseUnavailableError` where it does not answer.
+    """
+    with _connected(url, busy_seconds) as ask:
+        [(queued, queued_from)] = ask("SELECT count(*), min(not_before) FROM sessions WHERE status = 'queued'")
+        [(waiting, expires)] = ask(
+            "SELECT count(*), min(expires_at) FROM approvals WHERE status = 'pending' AND expires_at > :now", now=now
+        )
+        [(booked,)] = ask(
+            "SELECT coalesce(sum(amount_usd), 0) FROM budget_entries WHERE kind = 'settled' AND created_at >= :since",
+            since=midnight,
+        )
+        [(reserved,)] = ask(
+            "SELECT coalesce(sum(b.amount_usd), 0) FROM budget_entries b JOIN sessions s ON s.id = b.session_id"
+            " WHERE b.kind = 'reserved' AND s.status = 'running'"
+        )
+        [(charged,)] = ask(
+            "SELECT coalesce(sum(c.charged_usd), 0) FROM model_calls c JOIN sessions s ON s.id = c.session_id"
+            " WHERE s.status = 'running' AND c.ended_at IS NOT NULL"
+        )
+        return Glance(
+            running=tuple(_running(ask)),
+            queued=queued,
+            queued_from=_at(queued_from),
+            last_session=_last_session(ask),
+            last_fire=_last_fire(ask),
+            holds=tuple(_holds(ask, now)),
+            today_usd=float(booked) + float(charged),
+            reserved_usd=float(reserved),
+            open_events=dict(ask("SELECT level, count(*) FROM events WHERE resolved_at IS NULL GROUP BY level")),
+            newest_events=tuple(_events(ask)),
+            approvals_waiting=waiting,
+            approval_expires_at=_at(expires),
+            probes=dict(ask("SELECT state, count(*) FROM probes GROUP BY state")),
+            probes_down=tuple(
+                row[0]
+                for row in ask(f"SELECT name FROM probes WHERE state = 'down' ORDER BY since LIMIT {_SHOWN}")  # noqa: S608 - a number of ours
+            ),
+        )
+
+
+def _running(ask: _Ask) -> Iterator[RunningNow]:
+    rows = ask(
+        "SELECT id, root_session_id, tier, trigger, model, started_at FROM sessions"
+        " WHERE status = 'running' ORDER BY id"
+    )
+    for number, chain, tier, trigger, model, started_at in rows:
+        yield RunningNow(
+            session_id=number, chain=chain, tier=tier, trigger=trigger, model=model, started_at=_at(started_at)
+        )
+
+
+def _last_session(ask: _Ask) -> LastEnded | None:
+    rows = ask(
+        "SELECT id, root_session_id, tier, outcome, decision_reason, ended_at, summary FROM sessions"
+        " WHERE ended_at IS NOT NULL ORDER BY ended_at DESC LIMIT 1"
+    )
+    for number, chain, tier, outcome, reason, ended_at, summary in rows:
+        return LastEnded(
+            session_id=number,
+            chain=chain,
+            tier=tier,
+            outcome=outcome,
+            decision_reason=reason,
+            ended_at=_moment(ended_at),
+            summary=summary,
+        )
+    return None
+
+
+def _last_fire(ask: _Ask) -> LastFire | None:
+    rows = ask(
+        "SELECT schedule, fired_at, session_id, skipped_reason FROM schedule_fires ORDER BY fired_at DESC LIMIT 1"
+    )
+    for schedule, fired_at, session_id, reason in rows:
+        return LastFire(schedule=schedule, fired_at=_moment(fired_at), session_id=session_id, skipped_reason=reason)
+    return None
+
+
+def _holds(ask: _Ask, now: datetime) -> Iterator[HoldNow]:
+    for name, reason, until in ask("SELECT name, reason, until FROM flags ORDER BY updated_at"):
+        lapsed = name not in _TRIED_AGAIN and until is not None and _moment(until) <= now
+        if name in _HOLDS and not lapsed:
+            yield HoldNow(kind=name, reason=reason, until=_at(until))
+
+
+def _events(ask: _Ask) -> Iterator[OpenEvent]:
+    rows = ask(
+        "SELECT id, level, service, message, last_seen FROM events WHERE resolved_at IS NULL AND level <> 'info'"  # noqa: S608 - a number of ours
+        f" ORDER BY CASE level WHEN 'critical' THEN 0 ELSE 1 END, last_seen DESC LIMIT {_SHOWN}"
+    )
+    for number, level, service, message, last_seen in rows:
+        yield OpenEvent(event_id=number, level=level, service=service, message=message, last_seen=_moment(last_seen))
+
+
+# --- the two databases ------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _connected(url: str, busy_seconds: float) -> Iterator[_Ask]:
+    if url.startswith("sqlite"):
+        with _sqlite(url, busy_seconds) as ask:
+            yield ask
+    else:
+        with _postgresql(url, busy_seconds) as ask:
+            yield ask
+
+
+@contextmanager
+def _sqlite(url: str, busy_seconds: float) -> Iterator[_Ask]:
+    file = Path(unquote(url.partition(":///")[2].partition("?")[0]))
+    if not file.exists():
+        raise MissingInputError(
+            f"there is no database {file}: set CLAUDEOPS_STATE_DIR (or CLAUDEOPS_DATABASE_URL) as the daemon has it."
+        )
+    try:
+        with closing(sqlite3.connect(file, timeout=busy_seconds, isolation_level=None)) as connection:
+            connection.execute("PRAGMA query_only = ON")
+            connection.execute("BEGIN")  # one snapshot for all questions
+
+            def ask(question: str, **values: datetime) -> Sequence[_Row]:
+                given = {name: value.astimezone(UTC).strftime(_TIME) for name, value in values.items()}
+                return connection.execute(question, given).fetchall()
+
+            yield ask
+    except sqlite3.Error as error:
+        raise _unavailable(str(file), error) from error
+
+
+@contextmanager
+def _postgresql(url: str, busy_seconds: float) -> Iterator[_Ask]:
+    import psycopg  # noqa: PLC0415 - SQLite needs it not
+
+    address = f"postgresql://{url.partition('://')[2]}"
+    limits = f"-c statement_timeout={int(busy_seconds * 1000)} -c timezone=UTC -c default_transaction_read_only=on"
+    try:
+        with psycopg.connect(address, connect_timeout=max(int(busy_seconds), 2), options=limits) as connection:
+            connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+
+            def ask(question: str, **values: datetime) -> Sequence[_Row]:
+                return connection.execute(_PARAMETER.sub(r"%(\1)s", question).encode(), values).fetchall()
+
+            yield ask
+    except psycopg.Error as error:
+        raise _unavailable(address.rpartition("@")[2].partition("?")[0], error) from error
+
+
+def _unavailable(name: str, error: Exception) -> ClaudeopsError:
+    line = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+    return DatabaseUnavailableError(f"the database {name} says: {line}.")
+
+
+def _at(value: str | datetime | None) -> datetime | None:
+    return None if value is None else _moment(value)
+
+
+def _moment(value: str | datetime) -> datetime:
+    """Return a time as a driver gives it; SQLite has it as text, in UTC."""
+    if isinstance(value, str):
+        return datetime.fromisoformat(value).replace(tzinfo=UTC)
+    return value.astimezone(UTC)

@@ -1,0 +1,99 @@
+"""Reading what is on record for people: lists, details and sums, which the command line and the pages share.
+
+One module a subject. Its functions take an open connection (`Database.read` gives one, with a snapshot), change
+nothing, and return values. Lists are paged by key: `page` asks for one row more than it shows, and an index of the key
+serves every page as cheaply as the first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from sqlalchemy import Column, Connection, Select, func, or_, select
+from sqlalchemy.sql.elements import KeyedColumnElement
+
+from claudeops.domain.listing import Listing, Page, Reference
+from claudeops.domain.text import casefold_key
+from claudeops.store.database import border, parse_url, reading_engine
+from claudeops.store.migrate import require_head
+from claudeops.store.rows import TableRow
+from claudeops.store.tables import sessions
+
+__all__ = ["Connection", "Listing", "Page", "named", "opened", "page", "session_ids", "within"]
+
+T = TypeVar("T")
+
+_MOST_MATCHES = 10  # sessions that a shortened id is told to fit
+
+
+@contextmanager
+def opened(url: str) -> Iterator[Connection]:
+    """Open a migrated database for reading, all of it from one snapshot.
+
+    For commands that only read, and end: they start no thread. Raises `DatabaseUnavailableError`, `NewerDatabaseError`
+    or `ConfigurationError`.
+    """
+    parsed = parse_url(url)
+    require_head(parsed)
+    engine = reading_engine(parsed, size=1)
+    try:
+        with border(parsed), engine.connect() as connection:
+            yield connection
+    finally:
+        engine.dispose()
+
+
+def page(
+    connection: Connection,
+    query: Select[Any],
+    key: Column[int] | KeyedColumnElement[int],
+    wanted: Listing,
+    read: Callable[[TableRow], T],
+) -> Page[T]:
+    """Return one page of a query's rows, the highest ``key`` first; ``key`` is an id, and is among its columns."""
+    if wanted.before is not None:
+        query = query.where(key < wanted.before)
+    rows = connection.execute(query.order_by(key.desc()).limit(wanted.limit + 1)).all()
+    shown = rows[: wanted.limit]
+    more = len(rows) > len(shown) and bool(shown)
+    return Page(items=tuple(map(read, shown)), before=getattr(shown[-1], key.name) if more else None)
+
+
+def within(query: Select[Any], moment: KeyedColumnElement[Any], wanted: Listing) -> Select[Any]:
+    """Return the query for the rows whose ``moment`` is in the time asked for."""
+    if wanted.since is not None:
+        query = query.where(moment >= wanted.since)
+    if wanted.until is not None:
+        query = query.where(moment < wanted.until)
+    return query
+
+
+def named(connection: Connection, column: Column[str], service: str) -> Sequence[str]:
+    """Return the spellings of a service that a column holds; none where nobody wrote of it.
+
+    Where the column leads an index, that takes one step in it for each name, not for each row.
+    """
+    indexed = any(next(iter(index.columns)) is column for index in column.table.indexes)
+    wanted = casefold_key(service)
+    names = _steps(column) if indexed else select(column).where(column.is_not(None)).distinct()
+    return [name for name in connection.execute(names).scalars() if casefold_key(name) == wanted]
+
+
+def session_ids(connection: Connection, wanted: Reference) -> Sequence[int]:
+    """Return the sessions that a reference fits, newest first, at most ten; a session's number stands before all."""
+    number = sessions.c.id == wanted.number
+    if wanted.prefix is None:
+        return connection.execute(select(sessions.c.id).where(number)).scalars().all()
+    begins = sessions.c.cli_session_id.startswith(wanted.prefix, autoescape=True)
+    query = select(sessions.c.id).where(or_(number, begins)).order_by(sessions.c.id.desc()).limit(_MOST_MATCHES)
+    found = connection.execute(query).scalars().all()
+    return [one for one in found if one == wanted.number] or found
+
+
+def _steps(column: Column[str]) -> Select[tuple[str]]:
+    first = select(func.min(column).label("name")).cte("names", recursive=True)
+    following = select(func.min(column)).where(column > first.c.name).scalar_subquery()
+    names = first.union_all(select(following).where(first.c.name.is_not(None)))
+    return select(names.c.name).where(names.c.name.is_not(None))

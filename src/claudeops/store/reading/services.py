@@ -1,0 +1,148 @@
+"""How services were seen, and what was done about them: checks, the probes that watch them, the ledger of actions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, Select, select
+
+from claudeops.domain.listing import Listing, Page
+from claudeops.domain.model import CheckSource, Held, ServiceStatus
+from claudeops.domain.probe.model import State
+from claudeops.domain.text import casefold_key
+from claudeops.store.reading import named, page, within
+from claudeops.store.rows import TableRow
+from claudeops.store.tables import cooldown_actions, probes, service_checks, sessions
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CheckEntry:
+    """What a session or a probe said of a service."""
+
+    check_id: int
+    service: str
+    status: ServiceStatus
+    detail: str | None
+    source: CheckSource
+    checked_at: datetime
+    session_id: int | None  # None: a probe
+    tier: int | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ProbeEntry:
+    """How a probe stands."""
+
+    name: str
+    service: str
+    kind: str
+    state: State
+    since: datetime | None
+    last_checked_at: datetime | None
+    latency_ms: float | None
+    detail: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ActionEntry:
+    """An action on a service, as the cooldown ledger has it."""
+
+    action_id: int
+    service: str
+    action_type: str
+    timestamp: datetime
+    success: bool | None  # None: its result was not seen yet
+    error: str | None
+    tier: int
+    session_id: int
+    chain: int
+    cleared_at: datetime | None  # since then it counts for no limit
+    held: Held | None  # whether what it was for still held later; None: nobody has looked yet
+    held_checked_at: datetime | None
+    follow_up_at: datetime | None  # when somebody looks whether it held
+    follow_up_session_id: int | None  # the session that looks
+
+
+def checks(connection: Connection, wanted: Listing) -> Page[CheckEntry]:
+    """Return what was seen of services, newest first."""
+    query = select(service_checks, sessions.c.tier).outerjoin(sessions, sessions.c.id == service_checks.c.session_id)
+    query = _asked(within(query, service_checks.c.checked_at, wanted), wanted)
+    if wanted.service is not None:
+        query = query.where(service_checks.c.service.in_(named(connection, service_checks.c.service, wanted.service)))
+    return page(connection, query, service_checks.c.id, wanted, _check)
+
+
+def probes_of(connection: Connection, service: str | None = None) -> Sequence[ProbeEntry]:
+    """Return how the probes stand; only those of a service, if one is named."""
+    rows = connection.execute(select(probes).order_by(probes.c.service, probes.c.name))
+    wanted = None if service is None else casefold_key(service)
+    return [_probe(row) for row in rows if wanted in {None, casefold_key(row.service)}]
+
+
+def actions(connection: Connection, wanted: Listing) -> Page[ActionEntry]:
+    """Return the ledger of actions, newest first."""
+    query = select(cooldown_actions, sessions.c.root_session_id).join(
+        sessions, sessions.c.id == cooldown_actions.c.session_id
+    )
+    query = _asked(within(query, cooldown_actions.c.timestamp, wanted), wanted)
+    if wanted.service is not None:
+        names = named(connection, cooldown_actions.c.service, wanted.service)
+        query = query.where(cooldown_actions.c.service.in_(names))
+    return page(connection, query, cooldown_actions.c.id, wanted, to_action)
+
+
+def to_action(row: TableRow) -> ActionEntry:
+    """Return a row of the ledger, with the ``root_session_id`` of its session, as an entry."""
+    return ActionEntry(
+        action_id=row.id,
+        service=row.service,
+        action_type=row.action_type,
+        timestamp=row.timestamp,
+        success=row.success,
+        error=row.error,
+        tier=row.tier,
+        session_id=row.session_id,
+        chain=row.root_session_id,
+        cleared_at=row.cleared_at,
+        held=None if row.held is None else Held(row.held),
+        held_checked_at=row.held_checked_at,
+        follow_up_at=row.follow_up_at,
+        follow_up_session_id=row.follow_up_id,
+    )
+
+
+def _asked(query: Select[Any], wanted: Listing) -> Select[Any]:
+    if wanted.tier is not None:
+        query = query.where(sessions.c.tier == wanted.tier)
+    if wanted.outcome is not None:
+        query = query.where(sessions.c.outcome == wanted.outcome.value)
+    return query
+
+
+def _check(row: TableRow) -> CheckEntry:
+    return CheckEntry(
+        check_id=row.id,
+        service=row.service,
+        status=ServiceStatus(row.status),
+        detail=row.detail,
+        source=CheckSource(row.source),
+        checked_at=row.checked_at,
+        session_id=row.session_id,
+        tier=row.tier,
+    )
+
+
+def _probe(row: TableRow) -> ProbeEntry:
+    return ProbeEntry(
+        name=row.name,
+        service=row.service,
+        kind=row.kind,
+        state=State(row.state),
+        since=row.since,
+        last_checked_at=row.last_checked_at,
+        latency_ms=row.latency_ms,
+        detail=row.detail,
+    )

@@ -1,0 +1,156 @@
+"""Sessions for people: a page of them, and one with everything that is on record about it.
+
+Not called ``sessions``: the package has a table of that name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from types import SimpleNamespace
+from typing import Any, Final
+
+from sqlalchemy import Connection, Select, Table, func, or_, select
+
+from claudeops.domain.listing import Listing, Page, levels_from
+from claudeops.domain.model import Status
+from claudeops.store.reading import named, page, within
+from claudeops.store.rows import LEASE, TableRow, to_warnings
+from claudeops.store.tables import (
+    approvals,
+    cooldown_actions,
+    events,
+    memories,
+    model_calls,
+    service_checks,
+    session_memories,
+    session_texts,
+    sessions,
+    tool_calls,
+)
+
+Row = Mapping[str, object]
+"""A row by the names of its columns, which are documented in `docs/reference/database.md`."""
+
+_CALLS_SO_FAR: Final = (
+    select(func.count()).select_from(model_calls).where(model_calls.c.session_id == sessions.c.id).scalar_subquery()
+)
+_LISTED: Final = (
+    *(sessions.c.id, sessions.c.root_session_id, sessions.c.parent_session_id, sessions.c.tier, sessions.c.harness),
+    *(sessions.c.model, sessions.c.trigger, sessions.c.status, sessions.c.outcome, sessions.c.decision_reason),
+    *(sessions.c.error_category, sessions.c.error, sessions.c.summary, sessions.c.cost_usd, sessions.c.duration_ms),
+    *(sessions.c.created_at, sessions.c.started_at, sessions.c.ended_at, sessions.c.lease_expires_at),
+    *(sessions.c.cli_session_id, sessions.c.log_path),
+    func.coalesce(sessions.c.num_turns, _CALLS_SO_FAR).label("prompts"),
+)
+_UNTOLD: Final = frozenset({"previous_hash", "hash", "mac"})  # links of the audit chains: `claudeops audit verify`
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ListedSession:
+    """A session in a list."""
+
+    columns: Row  # of its row, those that a list needs
+    prompts: int  # turns; of a running session, the model calls so far
+    began_at: datetime  # or was queued
+    changed_at: datetime  # when it last began, showed a sign of life, or ended
+    cost_usd: float | None
+
+    @property
+    def id(self) -> int:
+        """Its id."""
+        return int(str(self.columns["id"]))
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing more will come of it."""
+        return self.columns["status"] == Status.ENDED.value
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WholeSession:
+    """Everything that is on record about a session; rows as they are, oldest first."""
+
+    columns: Row  # every column of its own row
+    chain: Sequence[ListedSession]  # itself included
+    warnings: Sequence[str]
+    events: Sequence[Row]  # that it raised, or counted up last
+    memories: Sequence[Row]  # that it made
+    told: Sequence[int]  # ids of the memories that its prompt held
+    texts: Sequence[Row]  # what else its prompt was made of
+    checks: Sequence[Row]  # how it found services
+    actions: Sequence[Row]
+    calls: Sequence[Row]  # of tools, with the verdicts
+    approvals: Sequence[Row]
+    model_calls: Sequence[Row]
+
+
+def listed(connection: Connection, wanted: Listing) -> Page[ListedSession]:
+    """Return a page of sessions, newest first; ``service`` asks for those that checked it."""
+    return page(connection, _filtered(connection, wanted), sessions.c.id, wanted, _to_listed)
+
+
+def whole(connection: Connection, session_id: int) -> WholeSession | None:
+    """Return everything about one session, if it exists."""
+    row = connection.execute(select(sessions).where(sessions.c.id == session_id)).one_or_none()
+    if row is None:
+        return None
+    chain = select(*_LISTED).where(sessions.c.root_session_id == row.root_session_id).order_by(sessions.c.id)
+    raised = select(events).where(or_(events.c.session_id == session_id, events.c.last_session_id == session_id))
+    told = select(session_memories.c.memory_id).where(session_memories.c.session_id == session_id)
+    return WholeSession(
+        columns=_row(row),
+        chain=[_to_listed(one) for one in connection.execute(chain)],
+        warnings=to_warnings(row.warnings),
+        events=[_row(one) for one in connection.execute(raised.order_by(events.c.id))],
+        memories=_of(connection, memories, session_id),
+        told=connection.execute(told.order_by(session_memories.c.memory_id)).scalars().all(),
+        texts=_of(connection, session_texts, session_id),
+        checks=_of(connection, service_checks, session_id),
+        actions=_of(connection, cooldown_actions, session_id),
+        calls=_of(connection, tool_calls, session_id),
+        approvals=_of(connection, approvals, session_id),
+        model_calls=_of(connection, model_calls, session_id),
+    )
+
+
+def _filtered(connection: Connection, wanted: Listing) -> Select[Any]:
+    query = within(select(*_LISTED), sessions.c.created_at, wanted)
+    if wanted.tier is not None:
+        query = query.where(sessions.c.tier == wanted.tier)
+    if wanted.outcome is not None:
+        query = query.where(sessions.c.outcome == wanted.outcome.value)
+    if wanted.level is not None:
+        grave = select(events.c.session_id).where(events.c.level.in_([one.value for one in levels_from(wanted.level)]))
+        query = query.where(sessions.c.id.in_(grave))
+    if wanted.service is not None:
+        names = named(connection, service_checks.c.service, wanted.service)
+        query = query.where(
+            sessions.c.id.in_(select(service_checks.c.session_id).where(service_checks.c.service.in_(names)))
+        )
+    return query
+
+
+def _of(connection: Connection, table: Table, session_id: int) -> Sequence[Row]:
+    query = select(table).where(table.c.session_id == session_id).order_by(table.c.id)
+    return [_row(one) for one in connection.execute(query)]
+
+
+def _row(row: TableRow) -> Row:
+    columns = vars(row) if isinstance(row, SimpleNamespace) else row._asdict()
+    return {name: value for name, value in columns.items() if name not in _UNTOLD}
+
+
+def _to_listed(row: TableRow) -> ListedSession:
+    columns = dict(_row(row))
+    prompts = columns.pop("prompts")
+    alive_at = None if row.lease_expires_at is None else row.lease_expires_at - LEASE
+    known = [at for at in (row.created_at, row.started_at, row.ended_at or alive_at) if at is not None]
+    return ListedSession(
+        columns=columns,
+        prompts=int(str(prompts)),
+        began_at=row.started_at or row.created_at,
+        changed_at=max(known),
+        cost_usd=row.cost_usd,
+    )

@@ -1,0 +1,186 @@
+"""What was spent: booked by day, tier, model and chain, and what is reserved for sessions that run.
+
+A session's cost is booked when it ends, to the day of its end; until then its model calls count, and what is reserved
+for it. Model calls have a cost of their own where their model has a price.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from zoneinfo import ZoneInfo
+
+from sqlalchemy import Connection, case, func, select
+
+from claudeops.domain.model import Status
+from claudeops.domain.spending.budget import last_midnight, next_midnight
+from claudeops.store.tables import budget_entries, model_calls, sessions
+
+_AMOUNT = func.coalesce(func.sum(budget_entries.c.amount_usd), 0.0)
+_SETTLED = budget_entries.c.kind == "settled"
+_ENTRIES = budget_entries.join(sessions, sessions.c.id == budget_entries.c.session_id)
+_RUNNING = sessions.c.status == Status.RUNNING.value
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DaySpend:
+    """What was booked on a day."""
+
+    day: str  # ISO date in the budgets' time zone
+    booked_usd: float
+    sessions: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TierSpend:
+    """What was booked for the sessions of a tier."""
+
+    tier: int
+    booked_usd: float
+    sessions: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ModelSpend:
+    """What the calls of a model cost and used."""
+
+    model: str
+    calls: int
+    input_tokens: int
+    output_tokens: int
+    cache_read_tokens: int
+    cache_write_tokens: int
+    cost_usd: float | None  # None: of none of them the cost is known
+    without_price: int  # calls whose cost is unknown, although they used tokens
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ChainSpend:
+    """What was booked for a chain."""
+
+    chain: int
+    booked_usd: float
+    sessions: int
+    last_at: datetime  # when the last of it was booked
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OpenSpend:
+    """What is not booked yet, because its sessions run."""
+
+    session_id: int
+    chain: int
+    tier: int
+    reserved_usd: float  # its allowance
+    charged_usd: float  # its calls that are over; what an open one costs is not known
+
+
+def by_day(connection: Connection, *, since: datetime, now: datetime, timezone: str) -> Sequence[DaySpend]:
+    """Return what was booked on each day in a time zone, the newest first, days without anything too."""
+    found = []
+    for start, end in reversed(tuple(_days(since, now, timezone))):
+        query = select(_AMOUNT, func.count(budget_entries.c.session_id.distinct())).where(
+            _SETTLED, budget_entries.c.created_at >= start, budget_entries.c.created_at < end
+        )
+        usd, sessions_counted = connection.execute(query).one()
+        # The middle of the day: its first moment may be of the day before where clocks are set back.
+        day = f"{(start + (end - start) / 2).astimezone(ZoneInfo(timezone)):%Y-%m-%d}"
+        found.append(DaySpend(day=day, booked_usd=float(usd), sessions=sessions_counted))
+    return found
+
+
+def by_tier(connection: Connection, *, since: datetime) -> Sequence[TierSpend]:
+    """Return what was booked for each tier."""
+    query = (
+        select(sessions.c.tier, _AMOUNT, func.count(budget_entries.c.session_id.distinct()))
+        .select_from(_ENTRIES)
+        .where(_SETTLED, budget_entries.c.created_at >= since)
+        .group_by(sessions.c.tier)
+        .order_by(sessions.c.tier)
+    )
+    rows = connection.execute(query)
+    return [TierSpend(tier=tier, booked_usd=float(usd), sessions=count) for tier, usd, count in rows]
+
+
+def by_model(connection: Connection, *, since: datetime) -> Sequence[ModelSpend]:
+    """Return what the calls of each model used, the dearest first."""
+    calls = model_calls.c
+    tokens = [calls.input_tokens, calls.output_tokens, calls.cache_read_tokens, calls.cache_write_tokens]
+    used = sum((func.coalesce(column, 0) for column in tokens[1:]), func.coalesce(tokens[0], 0))
+    query = (
+        select(
+            calls.model,
+            func.count(),
+            *(func.coalesce(func.sum(column), 0) for column in tokens),
+            func.sum(calls.cost_usd),
+            func.sum(case(((calls.cost_usd.is_(None)) & (used > 0), 1), else_=0)),
+        )
+        .where(calls.started_at >= since)
+        .group_by(calls.model)
+    )
+    found = [
+        ModelSpend(
+            model=row[0],
+            calls=row[1],
+            input_tokens=int(row[2]),
+            output_tokens=int(row[3]),
+            cache_read_tokens=int(row[4]),
+            cache_write_tokens=int(row[5]),
+            cost_usd=None if row[6] is None else float(row[6]),
+            without_price=int(row[7]),
+        )
+        for row in connection.execute(query)
+    ]
+    return sorted(found, key=lambda spend: (-(spend.cost_usd or 0.0), spend.model))
+
+
+def by_chain(connection: Connection, *, since: datetime, limit: int) -> Sequence[ChainSpend]:
+    """Return the dearest chains."""
+    total = _AMOUNT.label("total")
+    query = (
+        select(
+            sessions.c.root_session_id,
+            total,
+            func.count(budget_entries.c.session_id.distinct()),
+            func.max(budget_entries.c.created_at),
+        )
+        .select_from(_ENTRIES)
+        .where(_SETTLED, budget_entries.c.created_at >= since)
+        .group_by(sessions.c.root_session_id)
+        .order_by(total.desc(), sessions.c.root_session_id.desc())
+        .limit(limit)
+    )
+    rows = connection.execute(query)
+    return [ChainSpend(chain=root, booked_usd=float(usd), sessions=n, last_at=last) for root, usd, n, last in rows]
+
+
+def under_way(connection: Connection) -> Sequence[OpenSpend]:
+    """Return what running sessions have reserved and used so far."""
+    reserved = (
+        select(_AMOUNT)
+        .where(budget_entries.c.session_id == sessions.c.id, budget_entries.c.kind == "reserved")
+        .scalar_subquery()
+    )
+    charged = (
+        select(func.coalesce(func.sum(model_calls.c.charged_usd), 0.0))
+        .where(model_calls.c.session_id == sessions.c.id, model_calls.c.ended_at.is_not(None))
+        .scalar_subquery()
+    )
+    query = (
+        select(sessions.c.id, sessions.c.root_session_id, sessions.c.tier, reserved, charged)
+        .where(_RUNNING)
+        .order_by(sessions.c.id)
+    )
+    return [
+        OpenSpend(session_id=number, chain=root, tier=tier, reserved_usd=float(kept), charged_usd=float(used))
+        for number, root, tier, kept, used in connection.execute(query)
+    ]
+
+
+def _days(since: datetime, now: datetime, timezone: str) -> Iterator[tuple[datetime, datetime]]:
+    start = last_midnight(since, timezone)
+    while start <= now:
+        end = next_midnight(start, timezone)
+        yield start, end
+        start = end

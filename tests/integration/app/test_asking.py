@@ -1,0 +1,125 @@
+"""Whoever asks the daemon for something learns what came of it, at once where there is no daemon."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+import anyio
+import pytest
+
+from claudeops.app.asking import Answer, Asked, ask_daemon
+from claudeops.domain.commands import CommandName
+from claudeops.store.locks import claim_database
+from claudeops.store.store import SqlStore
+from support.store_values import NOW
+from support.stores import Database, opened
+
+pytest_plugins = ("support.store_fixtures",)
+pytestmark = pytest.mark.anyio
+
+
+class StandingClock:
+    def now(self) -> datetime:
+        return NOW
+
+    def monotonic(self) -> float:
+        return 0.0
+
+
+@dataclass(frozen=True)
+class Standing:
+    """A database, and who may stand on it."""
+
+    store: SqlStore
+    database: Database
+    state_dir: Path
+
+    @contextmanager
+    def claimed(self) -> Iterator[None]:
+        """Hold the lock as a daemon does."""
+        with claim_database(self.database.url, self.state_dir):
+            yield
+
+    async def ask(self, *, taken: float = 0.5, done: float = 0.5) -> Asked:
+        return await ask_daemon(
+            self.store.commands,
+            self.database.url,
+            CommandName.STOP,
+            by="ada",
+            arguments={"chain": 7},
+            clock=StandingClock(),
+            taken_seconds=taken,
+            done_seconds=done,
+        )
+
+
+@pytest.fixture
+async def standing(sqlite: Database, tmp_path: Path) -> AsyncIterator[Standing]:
+    async with opened(sqlite) as store:
+        yield Standing(store, sqlite, tmp_path)
+
+
+async def test_without_a_daemon_nothing_is_asked(standing: Standing) -> None:
+    asked = await standing.ask()
+    assert (asked.answer, asked.acknowledged, asked.command_id) == (Answer.NO_DAEMON, False, None)
+    assert asked.says == "No daemon runs on this database: nothing was asked of it."
+    assert standing.database.rows("commands") == []
+
+
+async def test_what_nobody_takes_up_is_withdrawn(standing: Standing) -> None:
+    with standing.claimed():
+        asked = await standing.ask()
+    assert (asked.answer, asked.acknowledged) == (Answer.NOT_TAKEN, False)
+    assert "withdrawn and nothing was done" in asked.says
+    assert await standing.store.commands.take(now=NOW, again=True) == ()
+
+
+@pytest.mark.parametrize(
+    ("end", "answer", "says"),
+    [
+        (("stopped session 7", None), Answer.DONE, "stopped session 7"),
+        ((None, "this release does not know the order"), Answer.FAILED, "this release does not know the order"),
+        (None, Answer.UNDER_WAY, "The daemon has taken this up and is still at it."),
+    ],
+)
+async def test_the_asker_learns_what_came_of_it(
+    standing: Standing, end: tuple[str | None, str | None] | None, answer: Answer, says: str
+) -> None:
+    async def daemon() -> None:
+        while not (taken := await standing.store.commands.take(now=NOW)):  # noqa: ASYNC110 - a row sets no event
+            await anyio.sleep(0.01)
+        assert [dict(command.arguments) for command in taken] == [{"chain": 7}]
+        if end is not None:
+            await standing.store.commands.finish(taken[0].id, result=end[0], error=end[1], now=NOW)
+
+    with standing.claimed():
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(daemon)
+            asked = await standing.ask(taken=20, done=20 if end is not None else 0.3)
+    assert (asked.answer, asked.says, asked.acknowledged) == (answer, says, True)
+
+
+@pytest.mark.parametrize("taken", [False, True])
+async def test_a_daemon_that_goes_away_meanwhile_leaves_no_false_hope(standing: Standing, taken: bool) -> None:
+    lock = standing.claimed()
+    lock.__enter__()
+
+    async def daemon() -> None:
+        while not standing.database.rows("commands"):  # noqa: ASYNC110 - a row sets no event
+            await anyio.sleep(0.01)
+        if taken:
+            await standing.store.commands.take(now=NOW)
+        lock.__exit__(None, None, None)
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(daemon)
+        asked = await standing.ask(taken=20, done=20)
+    if taken:
+        assert (asked.answer, asked.acknowledged) == (Answer.DAEMON_GONE, False)
+        assert "the next one does it when it starts" in asked.says
+    else:
+        assert asked.says == "The daemon ended before it had taken this up: nothing was done."

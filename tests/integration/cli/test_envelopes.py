@@ -1,0 +1,310 @@
+"""Every command, whatever its situation: one document, as its schema has it, with the exit status that it says.
+
+And no field of a golden document goes or changes its type; `support.envelopes` says how a new one is written.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Final
+
+import click
+import jsonschema
+import pytest
+
+from claudeops.cli.commands import claudeops
+from claudeops.domain.gate.approval import NewApproval
+from claudeops.domain.memory.stated import Declined
+from claudeops.domain.model import ReportedMemory, ServiceStatus, Session
+from claudeops.engine.gate.approvals import ensure_key
+from claudeops.store.store import SqlStore
+from support.claude_ops import old_database
+from support.commanding import Shell, shell_in
+from support.envelopes import COMMON, GOLDENS, SCHEMAS, file_of, lost_or_changed
+from support.estate import look
+from support.estate import report as stated
+from support.store_values import (
+    NOW,
+    RULES,
+    after,
+    alarm,
+    allow,
+    call,
+    check,
+    ending,
+    recorded,
+    report,
+    restart,
+    started,
+    wanted,
+)
+
+pytest_plugins = ("support.store_fixtures",)
+
+PROBES: Final = """
+[[probe]]
+name = "web-port"
+kind = "tcp"
+host = "127.0.0.1"
+port = 1
+service = "web"
+
+[[probe]]
+name = "backup"
+kind = "heartbeat"
+every = "24h"
+"""
+
+QUEUED: Final = 5
+
+ASKED: Final[Mapping[str, str]] = {
+    "approve": "approve 2",
+    "audit verify": "audit verify",
+    "backup": "backup copy.db",
+    "bootstrap": "bootstrap --prompt disk",
+    "bootstrap-graph": "bootstrap-graph",
+    "chain": "chain 1",
+    "command-graph": "command-graph",
+    "config": "config",
+    "delete-session": "delete-session 1 --chain",
+    "deny": "deny 2",
+    "doctor": "doctor",
+    "exec-command": "exec-command tier1 disk",
+    "exec-tool": "exec-tool web-port",
+    "flush-transcript": "flush-transcript 1 --output copy.ndjson",
+    "health": "health",
+    "list-actions": "list-actions",
+    "list-approvals": "list-approvals",
+    "list-checks": "list-checks web",
+    "list-events": "list-events",
+    "list-sessions": "list-sessions",
+    "load-session": "load-session 1",
+    "memories add": "memories add it-restarts-at-noon --service web",
+    "memories confirm": "memories confirm 2",
+    "memories forget": "memories forget 1",
+    "memories list": "memories list --all",
+    "memories restore": "memories restore 3",
+    "migrate-from": "migrate-from old.db",
+    "pause": "pause --reason supper",
+    "ping": "ping backup",
+    "policy fragments": "policy fragments",
+    "policy show": "policy show",
+    "policy test": "policy test uptime",
+    "probe": "probe",
+    "rehearse": "rehearse --list",
+    "replay": "replay results/session-000001.ndjson",
+    "resume": "resume",
+    "route": "route disk",
+    "show-command": "show-command tier1",
+    "show-tool": "show-tool Bash",
+    "spend": "spend",
+    "stats": "stats",
+    "status": "status",
+    "stop": f"stop {QUEUED}",
+    "tail": "tail 1 --no-follow",
+    "tool-pool": "tool-pool",
+    "version": "version",
+}
+"""What each command is asked in a world where everything is there."""
+
+NOTHING: Final = ("approve 99", "chain 99", "delete-session 99", "deny 99", "exec-tool nothing", "load-session nope")
+NOTHING_TOO: Final = ("flush-transcript 99", "replay nothing.ndjson", "show-command nothing", "show-tool nothing")
+NOTHING_EITHER: Final = ("probe nothing", "ping nothing", "tail 99", "memories forget 99", "audit verify --session 99")
+NOT_THERE: Final = (*NOTHING, *NOTHING_TOO, *NOTHING_EITHER, "stop 99", "exec-command nothing", "rehearse nothing")
+WRITING: Final = (
+    "approve 1",
+    "pause",
+    "resume",
+    "memories add x --service web",
+    "delete-session 1",
+    "exec-command tier1",
+    f"stop {QUEUED}",
+)
+
+NO_DOCUMENT: Final = frozenset({"run", "completion"})
+"""Commands that have no JSON form: the daemon, which prints its log, and a script for a shell."""
+
+
+def leaves(group: click.Group = claudeops, before: str = "") -> Iterator[tuple[str, click.Command]]:
+    for name, command in group.commands.items():
+        if isinstance(command, click.Group):
+            yield from leaves(command, f"{before}{name} ")
+        elif any(parameter.name == "output_format" for parameter in command.params):
+            yield f"{before}{name}", command
+        else:
+            assert f"{before}{name}" in NO_DOCUMENT
+
+
+COMMANDS: Final = sorted({name for name, _ in leaves()} - {"policy show-tool"})
+"""Without the second name of `show-tool`."""
+
+
+@pytest.fixture
+def shell(
+    tmp_path: Path, migrated_sqlite: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Shell:
+    """Return a shell in a world where nothing has happened yet."""
+    shell = shell_in(tmp_path, migrated_sqlite, monkeypatch, capsys)
+    probes = tmp_path / "probes.toml"
+    probes.write_text(PROBES, encoding="utf-8")
+    shell.set(CLAUDEOPS_PROBES_PATH=str(probes))
+    shell.set(ANTHROPIC_BASE_URL="http://127.0.0.1:1")
+    shell.script(look(), {"result": {"structured_output": stated(), "result": "All is well."}})
+    return shell
+
+
+@pytest.fixture
+def lived_in(shell: Shell) -> Shell:
+    """Return the shell of a world in which something of everything has happened."""
+    session = shell.prepare(_something_of_everything)
+    file = shell.root / "results" / "session-000001.ndjson"
+    file.write_bytes(log_of(session))
+    shell.database.execute("UPDATE sessions SET log_path = :path", path=str(file))
+    shell.database.execute(
+        "INSERT INTO probes (name, service, kind, state, detail, failures, successes, interval_seconds, explained_by,"
+        " incident, counters) VALUES ('backup', 'backup', 'heartbeat', 'unknown', '', 0, 0, 30, '', '', '')"
+    )
+    old_database(shell.root / "old.db")
+    shell.database.execute("UPDATE memories SET trust = 'quarantined' WHERE id = 2")
+    return shell
+
+
+async def _something_of_everything(store: SqlStore) -> Session:
+    session = await started(store)
+    await recorded(store, session, "toolu_1", allow(restart()))
+    await store.verdicts.request_approval(_question(session))
+    said = report(check("web", ServiceStatus.DEGRADED, "slow"), events=alarm().events)
+    await store.queue.finish(ending(session, said, cost_usd=0.01, num_turns=3), rules=RULES)
+    other = await started(store)
+    await store.queue.finish(ending(other, alarm()), rules=RULES)
+    waiting = await started(store)
+    await store.verdicts.request_approval(_question(waiting))
+    for text in ("web starts within 30 s", "the proxy restarts at noon", "the disk of nas is slow"):
+        memory = ReportedMemory(category="timing", observation=text, service="web")
+        assert not isinstance(await store.memories.add(memory, by="ada", now=NOW), Declined)
+    await store.memories.forget(3, by="ada", now=NOW)
+    queued = await store.queue.enqueue(wanted(), rules=RULES, now=NOW)
+    assert isinstance(queued, Session)
+    assert queued.id == QUEUED
+    return session
+
+
+def _question(session: Session) -> NewApproval:
+    return NewApproval(
+        session=session,
+        call=call(f"toolu_{session.id}"),
+        call_hash="0123",
+        workdir="/work",
+        redacted_input='{"command":"docker restart web"}',
+        scripts=(),
+        reason="restarts the database",
+        requested_at=NOW,
+        expires_at=after(days=36_500),
+    )
+
+
+def log_of(session: Session) -> bytes:
+    named = {"session_id": session.cli_session_id}
+    text = {"role": "assistant", "content": [{"type": "text", "text": "I look."}]}
+    used = {"usage": {"input_tokens": 12, "output_tokens": 3}, "total_cost_usd": 0.01, "structured_output": stated()}
+    frames = [
+        {"type": "system", "subtype": "init", **named},
+        {"type": "assistant", "message": text, **named},
+        {"type": "result", "subtype": "success", "is_error": False, "num_turns": 1, "result": "Well.", **used, **named},
+    ]
+    return b"".join(json.dumps(frame).encode() + b"\n" for frame in frames)
+
+
+# --- one document, whatever happens -------------------------------------------------------------------------
+
+
+def test_every_command_is_asked_here() -> None:
+    assert sorted(ASKED) == COMMANDS
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_success_is_one_document_that_has_lost_nothing(name: str, lived_in: Shell) -> None:
+    ensure_key(lived_in.root / "state")
+    document = lived_in.ask(*ASKED[name].split())
+    assert document["command"] == name
+    golden = json.loads(file_of(name, GOLDENS).read_text(encoding="utf-8"))
+    assert list(lost_or_changed(golden, document)) == []
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_bad_argument_is_one_document(name: str, shell: Shell) -> None:
+    document = shell.ask(*name.split(), "--no-such-option")
+    error = document["error"]
+    assert isinstance(error, dict)
+    assert (document["sysexit"], error["kind"], error["target"]) == (64, "usage", "--no-such-option")
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_in_a_world_without_anything_yet_it_is_one_document(name: str, shell: Shell) -> None:
+    shell.ask(*ASKED[name].split())
+
+
+@pytest.mark.parametrize("asked", NOT_THERE)
+def test_what_is_not_there_is_one_document(asked: str, lived_in: Shell) -> None:
+    document = lived_in.ask(*asked.split())
+    assert document["exit_code"] == 1
+    assert document["error"]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_missing_database_is_one_document(name: str, shell: Shell) -> None:
+    shell.database.file.unlink()
+    shell.ask(*ASKED[name].split())
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_database_that_is_away_is_one_document_without_its_password(name: str, shell: Shell) -> None:
+    shell.set(CLAUDEOPS_DATABASE_URL="postgresql://ada:hunter22@127.0.0.1:1/ops")
+    assert "hunter22" not in json.dumps(shell.ask(*ASKED[name].split()))
+
+
+@pytest.mark.parametrize("asked", WRITING)
+def test_a_locked_database_is_one_document(asked: str, lived_in: Shell) -> None:
+    ensure_key(lived_in.root / "state")
+    with locked(lived_in.database.file):
+        document = lived_in.ask(*asked.split())
+    error = document["error"]
+    assert isinstance(error, dict)
+    assert (document["sysexit"], error["kind"], error["operation"], error["retryable"]) == (
+        69,
+        "runtime",
+        "db.connect",
+        True,
+    )
+
+
+@contextmanager
+def locked(file: Path) -> Iterator[None]:
+    with closing(sqlite3.connect(file, isolation_level=None)) as connection:
+        connection.execute("BEGIN IMMEDIATE")
+        yield
+
+
+# --- schemas and goldens ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("file", sorted(SCHEMAS.glob("*.json")), ids=lambda file: file.stem)
+def test_a_schema_is_one_and_asks_for_what_all_have(file: Path) -> None:
+    schema = json.loads(file.read_text(encoding="utf-8"))
+    jsonschema.Draft202012Validator.check_schema(schema)
+    assert set(COMMON) <= set(schema["required"])
+
+
+def test_every_command_has_its_schema_and_no_schema_is_left_over() -> None:
+    named = {file_of(name).name for name in COMMANDS}
+    assert {file.name for file in SCHEMAS.glob("*.json")} - {"claudeops.json"} == named
+
+
+def test_a_golden_document_shows_what_goes_and_what_changes() -> None:
+    before = {"a": 1, "b": [{"c": "x"}], "d": {"e": True}}
+    after_it = {"a": "1", "b": [{}], "d": {"e": True, "f": 1}}
+    assert list(lost_or_changed(before, after_it)) == ["$.a was number, and is string", "$.b[0].c is gone"]

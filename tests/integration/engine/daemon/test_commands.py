@@ -1,0 +1,224 @@
+"""What an operator asks for is done once, is done after a crash too, and is never said to be done when it is not."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from typing import Any
+
+import anyio
+import pytest
+
+from claudeops import logs
+from claudeops.domain.commands import Command, CommandName, StopTarget
+from claudeops.domain.model import Outcome, Session, Status
+from claudeops.domain.outcome import StopCause
+from claudeops.engine.control import Control, RunningSessions
+from claudeops.engine.daemon.commands import LOOK_SECONDS, CommandRunner
+from claudeops.store.store import SqlStore
+from support.store_values import NOW, OWNER, RULES, after, alarm, ending, wanted
+from support.stores import Database, opened
+from support.waiting import PATIENCE_SECONDS
+
+pytest_plugins = ("support.store_fixtures",)
+pytestmark = pytest.mark.anyio
+
+
+class StandingClock:
+    def now(self) -> datetime:
+        return NOW
+
+    def monotonic(self) -> float:
+        return 0.0
+
+
+class Ends:
+    """Stands for the supervisor: writes the end of every session that is asked to stop, and claims what follows."""
+
+    def __init__(self, store: SqlStore) -> None:
+        self.store = store
+        self.running = RunningSessions()
+        self.escalates: list[int] = []
+
+    async def claim(self) -> Session:
+        (session,) = await self.store.queue.claim(
+            OWNER, rules=RULES, now=NOW, cli_session_id=lambda: "c", log_path=lambda number: f"/logs/{number}"
+        )
+        self.running[session.id] = (session, Control())
+        return session
+
+    async def run(self) -> None:
+        while True:
+            for session, control in list(self.running.values()):
+                if control.cause is not None:
+                    said = alarm() if session.id in self.escalates else None
+                    end = ending(session, said, outcome=Outcome.CANCELLED)
+                    await self.store.queue.finish(end, rules=RULES)
+                    del self.running[session.id]
+            await anyio.sleep(0.01)
+
+
+@pytest.fixture
+async def store(sqlite: Database) -> AsyncIterator[SqlStore]:
+    async with opened(sqlite) as store:
+        yield store
+
+
+@pytest.fixture
+def logged() -> io.StringIO:
+    stream = io.StringIO()
+    logs.configure(level="info", fmt="json", stream=stream, redact=str)
+    return stream
+
+
+@asynccontextmanager
+async def daemon(store: SqlStore, ends: Ends, *, started_at: datetime = NOW) -> AsyncIterator[None]:
+    runner = CommandRunner(
+        commands=store.commands,
+        queue=store.queue,
+        running=ends.running,
+        rules=lambda: RULES,
+        clock=StandingClock(),
+        started_at=started_at,
+        log=logs.get_logger(),
+    )
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(runner.run)
+        tasks.start_soon(ends.run)
+        yield
+        tasks.cancel_scope.cancel()
+
+
+async def asked(store: SqlStore, target: StopTarget) -> int:
+    return await store.commands.request(CommandName.STOP, by="ada", now=NOW, arguments=target.arguments)
+
+
+async def ended(store: SqlStore, command_id: int) -> Command:
+    with anyio.fail_after(PATIENCE_SECONDS):
+        while (command := await store.commands.find(command_id)) is None or command.ended_at is None:  # noqa: ASYNC110 - a row sets no event
+            await anyio.sleep(0.02)
+    return command
+
+
+async def queue(store: SqlStore, **changes: Any) -> Session:
+    session = await store.queue.enqueue(wanted(**changes), rules=RULES, now=NOW)
+    assert isinstance(session, Session)
+    return session
+
+
+async def test_a_command_is_looked_for_often_enough_to_be_taken_up_within_a_second() -> None:
+    assert LOOK_SECONDS <= 0.5
+
+
+async def test_a_chain_is_stopped_with_what_runs_and_nothing_else(store: SqlStore, logged: io.StringIO) -> None:
+    ends = Ends(store)
+    first, other = await queue(store), await queue(store)
+    await ends.claim()
+    async with daemon(store, ends):
+        done = await ended(store, await asked(store, StopTarget(chain=first.id)))
+    assert (done.result, done.error) == ("stopped session 1", None)
+    chain = await store.records.chain(first.id)
+    assert [session.outcome for session in chain] == [Outcome.CANCELLED]
+    assert [session.status for session in await store.records.chain(other.id)] == [Status.QUEUED]
+    assert '"order_taken"' in logged.getvalue()
+
+
+async def test_the_next_session_that_a_stopped_one_has_queued_is_stopped_too(store: SqlStore) -> None:
+    ends = Ends(store)
+    first = await queue(store)
+    ends.escalates.append((await ends.claim()).id)
+    async with daemon(store, ends):
+        done = await ended(store, await asked(store, StopTarget(chain=first.id)))
+    assert done.result == "stopped session 1 and took session 2 out of the queue"
+    last = (await store.records.chain(first.id))[-1]
+    assert (last.id, last.outcome, last.error) == (2, Outcome.CANCELLED, "cancelled: stopped by ada")
+
+
+async def test_a_queued_session_is_taken_out_of_the_queue(store: SqlStore) -> None:
+    session = await queue(store)
+    async with daemon(store, Ends(store)):
+        done = await ended(store, await asked(store, StopTarget(session_id=session.id)))
+        again = await ended(store, await asked(store, StopTarget(session_id=session.id)))
+    assert done.result == "took session 1 out of the queue"
+    assert again.result == "nothing of session 1 was queued or running any more"
+
+
+async def test_one_that_takes_long_does_not_hold_up_the_next(store: SqlStore) -> None:
+    ends = Ends(store)
+    first = await queue(store)
+    await ends.claim()
+    ends.running.clear()  # as while a claim is under way: the row says that it runs, and nobody here knows it yet
+    async with daemon(store, ends):
+        slow = await asked(store, StopTarget(chain=first.id))
+        quick = await ended(store, await asked(store, StopTarget(chain=99)))
+        assert quick.result == "nothing of chain 99 was queued or running any more"
+        unended = await store.commands.find(slow)
+        assert unended is not None
+        assert (unended.taken_at, unended.ended_at) == (NOW, None)
+        ends.running[first.id] = (first_as_claimed(await store.records.chain(first.id)), Control())
+        assert (await ended(store, slow)).result == "stopped session 1"
+
+
+def first_as_claimed(chain: Any) -> Session:
+    (session,) = chain
+    assert isinstance(session, Session)
+    return session
+
+
+@pytest.mark.parametrize("arguments", [{}, {"chain": "1"}, {"chain": 1, "session_id": 1}, {"service": 1}])
+async def test_a_stop_that_names_nothing_is_refused(store: SqlStore, arguments: dict[str, object]) -> None:
+    await queue(store)
+    command = await store.commands.request(CommandName.STOP, by="ada", now=NOW, arguments=arguments)
+    async with daemon(store, Ends(store)):
+        done = await ended(store, command)
+    assert (done.result, done.error) == (None, "it does not say which session or chain is meant")
+    assert [session.status for session in await store.records.chain(1)] == [Status.QUEUED]
+
+
+async def test_a_command_of_a_newer_release_is_refused(store: SqlStore, sqlite: Database) -> None:
+    command = await store.commands.request(CommandName.STOP, by="ada", now=NOW)
+    sqlite.execute("UPDATE commands SET name = 'defragment'")
+    async with daemon(store, Ends(store)):
+        done = await ended(store, command)
+    assert done.error == "this release does not know the order"
+
+
+async def test_what_a_dead_daemon_took_and_never_did_is_done_by_the_next(store: SqlStore) -> None:
+    session = await queue(store)
+    command = await asked(store, StopTarget(chain=session.id))
+    await store.commands.take(now=NOW)
+    async with daemon(store, Ends(store), started_at=after(minutes=1)):
+        done = await ended(store, command)
+    assert done.result == "took session 1 out of the queue"
+
+
+@pytest.mark.parametrize("taken", [False, True])
+async def test_a_stop_of_whatever_ran_is_lost_with_its_daemon_and_hits_no_session_of_the_next(
+    store: SqlStore, logged: io.StringIO, taken: bool
+) -> None:
+    command = await store.commands.request(CommandName.STOP_SESSIONS, by="ada", now=NOW)
+    if taken:
+        await store.commands.take(now=NOW)
+    ends = Ends(store)
+    await queue(store)
+    session = await ends.claim()
+    async with daemon(store, ends, started_at=after(minutes=1)):
+        done = await ended(store, command)
+        assert ends.running[session.id][1].cause is None
+    assert done.result is None
+    assert done.error == "lost: the daemon that it was meant for ended first, and the sessions of that daemon with it"
+    lines = [json.loads(line) for line in logged.getvalue().splitlines()]
+    assert [line["event"] for line in lines] == ["order_lost"]
+
+
+async def test_a_stop_of_whatever_runs_reaches_the_daemon_that_it_was_meant_for(store: SqlStore) -> None:
+    ends = Ends(store)
+    await queue(store)
+    _, control = ends.running[(await ends.claim()).id]
+    command = await store.commands.request(CommandName.STOP_SESSIONS, by="ada", now=NOW)
+    async with daemon(store, ends, started_at=datetime(2026, 3, 1, 11, 59, tzinfo=UTC)):
+        done = await ended(store, command)
+    assert (done.result, control.cause) == ("1 sessions were asked to stop", StopCause.PAUSED)
