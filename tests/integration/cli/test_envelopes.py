@@ -6,6 +6,7 @@ And no field of a golden document goes or changes its type; `support.envelopes` 
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
@@ -60,6 +61,8 @@ every = "24h"
 """
 
 QUEUED: Final = 5
+
+PLACE: Final = re.compile(r'"(/[^"/\s]+/[^"\s]+)')
 
 ASKED: Final[Mapping[str, str]] = {
     "approve": "approve 2",
@@ -297,6 +300,12 @@ def test_a_schema_is_one_and_asks_for_what_all_have(file: Path) -> None:
     schema = json.loads(file.read_text(encoding="utf-8"))
     jsonschema.Draft202012Validator.check_schema(schema)
     assert set(COMMON) <= set(schema["required"])
+
+
+@pytest.mark.parametrize("golden", sorted(GOLDENS.glob("*.json")), ids=lambda golden: golden.stem)
+def test_no_golden_document_tells_of_the_machine_that_wrote_it(golden: Path) -> None:
+    places = PLACE.findall(golden.read_text(encoding="utf-8"))
+    assert [place for place in places if place.split("/")[1] not in {"opt", "srv", "bin"}] == []
 
 
 def test_every_command_has_its_schema_and_no_schema_is_left_over() -> None:
