@@ -5,14 +5,19 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 import pytest
 import sqlalchemy as sa
 
+from claudeops.domain.gate.approval import Approval
+from claudeops.domain.listing import Listing
 from claudeops.domain.live import EventRaised
+from claudeops.engine.ports import Store
 from claudeops.store.database import parse_url
+from claudeops.store.reading.approvals import listed
 from claudeops.store.store import SqlStore, open_store
 from claudeops.store.tables import metadata
 from support.store_values import NOW
@@ -70,3 +75,10 @@ async def opened(database: Database) -> AsyncIterator[SqlStore]:
         yield store
     finally:
         await store.close()
+
+
+async def approvals_of(store: Store, *, everything: bool = False) -> tuple[Approval, ...]:
+    """Return the questions that wait for an answer, or all of them, as the command lists them; the newest first."""
+    assert isinstance(store, SqlStore)
+    found = await store.database.read(partial(listed, wanted=Listing(), everything=everything))
+    return found.items

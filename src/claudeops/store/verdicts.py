@@ -140,14 +140,6 @@ class SqlVerdicts:
 
         return await self._database.write(close, urgent=True)
 
-    async def approvals(self, *, everything: bool = False, limit: int = 100) -> Sequence[Approval]:
-        """Return the newest questions that are pending, or of ``everything``, oldest first."""
-        query = select(approvals).order_by(approvals.c.id.desc()).limit(limit)
-        if not everything:
-            query = query.where(approvals.c.status == ApprovalStatus.PENDING.value)
-        rows = await self._database.read(lambda connection: connection.execute(query).all())
-        return tuple(map(to_approval, reversed(rows)))
-
     async def answer_approval(self, approval_id: int, said: Answer) -> bool:
         """Write a person's answer; return ``False``, with nothing written, when the question no longer waits."""
         answered = (

@@ -24,7 +24,7 @@ from support.store_values import (
     started,
     wanted,
 )
-from support.stores import Database
+from support.stores import Database, approvals_of
 
 pytest_plugins = ("support.store_fixtures",)
 
@@ -61,7 +61,7 @@ async def test_question_waits_and_tells_of_itself(store: Store, database: Databa
     asked = await store.verdicts.request_approval(question(session))
 
     assert (asked.status, asked.tier, asked.workdir, asked.tool_name) == (ApprovalStatus.PENDING, 3, "/work", "Bash")
-    assert await store.verdicts.approvals() == (asked,)
+    assert await approvals_of(store) == (asked,)
     (event,) = database.rows("events")
     assert (event["level"], event["session_id"], event["resolved_at"]) == ("warning", session.id, None)
     assert f"claudeops approve {asked.id}" in str(event["message"])
@@ -77,8 +77,8 @@ async def test_second_answer_changes_nothing(store: Store) -> None:
 
     assert not await store.verdicts.answer_approval(asked.id, yes(status=ApprovalStatus.DENIED))
     assert await store.verdicts.approval(asked.id) == asked
-    assert await store.verdicts.approvals() == ()
-    assert await store.verdicts.approvals(everything=True) == (asked,)
+    assert await approvals_of(store) == ()
+    assert await approvals_of(store, everything=True) == (asked,)
 
 
 async def test_answer_after_the_time_counts_for_nothing(store: Store) -> None:

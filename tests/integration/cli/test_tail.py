@@ -28,6 +28,7 @@ from claudeops.engine.control import Control
 from claudeops.engine.session.runner import SessionRunner
 from claudeops.engine.session_log import reader as old_logs
 from support.estate import Estate, deliver, look, report
+from support.stores import approvals_of
 from support.waiting import until
 
 TOOLS = ("Bash", "Read", "Write")
@@ -287,7 +288,7 @@ async def test_a_wait_for_a_person_is_told_while_it_lasts_and_stands_where_its_t
         await until(lambda: bool(heard.of(EventRaised)))
         assert [type(fact) for fact in heard.facts] == [SessionBegan, AssistantSaid, CallJudged, EventRaised]
         assert heard.facts[2].verdict is VerdictKind.ASK  # type: ignore[union-attr]
-        (asked,) = await estate.store.verdicts.approvals()
+        (asked,) = await approvals_of(estate.store)
         said = answer(KEY, asked, status=ApprovalStatus.APPROVED, decided_by="ada", at=estate.context.clock.now())
         assert await estate.store.verdicts.answer_approval(asked.id, said)
         await until(lambda: bool(heard.of(SessionEnded)))

@@ -199,9 +199,6 @@ class Verdicts(Protocol):
     async def close_approval(self, approval_id: int, *, now: datetime) -> Approval:
         """End a question that still waits as ``expired``; return the row, which may have been answered meanwhile."""
 
-    async def approvals(self, *, everything: bool = False, limit: int = 100) -> Sequence[Approval]:
-        """Return the newest ``limit`` questions, oldest first: those that wait, or with ``everything`` all of them."""
-
     async def answer_approval(self, approval_id: int, said: Answer) -> bool:
         """Write a person's answer; ``False``, with nothing written, if the question no longer waits."""
 

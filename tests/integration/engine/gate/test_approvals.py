@@ -21,6 +21,7 @@ from claudeops.errors import ConfigurationError, MissingInputError
 from claudeops.harness.claude import ClaudeHarness
 from claudeops.harness.protocol import GateRequest, Question
 from support.estate import Estate, deliver, look, report
+from support.stores import approvals_of
 from support.waiting import until
 
 pytestmark = pytest.mark.anyio
@@ -60,7 +61,7 @@ class Talk:
         return self.channel.sent[-1]
 
     async def question(self) -> Approval:
-        while not (waiting := await self.estate.store.verdicts.approvals()):  # noqa: ASYNC110 - as an operator looks
+        while not (waiting := await approvals_of(self.estate.store)):  # noqa: ASYNC110 - as an operator looks
             await anyio.sleep(0.01)
         return waiting[0]
 
@@ -265,12 +266,12 @@ async def test_while_people_are_asked_no_clock_runs_and_no_slot_is_held(estate: 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(supervisor.run)
         with anyio.fail_after(30):
-            while len(await estate.store.verdicts.approvals()) < 2:  # noqa: ASYNC110 - as an operator looks
+            while len(await approvals_of(estate.store)) < 2:  # noqa: ASYNC110 - as an operator looks
                 await anyio.sleep(0.05)
         assert len(supervisor.running) == 2
         while (datetime.now(UTC) - began).total_seconds() < 2 * timeouts.session:  # noqa: ASYNC110 - real clocks
             await anyio.sleep(0.05)
-        for asked in await estate.store.verdicts.approvals():
+        for asked in await approvals_of(estate.store):
             said = answer(KEY, asked, status=ApprovalStatus.APPROVED, decided_by="ada", at=datetime.now(UTC))
             assert await estate.store.verdicts.answer_approval(asked.id, said)
         await until(lambda: not supervisor.running)
