@@ -91,10 +91,11 @@ def _names(text: str, given: str) -> bool:
 async def test_what_ran_is_told_from_what_was_denied_by_its_result(tmp_path: Path) -> None:
     script = [at_once(bash("uptime"), bash("cat /etc/shadow")), conclude()]
     async with operator(tmp_path, haiku=script) as node:
-        assert [verdict for verdict, _ in await judged(node, 1)] == ["allow", "deny"]
-        rows = node.rows("SELECT verdict, is_error, ended_at FROM tool_calls ORDER BY id LIMIT 2")
+        await judged(node, 1)
+        rows = node.rows("SELECT input, verdict, is_error, ended_at FROM tool_calls WHERE tool_name = 'Bash'")
         told = node.api.traffic.main("haiku")[1]
-    assert [(row["verdict"], row["is_error"]) for row in rows] == [("allow", 0), ("deny", 1)]
+    found = {("uptime" in str(row["input"])): (row["verdict"], row["is_error"]) for row in rows}
+    assert found == {True: ("allow", 0), False: ("deny", 1)}  # asked at once, so in either order
     assert all(row["ended_at"] for row in rows)
     assert told.mentions("load average")
     assert not told.mentions("root:")

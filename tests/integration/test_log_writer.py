@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import pty
+import select
 import subprocess
 import sys
 import threading
@@ -93,7 +94,9 @@ def test_what_finds_no_room_is_counted_where_it_is_missing(pipe: Pipe) -> None:
     long = PIECE * 100
     fitting = MOST_WAITING_BYTES // len(long)  # more than fit: a line is longer than that
 
-    _log(range(fitting + 100), long)
+    _log(range(1), long)
+    select.select([pipe.reading], [], [], PATIENCE_SECONDS)  # the writer has taken it: no more room comes from now on
+    _log(range(1, fitting + 100), long)
     first = pipe.lines("log_lines_lost")
     get_logger().info(LogEvent.DAEMON_STOPPED, number=-1)
     last = pipe.lines("daemon_stopped")
