@@ -5,6 +5,7 @@ Fixtures of one folder stand in that folder's own ``conftest.py``; helpers in ``
 
 from __future__ import annotations
 
+import ctypes
 import ipaddress
 import os
 import re
@@ -35,6 +36,9 @@ hypothesis.settings.load_profile("claudeops")
 
 _SLOWEST_FIRST = ("kill_matrix", "acceptance", "conformance", "integration", "migration", "contract", "unit")
 _LEFTOVER_GRACE_SECONDS = 2.0  # for what is ending already when its test returns
+
+_PR_SET_CHILD_SUBREAPER = 36
+_LIBC = ctypes.CDLL(None)
 
 _strangers: list[str] = []  # addresses that the code under test tried to reach
 
@@ -70,6 +74,9 @@ def nothing_is_left_running() -> Generator[None]:
     deadline = time.monotonic() + _LEFTOVER_GRACE_SECONDS
     left = [_describe(child) for child in _still_running(children, deadline)]
     left += [f"thread {thread.name}" for thread in _still_alive(threads, deadline)]
+    # A command that ran in this process has made it the reaper of orphans: a database server that a later test starts
+    # would become its child, and be taken for something that a session has left.
+    _LIBC.prctl(_PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
     assert not left, f"left running: {', '.join(left)}"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from pathlib import Path
 
 import anyio
@@ -25,7 +26,8 @@ pytestmark = pytest.mark.anyio
 pytest_plugins = ("support.store_fixtures",)
 
 SOON_SECONDS = 3.0  # less than anybody waits for a lock
-WAITING = sa.text("SELECT count(*) FROM pg_stat_get_activity(NULL) WHERE wait_event_type = 'Lock'")
+# Whoever is only being let in has a lock to wait for, and is no activity yet.
+WAITING = sa.text("SELECT count(*) FROM pg_locks WHERE NOT granted")
 
 
 def settings_of(database: Database, root: Path) -> Settings:
@@ -53,8 +55,10 @@ class Stuck:
         """Stand there until somebody waits; return whether the event loop came by while that was so."""
         with self._database.connect() as connection:
             connection.execute(sa.text("LOCK TABLE pg_catalog.pg_authid IN ACCESS EXCLUSIVE MODE"))
+            deadline = time.monotonic() + PATIENCE_SECONDS  # a thread that never returns outlives the test's limit
             while not connection.scalar(WAITING):
-                connection.execute(sa.text("SELECT pg_stat_clear_snapshot(), pg_sleep(0.02)"))
+                assert time.monotonic() < deadline, "nobody waits for the server"
+                connection.execute(sa.text("SELECT pg_sleep(0.02)"))
             self._somebody_waits.set()
             return self._turn.wait(SOON_SECONDS)
 
