@@ -1,7 +1,7 @@
 """A command to the running daemon, from another process: written, waited for, and answered truthfully.
 
-Whoever asks learns one of five things: there is no daemon, so nothing was written; the daemon has not taken it up, so
-it was withdrawn; it is under way; it is done; nothing came of it.
+Whoever asks learns one of six things: there is no daemon, so nothing was written; the daemon has not taken it up, so it
+was withdrawn; it is under way; it is done; nothing came of it; the daemon ended before it was done.
 """
 
 from __future__ import annotations

@@ -228,7 +228,8 @@ def _sqlite(url: str, busy_seconds: float) -> Iterator[_Ask]:
             f"there is no database {file}: set CLAUDEOPS_STATE_DIR (or CLAUDEOPS_DATABASE_URL) as the daemon has it."
         )
     try:
-        with closing(sqlite3.connect(file, timeout=busy_seconds, isolation_level=None)) as connection:
+        found = f"{file.absolute().as_uri()}?mode=rw"  # one that goes away just now is not made anew
+        with closing(sqlite3.connect(found, uri=True, timeout=busy_seconds, isolation_level=None)) as connection:
             connection.execute("PRAGMA query_only = ON")
             connection.execute("BEGIN")  # one snapshot for all questions
 

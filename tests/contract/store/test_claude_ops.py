@@ -14,7 +14,7 @@ from claudeops.errors import ConfigurationError, DatabaseUnavailableError, Missi
 from claudeops.store.claude_ops.source import opened
 from claudeops.store.claude_ops.taking import TakenOver, Takeover
 from claudeops.store.store import SqlStore
-from support.claude_ops import old_database
+from support.claude_ops import ROWS, old_database
 from support.store_values import NOW, RULES, after, check, ending, report, started
 from support.stores import Database
 
@@ -97,6 +97,14 @@ async def test_events_memories_actions_and_checks_follow_their_sessions(
         ("healthy", "http, 40 ms"),
         ("down", "http, 502"),
     ]
+
+
+async def test_an_action_that_failed_there_has_failed_here(store: SqlStore, database: Database, tmp_path: Path) -> None:
+    failed = "UPDATE cooldown_actions SET success = 0, error = 'no image' WHERE session_id IS NOT NULL;"
+    await take(store, old_database(tmp_path / "old.db", rows=ROWS + failed))
+
+    (action,) = database.rows("cooldown_actions")
+    assert (action["success"], action["error"]) == (False, "no image")
 
 
 async def test_what_is_left_is_counted_by_its_reason(store: SqlStore, tmp_path: Path) -> None:
