@@ -247,6 +247,31 @@ def test_every_setting_says_where_it_is_from_and_no_secret_is_shown(
 
 
 @pytest.mark.usefixtures("state")
+@pytest.mark.parametrize("wrong", [{}, {"CLAUDEOPS_MAX_TIER": "eleven"}], ids=["right settings", "wrong settings"])
+def test_no_secret_of_the_environment_is_shown_also_where_the_settings_are_wrong(
+    wrong: dict[str, str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What is known to be a secret comes from settings that are right, so nothing may rest upon that alone."""
+    given = {
+        "ANTHROPIC_API_KEY": "sk-hunter2hunter2",
+        "ANTHROPIC_BASE_URL": "https://ann:hunter2@gateway.example",
+        "CLAUDEOPS_APPRISE_URLS": "json://hunter2@receiver.example",
+        "CLAUDEOPS_DATABASE_URL": "postgresql://ann:hunter2@db.example/ops?password=hunter2",
+        "CLAUDEOPS_HEARTBEAT_URL": "https://ann:hunter2@watch.example/ping",
+    }
+    for name, value in {**given, **wrong}.items():
+        monkeypatch.setenv(name, value)
+
+    call(["config"])
+    assert "hunter2" not in capsys.readouterr().out
+    settings = told(capsys, "config")["settings"]
+    assert isinstance(settings, list)
+    assert "hunter2" not in json.dumps(settings)
+    found = {one["name"]: one["value"] for one in settings}
+    assert (found["ANTHROPIC_API_KEY"], found["CLAUDEOPS_APPRISE_URLS"]) == (config.MASK, config.MASK)
+
+
+@pytest.mark.usefixtures("state")
 def test_settings_that_contradict_each_other_are_shown_with_what_is_wrong(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

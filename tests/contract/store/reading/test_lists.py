@@ -151,4 +151,5 @@ async def test_a_session_is_found_by_its_number_or_its_clis_id(store: Store, dat
         assert list(session_ids(connection, Reference(number=first.id, prefix=None))) == [first.id]
         assert list(session_ids(connection, Reference(number=None, prefix="5e0b1"))) == [second.id, first.id]
         assert list(session_ids(connection, Reference(number=None, prefix="5e%"))) == []
+        assert list(session_ids(connection, Reference(number=None, prefix="e0b1"))) == []  # from its middle
         assert list(session_ids(connection, Reference(number=99, prefix=None))) == []
