@@ -35,6 +35,9 @@ HARD: Final = 1.5
 _PACE: Final = 4
 """Slow looks come less often: the pause is at least this many times the duration of the last look."""
 
+_OWN_TASKS: Final = 16
+"""Tasks that went before those that a CLI left could be counted: its own threads, some ten, and what ended with it."""
+
 _LAST_LOOK_SECONDS: Final = 5.0
 _PATIENCE_SECONDS: Final = 300.0
 """How long one look may take: far longer than any number of files within the bound needs."""
@@ -91,7 +94,8 @@ class BoundsWatch:
         ``left``: how many processes the CLI left when it ended. They count: a process that gets no more threads may
         end at once.
         """
-        found = Tally(pids=(), tasks=left + 1, resident_bytes=0)  # the CLI itself is the one more
+        count = left + _OWN_TASKS if left else 0
+        found = Tally(pids=(), tasks=count, resident_bytes=0)
         with anyio.CancelScope(shield=True), anyio.move_on_after(_LAST_LOOK_SECONDS):
             await self._look(lambda: found)
 
