@@ -8,13 +8,12 @@ import shutil
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
+from typing import TypeVar, cast
 
 import anyio
 import pytest
 
 from claudeops.cli.command_line import call
-from claudeops.domain.model import Session
 from claudeops.store.store import SqlStore
 from support.envelopes import fault_of
 from support.estate import STAND_IN
@@ -22,6 +21,7 @@ from support.operating import DUMMY_KEY
 from support.stores import Database, opened
 
 Document = dict[str, object]
+T = TypeVar("T")
 
 
 @dataclass
@@ -71,10 +71,10 @@ class Shell:
             PATH=os.defpath,
         )
 
-    def prepare(self, work: Callable[[SqlStore], Awaitable[Session]]) -> Session:
+    def prepare(self, work: Callable[[SqlStore], Awaitable[T]]) -> T:
         """Do something on the database before a command is called."""
 
-        async def on_store() -> Session:
+        async def on_store() -> T:
             async with opened(self.database) as store:
                 return await work(store)
 

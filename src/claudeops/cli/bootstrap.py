@@ -22,7 +22,7 @@ from claudeops.cli.start import listening, start
 from claudeops.cli.tail import follow
 from claudeops.cli.terminal import LAST_WORDS_SECONDS, LivePrinter, beside_progress, live_printer
 from claudeops.cli.tiers.inventory import routed_matches
-from claudeops.cli.tiers.outcomes import TIMEOUTS, error_of, turn
+from claudeops.cli.tiers.outcomes import TIMEOUTS, error_of, exit_of_refusal, turn
 from claudeops.domain.gate.approval import visible
 from claudeops.domain.model import DecisionReason, NewSession, Outcome, Session, Status, Suppressed, Trigger
 from claudeops.domain.redact import Redactor
@@ -132,7 +132,7 @@ async def _beside(
 
 def print_suppressed(result: Suppressed, new: NewSession, *, as_json: bool) -> int:
     """Print why no chain was started, and return the exit status."""
-    sysexit = Exit.TRY_LATER if result.reason is DecisionReason.PAUSED else Exit.UNRESOLVED
+    sysexit = exit_of_refusal(result.reason)
     if as_json:
         return print_document(NAME, _suppressed_body(result, new), sysexit)
     click.echo(f"not started: {result.message}")

@@ -9,6 +9,7 @@ import anyio
 import pytest
 
 from claudeops.app.stages import STAGES, StageKeeper, read_stages
+from claudeops.domain.holds import Hold, HoldKind
 from claudeops.domain.model import Session
 from claudeops.engine.system import SystemClock
 from claudeops.errors import ConfigurationError
@@ -178,6 +179,24 @@ def test_a_dry_run_lets_no_higher_tier_run(shell: Shell) -> None:
         "policy",
         "escalate",
     )
+
+
+@pytest.mark.parametrize("kind", [HoldKind.PAUSED, HoldKind.BUDGET])
+def test_what_is_held_for_now_is_to_be_tried_later_whatever_asks_and_in_whatever_form(
+    shell: Shell, kind: HoldKind
+) -> None:
+    async def hold(store: SqlStore) -> None:
+        now = SystemClock().now()
+        await store.holds.hold(Hold(kind=kind, reason="not today", since=now), now=now)
+
+    shell.script({"exit": 0})
+    shell.prepare(hold)
+    assert shell.call("bootstrap", "--prompt", "look")[0] == 75
+    assert shell.call("exec-command", "tier1", "look")[0] == 75
+    assert shell.call("exec-command", "tier1", "look", "--output-format", "stream-json")[0] == 75
+    for asked in (("bootstrap", "--prompt", "look"), ("exec-command", "tier1", "look")):
+        assert shell.ask(*asked)["sysexit"] == 75
+    assert shell.database.rows("sessions") == []
 
 
 def test_nobody_leaves_a_tier_to_a_daemon_that_is_not_there(shell: Shell) -> None:

@@ -19,11 +19,10 @@ from claudeops.cli.output import ErrorKind, Exit, StopReason, error_body, print_
 from claudeops.cli.start import read_settings, start
 from claudeops.cli.terminal import beside_progress
 from claudeops.cli.tiers.inventory import tier_number
-from claudeops.cli.tiers.outcomes import TIMEOUTS, error_of, exit_of, turn
+from claudeops.cli.tiers.outcomes import TIMEOUTS, error_of, exit_of, exit_of_refusal, turn
 from claudeops.domain.gate.approval import visible
 from claudeops.domain.model import (
     LOWEST_TIER,
-    DecisionReason,
     NewSession,
     Outcome,
     Session,
@@ -200,8 +199,7 @@ def _answer(order: Order, found: Sequence[Session] | Suppressed | None, settings
     if isinstance(found, Suppressed):
         hint = "`claudeops list-actions` shows what is left of the limits, `claudeops status` what holds sessions."
         answer = _denied(order, found.message, hint, settings)
-        later = found.reason is DecisionReason.PAUSED
-        return replace(answer, exit_code=Exit.TRY_LATER if later else answer.exit_code)
+        return replace(answer, exit_code=exit_of_refusal(found.reason))
     if found is None:
         return _out_of_patience(order, named)
     first = found[0]

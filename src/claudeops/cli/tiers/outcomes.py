@@ -6,11 +6,12 @@ from typing import Final
 
 from claudeops.cli import output
 from claudeops.cli.output import ErrorKind, Exit, StopReason
-from claudeops.domain.model import ErrorCategory, Outcome, Session
+from claudeops.domain.model import DecisionReason, ErrorCategory, Outcome, Session
 
 TIMEOUTS: Final = frozenset({Outcome.TIMEOUT, Outcome.STARTUP_TIMEOUT, Outcome.STALLED})
 
 _KILLED: Final = frozenset({-9, 137})  # exit statuses of a process that was not asked any more
+_FOR_NOW: Final = frozenset({DecisionReason.PAUSED, DecisionReason.BUDGET})  # reasons why no chain starts
 _STOPPED: Final = TIMEOUTS | {Outcome.CANCELLED}
 _LOG: Final = "`claudeops load-session {id}` has what is on record, its log the rest."
 _BOUNDS: Final = "Raise the bound that the message names, or give the session less to do."
@@ -78,6 +79,11 @@ def exit_of(session: Session) -> Exit:
             return Exit.CANCELLED
         case _:
             return Exit.UNRESOLVED
+
+
+def exit_of_refusal(reason: DecisionReason) -> Exit:
+    """Return the exit status of a command whose chain was not started: what only holds for now is to be tried later."""
+    return Exit.TRY_LATER if reason in _FOR_NOW else Exit.UNRESOLVED
 
 
 def error_of(session: Session, target: str) -> dict[str, object]:

@@ -28,9 +28,10 @@ from claudeops.app.wiring import root_session, tools_by_tier
 from claudeops.cli.operator import operators_name
 from claudeops.cli.output import Exit, exit_for
 from claudeops.cli.start import listening, start
+from claudeops.cli.tiers.outcomes import exit_of_refusal
 from claudeops.domain.commands import CommandName, StopTarget
 from claudeops.domain.live import status_line
-from claudeops.domain.model import DecisionReason, Session, Status, Suppressed, Trigger
+from claudeops.domain.model import Session, Status, Suppressed, Trigger
 from claudeops.domain.stream import LineSplitter, Transcript, decode
 from claudeops.domain.stream.exchange import (
     INPUT_BYTES,
@@ -264,8 +265,7 @@ class Exchange:
 
 def _verdict(outcome: Sequence[Session] | Suppressed, totals: Totals) -> Verdict:
     if isinstance(outcome, Suppressed):
-        later = outcome.reason in {DecisionReason.PAUSED, DecisionReason.BUDGET}
-        return Verdict.refused(outcome.message, Exit.TRY_LATER if later else Exit.UNRESOLVED)
+        return Verdict.refused(outcome.message, exit_of_refusal(outcome.reason))
     if outcome[-1].status is not Status.ENDED:  # a hold keeps it in the queue
         return Verdict.refused("It waits in the queue: sessions are held (`claudeops health`).", Exit.TRY_LATER)
     return Verdict.of(outcome[-1], totals.last_text)
