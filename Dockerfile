@@ -73,13 +73,16 @@ COPY schemas /app/schemas
 COPY prompts /app/prompts
 
 # Named, though they are the defaults: a mount that cannot be written is then an error, and not a reason to go elsewhere.
+# The listener has the container's address alone; who outside may reach it is said where the container is started.
 ENV CLAUDEOPS_STATE_DIR=/state \
     CLAUDEOPS_RESULTS_DIR=/results \
     CLAUDEOPS_REPOS_DIR=/repos \
+    CLAUDEOPS_DASHBOARD_HOST=0.0.0.0 \
     HOME=/state \
     LANG=C.UTF-8 \
     PYTHONDONTWRITEBYTECODE=1
 VOLUME ["/state", "/results", "/repos"]
+EXPOSE 8080
 WORKDIR /app
 USER 10001:10001
 

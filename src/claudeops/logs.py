@@ -190,6 +190,11 @@ class LogEvent(StrEnum):
     PROBES_WATCHED = "probes_watched", "what is declared was read; these probes are looked at from now on"
     PROBES_REFUSED = "probes_refused", "the probes file was changed and is wrong; what it said before serves"
     PROBE_CHANGED = "probe_changed", "a probe has changed its state"
+    ALERTS_REFUSED = "alerts_refused", "the file of alerts was changed and is wrong; what it said before serves"
+    ALERTS_STARTED_CHAIN = "alerts_started_chain", "alerts queued a chain"
+    ALERT_UNREADABLE = "alert_unreadable", "what a monitoring system sent could not be read; it is on record"
+    INCIDENT_OPENED = "incident_opened", "a trouble began, or has come back"
+    INCIDENT_RESOLVED = "incident_resolved", "a trouble is over, as two witnesses say, or a person"
     PROBES_STARTED_CHAIN = "probes_started_chain", "the failure of some probes queued a chain"
     PROBE_CHANGES_DROPPED = (
         "probe_changes_dropped",
@@ -197,7 +202,37 @@ class LogEvent(StrEnum):
     )
     PROBES_LATE = "probes_late", "looks of probes began more than a second late: this machine is too busy for them"
     PROBE_LOOK_CRASHED = "probe_look_crashed", "our own code failed while it looked at a service; the look saw nothing"
-    HEARTBEAT_SENT = "heartbeat_sent", "the outside health check was pinged: a whole cycle ended healthy"
+    TARGETS_CHANGED = "targets_changed", "the file of targets was changed, and people are told and asked by it"
+    TARGETS_REFUSED = "targets_refused", "the file of targets was changed and is wrong; what it said before serves"
+    NOTIFICATION_FAILED = "notification_failed", "a target could not be told something; it is tried again"
+    APPROVAL_TAPPED = (
+        "approval_tapped",
+        "an approver's tap in a chat was taken as an answer; `answered` says what came of it",
+    )
+    APPROVAL_TAP_REFUSED = "approval_tap_refused", "a tap in a chat changed nothing; `reason` says why"
+    CHAT_UNREACHABLE = "chat_unreachable", "a chat's server does not do `what`; it is tried again"
+    CHAT_REACHABLE = "chat_reachable", "a chat's server does `what` again"
+    CHAT_MESSAGE_STALE = (
+        "chat_message_stale",
+        "a message about an approval that is over cannot be edited; its buttons do nothing",
+    )
+    CHAT_CRASHED = "chat_crashed", "our own code failed while it spoke to a chat; it begins anew"
+    SLACK_CONNECTED = "slack_connected", "what people press in Slack is heard"
+    SLACK_LOST = "slack_lost", "what people press in Slack is not heard over Socket Mode; it is tried again"
+    HEARTBEAT_SENT = (
+        "heartbeat_sent",
+        "the outside health check was told what `verb` says: a whole cycle ended healthy, began, or failed",
+    )
+    WEB_READY = "web_ready", "the listener takes requests, at the address of the field `url`"
+    WEB_NOT_LISTENING = (
+        "web_not_listening",
+        "nothing listens, because the address cannot be used; it is tried again",
+    )
+    CALLER_REFUSED = (
+        "caller_refused",
+        "somebody called without a good token; `count` since the line before",
+    )
+    REQUEST_CRASHED = "request_crashed", "our own code failed while it answered a request; the sender was told so"
     HEARTBEAT_FAILED = "heartbeat_failed", "the outside health check could not be pinged, after several tries"
 
 

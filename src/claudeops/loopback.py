@@ -1,4 +1,4 @@
-"""Serves an ASGI application on loopback in the caller's event loop, with uvicorn and a bounded shutdown.
+"""Serves an ASGI application in the caller's event loop, with uvicorn and a bounded shutdown; on loopback by default.
 
 uvicorn is written to own its process: it handles signals, and on shutdown waits for open connections to finish. Here it
 does neither. Its log lines go to the process's own logging; nothing is written to stdout.
@@ -216,15 +216,22 @@ class _Server(uvicorn.Server):
 
 @asynccontextmanager
 async def listen(
-    app: ASGIApp, *, host: str, port: int, closing: anyio.Event, crowd: Crowd | None = None
+    app: ASGIApp,
+    *,
+    host: str,
+    port: int,
+    closing: anyio.Event,
+    crowd: Crowd | None = None,
+    outside: bool = False,
 ) -> AsyncIterator[str]:
     """Serve ``app`` until the block is left; yields the URL once connections are taken.
 
-    With a ``crowd``, its limits bound the connections; without one, nothing does. On leaving the block ``closing`` is
+    With a ``crowd``, its limits bound the connections; without one, nothing does. ``outside`` lets ``host`` be an
+    address that others than this machine reach. On leaving the block ``closing`` is
     set: requests that wait for something must end then, and what is still open half a second later is dropped. Raises
     `ConfigurationError` when ``host`` is no loopback address or the port is taken.
     """
-    listener = _bind(host, port)
+    listener = _bind(host, port, outside=outside)
     with contextlib.closing(listener):
         address, bound = listener.getsockname()[:2]
         server = _Server(
@@ -289,12 +296,12 @@ async def _stop(server: _Server) -> None:
     server.scope.cancel()
 
 
-def _bind(host: str, port: int) -> socket.socket:
+def _bind(host: str, port: int, *, outside: bool) -> socket.socket:
     try:
         address = ipaddress.ip_address(host)
     except ValueError:
         raise ConfigurationError(f"host {host!r}: give a loopback address such as 127.0.0.1") from None
-    if not address.is_loopback:
+    if not (address.is_loopback or outside):
         raise ConfigurationError(f"host {host!r}: only loopback addresses are served, such as 127.0.0.1")
     family = socket.AF_INET6 if isinstance(address, ipaddress.IPv6Address) else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)

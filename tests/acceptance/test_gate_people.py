@@ -7,12 +7,17 @@ import re
 import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
 import anyio
 import pytest
 
+from claudeops.domain.gate.approval import Answered, ApprovalStatus
+from claudeops.engine.gate.answering import answer_question
+from claudeops.engine.gate.approvals import read_key
+from claudeops.store.store import open_store
 from support.operating import Operator, conclude, look, operator
 from support.waiting import until
 
@@ -72,6 +77,42 @@ async def test_an_approved_call_runs_and_says_who_approved_it(tmp_path: Path) ->
 def labels(told: str) -> list[str]:
     """Return what kinds of steps `claudeops tail` told."""
     return [line.split()[3] for line in told.splitlines()]
+
+
+async def test_the_first_of_two_people_lets_nothing_run_and_the_second_one_does(tmp_path: Path) -> None:
+    policy = tmp_path / "two.toml"
+    policy.write_text('extends = "default"\n[tiers.3.ask]\napprovals = 2\n', encoding="utf-8")
+    async with asking(tmp_path, CLAUDEOPS_POLICY_PATH=str(policy)) as node:
+        first = await node.run("approve", "1", "--output-format", "json")
+        again = await node.run("approve", "1")
+        listed = await node.run("list-approvals")
+        so_far = [verdict for verdict, _ in calls(node)]
+        last = await answered_in_a_chat(node)
+    who = str(first.document["decided_by"])
+    said = ("handled", "status", "answers", "needed")
+    assert (first.code, [first.document[key] for key in said]) == (0, [True, "pending", 1, 2])
+    assert (again.code, "has a yes of yours already (1 of 2)" in again.stderr) == (1, True)
+    assert "approval 1 · pending (1 of 2) · " in listed.stdout
+    assert f"  yes from {who}; 1 more needed" in listed.stdout
+    assert so_far == ["ask"]
+    assert last is Answered.DECIDED
+    (_, ran) = calls(node)
+    assert ran[0] == "allow"
+    assert str(ran[1]).startswith(f"approved by {who} and telegram:alice (approval 1): ")
+    assert any(result.text == "42" for seen in node.api.traffic.main("opus") for result in seen.tool_results)
+
+
+async def answered_in_a_chat(node: Operator) -> Answered:
+    """Say yes as a chat of the daemon does: with the daemon's key, in the name of an approver."""
+    store = open_store(f"sqlite:///{node.database}")
+    try:
+        key = read_key(node.root / "state")
+        said = await answer_question(
+            store.verdicts, key, 1, status=ApprovalStatus.APPROVED, decided_by="telegram:alice", at=datetime.now(UTC)
+        )
+    finally:
+        await store.close()
+    return said.answered
 
 
 async def test_a_denied_call_does_not_run_and_its_session_goes_on(tmp_path: Path) -> None:

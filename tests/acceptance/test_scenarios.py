@@ -157,6 +157,15 @@ async def test_a_file_of_the_operators_own_runs_and_its_story_follows_what_reall
     assert summaries(other) == ["web says {{word}}"]
 
 
+async def test_a_scenario_in_which_the_stranger_is_listed_after_all_has_failed(tmp_path: Path) -> None:
+    text = (SHIPPED / "approval-by-chat.toml").read_text(encoding="utf-8")
+    (tmp_path / "mine.toml").write_text(text.replace('["alice"]', '["alice", "mallory"]'), encoding="utf-8")
+    done = await Rehearser(tmp_path).run("mine.toml")
+    assert done.code == 1
+    assert "but these were given: mallory: Your yes is taken." in done.stdout
+    assert "a message in the chat was expected to show 'YES: telegram:alice said yes' at the end" in done.stdout
+
+
 async def test_a_script_that_ends_too_early_fails_the_rehearsal(tmp_path: Path) -> None:
     short = MINE.split("[[tiers.1.steps]]\n[tiers.1.steps.report]", maxsplit=1)[0] + MINE[MINE.index("[expect]") :]
     (tmp_path / "short.toml").write_text(short, encoding="utf-8")

@@ -13,7 +13,21 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from benchmarks import burst, commands, gate, hangs, looks, machine, meter, recovery, sessions, start, stream, watching
+from benchmarks import (
+    alerting,
+    burst,
+    commands,
+    gate,
+    hangs,
+    looks,
+    machine,
+    meter,
+    recovery,
+    sessions,
+    start,
+    stream,
+    watching,
+)
 from benchmarks.table import Setup, Table
 from support.passable import let_pass
 
@@ -28,6 +42,7 @@ LINES: Final[dict[str, Callable[[Setup], Table]]] = {
     "recovery": recovery.claims,
     "looks": looks.cost,
     "probes": watching.thousand,
+    "alerts": alerting.stored,
     "start": start.ready,
     "memory": start.memory,
     "commands": commands.answered,
@@ -46,6 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             burst=chosen.burst,
             probes=chosen.probes,
             probe_minutes=chosen.probe_minutes,
+            alert_seconds=chosen.alert_seconds,
         )
         for name, value in machine.facts(setup.directory):
             _say(f"{name:>10}  {value}")
@@ -62,6 +78,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--burst", type=int, default=1000, help="sessions that are due at once; a tenth of it recovers")
     parser.add_argument("--probes", type=int, default=1000, help="how many are watched")
     parser.add_argument("--probe-minutes", type=float, default=2.0, help="how long they are watched")
+    parser.add_argument("--alert-seconds", type=float, default=60.0, help="how long bodies of alerts come in")
     parser.add_argument("--directory", help="where files are written; choose the disk that matters")
     return parser
 

@@ -18,6 +18,7 @@ class Setup:
     burst: int  # sessions that are due at once
     probes: int = 1000  # watched at once
     probe_minutes: float = 2.0  # for which they are watched
+    alert_seconds: float = 60.0  # for which bodies of alerts come in
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -84,7 +84,7 @@ _STORE: Final = "claudeops.store"
 _RECORD_CALL: Final = f"{_STORE}.verdicts:SqlVerdicts.record_call"
 _BEGIN_CALL: Final = f"{_STORE}.spend:SqlSpending.begin_model_call"
 _OBSERVED: Final = f"{_STORE}.probes:SqlProbes.observed"
-_START_CHAIN: Final = f"{_STORE}.probes:SqlProbes.start_chain"
+_START_CHAIN: Final = f"{_STORE}.alerts.desk:SqlAlerts.probes_failed"
 _AFTER: Final = (Moment.AFTER,)
 _BEFORE: Final = (Moment.BEFORE,)
 
@@ -176,7 +176,7 @@ PLACES: Final[tuple[Place, ...]] = (
     Place("lose", f"{_STORE}.recovery:SqlRecovery.mark_lost", Phase.RESTART),
     Place("lose's statements", f"{_STORE}.recovery:SqlRecovery.mark_lost", Phase.RESTART, _AFTER, uncommitted=True),
     Place("recovery inserted", f"{_STORE}.recovery:add_session", Phase.RESTART),
-    Place("loss told as an event", f"{_STORE}.recovery:raise_event", Phase.RESTART),
+    Place("loss told", f"{_STORE}.alerts.notices:left", Phase.RESTART),
     Place("amend", f"{_STORE}.recovery:SqlRecovery.backfill", Phase.RESTART),
     Place("amend's statements", f"{_STORE}.recovery:SqlRecovery.backfill", Phase.RESTART, _AFTER, uncommitted=True),
     Place("recovered end", f"{_ENGINE}.recovery.recovery:commit_result", Phase.RESTART),

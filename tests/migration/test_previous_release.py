@@ -39,6 +39,12 @@ FITTING: dict[str, object] = {
     "session_texts.kind": "check",
     "probes.state": "up",
     "held": "held",
+    "topic": "event",
+    "outbox.result": "delivered",
+    "severity": "warning",
+    "incidents.status": "open",
+    "alerts.status": "firing",
+    "alert_decisions.decision": "started",
 }
 
 

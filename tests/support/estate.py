@@ -203,6 +203,12 @@ class Estate:
         with self.connect() as connection:
             return [dict(row) for row in connection.execute(sa.text(query)).mappings()]
 
+    def execute(self, statement: str) -> None:
+        """Write behind the store's back."""
+        with self.connect() as connection:
+            connection.execute(sa.text(statement))
+            connection.commit()
+
     def row(self, session_id: int) -> dict[str, object]:
         return self.rows(f"SELECT * FROM sessions WHERE id = {int(session_id)}")[0]  # noqa: S608 - an integer
 

@@ -7,9 +7,10 @@ import pwd
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Final
@@ -36,6 +37,8 @@ class Server:
     """A running server; ``url`` names one of its databases."""
 
     directory: Path
+    stop: Callable[[], None]  # whoever is connected is thrown out; what was committed is kept
+    start: Callable[[], None]
     _numbers: Iterator[int] = field(default_factory=count)
 
     def url(self, database: str) -> str:
@@ -87,11 +90,14 @@ def running_server() -> Iterator[Server]:
             "-t",
             str(_PATIENCE_SECONDS),
         ]
-        _run([*start, "-o", f"{options} {socket}", "start"], account, directory)
+        starting = partial(_run, [*start, "-o", f"{options} {socket}", "start"], account, directory)
+        stop: list[str | Path] = [binaries / "pg_ctl", "-D", data, "-w", "stop", "-m"]
+        starting()
         try:
-            yield Server(directory=directory)
+            stopping = partial(_run, [*stop, "fast"], account, directory)
+            yield Server(directory=directory, stop=stopping, start=starting)
         finally:
-            _run([binaries / "pg_ctl", "-D", data, "-m", "immediate", "-w", "stop"], account, directory)
+            _run([*stop, "immediate"], account, directory)
     finally:
         shutil.rmtree(directory, ignore_errors=True)
 

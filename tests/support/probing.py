@@ -245,10 +245,10 @@ class Memory:
             row = self.rows[name]
             self.rows[name] = replace(row, standing=replace(row.standing, incident=incident))
 
-    async def ping(self, name: str, verb: Verb | None, *, text: str = "", at: datetime) -> bool:
+    async def ping(self, name: str, verb: Verb | None, *, text: str = "", at: datetime, run: str = "") -> bool:
         self._answer(text)
         if verb is not None:
-            self.heard[name] = heard(self.heard.get(name, Pings()), verb, at)
+            self.heard[name] = heard(self.heard.get(name, Pings()), verb, at, run=run)
             if name in self.rows:
                 self.rows[name] = replace(self.rows[name], pings=self.heard[name])
         return True

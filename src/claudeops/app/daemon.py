@@ -15,15 +15,19 @@ import anyio.to_thread
 from anyio import TASK_STATUS_IGNORED
 from anyio.abc import TaskStatus
 
+from claudeops.app.alerts import alert_desk, alerts_file, heartbeats
 from claudeops.app.node import Node
+from claudeops.app.notify import PeopleKeeper, people_keeper
 from claudeops.app.probes import keep_estate, probe_watch
+from claudeops.app.web import FileSources, keep_listening, readiness_of, web_of
 from claudeops.app.wiring import plans, root_session
 from claudeops.domain.model import Trigger
 from claudeops.domain.probe.tier0 import Tier0
 from claudeops.domain.schedule.plan import Plan
+from claudeops.engine.alerts.desk import AlertDesk
 from claudeops.engine.control import RunningSessions
 from claudeops.engine.daemon.commands import CommandRunner, ServiceManager
-from claudeops.engine.daemon.healthcheck_ping import HealthcheckPing, pinging
+from claudeops.engine.daemon.healthcheck_ping import HealthcheckPing, pinging, signalling
 from claudeops.engine.daemon.housekeeping import DiskFloor, Housekeeping
 from claudeops.engine.daemon.lease import LeaseKeeper
 from claudeops.engine.daemon.liveness import STATUS_FILE
@@ -37,6 +41,7 @@ from claudeops.engine.system import Shutdown
 from claudeops.logs import LogEvent
 from claudeops.settings.schedules import load_schedules
 from claudeops.store.database import parse_url, sqlite_file
+from claudeops.web.ports import Readiness
 
 _MIB: Final = 1024 * 1024
 
@@ -48,7 +53,9 @@ async def run_daemon(node: Node, shutdown: Shutdown) -> None:
         await _remove(file)  # a daemon that died may have left one
         return
     running = RunningSessions()
-    watch = probe_watch(node)
+    rules = alerts_file(node)
+    desk = alert_desk(node, rules, dependencies=lambda: watch.roster.dependencies)
+    watch = probe_watch(node, desk.probes_failed, lambda: heartbeats(rules.value))
     tier0 = probe_gate(node, watch)
     keeper = schedule_keeper(node, tier0)
     lease = lease_keeper(node, running, shutdown)
@@ -60,8 +67,9 @@ async def run_daemon(node: Node, shutdown: Shutdown) -> None:
         log=node.log,
         trouble=lambda: lease.trouble,
         schedules=lambda: SchedulesState(next_fires=tuple(keeper.next_fires().items()), saved=keeper.saved),
+        untold_since=lambda: people.oldest,
     )
-    ping = healthcheck_ping(node)
+    ping, people = healthcheck_ping(node), people_keeper(node)
     told = replace(node, context=replace(node.context, probes=tier0.table))
     supervisor = told.supervisor(running=running, listeners=[status] if ping is None else [status, ping])
     manager = ServiceManager(
@@ -72,8 +80,11 @@ async def run_daemon(node: Node, shutdown: Shutdown) -> None:
         tasks.start_soon(keeper.run)
         tasks.start_soon(follow_up_keeper(node).run)
         tasks.start_soon(supervisor.run)
+        tasks.start_soon(rules.run)
+        tasks.start_soon(desk.run)
         tasks.start_soon(watch.run)
         tasks.start_soon(keep_estate, node)
+        tasks.start_soon(people.run)
         tasks.start_soon(node.recovery.run)
         tasks.start_soon(lease.run)
         if node.context.availability is not None:
@@ -81,10 +92,21 @@ async def run_daemon(node: Node, shutdown: Shutdown) -> None:
         tasks.start_soon(command_runner(node, running).run)
         await status.refresh()
         tasks.start_soon(status.run)
+        readiness = _readiness(node, lease, status, keeper, people)
+        tasks.start_soon(
+            keep_listening,
+            web_of(
+                node,
+                readiness,
+                sources=_sources(node, desk),
+                intake=desk,
+                interactions=people if node.settings.slack else None,
+            ),
+        )
         manager.ready()
         tasks.start_soon(manager.show_life)
-        names = ", ".join(plan.name for plan in keeper.plans)
-        node.log.info(LogEvent.DAEMON_READY, schedule=names, max_tier=node.settings.max_tier)
+        names = (plan.name for plan in keeper.plans)
+        node.log.info(LogEvent.DAEMON_READY, schedule=", ".join(names), max_tier=node.settings.max_tier)
         await shutdown.requested.wait()
         keeper.pause()
         node.log.info(LogEvent.DAEMON_STOPPING)
@@ -93,6 +115,23 @@ async def run_daemon(node: Node, shutdown: Shutdown) -> None:
         await _drain(supervisor, node, shutdown)
         tasks.cancel_scope.cancel()
     await _remove(file)
+
+
+def _sources(node: Node, desk: AlertDesk) -> FileSources:
+    return FileSources(rules=desk.rules, environment=node.settings.alerts_env)
+
+
+def _readiness(
+    node: Node, lease: LeaseKeeper, status: StatusKeeper, keeper: ScheduleKeeper, people: PeopleKeeper
+) -> Readiness:
+    return readiness_of(
+        clock=node.clock,
+        trouble=lambda: lease.trouble,
+        fires=lambda: {plan.name: keeper.next_fires().get(plan.name) for plan in keeper.plans if plan.enabled},
+        disk=status.disk_is_low,
+        outbox=people.is_late,
+        meter=node.context.meter,
+    )
 
 
 def lease_keeper(node: Node, running: RunningSessions, shutdown: Shutdown) -> LeaseKeeper:
@@ -153,11 +192,13 @@ async def run_housekeeping(
 
 def healthcheck_ping(node: Node) -> HealthcheckPing | None:
     """Return what pings the operator's healthcheck after healthy chains; ``None``: no address is set."""
-    if node.settings.heartbeat_url is None:
+    url, proxies = node.settings.heartbeat_url, _proxies(node.settings.inherited_env)
+    if url is None:
         return None
     return HealthcheckPing(
         records=node.store.records,
-        ping=pinging(node.settings.heartbeat_url, proxies=_proxies(node.settings.inherited_env)),
+        ping=pinging(url, proxies=proxies),
+        signal=signalling(url, proxies=proxies),
         lowest_tier=min(tier.number for tier in node.settings.tiers),
         log=node.log,
     )

@@ -30,6 +30,7 @@ from claudeops.dispatch.local import LocalDispatcher
 from claudeops.domain.escalation import EscalationRules
 from claudeops.domain.model import Owner
 from claudeops.engine.control import RunningSessions
+from claudeops.engine.gate.answering import AnswerWaker
 from claudeops.engine.gate.approvals import ensure_key
 from claudeops.engine.live.hub import Hub
 from claudeops.engine.owners import alive, this_owner
@@ -48,6 +49,7 @@ from claudeops.store.migrate import migrate
 from claudeops.store.store import open_store
 from claudeops.store.writer import Writer
 from claudeops.tasks import DatabaseTrouble, Threads
+from claudeops.web.ports import Tokens
 
 T = TypeVar("T")
 
@@ -61,6 +63,7 @@ class Node:
 
     settings: Settings
     store: Store
+    tokens: Tokens  # of those who call
     context: SessionContext
     recovery: Recovery
     check_lock: Callable[[], None]  # raises `AlreadyRunningError` when another daemon has taken the database
@@ -133,7 +136,8 @@ async def open_node(
             shutdown.check()
             await stages.enter("store")
             hub = hub or Hub()
-            store = open_store(settings.database_url, raised=hub.from_threads())
+            waker = AnswerWaker()
+            store = open_store(settings.database_url, raised=hub.from_threads(), answered=waker.wake)
             try:
                 await store.housekeeping.make_room()
                 await stages.enter("leftovers")
@@ -157,6 +161,7 @@ async def open_node(
                             approval_key=await answered(
                                 lambda: ensure_key(settings.state_dir), "reading the approval key"
                             ),
+                            waker=waker,
                         ),
                     )
                     await stages.enter("recovery")
@@ -167,6 +172,7 @@ async def open_node(
                     yield Node(
                         settings=settings,
                         store=store,
+                        tokens=store.tokens,
                         context=context,
                         recovery=recovery,
                         check_lock=check_lock,

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Final
 
 import anyio
 
 from claudeops.app.node import Node
 from claudeops.app.wiring import SESSIONS, bounds, node_scope, probe_reading, root_session, tier_policies
+from claudeops.domain.alerts.register import Done
 from claudeops.domain.estate.model import NO_ESTATE, Estate
 from claudeops.domain.model import NewSession, Trigger
+from claudeops.domain.probe.model import Probe
 from claudeops.domain.probe.news import Chain
 from claudeops.domain.redact import Redactor
 from claudeops.engine.cell.cell import Cell
@@ -56,8 +59,15 @@ def looker(
     )
 
 
-def probe_watch(node: Node) -> Watch:
-    """Return the watch of a daemon over its probes."""
+def probe_watch(
+    node: Node,
+    failed: Callable[[Chain], Awaitable[Done]] | None = None,
+    others: Callable[[], tuple[Probe, ...]] = tuple,
+) -> Watch:
+    """Return the watch of a daemon over its probes; ``failed`` decides about their failures.
+
+    ``others``: probes that stand in no probes file.
+    """
     settings, context = node.settings, node.context
 
     def estate() -> Estate:
@@ -72,8 +82,8 @@ def probe_watch(node: Node) -> Watch:
     return Watch(
         database=node.store.probes,
         looker=looker(settings, clock=node.clock, log=node.log, cell=context.confinement.cell, estate=estate),
-        reading=probe_reading(settings, estate),
-        alarm=Alarm(session=session, rules=context.current_rules, announce=node.dispatcher.announce),
+        reading=replace(probe_reading(settings, estate), others=others),
+        alarm=Alarm(session=session, rules=context.current_rules, announce=node.dispatcher.announce, failed=failed),
         owner=node.owner,
         clock=node.clock,
         log=node.log,

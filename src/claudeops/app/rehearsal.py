@@ -8,34 +8,45 @@ credentials, the model's address, repositories, probes and schedules, database a
 from __future__ import annotations
 
 import math
+import secrets
+import socket
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, TypedDict
 
 import anyio
 
 from claudeops.app.daemon import run_daemon
 from claudeops.app.node import Node, open_node
+from claudeops.domain.alerts.rules import NO_RULES, Rules, SenderKind, Source
 from claudeops.domain.chain_record import ChainRecord
 from claudeops.domain.live import EventRaised
 from claudeops.domain.model import Session, Status
+from claudeops.domain.notice.approving import Approver
+from claudeops.domain.notice.model import Target, TargetKind
 from claudeops.domain.probe.model import State
 from claudeops.domain.probe.record import FAILING, KeptProbe
 from claudeops.domain.schedule import Interval, Schedule
 from claudeops.domain.schedule.plan import Plan
+from claudeops.domain.web.token import SECRET_BYTES, NewToken, ScopeKind, digest_of, scope_of, written
 from claudeops.engine.live.hub import Subscription
 from claudeops.engine.ports import Store
 from claudeops.engine.system import Shutdown
 from claudeops.errors import ConfigurationError, StoreError
 from claudeops.logs import Logger
+from claudeops.rehearsal.chat import ROOM, TARGET, TOKEN, PlayedChat
 from claudeops.rehearsal.course import Course, send_heartbeats
-from claudeops.rehearsal.scenario import Scenario
+from claudeops.rehearsal.monitoring import SOURCE, Monitoring
+from claudeops.rehearsal.scenario import Alerts, Scenario
 from claudeops.rehearsal.stage import KEY, Stage, set_up
 from claudeops.rehearsal.verdict import ProbeTurn, Record, may_still_come, shortfalls
 from claudeops.settings import Settings
+from claudeops.settings.model import TelegramChat
 from claudeops.store.store import open_store
 from claudeops.tasks import open_tasks
 
@@ -43,12 +54,14 @@ LONGEST_SECONDS: Final = 600.0
 """How long a rehearsal may take before it counts as failed."""
 
 _APPROVAL_SECONDS: Final = 5.0  # nobody is there to answer: a call that needs approval is denied
+_CHAT_SECONDS: Final = 60.0  # somebody is
 _LOOK_SECONDS: Final = 0.1
 _FIRST_LOOKS_SECONDS: Final = 60.0  # in which every probe has looked, and every heartbeat was heard once
 
 # With probes, for what is expected and has not come: while there was no chain, and after the last one.
 _ALARM_SECONDS: Final = 30.0
 _RECOVERY_SECONDS: Final = 10.0
+_SENDERS: Final = Rules(sources=(Source(name=SOURCE, kind=SenderKind.ALERTMANAGER),))
 _HARNESS: Final = "claude"
 _A_MONTH: Final = 2_678_400.0  # the longest interval allowed, so that the chain at the start is the only one
 
@@ -60,6 +73,14 @@ class Rehearsed:
     record: Record
     shortfalls: Sequence[str]
     interrupted: bool  # a stop was requested before the end
+
+
+class _Said(TypedDict):
+    """What was said in the chat, for a record."""
+
+    answers: Sequence[str]
+    shown: Sequence[str]
+    asking: bool
 
 
 @asynccontextmanager
@@ -89,6 +110,8 @@ async def rehearse(
     """
     async with set_up(scenario, root, path=settings.path, pace_seconds=pace_seconds) as stage:
         ours = rehearsal_settings(settings, stage, scheduled=scenario.scheduled)
+        if scenario.alerts is not None:
+            ours = replace(ours, dashboard=True, dashboard_port=_free_port(), alerts=_SENDERS)
         interrupted = False
         async with open_node(ours, log=log) as node, live(node), open_tasks() as tasks:
             with node.context.hub.subscribe() as facts:
@@ -99,13 +122,18 @@ async def rehearse(
                     beside.start_soon(watcher.run)
                     beside.start_soon(partial(send_heartbeats, stage.environment, state_dir=stage.state_dir))
                     beside.start_soon(_run_course, course, watcher, scenario)
+                    if scenario.alerts is not None:
+                        beside.start_soon(_monitor, ours, stage, scenario.alerts, watcher)
+                    if stage.chat is not None:
+                        beside.start_soon(stage.chat.play)
                     with anyio.move_on_after(LONGEST_SECONDS):
-                        interrupted = await _until_over(watcher, course, scenario, shutdown)
+                        interrupted = await _until_over(watcher, course, scenario, shutdown, stage.chat)
                     beside.cancel_scope.cancel()  # what the end of the daemon does is no part of the story
+                said = _said_in(stage.chat)
             # Twice: the second request means that nothing is waited for.
             shutdown.request()
             shutdown.request()
-        record = await _record(ours, stage, watcher, course)
+        record = await _record(ours, stage, watcher, course, said)
     return Rehearsed(record=record, shortfalls=shortfalls(record, scenario.expect), interrupted=interrupted)
 
 
@@ -126,7 +154,7 @@ def rehearsal_settings(settings: Settings, stage: Stage, *, scheduled: bool = Tr
     """
     once = Schedule(name="rehearsal", cadence=Interval(seconds=_A_MONTH))
     return replace(
-        settings,
+        _telling_only(stage.chat, settings),
         anthropic_api_key=KEY,
         oauth_token=None,
         anthropic_base_url=stage.api.url,
@@ -135,12 +163,14 @@ def rehearsal_settings(settings: Settings, stage: Stage, *, scheduled: bool = Tr
         jitter_seconds=0.0,
         schedules_path=None,
         file_schedules=(Plan(schedule=once, enabled=scheduled, origin="the rehearsal"),),
+        alerts_path=None,
+        alerts=NO_RULES,
+        alerts_env={},
         probes_path=stage.probes_path,
         probes_named=True,
         probes_env={},
         follow_up_delay_seconds=0.0,
         tiers=tuple(replace(tier, env={}, home=None) for tier in settings.tiers),
-        approval_timeout_seconds=_APPROVAL_SECONDS,
         mcp_config=None,
         trusted_repos={},
         path=f"{stage.commands_dir}:{settings.path}",
@@ -152,8 +182,24 @@ def rehearsal_settings(settings: Settings, stage: Stage, *, scheduled: bool = Tr
         cli_self_test=False,  # the state directory is new, so the test would run every time
         database_url=f"sqlite:///{stage.state_dir / 'claudeops.db'}",
         dispatcher="local",
+        dashboard=False,  # the operator's own daemon may listen on the port
+        dashboard_host="127.0.0.1",
+        public_url=None,
         heartbeat_url=None,
-        apprise_urls=(),
+    )
+
+
+def _telling_only(chat: PlayedChat | None, settings: Settings) -> Settings:
+    """Return the settings with nobody to tell and ask but the scenario's people."""
+    alone = replace(settings, notify_path=None, addresses={}, slack={}, digest_cron=None)
+    if chat is None:
+        return replace(alone, targets=(), telegram={}, approvers=(), approval_timeout_seconds=_APPROVAL_SECONDS)
+    return replace(
+        alone,
+        targets=(Target(name=TARGET, kind=TargetKind.TELEGRAM),),
+        telegram={TARGET: TelegramChat(token=TOKEN, chat=str(ROOM), api=chat.url)},
+        approvers=tuple(Approver(name=name, telegram_id=str(number)) for name, number in chat.people.items()),
+        approval_timeout_seconds=_CHAT_SECONDS,
     )
 
 
@@ -185,6 +231,11 @@ class Watcher:
         ):
             await self._looked.wait()
 
+    async def until_enrolled(self) -> None:
+        """Wait until the daemon knows of its probes, and with them of what depends on what."""
+        while not self._kept:
+            await self._looked.wait()
+
     async def until_known(self) -> None:
         """Wait until every probe has come to know how its service is."""
         while not self._kept or any(kept.standing.state is State.UNKNOWN for kept in self._kept.values()):
@@ -205,13 +256,43 @@ class Watcher:
 
 async def _run_course(course: Course, watcher: Watcher, scenario: Scenario) -> None:
     """Let the faults come once every probe has looked, so that each is seen to change something."""
-    if scenario.probes is not None:
-        with anyio.move_on_after(_FIRST_LOOKS_SECONDS):
+    with anyio.move_on_after(_FIRST_LOOKS_SECONDS):
+        if scenario.probes is not None:
             await watcher.until_known()
+        elif scenario.alerts is not None:
+            await watcher.until_enrolled()
     await course.run()
 
 
-async def _until_over(watcher: Watcher, course: Course, scenario: Scenario, shutdown: Shutdown) -> bool:
+async def _monitor(settings: Settings, stage: Stage, alerts: Alerts, watcher: Watcher) -> None:
+    """Post alerts about the services, once the daemon knows what depends on what."""
+    await watcher.until_enrolled()
+    secret = secrets.token_urlsafe(SECRET_BYTES)
+    new = NewToken(
+        name="monitoring",
+        scopes=(scope_of(ScopeKind.ALERTS, SOURCE),),
+        digest=digest_of(secret),
+        created_at=datetime.now(UTC),
+        created_by="the rehearsal",
+    )
+    store = open_store(settings.database_url)
+    try:
+        made = await store.tokens.create(new)
+    finally:
+        await store.close()
+    url = f"http://127.0.0.1:{settings.dashboard_port}"
+    token = written(made.id, secret)
+    await Monitoring(environment=stage.environment, alerts=alerts, url=url, token=token).run()
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as found:
+        return int(found.getsockname()[1])
+
+
+async def _until_over(
+    watcher: Watcher, course: Course, scenario: Scenario, shutdown: Shutdown, chat: PlayedChat | None
+) -> bool:
     """Wait until every chain has ended and nothing more is to come; return whether a stop was requested before that.
 
     What is expected and missing then is waited for, but not for ever: a probe may yet see that a repair has helped.
@@ -219,8 +300,8 @@ async def _until_over(watcher: Watcher, course: Course, scenario: Scenario, shut
     calm_since = good_since = math.inf
     while not shutdown.requested.is_set():
         with suppress(StoreError):  # the daemon logs it; the next poll may work
-            sessions, account = await sessions_of(watcher.store)
-            record = Record(sessions=sessions, account=account, turns=watcher.turns, own_events=watcher.own_events)
+            record = await _so_far(watcher, scenario, chat)
+            sessions = record.sessions
             began = bool(sessions) or not scenario.scheduled
             calm = began and course.is_over and all(session.status is Status.ENDED for session in sessions)
             good = calm and not may_still_come(record, scenario.expect)
@@ -234,9 +315,25 @@ async def _until_over(watcher: Watcher, course: Course, scenario: Scenario, shut
     return True
 
 
+async def _so_far(watcher: Watcher, scenario: Scenario, chat: PlayedChat | None) -> Record:
+    sessions, account = await sessions_of(watcher.store)
+    record = Record(
+        sessions=sessions, account=account, turns=watcher.turns, own_events=watcher.own_events, **_said_in(chat)
+    )
+    if scenario.alerts is None:
+        return record
+    return replace(record, decided=await decided_of(watcher.store))
+
+
+def _said_in(chat: PlayedChat | None) -> _Said:
+    if chat is None:
+        return _Said(answers=(), shown=(), asking=False)
+    return _Said(answers=tuple(chat.answers), shown=chat.texts, asking=chat.is_asking)
+
+
 def _patience(scenario: Scenario, record: Record) -> float:
-    if scenario.probes is None:
-        return 0.0
+    if scenario.probes is None and scenario.alerts is None:
+        return 0.0 if scenario.chat is None else _RECOVERY_SECONDS
     return scenario.expect.quiet_seconds + (_RECOVERY_SECONDS if record.sessions else _ALARM_SECONDS)
 
 
@@ -252,10 +349,17 @@ async def sessions_of(store: Store) -> tuple[Sequence[Session], ChainRecord]:
     )
 
 
-async def _record(settings: Settings, stage: Stage, watcher: Watcher, course: Course) -> Record:
+async def decided_of(store: Store) -> Mapping[str, int]:
+    """Return how many alerts were decided how at last; raises `StoreError`."""
+    known = await store.alerts.lately(datetime.min.replace(tzinfo=UTC))
+    return Counter(state.decision.value for state in known if state.decision is not None)
+
+
+async def _record(settings: Settings, stage: Stage, watcher: Watcher, course: Course, said: _Said) -> Record:
     store = open_store(settings.database_url)
     try:
         sessions, account = await sessions_of(store)
+        decided = await decided_of(store)
     finally:
         await store.close()
     return Record(
@@ -265,7 +369,9 @@ async def _record(settings: Settings, stage: Stage, watcher: Watcher, course: Co
         turns=watcher.turns,
         own_events=watcher.own_events,
         states=await stage.environment.states(),
+        decided=decided,
         problems=stage.api.problems,
+        **said,
     )
 
 

@@ -23,10 +23,11 @@ from claudeops.cli import output
 from claudeops.cli.output import Exit, print_document, print_failure
 from claudeops.cli.start import read_settings
 from claudeops.cli.text.screen import progress
-from claudeops.cli.views.approvals import approval_text
+from claudeops.cli.views.approvals import approval_text, progress_of
 from claudeops.domain.commands import CommandName
-from claudeops.domain.gate.approval import ApprovalStatus, answer
+from claudeops.domain.gate.approval import Answered, Approval, ApprovalStatus
 from claudeops.domain.holds import Hold, HoldKind
+from claudeops.engine.gate.answering import answer_question
 from claudeops.engine.gate.approvals import read_key
 from claudeops.errors import ClaudeopsError
 from claudeops.settings import Settings
@@ -53,20 +54,41 @@ def decide(approval_id: int, status: ApprovalStatus, *, as_json: bool) -> int:
 
 async def _decide(approval_id: int, status: ApprovalStatus, settings: Settings, store: SqlStore) -> CommandResult:
     key = read_key(settings.state_dir)
-    approval = await store.verdicts.approval(approval_id)
+    who, at = operators_name(), now()
+    result = await answer_question(store.verdicts, key, approval_id, status=status, decided_by=who, at=at)
+    approval = result.approval
     if approval is None:
         return not_found("approval_not_found", str(approval_id), f"There is no approval {approval_id}.")
-    proof = answer(key, approval, status=status, decided_by=operators_name(), at=now())
-    if await store.verdicts.answer_approval(approval_id, proof):
-        body: dict[str, object] = {"approval_id": approval_id, "handled": True, "status": status.value}
-        answered = replace(approval, status=status, decided_by=proof.decided_by, decided_at=proof.decided_at)
+    if result.answered in {Answered.DECIDED, Answered.COUNTED}:
+        counted = result.answered is Answered.COUNTED
+        stands = ApprovalStatus.PENDING if counted else status
+        said = f"{progress_of(approval)} people have said yes" if counted else f"{stands.value} by {who}"
+        # The call may have used the answer by now: what is told is what the answer did.
+        shown = replace(approval, status=stands)
         return CommandResult(
-            text=f"approval {approval_id}: {status.value} by {proof.decided_by}\n{approval_text(answered, now())}",
-            body={**body, "session_id": approval.session_id, "decided_by": proof.decided_by},
+            text=f"approval {approval_id}: {said}\n{approval_text(shown, at)}",
+            body={
+                "approval_id": approval_id,
+                "handled": True,
+                "status": stands.value,
+                "session_id": approval.session_id,
+                "decided_by": who,
+                "answers": len(approval.agreed),
+                "needed": approval.needed,
+            },
         )
-    latest = await store.verdicts.approval(approval_id) or approval
-    why = "it has expired" if latest.status is ApprovalStatus.PENDING else f"it is {latest.status.value} already"
-    return refused(_VERBS[status], str(approval_id), f"Approval {approval_id} no longer takes an answer: {why}.")
+    return refused(_VERBS[status], str(approval_id), _not_taken(approval, result.answered))
+
+
+def _not_taken(approval: Approval, answered: Answered) -> str:
+    """Return why an answer counts for nothing."""
+    if answered is Answered.SAME_PERSON:
+        return (
+            f"Approval {approval.id} has a yes of yours already ({progress_of(approval)}): "
+            "somebody else must say yes too."
+        )
+    why = "it has expired" if approval.status is ApprovalStatus.PENDING else f"it is {approval.status.value} already"
+    return f"Approval {approval.id} no longer takes an answer: {why}."
 
 
 # --- pause and resume ---------------------------------------------------------------------------------

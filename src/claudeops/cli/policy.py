@@ -16,7 +16,7 @@ import msgspec
 from claudeops.app.wiring import estate_now, node_scope, probed_hosts, tier_policies
 from claudeops.cli.output import Exit, print_document, print_failure
 from claudeops.domain.estate.model import NO_ESTATE, Estate
-from claudeops.domain.model import ToolCall
+from claudeops.domain.model import ToolCall, VerdictKind
 from claudeops.domain.policy import Judgement, Policy, TierPolicy, explain
 from claudeops.domain.policy.document import render
 from claudeops.domain.policy.rule_book import REASONS
@@ -163,6 +163,7 @@ def _body(tier: int, found: Judgement) -> dict[str, object]:
         "actions": [{"kind": action.kind, "service": action.service} for action in found.verdict.actions],
         "writes": list(found.writes),
         "runs": found.runs,
+        "needed": found.verdict.needed if found.verdict.kind is VerdictKind.ASK else 0,
     }
 
 
@@ -228,7 +229,7 @@ def _of_command(name: str, policy: Policy) -> list[dict[str, object]]:
 
 def _rule_fields(name: str, rule: CommandRule) -> dict[str, object]:
     fields: dict[str, object] = {"tier": rule.tier, "command": name}
-    for key in ("options", "arguments", "tokens", "required", "action", "hint"):
+    for key in ("options", "arguments", "tokens", "required", "action", "approvals", "hint"):
         if value := getattr(rule, key):
             fields[key] = value
     if rule.line is not None:

@@ -240,8 +240,13 @@ def _summary_rows(done: FinishedRehearsal) -> Iterator[tuple[str, str]]:
         found = [event.message for event in record.own_events]
     yield "found", escaped(found[-1]) if found else "nothing: no session left a report"
     yield "done", ", ".join(f"{action.kind} {action.service}" for action in record.account.actions) or "nothing changed"
+    if record.answers:
+        yield "chat", escaped("; ".join(record.answers))
     if (times := _times(done)) is not None:
         yield "times", times
+    if record.decided:
+        told = ", ".join(f"{count} {decision}" for decision, count in sorted(record.decided.items()))
+        yield "alerts", f"{sum(record.decided.values())}: {told}"
     yield "spent", f"${done.spent_usd:.4f} at list prices; in fact nothing, because the model is scripted"
     yield "now", ", ".join(f"{name} is {state}" for name, state in record.states.items())
     if done.result.interrupted:

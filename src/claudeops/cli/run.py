@@ -110,7 +110,13 @@ def _body(found: Liveness, file: Path | None) -> dict[str, object]:
 
 def _daemon_state(status: Status | None) -> dict[str, object]:
     if status is None:
-        return {"ready": False, "pid": None, "running": [], "holds": None}
+        return {"ready": False, "pid": None, "running": [], "holds": None, "untold_since": None}
     running = [{"session_id": session.session_id, "tier": session.tier} for session in status.running]
     holds = None if status.holds is None else [msgspec.to_builtins(hold) for hold in status.holds]
-    return {"ready": status.ready, "pid": status.pid, "running": running, "holds": holds}
+    return {
+        "ready": status.ready,
+        "pid": status.pid,
+        "running": running,
+        "holds": holds,
+        "untold_since": status.untold_since,
+    }

@@ -17,7 +17,7 @@ AUDIT_DAYS: Final = 90
 class Cutoffs:
     """What is older than these is removed. UTC; age counts from the end of a session, or of a condition."""
 
-    details: datetime  # for long texts, service checks, events that are over, and logs
+    details: datetime  # for long texts, service checks, events and notices that are over, and logs
     audit: datetime  # for whole chains with their tool calls, which leave a tombstone
     fine_history: datetime  # for the short stretches of a probe's history
     history: datetime  # for the hours of it
@@ -43,7 +43,10 @@ class Aged(StrEnum):
     CHECKS = "checks_removed"  # of services; the latest of each service stays
     STRETCHES = "stretches_removed"  # of a probe's history, short ones
     HOURS = "hours_removed"  # of a probe's history
+    NOTICES = "notices_removed"  # that are no longer on their way
     FIRES = "fires_removed"  # of schedules; the latest of each schedule stays
+    DECISIONS = "alert_decisions_removed"
+    BODIES = "alert_bodies_removed"  # once no decision names them
     CHAINS = "sessions_removed"  # with all their rows; a tombstone of the tool calls stays
     TEXTS = "sessions_shortened"  # sessions that lose their long texts
 

@@ -147,6 +147,13 @@ class Probes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     probe: tuple[dict[str, object], ...] = ()
 
 
+class Alerts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A monitoring system that asks every service how it is, and posts alerts about those that do not answer well."""
+
+    each_service: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 1  # alerts about it
+    severity: Level = Level.CRITICAL
+
+
 class Step(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What the model does in one turn: everything in a step is one message.
 
@@ -184,6 +191,34 @@ class Tier(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     steps: Steps
 
 
+class Button(StrEnum):
+    """What is written on the buttons of a question."""
+
+    YES = "Yes"
+    NO = "No"
+
+
+class Tap(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Somebody taps a button of the first message that asks."""
+
+    by: Name  # a name among the approvers, or a stranger's
+    button: Button = Button.YES
+
+
+class Chat(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A chat in which people are asked; they tap in this order, each after the one before was answered."""
+
+    approvers: Annotated[tuple[ServiceName, ...], msgspec.Meta(min_length=1, max_length=20)]
+    taps: tuple[Tap, ...] = ()
+
+
+class ExpectedChat(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What must have been said in the chat."""
+
+    answers: Texts = ()  # what whoever tapped was told, in order, each after a name: all of them, each by its beginning
+    shows: Texts = ()  # each is part of what a message shows at the end, when none has buttons any more
+
+
 class ExpectedEvent(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """An event that must have been written."""
 
@@ -213,7 +248,9 @@ class Expected(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     events: tuple[ExpectedEvent, ...] = ()
     services: dict[ServiceName, State] = msgspec.field(default_factory=dict)  # how they answer at the end
     probes: dict[Name, ProbeState] = msgspec.field(default_factory=dict)  # how they stand at the end
+    decided: int | None = None  # alerts that have a decision
     within_seconds: Within = msgspec.field(default_factory=Within)
+    chat: ExpectedChat = msgspec.field(default_factory=ExpectedChat)
     quiet_seconds: Seconds = 0  # for so long everything must stay as expected before the rehearsal ends
 
     def __post_init__(self) -> None:
@@ -229,7 +266,9 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     expect: Expected
     tiers: dict[TierNumber, Tier] = msgspec.field(default_factory=dict)
     faults: tuple[Fault, ...] = ()
+    chat: Chat | None = None  # None: nobody is there to be asked
     probes: Probes | None = None  # None: nothing but the sessions looks at the services
+    alerts: Alerts | None = None  # None: nobody posts any
     scheduled: bool = True  # a round is due as soon as the daemon runs
 
     def __post_init__(self) -> None:

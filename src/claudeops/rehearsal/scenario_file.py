@@ -16,8 +16,12 @@ from claudeops.domain.probe.model import State as ProbeState
 from claudeops.errors import ConfigurationError, MissingInputError
 from claudeops.rehearsal.probes_file import check_probes
 from claudeops.rehearsal.scenario import (
+    Alerts,
+    Button,
+    Chat,
     DiskFull,
     Expected,
+    ExpectedChat,
     ExpectedEvent,
     Expired,
     Failing,
@@ -28,6 +32,7 @@ from claudeops.rehearsal.scenario import (
     Silent,
     Step,
     Stopped,
+    Tap,
     Tier,
     Within,
     build_script,
@@ -45,6 +50,8 @@ _SHAPES: Final[Mapping[str, type[msgspec.Struct]]] = {
     "error": ApiError,
     "tiers": Tier,
     "expect": Expected,
+    "alerts": Alerts,
+    "taps": Tap,
     "events": ExpectedEvent,
     "within_seconds": Within,
 }
@@ -63,6 +70,8 @@ _REMEDIES: Final = {
     "capture": "must be regular expressions by a name in lower case, such as { pod = '(web-\\S+)' }",
     "decision": f"must be one of {', '.join(DecisionReason)}",
     "outcome": f"must be one of {', '.join(Outcome)}",
+    "button": f"must be one of {', '.join(Button)}",
+    "approvers": 'must be some names in lower case letters, digits and dashes, such as ["alice"]',
     "trigger": f"must be one of {', '.join(Trigger)}",
     "probes": f"must be states of probes by their names, each one of {', '.join(ProbeState)}",
 }
@@ -159,6 +168,13 @@ def _parts(document: Mapping[str, object]) -> Iterator[tuple[str, object, type[m
             yield f"faults[{index}]", fault, _FAULTS[kind]
     if "probes" in document:
         yield "probes", document["probes"], Probes
+    if "alerts" in document:
+        yield "alerts", document["alerts"], Alerts
+    if "chat" in document:
+        yield "chat", document["chat"], Chat
+    expect = document.get("expect")
+    if isinstance(expect, dict) and "chat" in expect:
+        yield "expect.chat", expect["chat"], ExpectedChat
 
 
 def _check_names(scenario: Scenario) -> None:
@@ -169,6 +185,8 @@ def _check_names(scenario: Scenario) -> None:
     for place, name in named:
         if name not in known:
             raise ConfigurationError(f"{place}: {name!r} is not a service of this scenario, {nearest(name, known)}")
+    if scenario.expect.chat != ExpectedChat() and scenario.chat is None:
+        raise ConfigurationError("expect.chat: nobody can say anything without a chat: add [chat] with its approvers")
     for tier in scenario.expect.tiers:
         if str(tier) not in scenario.tiers:
             raise ConfigurationError(f"expect.tiers: tier {tier} is expected, but [[tiers.{tier}.steps]] is missing")

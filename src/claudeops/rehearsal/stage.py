@@ -21,6 +21,7 @@ import anyio
 from anyio.abc import SocketAttribute, SocketStream
 from anyio.streams.buffered import BufferedByteReceiveStream
 
+from claudeops.rehearsal.chat import PlayedChat, playing
 from claudeops.rehearsal.commands import COMMANDS, ONLY_WHERE_MISSING
 from claudeops.rehearsal.environment import Environment, Running, running_environment
 from claudeops.rehearsal.probes_file import probes_text
@@ -81,6 +82,7 @@ class Stage:
     commands_dir: Path  # goes first on the sessions' PATH
     state_dir: Path  # not created yet
     results_dir: Path  # same
+    chat: PlayedChat | None = None  # None: nobody is there to be asked
 
 
 @asynccontextmanager
@@ -100,7 +102,7 @@ async def set_up(scenario: Scenario, root: Path, *, path: str, pace_seconds: flo
         probes_path = root / PROBES
         probes_path.write_text(probes_text(scenario, environment.placeholders()), encoding="utf-8")
         script = build_script(scenario, values, pace_seconds=pace_seconds)
-        async with serve(script, expected_key=None) as api:
+        async with serve(script, expected_key=None) as api, playing(scenario.chat) as chat:
             yield Stage(
                 environment=environment,
                 api=api,
@@ -109,6 +111,7 @@ async def set_up(scenario: Scenario, root: Path, *, path: str, pace_seconds: flo
                 commands_dir=commands_dir,
                 state_dir=root / "state",
                 results_dir=root / "results",
+                chat=chat,
             )
 
 

@@ -47,7 +47,11 @@ class Record:
     turns: Sequence[ProbeTurn] = ()  # oldest first
     own_events: Sequence[EventRaised] = ()  # that the daemon wrote without a session
     states: Mapping[str, State] = field(default_factory=dict)  # how the services answered at the end
+    decided: Mapping[str, int] = field(default_factory=dict)  # alerts, by what was decided last about each
     problems: Sequence[str] = ()  # what the script did not foresee
+    answers: Sequence[str] = ()  # in the chat, to whoever tapped
+    shown: Sequence[str] = ()  # by the messages in the chat, at the end
+    asking: bool = False  # a message in the chat still has buttons
 
 
 def shortfalls(record: Record, expected: Expected) -> tuple[str, ...]:
@@ -60,6 +64,8 @@ def shortfalls(record: Record, expected: Expected) -> tuple[str, ...]:
         *_check_events(record, expected),
         *_check_services(record.states, expected),
         *_check_probes(record, expected),
+        *_check_alerts(record, expected),
+        *_check_chat(record, expected),
         *_check_times(record, expected),
     )
 
@@ -67,7 +73,8 @@ def shortfalls(record: Record, expected: Expected) -> tuple[str, ...]:
 def may_still_come(record: Record, expected: Expected) -> bool:
     """Tell whether something is missing that time may bring, once nothing is under way any more."""
     found = (_check_sessions(record.sessions, expected), _check_events(record, expected))
-    return any(any(each) for each in (*found, _check_probes(record, expected)))
+    later = (_check_probes(record, expected), _check_alerts(record, expected), _check_chat(record, expected))
+    return any(any(each) for each in (*found, *later))
 
 
 def times_of(record: Record) -> Times | None:
@@ -184,6 +191,25 @@ def _check_probes(record: Record, expected: Expected) -> Iterator[str]:
     for name, wanted in expected.probes.items():
         if (state := latest.get(name, ProbeState.UNKNOWN)) is not wanted:
             yield f"the probe {name} was expected to be {wanted} at the end, but it is {state}"
+
+
+def _check_alerts(record: Record, expected: Expected) -> Iterator[str]:
+    decided = sum(record.decided.values())
+    if expected.decided is not None and decided != expected.decided:
+        yield f"a decision about {expected.decided} alerts was expected, but there is one about {decided}"
+
+
+def _check_chat(record: Record, expected: Expected) -> Iterator[str]:
+    wanted = expected.chat
+    as_wanted = [said.startswith(text) for said, text in zip(record.answers, wanted.answers, strict=False)]
+    if len(record.answers) != len(wanted.answers) or not all(as_wanted):
+        told = f"these answers in the chat were expected: {_listed(wanted.answers)}"
+        yield f"{told}; but these were given: {_listed(record.answers)}"
+    for text in wanted.shows:
+        if not any(text in shown for shown in record.shown):
+            yield f"a message in the chat was expected to show {text!r} at the end, but none does"
+    if record.asking:
+        yield "no message in the chat was expected to have buttons at the end, but one has"
 
 
 def _check_times(record: Record, expected: Expected) -> Iterator[str]:

@@ -60,7 +60,10 @@ GONE: Final[Mapping[str, str]] = MappingProxyType(
             "the policy decides what may be pushed and opened: `claudeops show-tool 'gh pr create'` shows its rules by "
             "tier, and CLAUDEOPS_POLICY_PATH changes them"
         ),
-        "CLAUDEOPS_WEBHOOK_API_KEY": "no key of its own guards alerts",
+        "CLAUDEOPS_WEBHOOK_API_KEY": (
+            "give each sender a token of its own, `claudeops token create --scope alerts:webhook`, or the key of "
+            "CLAUDEOPS_CHAT_API_KEY"
+        ),
         "CLAUDEOPS_SSH_USERS": "the manifests (CLAUDE-OPS.md) say who logs in where; keys go to CLAUDEOPS_TIER<n>_HOME",
         "CLAUDEOPS_ESCALATION_COOLDOWN": "the policy limits actions, by kind and service; `claudeops policy show`",
         "CLAUDEOPS_MEMORY_DECAY_RATE": _FIXED_FADING,
@@ -174,8 +177,10 @@ def _of_deployment(number: int, line: str) -> Iterator[Verdict]:
         says = "build or pull the image of claudeops: docs/how-to/run-in-a-container.md"
         yield Verdict(line=number, subject="image", fate=Fate.RENAMED, says=says)
     if _PORT.match(line):
-        says = "nothing listens on a port: take it out"
-        yield Verdict(line=number, subject="port 8080", fate=Fate.GONE, says=says)
+        says = (
+            "alerts come in there, from senders with a token (`claudeops token create`): take it out if none is outside"
+        )
+        yield Verdict(line=number, subject="port 8080", fate=Fate.NOTE, says=says)
     if (mount := _MOUNT.match(line)) is not None:
         yield Verdict(line=number, subject=f"mount {mount['to']}", fate=Fate.NOTE, says=_of_mount(mount["to"]))
     for flag in _FLAG.findall(line):

@@ -7,17 +7,19 @@ but starts nothing and writes nothing. ``docs/reference/settings.md`` explains e
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
+from urllib.parse import urlsplit
 
 from claudeops.domain.policy import Document, Policy, PolicyFault, parse_policy, read_document
 from claudeops.domain.schedule.plan import Plan
 from claudeops.errors import ConfigurationError, ErrorKind
+from claudeops.settings.alerts import VARIABLE as ALERTS_VARIABLE
+from claudeops.settings.alerts import alerts_file, load_alerts, signing_secrets
 from claudeops.settings.environ import (
     PROXIES,
     check_names,
@@ -51,8 +53,9 @@ from claudeops.settings.ladder import (
 )
 from claudeops.settings.model import Loaded, Settings, TierSettings
 from claudeops.settings.names import BROWSER_CREDENTIAL_PREFIX, GATED, HARNESSES
+from claudeops.settings.notify import read_digest_cron, read_notify
 from claudeops.settings.places import find_cli, idle_programs, read_places, read_probes_file
-from claudeops.settings.reader import Reader, read_database_url, read_http_url
+from claudeops.settings.reader import Reader, read_address, read_database_url, read_http_url, read_public_urls
 from claudeops.settings.schedules import VARIABLE as SCHEDULES_VARIABLE
 from claudeops.settings.schedules import load_schedules, schedules_file
 from claudeops.settings.servers import (
@@ -102,6 +105,9 @@ def load_settings(environ: Mapping[str, str], *, cwd: Path, root: Path = _ROOT) 
     path = child_path(environ)
     policy_path = reader.path("CLAUDEOPS_POLICY_PATH")
     probes = read_probes_file(reader, environ, root=root)
+    alerts_path = alerts_file(reader.path(ALERTS_VARIABLE), root=root)
+    alerts = load_alerts(alerts_path, highest_tier=max_tier)
+    alerts_env = signing_secrets(alerts, environ)
     used, ungated = {tier.harness for tier in tiers}, _ungated(reader)
     # A CLI that is not allowed to run is not looked for: the operator should first learn that it is not allowed.
     needed = sorted(used & {*GATED, *ungated})
@@ -112,14 +118,18 @@ def load_settings(environ: Mapping[str, str], *, cwd: Path, root: Path = _ROOT) 
     own_servers = read_mcp_servers(reader, environ)
     trusted_servers = read_trusted_servers(reader, repos_dir=places.repos, own=own_servers or ())
     warnings += idle_servers(reader, repos_dir=places.repos)
+    notify = read_notify(reader, environ, timezone=schedule.timezone, root=root)
     secrets, short = known_secrets(
         (
             *_secrets(reader, environ, tiers, passed_on),
             *secrets_in({**(own_servers or {}), **trusted_servers}),
             *in_environment("named in the probes file", probes.environment),
+            *notify.secrets(),
+            *in_environment("named in the file of alerts", alerts_env),
         )
     )
     warnings += short
+    public_urls = read_public_urls(reader, "CLAUDEOPS_PUBLIC_URL")
     settings = Settings(
         anthropic_api_key=key,
         oauth_token=token,
@@ -163,6 +173,9 @@ def load_settings(environ: Mapping[str, str], *, cwd: Path, root: Path = _ROOT) 
         meter=reader.switch("CLAUDEOPS_METER"),
         policy_path=policy_path,
         policy=load_policy(policy_path),
+        alerts_path=alerts_path,
+        alerts=alerts,
+        alerts_env=MappingProxyType(dict(alerts_env)),
         probes_path=probes.path,
         probes_named=probes.named,
         probes_env=MappingProxyType(probes.environment),
@@ -171,6 +184,14 @@ def load_settings(environ: Mapping[str, str], *, cwd: Path, root: Path = _ROOT) 
         path=path,
         inherited_env=MappingProxyType(passed_on),
         proxies=MappingProxyType({name: environ[name] for name in PROXIES if environ.get(name)}),
+        notify_path=notify.path,
+        notify_env=MappingProxyType(dict(notify.environment)),
+        targets=notify.targets,
+        addresses=MappingProxyType(dict(notify.addresses)),
+        telegram=MappingProxyType(dict(notify.telegram)),
+        slack=MappingProxyType(dict(notify.slack)),
+        approvers=notify.approvers,
+        digest_cron=read_digest_cron(reader),
         chain_budget_usd=budgets.chain,
         daily_budget_usd=budgets.daily,
         state_dir=places.state,
@@ -182,19 +203,25 @@ def load_settings(environ: Mapping[str, str], *, cwd: Path, root: Path = _ROOT) 
         memory_budget_tokens=reader.whole("CLAUDEOPS_MEMORY_BUDGET"),
         retention_days=reader.whole("CLAUDEOPS_RETENTION_DAYS"),
         disk_floor_mb=reader.whole("CLAUDEOPS_DISK_FLOOR_MB"),
+        dashboard=reader.switch("CLAUDEOPS_DASHBOARD"),
+        dashboard_host=read_address(reader, "CLAUDEOPS_DASHBOARD_HOST"),
+        dashboard_port=reader.whole("CLAUDEOPS_DASHBOARD_PORT"),
+        public_url=next(iter(public_urls), None),
+        public_hosts=tuple(urlsplit(url).hostname or "" for url in public_urls),
+        chat_api_key=reader.token("CLAUDEOPS_CHAT_API_KEY"),
         log_level=reader.choice("CLAUDEOPS_LOG_LEVEL"),
         log_format=reader.choice("CLAUDEOPS_LOG_FORMAT"),
         notify_socket=environ.get("NOTIFY_SOCKET") or None,
         watchdog_seconds=watchdog_seconds(environ, pid=os.getpid()),
         dispatcher=reader.choice("CLAUDEOPS_DISPATCHER"),
         heartbeat_url=read_http_url(reader, "CLAUDEOPS_HEARTBEAT_URL"),
-        dashboard_port=reader.whole("CLAUDEOPS_DASHBOARD_PORT"),
         webhook_model=reader.model("CLAUDEOPS_WEBHOOK_MODEL"),
         webhook_system_prompt=reader.prose("CLAUDEOPS_WEBHOOK_SYSTEM_PROMPT"),
-        chat_api_key=reader.token("CLAUDEOPS_CHAT_API_KEY"),
-        apprise_urls=_notice_urls(reader),
         secrets=secrets,
-        private_files=_private_files(reader, (*probes.existing, *([schedules_path] if schedules_path else ()))),
+        private_files=_private_files(
+            reader,
+            (*probes.existing, *(path for path in (schedules_path, alerts_path) if path), *notify.files),
+        ),
     )
     return Loaded(settings=settings, warnings=tuple(warnings))
 
@@ -253,11 +280,6 @@ def _ungated(reader: Reader) -> tuple[str, ...]:
     return names
 
 
-def _notice_urls(reader: Reader) -> tuple[str, ...]:
-    given = reader.secret("CLAUDEOPS_APPRISE_URLS") or ""
-    return tuple(dict.fromkeys(url for url in re.split(r"[,\s]+", given) if url))
-
-
 def _secrets(
     reader: Reader, environ: Mapping[str, str], tiers: tuple[TierSettings, ...], passed_on: Mapping[str, str]
 ) -> Iterator[tuple[str, str]]:
@@ -265,8 +287,6 @@ def _secrets(
         yield name, reader.secret(name) or ""
     for name in ("CLAUDEOPS_DATABASE_URL", "ANTHROPIC_BASE_URL"):
         yield from in_url(name, reader.secret(name) or "")
-    for url in _notice_urls(reader):
-        yield from in_notice_url("CLAUDEOPS_APPRISE_URLS", url)
     yield from in_notice_url("CLAUDEOPS_HEARTBEAT_URL", reader.secret("CLAUDEOPS_HEARTBEAT_URL") or "")
     for name, value in environ.items():
         if name.startswith(BROWSER_CREDENTIAL_PREFIX) and is_text(value):

@@ -6,9 +6,32 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from claudeops.domain.alerts.rules import Rules
+from claudeops.domain.notice.approving import Approver
+from claudeops.domain.notice.model import Target
 from claudeops.domain.policy import Policy
 from claudeops.domain.schedule.plan import Plan
 from claudeops.settings.names import HARNESSES, PROVIDER_SWITCHES
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TelegramChat:
+    """A chat of a Telegram bot."""
+
+    token: str = field(repr=False)
+    chat: str  # its id
+    api: str  # address of the Bot API, without a slash at its end
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SlackChannel:
+    """A channel of a Slack app."""
+
+    bot_token: str = field(repr=False)
+    app_token: str = field(default="", repr=False)  # for Socket Mode; "": there is none
+    signing_secret: str = field(default="", repr=False)  # for answers by HTTP; "": there is none
+    channel: str  # its id
+    api: str  # address of the Web API, without a slash at its end
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -86,6 +109,9 @@ class Settings:
     meter: bool
     policy_path: Path | None  # None: the default policy
     policy: Policy = field(repr=False)  # checked when the settings are loaded
+    alerts_path: Path | None  # None: nobody may send alerts
+    alerts: Rules  # as the file was at the start
+    alerts_env: Mapping[str, str]  # the variables by which senders sign, as far as they are set
     probes_path: Path  # it need not exist, unless it was named
     probes_named: bool
     probes_env: Mapping[str, str] = field(repr=False)  # variables that the file named at the start; may hold secrets
@@ -96,6 +122,15 @@ class Settings:
     proxies: Mapping[str, str] = field(
         repr=False
     )  # as the operator set them: unlike those above they may hold passwords
+    # --- notices
+    notify_path: Path | None  # None: only what the variable names
+    notify_env: Mapping[str, str] = field(repr=False)  # variables that the file named at the start: secrets
+    targets: tuple[Target, ...]
+    addresses: Mapping[str, str] = field(repr=False)  # secrets, by the names of targets; of Apprise's alone
+    telegram: Mapping[str, TelegramChat]
+    slack: Mapping[str, SlackChannel]
+    approvers: tuple[Approver, ...]
+    digest_cron: str | None  # None: no sum is told
     # --- money
     chain_budget_usd: float
     daily_budget_usd: float
@@ -109,6 +144,13 @@ class Settings:
     memory_budget_tokens: int  # 0: no memories in prompts
     retention_days: int
     disk_floor_mb: int  # 0: no floor
+    # --- who may call
+    dashboard: bool
+    dashboard_host: str  # an IP address
+    dashboard_port: int  # 0: any free one
+    public_url: str | None  # for links, without a slash at the end
+    public_hosts: tuple[str, ...]  # of all the addresses that were given: who calls may name them
+    chat_api_key: str | None = field(repr=False)
     # --- the daemon's own log
     log_level: str  # lower case
     log_format: str  # ``auto``, ``json``, ``console``
@@ -118,11 +160,8 @@ class Settings:
     # --- read and checked, but nothing acts on them yet
     dispatcher: str
     heartbeat_url: str | None = field(repr=False)
-    dashboard_port: int
     webhook_model: str | None
     webhook_system_prompt: str | None = field(repr=False)
-    chat_api_key: str | None = field(repr=False)
-    apprise_urls: tuple[str, ...] = field(repr=False)
     # --- for the redactor
     secrets: tuple[str, ...] = field(repr=False)  # longest first, 6 characters or more each
     # --- for the cell

@@ -222,12 +222,22 @@ GENERAL: Final[tuple[Variable, ...]] = (
     _switch("CLAUDEOPS_METER", "on", "send model calls through the daemon, to count and limit them"),
     _given("CLAUDEOPS_POLICY_PATH", Kind.FILE, "TOML file with the rules for tool calls", "the one that ships"),
     _given("CLAUDEOPS_PROBES_PATH", Kind.FILE, "TOML file with probes", "`/app/config/probes.toml`, if it is there"),
+    _given("CLAUDEOPS_ALERTS_PATH", Kind.FILE, "TOML file of alerts", "`/app/config/alerts.toml`, if it exists"),
     _given("CLAUDEOPS_MCP_CONFIG", Kind.FILE, "JSON file with the MCP servers of the sessions"),
     _given(
         "CLAUDEOPS_TRUSTED_REPOS",
         Kind.NAMES,
         "directories in `CLAUDEOPS_REPOS_DIR` whose MCP servers count too",
     ),
+    # --- notices
+    _secret("CLAUDEOPS_APPRISE_URLS", "where notices from level warning on go; separated by commas or spaces"),
+    _given(
+        "CLAUDEOPS_NOTIFY_PATH",
+        Kind.FILE,
+        "TOML file with further targets, who is told what and when, and who may answer questions in chats",
+        "`/app/config/notify.toml`, if it exists",
+    ),
+    _given("CLAUDEOPS_DIGEST_CRON", Kind.TEXT, "five crontab(5) fields at which the sum of the day is told"),
     # --- money
     _money("CLAUDEOPS_CHAIN_BUDGET_USD", "15", "a session and everything it led to; at most the daily budget"),
     _money("CLAUDEOPS_DAILY_BUDGET_USD", "25", "everything within a day of `CLAUDEOPS_TIMEZONE`"),
@@ -260,16 +270,28 @@ GENERAL: Final[tuple[Variable, ...]] = (
         "CLAUDEOPS_DISK_FLOOR_MB", "512", 0, 1_048_576, "MiB of free disk below which no session starts; 0: no floor"
     ),
     _secret("CLAUDEOPS_HEARTBEAT_URL", "address pinged after every healthy chain; whoever knows it may ping it"),
+    # --- who may call
+    _switch("CLAUDEOPS_DASHBOARD", "on", "listen for alerts, heartbeats and questions about the daemon's health"),
+    Variable(
+        name="CLAUDEOPS_DASHBOARD_HOST",
+        kind=Kind.TEXT,
+        defaults=("127.0.0.1",),
+        meaning="IP address to listen on; `0.0.0.0` or `::` for all, as the image sets it",
+    ),
+    _count("CLAUDEOPS_DASHBOARD_PORT", "8080", 0, 65_535, "TCP port to listen on; 0: any free one, see the log"),
+    _given(
+        "CLAUDEOPS_PUBLIC_URL",
+        Kind.URL,
+        "where people and programs reach the listener; several are separated by commas, and links have the first",
+    ),
+    _secret("CLAUDEOPS_CHAT_API_KEY", "key with which senders may post to `/api/v1/webhook`"),
     # --- the daemon's own log
     _choice("CLAUDEOPS_LOG_LEVEL", "info debug warning error critical", "least level that is logged"),
     _choice("CLAUDEOPS_LOG_FORMAT", "auto json console", "`auto` is console on a terminal, else JSON"),
     # --- known, nothing uses them yet
     _choice("CLAUDEOPS_DISPATCHER", "local procrastinate", "who gives queued sessions to a node", used=False),
-    _count("CLAUDEOPS_DASHBOARD_PORT", "8080", 1, 65_535, "TCP port of the dashboard", used=False),
     _plan("CLAUDEOPS_WEBHOOK_MODEL", Kind.MODEL, "model that reads alerts"),
     _plan("CLAUDEOPS_WEBHOOK_SYSTEM_PROMPT", Kind.TEXT, "system prompt of that model"),
-    _secret("CLAUDEOPS_CHAT_API_KEY", "key that chat clients must send", used=False),
-    _secret("CLAUDEOPS_APPRISE_URLS", "where notices go; separated by commas or spaces", used=False),
 )
 
 PER_TIER: Final[tuple[Variable, ...]] = (

@@ -5,6 +5,7 @@ URLs are checked too, but never shown, because they may hold passwords.
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from collections.abc import Mapping
 from functools import cached_property
@@ -26,7 +27,9 @@ _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 _COMMA_OUTSIDE_BRACKETS: Final = re.compile(r",(?![^()]*\))")
 _TOOL: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_*:.-]*(\([^()]+\))?")
 _CONFIGURATION: Final = (
+    "CLAUDEOPS_ALERTS_PATH",
     "CLAUDEOPS_MCP_CONFIG",
+    "CLAUDEOPS_NOTIFY_PATH",
     "CLAUDEOPS_POLICY_PATH",
     "CLAUDEOPS_PROBES_PATH",
     "CLAUDEOPS_SCHEDULES_PATH",
@@ -204,6 +207,31 @@ def read_http_url(reader: Reader, name: str) -> str | None:
             "set it to one such as https://api.example.com."
         )
     return given.rstrip("/")
+
+
+def read_address(reader: Reader, name: str) -> str:
+    """Return an IP address."""
+    given = reader.text(name) or ""
+    try:
+        return str(ipaddress.ip_address(given.removeprefix("[").removesuffix("]")))
+    except ValueError:
+        raise ConfigurationError(
+            f"{name} is {quoted(given)}, which is no IP address: set 127.0.0.1, or 0.0.0.0 to be reached from outside."
+        ) from None
+
+
+def read_public_urls(reader: Reader, name: str) -> tuple[str, ...]:
+    """Return http or https URLs that may be shown to anybody, without a slash at the end."""
+    urls = reader.names(name)
+    for url in urls:
+        parts = _split(url)
+        plain = parts is not None and not (parts.username or parts.password or parts.query or parts.fragment)
+        if parts is None or not plain or parts.scheme not in {"http", "https"} or not parts.hostname:
+            raise ConfigurationError(
+                f"{name} holds something that is no http or https URL, or has a user, a query or a fragment (not "
+                "shown, it may hold a secret): set it to one such as https://ops.example.com."
+            )
+    return tuple(url.rstrip("/") for url in urls)
 
 
 def _sqlite(given: str, cwd: Path) -> str:

@@ -1,29 +1,45 @@
-"""Events are conditions: raised once, counted while they last, resolved when they are over."""
+"""Events are conditions: raised once, counted while they last, resolved when they are over.
+
+What people are told is written here too, in the transaction that decides it: an event that is opened, and notices of
+other decisions. Which targets want it is not known here.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final
 
-from sqlalchemy import Connection, bindparam, func, insert, or_, select, update
+from sqlalchemy import Connection, and_, bindparam, func, insert, or_, select, update
 
 from claudeops.domain.consequences import fingerprinted, raised
+from claudeops.domain.escalation import fingerprint
 from claudeops.domain.live import EventRaised
-from claudeops.domain.model import DecisionReason, NewEvent, ServiceStatus, Session
+from claudeops.domain.model import DecisionReason, Level, NewEvent, ServiceStatus, Session
+from claudeops.domain.notice.model import UNROUTED, Notice, encoded
+from claudeops.domain.notice.texts import NOTHING_KNOWN, About, of_event
 from claudeops.domain.report.evidence import Names
+from claudeops.errors import StoreError
 from claudeops.logs import LogEvent, get_logger
-from claudeops.store.tables import events, service_checks, sessions
+from claudeops.store.tables import events, outbox, service_checks, sessions
 
 EACH_BY_ITS_OWN: Final = Names({})
 """No service has another name; case does not count."""
+
+UNTOLD: Final = timedelta(seconds=30)
+"""For which a probe's failure waits for its incident: longer than changes of probes are collected."""
 
 _RAISED: Final = "claudeops.raised"
 """The key under which a connection keeps the events of its transaction, for listeners after the commit."""
 
 # Built once: every end of a session runs these.
 _ADD: Final = insert(events)
+_TELL: Final = insert(outbox)
+_UNROUTED: Final = select(outbox.c.id).where(
+    outbox.c.target == UNROUTED, outbox.c.dedupe_key == bindparam("key"), outbox.c.delivered_at.is_(None)
+)
+_INCIDENT: Final = select(sessions.c.incident_id).where(sessions.c.id == bindparam("session"))
 _COUNT_UP: Final = (
     update(events)
     .where(events.c.fingerprint == bindparam("condition"), events.c.resolved_at.is_(None))
@@ -40,9 +56,11 @@ _OPEN_SERVICES: Final = (
 )
 _RESOLVE: Final = {
     False: update(events).where(_OF_HEALTHY, *_SEEN_BEFORE),
-    True: update(events).where(or_(_OF_HEALTHY, events.c.service.is_(None)), *_SEEN_BEFORE),
+    True: update(events).where(
+        or_(_OF_HEALTHY, and_(events.c.service.is_(None), events.c.session_id.is_not(None))), *_SEEN_BEFORE
+    ),
 }
-"""By whether all services are healthy."""
+"""By whether all services are healthy. What the daemon has found wrong with itself is not for a session to resolve."""
 
 
 @contextmanager
@@ -65,14 +83,51 @@ def tell_listener(event: EventRaised, listener: Callable[[EventRaised], None]) -
         get_logger().error(LogEvent.LISTENER_FAILED, error=f"{type(error).__name__}: {error}")
 
 
-def raise_event(connection: Connection, event: NewEvent, *, session_id: int | None, at: datetime) -> None:
-    """Count up the open event with the same fingerprint and give it the newest wording; or open one."""
+def raise_event(
+    connection: Connection, event: NewEvent, *, session_id: int | None, at: datetime, about: About = NOTHING_KNOWN
+) -> None:
+    """Count up the open event with the same fingerprint and give it the newest wording; or open one, and tell of it."""
     event = fingerprinted(event)
     _collect(connection, event, session_id=session_id, at=at)
     sight = {"last_seen": at, "last_session_id": session_id, "message": event.message}
     counted = connection.execute(_COUNT_UP, {"condition": event.fingerprint, **sight})
     if not counted.rowcount:
-        _open_event(connection, event, session_id=session_id, at=at)
+        _open_event(connection, event, session_id=session_id, at=at, about=about)
+
+
+def tell(
+    connection: Connection,
+    notice: Notice,
+    *,
+    at: datetime,
+    event_id: int | None = None,
+    not_before: datetime | None = None,
+) -> None:
+    """Write a notice for whoever wants it; one that is written already, and not yet on its way, is not repeated."""
+    if connection.execute(_UNROUTED, {"key": notice.key}).first() is None:
+        row = {
+            "event_id": event_id,
+            "target": UNROUTED,
+            "payload": encoded(notice),
+            "created_at": at,
+            "not_before": not_before,
+            "attempts": 0,
+            "topic": notice.topic.value,
+            "dedupe_key": notice.key,
+            "incident_id": notice.incident,
+        }
+        connection.execute(_TELL, row)
+
+
+def note_deed(connection: Connection, what: str, *, at: datetime, incident: int | None = None) -> None:
+    """Put on record what a person has done, as an event that is over at once; what he does to an incident tells itself.
+
+    ``what`` says who has done it.
+    """
+    event = NewEvent(level=Level.INFO, message=what, fingerprint=fingerprint("deed", what, at.isoformat()))
+    raise_event(connection, event, session_id=None, at=at, about=About(quiet=incident is not None))
+    named = (events.c.fingerprint == event.fingerprint, events.c.resolved_at.is_(None))
+    connection.execute(update(events).where(*named).values(resolved_at=at, incident_id=incident))
 
 
 def raise_late_event(connection: Connection, event: NewEvent, *, session_id: int, at: datetime) -> None:
@@ -119,9 +174,9 @@ def resolve_events(
         connection.execute(_RESOLVE[all_healthy], {**seen, "resolved_at": at})
 
 
-def resolve_event(connection: Connection, fingerprint: str, *, at: datetime) -> None:
+def resolve_event(connection: Connection, name: str, *, at: datetime) -> None:
     """Resolve an event that the daemon itself knows to be over."""
-    named = (events.c.fingerprint == fingerprint, events.c.resolved_at.is_(None))
+    named = (events.c.fingerprint == name, events.c.resolved_at.is_(None))
     connection.execute(update(events).where(*named).values(resolved_at=at))
 
 
@@ -138,8 +193,9 @@ def _open_event(
     session_id: int | None,
     at: datetime,
     resolved_at: datetime | None = None,
+    about: About = NOTHING_KNOWN,
 ) -> None:
-    row = {
+    row: dict[str, object] = {
         "session_id": session_id,
         "last_session_id": session_id,
         "level": event.level.value,
@@ -151,8 +207,16 @@ def _open_event(
         "last_seen": at,
         "count": 1,
         "resolved_at": resolved_at,
+        "incident_id": None,
     }
-    connection.execute(_ADD, row)
+    if session_id is not None:
+        row["incident_id"] = connection.execute(_INCIDENT, {"session": session_id}).scalar()
+    key = connection.execute(_ADD, row).inserted_primary_key
+    if key is None:
+        raise StoreError("the database gave a new event no id.")
+    if resolved_at is None and not about.quiet:
+        notice = of_event(event, event_id=key.id, session_id=session_id, about=about)
+        tell(connection, notice, at=at, event_id=key.id, not_before=at + UNTOLD if about.probe else None)
 
 
 def _found_over(connection: Connection, service: str | None, *, besides: int, since: datetime) -> datetime | None:

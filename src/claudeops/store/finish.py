@@ -17,17 +17,31 @@ from claudeops.domain.consequences import (
     LastSeen,
     Settlement,
     conclude,
+    fingerprinted,
     healthy_services,
 )
 from claudeops.domain.escalation import EscalationRules
-from claudeops.domain.holds import when_ended
-from claudeops.domain.model import CheckSource, Ending, Report, ServiceCheck, Session, Status, ToolEnd, VerdictKind
+from claudeops.domain.holds import REFUSALS, HoldKind, when_ended
+from claudeops.domain.model import (
+    CheckSource,
+    DecisionReason,
+    Ending,
+    Report,
+    ServiceCheck,
+    Session,
+    Status,
+    ToolEnd,
+    VerdictKind,
+)
+from claudeops.domain.notice.texts import About, End
 from claudeops.domain.report.evidence import BROKEN, Names
 from claudeops.domain.spending.budget import metered
 from claudeops.domain.spending.prices import known_usd
 from claudeops.domain.text import clip
 from claudeops.errors import StaleAttemptError
 from claudeops.store import holds, queries, spend
+from claudeops.store.alerts.incidents import note_end
+from claudeops.store.alerts.notices import Noted, goes_on, left
 from claudeops.store.calls import add_refusals, seal_results
 from claudeops.store.database import CHANGE_SESSION
 from claudeops.store.events import raise_event, resolve_events
@@ -72,13 +86,46 @@ def write_end(connection: Connection, ending: Ending, *, rules: EscalationRules)
     _clear_cooldowns(connection, outcome.recovered, names, at=at)
     remember(connection, session, outcome.memories, at=at)
     give_up_faded(connection, at)
-    for event in outcome.events:
-        raise_event(connection, event, session_id=session.id, at=at)
+    noted = note_end(connection, session, ending, outcome, names=names)
+    _tell(connection, ending, outcome, facts, noted=noted, names=names, spent=spent)
     changes.write_held(connection, outcome.held, at=at)
     healthy, all_healthy = outcome.healthy_services, outcome.all_healthy
     resolve_events(connection, session, healthy=healthy, all_healthy=all_healthy, names=names, at=at)
-    holds.apply(connection, when_ended(holds.standing(connection, at), ending, at), now=at)
+    holds.apply(connection, when_ended(holds.standing(connection, at), ending, at), now=at, session_id=session.id)
     return outcome
+
+
+def _tell(
+    connection: Connection,
+    ending: Ending,
+    outcome: Consequences,
+    facts: EndFacts,
+    *,
+    noted: Noted,
+    names: Names,
+    spent: float | None,
+) -> None:
+    """Raise the events of an end, and tell people of it: whether the next tier takes over, or nobody does."""
+    session, at, decision = facts.session, ending.ended_at, outcome.decision
+    succeeded = {settled.id for settled in outcome.settlements if settled.success}
+    end = End(
+        tier=session.tier,
+        cost_usd=facts.chain_usd,
+        done=tuple(f"{each.kind} {each.service}" for each in facts.reservations if each.id in succeeded),
+        denied=tuple(f"{each.kind} {each.service}" for each in facts.reservations if each.denied),
+    )
+    decided = {fingerprinted(event).fingerprint for event in decision.events}
+    is_held = REFUSALS.get(ending.failure_kind) is HoldKind.BREAKER if ending.failure_kind else False
+    for event in outcome.events:
+        if event.fingerprint in decided and decision.next is None and not is_held:
+            why = decision.reason
+            left(connection, session, event, why, end, at=at, own=noted.own, is_new=noted.is_new)
+            continue
+        is_told = noted.tells(event, names) or (event.fingerprint in decided and is_held)  # the hold tells it
+        about = About(tier=session.tier, cost_usd=spent, quiet=is_told)
+        raise_event(connection, event, session_id=session.id, at=at, about=about)
+    if decision.next is not None and decision.reason is DecisionReason.ESCALATED:
+        goes_on(connection, session, decision.next, noted, end, at=at)
 
 
 def settle_actions(connection: Connection, settlements: Iterable[Settlement]) -> None:

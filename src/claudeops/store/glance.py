@@ -91,6 +91,18 @@ class OpenEvent:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class OpenIncident:
+    """An incident that is not over."""
+
+    incident: int
+    severity: str
+    status: str
+    service: str
+    opened_at: datetime
+    acked_by: str | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Glance:
     """What the database says."""
 
@@ -108,6 +120,10 @@ class Glance:
     approval_expires_at: datetime | None  # the first of them
     probes: Mapping[str, int]  # by state
     probes_down: tuple[str, ...]  # some of them
+    incidents: tuple[OpenIncident, ...]  # some of those that are open, the newest first
+    incidents_open: int
+    notices_waiting: int  # that should have been told by now
+    untold_since: datetime | None  # the oldest of them; None: there is none
 
 
 def glance(url: str, *, now: datetime, midnight: datetime, busy_seconds: float = BUSY_SECONDS) -> Glance:
@@ -120,18 +136,8 @@ def glance(url: str, *, now: datetime, midnight: datetime, busy_seconds: float =
         [(waiting, expires)] = ask(
             "SELECT count(*), min(expires_at) FROM approvals WHERE status = 'pending' AND expires_at > :now", now=now
         )
-        [(booked,)] = ask(
-            "SELECT coalesce(sum(amount_usd), 0) FROM budget_entries WHERE kind = 'settled' AND created_at >= :since",
-            since=midnight,
-        )
-        [(reserved,)] = ask(
-            "SELECT coalesce(sum(b.amount_usd), 0) FROM budget_entries b JOIN sessions s ON s.id = b.session_id"
-            " WHERE b.kind = 'reserved' AND s.status = 'running'"
-        )
-        [(charged,)] = ask(
-            "SELECT coalesce(sum(c.charged_usd), 0) FROM model_calls c JOIN sessions s ON s.id = c.session_id"
-            " WHERE s.status = 'running' AND c.ended_at IS NOT NULL"
-        )
+        today_usd, reserved_usd = _money(ask, midnight)
+        untold, untold_since = _untold(ask, now)
         return Glance(
             running=tuple(_running(ask)),
             queued=queued,
@@ -139,8 +145,8 @@ def glance(url: str, *, now: datetime, midnight: datetime, busy_seconds: float =
             last_session=_last_session(ask),
             last_fire=_last_fire(ask),
             holds=tuple(_holds(ask, now)),
-            today_usd=float(booked) + float(charged),
-            reserved_usd=float(reserved),
+            today_usd=today_usd,
+            reserved_usd=reserved_usd,
             open_events=dict(ask("SELECT level, count(*) FROM events WHERE resolved_at IS NULL GROUP BY level")),
             newest_events=tuple(_events(ask)),
             approvals_waiting=waiting,
@@ -150,6 +156,10 @@ def glance(url: str, *, now: datetime, midnight: datetime, busy_seconds: float =
                 row[0]
                 for row in ask(f"SELECT name FROM probes WHERE state = 'down' ORDER BY since LIMIT {_SHOWN}")  # noqa: S608 - a number of ours
             ),
+            incidents=tuple(_incidents(ask)),
+            incidents_open=ask("SELECT count(*) FROM incidents WHERE status <> 'resolved'")[0][0],
+            notices_waiting=untold,
+            untold_since=untold_since,
         )
 
 
@@ -191,6 +201,33 @@ def _last_fire(ask: _Ask) -> LastFire | None:
     return None
 
 
+def _money(ask: _Ask, midnight: datetime) -> tuple[float, float]:
+    """Return what was spent since midnight, and what is reserved for running sessions."""
+    [(booked,)] = ask(
+        "SELECT coalesce(sum(amount_usd), 0) FROM budget_entries WHERE kind = 'settled' AND created_at >= :since",
+        since=midnight,
+    )
+    [(reserved,)] = ask(
+        "SELECT coalesce(sum(b.amount_usd), 0) FROM budget_entries b JOIN sessions s ON s.id = b.session_id"
+        " WHERE b.kind = 'reserved' AND s.status = 'running'"
+    )
+    [(charged,)] = ask(
+        "SELECT coalesce(sum(c.charged_usd), 0) FROM model_calls c JOIN sessions s ON s.id = c.session_id"
+        " WHERE s.status = 'running' AND c.ended_at IS NOT NULL"
+    )
+    return float(booked) + float(charged), float(reserved)
+
+
+def _untold(ask: _Ask, now: datetime) -> tuple[int, datetime | None]:
+    """Return how many notices should have been told by now, and since when the oldest of them waits."""
+    [(count, since)] = ask(
+        "SELECT count(*), min(CASE WHEN attempts > 0 THEN created_at ELSE coalesce(not_before, created_at) END)"
+        " FROM outbox WHERE delivered_at IS NULL AND (attempts > 0 OR not_before IS NULL OR not_before <= :now)",
+        now=now,
+    )
+    return count, _at(since)
+
+
 def _holds(ask: _Ask, now: datetime) -> Iterator[HoldNow]:
     for name, reason, until in ask("SELECT name, reason, until FROM flags ORDER BY updated_at"):
         lapsed = name not in _TRIED_AGAIN and until is not None and _moment(until) <= now
@@ -205,6 +242,22 @@ def _events(ask: _Ask) -> Iterator[OpenEvent]:
     )
     for number, level, service, message, last_seen in rows:
         yield OpenEvent(event_id=number, level=level, service=service, message=message, last_seen=_moment(last_seen))
+
+
+def _incidents(ask: _Ask) -> Iterator[OpenIncident]:
+    rows = ask(
+        "SELECT number, severity, status, service, opened_at, acked_by FROM incidents WHERE status <> 'resolved'"  # noqa: S608 - a number of ours
+        f" ORDER BY number DESC LIMIT {_SHOWN}"
+    )
+    for number, severity, status, service, opened_at, acked_by in rows:
+        yield OpenIncident(
+            incident=number,
+            severity=severity,
+            status=status,
+            service=service,
+            opened_at=_moment(opened_at),
+            acked_by=acked_by,
+        )
 
 
 # --- the two databases ------------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ from claudeops.domain.holds import (
     when_answered,
     when_refused,
 )
+from claudeops.store.alerts.notices import of_hold
 from claudeops.store.database import Database
 from claudeops.store.events import raise_event, resolve_event
 from claudeops.store.rows import TableRow
@@ -55,7 +56,8 @@ class SqlHolds:
         """Write what follows from a refusal of the model API."""
 
         def refuse(connection: Connection) -> None:
-            apply(connection, when_refused(standing(connection, now), refusal, now), now=now)
+            changes = when_refused(standing(connection, now), refusal, now)
+            apply(connection, changes, now=now, session_id=refusal.session_id)
 
         await self._database.write(refuse)
 
@@ -87,13 +89,17 @@ def standing_now(connection: Connection, now: datetime) -> tuple[Hold, ...]:
     return _longest_first(hold for hold in found if not has_lapsed(hold, now))
 
 
-def set_hold(connection: Connection, hold: Hold, *, now: datetime) -> None:
-    """Set a hold in the place of one of the same kind; raise its event if there was none."""
+def set_hold(connection: Connection, hold: Hold, *, now: datetime, session_id: int | None = None) -> None:
+    """Set a hold in the place of one of the same kind; raise its event if there was none.
+
+    ``session_id``: the session that it comes of.
+    """
     _clear_lapsed(connection, now)
     stood = connection.execute(delete(flags).where(flags.c.name == hold.kind.value)).rowcount
     connection.execute(insert(flags).values(_hold_values(hold, now=now)))
     if not stood:
-        raise_event(connection, opened(hold), session_id=None, at=now)
+        about = of_hold(connection, hold, session_id)
+        raise_event(connection, opened(hold), session_id=None, at=now, about=about)
 
 
 def release(connection: Connection, kind: HoldKind, *, now: datetime) -> bool:
@@ -104,13 +110,13 @@ def release(connection: Connection, kind: HoldKind, *, now: datetime) -> bool:
     return released
 
 
-def apply(connection: Connection, changes: Changes, *, now: datetime) -> None:
-    """Write the changes that the domain decided on."""
+def apply(connection: Connection, changes: Changes, *, now: datetime, session_id: int | None = None) -> None:
+    """Write the changes that the domain decided on; ``session_id``: because of that session."""
     for kind, hold in changes.items():
         if hold is None:
             release(connection, kind, now=now)
         else:
-            set_hold(connection, hold, now=now)
+            set_hold(connection, hold, now=now, session_id=session_id)
 
 
 def _clear_lapsed(connection: Connection, now: datetime) -> None:

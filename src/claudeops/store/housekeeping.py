@@ -13,10 +13,10 @@ limit is kept: deleting it would hand the limit back.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from functools import partial
 from time import monotonic
@@ -32,9 +32,12 @@ from claudeops.errors import DatabaseUnavailableError
 from claudeops.store.calls import RETENTION, bury
 from claudeops.store.database import Database, sqlite_file
 from claudeops.store.tables import (
+    alert_decisions,
+    alert_deliveries,
     cooldown_actions,
     events,
     metadata,
+    outbox,
     probe_history,
     schedule_fires,
     service_checks,
@@ -60,7 +63,10 @@ _TABLES: Final = {
     Aged.EVENTS: events,
     Aged.STRETCHES: probe_history,
     Aged.HOURS: probe_history,
+    Aged.NOTICES: outbox,
     Aged.FIRES: schedule_fires,
+    Aged.DECISIONS: alert_decisions,
+    Aged.BODIES: alert_deliveries,
 }
 
 _GROWTH_BYTES: Final = 6_000_000  # 2 MB stay in the connection's memory, and SQLite starts the log over at 4 MB
@@ -141,42 +147,73 @@ def remove(
 
 def old(aged: Aged, cutoffs: Cutoffs) -> Select[Key]:
     """Return the query for the keys of expired rows, in the order in which they are removed."""
-    match aged:
-        case Aged.CHAINS:
-            later = sessions.alias("later")
-            not_over = select(later.c.id).where(
-                later.c.root_session_id == sessions.c.id,
-                or_(later.c.status != Status.ENDED.value, later.c.ended_at >= cutoffs.audit),
-            )
-            is_root = sessions.c.root_session_id == sessions.c.id
-            over = and_(sessions.c.ended_at < cutoffs.audit, is_root, ~not_over.exists())
-            return select(sessions.c.id).where(over).order_by(sessions.c.ended_at)
-        case Aged.TEXTS:
-            long = or_(*(sessions.c[name].is_not(None) for name in _LONG_TEXTS))
-            # Youngest first: the older ones have lost their texts already, and each look would pass over all of them.
-            query = select(sessions.c.id).where(sessions.c.ended_at < cutoffs.details, long)
-            return query.order_by(sessions.c.ended_at.desc())
-        case Aged.CHECKS:
-            # The latest check of a service is its state, however old, so it stays.
-            later = service_checks.alias("later")
-            checks = service_checks.c
-            newer = select(later.c.id).where(later.c.service == checks.service, later.c.id > checks.id)
-            query = select(checks.id).where(checks.checked_at < cutoffs.details, newer.exists())
-            return query.order_by(checks.checked_at)
-        case Aged.EVENTS:
-            return select(events.c.id).where(events.c.resolved_at < cutoffs.details).order_by(events.c.resolved_at)
-        case Aged.STRETCHES | Aged.HOURS:
-            short = aged is Aged.STRETCHES
-            of_kind = probe_history.c.resolution == int((BUCKET if short else HOUR).total_seconds())
-            too_old = cutoffs.fine_history if short else cutoffs.history
-            query = select(*probe_history.primary_key).where(of_kind, probe_history.c.bucket < too_old)
-            return query.order_by(probe_history.c.bucket)
-        case Aged.FIRES:
-            later = schedule_fires.alias("later")
-            fires = schedule_fires.c
-            newer = select(later.c.due_at).where(later.c.schedule == fires.schedule, later.c.due_at > fires.due_at)
-            query = select(fires.schedule, fires.due_at).where(fires.due_at < cutoffs.audit, newer.exists())
-            return query.order_by(fires.schedule, fires.due_at)
+    return _OLD[aged](cutoffs)
+
+
+def _old_chains(cutoffs: Cutoffs) -> Select[Key]:
+    later = sessions.alias("later")
+    not_over = select(later.c.id).where(
+        later.c.root_session_id == sessions.c.id,
+        or_(later.c.status != Status.ENDED.value, later.c.ended_at >= cutoffs.audit),
+    )
+    is_root = sessions.c.root_session_id == sessions.c.id
+    over = and_(sessions.c.ended_at < cutoffs.audit, is_root, ~not_over.exists())
+    return select(sessions.c.id).where(over).order_by(sessions.c.ended_at)
+
+
+def _old_texts(cutoffs: Cutoffs) -> Select[Key]:
+    long = or_(*(sessions.c[name].is_not(None) for name in _LONG_TEXTS))
+    # Youngest first: the older ones have lost their texts already, and each look would pass over all of them.
+    query = select(sessions.c.id).where(sessions.c.ended_at < cutoffs.details, long)
+    return query.order_by(sessions.c.ended_at.desc())
+
+
+def _old_checks(cutoffs: Cutoffs) -> Select[Key]:
+    # The latest check of a service is its state, however old, so it stays.
+    later = service_checks.alias("later")
+    checks = service_checks.c
+    newer = select(later.c.id).where(later.c.service == checks.service, later.c.id > checks.id)
+    query = select(checks.id).where(checks.checked_at < cutoffs.details, newer.exists())
+    return query.order_by(checks.checked_at)
+
+
+def _old_history(length: timedelta, too_old: datetime) -> Select[Key]:
+    of_kind = probe_history.c.resolution == int(length.total_seconds())
+    query = select(*probe_history.primary_key).where(of_kind, probe_history.c.bucket < too_old)
+    return query.order_by(probe_history.c.bucket)
+
+
+def _over(over_at: Column[datetime], cutoffs: Cutoffs) -> Select[Key]:
+    return select(over_at.table.c.id).where(over_at < cutoffs.details).order_by(over_at)
+
+
+def _old_bodies(cutoffs: Cutoffs) -> Select[Key]:
+    bodies = alert_deliveries.c
+    named = select(alert_decisions.c.id).where(alert_decisions.c.delivery_id == bodies.id)
+    query = select(bodies.id).where(bodies.received_at < cutoffs.details, ~named.exists())
+    return query.order_by(bodies.received_at)
+
+
+def _old_fires(cutoffs: Cutoffs) -> Select[Key]:
+    later = schedule_fires.alias("later")
+    fires = schedule_fires.c
+    newer = select(later.c.due_at).where(later.c.schedule == fires.schedule, later.c.due_at > fires.due_at)
+    query = select(fires.schedule, fires.due_at).where(fires.due_at < cutoffs.audit, newer.exists())
+    return query.order_by(fires.schedule, fires.due_at)
+
+
+_OLD: Final[Mapping[Aged, Callable[[Cutoffs], Select[Key]]]] = {
+    Aged.CHAINS: _old_chains,
+    Aged.TEXTS: _old_texts,
+    Aged.CHECKS: _old_checks,
+    Aged.EVENTS: lambda cutoffs: _over(events.c.resolved_at, cutoffs),
+    Aged.STRETCHES: lambda cutoffs: _old_history(BUCKET, cutoffs.fine_history),
+    Aged.HOURS: lambda cutoffs: _old_history(HOUR, cutoffs.history),
+    Aged.NOTICES: lambda cutoffs: _over(outbox.c.delivered_at, cutoffs),
+    Aged.DECISIONS: lambda cutoffs: _over(alert_decisions.c.at, cutoffs),
+    Aged.BODIES: _old_bodies,
+    Aged.FIRES: _old_fires,
+}
 
 
 def among(table: Table, keys: Sequence[Key]) -> ColumnElement[bool]:

@@ -13,9 +13,10 @@ from sqlalchemy import Connection, and_, bindparam, delete, insert, select, upda
 
 from claudeops.domain.escalation import EscalationRules
 from claudeops.domain.model import CheckSource, NewEvent, NewSession, Owner, Session, Status, Suppressed
+from claudeops.domain.notice.texts import About
 from claudeops.domain.probe.history import BUCKET, HOUR, decoded, merged, start_of
-from claudeops.domain.probe.machine import heard
-from claudeops.domain.probe.model import Pings, Probe, Standing, State, Verb, kind_of
+from claudeops.domain.probe.machine import Change, Turn, heard
+from claudeops.domain.probe.model import HeartbeatLook, Pings, Probe, Run, Standing, State, Verb, kind_of
 from claudeops.domain.probe.record import (
     FAILING,
     KeptProbe,
@@ -27,8 +28,9 @@ from claudeops.domain.probe.record import (
     worst,
 )
 from claudeops.domain.report.evidence import Names
-from claudeops.domain.text import clip
+from claudeops.domain.text import clip, json_text
 from claudeops.store import queries
+from claudeops.store.alerts import heartbeats
 from claudeops.store.database import Database
 from claudeops.store.events import raise_event, resolve_event
 from claudeops.store.queue import queue_chain
@@ -84,6 +86,7 @@ class SqlProbes:
             gone = [name for name in known if name not in wanted]
             for name in gone:
                 resolve_event(connection, fingerprint_of(name), at=now)
+                heartbeats.gone(connection, name, at=now)
                 connection.execute(delete(probes).where(probes.c.name == name))
             new, known_on = list[dict[str, object]](), list[dict[str, object]]()
             anew = list[dict[str, object]]()
@@ -125,14 +128,9 @@ class SqlProbes:
         self, names: Sequence[str], incident: str, new: NewSession, *, rules: EscalationRules, now: datetime
     ) -> Session | Suppressed | None:
         """Queue one chain because of some probes, unless their failures belong to one already."""
-        named = probes.c.name.in_([clip(name) for name in names])
-        untold = select(probes).where(named, _FAILING, probes.c.incident == "")
 
         def start(connection: Connection) -> Session | Suppressed | None:
-            fresh = connection.execute(untold).all()
-            under_way = _under_way(connection, [row.session_id for row in fresh if row.session_id is not None])
-            _join(connection, [row.name for row in fresh], incident)
-            starting = [row.name for row in fresh if row.session_id not in under_way and not _is_told(row, now)]
+            starting = [change.probe for change in claim_untold(connection, names, incident, now=now)]
             if not starting:
                 return None
             started = queue_chain(connection, new, rules=rules, now=now)
@@ -152,7 +150,7 @@ class SqlProbes:
 
         await self._database.write(note)
 
-    async def ping(self, name: str, verb: Verb | None, *, text: str = "", at: datetime) -> bool:
+    async def ping(self, name: str, verb: Verb | None, *, text: str = "", at: datetime, run: str = "") -> bool:
         """Note what a heartbeat says; ``False``, with nothing written, if there is none of this name."""
         named = (probes.c.name == clip(name), probes.c.kind == _HEARTBEAT)
 
@@ -162,11 +160,12 @@ class SqlProbes:
                 return False
             said: dict[str, object] = {"ping_text": text} if text else {}
             if verb is not None:
-                latest = heard(_to_pings(row), verb, at)
+                latest = heard(_to_pings(row), verb, at, run=run)
                 said |= {
                     "ping_success_at": latest.success,
                     "ping_start_at": latest.start,
                     "ping_fail_at": latest.fail,
+                    "ping_runs": json_text(msgspec.to_builtins(latest.runs)) if latest.runs else None,
                 }
             if said:
                 connection.execute(update(probes).where(*named).values(said))
@@ -213,6 +212,27 @@ class SqlProbes:
         return await self._database.read(lambda connection: tuple(map(_to_stretch, connection.execute(query))))
 
 
+def claim_untold(connection: Connection, names: Sequence[str], incident: str, *, now: datetime) -> Sequence[Change]:
+    """Note to which incident the failures of some probes belong; return those of which no chain knows yet."""
+    named = probes.c.name.in_([clip(name) for name in names])
+    fresh = connection.execute(select(probes).where(named, _FAILING, probes.c.incident == "")).all()
+    under_way = _under_way(connection, [row.session_id for row in fresh if row.session_id is not None])
+    _join(connection, [row.name for row in fresh], incident)
+    starting = [row for row in fresh if row.session_id not in under_way and not _is_told(row, now)]
+    return [
+        Change(
+            probe=row.name,
+            service=row.service,
+            before=State.UNKNOWN,
+            after=State(row.state),
+            turn=Turn.WORSE,
+            at=row.since or now,
+            detail=row.detail,
+        )
+        for row in starting
+    ]
+
+
 def clear_held(connection: Connection, batch: Sequence[Observed], rules: EscalationRules, *, at: datetime) -> None:
     """Clear the cooldown counters of services that all their probes have seen up since the last action, for long."""
     ledger = queries.ledger(connection, rules, at)  # mostly empty
@@ -234,8 +254,16 @@ def _write_telling(connection: Connection, probe: Probe, told: Telling) -> None:
     """Write what a change leads to: events, and the state of the service by all its probes."""
     for fingerprint in told.over:
         resolve_event(connection, fingerprint, at=told.at)
-    for event in (*told.events, *told.notes):
+    beats_alone = isinstance(probe.look, HeartbeatLook) and not probe.starts_chain and told.is_state
+    # What starts a chain becomes an incident within moments; what nobody can see any more becomes none.
+    waits = clip(probe.name) if probe.starts_chain and told.is_state else ""
+    about = About(probe=waits, quiet=told.is_explained or beats_alone)
+    for event in told.events:
+        raise_event(connection, event, session_id=None, at=told.at, about=about)
+    for event in told.notes:
         raise_event(connection, event, session_id=None, at=told.at)
+    if beats_alone:
+        heartbeats.heard(connection, probe, told)
     for note in told.notes:
         resolve_event(connection, note.fingerprint, at=told.at)
     if not told.is_state:
@@ -348,7 +376,15 @@ def _to_standing(row: TableRow) -> Standing:
 
 
 def _to_pings(row: TableRow) -> Pings:
-    return Pings(success=row.ping_success_at, start=row.ping_start_at, fail=row.ping_fail_at)
+    return Pings(success=row.ping_success_at, start=row.ping_start_at, fail=row.ping_fail_at, runs=_to_runs(row))
+
+
+def _to_runs(row: TableRow) -> tuple[Run, ...]:
+    """Return the runs that have not ended; what cannot be read counts as none."""
+    try:
+        return msgspec.json.decode(row.ping_runs or "[]", type=tuple[Run, ...])
+    except msgspec.MsgspecError:
+        return ()
 
 
 def _add_stretch(connection: Connection, stretch: Stretch, width: timedelta) -> None:

@@ -27,9 +27,11 @@ from claudeops.domain.model import (
     Suppressed,
     Trigger,
 )
+from claudeops.domain.notice.texts import NOTHING_KNOWN, About, End
 from claudeops.domain.spending.budget import Allowance, Shortfall, unpaid
 from claudeops.errors import DatabaseUnavailableError, StaleAttemptError, StoreError
 from claudeops.store import holds, queries, spend
+from claudeops.store.alerts import incidents, notices
 from claudeops.store.calls import audit_marks
 from claudeops.store.database import ADD_SESSION, CHANGE_SESSION, CHANGE_SESSION_AS_SEEN, Database
 from claudeops.store.events import raise_event
@@ -45,6 +47,12 @@ _WAITS_BEHIND: Final = (  # a fire of a schedule that lets one chain wait for th
     select(_AHEAD.c.id)
     .join(schedule_fires, schedule_fires.c.after_chain == _AHEAD.c.root_session_id)
     .where(schedule_fires.c.session_id == sessions.c.id, _AHEAD.c.status != Status.ENDED.value)
+)
+_PARENT: Final = sessions.alias("parent")
+_INHERIT: Final = (  # a chain belongs to one incident as a whole
+    update(sessions)
+    .where(sessions.c.id == bindparam("inherits"))
+    .values(incident_id=select(_PARENT.c.incident_id).where(_PARENT.c.id == bindparam("of_parent")).scalar_subquery())
 )
 _BEAT: Final = update(instances).where(instances.c.owner == bindparam("name"))
 
@@ -140,9 +148,10 @@ class SqlQueue:
 
         def end(connection: Connection) -> Finished:
             outcome = write_end(connection, ending, rules=rules)
-            next_session_id = _queue_next(connection, outcome.decision, at=ending.ended_at)
+            ended = existing(connection, ending.session_id)
+            next_session_id = _queue_next(connection, ended, outcome.decision, at=ending.ended_at)
             if next_session_id is None:
-                end_chain(connection, existing(connection, ending.session_id), rules=rules, at=ending.ended_at)
+                end_chain(connection, ended, rules=rules, at=ending.ended_at)
             head, results = audit_marks(connection, ending.session_id)
             return Finished(
                 decision=outcome.decision,
@@ -239,7 +248,7 @@ class _Claim:
             if suppressed is not None:
                 _block(connection, found, suppressed, services, rules=rules, now=now)
             elif isinstance(allowed, Shortfall):
-                if spend.is_day_spent(connection, allowed, rules=rules, now=now):
+                if spend.is_day_spent(connection, allowed, found.id, rules=rules, now=now):
                     return None
                 waits.append(found.id)
             elif found.id not in self.log_paths:
@@ -339,14 +348,14 @@ def _waiting(*, of_chain: bool, of_tiers: bool) -> Select[tuple[object, ...]]:
 
 
 def queue_chain(
-    connection: Connection, new: NewSession, *, rules: EscalationRules, now: datetime
+    connection: Connection, new: NewSession, *, rules: EscalationRules, now: datetime, about: About = NOTHING_KNOWN
 ) -> Session | Suppressed:
-    """Queue a session, or write the event that says why not."""
+    """Queue a session, or write the event that says why not; ``about``: how people are told of it."""
     suppressed, services = _admit(connection, new.tier, rules=rules, now=now)
     if suppressed is None:
         return add_session(connection, _after_others(connection, new), now=now)
     event = escalation.suppression_event(suppressed, tier=new.tier, services=services)
-    raise_event(connection, event, session_id=None, at=now)
+    raise_event(connection, event, session_id=None, at=now, about=about)
     return suppressed
 
 
@@ -363,9 +372,11 @@ def _after_others(connection: Connection, new: NewSession) -> NewSession:
     return new if highest is None else replace(new, ordinal=highest + 1)
 
 
-def _queue_next(connection: Connection, decision: Decision, *, at: datetime) -> int | None:
+def _queue_next(connection: Connection, ended: Session, decision: Decision, *, at: datetime) -> int | None:
     """Queue what follows from a session's end; return its id."""
-    return None if decision.next is None else add_session(connection, decision.next, now=at).id
+    if decision.next is None:
+        return None
+    return add_session(connection, incidents.with_news(connection, decision.next, ended, at=at), now=at).id
 
 
 def _admit(
@@ -393,7 +404,9 @@ def _block(
 ) -> None:
     if change(connection, found, blocked_values(suppressed, now=now)):
         event = escalation.suppression_event(suppressed, tier=found.tier, services=services)
-        raise_event(connection, event, session_id=found.id, at=now)
+        end = End(tier=found.tier, cost_usd=spend.chain_spent(connection, found.root_session_id))
+        own = notices.of_session(connection, found.id)
+        notices.left(connection, found, event, suppressed.reason, end, at=now, own=own)
         end_chain(connection, found, rules=rules, at=now)
 
 
@@ -416,6 +429,8 @@ def add_session(connection: Connection, new: NewSession, *, now: datetime) -> Se
         raise StoreError("the database gave a new session no id.")
     if parent is None:
         connection.execute(CHANGE_SESSION, {"session": key.id, "root_session_id": key.id})
+    else:
+        connection.execute(_INHERIT, {"inherits": key.id, "of_parent": parent.id})
     return existing(connection, key.id)
 
 

@@ -26,9 +26,11 @@ from claudeops.domain.model import (
     ToolEnd,
     VerdictKind,
 )
+from claudeops.domain.notice.texts import End
 from claudeops.domain.recovery import CallOnRecord, recovery_of
 from claudeops.errors import StaleAttemptError
 from claudeops.store import holds, queries, spend
+from claudeops.store.alerts import notices
 from claudeops.store.calls import seal_results
 from claudeops.store.database import Database
 from claudeops.store.events import raise_event, raise_late_event, resolve_events
@@ -94,7 +96,11 @@ class SqlRecovery:
             if not change(connection, session, lost_values(event.message, calls, now=now)):
                 raise StaleAttemptError(f"session {session.id} is no longer running as attempt {session.attempt}.")
             spend.settle(connection, session.id, calls.charged_usd if calls.count else None, at=now)
-            for raised in (event, *events):
+            if following is None:
+                end = End(tier=session.tier, cost_usd=spend.chain_spent(connection, session.root_session_id))
+                own = notices.of_session(connection, session.id)
+                notices.left(connection, session, event, Outcome.LOST, end, at=now, own=own)
+            for raised in events if following is None else (event, *events):
                 raise_event(connection, raised, session_id=session.id, at=now)
             seal_results(connection, session.id)
             holds.apply(connection, when_lost(holds.standing(connection, now), session.id, now), now=now)

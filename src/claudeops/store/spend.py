@@ -193,11 +193,14 @@ def allow(
     return budget.allowance(tier_usd, rules.budgets, spending)
 
 
-def is_day_spent(connection: Connection, short: Shortfall, *, rules: EscalationRules, now: datetime) -> bool:
-    """Tell whether the day's budget lets no session start before midnight; if so, hold the queue until then."""
+def is_day_spent(
+    connection: Connection, short: Shortfall, session_id: int, *, rules: EscalationRules, now: datetime
+) -> bool:
+    """Tell whether the day's budget does not let a session start before midnight; if so, hold the queue until then."""
     if short.scope is not BudgetScope.DAY or short.temporary or rules.budgets is None:
         return False
-    set_hold(connection, budget.day_hold(rules.budgets, short.spent_usd, now=now), now=now)
+    hold = budget.day_hold(rules.budgets, short.spent_usd, now=now)
+    set_hold(connection, hold, now=now, session_id=session_id)
     return True
 
 

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Final
 
 from claudeops.domain.live import EventRaised
+from claudeops.store.alerts.desk import SqlAlerts
 from claudeops.store.database import BUSY_SECONDS, WAIT_SECONDS, Database, parse_url
 from claudeops.store.holds import SqlHolds
 from claudeops.store.housekeeping import SqlDeletion, SqlHousekeeping
@@ -17,6 +18,8 @@ from claudeops.store.knowledge.memories import SqlMemories
 from claudeops.store.migrate import require_head
 from claudeops.store.planned.commands import SqlCommands
 from claudeops.store.planned.follow_ups import SqlFollowUps
+from claudeops.store.planned.outbox import SqlOutbox
+from claudeops.store.planned.questions import SqlQuestions
 from claudeops.store.planned.schedules import SqlSchedules
 from claudeops.store.probes import SqlProbes
 from claudeops.store.queue import SqlQueue
@@ -25,11 +28,16 @@ from claudeops.store.recovery import SqlRecovery
 from claudeops.store.spend import SqlSpending
 from claudeops.store.verdicts import SqlVerdicts
 from claudeops.store.verify import AuditTrail
+from claudeops.store.web.tokens import SqlTokens
 
 _wall_clock: Final = partial(datetime.now, UTC)
 
 
 def _no_listener(_: EventRaised) -> None:
+    return
+
+
+def _nobody_waits(_approval_id: int) -> None:
     return
 
 
@@ -47,12 +55,16 @@ class SqlStore:
     spending: SqlSpending
     recovery: SqlRecovery
     probes: SqlProbes
+    alerts: SqlAlerts
     records: SqlRecords
     briefings: SqlBriefings
     housekeeping: SqlHousekeeping
+    outbox: SqlOutbox
+    questions: SqlQuestions
     audit: AuditTrail  # for operators
     memories: SqlMemories  # for operators
     deletion: SqlDeletion  # for operators
+    tokens: SqlTokens  # for operators, and for who calls the daemon
 
     async def close(self) -> None:
         """Write what was submitted, then close the database; bounded, and safe to call twice."""
@@ -66,12 +78,14 @@ def open_store(
     wait_seconds: float = WAIT_SECONDS,
     now: Callable[[], datetime] = _wall_clock,
     raised: Callable[[EventRaised], None] = _no_listener,
+    answered: Callable[[int], None] = _nobody_waits,
 ) -> SqlStore:
     """Open a database that has been migrated.
 
     ``busy_seconds`` bounds the wait for another process's lock, ``wait_seconds`` any call as a whole. ``now`` decides
     how much memories have faded when they are read. ``raised`` is called in the writer's thread with every event that
-    was committed.
+    was committed, ``answered`` in the caller's event loop with every question to people that was answered, or has
+    reached nobody, by way of this store.
 
     Raises `DatabaseUnavailableError`, `NewerDatabaseError`, or `ConfigurationError` where the address is wrong or the
     database was not migrated.
@@ -86,14 +100,18 @@ def open_store(
         schedules=SqlSchedules(database),
         follow_ups=SqlFollowUps(database),
         holds=SqlHolds(database),
-        verdicts=SqlVerdicts(database),
+        verdicts=SqlVerdicts(database, answered=answered),
         spending=SqlSpending(database),
         recovery=SqlRecovery(database),
         probes=SqlProbes(database),
+        alerts=SqlAlerts(database),
         records=SqlRecords(database),
         briefings=SqlBriefings(database),
         housekeeping=SqlHousekeeping(database),
+        outbox=SqlOutbox(database, unheard=answered),
+        questions=SqlQuestions(database),
         audit=AuditTrail(database),
         memories=SqlMemories(database),
         deletion=SqlDeletion(database),
+        tokens=SqlTokens(database),
     )

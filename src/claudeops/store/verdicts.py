@@ -1,12 +1,13 @@
 """Verdicts on tool calls, and approvals: the questions to people that some verdicts need.
 
-A verdict is written before its answer goes out. An approval is requested, answered once and used once.
+A verdict is written before its answer goes out. An approval is requested, answered once by each person who must say
+yes, decided once and used once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
 from datetime import datetime
 from functools import partial
 from typing import Final
@@ -15,17 +16,29 @@ import msgspec
 from sqlalchemy import Connection, bindparam, insert, select, update
 
 from claudeops.domain.escalation import EscalationRules
-from claudeops.domain.gate.approval import Answer, Approval, ApprovalStatus, NewApproval
+from claudeops.domain.gate.approval import (
+    Answer,
+    Answered,
+    Approval,
+    ApprovalStatus,
+    NewApproval,
+    join_people,
+    people,
+    person,
+)
 from claudeops.domain.gate.audit import TOO_LATE, link
 from claudeops.domain.gate.grants import NO_LONGER_APPROVED, Grant, grant
 from claudeops.domain.model import Action, Level, NewEvent, Session, Status, ToolCall, Verdict, VerdictKind
+from claudeops.domain.notice.model import Topic
+from claudeops.domain.notice.texts import About, call_in_words, of_event, reminder
+from claudeops.domain.text import json_text
 from claudeops.errors import StaleAttemptError, StoreError
 from claudeops.store import queries
 from claudeops.store.calls import seal_results
 from claudeops.store.database import ADD_ACTION, ADD_CALL, CHANGE_SESSION, CHANGE_SESSION_AS_SEEN, Database
-from claudeops.store.events import raise_event
+from claudeops.store.events import raise_event, tell
 from claudeops.store.rows import TableRow
-from claudeops.store.tables import approvals, cooldown_actions, events, sessions, tool_calls
+from claudeops.store.tables import approval_answers, approvals, cooldown_actions, events, sessions, tool_calls
 
 _CURRENT_HEAD: Final = select(sessions.c.audit_head).where(
     sessions.c.id == bindparam("session"),
@@ -42,14 +55,19 @@ _OPEN_OF_SESSION: Final = _ALL_OPEN.where(approvals.c.session_id == bindparam("s
 _BY_RESTART: Final = "restart of the daemon"
 
 
+def _nobody_waits(_approval_id: int) -> None:
+    return
+
+
 class SqlVerdicts:
     """`claudeops.engine.ports.Verdicts`, over SQLite or PostgreSQL.
 
     Somebody waits for most of these writes, so they overtake the other ones in the writer's queue.
     """
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, *, answered: Callable[[int], None] = _nobody_waits) -> None:
         self._database = database
+        self._answered = answered
 
     async def record_call(
         self,
@@ -115,7 +133,7 @@ class SqlVerdicts:
             key = connection.execute(insert(approvals).values(_new_values(new))).inserted_primary_key
             if key is None:
                 raise StoreError("the database gave a new approval no id.")
-            raise_event(connection, _request_event(key.id, new), session_id=new.session.id, at=new.requested_at)
+            _ask(connection, key.id, new)
             return _existing(connection, key.id)
 
         return await self._database.write(request, urgent=True)
@@ -140,18 +158,12 @@ class SqlVerdicts:
 
         return await self._database.write(close, urgent=True)
 
-    async def answer_approval(self, approval_id: int, said: Answer) -> bool:
-        """Write a person's answer; return ``False``, with nothing written, when the question no longer waits."""
-        answered = (
-            update(approvals)
-            .where(
-                approvals.c.id == approval_id,
-                approvals.c.status == ApprovalStatus.PENDING.value,
-                approvals.c.expires_at > said.decided_at,
-            )
-            .values(status=said.status.value, decided_by=said.decided_by, decided_at=said.decided_at, mac=said.mac)
-        )
-        return await self._database.write(lambda connection: connection.execute(answered).rowcount == 1)
+    async def answer_approval(self, approval_id: int, said: Answer) -> Answered:
+        """Write a person's answer, and decide the question if it is a no, or the last yes that was needed."""
+        answered = await self._database.write(partial(_answer, approval_id=approval_id, said=said), urgent=True)
+        if answered in {Answered.DECIDED, Answered.COUNTED}:
+            self._answered(approval_id)
+        return answered
 
 
 def deny_late(
@@ -252,6 +264,40 @@ def _use_approval(connection: Connection, approval: Approval, *, at: datetime) -
     return used.rowcount == 1
 
 
+def _answer(connection: Connection, approval_id: int, said: Answer) -> Answered:
+    row = _find(connection, approval_id)
+    if row is None:
+        return Answered.UNKNOWN
+    waits = row.status is ApprovalStatus.PENDING
+    if row.status is ApprovalStatus.EXPIRED or (waits and row.expires_at <= said.decided_at):
+        return Answered.EXPIRED
+    if not waits:
+        return Answered.ALREADY
+    agreed = row.agreed
+    if said.status is ApprovalStatus.APPROVED:
+        agreed = people((*agreed, said.decided_by))
+        if len(agreed) == len(row.agreed):
+            return Answered.SAME_PERSON
+    connection.execute(insert(approval_answers).values(_answer_values(approval_id, said)))
+    if said.status is ApprovalStatus.APPROVED and len(agreed) < row.needed:
+        return Answered.COUNTED
+    by = join_people(agreed) if said.status is ApprovalStatus.APPROVED else said.decided_by
+    decided = {"status": said.status.value, "decided_by": by, "decided_at": said.decided_at, "mac": said.mac}
+    connection.execute(update(approvals).where(approvals.c.id == approval_id).values(decided))
+    return Answered.DECIDED
+
+
+def _answer_values(approval_id: int, said: Answer) -> dict[str, object]:
+    return {
+        "approval_id": approval_id,
+        "person": person(said.decided_by),
+        "status": said.status.value,
+        "decided_by": said.decided_by,
+        "decided_at": said.decided_at,
+        "mac": said.mac,
+    }
+
+
 def _close_all(
     connection: Connection, found: Sequence[int], *, status: ApprovalStatus, by: str | None, at: datetime
 ) -> None:
@@ -264,7 +310,7 @@ def _close_all(
 
 
 def _resolve_their_events(connection: Connection, approval_ids: Sequence[int], *, at: datetime) -> None:
-    names = [_event_name(approval_id) for approval_id in approval_ids]
+    names = [question_key(approval_id) for approval_id in approval_ids]
     connection.execute(
         update(events).where(events.c.fingerprint.in_(names), events.c.resolved_at.is_(None)).values(resolved_at=at)
     )
@@ -272,7 +318,21 @@ def _resolve_their_events(connection: Connection, approval_ids: Sequence[int], *
 
 def _find(connection: Connection, approval_id: int) -> Approval | None:
     row = connection.execute(select(approvals).where(approvals.c.id == approval_id)).one_or_none()
-    return None if row is None else to_approval(row)
+    if row is None:
+        return None
+    return replace(to_approval(row), answers=answers_of(connection, [approval_id]).get(approval_id, ()))
+
+
+def answers_of(connection: Connection, approval_ids: Sequence[int]) -> Mapping[int, tuple[Answer, ...]]:
+    """Return what people have answered, by question, the first one first."""
+    query = select(approval_answers).where(approval_answers.c.approval_id.in_(approval_ids))
+    found: dict[int, tuple[Answer, ...]] = {}
+    for row in connection.execute(query.order_by(approval_answers.c.id)):
+        said = Answer(
+            status=ApprovalStatus(row.status), decided_by=row.decided_by, decided_at=row.decided_at, mac=row.mac
+        )
+        found[row.approval_id] = (*found.get(row.approval_id, ()), said)
+    return found
 
 
 def _existing(connection: Connection, approval_id: int) -> Approval:
@@ -283,7 +343,7 @@ def _existing(connection: Connection, approval_id: int) -> Approval:
 
 
 def to_approval(row: TableRow) -> Approval:
-    """Return an ``approvals`` row as a value."""
+    """Return an ``approvals`` row as a value, without its answers."""
     return Approval(
         id=row.id,
         session_id=row.session_id,
@@ -302,6 +362,9 @@ def to_approval(row: TableRow) -> Approval:
         scripts=row.scripts,
         reason=row.reason,
         mac=row.mac,
+        services=row.services,
+        needed=row.needed,
+        unheard=row.unheard,
     )
 
 
@@ -321,21 +384,40 @@ def _new_values(new: NewApproval) -> dict[str, object]:
         "input": new.redacted_input,
         "scripts": msgspec.json.encode(new.scripts).decode(),
         "reason": new.reason,
+        "services": json_text(new.services),
+        "needed": new.needed,
     }
+
+
+def _ask(connection: Connection, approval_id: int, new: NewApproval) -> None:
+    """Tell people of a question, and remind them when half of its time is over."""
+    about = About(
+        topic=Topic.APPROVAL,
+        tier=new.session.tier,
+        key=question_key(approval_id),
+        approval_id=approval_id,
+        call=call_in_words(new.call.tool_name, new.redacted_input),
+    )
+    event = _request_event(approval_id, new)
+    raise_event(connection, event, session_id=new.session.id, at=new.requested_at, about=about)
+    half = new.requested_at + (new.expires_at - new.requested_at) / 2
+    notice = of_event(event, event_id=approval_id, session_id=new.session.id, about=about)
+    tell(connection, reminder(notice, needed=new.needed), at=new.requested_at, not_before=half)
 
 
 def _request_event(approval_id: int, new: NewApproval) -> NewEvent:
     """Return the event that tells people of a question."""
+    of_whom = f" by {new.needed} people" if new.needed > 1 else ""
     return NewEvent(
         level=Level.WARNING,
         message=(
-            f"approval {approval_id} is needed until {new.expires_at:%H:%M:%S} UTC ({new.reason}): see "
+            f"approval {approval_id} is needed{of_whom} until {new.expires_at:%H:%M:%S} UTC ({new.reason}): see "
             f"`claudeops list-approvals`, then `claudeops approve {approval_id}` or `claudeops deny {approval_id}`."
         ),
-        fingerprint=_event_name(approval_id),
+        fingerprint=question_key(approval_id),
     )
 
 
-def _event_name(approval_id: int) -> str:
-    """Return the fingerprint of a question's event."""
+def question_key(approval_id: int) -> str:
+    """Return the key of what is told of a question; its event has it as fingerprint."""
     return f"approval:{approval_id}"

@@ -7,8 +7,9 @@ from datetime import datetime
 
 import pytest
 
-from claudeops.domain.gate.approval import Answer, Approval, ApprovalStatus, NewApproval, Script
+from claudeops.domain.gate.approval import Answer, Answered, Approval, ApprovalStatus, NewApproval, Script
 from claudeops.domain.model import Session, Verdict, VerdictKind
+from claudeops.domain.notice.model import Delivery, Settled, Target
 from claudeops.engine.ports import Store
 from support.store_values import (
     NOW,
@@ -49,7 +50,7 @@ def yes(at: datetime = NOW, status: ApprovalStatus = ApprovalStatus.APPROVED) ->
 
 async def approved(store: Store, session: Session) -> Approval:
     asked = await store.verdicts.request_approval(question(session))
-    assert await store.verdicts.answer_approval(asked.id, yes())
+    assert await store.verdicts.answer_approval(asked.id, yes()) is Answered.DECIDED
     row = await store.verdicts.approval(asked.id)
     assert row is not None
     return row
@@ -69,13 +70,13 @@ async def test_question_waits_and_tells_of_itself(store: Store, database: Databa
 
 async def test_question_that_does_not_exist_is_none_and_takes_no_answer(store: Store) -> None:
     assert await store.verdicts.approval(7) is None
-    assert not await store.verdicts.answer_approval(7, yes())
+    assert await store.verdicts.answer_approval(7, yes()) is Answered.UNKNOWN
 
 
 async def test_second_answer_changes_nothing(store: Store) -> None:
     asked = await approved(store, await started(store))
 
-    assert not await store.verdicts.answer_approval(asked.id, yes(status=ApprovalStatus.DENIED))
+    assert await store.verdicts.answer_approval(asked.id, yes(status=ApprovalStatus.DENIED)) is Answered.ALREADY
     assert await store.verdicts.approval(asked.id) == asked
     assert await approvals_of(store) == ()
     assert await approvals_of(store, everything=True) == (asked,)
@@ -84,7 +85,9 @@ async def test_second_answer_changes_nothing(store: Store) -> None:
 async def test_answer_after_the_time_counts_for_nothing(store: Store) -> None:
     asked = await store.verdicts.request_approval(question(await started(store)))
 
-    assert not await store.verdicts.answer_approval(asked.id, yes(at=after(minutes=15)))
+    assert await store.verdicts.answer_approval(asked.id, yes(at=after(minutes=15))) is Answered.EXPIRED
+    await store.verdicts.close_approval(asked.id, now=after(minutes=15))
+    assert await store.verdicts.answer_approval(asked.id, yes()) is Answered.EXPIRED
 
 
 async def test_answer_is_used_once_by_the_allow_that_it_is_for(store: Store, database: Database) -> None:
@@ -172,3 +175,22 @@ async def test_ask_is_held_to_the_limits_and_reserves_nothing(store: Store, data
 
     assert (first.kind, last.kind) == (VerdictKind.ASK, VerdictKind.DENY)
     assert [row["tool_use_id"] for row in database.rows("cooldown_actions")] == ["toolu_2", "toolu_3"]
+
+
+async def test_people_are_asked_and_reminded_once_and_never_after_the_answer(store: Store) -> None:
+    everybody = [Target(name="phone")]
+    session = await started(store, wanted(3))
+    asked = await store.verdicts.request_approval(question(session))
+    half = NOW + (asked.expires_at - NOW) / 2
+
+    await store.outbox.route(everybody, now=NOW, most=100)
+    (first,) = await store.outbox.claim("phone", now=NOW, until=half, most=10)
+    await store.outbox.settle("phone", [Settled(id=first.id, result=Delivery.DELIVERED)], now=NOW)
+    await store.outbox.route(everybody, now=half, most=100)
+    (reminder,) = await store.outbox.claim("phone", now=half, until=half, most=10)
+
+    assert (first.notice.topic, first.notice.key) == ("approval", f"approval:{asked.id}")
+    assert reminder.notice.text.startswith("still nobody has answered: ")
+    assert await store.verdicts.answer_approval(asked.id, yes(half)) is Answered.DECIDED
+    assert await store.outbox.claim("phone", now=half, until=half, most=10) == []
+    assert await store.outbox.waiting(after(hours=1)) == frozenset()

@@ -83,6 +83,17 @@ async def test_healthy_decision_resolves_events_that_name_no_service(store: Stor
     assert event["resolved_at"] == after(minutes=11)
 
 
+async def test_a_healthy_round_resolves_nothing_that_the_daemon_found_wrong_with_itself(
+    store: Store, database: Database
+) -> None:
+    dead = NewEvent(level=Level.CRITICAL, message="nobody hears phone", fingerprint="notification_dead:phone")
+    await store.probes.note(dead, over=False, now=after(minutes=0))
+    await one_session(store, report(check("web")), at=after(minutes=10))
+
+    (event,) = database.rows("events")
+    assert event["resolved_at"] is None
+
+
 async def test_session_resolves_nothing_that_was_seen_after_it_had_looked(store: Store, database: Database) -> None:
     early = await started(store)
     fault = ReportedEvent(level=Level.CRITICAL, message="web is down", service="web")

@@ -6,6 +6,7 @@ from collections import Counter
 from datetime import datetime, timedelta
 
 from claudeops.domain.model import Escalation, Level, ReportedEvent, ReportedMemory, ServiceStatus, Session
+from claudeops.domain.notice.model import Notice, Topic
 from claudeops.domain.retention import Aged, Cutoffs, Expired, cutoffs
 from claudeops.domain.schedule.plan import Fire
 from claudeops.engine.ports import Store
@@ -201,3 +202,14 @@ async def test_a_reader_in_the_way_of_that_holds_nobody_up_for_long(sqlite: Data
         assert await store.housekeeping.checkpoint()
     finally:
         await store.close()
+
+
+async def test_notices_that_are_over_go_and_those_on_their_way_stay(store: Store, database: Database) -> None:
+    for key in ("over", "waiting"):
+        notice = Notice(topic=Topic.EVENT, level=Level.WARNING, text="web is down", key=key)
+        await store.outbox.tell(notice, now=NOW)
+    database.execute("UPDATE outbox SET delivered_at = created_at WHERE dedupe_key = 'over'")
+
+    assert await expired(store) == {Aged.NOTICES: 1}
+
+    assert [row["dedupe_key"] for row in database.rows("outbox")] == ["waiting"]

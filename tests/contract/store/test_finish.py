@@ -109,6 +109,7 @@ async def test_session_row_keeps_what_is_known_about_the_end(store: Store, datab
         "root_session_id": session.id,
         "parent_session_id": None,
         "budget_usd": None,
+        "incident_id": None,
         "tier": 1,
         "ordinal": 0,
         "harness": "claude",
@@ -195,7 +196,7 @@ async def test_escalation_is_a_queued_row_of_the_same_commit(store: Store, datab
         findings="its upstream is gone",
         service_status=(check("web", ServiceStatus.DOWN, "502"),),
     )
-    assert database.rows("events") == []
+    assert [event["message"] for event in database.rows("events")] == ["incident 1 is open: web"]  # of what it found
     claim = await claimed(store, at=after(minutes=2))
     assert claim is not None
     assert claim.id == following.id
@@ -218,7 +219,8 @@ async def test_three_tiers_form_one_chain_and_the_last_one_says_so(store: Store,
         (2, "claude"),
         (3, "codex"),
     ]
-    (event,) = database.rows("events")
+    found, event = database.rows("events")
+    assert found["message"] == "incident 1 is open: web"
     assert (event["level"], event["session_id"], event["service"]) == ("critical", 3, "web")
 
 

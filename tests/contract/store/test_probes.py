@@ -8,7 +8,7 @@ import pytest
 
 from claudeops.domain.model import Level, NewEvent, Session, Suppressed, Trigger
 from claudeops.domain.probe.history import BUCKET, HOUR, Bucket
-from claudeops.domain.probe.model import Pings, Standing, State, Verb
+from claudeops.domain.probe.model import Pings, Run, Standing, State, Verb
 from claudeops.domain.probe.record import Stretch, Telling
 from claudeops.domain.retention import Aged, cutoffs
 from claudeops.engine.ports import Store
@@ -368,6 +368,20 @@ async def test_a_ping_is_heard_and_a_line_of_log_is_none(store: Store) -> None:
     heard = await store.probes.pings()
     assert heard == {"backup": Pings(start=NOW, success=after(minutes=2)), "quiet": Pings()}
     assert (await store.probes.kept())["backup"].ping_text == "tidying up"
+
+
+async def test_the_runs_of_a_job_are_kept_apart_until_each_has_ended(store: Store) -> None:
+    await enrolled(store, heartbeat("backup"))
+
+    await store.probes.ping("backup", Verb.START, at=NOW, run="a")
+    await store.probes.ping("backup", Verb.START, at=after(minutes=1), run="b")
+    await store.probes.ping("backup", Verb.SUCCESS, at=after(minutes=2), run="a")
+
+    (pings,) = (await store.probes.pings()).values()
+    assert pings == Pings(success=after(minutes=2), runs=(Run(id="b", at=after(minutes=1)),))
+    await store.probes.ping("backup", Verb.SUCCESS, at=after(minutes=3), run="b")
+    (pings,) = (await store.probes.pings()).values()
+    assert pings.runs == ()
 
 
 @pytest.mark.parametrize("name", ["nobody", "web"])

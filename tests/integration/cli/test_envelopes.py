@@ -18,16 +18,23 @@ import jsonschema
 import pytest
 
 from claudeops.cli.commands import claudeops
+from claudeops.domain.alerts.matchers import read_matchers
+from claudeops.domain.alerts.model import Delivery, Silence
+from claudeops.domain.alerts.register import Posted
+from claudeops.domain.alerts.situation import Circumstances
 from claudeops.domain.gate.approval import NewApproval
 from claudeops.domain.memory.stated import Declined
 from claudeops.domain.model import ReportedMemory, ServiceStatus, Session
+from claudeops.domain.web.token import NewToken
 from claudeops.engine.gate.approvals import ensure_key
 from claudeops.store.store import SqlStore
+from support.alerts import SOURCE, alert, rules_of
 from support.claude_ops import old_database
 from support.commanding import Shell, shell_in
 from support.envelopes import COMMON, GOLDENS, SCHEMAS, file_of, lost_or_changed
 from support.estate import look
 from support.estate import report as stated
+from support.receivers import Receiver, receiving
 from support.store_values import (
     NOW,
     RULES,
@@ -65,6 +72,8 @@ QUEUED: Final = 5
 PLACE: Final = re.compile(r'"(/[^"/\s]+/[^"\s]+)')
 
 ASKED: Final[Mapping[str, str]] = {
+    "ack": "ack 1",
+    "alerts replay": "alerts replay alerts.ndjson",
     "approve": "approve 2",
     "audit verify": "audit verify",
     "backup": "backup copy.db",
@@ -80,11 +89,15 @@ ASKED: Final[Mapping[str, str]] = {
     "exec-tool": "exec-tool web-port",
     "flush-transcript": "flush-transcript 1 --output copy.ndjson",
     "health": "health",
+    "incident": "incident 2",
+    "end-silence": "end-silence 1",
     "list-actions": "list-actions",
     "list-approvals": "list-approvals",
     "list-checks": "list-checks web",
     "list-events": "list-events",
+    "list-incidents": "list-incidents",
     "list-sessions": "list-sessions",
+    "list-silences": "list-silences",
     "load-session": "load-session 1",
     "memories add": "memories add it-restarts-at-noon --service web",
     "memories confirm": "memories confirm 2",
@@ -92,6 +105,7 @@ ASKED: Final[Mapping[str, str]] = {
     "memories list": "memories list --all",
     "memories restore": "memories restore 3",
     "migrate-from": "migrate-from old.db",
+    "notify test": "notify test apprise",
     "pause": "pause --reason supper",
     "ping": "ping backup",
     "policy fragments": "policy fragments",
@@ -100,15 +114,20 @@ ASKED: Final[Mapping[str, str]] = {
     "probe": "probe",
     "rehearse": "rehearse --list",
     "replay": "replay results/session-000001.ndjson",
+    "resolve": "resolve 1",
     "resume": "resume",
     "route": "route disk",
     "show-command": "show-command tier1",
     "show-tool": "show-tool Bash",
+    "silence": "silence service=shop --comment moving",
     "spend": "spend",
     "stats": "stats",
     "status": "status",
     "stop": f"stop {QUEUED}",
     "tail": "tail 1 --no-follow",
+    "token create": "token create --name am --scope alerts:prometheus --scope read",
+    "token list": "token list --all",
+    "token revoke": "token revoke 1",
     "tool-pool": "tool-pool",
     "version": "version",
 }
@@ -117,14 +136,23 @@ ASKED: Final[Mapping[str, str]] = {
 NOTHING: Final = ("approve 99", "chain 99", "delete-session 99", "deny 99", "exec-tool nothing", "load-session nope")
 NOTHING_TOO: Final = ("flush-transcript 99", "replay nothing.ndjson", "show-command nothing", "show-tool nothing")
 NOTHING_EITHER: Final = ("probe nothing", "ping nothing", "tail 99", "memories forget 99", "audit verify --session 99")
-NOT_THERE: Final = (*NOTHING, *NOTHING_TOO, *NOTHING_EITHER, "stop 99", "exec-command nothing", "rehearse nothing")
+NO_INCIDENT: Final = ("incident 99", "ack 99", "resolve 99", "end-silence 99")
+NOT_THERE: Final = (
+    *(*NOTHING, *NOTHING_TOO, *NOTHING_EITHER, *NO_INCIDENT),
+    *("stop 99", "exec-command nothing", "rehearse nothing", "token revoke 99", "notify test nobody"),
+)
 WRITING: Final = (
     "approve 1",
     "pause",
     "resume",
+    "ack 1",
+    "silence service=shop",
+    "end-silence 1",
     "memories add x --service web",
     "delete-session 1",
     "exec-command tier1",
+    "token create --name am --scope read",
+    "token revoke 1",
     f"stop {QUEUED}",
 )
 
@@ -146,16 +174,33 @@ COMMANDS: Final = sorted({name for name, _ in leaves()} - {"policy show-tool"})
 """Without the second name of `show-tool`."""
 
 
+@pytest.fixture(scope="module")
+def receiver() -> Iterator[Receiver]:
+    with receiving() as served:
+        yield served
+
+
 @pytest.fixture
 def shell(
-    tmp_path: Path, migrated_sqlite: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path,
+    migrated_sqlite: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    receiver: Receiver,
 ) -> Shell:
     """Return a shell in a world where nothing has happened yet."""
     shell = shell_in(tmp_path, migrated_sqlite, monkeypatch, capsys)
     probes = tmp_path / "probes.toml"
     probes.write_text(PROBES, encoding="utf-8")
     shell.set(CLAUDEOPS_PROBES_PATH=str(probes))
+    rules = tmp_path / "alerts.toml"
+    rules.write_text('[[source]]\nname = "am"\nkind = "alertmanager"\n', encoding="utf-8")
+    shell.set(CLAUDEOPS_ALERTS_PATH=str(rules))
+    body = {"alerts": [{"status": "firing", "labels": {"alertname": "Down", "service": "shop"}}], "version": "4"}
+    line = {"source": "am", "at": "2026-03-01T12:00:00Z", "body": body}
+    (tmp_path / "alerts.ndjson").write_text(json.dumps(line) + "\n", encoding="utf-8")
     shell.set(ANTHROPIC_BASE_URL="http://127.0.0.1:1")
+    shell.set(CLAUDEOPS_APPRISE_URLS=receiver.address)
     shell.script(look(), {"result": {"structured_output": stated(), "result": "All is well."}})
     return shell
 
@@ -190,9 +235,20 @@ async def _something_of_everything(store: SqlStore) -> Session:
         memory = ReportedMemory(category="timing", observation=text, service="web")
         assert not isinstance(await store.memories.add(memory, by="ada", now=NOW), Declined)
     await store.memories.forget(3, by="ada", now=NOW)
+    about = Circumstances(alerts=rules_of(), escalation=RULES)
+    silence = Silence(
+        id=0, matchers=read_matchers(["service=web"]), starts_at=NOW, ends_at=after(days=36_500), created_by="ada"
+    )
+    await store.alerts.silence(silence)
+    posted = Posted(said=Delivery(source=SOURCE, key="a", alerts=(alert(),), group_key="g"), received_at=NOW)
+    scopes, expires = ("alerts:prometheus",), after(days=36_500)
+    new = NewToken(name="am", scopes=scopes, digest="0", created_at=NOW, created_by="ada", expires_at=expires)
+    await store.tokens.create(new)
+    await store.tokens.used({1: NOW})
     queued = await store.queue.enqueue(wanted(), rules=RULES, now=NOW)
     assert isinstance(queued, Session)
     assert queued.id == QUEUED
+    await store.alerts.take([posted], about, lambda tier, told: wanted(tier, context=told), now=NOW)
     return session
 
 

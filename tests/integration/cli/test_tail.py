@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from claudeops.cli.tail import ChainsTail, Tail, current_roots
-from claudeops.domain.gate.approval import ApprovalStatus, answer
+from claudeops.domain.gate.approval import Answered, ApprovalStatus, answer
 from claudeops.domain.live import (
     AssistantSaid,
     CallEnded,
@@ -290,7 +290,7 @@ async def test_a_wait_for_a_person_is_told_while_it_lasts_and_stands_where_its_t
         assert heard.facts[2].verdict is VerdictKind.ASK  # type: ignore[union-attr]
         (asked,) = await approvals_of(estate.store)
         said = answer(KEY, asked, status=ApprovalStatus.APPROVED, decided_by="ada", at=estate.context.clock.now())
-        assert await estate.store.verdicts.answer_approval(asked.id, said)
+        assert await estate.store.verdicts.answer_approval(asked.id, said) is Answered.DECIDED
         await until(lambda: bool(heard.of(SessionEnded)))
         await supervisor.drain(20)
     afterwards = await tailed(estate)

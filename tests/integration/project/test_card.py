@@ -12,7 +12,7 @@ from benchmarks import card, soak
 @pytest.mark.timeout(240)  # it starts eight daemons
 def test_the_card_names_the_machine_and_every_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     small = ["--repeats", "1", "--stream-mib", "0.1", "--burst", "20", "--probes", "20", "--probe-minutes", "0.1"]
-    card.main([*small, "--directory", str(tmp_path)])
+    card.main([*small, "--alert-seconds", "1", "--directory", str(tmp_path)])
 
     printed = capsys.readouterr().out
     assert all(f"{fact}  " in printed for fact in ("processor", "memory", "system", "files", "load"))
@@ -26,6 +26,7 @@ def test_the_card_names_the_machine_and_every_line(tmp_path: Path, capsys: pytes
     assert "https, verified " in printed
     assert "claudeops status " in printed
     assert "looks begin late: p99 " in printed
+    assert "2000 alerts that repeat " in printed
     assert list(tmp_path.iterdir()) == []
 
 

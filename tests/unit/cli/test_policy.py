@@ -63,6 +63,7 @@ def test_the_document_holds_verdict_reason_parts_and_actions(capsys: pytest.Capt
             "actions": [{"kind": "restart", "service": "web"}],
             "writes": [],
             "runs": f"{docker} 'ps'\n{docker} 'restart' 'web'",
+            "needed": 0,
         }
     ]
 

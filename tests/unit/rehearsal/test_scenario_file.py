@@ -9,14 +9,18 @@ import pytest
 
 from claudeops.errors import ConfigurationError, MissingInputError
 from claudeops.rehearsal.scenario import (
+    Alerts,
+    Chat,
     DiskFull,
     Expected,
+    ExpectedChat,
     Expired,
     Failing,
     Service,
     Silent,
     Step,
     Stopped,
+    Tap,
     Within,
 )
 from claudeops.rehearsal.scenario_file import find, line_of, read, shipped
@@ -181,6 +185,26 @@ REFUSALS = {
         "[probes]\nprobes = []\n\n[expect]",
         "line 20: probes: unknown key 'probes', did you mean 'probe'?",
     ),
+    "a chat without anybody": (
+        "[expect]",
+        "[chat]\napprovers = []\n\n[expect]",
+        "line 20: chat.approvers: must be some names",
+    ),
+    "an unknown key of the chat": (
+        "[expect]",
+        '[chat]\napprovers = ["alice"]\ntap = []\n\n[expect]',
+        "line 21: chat: unknown key 'tap', did you mean 'taps'?",
+    ),
+    "a button that no message has": (
+        "[expect]",
+        '[chat]\napprovers = ["alice"]\n[[chat.taps]]\nby = "alice"\nbutton = "Maybe"\n\n[expect]',
+        "must be one of Yes, No",
+    ),
+    "something said where there is no chat": (
+        "tiers = [1]",
+        'tiers = [1]\nchat = { shows = ["YES"] }',
+        "line 22: expect.chat: nobody can say anything without a chat: add [chat] with its approvers",
+    ),
     "an expected probe of a stranger": (
         "tiers = [1]",
         'tiers = [1]\nprobes = { wep = "up" }',
@@ -249,6 +273,7 @@ def test_at_least_the_promised_scenarios_are_shipped() -> None:
         "flapping",
         "recovers-by-itself",
         "database-down",
+        "alert-storm",
         "heartbeat-silent",
         "disk-full",
         "certificate-expiring",
@@ -256,10 +281,14 @@ def test_at_least_the_promised_scenarios_are_shipped() -> None:
         "hostile-log",
         "no-report",
         "the-liar",
+        "approval-by-chat",
     } <= set(shipped())
 
 
-SHAPES = [Service, Stopped, Failing, DiskFull, Silent, Expired, Step, Expected, Within]
+SHAPES = [
+    *(Alerts, Service, Stopped, Failing, DiskFull, Silent, Expired),
+    *(Step, Expected, Within, Chat, Tap, ExpectedChat),
+]
 
 
 @pytest.mark.parametrize("shape", SHAPES)

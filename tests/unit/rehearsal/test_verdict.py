@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
+import msgspec
 import pytest
 
 from claudeops.domain.chain_record import ChainRecord, KnownAction, KnownCall, KnownEvent
@@ -12,7 +13,7 @@ from claudeops.domain.live import EventRaised
 from claudeops.domain.model import DecisionReason, Level, Outcome, Session, Status, Trigger, VerdictKind
 from claudeops.domain.probe.model import State as ProbeState
 from claudeops.rehearsal.course import Struck
-from claudeops.rehearsal.scenario import Expected, ExpectedEvent, State, Within
+from claudeops.rehearsal.scenario import Expected, ExpectedChat, ExpectedEvent, State, Within
 from claudeops.rehearsal.verdict import ProbeTurn, Record, Times, describe_call, may_still_come, shortfalls, times_of
 
 
@@ -130,6 +131,41 @@ def test_what_the_script_did_not_foresee_fails_the_rehearsal() -> None:
     assert sentence == "the script did not foresee this: tiers.1.steps[3]: the script ends here"
 
 
+SAID = replace(
+    RECORD,
+    answers=["mallory: You are not among the approvers. Nothing was changed.", "alice: Your yes is taken."],
+    shown=["Approval 1: …\n\nYES: telegram:alice said yes at 12:00:00 UTC."],
+)
+CHAT = {"answers": ("mallory: You are not", "alice: Your yes is taken"), "shows": ("YES: telegram:alice",)}
+UNSAID = {
+    "a stranger whose tap was taken": (
+        replace(SAID, answers=["mallory: Your yes is taken."]),
+        "mallory: You are not, alice: Your yes is taken; but these were given: mallory: Your yes is taken.",
+    ),
+    "nobody tapped": (replace(SAID, answers=[]), "but these were given: none"),
+    "a tap too many": (replace(SAID, answers=[*SAID.answers, "bob: Your no is taken."]), "bob: Your no is taken."),
+    "a message that does not say how it ended": (
+        replace(SAID, shown=["Approval 1: …"]),
+        "a message in the chat was expected to show 'YES: telegram:alice' at the end, but none does",
+    ),
+    "a message that goes on asking": (
+        replace(SAID, asking=True),
+        "no message in the chat was expected to have buttons at the end, but one has",
+    ),
+}
+
+
+def test_what_was_said_in_the_chat_as_expected_has_no_shortfall() -> None:
+    assert shortfalls(SAID, of(chat=ExpectedChat(**CHAT))) == ()
+
+
+@pytest.mark.parametrize(("record", "sentence"), UNSAID.values(), ids=UNSAID)
+def test_what_was_said_in_the_chat_can_fail(record: Record, sentence: str) -> None:
+    (found,) = shortfalls(record, of(chat=ExpectedChat(**CHAT)))
+    assert sentence in found
+    assert may_still_come(record, of(chat=ExpectedChat(**CHAT)))
+
+
 def test_a_rehearsal_without_a_session_has_failed() -> None:
     assert "a session was expected, but none ran" in shortfalls(replace(RECORD, sessions=[]), EXPECTED)
 
@@ -232,3 +268,11 @@ def test_where_no_session_is_expected_each_one_is_too_many() -> None:
     assert may_still_come(replace(alone, own_events=[]), none)
     told = shortfalls(replace(alone, sessions=FOUND.sessions), none)
     assert told == ("no session was expected, but the tiers 1, 2 ran",)
+
+
+def test_every_alert_must_have_its_decision() -> None:
+    expected = msgspec.structs.replace(EXPECTED, decided=200)
+    assert shortfalls(replace(RECORD, decided={"started": 1, "inhibited": 199}), expected) == ()
+    (said,) = shortfalls(replace(RECORD, decided={"started": 1}), expected)
+    assert said == "a decision about 200 alerts was expected, but there is one about 1"
+    assert may_still_come(RECORD, expected)

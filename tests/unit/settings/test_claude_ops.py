@@ -54,7 +54,7 @@ def test_a_compose_file_is_answered_line_by_line() -> None:
         (7, "CLAUDEOPS_PR_ENABLED", Fate.GONE),
         (9, "CLAUDEOPS_TIER1_PROMPT", Fate.RENAMED),
         (10, "CLAUDEOPS_FOO", Fate.STRANGE),
-        (12, "port 8080", Fate.GONE),
+        (12, "port 8080", Fate.NOTE),
         (14, "mount /state", Fate.NOTE),
     ]
 

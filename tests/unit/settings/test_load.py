@@ -310,8 +310,7 @@ def test_harnesses_without_a_gate_are_allowed_by_name(world: World) -> None:
 @pytest.mark.parametrize(
     ("environ", "named"),
     [
-        pytest.param({"CLAUDEOPS_DASHBOARD_PORT": "8081"}, "CLAUDEOPS_DASHBOARD_PORT", id="not-used-yet"),
-        pytest.param({"CLAUDEOPS_CHAT_API_KEY_FILE": "key"}, "CLAUDEOPS_CHAT_API_KEY_FILE", id="not-used-yet-file"),
+        pytest.param({"CLAUDEOPS_WEBHOOK_MODEL": "haiku"}, "CLAUDEOPS_WEBHOOK_MODEL", id="not-used-yet"),
         pytest.param({"BROWSER_CRED_GRAFANA_USER": "operator"}, "BROWSER_CRED_GRAFANA_USER", id="browser"),
         pytest.param({"CLAUDEOPS_BROWSER_ALLOWED_ORIGINS": "x"}, "BROWSER_ALLOWED_ORIGINS", id="origins"),
         pytest.param({"CLAUDEOPS_SUMMARY_MODEL": "--none of them"}, "CLAUDEOPS_SUMMARY_MODEL", id="summaries"),
@@ -319,8 +318,6 @@ def test_harnesses_without_a_gate_are_allowed_by_name(world: World) -> None:
     ],
 )
 def test_known_name_without_effect_is_a_warning(world: World, environ: dict[str, str], named: str) -> None:
-    world.file("key", "0123456789")
-
     (warning,) = world.load(environ).warnings
 
     assert named in warning

@@ -27,6 +27,7 @@ FIELDS = {
     "CLAUDEOPS_SCHEMA_PATH": "schema_text",
     "CLAUDEOPS_POLICY_PATH": "policy",
     "CLAUDEOPS_MEMORY_BUDGET": "memory_budget_tokens",
+    "CLAUDEOPS_APPRISE_URLS": "addresses",
 }
 
 
@@ -81,10 +82,18 @@ def test_every_variable_has_its_field_and_every_field_its_variable() -> None:
         "policy_path",
         "probes_named",
         "probes_env",
+        "alerts",
+        "alerts_env",
+        "notify_env",
         "number",
         "name",
         "prompt_path",
         "file_schedules",
+        "targets",
+        "public_hosts",
+        "telegram",  # these three: what the file of targets says
+        "slack",
+        "approvers",
     }
     derived |= {"notify_socket", "watchdog_seconds"}  # the service manager's
 

@@ -13,8 +13,19 @@ import click
 
 from claudeops.cli.commands.act import approve, deny, list_approvals, pause, resume, stop
 from claudeops.cli.commands.completion import complete_names, completion
+from claudeops.cli.commands.incidents import (
+    ack,
+    alerts,
+    end_silence,
+    incident,
+    list_incidents,
+    list_silences,
+    resolve,
+    silence,
+)
 from claudeops.cli.commands.look import audit, probe
 from claudeops.cli.commands.memories import memories
+from claudeops.cli.commands.notify import notify
 from claudeops.cli.commands.options import WholeHelp
 from claudeops.cli.commands.policy import policy, show_tool
 from claudeops.cli.commands.records import (
@@ -38,6 +49,7 @@ from claudeops.cli.commands.tiers import (
     show_command,
     tool_pool,
 )
+from claudeops.cli.commands.tokens import token
 from claudeops.cli.commands.watch import bootstrap, health, ping, run, tail
 
 
@@ -45,6 +57,10 @@ class _Commands(WholeHelp):
     headings: ClassVar = {
         "Watch": ("status", "run", "bootstrap", "tail", "health", "ping"),
         "Act": ("list-approvals", "approve", "deny", "stop", "pause", "resume", "memories"),
+        "Incidents": (
+            *("list-incidents", "incident", "ack", "resolve"),
+            *("silence", "end-silence", "list-silences", "alerts"),
+        ),
         "Look back": ("chain", "list-events", "list-checks", "list-actions", "spend", "stats"),
         "Look": ("probe", "audit", "policy"),
         "Tiers and tools": (
@@ -52,7 +68,10 @@ class _Commands(WholeHelp):
             *("command-graph", "tool-pool", "bootstrap-graph"),
         ),
         "Sessions": ("list-sessions", "load-session", "delete-session", "flush-transcript", "replay"),
-        "Set up": ("doctor", "config", "rehearse", "backup", "migrate-from", "version", "completion"),
+        "Set up": (
+            *("doctor", "config", "notify", "rehearse", "backup", "migrate-from"),
+            *("token", "version", "completion"),
+        ),
     }
 
 
@@ -73,11 +92,12 @@ def claudeops() -> None:
 for _command in (
     *(status, run, bootstrap, tail, health, ping),
     *(list_approvals, approve, deny, stop, pause, resume, memories),
+    *(list_incidents, incident, ack, resolve, silence, end_silence, list_silences, alerts),
     *(chain, list_events, list_checks, list_actions, spend, stats),
     *(probe, audit, policy, show_tool),
     *(exec_command, show_command, route, exec_tool, command_graph, tool_pool, bootstrap_graph),
     *(list_sessions, load_session, delete_session, flush_transcript, replay),
-    *(doctor, config, rehearse, backup, migrate_from, version, completion),
+    *(doctor, config, notify, rehearse, backup, migrate_from, token, version, completion),
 ):
     claudeops.add_command(_command)
 

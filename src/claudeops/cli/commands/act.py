@@ -35,7 +35,8 @@ def list_approvals(everything: bool, wanted: Listing, shape: Shape) -> int:  # n
 def approve(approval_id: int, output_format: str) -> int:
     """Let a tool call that waits for a person's approval run.
 
-    `list-approvals` shows what it would do. The answer counts for that one call.
+    `list-approvals` shows what it would do. The answer counts for that one call. Where the policy wants several people,
+    each yes but the last one is only counted.
 
     Exit status: 0 answered, 1 the call no longer takes an answer, 78 configuration.
     """

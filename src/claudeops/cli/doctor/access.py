@@ -5,7 +5,9 @@ from __future__ import annotations
 import email.utils
 import http.client
 import importlib.metadata
+import ipaddress
 import json
+import socket
 import ssl
 import time
 import urllib.error
@@ -42,6 +44,40 @@ _MODELS: Final = "/v1/models?limit=1"
 _COUNT: Final = "/v1/messages/count_tokens"
 
 _METERED = "claude"
+
+
+# --- the listener ------------------------------------------------------------------------------------
+
+
+async def listener(_case: Case, settings: Settings) -> Finding:
+    """Check that senders of alerts can reach the daemon, or that it listens nowhere on purpose."""
+    if not settings.dashboard:
+        return fine("Switched off: no alerts, heartbeats or questions about health come in.")
+    place = f"port {settings.dashboard_port} on {settings.dashboard_host}"
+    if (refused := _unbound(settings)) is not None and not is_claimed(settings.database_url):
+        return doubtful(
+            f"The daemon could not listen: {place} cannot be used ({refused}).",
+            "Set CLAUDEOPS_DASHBOARD_PORT or CLAUDEOPS_DASHBOARD_HOST to another one, or CLAUDEOPS_DASHBOARD=off.",
+        )
+    if not ipaddress.ip_address(settings.dashboard_host).is_loopback and not settings.public_hosts:
+        return doubtful(
+            f"Others reach {place}, but only by its address: no name is known.",
+            "Name it in CLAUDEOPS_PUBLIC_URL; calls by another name are refused.",
+        )
+    return fine(f"The daemon can listen to {place}; every caller needs a token (`claudeops token list`).")
+
+
+def _unbound(settings: Settings) -> str | None:
+    """Return why the listener's port cannot be bound; ``None``: it can."""
+    host = settings.dashboard_host
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        with socket.socket(family, socket.SOCK_STREAM) as tried:
+            tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the listener does
+            tried.bind((host, settings.dashboard_port))
+    except OSError as error:
+        return error.strerror or str(error)
+    return None
 
 
 # --- credentials -------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ import click
 
 from claudeops import logs
 from claudeops.cli import output
-from claudeops.cli.doctor import access, machine, sessions
+from claudeops.cli.doctor import access, machine, people, sessions
 from claudeops.cli.doctor.estate import estate
 from claudeops.cli.doctor.probes import probes
 from claudeops.cli.doctor.values import Case, Check, Finding, Status, doubtful, failed, failed_with, fine, skipped
@@ -69,8 +69,12 @@ CHECKS: Final = (
     Check("policy", sessions.policy, ("CLAUDEOPS_POLICY_PATH", "CLAUDEOPS_*ALLOWED_TOOLS")),
     Check("schema", sessions.schema, ("CLAUDEOPS_SCHEMA_PATH",)),
     Check("probes", probes, ("CLAUDEOPS_PROBES_PATH",)),
+    Check("alerts", people.alerts, ("CLAUDEOPS_ALERTS_PATH",)),
+    Check("notify", people.notify, ("CLAUDEOPS_NOTIFY_PATH", "CLAUDEOPS_APPRISE_URLS*", "CLAUDEOPS_DIGEST_CRON")),
+    Check("heartbeat", people.heartbeat, ("CLAUDEOPS_HEARTBEAT_URL*",)),
     Check("database", access.database, ("CLAUDEOPS_DATABASE_URL*",)),
     Check("daemon", access.daemon),
+    Check("listener", access.listener, ("CLAUDEOPS_DASHBOARD*", "CLAUDEOPS_PUBLIC_URL", "CLAUDEOPS_CHAT_API_KEY*")),
     Check("isolation", sessions.isolation, ("CLAUDEOPS_ISOLATION",)),
     Check("access", sessions.access, ("CLAUDEOPS_TIER?_HOME", "CLAUDEOPS_TIER?_ENV")),
     Check("bounds", sessions.bounds, ("CLAUDEOPS_SESSION_*",)),

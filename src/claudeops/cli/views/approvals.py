@@ -12,7 +12,7 @@ import msgspec
 
 from claudeops.cli.text.layout import Looks, relative
 from claudeops.cli.views import Answer, Shape, database_url, more, present
-from claudeops.domain.gate.approval import Approval, ApprovalStatus, Script, visible
+from claudeops.domain.gate.approval import Approval, ApprovalStatus, Script, join_people, visible
 from claudeops.domain.listing import Listing, Page
 from claudeops.store.reading import opened
 from claudeops.store.reading.approvals import listed
@@ -47,9 +47,10 @@ def approval_text(approval: Approval, now: datetime, *, utc: bool = True) -> str
     """Return an approval for people to read: in full, without control characters that a terminal would obey."""
     waits = approval.status is ApprovalStatus.PENDING and not utc
     left = f" ({relative(approval.expires_at, now)})" if waits else ""
+    so_far = f" ({progress_of(approval)})" if approval.needed > 1 else ""
     lines = [
         (
-            f"approval {approval.id} · {approval.status.value} · "
+            f"approval {approval.id} · {approval.status.value}{so_far} · "
             f"session {approval.session_id} (tier {approval.tier}) · {visible(approval.tool_name or '')} · "
             f"until {approval.expires_at:%Y-%m-%d %H:%M:%S} UTC{left}"
         ),
@@ -61,9 +62,19 @@ def approval_text(approval: Approval, now: datetime, *, utc: bool = True) -> str
         lines += [f"  script {visible(script.path)} (sha256 {script.sha256}):", _indented(visible(script.text))]
     if approval.agent_id is not None:
         lines.append(f"  asked by the subagent {visible(approval.agent_id)}")
+    if approval.unheard is not None:
+        lines.append(f"  reached nobody: {visible(approval.unheard)}")
     if approval.decided_by is not None:
         lines.append(f"  answered by {visible(approval.decided_by)}")
+    elif approval.agreed:
+        missing = approval.needed - len(approval.agreed)
+        lines.append(f"  yes from {visible(join_people(approval.agreed))}; {missing} more needed")
     return "\n".join(lines)
+
+
+def progress_of(approval: Approval) -> str:
+    """Return how many of the people who must say yes have done so: ``1 of 2``."""
+    return f"{len(approval.agreed)} of {approval.needed}"
 
 
 def _field(name: str, value: object) -> str:
@@ -114,4 +125,8 @@ def _document(approval: Approval) -> dict[str, object]:
         "expires_at": approval.expires_at,
         "decided_at": approval.decided_at,
         "decided_by": approval.decided_by,
+        "answers": len(approval.agreed),
+        "needed": approval.needed,
+        "agreed": [visible(name) for name in approval.agreed],
+        "unheard": None if approval.unheard is None else visible(approval.unheard),
     }

@@ -10,7 +10,7 @@ import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from datetime import time as time_of_day
 from functools import partial
 from pathlib import Path
@@ -22,6 +22,7 @@ import msgspec
 from claudeops.cli.output import ErrorKind, Exit, error_body
 from claudeops.cli.text.layout import Cell, Looks, Style, count_of, pairs, usd
 from claudeops.cli.views import Answer, Body, Shape, plain, present
+from claudeops.domain.gate.approval import visible
 from claudeops.engine.daemon.liveness import STATUS_FILE, Liveness, look
 from claudeops.engine.owners import alive
 from claudeops.errors import ClaudeopsError
@@ -30,6 +31,7 @@ from claudeops.store.glance import Glance, OpenEvent, RunningNow, glance
 
 _NAME: Final = "status"
 _SHOWN_SESSIONS: Final = 5
+_LATE: Final = timedelta(minutes=15)  # that the oldest notice may wait, as in /readyz
 _LEVELS: Final = ("critical", "warning", "info")
 _LEVEL_STYLES: Final[Mapping[str, Style]] = {"critical": Style.BAD, "warning": Style.WARN}
 
@@ -165,6 +167,10 @@ def _of_database(seen: Glance | None) -> Body:
         "approval_expires_at": None if seen is None else seen.approval_expires_at,
         "probes": None if seen is None else dict(seen.probes),
         "probes_down": None if seen is None else plain(seen.probes_down),
+        "incidents_open": None if seen is None else seen.incidents_open,
+        "incidents": None if seen is None else plain(seen.incidents),
+        "notices_waiting": None if seen is None else seen.notices_waiting,
+        "untold_since": None if seen is None else seen.untold_since,
     }
 
 
@@ -251,6 +257,17 @@ def _open(seen: Glance, looks: Looks) -> Iterator[Fact]:
         counts = ", ".join(f"{count} {state}" for state, count in sorted(seen.probes.items()))
         names = f": {', '.join(seen.probes_down)}" if down else ""
         yield "probes", Cell(f"{counts}{names}", Style.BAD if down else Style.PLAIN)
+    for one in seen.incidents:
+        by = f", {visible(one.acked_by)} is on it" if one.acked_by else ""
+        about = f"{one.incident} ({one.severity}): {visible(one.service)}, since {looks.time(one.opened_at)}{by}"
+        yield "incident", Cell(about, _LEVEL_STYLES.get(one.severity, Style.PLAIN))
+    if seen.incidents_open > len(seen.incidents):
+        left = seen.incidents_open - len(seen.incidents)
+        yield "incidents", Cell(f"and {left} more (claudeops list-incidents)", Style.WARN)
+    if seen.untold_since is not None:
+        waiting = f"{count_of(seen.notices_waiting, 'notice')} to be told, the oldest {looks.time(seen.untold_since)}"
+        is_late = looks.now - seen.untold_since >= _LATE
+        yield "untold", Cell(waiting, Style.BAD if is_late else Style.PLAIN)
     counts = ", ".join(f"{seen.open_events[level]} {level}" for level in _LEVELS if seen.open_events.get(level))
     worst = next((level for level in _LEVELS if seen.open_events.get(level)), "")
     yield "open events", Cell(counts or "none", _LEVEL_STYLES.get(worst, Style.PLAIN))

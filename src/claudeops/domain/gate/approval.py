@@ -3,13 +3,16 @@
 An answer counts for one call of one session: its hash covers session, attempt, tier, working directory, agent, tool,
 the whole input and the contents of the scripts that the input names. A person's answer carries a MAC whose key no
 session can read: a row that says ``approved`` without a valid MAC proves nothing.
+
+The policy may want several people's yes. They are told apart by name alone, not by the way their answers came: whoever
+says yes in two chats is one person. One no ends the question.
 """
 
 from __future__ import annotations
 
 import hmac
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -19,6 +22,7 @@ from typing import Final
 import msgspec
 
 from claudeops.domain.model import Session, ToolCall
+from claudeops.domain.text import casefold_key
 
 KEY_BYTES: Final = 32
 
@@ -36,6 +40,17 @@ class ApprovalStatus(StrEnum):
     DENIED = "denied"  # a person said no, or the daemon ended
     EXPIRED = "expired"  # no answer came in time, or the session ended first
     USED = "used"  # its one call has been let through
+
+
+class Answered(StrEnum):
+    """What became of a person's answer."""
+
+    DECIDED = "decided"  # it decides the question
+    COUNTED = "counted"  # a yes that counts, and others must say yes too
+    ALREADY = "already"  # nothing: somebody else was first, or nobody waits for an answer any more
+    SAME_PERSON = "same_person"  # nothing: this person's yes counts already
+    EXPIRED = "expired"  # nothing: its time was over
+    UNKNOWN = "unknown"  # nothing: there is no such question
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,6 +75,18 @@ class NewApproval:
     reason: str  # why the policy wants a person to decide
     requested_at: datetime
     expires_at: datetime
+    services: tuple[str, ...] = ()  # that the call would change, as far as the gate knows
+    needed: int = 1  # how many different people must say yes
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Answer:
+    """A person's answer, with its proof."""
+
+    status: ApprovalStatus  # approved or denied
+    decided_by: str  # ``telegram:alice``, or the operator's name at the shell
+    decided_at: datetime
+    mac: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -74,7 +101,7 @@ class Approval:
     requested_at: datetime
     expires_at: datetime
     decided_at: datetime | None = None
-    decided_by: str | None = None
+    decided_by: str | None = None  # everybody who said yes, or who said no
     agent_id: str | None = None
     tool_name: str | None = None
     tier: int | None = None
@@ -82,17 +109,16 @@ class Approval:
     input: str | None = None
     scripts: str | None = None  # JSON
     reason: str | None = None
-    mac: str | None = None
+    mac: str | None = None  # of the answer that decided
+    services: str | None = None  # JSON
+    needed: int = 1  # how many different people must say yes
+    unheard: str | None = None  # set once it is known to have reached nobody: which targets failed, and how
+    answers: tuple[Answer, ...] = ()  # what was answered so far, whether proven or not, the first one first
 
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Answer:
-    """A person's answer, with its proof."""
-
-    status: ApprovalStatus  # approved or denied
-    decided_by: str
-    decided_at: datetime
-    mac: str
+    @property
+    def agreed(self) -> tuple[str, ...]:
+        """Who said yes, each person once; what is written there is not proven."""
+        return people(each.decided_by for each in self.answers if each.status is ApprovalStatus.APPROVED)
 
 
 def call_hash(*, session: Session, workdir: str, call: ToolCall, scripts: Sequence[Script]) -> str:
@@ -117,12 +143,37 @@ def answer(key: bytes, asked: Approval, *, status: ApprovalStatus, decided_by: s
     return Answer(status=status, decided_by=decided_by, decided_at=at, mac=proof)
 
 
-def proven(key: bytes, row: Approval) -> bool:
-    """Tell whether an answered row carries the valid MAC of a holder of the key."""
-    if row.mac is None or row.decided_by is None or row.decided_at is None:
-        return False
-    expected = _mac(key, row, status=row.status, decided_by=row.decided_by, at=row.decided_at)
-    return hmac.compare_digest(expected.encode(), row.mac.encode("utf-8", "replace"))
+def proven(key: bytes, asked: Approval, said: Answer) -> bool:
+    """Tell whether an answer to this question carries the valid MAC of a holder of the key."""
+    expected = _mac(key, asked, status=said.status, decided_by=said.decided_by, at=said.decided_at)
+    return hmac.compare_digest(expected.encode(), said.mac.encode("utf-8", "replace"))
+
+
+def proven_yes(key: bytes, asked: Approval) -> tuple[str, ...]:
+    """Return who said yes by answers whose proof holds, each person once; nobody, if there is a proven no as well."""
+    found = [said for said in asked.answers if proven(key, asked, said)]
+    if any(said.status is not ApprovalStatus.APPROVED for said in found):
+        return ()
+    return people(said.decided_by for said in found)
+
+
+def person(decided_by: str) -> str:
+    """Return whose answer it is, whichever way it came: ``telegram:Alice``, ``slack:alice`` and ``alice`` are one."""
+    kind, colon, name = decided_by.partition(":")
+    return casefold_key(name if colon else kind)
+
+
+def people(names: Iterable[str]) -> tuple[str, ...]:
+    """Return the names of different people, in order, each as it was written first."""
+    found: dict[str, str] = {}
+    for name in names:
+        found.setdefault(person(name), name)
+    return tuple(found.values())
+
+
+def join_people(names: Sequence[str]) -> str:
+    """Return names of people for a sentence."""
+    return " and ".join(names)
 
 
 def visible(text: str) -> str:

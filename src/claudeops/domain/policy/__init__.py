@@ -89,13 +89,15 @@ def narrow(tier: TierPolicy, allowed: Sequence[str] = (), disallowed: Sequence[s
 def parse_policy(text: str, *, default: str = "", fragments: Mapping[str, str] | None = None) -> Policy:
     """Return the policy of a file; ``default`` and ``fragments`` are what it may extend. Raises `PolicyFault`."""
     document = read_document(text, default=default, fragments=fragments or {})
+    people = [entry.approvals for entry in document.actions.values()] + [rule.approvals for rule in document.commands]
     return Policy(
         tiers=MappingProxyType({int(number): _tier(entry) for number, entry in sorted(document.tiers.items())}),
         actions=MappingProxyType(
             {
                 kind: ActionRule(
                     verb=entry.verb or kind,
-                    limit=ActionLimit(count=entry.limit, window_seconds=entry.window_seconds),
+                    limit=ActionLimit(count=entry.limit or 0, window_seconds=entry.window_seconds),
+                    people=entry.approvals or 0,
                 )
                 for kind, entry in document.actions.items()
             }
@@ -108,11 +110,19 @@ def parse_policy(text: str, *, default: str = "", fragments: Mapping[str, str] |
             hosts=document.never.hosts,
         ),
         tools=tuple(
-            NamedTool(name=tool.name, tier=tool.tier, action=tool.action, service=tool.service, changes=tool.changes)
+            NamedTool(
+                name=tool.name,
+                tier=tool.tier,
+                action=tool.action,
+                service=tool.service,
+                changes=tool.changes,
+                people=tool.approvals or 0,
+            )
             for tool in document.tools
         ),
         book=_book(document),
         other_names=MappingProxyType({other: name for name, others in document.services.items() for other in others}),
+        most_people=max((count or 1 for count in people), default=1),
     )
 
 
@@ -132,6 +142,7 @@ def _tier(entry: TierEntry) -> TierRules:
             actions=entry.ask.actions,
             services=entry.ask.services,
             tools=with_both_names(entry.ask.tools),
+            people=entry.ask.approvals or 1,
         ),
     )
 

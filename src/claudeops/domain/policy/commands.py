@@ -59,6 +59,7 @@ class Finding:
     looks: list[Look] = field(default_factory=list)  # what it looks at, as far as its status proves it
     names: dict[str, set[str]] = field(default_factory=dict)  # of the actions' services, by the counted one
     strangers: list[Stranger] = field(default_factory=list)  # why it is denied where nobody is asked about strangers
+    people: dict[str, int] = field(default_factory=dict)  # how many must say yes, by what its rules want it for
 
     def add(self, other: Finding) -> None:
         """Add the finding about another command, except how it runs; the first denial and the first doubt count."""
@@ -71,6 +72,8 @@ class Finding:
         self.strangers += other.strangers
         for name, called in other.names.items():
             self.names[name] = {*self.names.get(name, ()), *called}
+        for what, count in other.people.items():
+            self.people[what] = max(count, self.people.get(what, 0))
 
     def act(self, action: Action, counted: Mapping[str, str]) -> None:
         """Add an action on a service, given by its whole name; it goes by the name that the service is counted by."""
@@ -168,6 +171,8 @@ class CommandJudge:
             _refuse(refuse_action(whole, names, self._policy, place.reach))
             finding.act(whole, names)
         finding.writes += [command.line] if fits.rule.writes else []
+        if fits.rule.approvals:
+            finding.people[fits.path] = fits.rule.approvals
 
     def _inside(self, found: Found, command: SimpleCommand, place: Place, depth: int, finding: Finding) -> None:
         wrapper = found.wrapper

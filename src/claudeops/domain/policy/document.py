@@ -209,9 +209,9 @@ class _Reader:
         for number, entry in document.tiers.items():
             fault = entry.fault(document)
             if fault is not None:
-                raise self.fault(("tiers", number, fault[0]), f"tier {number}: {fault[1]}")
-        for kind, action in mine.actions.items():
-            if (reason := action.fault()) is not None:
+                raise self.fault(("tiers", number, *fault[0].split(".")), f"tier {number}: {fault[1]}")
+        for kind in mine.actions:
+            if (reason := document.actions[kind].fault()) is not None:
                 raise self.fault(("actions", kind), f"the action {kind!r}: {reason}")
         for name, lowest in mine.wrappers.items():
             if (reason := document.wrapper_fault(name, lowest)) is not None:

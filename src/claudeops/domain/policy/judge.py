@@ -114,18 +114,17 @@ def _verdict(finding: Finding, call: ToolCall, tier: TierPolicy, scope: Scope) -
     effects += finding.writes
     if effects and scope.dry_run:
         return _deny(f"dry run: would {', '.join(effects)}")
-    approvals = tier.rules.approvals
-    wanted = approvals.wanted_for(finding.lines, finding.actions, finding.names)
-    wanted = wanted or approvals.wanted_for_tool(call.tool_name)
+    people = _people(finding, call, tier)
     questions = [str(reason) for reason in dict.fromkeys(finding.strangers)][:_MOST_STRANGERS]
     if questions and scope.dry_run:
         return _deny(f"dry run: would ask a person: {'; '.join(questions)}")
-    questions += [] if wanted is None else [f"{wanted} needs a person's yes"]
+    questions += [f"{what} needs {_people_s(count)} yes" for what, count in people.items()]
     actions = tuple(finding.actions)
     # A call that acts is not a look, whatever else is in it.
     look = None if actions else combined(finding.looks)
     if questions:
-        return Verdict(kind=VerdictKind.ASK, reason="; ".join(questions), actions=actions, look=look)
+        needed = max((tier.rules.approvals.people, *people.values()))
+        return Verdict(kind=VerdictKind.ASK, reason="; ".join(questions), actions=actions, look=look, needed=needed)
     reason = ", ".join(effects) or "only looks"
     return Verdict(kind=VerdictKind.ALLOW, reason=reason, actions=actions, look=look)
 
@@ -143,8 +142,30 @@ def _unclear(finding: Finding, call: ToolCall, tier: TierPolicy, scope: Scope) -
         return _deny(f"dry run: would run what cannot be understood: {finding.doubt}")
     if not tier.rules.asks_when_unclear:
         return _deny(finding.doubt)
-    reasons = dict.fromkeys((finding.doubt, *finding.strangers[:_MOST_STRANGERS]))
-    return Verdict(kind=VerdictKind.ASK, reason="; ".join(reasons), actions=tuple(dict.fromkeys(finding.actions)))
+    # It may be whatever needs the most people: nobody can tell.
+    needed = max(tier.rules.approvals.people, tier.policy.most_people)
+    reasons = list(dict.fromkeys((finding.doubt, *finding.strangers[:_MOST_STRANGERS])))
+    reasons += [f"it needs {_people_s(needed)} yes"] if needed > 1 else []
+    actions = tuple(dict.fromkeys(finding.actions))
+    return Verdict(kind=VerdictKind.ASK, reason="; ".join(reasons), actions=actions, needed=needed)
+
+
+def _people(finding: Finding, call: ToolCall, tier: TierPolicy) -> dict[str, int]:
+    """Return what needs the yes of how many people: by the rules, by the kinds of actions, and by the tier."""
+    approvals = tier.rules.approvals
+    found = dict(finding.people)
+    for action in finding.actions:
+        if count := tier.policy.actions[action.kind].people:
+            found[f"{action.kind} of {action.service}"] = count
+    wanted = approvals.wanted_for(finding.lines, finding.actions, finding.names)
+    wanted = wanted or approvals.wanted_for_tool(call.tool_name)
+    if wanted is not None:
+        found.setdefault(wanted, 1)
+    return {what: max(count, approvals.people) for what, count in found.items()}
+
+
+def _people_s(count: int) -> str:
+    return "a person's" if count == 1 else f"{count} people's"
 
 
 def _deny(reason: str) -> Verdict:
@@ -220,8 +241,11 @@ def judge_named(call: ToolCall, tier: TierPolicy, place: Place) -> Finding:
         return Finding(denial=f"{name} needs tier {named.tier}: at tier {tier.number} say in the report why")
     if not named.action:
         look = look_of_named(named, call.input)
-        return Finding(writes=[f"call {name}"] if named.changes else [], looks=[] if look is None else [look])
-    return _action(named, call.input, tier, place)
+        finding = Finding(writes=[f"call {name}"] if named.changes else [], looks=[] if look is None else [look])
+    else:
+        finding = _action(named, call.input, tier, place)
+    finding.people |= {name: named.people} if named.people else {}
+    return finding
 
 
 def _action(named: NamedTool, given: Mapping[str, object], tier: TierPolicy, place: Place) -> Finding:

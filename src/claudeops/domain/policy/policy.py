@@ -34,6 +34,7 @@ class Approvals:
     actions: tuple[str, ...] = ()  # kinds
     services: tuple[str, ...] = ()  # patterns
     tools: tuple[str, ...] = ()  # names, or patterns for those of MCP servers
+    people: int = 1  # how many must say yes to whatever this tier asks about
 
     def wanted_for(self, lines: list[str], actions: list[Action], names: Mapping[str, Collection[str]]) -> str | None:
         """Return which of the commands and actions needs a yes, or None.
@@ -64,6 +65,7 @@ class NamedTool:
     action: str = ""  # the kind of action that a call of it is
     service: str = ""  # the key of its input that names the service of the action
     changes: bool = True  # False: it only looks, so a dry run lets it pass
+    people: int = 0  # how many must say yes to each call; 0: nobody is asked
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -93,6 +95,7 @@ class ActionRule:
 
     verb: str  # for sentences: ``restart``
     limit: ActionLimit
+    people: int = 0  # how many must say yes to each; 0: only whom a tier asks
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -116,6 +119,7 @@ class Policy:
     book: RuleBook = field(repr=False)
     other_names: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))  # of a service → its name
     holds_in_maintenance: bool = True  # actions on a service wait for the end of its maintenance window
+    most_people: int = 1  # that any action or command needs: what cannot be understood may be that one
 
     def counted_name(self, name: str) -> str:
         """Return the name that a service is counted by: the main name if this is another name of it, or its own."""

@@ -22,6 +22,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
+import msgspec
+
 from claudeops.domain.shell.values import Word, WordKind
 from claudeops.domain.text import regex
 
@@ -63,6 +65,7 @@ class CommandRule:
     inert: bool = False  # it has no options that matter: it prints or compares its arguments, whatever they are
     check: str = ""  # a further check of all arguments, by its name in `claudeops.domain.policy.matching`
     hint: str = ""  # what to write instead of a common attempt
+    approvals: int | msgspec.UnsetType = msgspec.UNSET  # how many people must say yes first; unset: no rule about it
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

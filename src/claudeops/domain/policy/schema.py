@@ -33,6 +33,10 @@ _DURATION: Final = regex.Pattern(r"(\d+)([smhd])")
 _UNIT: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}  # seconds
 
 
+MOST_PEOPLE: Final = 9
+"""How many people may have to say yes; more would never come together while a call waits."""
+
+
 class Entry(msgspec.Struct, kw_only=True, frozen=True):
     """A table of the file."""
 
@@ -44,6 +48,7 @@ class AskEntry(Entry, frozen=True, kw_only=True):
     actions: tuple[str, ...] = ()
     services: tuple[str, ...] = ()
     tools: tuple[str, ...] = ()
+    approvals: int | msgspec.UnsetType = msgspec.UNSET
 
 
 class TierEntry(Entry, frozen=True, kw_only=True):
@@ -67,6 +72,8 @@ class TierEntry(Entry, frozen=True, kw_only=True):
                 near = difflib.get_close_matches(tool, BUILT_IN_TOOLS, n=1)
                 hint = f"did you mean {near[0]!r}?" if near else "tools of MCP servers belong under [[tools]]"
                 return "tools", f"{tool!r} is not a tool that can be judged: {hint}"
+        if (reason := people_fault(self.ask.approvals)) is not None:
+            return "ask.approvals", reason
         for kind in (*self.actions, *self.ask.actions):
             if kind not in document.actions:
                 return "actions", f"the action {kind!r} has no limit: add [actions.{kind}], or correct the name"
@@ -90,17 +97,20 @@ class TierEntry(Entry, frozen=True, kw_only=True):
 class ActionEntry(Entry, frozen=True, kw_only=True):
     """``[actions.KIND]``."""
 
-    limit: int
-    window: str
+    limit: int | msgspec.UnsetType = msgspec.UNSET  # not in what is extended either: a fault
+    window: str = ""
     verb: str = ""
+    approvals: int | msgspec.UnsetType = msgspec.UNSET
 
     def fault(self) -> str | None:
         """Return what is wrong, or None."""
+        if self.limit is msgspec.UNSET:
+            return "it has no limit: add limit and window, such as limit = 2 and window = '4h'"
         if self.limit < 1:
             return f"a limit of {self.limit} would never allow it: leave the action out of the tiers instead"
         if _DURATION.fullmatch(self.window) is None:
             return f"{self.window!r} is not a duration: write a number with s, m, h or d, such as '4h'"
-        return None
+        return people_fault(self.approvals)
 
     @property
     def window_seconds(self) -> float:
@@ -131,6 +141,7 @@ class ToolEntry(Entry, frozen=True, kw_only=True):
     action: str = ""
     service: str = ""
     changes: bool = True
+    approvals: int | msgspec.UnsetType = msgspec.UNSET
 
     def check(self, document: Document, *, highest: int) -> None:
         """Raise `RuleFault` for a fault."""
@@ -142,6 +153,7 @@ class ToolEntry(Entry, frozen=True, kw_only=True):
             raise RuleFault("action", f"the action {self.action!r} has no limit: add [actions.{self.action}]")
         if bool(self.action) != bool(self.service):
             raise RuleFault("action", "an action and the key of the input that names its service belong together")
+        _check_people(self.approvals)
 
 
 class Document(Entry, frozen=True, kw_only=True):
@@ -216,7 +228,20 @@ def command_fault(rule: CommandRule, *, kinds: Collection[str], highest: int) ->
     arguments = [kind[:-1] if kind[-1] in "?*+" else kind for kind in rule.arguments.split()]
     _check_kinds("arguments", arguments)
     _check_words(rule)
+    _check_people(rule.approvals)
     _check_action(rule, arguments, kinds)
+
+
+def people_fault(count: int | msgspec.UnsetType) -> str | None:
+    """Return why so many people cannot have to say yes, or None."""
+    if count is msgspec.UNSET or 1 <= count <= MOST_PEOPLE:
+        return None
+    return f"{count} people cannot be asked: write 1 to {MOST_PEOPLE}, or leave 'approvals' out"
+
+
+def _check_people(count: int | msgspec.UnsetType) -> None:
+    if (reason := people_fault(count)) is not None:
+        raise RuleFault("approvals", reason)
 
 
 def group_fault(group: CommandGroup) -> None:

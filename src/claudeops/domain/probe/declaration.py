@@ -15,6 +15,7 @@ from claudeops.domain.policy.document import Path, key_lines, line_of
 from claudeops.domain.probe.model import AnyLook, CommandLook, HeartbeatLook, HttpLook, Look, Probe
 from claudeops.domain.probe.schema import KINDS, Defaults, Entry, KeyFault, check_look, in_unit, keys_of, required_of
 from claudeops.domain.text import casefold_key, regex
+from claudeops.domain.web.token import NAME as ADDRESSED
 
 MOST_PROBES: Final = 5000
 """Probes of one file."""
@@ -149,6 +150,7 @@ class _Reader:
             entry = _converted({key: value for key, value in table.items() if key in common}, Entry)
             look = _converted({key: value for key, value in table.items() if key not in common}, kind)
             self._check_entry(index, entry)
+            _check_address(look, entry.name)
             check_look(look)
             self._check_command(look)
             probe = _probe(entry, cast("AnyLook", look), defaults, origin=f"{self._file}:{line_of(self._lines, path)}")
@@ -275,6 +277,12 @@ def _check_counts(failures: int, successes: int) -> None:
     for key, count in (("failures", failures), ("successes", successes)):
         if not 1 <= count <= _MOST_IN_A_ROW:
             raise KeyFault(key, f"{key}: {count} in a row cannot be: write 1 to {_MOST_IN_A_ROW}")
+
+
+def _check_address(look: Look, name: str) -> None:
+    if isinstance(look, HeartbeatLook) and ADDRESSED.fullmatch(name) is None:
+        reason = "write letters, digits and . _ - : @, and no slash"
+        raise KeyFault("name", f"name: {name[:40]!r} cannot be part of the address of its pings: {reason}")
 
 
 def _check_against(look: Look, probe: Probe) -> None:

@@ -22,7 +22,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
 
-from claudeops.domain.probe.model import MOST_DETAIL, Observation, Pings, Probe, Saw, Standing, State, Verb
+from claudeops.domain.probe.model import MOST_DETAIL, Observation, Pings, Probe, Run, Saw, Standing, State, Verb
 
 
 class Turn(StrEnum):
@@ -62,6 +62,10 @@ class Step:
         """When the next look is due, for people."""
         looked = self.standing.last_checked_at
         return None if looked is None else looked + timedelta(seconds=self.wait_seconds)
+
+
+MOST_RUNS: Final = 50
+"""Of one heartbeat, that have begun and not ended; older ones are forgotten."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -313,14 +317,18 @@ LISTENED: Final = timedelta(minutes=1)
 _SKEW: Final = timedelta(minutes=1)  # by which the clocks of two machines may differ
 
 
-def heard(pings: Pings, verb: Verb, at: datetime) -> Pings:
-    """Return what is known after one more ping.
+def heard(pings: Pings, verb: Verb, at: datetime, *, run: str = "") -> Pings:
+    """Return what is known after one more ping; ``run`` says which run of its job it is about, if the job says so.
 
     Of several starts without an end the first one counts: a job that starts again and again and never succeeds is
-    not well.
+    not well. Runs that name themselves may overlap: the end of one says nothing about another.
     """
+    others = tuple(each for each in pings.runs if each.id != run)
     if verb is not Verb.START:
-        return replace(pings, **{verb.value: at})
+        return replace(pings, runs=others, **{verb.value: at})
+    if run:
+        begun = next((each.at for each in pings.runs if each.id == run), at)
+        return replace(pings, runs=(*others, Run(id=run, at=begun))[-MOST_RUNS:])
     ends = [end for end in (pings.success, pings.fail) if end is not None]
     is_open = pings.start is not None and pings.start <= at and all(pings.start > end for end in ends)
     return pings if is_open else replace(pings, start=at)
@@ -339,7 +347,7 @@ def due(
 
     - Success is up until the next one is overdue. Fail is down until the next success.
     - Start must be followed by success within the grace time (without one: within ``every``), and makes nothing good
-      by itself.
+      by itself. A run that names itself must end by itself; one that never does is forgotten with the next success.
     - Nothing was ever heard, or only from the future: that is no failure, but nothing is known.
 
     ``listening_since``: when the daemon began to listen, or saw that its clock had been set. Silence before proves
@@ -359,6 +367,12 @@ def due(
     if start is not None and (success is None or start > success):
         allowed = timedelta(seconds=grace or every)
         deadlines.append((start + allowed, allowed, f"it started at {_clock(start)} and never ended"))
+    for run in last.runs:
+        allowed = timedelta(seconds=grace or every)
+        if run.at <= now + _SKEW and (success is None or success <= run.at + allowed):
+            deadlines.append(
+                (run.at + allowed, allowed, f"its run {run.id} started at {_clock(run.at)} and never ended")
+            )
     if not deadlines:
         return Observation(saw=Saw.NOTHING, at=now, detail=_unheard(last))
     deadline, allowed, sentence = min(deadlines)

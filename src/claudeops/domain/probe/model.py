@@ -290,12 +290,21 @@ class Verb(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Run:
+    """A run of a job that has said that it begins."""
+
+    id: str  # the job's own
+    at: datetime  # when it said so
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Pings:
     """When a heartbeat was last heard from, for each verb; None: never."""
 
     success: datetime | None = None
     start: datetime | None = None
     fail: datetime | None = None
+    runs: tuple[Run, ...] = ()  # that have begun and not ended, of a job that says which run it is
 
 
 MOST_DETAIL: Final = 500

@@ -52,6 +52,7 @@ class Telling:
     over: tuple[str, ...] = ()  # fingerprints of events that are over
     notes: tuple[NewEvent, ...] = ()  # events that are over as soon as they are raised
     is_state: bool = True  # the service's state is written down too
+    is_explained: bool = False  # by the failure of another service, which tells it
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

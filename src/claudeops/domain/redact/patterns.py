@@ -104,6 +104,7 @@ _KEYS: Final = b"|".join(
         rb"SG\.[A-Za-z0-9_-]{16,}\.[A-Za-z0-9_-]{16,}",  # SendGrid
         rb"do[opr]_v1_[a-f0-9]{40,}|tskey-[A-Za-z0-9-]{16,}|AGE-SECRET-KEY-1[A-Z0-9]{40,}",
         rb"(?:bot)?[0-9]{8,10}:AA[A-Za-z0-9_-]{30,}",  # Telegram
+        rb"cops_[0-9]{1,9}_[A-Za-z0-9_-]{40,}",  # our own
     )
 )
 _AUTHORIZATION: Final = rb"(?:bearer|basic|token|digest|api-?key)"

@@ -55,6 +55,8 @@ def one_line(text: str | None) -> str:
 
 def clean(text: str) -> str:
     """Return ``text`` with NUL and unpaired surrogates replaced, which not every database takes."""
+    if text.isascii() and "\x00" not in text:
+        return str(text)  # of a kind of text that means something in memory, such as a member of an enumeration, too
     return text.replace("\x00", "\ufffd").encode("utf-8", "replace").decode("utf-8")
 
 

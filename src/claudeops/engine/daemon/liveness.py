@@ -71,6 +71,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     isolation: str | None = None  # of its sessions
     schedules: tuple[NextFire, ...] = ()
     budgets: DayBudget | None = None
+    untold_since: datetime | None = None  # since then the oldest notice waits; None: none waits
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -114,6 +115,8 @@ def look(file: Path, *, alive: Callable[[Owner], bool], monotonic: float) -> Liv
 def _words(status: Status) -> str:
     count = len(status.running)
     sessions = "1 session runs" if count == 1 else f"{count} sessions run"
+    if status.untold_since is not None:
+        sessions += f"; a notice waits since {status.untold_since:%Y-%m-%d %H:%M:%S} UTC"
     if status.ready and not status.holds:
         return f"The daemon (pid {status.pid}) is ready; {sessions}."
     if status.ready:

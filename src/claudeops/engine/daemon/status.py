@@ -15,7 +15,7 @@ from typing import Final
 import anyio
 import orjson
 
-from claudeops.domain.holds import Hold
+from claudeops.domain.holds import Hold, HoldKind
 from claudeops.domain.model import Owner, Session
 from claudeops.domain.schedule.plan import Saved
 from claudeops.domain.spending.budget import Budgets
@@ -55,6 +55,7 @@ class DaemonState:
     running: tuple[Session, ...] = ()
     holds: tuple[Hold, ...] | None = None  # None: the database did not say
     schedules: SchedulesState = SchedulesState()
+    untold_since: datetime | None = None  # since then the oldest notice waits; None: none waits
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +99,7 @@ class StatusFile:
                 ],
                 "budgets": None if self.budgets is None else _limits(self.budgets),
                 "skipped": _skipped(standing.schedules.saved),
+                "untold_since": standing.untold_since,
             },
             option=orjson.OPT_APPEND_NEWLINE,
         )
@@ -128,6 +130,7 @@ class StatusKeeper(SessionListener):
     log: Logger
     trouble: Callable[[], str | None] = lambda: None  # why the database takes no writes; None: it does
     schedules: Callable[[], SchedulesState] = SchedulesState
+    untold_since: Callable[[], datetime | None] = lambda: None  # since then the oldest notice waits
     _stopping: bool = False
     _written: DaemonState | None = None
     _written_at: float = 0.0  # monotonic seconds
@@ -151,6 +154,11 @@ class StatusKeeper(SessionListener):
         """Have the file written soon, without waiting for it."""
         self._news.set()
 
+    def disk_is_low(self) -> str:
+        """Return why no session starts for want of disk space, as last seen; empty: there is enough."""
+        holds = (self._written.holds if self._written is not None else None) or ()
+        return next((hold.reason for hold in holds if hold.kind is HoldKind.DISK), "")
+
     async def stop(self) -> None:
         """Write that the daemon is shutting down, from now on."""
         self._stopping = True
@@ -171,7 +179,12 @@ class StatusKeeper(SessionListener):
             self._written, self._written_at = standing, now
 
     async def _look(self) -> DaemonState:
-        seen = DaemonState(ready=True, running=tuple(self.running()), schedules=self.schedules())
+        seen = DaemonState(
+            ready=True,
+            running=tuple(self.running()),
+            schedules=self.schedules(),
+            untold_since=self.untold_since(),
+        )
         try:
             holds = tuple(await self.holds.standing(self.clock.now()))
         except StoreError as error:

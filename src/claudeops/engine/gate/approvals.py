@@ -4,7 +4,11 @@ People are asked in the permission request, never in the hook: the hook has to b
 permission request may wait as long as it takes. While the call waits, the session's wall clock stands still and the
 session holds no slot.
 
-An answer is bound to the whole call and to the scripts that the call names, with their contents.
+An answer is bound to the whole call and to the scripts that the call names, with their contents. Where the policy wants
+several people's yes, the call waits for the last one, and for the first no.
+
+A question that is known to have reached nobody, because every target of such questions failed, is over at once; without
+any such target people are expected to look for themselves, and it waits.
 
 The key that proves an operator's answer is a file in the state directory that no session can read: only its owner may
 read it, and the policy never opens its directory, nor does a cell show it. It is made once, because a row's proof is
@@ -19,23 +23,33 @@ import secrets
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Final
 
 import anyio
 
-from claudeops.domain.gate.approval import KEY_BYTES, Approval, ApprovalStatus, NewApproval, Script, call_hash, proven
+from claudeops.domain.gate.approval import (
+    KEY_BYTES,
+    Approval,
+    ApprovalStatus,
+    NewApproval,
+    Script,
+    call_hash,
+    join_people,
+    proven_yes,
+)
 from claudeops.domain.model import Session, ToolCall
 from claudeops.domain.text import regex
+from claudeops.engine.gate.answering import AnswerWaker
 from claudeops.engine.ports import Clock, Verdicts
 from claudeops.errors import ConfigurationError, DatabaseUnavailableError, ErrorKind, MissingInputError
 from claudeops.logs import LogEvent, Logger
 from claudeops.tasks import Threads
 
 LOOK_SECONDS: Final = 0.5
-"""Pause between two looks for an answer, which another process writes."""
+"""Pause between two looks for an answer, which another process writes; one of this process wakes the call at once."""
 
 READ_SECONDS: Final = 10.0
 """How long reading the files that a call names may take; the model chose them, and their disk may hang."""
@@ -45,7 +59,8 @@ _READERS: Final = Threads(most=16)
 ASK_SECONDS: Final = 5.0
 """How long writing or closing a question may take; one that is not written by then is a no."""
 
-_NOBODY: Final = "needs approval, and nobody answered in time"
+_IN_TIME: Final = "nobody answered in time"
+_NOBODY: Final = f"needs approval, and {_IN_TIME}"
 _UNREAD: Final = "needs approval, and the files that it names could not be read in time"
 _CHANGED: Final = "needs approval, and a script that it names was changed since people were asked"
 
@@ -86,9 +101,19 @@ class ApprovalService:
     waiting: Callable[[], AbstractContextManager[None]]  # the session holds no slot and its clock stands still
     log: Logger
     read_seconds: float = READ_SECONDS
+    look_seconds: float = LOOK_SECONDS
+    waker: AnswerWaker = field(default_factory=AnswerWaker)
 
-    async def ask(self, call: ToolCall, *, redacted_input: str, reason: str) -> Approval | ApprovalDenied:
-        """Ask, and return the approval once its proof is checked, or why there is none.
+    async def ask(
+        self,
+        call: ToolCall,
+        *,
+        redacted_input: str,
+        reason: str,
+        services: tuple[str, ...] = (),
+        needed: int = 1,
+    ) -> Approval | ApprovalDenied:
+        """Ask, and return the approval once the proofs of ``needed`` people's yes are checked, or why there is none.
 
         Bounded by the approval timeout, by monotonic clocks, and by the caller.
         """
@@ -106,6 +131,8 @@ class ApprovalService:
             reason=reason,
             requested_at=now,
             expires_at=now + timedelta(seconds=self.timeout_seconds),
+            services=services,
+            needed=needed,
         )
         try:
             with anyio.fail_after(ASK_SECONDS):
@@ -114,31 +141,35 @@ class ApprovalService:
             return ApprovalDenied(reason="needs approval, and the question could not be written; try again later")
         log = self.log.bind(approval_id=asked.id, tool_use_id=call.tool_use_id)
         log.warning(LogEvent.APPROVAL_REQUESTED, tool=call.tool_name, reason=reason)
-        try:
-            with self.waiting():
-                answered = await self._wait(asked)
-        except anyio.get_cancelled_exc_class():
-            # Nobody waits for the answer any more, so the question must not stay open.
-            with anyio.CancelScope(shield=True):
-                await self._close(asked)
-            raise
-        answer = _verdict_of(answered, self.key) if answered is not None else ApprovalDenied(reason=_NOBODY)
+        answered = await self._wait(asked)
+        # As many as the policy says: the number in the row may have been changed.
+        answer = ApprovalDenied(reason=_NOBODY) if answered is None else _verdict_of(answered, self.key, needed)
         if isinstance(answer, ApprovalDenied):
             log.warning(LogEvent.APPROVAL_REFUSED, reason=answer.reason)
             return answer
-        again = await self._scripts(call)
-        if again is None or self._hash(call, again) != bound_to:
+        if (again := await self._scripts(call)) is None or self._hash(call, again) != bound_to:
             log.warning(LogEvent.APPROVAL_REFUSED, reason=_CHANGED)
             return ApprovalDenied(reason=_CHANGED)
         log.info(LogEvent.APPROVAL_GIVEN, decided_by=answer.decided_by)
         return answer
 
     async def _wait(self, asked: Approval) -> Approval | None:
-        """Return the row once it has been answered or its time is over; ``None`` if the row cannot be read."""
+        """Return the row once nothing more is waited for; ``None`` if the row cannot be read."""
+        try:
+            with self.waiting():
+                return await self._news(asked)
+        except anyio.get_cancelled_exc_class():
+            # Nobody waits for the answer any more, so the question must not stay open.
+            with anyio.CancelScope(shield=True):
+                await self._close(asked)
+            raise
+
+    async def _news(self, asked: Approval) -> Approval | None:
         row: Approval | None = asked
-        with anyio.move_on_after(self.timeout_seconds):
-            while row is None or row.status is ApprovalStatus.PENDING:
-                await anyio.sleep(LOOK_SECONDS)
+        with self.waker.listening(asked.id) as listening, anyio.move_on_after(self.timeout_seconds):
+            row = await self._look(asked.id)  # an answer may have come before anybody listened
+            while row is None or (row.status is ApprovalStatus.PENDING and not _reached_nobody(row)):
+                await listening.pause(self.look_seconds)
                 row = await self._look(asked.id)
         if row is not None and row.status is not ApprovalStatus.PENDING:
             return row
@@ -242,16 +273,28 @@ def named_scripts(
     return tuple(found[path] for path in sorted(found))
 
 
-def _verdict_of(row: Approval, key: bytes) -> Approval | ApprovalDenied:
+def _reached_nobody(row: Approval) -> bool:
+    """Tell whether nobody can know of a question; somebody who has answered does."""
+    return row.unheard is not None and not row.answers
+
+
+def _verdict_of(row: Approval, key: bytes, needed: int) -> Approval | ApprovalDenied:
+    """Return what a question that is over means; who said yes is what the proofs say, and not what the row does."""
     if row.status is ApprovalStatus.APPROVED:
-        return (
-            row
-            if proven(key, row)
-            else ApprovalDenied(reason="needs approval, and the answer carries no operator's proof")
-        )
+        agreed = proven_yes(key, row)
+        if len(agreed) >= needed:
+            return replace(row, decided_by=join_people(agreed))
+        only = f"only {join_people(agreed)} said yes with an operator's proof"
+        return _too_few(needed, only if agreed else "the answer carries no operator's proof")
     if row.status is ApprovalStatus.DENIED:
         return ApprovalDenied(reason=f"needs approval, and {row.decided_by or 'somebody'} said no")
-    return ApprovalDenied(reason=_NOBODY)
+    if _reached_nobody(row):
+        return ApprovalDenied(reason=f"needs approval, and the question reached nobody: {row.unheard}")
+    return _too_few(needed, f"only {join_people(row.agreed)} said yes in time" if row.agreed else _IN_TIME)
+
+
+def _too_few(needed: int, why: str) -> ApprovalDenied:
+    return ApprovalDenied(reason=f"needs approval{f' by {needed} people' if needed > 1 else ''}, and {why}")
 
 
 def _paths(given: object, workdir: str) -> Iterator[str]:

@@ -26,6 +26,7 @@ from claudeops.domain.gate.approval import Approval
 from claudeops.domain.gate.repetition import Repetition
 from claudeops.domain.model import STRUCTURED_OUTPUT_TOOL, CliRefusal, Session, ToolCall, ToolEnd, Verdict, VerdictKind
 from claudeops.domain.stream import ResultSeen, ToolDenied, ToolEnded, ToolStarted
+from claudeops.domain.text import unique
 from claudeops.engine.gate.approvals import ApprovalDenied, ApprovalService
 from claudeops.engine.ports import Clock, Verdicts
 from claudeops.engine.process.channel import Channel
@@ -188,7 +189,13 @@ class Gate:
         if (call.tool_name, call.input) != (asked.tool_name, asked.input):
             return await self._record(call, _deny(NOT_ASKED), requested_at=requested_at)
         runs = asked if judged.ran is None else replace(asked, input=judged.ran)
-        answer = await self.approvals.ask(runs, redacted_input=self.display_input(runs), reason=judged.reason)
+        answer = await self.approvals.ask(
+            runs,
+            redacted_input=self.display_input(runs),
+            reason=judged.reason,
+            services=unique(action.service for action in judged.actions),
+            needed=judged.needed,
+        )
         if isinstance(answer, ApprovalDenied):
             return await self._record(asked, _deny(answer.reason), requested_at=requested_at)
         if self.stopping():

@@ -92,14 +92,7 @@ class Upstream:
 
         Raises `ConfigurationError` if the proxy or a file of certificates cannot be used.
         """
-        certificates = _certificates(self.network)
-        if self.proxy is None:
-            return ModelApi(self, httpcore2.AsyncConnectionPool(ssl_context=certificates, **_KEPT))
-        proxy = urlsplit(self.proxy)
-        pool = httpcore2.AsyncHTTPProxy(
-            _url(proxy, b"/"), proxy_auth=_user_and_password(proxy), ssl_context=certificates, **_KEPT
-        )
-        return ModelApi(self, pool)
+        return ModelApi(self, connection_pool(self.url, self.network))
 
     @property
     def url(self) -> str:
@@ -167,6 +160,20 @@ class ModelApi:
         return await self._pool.handle_async_request(request)
 
 
+def connection_pool(url: str, network: Mapping[str, str]) -> httpcore2.AsyncConnectionPool:
+    """Return the connections to a server, through its proxy; ``network`` has proxies and CA files, by variable.
+
+    Raises `ConfigurationError` if the proxy or a file of certificates cannot be used.
+    """
+    certificates = _certificates(network)
+    if (through := _proxy(network, url)) is None:
+        return httpcore2.AsyncConnectionPool(ssl_context=certificates, **_KEPT)
+    proxy = urlsplit(through)
+    return httpcore2.AsyncHTTPProxy(
+        _url(proxy, b"/"), proxy_auth=_user_and_password(proxy), ssl_context=certificates, **_KEPT
+    )
+
+
 def answer_headers(headers: Iterable[tuple[bytes, bytes]]) -> RawHeaders:
     """Return the headers of an answer that the child gets."""
     lower = ((name.lower(), value) for name, value in headers)
@@ -210,8 +217,8 @@ def _proxy(network: Mapping[str, str], url: str) -> str | None:
     proxy = proxy if "://" in proxy else f"http://{proxy}"
     if urlsplit(proxy).scheme not in {"http", "https"}:
         raise ConfigurationError(
-            f"{name.upper()} is no http or https proxy (not shown, it may hold a password): set one, name the host of "
-            "the model API in NO_PROXY, or switch CLAUDEOPS_METER off."
+            f"{name.upper()} is no http or https proxy (not shown, it may hold a password): set one, or name the "
+            f"host {parts.hostname} in NO_PROXY."
         )
     return proxy
 

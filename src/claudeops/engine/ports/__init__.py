@@ -2,7 +2,7 @@
 
 Each port has its contract suites in ``tests/contract``.
 
-The database stands behind eleven of them, from `Queue` to `Housekeeping`; `Store` holds them together. Each of their
+The database stands behind twelve of them, from `Queue` to `Housekeeping`; `Store` holds them together. Each of their
 methods is one transaction, or a read. It may raise `DatabaseUnavailableError` (locked, full, unreachable: the same call
 may work later) and bounds its own wait. A cancelled caller never cuts a transaction: it is committed whole or not at
 all. Methods that take ``attempt``, or a session that runs, raise `StaleAttemptError`, and write nothing, if the row has
@@ -21,7 +21,7 @@ from claudeops.domain.briefing import BriefingText
 from claudeops.domain.chain_record import ChainRecord, SessionPosition, SessionRecord
 from claudeops.domain.commands import Command, CommandName, StopTarget
 from claudeops.domain.escalation import EscalationRules
-from claudeops.domain.gate.approval import Answer, Approval, NewApproval
+from claudeops.domain.gate.approval import Answer, Answered, Approval, NewApproval
 from claudeops.domain.holds import ONE_SLOT, ApiRefusal, Capacity, Hold, HoldKind
 from claudeops.domain.model import (
     Ending,
@@ -40,6 +40,8 @@ from claudeops.domain.prompt.knowledge import OnRecord
 from claudeops.domain.retention import Aged, Cutoffs, Expired
 from claudeops.domain.spending.budget import BudgetDenied, CallBegun, CallWaits
 from claudeops.domain.spending.tokens import CallState
+from claudeops.engine.ports.alerting import Alerts
+from claudeops.engine.ports.telling import Outbox, Questions
 from claudeops.engine.ports.watching import FollowUps, Probes, Schedules
 
 NO_ARGUMENTS: Final[Mapping[str, object]] = MappingProxyType({})
@@ -199,8 +201,12 @@ class Verdicts(Protocol):
     async def close_approval(self, approval_id: int, *, now: datetime) -> Approval:
         """End a question that still waits as ``expired``; return the row, which may have been answered meanwhile."""
 
-    async def answer_approval(self, approval_id: int, said: Answer) -> bool:
-        """Write a person's answer; ``False``, with nothing written, if the question no longer waits."""
+    async def answer_approval(self, approval_id: int, said: Answer) -> Answered:
+        """Write a person's answer, and decide the question if it is a no, or the last yes that was needed.
+
+        Answers that come at the same time are taken one after the other: each counts once a person, and one decides.
+        Nothing is written but for `Answered.DECIDED` and `Answered.COUNTED`.
+        """
 
 
 class Spending(Protocol):
@@ -394,12 +400,24 @@ class Store(Protocol):
         """How services are seen."""
 
     @property
+    def alerts(self) -> Alerts:
+        """What monitoring systems say, and what became of it."""
+
+    @property
     def records(self) -> Records:
         """What is on record."""
 
     @property
     def briefings(self) -> Briefings:
         """What sessions were given."""
+
+    @property
+    def outbox(self) -> Outbox:
+        """What people are told."""
+
+    @property
+    def questions(self) -> Questions:
+        """What people are asked in chats."""
 
     @property
     def housekeeping(self) -> Housekeeping:

@@ -87,7 +87,7 @@ class Probes(Protocol):
     async def join(self, incidents: Mapping[str, str]) -> None:
         """Note to which incidents, which others began, the failures of some probes belong."""
 
-    async def ping(self, name: str, verb: Verb | None, *, text: str = "", at: datetime) -> bool:
+    async def ping(self, name: str, verb: Verb | None, *, text: str = "", at: datetime, run: str = "") -> bool:
         """Note what a heartbeat says; ``False``, with nothing written, if there is no heartbeat of this name.
 
         Without a verb it is a line for people, and says nothing about how it is.

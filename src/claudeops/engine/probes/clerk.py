@@ -18,6 +18,8 @@ from typing import Final
 
 import anyio
 
+from claudeops.domain.alerts.model import HANDLED
+from claudeops.domain.alerts.register import Done
 from claudeops.domain.escalation import EscalationRules
 from claudeops.domain.model import NewSession, Owner, Session, Suppressed
 from claudeops.domain.probe.news import Chain, News, collect
@@ -56,6 +58,7 @@ class Alarm:
     session: Callable[[Chain], NewSession]
     rules: Callable[[], EscalationRules]
     announce: Callable[[], Awaitable[None]]  # to whoever waits for queued sessions
+    failed: Callable[[Chain], Awaitable[Done]] | None = None  # decides about failures as about all alerts
 
 
 @dataclass(kw_only=True, slots=True)
@@ -195,14 +198,14 @@ class Clerk:
     async def _start(self, chain: Chain) -> None:
         await self.write_changes()  # the failures, if a look has added one since
         now = self.clock.now()
+        if self.alarm.failed is not None:
+            done = await self.alarm.failed(chain)
+            self._told(chain, now, is_told=any(ruling.decision in HANDLED for ruling in done.rulings))
+            return
         started = await self.database.start_chain(
             chain.probes, chain.fingerprint, self.alarm.session(chain), rules=self.alarm.rules(), now=now
         )
-        for name in chain.probes:
-            self.roster.joined(name, chain.fingerprint)
-            watched = self.roster.watched.get(name)
-            if watched is not None and isinstance(started, Session):
-                watched.chain_at, watched.told = now, watched.standing.state
+        self._told(chain, now, is_told=isinstance(started, Session))
         about = {"services": list(chain.services), "probes": list(chain.probes)}
         match started:
             case Session():
@@ -212,3 +215,10 @@ class Clerk:
                 self.log.warning(LogEvent.SESSION_SUPPRESSED, reason=started.reason.value, **about)
             case None:
                 pass  # a chain that is under way knows of it
+
+    def _told(self, chain: Chain, now: datetime, *, is_told: bool) -> None:
+        for name in chain.probes:
+            self.roster.joined(name, chain.fingerprint)
+            watched = self.roster.watched.get(name)
+            if watched is not None and is_told:
+                watched.chain_at, watched.told = now, watched.standing.state

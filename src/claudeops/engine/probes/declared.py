@@ -16,6 +16,7 @@ from claudeops.domain.probe.declaration import NO_DECLARATION, Declaration, Prob
 from claudeops.domain.probe.dependencies import NO_DEPENDENCIES, Dependencies, dependencies_of
 from claudeops.domain.probe.derived import all_probes, derive
 from claudeops.domain.probe.model import Probe
+from claudeops.domain.text import casefold_key
 from claudeops.tasks import Threads
 
 MOST_BYTES: Final = 4 * 1024 * 1024
@@ -80,6 +81,8 @@ class Reading:
     estate: Callable[[], Estate] = _no_estate  # as last understood
     refuse_command: Callable[[str], str | None] = allow_all
     refuse_host: Callable[[str], str | None] = allow_all
+    others: Callable[[], tuple[Probe, ...]] = tuple  # that another file of the operator's declares
+    _others: tuple[Probe, ...] = ()
     _signature: Signature | None = None
     _from: Estate | None = None  # the estate that the latest probes were made of; None: nothing was read yet
     _declaration: Declaration = NO_DECLARATION
@@ -94,16 +97,18 @@ class Reading:
             return None  # the disk does not answer; what was declared before serves
 
     def _read(self) -> Declared | None:
-        estate, signature = self.estate(), self._look()
-        if estate == self._from and signature == self._signature:
+        estate, signature, others = self.estate(), self._look(), self.others()
+        if (estate, signature, others) == (self._from, self._signature, self._others):
             return None
         if signature != self._signature or self._from is None:
             found = NO_DECLARATION if self.file is None or signature is None else self._read_file(self.file)
             self._fault = found if isinstance(found, str) else ""
             self._declaration = self._declaration if isinstance(found, str) else found
-        self._signature, self._from = signature, estate
+        self._signature, self._from, self._others = signature, estate, others
         derived = derive(estate, defaults=self._declaration.defaults, refuse=self.refuse_host)
-        probes = all_probes(self._declaration.probes, derived.probes, estate)
+        taken = {casefold_key(probe.name) for probe in self._declaration.probes}
+        own = (*self._declaration.probes, *(each for each in others if casefold_key(each.name) not in taken))
+        probes = all_probes(own, derived.probes, estate)
         return Declared(
             probes=probes, dependencies=dependencies_of(probes, estate), fault=self._fault, is_whole=not estate.unread
         )

@@ -177,6 +177,7 @@ def telling_of(change: Change) -> Telling:
         events=(_event(change, name),) if failed else (),
         notes=notes,
         is_state=change.turn is not Turn.BLIND,
+        is_explained=bool(change.explained_by) and change.turn is not Turn.BLIND,
     )
 
 

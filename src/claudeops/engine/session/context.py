@@ -20,6 +20,7 @@ from claudeops.engine.cell.cgroups import Bounds, Groups
 from claudeops.engine.cell.workspace import Workspace
 from claudeops.engine.control import Timeouts
 from claudeops.engine.estate import Estates
+from claudeops.engine.gate.answering import AnswerWaker
 from claudeops.engine.gate.gate import MOST_JUDGED
 from claudeops.engine.library import Libraries
 from claudeops.engine.live.hub import Hub
@@ -134,6 +135,7 @@ class ApprovalTerms:
 
     approval_key: bytes | None = field(default=None, repr=False)  # proves their answers; None: nobody can be asked
     approval_seconds: float = 900.0  # how long an answer may take
+    waker: AnswerWaker = field(default_factory=AnswerWaker)  # hears of the answers that this process writes
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -279,6 +279,7 @@ class _Run:
             own=(str(self.workspace.root),),
             redact=self.access.redactor.text,
             waiting=lambda: waiting_for_people(clocks, self.control),
+            waker=terms.waker,
             log=self.log,
         )
 

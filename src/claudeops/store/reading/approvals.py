@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from sqlalchemy import Connection, select
 
 from claudeops.domain.gate.approval import Approval, ApprovalStatus
 from claudeops.domain.listing import Listing, Page
 from claudeops.store.reading import page, within
 from claudeops.store.tables import approvals
-from claudeops.store.verdicts import to_approval
+from claudeops.store.verdicts import answers_of, to_approval
 
 
 def listed(connection: Connection, wanted: Listing, *, everything: bool = False) -> Page[Approval]:
@@ -18,4 +20,6 @@ def listed(connection: Connection, wanted: Listing, *, everything: bool = False)
         query = query.where(approvals.c.status == ApprovalStatus.PENDING.value)
     if wanted.tier is not None:
         query = query.where(approvals.c.tier == wanted.tier)
-    return page(connection, query, approvals.c.id, wanted, to_approval)
+    found = page(connection, query, approvals.c.id, wanted, to_approval)
+    said = answers_of(connection, [approval.id for approval in found.items])
+    return replace(found, items=tuple(replace(each, answers=said.get(each.id, ())) for each in found.items))

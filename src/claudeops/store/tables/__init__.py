@@ -7,7 +7,6 @@ checks closed sets of values that rarely change.
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import Final
 
 from sqlalchemy import (
@@ -18,13 +17,11 @@ from sqlalchemy import (
     ForeignKey,
     Index,
     Integer,
-    MetaData,
     PrimaryKeyConstraint,
     Table,
     UniqueConstraint,
     text,
 )
-from sqlalchemy.schema import SchemaItem
 
 from claudeops.domain.briefing import TextKind
 from claudeops.domain.model import (
@@ -39,38 +36,24 @@ from claudeops.domain.model import (
     Trust,
     VerdictKind,
 )
+from claudeops.domain.notice.model import Delivery, Topic
 from claudeops.domain.probe.model import State
+from claudeops.store.tables import alerting, base
 from claudeops.store.tables.columns import CleanText, Count, Name, Usd, UtcDateTime
 
-HEAD: Final = "0010"
+HEAD: Final = "0016"
 """The revision of the newest migration; it is compared before alembic is imported at all."""
 
-metadata = MetaData(
-    naming_convention={
-        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
-        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
-        "ck": "ck_%(table_name)s_%(constraint_name)s",
-        "fk": "fk_%(table_name)s_%(column_0_name)s_%(referred_table_name)s",
-        "pk": "pk_%(table_name)s",
-    }
-)
+metadata: Final = base.metadata
+_one_of: Final = base.one_of
+_session: Final = base.session_column
+_table: Final = base.table
 
-
-def _one_of(column: str, members: type[StrEnum]) -> CheckConstraint:
-    """Return the constraint that a column holds a member of a closed set, or null."""
-    values = ", ".join(f"'{member.value}'" for member in members)
-    return CheckConstraint(f"{column} IN ({values})", name=column)
-
-
-def _table(name: str, *items: SchemaItem) -> Table:
-    """Return a table with an ``id`` that is never used twice."""
-    identity = Column("id", Integer, primary_key=True, autoincrement=True)
-    return Table(name, metadata, identity, *items, sqlite_autoincrement=True)
-
-
-def _session(*, nullable: bool = False) -> Column[int]:
-    return Column("session_id", Integer, ForeignKey("sessions.id"), nullable=nullable)
-
+alert_deliveries: Final = alerting.alert_deliveries
+alerts: Final = alerting.alerts
+alert_decisions: Final = alerting.alert_decisions
+incidents: Final = alerting.incidents
+silences: Final = alerting.silences
 
 sessions = _table(
     "sessions",
@@ -126,6 +109,7 @@ sessions = _table(
     Column("audit_results", Name),
     Column("isolation", Name),
     Column("budget_usd", Usd),
+    Column("incident_id", Integer),  # no reference: an incident is written with what leads to it
     UniqueConstraint("parent_session_id", "tier", "trigger", "ordinal"),
     _one_of("status", Status),
     _one_of("outcome", Outcome),
@@ -136,6 +120,7 @@ sessions = _table(
     Index(None, "root_session_id"),
     Index(None, "parent_session_id"),
     Index(None, "ended_at"),
+    Index(None, "incident_id"),
 )
 
 events = _table(
@@ -151,6 +136,7 @@ events = _table(
     Column("last_seen", UtcDateTime, nullable=False),
     Column("count", Count, nullable=False),
     Column("resolved_at", UtcDateTime),
+    Column("incident_id", Integer),  # likewise
     _one_of("level", Level),
     Index(
         "uq_events_open_fingerprint",
@@ -163,6 +149,7 @@ events = _table(
     Index(None, "resolved_at"),
     Index(None, "session_id"),
     Index(None, "last_session_id"),
+    Index(None, "incident_id"),
 )
 
 memories = _table(
@@ -299,8 +286,44 @@ approvals = _table(
     Column("scripts", CleanText),
     Column("reason", CleanText),
     Column("mac", Name),
+    Column("services", CleanText),
+    Column("needed", Integer, nullable=False, server_default="1"),
+    Column("unheard", CleanText),
     Index(None, "status", "expires_at"),
     Index(None, "session_id", "tool_use_id"),
+)
+
+approval_messages = _table(
+    "approval_messages",
+    _session(),
+    Column("approval_id", Integer, nullable=False),  # no reference: both go with the session
+    Column("call_hash", Name, nullable=False),
+    Column("target", Name, nullable=False),
+    Column("chat", Name, nullable=False),
+    Column("yes_digest", Name),
+    Column("no_digest", Name),
+    Column("external_id", Name),
+    Column("sent_at", UtcDateTime, nullable=False),
+    Column("used_at", UtcDateTime),
+    Column("shown", Name),
+    Column("edited_at", UtcDateTime),
+    Index(None, "session_id"),
+    Index(None, "approval_id"),
+    Index(None, "shown", "sent_at"),
+    Index("uq_approval_messages_yes_digest", "yes_digest", unique=True),
+    Index("uq_approval_messages_no_digest", "no_digest", unique=True),
+)
+
+approval_answers = _table(
+    "approval_answers",
+    # Questions are removed with their session, and answers with their question.
+    Column("approval_id", Integer, ForeignKey("approvals.id", ondelete="CASCADE"), nullable=False),
+    Column("person", Name, nullable=False),
+    Column("status", Name, nullable=False),
+    Column("decided_by", Name, nullable=False),
+    Column("decided_at", UtcDateTime, nullable=False),
+    Column("mac", Name, nullable=False),
+    UniqueConstraint("approval_id", "person", "status"),
 )
 
 model_calls = _table(
@@ -373,6 +396,7 @@ probes = Table(
     Column("ping_start_at", UtcDateTime),
     Column("ping_fail_at", UtcDateTime),
     Column("ping_text", CleanText),
+    Column("ping_runs", CleanText),
     _one_of("state", State),
     Index(None, "service"),
     Index(None, "session_id"),
@@ -401,8 +425,19 @@ outbox = _table(
     Column("attempts", Integer, nullable=False),
     Column("delivered_at", UtcDateTime),
     Column("error", CleanText),
+    Column("topic", Name, nullable=False, server_default=Topic.EVENT.value),
+    Column("dedupe_key", Name),
+    Column("lease_until", UtcDateTime),
+    Column("result", Name),
+    Column("external_id", Name),
+    Column("incident_id", Integer),  # its number; a notice is no reason to keep it
+    _one_of("topic", Topic),
+    _one_of("result", Delivery),
     Index(None, "delivered_at", "not_before"),
     Index(None, "event_id"),
+    Index("uq_outbox_target_dedupe_key", "target", "dedupe_key", unique=True),
+    Index(None, "target", "delivered_at"),
+    Index(None, "incident_id", "id"),
 )
 
 commands = _table(
@@ -416,6 +451,19 @@ commands = _table(
     Column("result", CleanText),
     Column("error", CleanText),
     Index(None, "taken_at"),
+)
+
+api_tokens = _table(
+    "api_tokens",
+    Column("name", Name, nullable=False),
+    Column("scopes", CleanText, nullable=False),
+    Column("digest", Name, nullable=False),
+    Column("created_at", UtcDateTime, nullable=False),
+    Column("created_by", Name, nullable=False),
+    Column("expires_at", UtcDateTime),
+    Column("revoked_at", UtcDateTime),
+    Column("revoked_by", Name),
+    Column("last_used_at", UtcDateTime),
 )
 
 flags = Table(

@@ -158,6 +158,7 @@ async def test_an_empty_database_has_nothing_to_tell(database: Database) -> None
     seen = glanced(database)
     assert (seen.running, seen.queued, seen.last_session, seen.last_fire, seen.holds) == ((), 0, None, None, ())
     assert (seen.today_usd, seen.reserved_usd, seen.open_events, seen.approvals_waiting) == (0.0, 0.0, {}, 0)
+    assert (seen.notices_waiting, seen.untold_since) == (0, None)
 
 
 async def test_a_glance_sees_what_runs_waits_and_is_open(escalated: Session, store: Store, database: Database) -> None:
@@ -183,6 +184,8 @@ async def test_a_glance_sees_what_runs_waits_and_is_open(escalated: Session, sto
     assert [(hold.kind, hold.reason) for hold in seen.holds] == [("paused", "moving house")]
     assert seen.today_usd == pytest.approx(1.75)
     assert (seen.approvals_waiting, seen.approval_expires_at) == (1, after(minutes=15))
+    untold = await store.outbox.oldest(after(minutes=10))
+    assert (seen.notices_waiting > 0, seen.untold_since) == (True, untold)
     assert seen.open_events.get(Level.WARNING.value, 0) >= 1  # the pause itself
     assert all(event.level != Level.INFO.value for event in seen.newest_events)
 

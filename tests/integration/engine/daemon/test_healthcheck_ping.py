@@ -13,7 +13,7 @@ import pytest
 
 from claudeops.domain.model import Decision, DecisionReason, Finished, Session
 from claudeops.engine.control import Control
-from claudeops.engine.daemon.healthcheck_ping import TRIES, HealthcheckPing, pinging
+from claudeops.engine.daemon.healthcheck_ping import TRIES, HealthcheckPing, Verb, address, pinging, signalling
 from claudeops.engine.session.runner import SessionRunner
 from support.estate import Estate, deliver, look, report
 from support.waiting import until
@@ -168,3 +168,60 @@ def test_the_proxy_is_asked_unless_the_host_is_an_exception(watchdog: Watchdog) 
 
     assert proxy.asked == [watchdog.url]
     assert watchdog.asked == [f"/ping/{TOKEN}"]
+
+
+# --- monitors that know more ------------------------------------------------------------------------------
+
+CHECK = "0f9a4a1e-8f0c-4c0e-9a43-30c8c1b3a2d1"
+
+
+def test_healthchecks_is_told_each_verb_with_the_runs_id() -> None:
+    for url in (f"https://hc.example/{CHECK}", f"https://hc.example/ping/{CHECK}/", "https://hc.example/ping/key/nas"):
+        start, success, fail = (address(url, verb, 7) or "" for verb in (Verb.START, Verb.SUCCESS, Verb.FAIL))
+
+        plain = url.rstrip("/")
+        assert success.startswith(f"{plain}?rid=")
+        assert start == success.replace("?", "/start?")
+        assert fail == success.replace("?", "/fail?")
+        assert address(url, Verb.SUCCESS, 8) != success
+
+
+def test_uptime_kuma_is_told_how_it_is_and_of_no_start() -> None:
+    url = "https://kuma.example/api/push/abc?status=up&msg=OK&ping="
+
+    assert address(url, Verb.SUCCESS, 7) == "https://kuma.example/api/push/abc?status=up&msg=OK"
+    assert address(url, Verb.FAIL, 7) == "https://kuma.example/api/push/abc?status=down&msg=unresolved"
+    assert address(url, Verb.START, 7) == ""
+
+
+def test_any_other_monitor_is_only_pinged() -> None:
+    assert address("https://monitor.example/ping/token", Verb.SUCCESS, 7) is None
+    assert signalling("https://monitor.example", proxies={}) is None
+
+
+async def test_a_cycle_that_nobody_follows_is_told_after_its_start(estate: Estate, watchdog: Watchdog) -> None:
+    session = await estate.queue()
+    url = f"{watchdog.url}/{CHECK}"
+    beat = beating(estate, pinging(url, proxies={}))
+    beat.signal = signalling(url, proxies={})
+
+    async with anyio.create_task_group() as tasks:
+        beat.started(session)
+        beat.ended(session, Finished(decision=Decision(reason=DecisionReason.MAX_TIER)))
+        tasks.start_soon(beat.run)
+        await until(lambda: estate.logged.getvalue().count("heartbeat_sent") == 2)
+        tasks.cancel_scope.cancel()
+
+    assert [asked.partition("?")[0].rpartition("/")[2] for asked in watchdog.asked] == ["start", "fail"]
+    assert TOKEN not in estate.logged.getvalue()
+
+
+async def test_an_end_that_somebody_follows_is_no_failure(estate: Estate) -> None:
+    session = await estate.queue()
+    beat = beating(estate, lambda: None)
+    beat.signal = lambda _verb, _chain: None
+
+    beat.ended(session, Finished(decision=Decision(reason=DecisionReason.SESSION_FAILED), next_session_id=9))
+    beat.ended(session, Finished(decision=Decision(reason=DecisionReason.PAUSED)))
+
+    assert not beat._due.is_set()

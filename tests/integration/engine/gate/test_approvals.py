@@ -2,119 +2,24 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 import anyio
 import pytest
 
-from claudeops.domain.gate.approval import Approval, ApprovalStatus, answer
+from claudeops.domain.gate.approval import Answered, ApprovalStatus, answer
 from claudeops.domain.model import Action, ToolCall, Verdict, VerdictKind
-from claudeops.engine.gate.approvals import ApprovalService, ensure_key, read_key
-from claudeops.engine.gate.gate import Gate
+from claudeops.engine.gate.approvals import ensure_key, read_key
 from claudeops.engine.session.runner import SessionRunner
 from claudeops.errors import ConfigurationError, MissingInputError
-from claudeops.harness.claude import ClaudeHarness
-from claudeops.harness.protocol import GateRequest, Question
+from support.asking import ASK, CALL, KEY, talking
 from support.estate import Estate, deliver, look, report
 from support.stores import approvals_of
 from support.waiting import until
 
 pytestmark = pytest.mark.anyio
-
-KEY = b"k" * 32
-ASK = Verdict(kind=VerdictKind.ASK, reason="restarts the database")
-CALL = ToolCall(tool_use_id="toolu_1", tool_name="Bash", input={"command": "sh mend.sh"})
-
-
-@dataclass
-class Answers:
-    """A channel that keeps what was sent."""
-
-    sent: list[dict[str, object]] = field(default_factory=list)
-
-    async def send(self, message: bytes) -> bool:
-        self.sent.append(json.loads(message)["response"]["response"])
-        return True
-
-
-@dataclass
-class Talk:
-    """A gate with a desk, and a CLI that asks it."""
-
-    estate: Estate
-    gate: Gate
-    channel: Answers = field(default_factory=Answers)
-
-    async def hook(self, call: ToolCall = CALL) -> dict[str, object]:
-        return await self._ask(GateRequest(request_id="q", call=call))
-
-    async def permission(self, call: ToolCall = CALL) -> dict[str, object]:
-        return await self._ask(GateRequest(request_id="p", call=call, question=Question.PERMISSION))
-
-    async def _ask(self, request: GateRequest) -> dict[str, object]:
-        await self.gate.answer(request, harness=ClaudeHarness(), channel=self.channel)  # type: ignore[arg-type]  # all it needs
-        return self.channel.sent[-1]
-
-    async def question(self) -> Approval:
-        while not (waiting := await approvals_of(self.estate.store)):  # noqa: ASYNC110 - as an operator looks
-            await anyio.sleep(0.01)
-        return waiting[0]
-
-    async def say(self, status: ApprovalStatus, key: bytes = KEY) -> None:
-        asked = await self.question()
-        said = answer(key, asked, status=status, decided_by="ada", at=self.estate.context.clock.now())
-        assert await self.estate.store.verdicts.answer_approval(asked.id, said)
-
-    async def permitted(self, status: ApprovalStatus, key: bytes = KEY, call: ToolCall = CALL) -> dict[str, object]:
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self.say, status, key)
-            return await self.permission(call)
-        raise AssertionError
-
-    def verdicts(self) -> list[tuple[object, object]]:
-        rows = self.estate.rows("SELECT verdict, reason FROM tool_calls ORDER BY id")
-        return [(row["verdict"], row["reason"]) for row in rows]
-
-
-@asynccontextmanager
-async def talking(
-    estate: Estate, judge: Callable[[ToolCall], Verdict] = lambda _: ASK, *, seconds: float = 20, tier: int = 1
-) -> AsyncIterator[Talk]:
-    await estate.queue(tier)
-    session = await estate.claim()
-    context = estate.context
-    workdir = estate.root / "work"
-    workdir.mkdir(exist_ok=True)
-    desk = ApprovalService(
-        session=session,
-        verdicts=estate.store.verdicts,
-        clock=context.clock,
-        key=KEY,
-        timeout_seconds=seconds,
-        workdir=str(workdir),
-        own=(str(workdir),),
-        redact=context.redactor.text,
-        waiting=nullcontext,
-        log=context.log,
-    )
-    yield Talk(
-        estate,
-        Gate(
-            session=session,
-            judge=judge,
-            rules=context.rules,
-            verdicts=estate.store.verdicts,
-            clock=context.clock,
-            display_input=lambda call: json.dumps(dict(call.input)),
-            approvals=desk,
-            log=context.log,
-        ),
-    )
 
 
 async def test_a_persons_yes_lets_the_very_call_run_and_is_recorded(estate: Estate) -> None:
@@ -273,7 +178,7 @@ async def test_while_people_are_asked_no_clock_runs_and_no_slot_is_held(estate: 
             await anyio.sleep(0.05)
         for asked in await approvals_of(estate.store):
             said = answer(KEY, asked, status=ApprovalStatus.APPROVED, decided_by="ada", at=datetime.now(UTC))
-            assert await estate.store.verdicts.answer_approval(asked.id, said)
+            assert await estate.store.verdicts.answer_approval(asked.id, said) is Answered.DECIDED
         await until(lambda: not supervisor.running)
         await supervisor.drain(1)
     assert [row["outcome"] for row in estate.rows("SELECT outcome FROM sessions")] == ["success", "success"]

@@ -6,7 +6,19 @@ from dataclasses import replace
 
 import pytest
 
-from claudeops.domain.gate.approval import Approval, ApprovalStatus, Script, answer, call_hash, proven, visible
+from claudeops.domain.gate.approval import (
+    Answer,
+    Approval,
+    ApprovalStatus,
+    Script,
+    answer,
+    call_hash,
+    people,
+    person,
+    proven,
+    proven_yes,
+    visible,
+)
 from claudeops.domain.model import ToolCall
 from support.store_values import NOW, after, running
 
@@ -55,36 +67,67 @@ ASKED = Approval(
 )
 
 
-def answered(key: bytes = KEY, status: ApprovalStatus = ApprovalStatus.APPROVED) -> Approval:
-    said = answer(key, ASKED, status=status, decided_by="ada", at=after(minutes=1))
-    return replace(ASKED, status=said.status, decided_by=said.decided_by, decided_at=said.decided_at, mac=said.mac)
+def said(
+    who: str = "ada", *, key: bytes = KEY, status: ApprovalStatus = ApprovalStatus.APPROVED, asked: Approval = ASKED
+) -> Answer:
+    return answer(key, asked, status=status, decided_by=who, at=after(minutes=1))
 
 
 def test_answer_of_somebody_who_holds_the_key_is_proven() -> None:
-    assert proven(KEY, answered())
+    assert proven(KEY, ASKED, said())
 
 
 @pytest.mark.parametrize(
-    "row",
+    ("asked", "given"),
     [
-        pytest.param(answered(key=b"x" * 32), id="another key"),
-        pytest.param(replace(answered(), mac=None), id="no proof"),
-        pytest.param(replace(answered(), mac=""), id="an empty one"),
-        pytest.param(replace(answered(), mac="\u2028"), id="none at all"),
-        pytest.param(replace(answered(), decided_by="eve"), id="another name"),
-        pytest.param(replace(answered(), decided_at=after(minutes=2)), id="another time"),
-        pytest.param(replace(answered(), decided_at=None), id="no time"),
-        pytest.param(replace(answered(), id=4), id="another question"),
-        pytest.param(replace(answered(), session_id=8), id="another session"),
-        pytest.param(replace(answered(), call_hash="4567"), id="another call"),
+        pytest.param(ASKED, said(key=b"x" * 32), id="another key"),
+        pytest.param(ASKED, replace(said(), mac=""), id="an empty proof"),
+        pytest.param(ASKED, replace(said(), mac="\u2028"), id="none at all"),
+        pytest.param(ASKED, replace(said(), decided_by="eve"), id="another name"),
+        pytest.param(ASKED, replace(said(), decided_at=after(minutes=2)), id="another time"),
+        pytest.param(replace(ASKED, id=4), said(), id="another question"),
+        pytest.param(replace(ASKED, session_id=8), said(), id="another session"),
+        pytest.param(replace(ASKED, call_hash="4567"), said(), id="another call"),
         pytest.param(
-            replace(answered(status=ApprovalStatus.DENIED), status=ApprovalStatus.APPROVED), id="a no made a yes"
+            ASKED,
+            replace(said(status=ApprovalStatus.DENIED), status=ApprovalStatus.APPROVED),
+            id="a no made a yes",
         ),
-        pytest.param(ASKED, id="no answer"),
     ],
 )
-def test_what_was_not_answered_so_is_not_proven(row: Approval) -> None:
-    assert not proven(KEY, row)
+def test_what_was_not_answered_so_is_not_proven(asked: Approval, given: Answer) -> None:
+    assert not proven(KEY, asked, given)
+
+
+def test_only_answers_with_their_own_proof_are_a_yes_and_each_person_has_one() -> None:
+    other = said("bob", asked=replace(ASKED, id=4))
+    row = replace(
+        ASKED,
+        answers=(said("telegram:ada"), said("slack:Ada"), said("ada"), replace(said(), decided_by="bob"), other),
+    )
+
+    assert row.agreed == ("telegram:ada", "bob")
+    assert proven_yes(KEY, row) == ("telegram:ada",)
+    assert proven_yes(KEY, replace(row, answers=(*row.answers, said("bob")))) == ("telegram:ada", "bob")
+    assert proven_yes(KEY, ASKED) == ()
+
+
+def test_a_proven_no_beside_enough_yes_is_a_no_and_a_forged_one_is_nothing() -> None:
+    two = (said("ada"), said("bob"))
+    no = said("carol", status=ApprovalStatus.DENIED)
+
+    assert proven_yes(KEY, replace(ASKED, answers=(*two, no))) == ()
+    assert proven_yes(KEY, replace(ASKED, answers=(*two, replace(no, mac="00")))) == ("ada", "bob")
+
+
+@pytest.mark.parametrize("name", ["telegram:alice", "slack:Alice", "alice", "ALICE", "slack: alice "])
+def test_a_person_is_the_same_whichever_way_the_answer_came(name: str) -> None:
+    assert person(name) == "alice"
+
+
+def test_a_kind_alone_makes_nobody_another_person() -> None:
+    assert people(["telegram:", "slack:", ""]) == ("telegram:",)
+    assert people(["alice", "telegram:alice:2", "alicia"]) == ("alice", "telegram:alice:2", "alicia")
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 
 from claudeops.domain.model import ActionLimit, ToolCall, Verdict, VerdictKind
 from claudeops.domain.policy import Policy, PolicyFault, judge, parse_policy, tier_policy
-from claudeops.domain.policy.document import key_lines, line_of
+from claudeops.domain.policy.document import key_lines, line_of, read_document, render
 from support.policy_cases import DEFAULT_TEXT, POLICY, SCOPE, bash
 
 ALLOW, DENY, ASK = VerdictKind.ALLOW, VerdictKind.DENY, VerdictKind.ASK
@@ -119,6 +119,101 @@ def test_a_person_is_asked_where_the_file_says_so() -> None:
     assert kind(policy, "docker restart db-x; docker volume rm x") is DENY
     write = ToolCall(tool_use_id="t", tool_name="Write", input={"file_path": "/work/s1/x"})
     assert judge(write, tier=tier_policy(policy, 3), scope=SCOPE).kind is ASK
+
+
+@pytest.mark.parametrize(
+    ("text", "command", "needed", "reason"),
+    [
+        pytest.param(
+            "[actions.redeployment]\napprovals = 2",
+            "docker compose up -d web",
+            2,
+            "redeployment of web needs 2 people's yes",
+            id="a kind of action, which no tier need ask about",
+        ),
+        pytest.param(
+            "[actions.restart]\napprovals = 1",
+            "docker restart web",
+            1,
+            "restart of web needs a person's yes",
+            id="one person at every tier",
+        ),
+        pytest.param(
+            '[[commands]]\nname = "backupctl drop"\narguments = "name"\napprovals = 3',
+            "ssh web1 sudo backupctl drop old",
+            3,
+            "backupctl drop needs 3 people's yes",
+            id="a command, however it is wrapped",
+        ),
+        pytest.param(
+            '[tiers.3.ask]\nservices = ["db"]\napprovals = 2',
+            "docker restart db",
+            2,
+            "restart of db needs 2 people's yes",
+            id="whatever a tier asks about",
+        ),
+        pytest.param(
+            '[actions.restart]\napprovals = 2\n[tiers.3.ask]\nactions = ["restart"]\napprovals = 3',
+            "docker restart db",
+            3,
+            "restart of db needs 3 people's yes",
+            id="the highest number counts",
+        ),
+        pytest.param(
+            "[actions.restart]\napprovals = 2",
+            "docker restart web && docker compose up -d db",
+            2,
+            "restart of web needs 2 people's yes",
+            id="beside what nobody is asked about",
+        ),
+        pytest.param(
+            '[actions.redeployment]\napprovals = 2\n[tiers.3.ask]\nactions = ["restart"]',
+            "docker restart web",
+            1,
+            "restart of web needs a person's yes",
+            id="another kind",
+        ),
+    ],
+)
+def test_as_many_people_must_say_yes_as_the_file_says(text: str, command: str, needed: int, reason: str) -> None:
+    asked = verdict(extended(text), command)
+
+    assert (asked.kind, asked.needed, asked.reason) == (ASK, needed, reason)
+
+
+def test_nobody_evades_the_second_person_by_a_call_that_cannot_be_understood() -> None:
+    hidden = "python3 -c 'print(6*7)'"
+    policy = extended("[actions.redeployment]\napprovals = 2")
+
+    assert verdict(POLICY, hidden).needed == 1
+    assert (verdict(policy, hidden).kind, verdict(policy, hidden).needed) == (ASK, 2)
+    assert verdict(policy, hidden).reason.endswith("; it needs 2 people's yes")
+    assert verdict(extended("[tiers.3.ask]\napprovals = 2"), hidden).needed == 2
+
+
+def test_what_is_denied_stays_denied_however_many_people_would_say_yes() -> None:
+    policy = extended("[actions.restart]\napprovals = 2")
+
+    assert kind(policy, "docker restart web", 1) is DENY
+    dry = judge(bash("docker restart web"), tier=tier_policy(policy, 3), scope=replace(SCOPE, dry_run=True))
+    assert dry.kind is DENY
+
+
+def test_a_tool_of_a_server_needs_as_many_people_as_its_entry_says() -> None:
+    policy = extended('[[tools]]\nname = "mcp__backups__drop"\napprovals = 2')
+    call = ToolCall(tool_use_id="1", tool_name="mcp__backups__drop", input={})
+
+    asked = judge(call, tier=tier_policy(policy, 3), scope=SCOPE)
+
+    assert (asked.kind, asked.needed, asked.reason) == (ASK, 2, "mcp__backups__drop needs 2 people's yes")
+
+
+def test_a_policy_that_is_written_out_needs_as_many_people_as_before() -> None:
+    text = 'extends = "default"\n[actions.restart]\napprovals = 2\n[tiers.3.ask]\napprovals = 3\n'
+    whole = render(read_document(text, default=DEFAULT_TEXT))
+
+    assert whole.count("approvals = ") == 2
+    assert verdict(parse_policy(whole), "docker restart web").needed == 3
 
 
 def test_nobody_is_asked_in_a_dry_run() -> None:
@@ -268,6 +363,16 @@ def test_no_file_switches_off_what_is_never_allowed(command: str) -> None:
         ("[tiers.2]\nread = ['/srv/../etc']", 3, "is not an absolute directory"),
         ("[tiers.2]\nnot_understood = 'allow'", 3, "write 'deny' or 'ask'"),
         ("[tiers.2.ask]\ncommand = []", 3, "did you mean 'commands'?"),
+        ("[tiers.2.ask]\napprovals = 0", 3, "tier 2: 0 people cannot be asked: write 1 to 9, or leave 'approvals' out"),
+        ("[tiers.2.ask]\napproval = 2", 3, "did you mean 'approvals'?"),
+        ("[actions.drain]\napprovals = 2", 2, "the action 'drain': it has no limit: add limit and window"),
+        ("[actions.drain]\nlimit = 2", 2, "the action 'drain': '' is not a duration"),
+        ("[actions.restart]\napprovals = 10", 2, "the action 'restart': 10 people cannot be asked: write 1 to 9"),
+        ("[actions.restart]\napprovals = -1", 2, "-1 people cannot be asked"),
+        ("[actions.restart]\napprovals = true", 3, "actions.restart.approvals: Expected `int`, got `bool`"),
+        ("[actions.restart]\napprovals = 'two'", 3, "actions.restart.approvals: Expected `int`, got `str`"),
+        ("[[commands]]\nname = 'uptime'\napprovals = 0", 4, "0 people cannot be asked"),
+        ("[[tools]]\nname = 'mcp__a__b'\napprovals = 99", 4, "99 people cannot be asked"),
         ("[actions.x]\nlimit = 0\nwindow = '1h'", 2, "a limit of 0 would never allow it"),
         ("[actions.x]\nlimit = 1\nwindow = '1 hour'", 2, "'1 hour' is not a duration"),
         ("[actions.x]\nlimit = 'two'\nwindow = '1h'", 3, "Expected `int`, got `str`"),

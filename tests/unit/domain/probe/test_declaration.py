@@ -87,6 +87,24 @@ def test_a_probe_needs_a_name_and_what_its_kind_asks() -> None:
     )
 
 
+@pytest.mark.parametrize("name", ["backups/db", "a/../b", "/etc"])
+def test_a_heartbeat_that_no_address_could_name_is_refused(name: str) -> None:
+    with pytest.raises(ProbesFault):
+        read(f'[[probe]]\nname = "{name}"\nkind = "heartbeat"\nevery = "1d"\n')
+
+
+def test_a_heartbeat_with_a_slash_is_told_what_to_write_and_other_probes_may_have_one() -> None:
+    with pytest.raises(ProbesFault) as raised:
+        read('[[probe]]\nname = "backups/db"\nkind = "heartbeat"\nevery = "1d"\n')
+
+    assert raised.value.line == 2
+    assert str(raised.value) == (
+        "the probe 'backups/db': name: 'backups/db' cannot be part of the address of its pings: "
+        "write letters, digits and . _ - : @, and no slash"
+    )
+    assert one(SHOP.replace('"shop"', '"shop/eu"')).name == "shop/eu"
+
+
 def test_an_empty_file_declares_nothing() -> None:
     assert read("") == Declaration()
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from claudeops.domain.probe.machine import TURNS, Change, Turn, due, heard, step, wavers
-from claudeops.domain.probe.model import Pings, Saw, Standing, State, Verb
+from claudeops.domain.probe.model import Pings, Run, Saw, Standing, State, Verb
 from support.probes import NOON, after, looked, probe, saw, seconds
 
 SHORT = {"unknown": "-", "up": "up", "degraded": "poor", "down": "DOWN", "flapping": "flap", "silenced": "mute"}
@@ -328,6 +328,33 @@ def test_silence_is_the_failure(pings: Pings, now: datetime, expected: Saw) -> N
     assert seen.saw is expected
     assert seen.at == now
     assert bool(seen.detail) is (expected is not Saw.UP)
+
+
+def test_the_end_of_one_run_hides_no_other_that_hangs() -> None:
+    known = heard(Pings(success=NOON), Verb.START, minutes(10), run="a")
+    known = heard(known, Verb.START, minutes(12), run="b")
+    known = heard(known, Verb.START, minutes(13), run="b")  # said twice
+    known = heard(known, Verb.SUCCESS, minutes(15), run="a")
+
+    assert known.runs == (Run(id="b", at=minutes(12)),)
+    assert due(known, every=HOUR, grace=600.0, now=minutes(21)).saw is Saw.UP
+    seen = due(known, every=HOUR, grace=600.0, now=minutes(23))
+    assert (seen.saw, seen.detail) == (
+        Saw.DOWN,
+        "its run b started at 2026-03-01 12:12:00 UTC and never ended",
+    )
+    again = heard(known, Verb.SUCCESS, minutes(30), run="c")
+    assert due(again, every=HOUR, grace=600.0, now=minutes(31)).saw is Saw.UP
+    assert due(heard(known, Verb.FAIL, minutes(30), run="b"), every=HOUR, grace=600.0, now=minutes(31)).saw is Saw.DOWN
+
+
+def test_a_job_that_only_begins_fills_no_memory() -> None:
+    known = Pings()
+    for number in range(200):
+        known = heard(known, Verb.START, minutes(number), run=str(number))
+
+    assert len(known.runs) == 50
+    assert known.runs[-1].id == "199"
 
 
 def test_without_a_grace_time_a_start_has_as_long_as_a_beat() -> None:

@@ -1,0 +1,68 @@
+"""Alerts, wired from the settings: the file of alerts, and the desk. Part of the composition root."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+
+from claudeops.app.node import Node
+from claudeops.app.wiring import root_session
+from claudeops.domain.alerts.rules import Rules
+from claudeops.domain.model import Handover, NewSession, Trigger
+from claudeops.domain.probe.dependencies import Dependencies
+from claudeops.domain.probe.model import HeartbeatLook, Probe
+from claudeops.engine.alerts.desk import AlertDesk
+from claudeops.engine.daemon.operator_file import OperatorFile
+from claudeops.logs import LogEvent
+from claudeops.settings.alerts import load_alerts
+
+
+def alerts_file(node: Node) -> OperatorFile[Rules]:
+    """Return what keeps the rules as the operator's file has them."""
+    return OperatorFile(
+        path=node.settings.alerts_path,
+        value=node.settings.alerts,
+        read=partial(load_alerts, highest_tier=node.settings.max_tier),
+        name="alerts",
+        refused=LogEvent.ALERTS_REFUSED,
+        events=node.store.probes,
+        clock=node.clock,
+        log=node.log,
+    )
+
+
+def heartbeats(rules: Rules) -> tuple[Probe, ...]:
+    """Return a probe for each heartbeat that alerts feed: their silence is an event, and needs no session."""
+    return tuple(
+        Probe(
+            name=beat.name,
+            look=HeartbeatLook(every=beat.every.total_seconds(), grace=beat.grace.total_seconds()),
+            service=beat.name,
+            interval=min(30.0, beat.every.total_seconds()),
+            failures=1,
+            starts_chain=False,
+            origin="the file of alerts",
+        )
+        for beat in rules.heartbeats
+    )
+
+
+def alert_desk(node: Node, file: OperatorFile[Rules], *, dependencies: Callable[[], Dependencies]) -> AlertDesk:
+    """Return the desk of a daemon."""
+
+    def chain(tier: int, told: Handover) -> NewSession:
+        return replace(root_session(node.settings, tier, Trigger.ALERT), context=told)
+
+    return AlertDesk(
+        alerts=node.store.alerts,
+        probes=node.store.probes,
+        read_rules=lambda: file.value,
+        escalation=node.context.current_rules,
+        dependencies=dependencies,
+        new_chain=chain,
+        redact=node.context.redactor.text,
+        announce=node.dispatcher.announce,
+        clock=node.clock,
+        log=node.log,
+    )

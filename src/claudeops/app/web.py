@@ -1,0 +1,179 @@
+"""The listener, wired from the settings. Part of the composition root.
+
+A port that is taken, or an address that this machine has not got yet, stops nothing: the daemon looks after its
+services all the same, says so, and tries again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Final
+
+import anyio
+
+from claudeops.app.node import Node
+from claudeops.domain.alerts.rules import NO_RULES, Rules, Source
+from claudeops.engine.meter.meter import Meter
+from claudeops.errors import ConfigurationError
+from claudeops.logs import LogEvent, Logger
+from claudeops.loopback import ConnectionLimits, Crowd, listen
+from claudeops.settings import Settings
+from claudeops.tasks import open_tasks
+from claudeops.web.doorkeeper import Doorkeeper
+from claudeops.web.endpoints import Table
+from claudeops.web.listener import Hosts, Listener
+from claudeops.web.ports import Check, Clock, Intake, Interactions, Pings, Readiness, Sources, Tokens
+from claudeops.web.table import Rooms, table_of
+
+AGAIN_SECONDS: Final = 5.0
+"""Between two tries to listen."""
+
+_LATE: Final = timedelta(seconds=60)
+"""By which a schedule may be behind before its clock counts as stopped."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FileSources:
+    """`Sources`, by the operator's file as it is now; without one nobody signs."""
+
+    rules: Callable[[], Rules] = lambda: NO_RULES
+    environment: Mapping[str, str] = field(default_factory=dict, repr=False)  # variables that the file names
+
+    def source(self, name: str) -> Source:
+        """Return a source."""
+        return self.rules().source(name)
+
+    def secrets(self, source: Source) -> Sequence[str]:
+        """Return the values of its variables, those that are set."""
+        return [value for name in source.secret_env if (value := self.environment.get(name, ""))]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Web:
+    """What the listener gets of the daemon."""
+
+    settings: Settings
+    clock: Clock
+    log: Logger
+    tokens: Tokens
+    pings: Pings
+    readiness: Readiness
+    sources: Sources = FileSources()
+    intake: Intake | None = None  # None: no alerts are taken
+    interactions: Interactions | None = None  # None: nothing that is pressed in Slack comes by HTTP
+    retry_seconds: float = AGAIN_SECONDS
+
+
+def web_of(
+    node: Node,
+    readiness: Readiness,
+    *,
+    sources: Sources = FileSources(),
+    intake: Intake | None = None,
+    interactions: Interactions | None = None,
+) -> Web:
+    """Return what the listener gets of a daemon."""
+    return Web(
+        settings=node.settings,
+        clock=node.clock,
+        log=node.log,
+        tokens=node.tokens,
+        pings=node.store.probes,
+        readiness=readiness,
+        sources=sources,
+        intake=intake,
+        interactions=interactions,
+    )
+
+
+async def keep_listening(web: Web) -> None:
+    """Listen until cancelled, unless the operator has switched it off; its end is bounded."""
+    settings = web.settings
+    if not settings.dashboard:
+        return
+    crowd = Crowd(ConnectionLimits())
+    signing = {name: channel.signing_secret for name, channel in settings.slack.items() if channel.signing_secret}
+    doorkeeper = Doorkeeper(
+        tokens=web.tokens, sources=web.sources, clock=web.clock, log=web.log, key=settings.chat_api_key, slack=signing
+    )
+    listener = Listener(
+        table=Table(table_of(_rooms(web, is_signed=bool(signing)))),
+        doorkeeper=doorkeeper,
+        hosts=Hosts.of(settings.public_hosts),
+        clock=web.clock,
+        log=web.log,
+        crowd=crowd,
+    )
+    async with open_tasks() as tasks:
+        tasks.start_soon(doorkeeper.keep_uses)
+        told = ""
+        while True:
+            try:
+                async with listen(
+                    listener,
+                    host=settings.dashboard_host,
+                    port=settings.dashboard_port,
+                    closing=anyio.Event(),
+                    crowd=crowd,
+                    outside=True,
+                ) as url:
+                    web.log.info(LogEvent.WEB_READY, url=url, public_url=settings.public_url)
+                    await anyio.sleep_forever()
+            except (ConfigurationError, OSError) as error:  # a race for the port may show only now
+                if str(error) != told:
+                    told = str(error)
+                    web.log.error(LogEvent.WEB_NOT_LISTENING, error=told)
+            await anyio.sleep(web.retry_seconds)
+
+
+def _rooms(web: Web, *, is_signed: bool) -> Rooms:
+    return Rooms(
+        readiness=web.readiness,
+        pings=web.pings,
+        sources=web.sources,
+        intake=web.intake,
+        interactions=web.interactions if is_signed else None,
+    )
+
+
+def readiness_of(
+    *,
+    clock: Clock,
+    trouble: Callable[[], str | None],
+    fires: Callable[[], Mapping[str, datetime | None]],
+    disk: Callable[[], str],
+    outbox: Callable[[], str],
+    meter: Meter | None,
+) -> Readiness:
+    """Return what says how the daemon is, out of what it has in memory.
+
+    ``trouble``: why the database took no writes; ``fires``: when each schedule that is on fires next, ``None`` for one
+    that is not timed yet; ``disk``: why no session starts for want of space, or nothing; ``outbox``: why people are not
+    told, or nothing.
+    """
+
+    def checks() -> Sequence[Check]:
+        database, scheduler = trouble() or "", _standstill(fires(), clock.now() - _LATE)
+        full, untold = disk(), outbox()
+        return (
+            Check(name="database_writes", ok=not database, detail=database),
+            Check(name="scheduler_tick", ok=not scheduler, detail=scheduler),
+            # A node opens with CLIs that are there and whose gate holds, or not at all.
+            Check(name="cli", ok=True),
+            Check(name="gate_self_test", ok=True),
+            Check(name="meter", ok=meter is None or bool(meter.url), detail="" if meter else "It is switched off."),
+            Check(name="disk", ok=not full, detail=full),
+            Check(name="outbox_age", ok=not untold, detail=untold),
+        )
+
+    return checks
+
+
+def _standstill(fires: Mapping[str, datetime | None], late: datetime) -> str:
+    """Return why the schedules stand still, as a sentence; empty: they do not."""
+    stuck = sorted(name for name, at in fires.items() if at is not None and at < late)
+    if stuck:
+        return f"Nothing has happened when {', '.join(stuck)} was due."
+    return "The schedules are not timed yet." if None in fires.values() else ""

@@ -1,0 +1,1 @@
+"""Incidents, silences and recorded alerts on the command line."""

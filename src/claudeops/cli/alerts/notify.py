@@ -1,0 +1,61 @@
+"""``claudeops notify test``: one message to one target, past the outbox, and what the target answered."""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+from typing import Final
+
+import anyio
+import click
+
+from claudeops.cli.output import Exit, not_found_body, print_document, print_failure
+from claudeops.domain.notice.model import Delivery, Target
+from claudeops.domain.redact import Redactor
+from claudeops.errors import ClaudeopsError, ErrorKind, SpawnError
+from claudeops.settings import Settings
+
+_COMMAND: Final = "notify test"
+
+
+def print_test(target: str, *, as_json: bool) -> int:
+    """Send a target a message; return the exit status: 0 delivered, 1 not."""
+    from claudeops.cli.start import read_settings  # noqa: PLC0415 - mistakes are answered without it
+
+    try:
+        settings = read_settings()
+        found = next((each for each in settings.targets if each.name == target), None)
+        if found is None:
+            return _unknown(target, settings, as_json=as_json)
+        body = anyio.run(partial(_sent, found, settings))
+    except ClaudeopsError as error:
+        return print_failure(_COMMAND, error, as_json=as_json, target=target)
+    status = Exit.OK if body["result"] == Delivery.DELIVERED.value else Exit.UNRESOLVED
+    if as_json:
+        return print_document(_COMMAND, body, status)
+    said = f": {body['answer']}" if body["answer"] else ""
+    click.echo(f"{target}: {body['result']} after {body['took_ms']} ms{said}")
+    return status
+
+
+async def _sent(target: Target, settings: Settings) -> dict[str, object]:
+    from claudeops.app.notify import say_hello  # noqa: PLC0415 - as above
+
+    began = time.monotonic()
+    try:
+        told = await say_hello(settings, target)
+    except OSError as error:
+        raise SpawnError(f"no courier could be started: {error.strerror}.", kind=ErrorKind.DELIVERY) from error
+    took = round((time.monotonic() - began) * 1000)
+    said = Redactor(settings.secrets).text(told.error)
+    return {"target": target.name, "result": told.result.value, "answer": said or None, "took_ms": took}
+
+
+def _unknown(target: str, settings: Settings, *, as_json: bool) -> int:
+    names = ", ".join(sorted(each.name for each in settings.targets))
+    known = names or "none: set CLAUDEOPS_APPRISE_URLS or CLAUDEOPS_NOTIFY_PATH"
+    message = f"there is no target {target!r}; known are {known}"
+    if as_json:
+        return print_document(_COMMAND, not_found_body("target_not_found", target, message), Exit.UNRESOLVED)
+    click.echo(f"claudeops: {message}", err=True)
+    return Exit.UNRESOLVED

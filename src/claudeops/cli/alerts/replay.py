@@ -1,0 +1,134 @@
+"""``alerts replay``: recorded bodies, decided about by the rules as they are now; nothing is written, nothing started.
+
+A file holds one body, or a line for each: ``{"source": "prometheus", "at": "2026-03-01T12:00:00Z", "body": {…}}``. A
+body may be a text too; without ``at`` it comes a second after the one before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Final
+
+import click
+import msgspec
+
+from claudeops.cli.output import Exit, print_document, print_failure
+from claudeops.cli.start import read_settings
+from claudeops.domain.alerts.model import Delivery, Unparsed
+from claudeops.domain.alerts.replay import Replayed, replay
+from claudeops.domain.alerts.rules import Rules
+from claudeops.domain.alerts.senders import read
+from claudeops.domain.gate.approval import visible
+from claudeops.domain.text import join_names
+from claudeops.errors import ClaudeopsError, ConfigurationError, ErrorKind, MissingInputError
+
+_NAME: Final = "alerts replay"
+_MOST_BYTES: Final = 256 * 1024 * 1024
+_MOST_SHOWN: Final = 1000  # decisions in the document
+_APART: Final = timedelta(seconds=1)
+
+Body = tuple[datetime, Delivery | Unparsed]
+
+
+class _Line(msgspec.Struct):
+    body: object
+    source: str = ""
+    at: datetime | None = None
+
+
+def replay_file(file: Path, *, source: str | None, runs_for: timedelta, as_json: bool) -> int:
+    """Print what becomes of the bodies in a file; return the exit status."""
+    try:
+        rules = read_settings().alerts
+        bodies = sorted(_bodies(file, rules, source), key=lambda body: body[0])
+        done = replay(bodies, rules, runs_for=runs_for)
+    except ClaudeopsError as error:
+        sysexit = Exit.NO_INPUT if isinstance(error, MissingInputError) else None
+        return print_failure(_NAME, error, as_json=as_json, target=str(file), sysexit=sysexit)
+    if as_json:
+        return print_document(_NAME, _document(done), Exit.OK)
+    click.echo("\n".join(_lines(done)))
+    return Exit.OK
+
+
+def _bodies(file: Path, rules: Rules, only: str | None) -> Iterator[Body]:
+    """Yield the bodies of a file; raises `ConfigurationError` and `MissingInputError`."""
+    at = datetime(2026, 1, 1, tzinfo=UTC)
+    for number, line in enumerate(_entries(_content(file)), 1):
+        name = only or line.source
+        if not any(source.name == name for source in rules.sources):
+            known = join_names([source.name for source in rules.sources]) or "none: set CLAUDEOPS_ALERTS_PATH"
+            raise _fault(file, f"entry {number} is of the source {name!r}, which is not declared; known are {known}")
+        given = line.at
+        at = at + _APART if given is None else given if given.tzinfo is not None else given.replace(tzinfo=UTC)
+        raw = line.body.encode() if isinstance(line.body, str) else msgspec.json.encode(line.body)
+        yield at, read(rules.source(name), raw, received_at=at)
+
+
+def _content(file: Path) -> bytes:
+    try:
+        with file.open("rb") as opened:
+            data = opened.read(_MOST_BYTES + 1)
+    except FileNotFoundError:
+        raise MissingInputError(f"there is no file {file}: name one with recorded bodies.") from None
+    except OSError as error:
+        raise _fault(file, f"it cannot be read ({error.strerror})") from None
+    if len(data) > _MOST_BYTES:
+        raise _fault(file, f"it is longer than {_MOST_BYTES} bytes: replay a part of it")
+    return data
+
+
+def _entries(data: bytes) -> Sequence[_Line]:
+    """Return what a file holds: lines with their sources, else one body."""
+    lines = [line for line in data.splitlines() if line.strip()]
+    try:
+        return [msgspec.json.decode(line, type=_Line) for line in lines]
+    except msgspec.MsgspecError:
+        return [_Line(body=data.decode(errors="replace"))]
+
+
+def _fault(file: Path, clause: str) -> ConfigurationError:
+    return ConfigurationError(f"{file}: {clause}.", kind=ErrorKind.PARSE, operation="read", target=str(file))
+
+
+def _document(done: Replayed) -> Mapping[str, object]:
+    return {
+        "deliveries": done.deliveries,
+        "unparsed": done.unparsed,
+        "decisions_count": len(done.rulings) + done.unparsed,
+        "decisions": done.counts(),
+        "chains": [
+            {
+                "at": at,
+                "incident": start.incident,
+                "tier": start.tier,
+                "severity": start.severity.value,
+                "services": [visible(service) for service in start.services],
+                "alerts": len(start.alerts),
+            }
+            for at, start in done.starts
+        ],
+        "alerts": [
+            {
+                "at": at,
+                "source": ruling.alert[0],
+                "fingerprint": visible(ruling.alert[1]),
+                "decision": ruling.decision.value,
+                "because": visible(ruling.because),
+                "incident": ruling.incident,
+            }
+            for at, ruling in done.rulings[:_MOST_SHOWN]
+        ],
+    }
+
+
+def _lines(done: Replayed) -> Iterator[str]:
+    chains = "1 chain" if len(done.starts) == 1 else f"{len(done.starts)} chains"
+    yield f"{done.deliveries} bodies, {len(done.rulings) + done.unparsed} decisions, {chains}"
+    for name, count in done.counts().items():
+        yield f"  {count:>6} {name}"
+    for at, start in done.starts:
+        about = visible(join_names(start.services))
+        yield f"{at:%Y-%m-%d %H:%M:%S} UTC  tier {start.tier}, {len(start.alerts)} alerts: {about}"

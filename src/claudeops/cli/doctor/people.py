@@ -1,0 +1,173 @@
+"""The doctor's look at who tells the daemon something, whom it tells, and who would notice that it is dead.
+
+Nothing is sent, and nobody is pinged: that would be a sign of life of a daemon that may be dead.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Final
+from urllib.parse import urlsplit
+
+import anyio
+import anyio.to_thread
+
+from claudeops.app.notify import courier
+from claudeops.cli.doctor.values import Case, Finding, doubtful, failed, fine
+from claudeops.cli.text.layout import count_of
+from claudeops.domain.alerts.rules import Rules
+from claudeops.domain.notice.approving import Approver
+from claudeops.domain.notice.model import Delivery, TargetKind
+from claudeops.domain.text import join_names
+from claudeops.engine.daemon.healthcheck_ping import Verb, address
+from claudeops.settings import Settings
+
+_AT_ONCE: Final = 4  # couriers, which cost 40 MB each
+_CONNECT_SECONDS: Final = 5.0
+_PORTS: Final = {"https": 443, "http": 80}
+_KEYS: Final = {TargetKind.TELEGRAM: "telegram_id", TargetKind.SLACK: "slack_user_id"}  # of approvers
+
+
+# --- who tells the daemon something -----------------------------------------------------------------------
+
+
+async def alerts(_case: Case, settings: Settings) -> Finding:
+    """Check what the file of alerts says, and whether its senders can prove who they are."""
+    rules = settings.alerts
+    if settings.alerts_path is None:
+        return fine("There is no file of alerts: every source with a token is a generic one, and nobody signs.")
+    wrong = list(_unheard(rules, settings))
+    if wrong:
+        return doubtful(f"{_counted(rules)} {' '.join(wrong)}", "Set what is missing, or correct the file.")
+    return fine(f"{_counted(rules)} Those without a secret need a token (`claudeops token list`).")
+
+
+def _counted(rules: Rules) -> str:
+    kinds = Counter(source.kind.value for source in rules.sources)
+    listed = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
+    what = ((len(rules.sources), "source"), (len(rules.rules), "rule"), (len(rules.heartbeats), "heartbeat"))
+    counts = ", ".join(count_of(count, name) for count, name in what)
+    return f"It declares {counts}" + (f" ({listed})." if listed else ".")
+
+
+def _unheard(rules: Rules, settings: Settings) -> Iterator[str]:
+    """Yield why some source could not be heard."""
+    if not settings.dashboard and (rules.sources or rules.heartbeats):
+        yield "CLAUDEOPS_DASHBOARD is off, so nobody can send anything."
+    for source in rules.sources:
+        missing = [name for name in source.secret_env if name not in settings.alerts_env]
+        if missing:
+            some = "none of its signatures holds" if len(missing) == len(source.secret_env) else "old ones still hold"
+            yield f"{source.name} signs with {join_names(missing)}, which is not set: {some}."
+
+
+# --- whom it tells ----------------------------------------------------------------------------------------
+
+
+async def notify(_case: Case, settings: Settings) -> Finding:
+    """Check the targets of notices, without a message to any of them, and whether questions find somebody."""
+    targets = settings.targets
+    if not targets:
+        return fine("There is no target of notices (CLAUDEOPS_APPRISE_URLS, CLAUDEOPS_NOTIFY_PATH): nobody is told.")
+    plain = {target.name for target in targets if target.kind is TargetKind.APPRISE}
+    unknown = await _not_understood(settings, {name: settings.addresses[name] for name in sorted(plain)})
+    if unknown:
+        return failed(
+            f"Apprise does not understand the address of {join_names(sorted(unknown))}.",
+            "Write it as https://github.com/caronc/apprise/wiki says for that service.",
+        )
+    names = join_names([target.name for target in targets])
+    kinds = [target.kind for target in targets]
+    wrong = list(nobody(settings.approvers, kinds))
+    if all(not target.topics - {"digest"} for target in targets):
+        wrong.append("None of them is told of anything but the daily sum.")
+    if wrong:
+        return doubtful(f"Notices go to {names}. {' '.join(wrong)}", "Correct the file of targets.")
+    return fine(f"Notices go to {names}; `claudeops notify test` says what each of them answers.")
+
+
+def nobody(approvers: Sequence[Approver], kinds: Iterable[TargetKind]) -> Iterator[str]:
+    """Yield why approvers cannot be reached, or chats have none: each needs the other's kind."""
+    present = set(kinds)
+    for approver in approvers:
+        known = _chats_of(approver)
+        if not known & present:
+            wanted = " or ".join(sorted(known))
+            yield f"{approver.name} can answer nowhere: there is no target of the kind {wanted}."
+    for kind in sorted(present - {TargetKind.APPRISE}):
+        if not any(kind in _chats_of(approver) for approver in approvers):
+            yield f"Nobody may answer in {kind}: no approver has a {_KEYS[kind]}."
+
+
+def _chats_of(approver: Approver) -> frozenset[TargetKind]:
+    known = {TargetKind.TELEGRAM: approver.telegram_id, TargetKind.SLACK: approver.slack_user_id}
+    return frozenset(kind for kind, number in known.items() if number)
+
+
+async def _not_understood(settings: Settings, addresses: Mapping[str, str]) -> set[str]:
+    """Return the targets whose addresses Apprise does not understand; it is asked in a process of its own."""
+    found: set[str] = set()
+    limiter, carrier = anyio.CapacityLimiter(_AT_ONCE), courier(settings)
+
+    async def look(name: str, url: str) -> None:
+        async with limiter:
+            if (await carrier.understands(url)).result is Delivery.FAILED:
+                found.add(name)
+
+    async with anyio.create_task_group() as tasks:
+        for name, url in addresses.items():
+            tasks.start_soon(look, name, url)
+    return found
+
+
+# --- who would notice that it is dead ---------------------------------------------------------------------
+
+
+async def heartbeat(_case: Case, settings: Settings) -> Finding:
+    """Check the address of the watchdog outside; it is not pinged."""
+    url = settings.heartbeat_url
+    if url is None:
+        return fine("No watchdog is set (CLAUDEOPS_HEARTBEAT_URL): nobody would notice that the daemon is dead.")
+    parts = urlsplit(url)
+    if parts.path.rstrip("/").rpartition("/")[2] in {verb.value for verb in Verb} | {"log"}:
+        return failed(
+            "CLAUDEOPS_HEARTBEAT_URL ends with a verb, so every ping would say that.",
+            "Leave /start, /fail or /log out: the daemon adds what it has to say.",
+        )
+    kind = "a monitor that knows no verbs" if address(url, Verb.SUCCESS, 0) is None else "healthchecks"
+    kind = "Uptime Kuma" if address(url, Verb.START, 0) == "" else kind
+    host, port = parts.hostname or "", parts.port or _PORTS.get(parts.scheme, 80)
+    why = (
+        "" if _is_proxied(settings, parts.scheme) else await anyio.to_thread.run_sync(partial(_unreachable, host, port))
+    )
+    if why:
+        return doubtful(f"The watchdog ({kind}) cannot be reached: {why}.", "Mend the address, or the way there.")
+    if parts.scheme == "http" and not _is_near(host):
+        return doubtful(
+            f"The watchdog ({kind}) is told in plain HTTP, and whoever listens could ping it too.", "Use https."
+        )
+    return fine(f"After each healthy round {kind} is told.")
+
+
+def _is_proxied(settings: Settings, scheme: str) -> bool:
+    return any(settings.proxies.get(name) for name in (f"{scheme}_proxy", f"{scheme}_proxy".upper()))
+
+
+def _unreachable(host: str, port: int) -> str:
+    """Return why nothing answers there; blocks for seconds at most. No request is made."""
+    try:
+        with socket.create_connection((host, port), timeout=_CONNECT_SECONDS):
+            return ""
+    except OSError as error:
+        return error.strerror or type(error).__name__
+
+
+def _is_near(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_private
+    except ValueError:
+        return "." not in host

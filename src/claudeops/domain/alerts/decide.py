@@ -1,0 +1,483 @@
+"""The decision about every alert, and the chains and incidents that follow.
+
+A `Desk` knows what is kept and what is the case. It takes deliveries, and looks at the clock when it is asked to: what
+waits in a group, what a silence held back, and what has not been heard of. Each answer is an `Outcome`: rows to be
+written in one transaction. A desk whose outcome could not be written is thrown away.
+
+- All alerts of a delivery are taken note of before any is decided, so that a parent's outage explains its children
+  whatever their order.
+- Alerts of one group start one chain. Where the sender has grouped, the group does not wait again, unless a service
+  depends on others: their alerts may be a moment behind.
+- Before a group's chain starts, all objections are raised once more.
+- When alerts have started nearly as many chains as `StormRules` allows, all that is left is told in one.
+- What a passing reason held back is decided anew when the reason is gone, for not every sender repeats.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from claudeops.domain.alerts import incidents, machine
+from claudeops.domain.alerts.machine import Step, Turn
+from claudeops.domain.alerts.model import (
+    HANDLED,
+    STORM,
+    TEMPORARY,
+    Alert,
+    AlertState,
+    AlertStatus,
+    Decision,
+    Delivery,
+    Incident,
+    IncidentStatus,
+    Key,
+    Witness,
+    WitnessKind,
+    matchable,
+)
+from claudeops.domain.alerts.register import Group, Outcome, Register, Ruling, Start
+from claudeops.domain.alerts.rules import Grouping, Treatment, rank
+from claudeops.domain.alerts.situation import Chain, Objection, Objections, Situation
+from claudeops.domain.alerts.suppression import Inhibitors
+from claudeops.domain.text import casefold_key, unique
+
+SETTLING: Final = timedelta(seconds=5)
+"""For which an alert waits whose service depends on others, even where its sender has grouped."""
+
+STORM_WAIT: Final = timedelta(seconds=30)
+"""For which what comes at once is collected."""
+
+LOOKS: Final = 1000
+"""Alerts that are looked at again in one go. Of more than these each has its turn: ten thousand that a storm has left
+would keep whoever brings news waiting for a quarter of a second."""
+
+_OPENS_INCIDENT: Final = frozenset({Decision.JOINED, Decision.PAUSED, Decision.COOLDOWN, Decision.BUDGET})
+_LATE: Final = {
+    AlertStatus.FIRING: "it is older than what was heard before, and the alert still fires",
+    AlertStatus.RESOLVED: "it had been resolved before",
+    AlertStatus.STALE: "it is older than what was heard before",
+}
+_ALREADY: Final = {
+    Decision.STARTED: "a chain was started for it",
+    Decision.JOINED: "somebody is on it",
+    Decision.GROUPED: "its group has heard of it",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Heard:
+    """One alert of a delivery, taken note of."""
+
+    step: Step
+    treatment: Treatment
+    waited: bool  # for its group's chain, when this was heard
+
+
+class Desk:
+    """Decides about alerts in the order in which they are brought."""
+
+    def __init__(
+        self,
+        situation: Situation,
+        *,
+        states: Iterable[AlertState] = (),
+        known: Iterable[Incident] = (),
+        next_number: int = 1,
+    ) -> None:
+        """Take over what is kept: alerts that fire, are contested or delivered, incidents open or lately resolved."""
+        self._register = Register(dependencies=situation.dependencies, known=known, next_number=next_number)
+        for state in states:
+            self._register.put(state)
+        self._case: Situation | None = None
+        self._inhibitors = _inhibitors(situation)
+        self._dependencies = situation.dependencies
+        self._looked = 0  # alerts up to which it was looked again
+        self._grouped: dict[Key, int] = {}  # alerts that were ruled to wait in this round → place of the ruling
+        self.face(situation)
+
+    def face(self, situation: Situation) -> None:
+        """Take over what is the case now. With other dependencies a new desk is needed."""
+        before, self._case = self._case, situation
+        self._rules = situation.rules
+        if before is None or (before.rules, before.broken) != (situation.rules, situation.broken):
+            self._inhibitors = _inhibitors(situation)
+            for state in self._register.states.values():
+                self._inhibitors.note(None, state)
+        self._objections = Objections(situation, self._inhibitors)
+        self._starts = sorted(situation.starts)
+        self._register.face(situation.chains)
+        self._begin()
+
+    def learn(self, states: Iterable[AlertState] = (), known: Iterable[Incident] = (), *, next_number: int = 1) -> None:
+        """Take over what is kept of further alerts, and incidents as others have left them."""
+        self._register.expect(next_number)
+        for state in states:
+            self._put(state)
+        for incident in known:
+            self._register.note(incident)
+        self._begin()
+
+    # --- what is asked of it ------------------------------------------------------------------------------
+
+    def take(self, delivery: Delivery, now: datetime) -> Outcome:
+        """Return what follows from a delivery: a ruling for each of its alerts, and for each group that starts."""
+        out = self._begin()
+        heard = [self._hear(alert, delivery, now) for alert in delivery.alerts]
+        for each in heard:
+            self._decide(each, now, delivery.group_key)
+        self._release(now)
+        return out
+
+    def tick(self, now: datetime) -> Outcome:
+        """Return what follows from the time that has passed."""
+        out = self._begin()
+        for state in self._whose_turn_it_is():
+            self._look_again(state, now)
+        self._look_at_repeats(now)
+        self._release(now)
+        return out
+
+    def groups(self) -> tuple[Group, ...]:
+        """Return the groups that wait, the next one first."""
+        return self._register.groups()
+
+    def state(self, key: Key) -> AlertState | None:
+        """Return what is kept of an alert."""
+        return self._register.states.get(key)
+
+    def incident(self, number: int) -> Incident | None:
+        """Return an incident."""
+        return self._register.incidents.get(number)
+
+    def incidents(self) -> dict[int, Incident]:
+        """Return the incidents that are known, by number."""
+        return dict(self._register.incidents)
+
+    def of_probes(self) -> tuple[AlertState, ...]:
+        """Return what is kept of the alerts of the daemon's own probes."""
+        return tuple(self._register.of_probes.values())
+
+    # --- taking note --------------------------------------------------------------------------------------
+
+    def _begin(self) -> Outcome:
+        self._grouped = {}
+        self._register.out = Outcome()
+        return self._register.out
+
+    def _hear(self, alert: Alert, delivery: Delivery, now: datetime) -> _Heard:
+        treatment = self._rules.treatment(matchable(alert, delivery.source), delivery.source)
+        kept = self._register.states.get((delivery.source, alert.fingerprint))
+        step = machine.step(kept, alert, source=delivery.source, now=now, flapping=treatment.flapping)
+        self._put(step.state)
+        return _Heard(step, treatment, kept is not None and kept.is_waiting)
+
+    def _put(self, state: AlertState) -> None:
+        self._inhibitors.note(self._register.put(state), state)
+
+    def _decide(self, heard: _Heard, now: datetime, sender_group: str) -> None:
+        state = self._register.states[heard.step.state.key]
+        beat = self._rules.heartbeat(matchable(state, state.source))
+        turn = heard.step.turn
+        if beat is not None:
+            self._feed(state, beat.name)
+        elif turn is Turn.LATE:
+            self._rule(state.key, Decision.DUPLICATE, _LATE[state.status], incident=state.incident)
+        elif turn is Turn.ENDS_UNSEEN:
+            self._settle(state, Decision.RESOLVED_FIRST, "it is resolved, and nobody had said that it fires")
+        elif turn is Turn.ENDS:
+            self._end(state, now, waited=heard.waited)
+        elif not state.fires:
+            self._rule(
+                state.key, Decision.RESOLVED_FIRST, "the same body says that it is over", incident=state.incident
+            )
+        elif turn is Turn.REPEATS and self._is_dealt_with(state):
+            self._still(state, now)
+        elif state.is_waiting:  # said twice in one delivery
+            self._rule(state.key, Decision.DUPLICATE, "it was said twice", incident=state.incident)
+        else:
+            self._judge(state, heard.treatment, now, sender_group=sender_group)
+
+    def _feed(self, state: AlertState, name: str) -> None:
+        if state.fires:
+            self._register.out.pings.append(name)
+        because = f"it is the sign of life of the heartbeat {name}"
+        self._settle(state, Decision.WATCHDOG, because if state.fires else f"{because}, which it ends")
+
+    def _is_dealt_with(self, state: AlertState) -> bool:
+        """Tell whether a firing alert waits for its chain, or its incident is open and has been as severe before."""
+        incident = self._register.incidents.get(state.incident or 0)
+        if state.is_waiting or incident is None or state.decision not in HANDLED:
+            return state.is_waiting
+        return incident.is_open and rank(state.severity) <= rank(incident.severity)
+
+    def _still(self, state: AlertState, now: datetime) -> None:
+        """Note that an alert fires on: what was seen before proves nothing about the end of its incident."""
+        incident = self._register.incidents.get(state.incident or 0)
+        if incident is not None and incident.is_open and not state.is_waiting:
+            self._register.note(replace(incident, fired_at=max(incident.fired_at, now)))
+        already = _ALREADY.get(state.decision or Decision.GROUPED, "it is known")
+        because = f"it fires since {_clock(state.began)}, and {already}"
+        self._rule(state.key, Decision.DUPLICATE, because, incident=state.incident)
+
+    # --- deciding -----------------------------------------------------------------------------------------
+
+    def _judge(self, state: AlertState, treatment: Treatment, now: datetime, *, sender_group: str = "") -> None:
+        """Decide about an alert that fires and is not dealt with."""
+        state = replace(state, group_key=_group_key(state, treatment.grouping, sender_group), due_at=None)
+        objection = self._objection(state, treatment, now)
+        if objection is not None:
+            self._object(state, objection, now)
+            return
+        due_at = self._due(state, treatment.grouping, now, has_waited=bool(sender_group) and not treatment.grouping.by)
+        asked = now if machine.flaps(state, now, treatment.flapping) else state.why_asked_at
+        self._put(replace(state, due_at=due_at, decision=Decision.GROUPED, why_asked_at=asked))
+        because = f"it waits until {_clock(due_at)} for others of its group"
+        self._rule(state.key, Decision.GROUPED, because, incident=state.incident)
+
+    def _objection(self, state: AlertState, treatment: Treatment, now: datetime) -> Objection | None:
+        incident = self._incident_of(state, now)
+        is_open = incident is not None and incident.is_open
+        chain = self._register.chain_of(state, incident)
+        return self._objections.to(state, treatment, now, incident=incident if is_open else None, chain=chain)
+
+    def _incident_of(self, state: AlertState, now: datetime) -> Incident | None:
+        return self._register.incident_of(state, now, self._rules.reopen_within)
+
+    def _object(self, state: AlertState, objection: Objection, now: datetime) -> None:
+        number, root = None, None
+        if objection.decision in _OPENS_INCIDENT:
+            number = self._heard_of((state,), now, chain=objection.chain, group_key=state.group_key).number
+        if objection.chain is not None:
+            root = objection.chain.root_session_id
+        if objection.silence is not None and state.decision is not Decision.SILENCED:
+            counts = self._register.out.suppressed
+            counts[objection.silence] = counts.get(objection.silence, 0) + 1
+        self._put(
+            replace(
+                state, decision=objection.decision, due_at=None, incident=state.incident if number is None else number
+            )
+        )
+        self._rule(state.key, objection.decision, objection.because, incident=number, root_session_id=root)
+
+    def _heard_of(
+        self, states: Sequence[AlertState], now: datetime, *, group_key: str, chain: Chain | None = None
+    ) -> Incident:
+        number = chain.incident if chain is not None else None
+        incident = self._register.incidents.get(number) if number is not None else None
+        for state in states:
+            incident = incident or self._incident_of(state, now)
+        return self._register.heard_of(states, now, incident, group_key=group_key)
+
+    def _end(self, state: AlertState, now: datetime, *, waited: bool) -> None:
+        """Decide about an alert that has been resolved."""
+        incident = self._register.incidents.get(state.incident or 0)
+        if incident is not None and incident.is_open and not self._register.firing(incident.number):
+            incident = incidents.witnessed(incident, Witness(kind=WitnessKind.SOURCE, at=now, name=state.source))
+            self._register.note(incident)
+        if incident is None or waited or state.decision not in HANDLED:
+            before = f"it was {state.decision}" if state.decision in TEMPORARY else "no session was started"
+            self._settle(state, Decision.RESOLVED_FIRST, f"it is resolved, and {before}")
+            return
+        chain = self._register.chain_of(state, incident)
+        because = f"its source says that it is over; incident {incident.number} is {incident.status}"
+        root = chain.root_session_id if chain is not None else None
+        self._rule(state.key, Decision.JOINED, because, incident=incident.number, root_session_id=root)
+
+    def _settle(self, state: AlertState, decision: Decision, because: str) -> None:
+        self._put(replace(state, decision=decision, due_at=None))
+        self._rule(state.key, decision, because, incident=state.incident)
+
+    def _rule(
+        self,
+        alert: Key,
+        decision: Decision,
+        because: str,
+        *,
+        incident: int | None = None,
+        root_session_id: int | None = None,
+        only_revise: bool = False,
+    ) -> None:
+        """Rule; in place of the ruling that it waits, where that was made in this round.
+
+        ``only_revise``: no other ruling is made.
+        """
+        ruling = Ruling(
+            alert=alert, decision=decision, because=because, incident=incident, root_session_id=root_session_id
+        )
+        rulings = self._register.out.rulings
+        place = self._grouped.pop(alert, None)
+        if decision is Decision.DUPLICATE and place is not None:
+            self._grouped[alert] = place  # it goes on waiting
+            place = None
+        if place is not None:
+            rulings[place] = ruling
+        elif not only_revise:
+            if decision is Decision.GROUPED:
+                self._grouped[alert] = len(rulings)
+            rulings.append(ruling)
+
+    # --- groups -------------------------------------------------------------------------------------------
+
+    def _due(self, state: AlertState, grouping: Grouping, now: datetime, *, has_waited: bool) -> datetime:
+        """Return when the chain of an alert's group starts."""
+        waiting = self._register.due_at(state.group_key)
+        if waiting is not None:
+            return waiting
+        wait = grouping.wait
+        if has_waited:
+            wait = SETTLING if self._dependencies.needed_by((state.service,)) else timedelta(0)
+        incident = self._incident_of(state, now)
+        if incident is None or incident.started_at is None or incident.started_at > now:
+            return now + wait
+        return max(now + wait, incident.started_at + grouping.interval)
+
+    def _release(self, now: datetime) -> None:
+        """Start the chains of the groups whose time has come."""
+        for group in self._register.groups(until=now):
+            ready = [state for key in group.alerts if (state := self._still_wanted(key, now)) is not None]
+            if ready:
+                self._start_or_merge(group.key, ready, now)
+
+    def _still_wanted(self, key: Key, now: datetime) -> AlertState | None:
+        """Return an alert that waits and is to be told; what speaks against it now is ruled."""
+        state = self._register.states[key]
+        unasked = (
+            replace(state, why_asked_at=None) if state.why_asked_at is not None else state
+        )  # it waits for just that
+        objection = self._objection(unasked, self._treatment(state), now)
+        if objection is not None:
+            self._object(state, objection, now)
+            return None
+        return state
+
+    def _start_or_merge(self, group_key: str, ready: Sequence[AlertState], now: datetime) -> None:
+        storm = self._rules.storm
+        self._starts = [at for at in self._starts if now - storm.window < at <= now]
+        left = storm.sessions - len(self._starts)
+        reserved = 0 if group_key == STORM or storm.sessions == 1 else 1  # the last one is for all the rest
+        chain = self._register.chain_of_storm()
+        if left > reserved:
+            self._start(group_key, ready, now)
+        elif chain is not None:
+            because = f"too much comes at once, and the chain of incident {chain.incident} is on all of it"
+            for state in ready:
+                self._object(state, Objection(decision=Decision.JOINED, because=because, chain=chain), now)
+        elif left > 0:
+            self._postpone(ready, self._register.due_at(STORM) or now + STORM_WAIT)
+        else:
+            self._postpone(ready, max(now + STORM_WAIT, self._starts[0] + storm.window))
+
+    def _postpone(self, ready: Sequence[AlertState], due_at: datetime) -> None:
+        """Put alerts into the group of all that comes at once."""
+        because = f"too much comes at once: it waits until {_clock(due_at)} for one chain about all of it"
+        for state in ready:
+            self._put(replace(state, group_key=STORM, due_at=due_at))
+            self._rule(state.key, Decision.GROUPED, because, incident=state.incident, only_revise=True)
+
+    def _start(self, group_key: str, ready: Sequence[AlertState], now: datetime) -> None:
+        ordered = sorted(ready, key=_weight)
+        tier = self._treatment(ordered[0]).tier
+        incident = incidents.started(self._heard_of(ordered, now, group_key=group_key), now)
+        self._register.note(incident)
+        services = unique(state.service for state in ordered)
+        self._starts.append(now)
+        self._register.run(Chain(services=services, incident=incident.number))
+        self._register.out.starts.append(
+            Start(
+                incident=incident.number,
+                group_key=group_key,
+                tier=tier,
+                severity=max((state.severity for state in ordered), key=rank),
+                services=services,
+                alerts=tuple(state.key for state in ordered),
+                asks_why=any(machine.flaps(state, now, self._treatment(state).flapping) for state in ordered),
+            )
+        )
+        with_it = "" if len(ordered) == 1 else f" about {len(ordered)} alerts"
+        self._tell(ordered[0], Decision.STARTED, f"a chain{with_it} starts at tier {tier}", incident)
+        for state in ordered[1:]:
+            self._tell(state, Decision.GROUPED, "it is told in the chain of its group", incident)
+
+    def _tell(self, state: AlertState, decision: Decision, because: str, incident: Incident) -> None:
+        self._put(replace(state, decision=decision, due_at=None, incident=incident.number))
+        sentence = f"{because}: incident {incident.number}"
+        revises = decision is not Decision.STARTED
+        self._rule(state.key, decision, sentence, incident=incident.number, only_revise=revises)
+
+    # --- time ---------------------------------------------------------------------------------------------
+
+    def _whose_turn_it_is(self) -> Sequence[AlertState]:
+        states = list(self._register.states.values())
+        if len(states) <= LOOKS:
+            return states
+        first = self._looked % len(states)
+        self._looked = first + LOOKS
+        chosen = states[first : first + LOOKS]
+        return chosen + states[: LOOKS - len(chosen)]
+
+    def _look_again(self, state: AlertState, now: datetime) -> None:
+        """Decide anew about an alert for which time alone has changed something."""
+        if machine.is_upheld(state, now):
+            treatment = self._treatment(state)
+            state = machine.upheld(state, now, treatment.flapping)
+            self._put(state)
+            self._judge(state, treatment, now, sender_group=_sender_group(state))
+        elif state.fires and machine.is_stale(state, now, self._rules.source(state.source).stale_after):
+            minutes = (now - state.last_seen).total_seconds() / 60
+            because = f"its source has not repeated it for {minutes:.0f} minutes"
+            self._settle(machine.gone_stale(state, now), Decision.STALE, because)
+        elif state.fires and state.decision in TEMPORARY:
+            treatment = self._treatment(state)
+            objection = self._objection(state, treatment, now)
+            if objection is None or objection.decision is Decision.JOINED:
+                self._judge(state, treatment, now, sender_group=_sender_group(state))
+
+    def _look_at_repeats(self, now: datetime) -> None:
+        """Tell once more what still fires long after its chain has ended."""
+        for incident in list(self._register.incidents.values()):
+            is_left = incident.status is IncidentStatus.OPEN
+            if not is_left or self._register.chain_of_incident(incident.number) is not None:
+                continue
+            since = incident.started_at or incident.opened_at
+            for key in self._register.firing(incident.number):
+                state = self._register.states[key]
+                treatment = self._treatment(state)
+                if state.decision in HANDLED and not state.is_waiting and now - since >= treatment.grouping.repeat:
+                    self._judge(state, treatment, now, sender_group=_sender_group(state))
+
+    def _treatment(self, state: AlertState) -> Treatment:
+        return self._rules.treatment(matchable(state, state.source), state.source)
+
+
+def _inhibitors(situation: Situation) -> Inhibitors:
+    return Inhibitors(
+        situation.rules.inhibit,
+        dependencies=situation.dependencies,
+        broken=situation.broken,
+        follow_dependencies=situation.rules.follow_dependencies,
+    )
+
+
+def _group_key(state: AlertState, grouping: Grouping, sender_group: str) -> str:
+    if grouping.by:
+        labels = matchable(state, state.source)
+        return ", ".join(f"{name}={labels.get(name, '')}" for name in grouping.by)
+    return f"sender:{state.source}:{sender_group}" if sender_group else f"service:{casefold_key(state.service)}"
+
+
+def _sender_group(state: AlertState) -> str:
+    """Return the sender's group that an alert came with; none where it was put into another one since."""
+    prefix = f"sender:{state.source}:"
+    return state.group_key.removeprefix(prefix) if state.group_key.startswith(prefix) else ""
+
+
+def _weight(state: AlertState) -> tuple[int, float, Key]:
+    begins = state.starts_at or state.began
+    return (-rank(state.severity), begins.timestamp(), state.key)
+
+
+def _clock(at: datetime) -> str:
+    return f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"

@@ -1,0 +1,91 @@
+"""Recorded bodies, decided about again by today's rules: how many chains they would start, and what becomes of each.
+
+Nothing is written and nothing is started. A chain counts as running for a while; what holds back sessions otherwise
+(pauses, budgets, silences, actions) is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Final
+
+from claudeops.domain.alerts.decide import Desk
+from claudeops.domain.alerts.model import Decision, Delivery, Unparsed
+from claudeops.domain.alerts.register import Outcome, Ruling, Start
+from claudeops.domain.alerts.rules import Rules
+from claudeops.domain.alerts.situation import Chain, Situation
+from claudeops.domain.probe.dependencies import NO_DEPENDENCIES, Dependencies
+
+STEP: Final = timedelta(seconds=5)
+"""Between two looks at the clock."""
+
+_MOST_LOOKS: Final = 1000  # between two bodies; a longer silence is crossed in larger steps
+
+
+@dataclass(kw_only=True, slots=True)
+class Replayed:
+    """What became of recorded bodies."""
+
+    deliveries: int = 0
+    unparsed: int = 0
+    rulings: list[tuple[datetime, Ruling]] = field(default_factory=list)
+    starts: list[tuple[datetime, Start]] = field(default_factory=list)
+
+    def counts(self) -> dict[str, int]:
+        """Return how many decisions of each kind there were, of those that there were."""
+        found = dict.fromkeys((decision.value for decision in Decision), 0)
+        for _, ruling in self.rulings:
+            found[ruling.decision] += 1
+        found[Decision.UNPARSED.value] += self.unparsed
+        return {name: count for name, count in found.items() if count}
+
+
+def replay(
+    bodies: Sequence[tuple[datetime, Delivery | Unparsed]],
+    rules: Rules,
+    *,
+    runs_for: timedelta,
+    dependencies: Dependencies = NO_DEPENDENCIES,
+) -> Replayed:
+    """Return what becomes of bodies, oldest first; ``runs_for``: how long a chain counts as running."""
+    done = Replayed()
+    desk = Desk(Situation(rules=rules, dependencies=dependencies))
+    running: list[tuple[datetime, Chain]] = []
+
+    def keep(out: Outcome, now: datetime) -> None:
+        done.rulings += [(now, ruling) for ruling in out.rulings]
+        for start in out.starts:
+            done.starts.append((now, start))
+            chain = Chain(services=start.services, incident=start.incident, root_session_id=len(done.starts))
+            running.append((now, chain))
+
+    def face(now: datetime) -> None:
+        chains = tuple(chain for at, chain in running if now < at + runs_for)
+        starts = tuple(at for at, _ in done.starts)
+        desk.face(Situation(rules=rules, dependencies=dependencies, chains=chains, starts=starts))
+
+    def wait(since: datetime, until: datetime) -> None:
+        step = max(STEP, (until - since) / _MOST_LOOKS)
+        at = since + step
+        while at < until and desk.groups():
+            face(at)
+            keep(desk.tick(at), at)
+            at += step
+
+    latest: datetime | None = None
+    for at, body in bodies:
+        now = at if latest is None else max(at, latest)
+        if latest is not None:
+            wait(latest, now)
+        face(now)
+        done.deliveries += 1
+        if isinstance(body, Unparsed):
+            done.unparsed += 1
+        else:
+            keep(desk.take(body, now), now)
+        latest = now
+    if latest is not None:
+        wait(latest, latest + rules.storm.window + runs_for)
+    return done

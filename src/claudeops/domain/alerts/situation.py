@@ -1,0 +1,157 @@
+"""What is the case besides the alerts themselves, and what speaks against a chain for one of them.
+
+The first reason that applies is the decision, in this order: too little severity, a silence, something else that
+explains it, flapping, an action of ours, somebody who is on it, and last what holds back every session. So a running
+chain hears of an alert while the daemon is paused, and never of one that an operator has silenced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from claudeops.domain.alerts.machine import flaps, recent_changes
+from claudeops.domain.alerts.model import AlertState, Decision, Incident, IncidentStatus, Silence
+from claudeops.domain.alerts.rules import NO_RULES, Rules, Treatment, rank
+from claudeops.domain.alerts.suppression import Inhibitors, silence_of
+from claudeops.domain.escalation import EscalationRules
+from claudeops.domain.model import PastAction
+from claudeops.domain.probe.dependencies import NO_DEPENDENCIES, Dependencies
+
+ASKED_WHY: Final = timedelta(days=1)
+"""Between two chains that find out why an alert flaps."""
+
+_BEFORE_ACTION: Final = timedelta(minutes=1)  # a sender's clock may be behind by so much and still say what was later
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Circumstances:
+    """What the daemon's files say; all else that is the case is on record."""
+
+    alerts: Rules = NO_RULES
+    escalation: EscalationRules
+    dependencies: Dependencies = NO_DEPENDENCIES
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Chain:
+    """A chain that runs or waits in the queue."""
+
+    services: tuple[str, ...]  # that it is about
+    incident: int | None = None
+    root_session_id: int | None = None  # None: it is being started
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Situation:
+    """What is the case."""
+
+    rules: Rules = NO_RULES
+    silences: tuple[Silence, ...] = ()
+    chains: tuple[Chain, ...] = ()
+    ledger: tuple[PastAction, ...] = ()  # what sessions did within `Rules.self_inflicted`
+    paused: str = ""  # a clause that says who paused and why; empty: nobody
+    spent: str = ""  # a clause that says which budget is spent; empty: none
+    cooling: Mapping[str, datetime | None] = field(default_factory=dict)  # service → when an action is possible again
+    dependencies: Dependencies = NO_DEPENDENCIES
+    broken: tuple[str, ...] = ()  # services that are down by the daemon's probes
+    starts: tuple[datetime, ...] = ()  # of chains that alerts started, within `StormRules.window`
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Objection:
+    """Why no chain is started for an alert."""
+
+    decision: Decision
+    because: str  # one sentence
+    silence: int | None = None  # the silence that suppressed it
+    chain: Chain | None = None  # the running one that it joins
+
+
+class Objections:
+    """Finds what speaks against a chain."""
+
+    def __init__(self, situation: Situation, inhibitors: Inhibitors) -> None:
+        self._situation = situation
+        self._inhibitors = inhibitors
+        self._dependencies = situation.dependencies
+        self._cooling = {self._dependencies.key(name): at for name, at in situation.cooling.items()}
+        self._acted: dict[str, list[PastAction]] = {}
+        for past in situation.ledger:
+            self._acted.setdefault(self._dependencies.key(past.service), []).append(past)
+
+    def to(
+        self, state: AlertState, treatment: Treatment, now: datetime, *, incident: Incident | None, chain: Chain | None
+    ) -> Objection | None:
+        """Return the first objection; ``incident`` and ``chain``: the open one and the running one of its service."""
+        return next(self._all(state, treatment, now, incident, chain), None)
+
+    def _all(
+        self, state: AlertState, treatment: Treatment, now: datetime, incident: Incident | None, chain: Chain | None
+    ) -> Iterator[Objection]:
+        if rank(state.severity) < rank(treatment.min_severity):
+            because = f"its severity {state.severity} is below {treatment.min_severity}"
+            yield Objection(decision=Decision.BELOW_SEVERITY, because=because)
+        if (silence := silence_of(state, self._situation.silences, now)) is not None:
+            note = f": {silence.comment}" if silence.comment else ""
+            because = f"{silence.created_by} has silenced it until {_clock(silence.ends_at)}{note}"
+            yield Objection(decision=Decision.SILENCED, because=because, silence=silence.id)
+        if cause := self._inhibitors.of(state):
+            yield Objection(decision=Decision.INHIBITED, because=cause)
+        if flaps(state, now, treatment.flapping) and not may_ask_why(state, treatment, now):
+            count = len(recent_changes(state, now, treatment.flapping))
+            until = state.changes[-1] + treatment.flapping.quiet
+            because = (
+                f"it has changed {count} times lately, and starts nothing before it is quiet until {_clock(until)}"
+            )
+            yield Objection(decision=Decision.FLAPPING, because=because)
+        yield from self._of_ours(state, now)
+        yield from self._somebody(incident, chain)
+        yield from self._held(state)
+
+    def _of_ours(self, state: AlertState, now: datetime) -> Iterator[Objection]:
+        window = self._situation.rules.self_inflicted
+        for past in self._actions_behind(state.service) if self._acted else ():
+            is_older = state.starts_at is not None and state.starts_at < past.at - _BEFORE_ACTION
+            if past.at <= state.began and past.at <= now < past.at + window and not is_older:
+                seconds = (state.began - past.at).total_seconds()
+                because = f"it began {seconds:.0f} s after our {past.kind} of {past.service}, which may have caused it"
+                yield Objection(decision=Decision.SELF_INFLICTED, because=because)
+
+    def _actions_behind(self, service: str) -> Iterable[PastAction]:
+        """Return what was done to a service, and to all that it depends on."""
+        for key in (self._dependencies.key(service), *self._dependencies.needed_by((service,))):
+            yield from self._acted.get(key, ())
+
+    def _somebody(self, incident: Incident | None, chain: Chain | None) -> Iterator[Objection]:
+        if chain is not None:
+            name = "that is being started" if chain.root_session_id is None else f"of session {chain.root_session_id}"
+            yield Objection(decision=Decision.JOINED, because=f"the chain {name} is on it", chain=chain)
+        if incident is not None and incident.status is IncidentStatus.ACKNOWLEDGED:
+            because = f"{incident.acked_by} is on it: incident {incident.number} is acknowledged"
+            yield Objection(decision=Decision.JOINED, because=because)
+
+    def _held(self, state: AlertState) -> Iterator[Objection]:
+        if self._situation.paused:
+            yield Objection(decision=Decision.PAUSED, because=f"no session starts: {self._situation.paused}")
+        key = self._dependencies.key(state.service)
+        if key in self._cooling:
+            at = self._cooling[key]
+            until = "" if at is None else f" until {_clock(at)}"
+            because = f"every action on {state.service} is used up{until}"
+            yield Objection(decision=Decision.COOLDOWN, because=because)
+        if self._situation.spent:
+            yield Objection(decision=Decision.BUDGET, because=f"no session starts: {self._situation.spent}")
+
+
+def may_ask_why(state: AlertState, treatment: Treatment, now: datetime) -> bool:
+    """Tell whether a chain may find out why an alert flaps: once a day, where the operator wants it."""
+    if not treatment.flapping.ask_why:
+        return False
+    return state.why_asked_at is None or not timedelta(0) <= now - state.why_asked_at < ASKED_WHY
+
+
+def _clock(at: datetime) -> str:
+    return f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"

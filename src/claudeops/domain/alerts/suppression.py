@@ -1,0 +1,145 @@
+"""What keeps an alert from starting anything because of other alerts or of an operator: inhibition and silences.
+
+Inhibition is looked up, not searched for: what fires is indexed by the values that must be equal, so ten thousand
+alerts cost ten thousand look-ups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from claudeops.domain.alerts.matchers import all_hold
+from claudeops.domain.alerts.model import AlertState, Key, Silence, matchable
+from claudeops.domain.alerts.rules import InhibitRule, rank
+from claudeops.domain.model import Level
+from claudeops.domain.probe.dependencies import Dependencies
+from claudeops.domain.text import one_line
+
+
+class Inhibitors:
+    """What fires, and which other alerts it explains."""
+
+    def __init__(
+        self,
+        rules: Sequence[InhibitRule],
+        *,
+        dependencies: Dependencies,
+        broken: Iterable[str] = (),
+        follow_dependencies: bool = True,
+    ) -> None:
+        self._rules = rules
+        self._firing: list[dict[tuple[str, ...], dict[Key, AlertState]]] = [{} for _ in rules]
+        self._dependencies = dependencies
+        self._probed = tuple(broken)  # services that are down by the daemon's probes
+        self._critical: dict[str, dict[Key, AlertState]] = {}  # by the service's key
+        self._follow = follow_dependencies
+        self._explained: Mapping[str, str] | None = None  # service's key → service that explains it; None: not known
+
+    def note(self, before: AlertState | None, after: AlertState) -> None:
+        """Take note of how an alert stands now."""
+        if before is not None and _is_alike(before, after):
+            return
+        if before is not None and before.fires:
+            self._forget(before)
+        if after.fires:
+            self._remember(after)
+
+    def of(self, state: AlertState) -> str:
+        """Return a clause that says what explains an alert; empty: nothing does."""
+        labels = matchable(state, state.source)
+        for rule, firing in zip(self._rules, self._firing, strict=True):
+            if not firing or not all_hold(rule.target, labels):
+                continue
+            is_both = all_hold(rule.source, labels)
+            for other in firing.get(_values(rule, labels), {}).values():
+                # Two alerts that are both sources and targets do not explain each other, so none explains itself.
+                if not (is_both and all_hold(rule.target, matchable(other, other.source))):
+                    return f"the alert {other.name} of {other.service} fires, which explains it by a rule"
+        return self._by_dependency(state)
+
+    def _by_dependency(self, state: AlertState) -> str:
+        if not self._follow or not self._dependencies.edges:
+            return ""
+        if self._explained is None:
+            alerting = (next(iter(states.values())).service for states in self._critical.values())
+            self._explained = self._dependencies.explanations((*self._probed, *alerting))
+        cause = self._explained.get(self._dependencies.key(state.service), "")
+        return f"{cause} is down, and {state.service} depends on it" if cause else ""
+
+    def _remember(self, state: AlertState) -> None:
+        labels = matchable(state, state.source)
+        for rule, firing in zip(self._rules, self._firing, strict=True):
+            if all_hold(rule.source, labels):
+                firing.setdefault(_values(rule, labels), {})[state.key] = state
+        if tells_of_outage(state):
+            service = self._dependencies.key(state.service)
+            if service not in self._critical:
+                self._explained = None
+            self._critical.setdefault(service, {})[state.key] = state
+
+    def _forget(self, state: AlertState) -> None:
+        labels = matchable(state, state.source)
+        for rule, firing in zip(self._rules, self._firing, strict=True):
+            firing.get(_values(rule, labels), {}).pop(state.key, None)
+        service = self._dependencies.key(state.service)
+        if self._critical.get(service, {}).pop(state.key, None) is not None and not self._critical[service]:
+            del self._critical[service]
+            self._explained = None
+
+
+def _is_alike(before: AlertState, after: AlertState) -> bool:
+    """Tell whether two states of an alert explain the same; most changes are of another kind."""
+    if before.fires is not after.fires:
+        return False
+    told = (before.service, before.severity, before.name, before.labels)
+    return not after.fires or told == (after.service, after.severity, after.name, after.labels)
+
+
+def tells_of_outage(state: AlertState) -> bool:
+    """Tell whether an alert says that its service is down, so that it explains what depends on it."""
+    return state.fires and rank(state.severity) >= rank(Level.CRITICAL)
+
+
+def _values(rule: InhibitRule, labels: Mapping[str, str]) -> tuple[str, ...]:
+    return tuple(labels.get(name, "") for name in rule.equal)
+
+
+# --- silences ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Preview:
+    """What a silence would do."""
+
+    now: tuple[Key, ...]  # alerts that fire and would be silenced
+    before: tuple[Key, ...]  # alerts that do not fire now, and were heard within the days looked back on
+
+
+def silence_of(state: AlertState, silences: Iterable[Silence], now: datetime) -> Silence | None:
+    """Return the silence that covers an alert; of several the one that ends last."""
+    labels = matchable(state, state.source)
+    covering = [silence for silence in silences if silence.covers(labels, now)]
+    return max(covering, key=lambda silence: silence.ends_at, default=None)
+
+
+def preview(silence: Silence, states: Iterable[AlertState], *, since: datetime) -> Preview:
+    """Return what a silence would cover of the alerts that are kept."""
+    covered = list(_covered(silence, states))
+    return Preview(
+        now=tuple(state.key for state in covered if state.fires),
+        before=tuple(state.key for state in covered if not state.fires and state.last_seen >= since),
+    )
+
+
+def _covered(silence: Silence, states: Iterable[AlertState]) -> Iterator[AlertState]:
+    return (state for state in states if all_hold(silence.matchers, matchable(state, state.source)))
+
+
+def silenced_by(silence: Silence) -> str:
+    """Return what a person has done, as one sentence."""
+    matchers = ", ".join(map(str, silence.matchers))
+    why = f": {one_line(silence.comment)}" if silence.comment else ""
+    until = f"{silence.ends_at:%Y-%m-%d %H:%M} UTC"
+    return f"{silence.created_by} has silenced {matchers} until {until} (silence {silence.id}){why}"

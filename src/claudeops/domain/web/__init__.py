@@ -1,0 +1,1 @@
+"""Who calls the daemon over the network, and what each may do."""

@@ -1,0 +1,1 @@
+"""Alerts, from the door to the chains that follow."""

@@ -1,0 +1,205 @@
+"""Questions in chats, whatever the chat: a card and its tokens go out, and a tap becomes an answer or changes nothing.
+
+A tap is taken in this order: who is it, is the token one of ours and of this message, does the question still wait;
+then the token is used up, and the answer goes the one way that all answers go. Every tap is on record in the log.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from claudeops.domain.gate.approval import Approval, ApprovalStatus
+from claudeops.domain.notice.approving import (
+    NO,
+    REFUSALS,
+    TOKEN_BYTES,
+    YES,
+    Approver,
+    Asked,
+    Card,
+    Refused,
+    Tap,
+    approver_of,
+    button_data,
+    card,
+    counted,
+    digest_of,
+    has_somebody,
+    is_over,
+    outcome,
+    refusal,
+    shown,
+)
+from claudeops.domain.notice.model import TargetKind
+from claudeops.domain.notice.texts import Wording
+from claudeops.engine.gate.answering import Answered, AnswerResult, answer_question
+from claudeops.engine.ports import Verdicts
+from claudeops.engine.ports.telling import Questions
+from claudeops.errors import StoreError
+from claudeops.logs import LogEvent, Logger
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Buttons:
+    """What the buttons of a message hold; ``""``: there is no such button."""
+
+    yes: str = field(default="", repr=False)
+    no: str = field(default="", repr=False)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Question:
+    """A message that is about to be sent."""
+
+    message_id: int  # ours
+    card: Card
+    buttons: Buttons
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Taken:
+    """What came of a tap."""
+
+    text: str  # for whoever tapped
+    refused: Refused | None = None  # None: it was taken
+    approval: Approval | None = None
+    counted: str = ""  # whose yes was counted, where another one has to follow
+
+
+@dataclass(kw_only=True)
+class Asking:
+    """Asks people in chats, and takes their answers."""
+
+    questions: Questions
+    verdicts: Verdicts
+    key: bytes = field(repr=False)  # proves answers
+    approvers: Sequence[Approver]
+    wording: Wording
+    now: Callable[[], datetime]
+    log: Logger
+    draw: Callable[[int], bytes] = secrets.token_bytes
+    answer: Callable[..., Awaitable[AnswerResult]] = answer_question
+
+    async def ask(
+        self, approval_id: int, *, kind: TargetKind, target: str, chat: str, limit: int, again: bool
+    ) -> Question | None:
+        """Return the message that asks a question, once its tokens are on record; ``None``: it waits no more.
+
+        Without anybody who could answer there it has no buttons, and where the call does not fit none for yes.
+        Raises `StoreError`.
+        """
+        approval = await self.verdicts.approval(approval_id)
+        now = self.now()
+        if approval is None or is_over(approval, now):
+            return None
+        drawn = card(approval, wording=self.wording, limit=limit, now=now, again=again)
+        buttons = self._buttons(approval, drawn, kind)
+        yes, no = _digests(buttons, chat)
+        message_id = await self.questions.open(approval, target=target, chat=chat, yes=yes, no=no, now=now)
+        return Question(message_id=message_id, card=drawn, buttons=buttons)
+
+    async def ask_anew(self, asked: Asked, *, kind: TargetKind, limit: int) -> Question | None:
+        """Return a message that is in its chat already with new tokens; ``None``: its question waits no more."""
+        approval = await self.verdicts.approval(asked.approval_id)
+        if approval is None or is_over(approval, self.now()):
+            return None
+        drawn = card(approval, wording=self.wording, limit=limit, now=self.now())
+        buttons = self._buttons(approval, drawn, kind)
+        yes, no = _digests(buttons, asked.chat)
+        await self.questions.renew(asked.id, yes=yes, no=no)
+        return Question(message_id=asked.id, card=drawn, buttons=buttons)
+
+    def ended(self, approval: Approval, *, limit: int) -> tuple[Card, str]:
+        """Return what a message shows whose question is over: its card, and the line about the outcome."""
+        return card(approval, wording=self.wording, limit=limit, now=self.now()), outcome(approval, self.wording)
+
+    async def take(self, tap: Tap) -> Taken:
+        """Take a tap, and put it on record."""
+        try:
+            taken = await self._take(tap)
+        except StoreError:
+            taken = Taken(text=REFUSALS[Refused.UNAVAILABLE], refused=Refused.UNAVAILABLE)
+        if taken.refused is not None:
+            number = None if taken.approval is None else taken.approval.id
+            facts = {"chat": tap.chat, "sender": tap.sender, "approval_id": number}
+            self.log.warning(LogEvent.APPROVAL_TAP_REFUSED, kind=tap.kind.value, reason=taken.refused.value, **facts)
+        return taken
+
+    async def _take(self, tap: Tap) -> Taken:
+        person = approver_of(self.approvers, kind=tap.kind, sender=tap.sender)
+        if person is None:  # before the database is asked: strangers cost it nothing
+            return _refused(Refused.NOT_LISTED, None)
+        asked = await self.questions.by_token(digest_of(tap.data, chat=tap.chat))
+        approval = None if asked is None else await self.verdicts.approval(asked.approval_id)
+        why = refusal(tap, asked, approval, self.approvers, now=self.now())
+        if why is not None or asked is None or asked.says is None:
+            return _refused(why or Refused.UNKNOWN_TOKEN, approval)
+        # The tap may be faster than what its message is called, or that was never told.
+        if asked.external_id is None and not await self.questions.sent(asked.id, tap.message):
+            return _refused(Refused.OTHER_MESSAGE, approval)
+        if not await self.questions.take(asked.id, now=self.now()):
+            return _refused(Refused.USED_TOKEN, approval)
+        return await self._answer(asked, asked.says, tap.kind, person.name)
+
+    async def _answer(self, asked: Asked, says: ApprovalStatus, kind: TargetKind, name: str) -> Taken:
+        try:
+            result = await self.answer(
+                self.verdicts,
+                self.key,
+                asked.approval_id,
+                status=says,
+                decided_by=f"{kind}:{name}",
+                at=self.now(),
+                call_hash=asked.call_hash,
+            )
+        except StoreError:
+            with suppress(StoreError):
+                await self.questions.give_back(asked.id)
+            raise
+        return await self._told(asked, result, says, name)
+
+    async def _told(self, asked: Asked, result: AnswerResult, says: ApprovalStatus, name: str) -> Taken:
+        approval = result.approval
+        match result.answered:
+            case Answered.DECIDED:
+                taken = Taken(text=f"Your {'yes' if says is YES else 'no'} is taken.", approval=approval)
+            case Answered.COUNTED:
+                said = counted(name)
+                taken = Taken(text=f"{said} Another person has to say yes too.", approval=approval, counted=name)
+            case Answered.SAME_PERSON:
+                await self.questions.give_back(asked.id)
+                return _refused(Refused.SAME_PERSON, approval)
+            case _:
+                return _refused(Refused.OVER, approval)
+        facts = {"answered": result.answered.value, "says": says.value, "approver": name}
+        self.log.info(LogEvent.APPROVAL_TAPPED, approval_id=asked.approval_id, target=asked.target, **facts)
+        return taken
+
+    def _buttons(self, approval: Approval, drawn: Card, kind: TargetKind) -> Buttons:
+        if not has_somebody(self.approvers, kind=kind, approval=approval):
+            return Buttons()
+        yes = button_data(YES, self.draw(TOKEN_BYTES)) if drawn.fits else ""
+        return Buttons(yes=yes, no=button_data(NO, self.draw(TOKEN_BYTES)))
+
+
+def status_of(approval: Approval) -> ApprovalStatus:
+    """Return how a question that is over stands, whoever has written it by now."""
+    return ApprovalStatus.EXPIRED if approval.status is ApprovalStatus.PENDING else approval.status
+
+
+def with_count(drawn: Card, name: str) -> str:
+    """Return the text of a message that waits for a second yes."""
+    return shown(drawn, counted(name))
+
+
+def _refused(why: Refused, approval: Approval | None) -> Taken:
+    return Taken(text=REFUSALS[why], refused=why, approval=approval)
+
+
+def _digests(buttons: Buttons, chat: str) -> tuple[str | None, str | None]:
+    yes, no = ((digest_of(data, chat=chat) if data else None) for data in (buttons.yes, buttons.no))
+    return yes, no

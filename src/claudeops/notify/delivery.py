@@ -1,0 +1,132 @@
+"""Starts a courier for some messages to one target, reads its reports, and kills it at its deadline."""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from subprocess import DEVNULL, PIPE
+from typing import Final
+
+import anyio
+import msgspec
+from anyio.abc import Process
+
+from claudeops.domain.model import Level
+from claudeops.domain.notice.model import Delivery
+from claudeops.domain.notice.texts import Message
+from claudeops.notify.courier import BEGUN, DELIVERED, FAILED, TIMED_OUT, Letter, Order, Report
+
+MESSAGE_SECONDS: Final = 8.0
+"""How long a target may take for one message."""
+
+DEADLINE_SECONDS: Final = 20.0
+"""How long a courier may live."""
+
+_REAP_SECONDS: Final = 2.0
+_MOST_BYTES: Final = 1024 * 1024  # of reports
+_STATES: Final = {
+    BEGUN: Delivery.UNKNOWN,  # until it says more
+    DELIVERED: Delivery.DELIVERED,
+    FAILED: Delivery.FAILED,
+    TIMED_OUT: Delivery.UNKNOWN,
+}
+_NO_END: Final = "the courier ended before it knew"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Told:
+    """What came of one message."""
+
+    result: Delivery
+    error: str = ""
+    wait_seconds: float | None = None  # that the target asks for before the next message
+
+
+@dataclass(kw_only=True)
+class Courier:
+    """Delivers messages by a process of its own."""
+
+    environment: Mapping[str, str]  # proxies and CA files; nothing else of the daemon's
+    message_seconds: float = MESSAGE_SECONDS
+    deadline_seconds: float = DEADLINE_SECONDS
+
+    async def deliver(self, address: str, messages: Sequence[Message], told: dict[int, Told]) -> None:
+        """Deliver messages; ``told`` gets what came of each, by its place, as soon as it is known.
+
+        A message without an entry was not tried. Raises `OSError` when no process can be started. When the caller is
+        cancelled the process is killed, and what is known by then stands in ``told``.
+        """
+        letters = tuple(
+            Letter(id=index, title=message.title, body=message.body, level=message.level.value)
+            for index, message in enumerate(messages)
+        )
+        await self._run(self._order(address, letters), told)
+
+    async def understands(self, address: str) -> Told:
+        """Tell whether an address is one, without asking anybody there. Raises `OSError` as `deliver` does."""
+        told: dict[int, Told] = {}
+        letter = Letter(id=0, title="", body="", level=Level.INFO.value)
+        await self._run(msgspec.structs.replace(self._order(address, (letter,)), sends=False), told)
+        return told.get(0, Told(result=Delivery.UNKNOWN, error=_NO_END))
+
+    def _order(self, address: str, letters: tuple[Letter, ...]) -> Order:
+        return Order(
+            url=address,
+            environment=dict(self.environment),
+            timeout_seconds=self.message_seconds,
+            deadline_seconds=math.ceil(self.deadline_seconds) + 1,
+            letters=letters,
+        )
+
+    async def _run(self, order: Order, told: dict[int, Told]) -> None:
+        with anyio.CancelScope(shield=True):  # a process that is cut off while it is made is nobody's; a fork is quick
+            process = await anyio.open_process(
+                [sys.executable, "-I", "-m", "claudeops.notify.courier"],
+                stdin=PIPE,
+                stdout=PIPE,
+                stderr=DEVNULL,
+                env={},
+                start_new_session=True,
+            )
+        try:
+            with anyio.move_on_after(self.deadline_seconds):
+                await _converse(process, msgspec.json.encode(order), told)
+        finally:
+            await _end(process)
+
+
+async def _converse(process: Process, order: bytes, told: dict[int, Told]) -> None:
+    if process.stdin is None or process.stdout is None:
+        raise OSError("the courier has no pipes")
+    with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+        await process.stdin.send(order)
+        await process.stdin.aclose()
+    rest, read = b"", 0
+    with suppress(anyio.EndOfStream):
+        while read < _MOST_BYTES:
+            data = await process.stdout.receive()
+            read += len(data)
+            *lines, rest = (rest + data).split(b"\n")
+            for line in lines:
+                _take(line, told)
+
+
+def _take(line: bytes, told: dict[int, Told]) -> None:
+    with suppress(msgspec.DecodeError):
+        report = msgspec.json.decode(line, type=Report)
+        if report.state in _STATES:
+            error = _NO_END if report.state == BEGUN else report.error
+            told[report.id] = Told(result=_STATES[report.state], error=error)
+
+
+async def _end(process: Process) -> None:
+    """Kill the courier and everything that it has started, and reap it."""
+    with anyio.CancelScope(shield=True), anyio.move_on_after(_REAP_SECONDS):
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+        await process.aclose()

@@ -1,0 +1,223 @@
+"""Empties the outbox: gives notices to their targets, and delivers to each target apart from all others.
+
+A target that hangs, fails or is away delays no other one, and nothing else of the daemon: each has its own task, its
+own courier process, and a pause that grows with its failures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Final, Protocol
+
+import anyio
+
+from claudeops.domain.notice.model import UNROUTED, Delivery, Notice, Pending, Settled, Target, Topic
+from claudeops.domain.notice.routing import HOUR, Plan, is_dead, plan, wait_seconds
+from claudeops.domain.notice.texts import Message, Wording, folded, message
+from claudeops.engine.ports.telling import Outbox
+from claudeops.errors import StoreError
+from claudeops.logs import LogEvent, Logger
+from claudeops.notify.delivery import Told
+from claudeops.tasks import DatabaseTrouble
+
+LOOK_SECONDS: Final = 1.0
+"""Between two looks at the outbox."""
+
+LATE: Final = timedelta(minutes=15)
+"""How old the oldest notice may be: two failures of a target are no alarm, the third is."""
+
+LEASE: Final = timedelta(seconds=60)
+"""How long claimed rows belong to whoever claimed them; longer than a courier lives."""
+
+SOON_SECONDS: Final = 60.0
+"""For which a target may ask us to wait with a question before that counts as a failure."""
+
+BATCH: Final = 20  # messages of one courier
+_FOLDED: Final = 200  # rows that are claimed at once for a target with a bound, where most are told together
+_ROUTED: Final = 200  # rows in one transaction
+_SETTLE_SECONDS: Final = 5.0  # for what is known when the daemon stops
+
+
+class Carrier(Protocol):
+    """Brings messages to an address."""
+
+    async def deliver(self, address: str, messages: Sequence[Message], told: dict[int, Told]) -> None:
+        """Deliver messages; ``told`` gets what came of each, by its place, as soon as it is known.
+
+        A message without an entry was not tried. Raises `OSError` when nothing can be started.
+        """
+
+
+@dataclass(kw_only=True, slots=True)
+class _Standing:
+    """How a target has fared lately."""
+
+    due: anyio.Event = field(default_factory=anyio.Event)
+    failures: int = 0  # in a row
+    until: datetime | None = None  # it is left alone
+
+
+@dataclass(kw_only=True)
+class Outgoing:
+    """Delivers what is in the outbox, until cancelled."""
+
+    outbox: Outbox
+    targets: Sequence[Target]
+    addresses: Mapping[str, str]  # secrets, by the names of targets; those of chats know theirs themselves
+    carrier: Carrier
+    wording: Wording
+    now: Callable[[], datetime]
+    log: Logger
+    look_seconds: float = LOOK_SECONDS
+    chats: Mapping[str, Carrier] = field(default_factory=dict)  # of the targets that are chats, by their names
+    oldest: datetime | None = None  # since when the notice waits that should have been told first, as last seen
+    _standings: dict[str, _Standing] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._standings = {target.name: _Standing() for target in self.targets}
+
+    async def run(self) -> None:
+        """Look at the outbox again and again, and deliver to each target in a task of its own."""
+        async with anyio.create_task_group() as tasks:
+            for target in self.targets:
+                tasks.start_soon(self._serve, target)
+            await self._look()
+
+    def is_late(self) -> str:
+        """Return why notices are not told, as a sentence; empty: they are."""
+        if self.oldest is None or self.now() - self.oldest < LATE:
+            return ""
+        return f"A notice has waited since {self.oldest:%Y-%m-%d %H:%M} UTC: see `claudeops notify test`."
+
+    async def _look(self) -> None:
+        trouble = DatabaseTrouble(self.log, "notifications")
+        while True:
+            wait = self.look_seconds
+            try:
+                if await self.look_once():
+                    wait = 0.0
+                trouble.over()
+            except StoreError as error:
+                wait = max(wait, trouble.failed(error))
+            await anyio.sleep(wait)
+
+    async def look_once(self) -> bool:
+        """Route what is new, and wake the targets for which something is due; tell whether there is more to route."""
+        now = self.now()
+        self.oldest = await self.outbox.oldest(now)
+        waiting = await self.outbox.waiting(now)
+        routed = 0
+        if not waiting <= self._standings.keys():  # new ones, or of targets that are gone
+            routed = await self.outbox.route(self.targets, now=now, most=_ROUTED)
+        paused = {name for name, standing in self._standings.items() if standing.until and standing.until > now}
+        # A new question waits for no pause: nobody could be sure that it has reached anybody.
+        asking = await self.outbox.asking(now) if waiting & paused else frozenset()
+        for name in waiting & self._standings.keys():
+            if name not in paused or name in asking:
+                self._standings[name].due.set()
+        return UNROUTED in waiting and routed > 0
+
+    async def _serve(self, target: Target) -> None:
+        standing, trouble = self._standings[target.name], DatabaseTrouble(self.log, f"notifications to {target.name}")
+        while True:
+            await standing.due.wait()
+            standing.due = anyio.Event()
+            try:
+                await self.deliver_once(target)
+                trouble.over()
+            except StoreError as error:
+                await anyio.sleep(trouble.failed(error))
+            except Exception as error:  # noqa: BLE001 - a fault of ours in telling people ends no session
+                self._fail(target, self.now())
+                said = type(error).__name__
+                self.log.error(LogEvent.NOTIFICATION_FAILED, target=target.name, error=said, failures=standing.failures)
+
+    def _fail(self, target: Target, now: datetime, *, asked: float | None = None) -> None:
+        """Note one more failure in a row, and leave the target alone for a while, or for as long as it has asked."""
+        standing = self._standings[target.name]
+        standing.failures += 1
+        standing.until = now + timedelta(seconds=wait_seconds(standing.failures) if asked is None else asked)
+
+    async def deliver_once(self, target: Target) -> None:
+        """Deliver what is due for one target, as far as one courier takes it."""
+        now = self.now()
+        most = BATCH if target.max_per_hour is None else _FOLDED
+        claimed = await self.outbox.claim(target.name, now=now, until=now + LEASE, most=most)
+        if not claimed:
+            return
+        bounded = target.max_per_hour is not None
+        sent = await self.outbox.sent(target.name, now - HOUR) if bounded else ()
+        planned = plan(target, claimed, sent=sent, now=now)
+        told: dict[int, Told] = {}
+        texts = [folded(group, self.wording) for group in planned.messages[:BATCH]]
+        try:
+            if texts:
+                carrier = self.chats.get(target.name, self.carrier)
+                await carrier.deliver(self.addresses.get(target.name, ""), texts, told)
+        except OSError as error:
+            self.log.error(LogEvent.NOTIFICATION_FAILED, target=target.name, error=error.strerror or "no process")
+            told[0] = Told(result=Delivery.FAILED, error="no courier could be started")
+        finally:
+            # A stop must not make others of what is known: it would be sent twice.
+            with anyio.CancelScope(shield=True), anyio.move_on_after(_SETTLE_SECONDS):
+                await self._settle(target, planned, told)
+
+    async def _settle(self, target: Target, planned: Plan, told: Mapping[int, Told]) -> None:
+        now, standing = self.now(), self._standings[target.name]
+        failed = [each for each in told.values() if each.result is not Delivery.DELIVERED]
+        asked = max((each.wait_seconds for each in failed if each.wait_seconds is not None), default=None)
+        if failed and not any(each.result is Delivery.DELIVERED for each in told.values()):
+            self._fail(target, now, asked=asked)
+        elif told:
+            standing.failures, standing.until = 0, None if asked is None else now + timedelta(seconds=asked)
+        for each in failed:
+            error = self.wording.redact(each.error)
+            self.log.warning(LogEvent.NOTIFICATION_FAILED, target=target.name, error=error, failures=standing.failures)
+        settled = [Settled(id=each.id, result=None, again_at=planned.until) for each in planned.waiting]
+        for index, group in enumerate(planned.messages):
+            settled += self._of_group(target, group, told.get(index), now)
+        await self.outbox.settle(target.name, settled, now=now)
+
+    def _of_group(self, target: Target, group: Sequence[Pending], told: Told | None, now: datetime) -> list[Settled]:
+        """Return what came of the rows that one message was about."""
+        if told is None:
+            again_at = self._standings[target.name].until or now
+            if any(each.notice.topic is Topic.APPROVAL for each in group):
+                again_at = now
+            return [Settled(id=each.id, result=None, again_at=again_at) for each in group]
+        is_question = any(each.notice.topic is Topic.APPROVAL for each in group)
+        if is_question and told.wait_seconds is not None and told.wait_seconds <= SOON_SECONDS:
+            # Too much at once is no failure: the question would count as one that reaches nobody, and be denied.
+            again_at = now + timedelta(seconds=told.wait_seconds)
+            return [Settled(id=each.id, result=None, again_at=again_at) for each in group]
+        if told.result is Delivery.DELIVERED:
+            first, *others = group
+            with_it = f"told together with {first.id}"
+            rest = [Settled(id=each.id, result=Delivery.SUPPRESSED, error=with_it) for each in others]
+            return [Settled(id=first.id, result=Delivery.DELIVERED), *rest]
+        error = self.wording.redact(told.error)
+        others_names = tuple(other.name for other in self.targets if other.name != target.name)
+        return [
+            Settled(id=each.id, result=told.result, error=error, instead=others_names)
+            if is_dead(each, now)
+            else Settled(id=each.id, result=told.result, error=error, again_at=self._next_try(target, each, told, now))
+            for each in group
+        ]
+
+    def _next_try(self, target: Target, tried: Pending, told: Told, now: datetime) -> datetime:
+        if told.wait_seconds is not None:
+            return now + timedelta(seconds=told.wait_seconds)
+        soon = now + timedelta(seconds=wait_seconds(1))
+        if tried.notice.topic is Topic.APPROVAL and tried.attempts == 0:
+            return soon  # whatever the target has done lately: a call waits to know whether anybody can answer
+        # A single refused message waits as well: the others must not wait behind it.
+        return self._standings[target.name].until or soon
+
+
+async def try_address(address: str, carrier: Carrier, notice: Notice, wording: Wording) -> Told:
+    """Send one message now, past the outbox; return what came of it. Raises `OSError` as a carrier does."""
+    told: dict[int, Told] = {}
+    await carrier.deliver(address, [message([notice], wording)], told)
+    return told.get(0, Told(result=Delivery.FAILED, error="the courier ended before it had begun"))

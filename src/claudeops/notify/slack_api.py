@@ -1,0 +1,111 @@
+"""Slack's Web API: one call, and what came of it. Slack may hang, refuse or be away: that is a value, no exception."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any, Final
+
+import anyio
+import msgspec
+
+from claudeops.domain.notice.model import Delivery
+from claudeops.engine.meter.upstream import BROKEN, NEVER_SENT, connection_pool
+
+CALL_SECONDS: Final = 8.0
+"""How long Slack may take for one call."""
+
+LONGEST_SECONDS: Final = 3600.0
+"""For how long Slack is left alone at most when it says so."""
+
+_PATIENCE_SECONDS: Final = 30.0  # after a 429 that does not say how long
+_CONNECT_SECONDS: Final = 5.0
+_CLOSE_SECONDS: Final = 1.0
+_MOST_BYTES: Final = 512 * 1024  # of an answer
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Reply:
+    """What came of a call."""
+
+    result: Delivery  # UNKNOWN: it may have been carried out
+    error: str = ""  # what went wrong, in words
+    word: str = ""  # Slack's own word for it, where there is one
+    retry_after: float | None = None  # seconds for which Slack wants to be left alone
+    ts: str = ""  # of the message, where the call was about one
+
+    @property
+    def ok(self) -> bool:
+        """Tell whether it was carried out."""
+        return self.result is Delivery.DELIVERED
+
+
+class _Answer(msgspec.Struct, frozen=True):
+    ok: bool = False
+    error: str = ""
+    ts: str = ""
+    message_ts: str = ""  # of a message that one person sees
+
+
+class SlackApi:
+    """The Web API of one app."""
+
+    def __init__(self, api: str, token: str, *, network: Mapping[str, str], seconds: float = CALL_SECONDS) -> None:
+        """Take the API's address, a token of the app, and proxies and CA files by variable."""
+        self._api = api
+        self._token = token
+        self._pool = connection_pool(api, network)
+        self.seconds = seconds
+
+    async def close(self) -> None:
+        """Close the connections; bounded."""
+        with anyio.move_on_after(_CLOSE_SECONDS, shield=True), contextlib.suppress(*BROKEN):
+            await self._pool.aclose()
+
+    async def call(self, method: str, fields: Mapping[str, Any]) -> Reply:
+        """Call a method; never raises for what a network or a server may do."""
+        try:
+            with anyio.move_on_after(self.seconds):
+                return await self._call(method, msgspec.json.encode(fields))
+        except NEVER_SENT as error:
+            return Reply(result=Delivery.FAILED, error=f"Slack cannot be reached ({type(error).__name__})")
+        except BROKEN as error:
+            return Reply(result=Delivery.UNKNOWN, error=f"the connection to Slack broke ({type(error).__name__})")
+        return Reply(result=Delivery.UNKNOWN, error=f"Slack has not answered within {self.seconds:g} s")
+
+    async def _call(self, method: str, body: bytes) -> Reply:
+        headers = [
+            ("Authorization", f"Bearer {self._token}"),
+            ("Content-Type", "application/json; charset=utf-8"),
+            ("User-Agent", "claudeops"),
+        ]
+        # Less than the whole, so that what was never sent is told from what may have arrived.
+        connect = min(_CONNECT_SECONDS, self.seconds * 0.6)
+        extensions = {"timeout": {"connect": connect, "pool": connect}}
+        url = f"{self._api}/{method}"
+        async with self._pool.stream("POST", url, headers=headers, content=body, extensions=extensions) as answer:
+            content = b""
+            async for chunk in answer.aiter_stream():
+                content += chunk
+                if len(content) > _MOST_BYTES:
+                    break
+            named = {name.lower(): value.decode("latin-1") for name, value in answer.headers}
+            return _read(answer.status, named, content)
+
+
+def _read(status: int, headers: Mapping[bytes, str], content: bytes) -> Reply:
+    if status == HTTPStatus.TOO_MANY_REQUESTS:
+        told = headers.get(b"retry-after", "")
+        wait = min(float(told), LONGEST_SECONDS) if told.isdecimal() else _PATIENCE_SECONDS
+        return Reply(result=Delivery.FAILED, error="Slack says ratelimited", retry_after=wait)
+    try:
+        said = msgspec.json.decode(content, type=_Answer)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        # A gateway of theirs says so, which does not know what has happened behind it.
+        return Reply(result=Delivery.UNKNOWN, error=f"Slack answered {status}")
+    if said.ok:
+        return Reply(result=Delivery.DELIVERED, ts=said.ts or said.message_ts)
+    word = said.error[:100] or f"status {status}"
+    return Reply(result=Delivery.FAILED, error=f"Slack says {word}", word=word)

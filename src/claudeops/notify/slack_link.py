@@ -1,0 +1,119 @@
+"""Keeps the ear at Slack alive: a process of its own (`claudeops.notify.slack`), started again whenever it ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from subprocess import DEVNULL, PIPE
+from typing import Final
+
+import anyio
+import msgspec
+from anyio.abc import ByteReceiveStream, Process
+
+from claudeops.logs import LogEvent, Logger
+from claudeops.notify.slack import CONNECTED, LOST, MOST_BYTES, PRESSED, Line, Order
+
+WAITS: Final = (1.0, 2.0, 5.0, 15.0, 60.0)
+"""Seconds before the process is started again, by its failures in a row."""
+
+PATIENCE_SECONDS: Final = 30.0
+"""How long the process may be without a connection before it is started anew."""
+
+_SETTLED_SECONDS: Final = 10.0  # with a connection, after which an end counts as the first one
+_REAP_SECONDS: Final = 2.0
+
+
+@dataclass(kw_only=True)
+class SlackLink:
+    """Listens to what people press in Slack, until cancelled."""
+
+    app_token: str = field(repr=False)
+    api: str
+    environment: Mapping[str, str]  # proxies and CA files; nothing else of the daemon's
+    pressed: Callable[[bytes], Awaitable[None]]  # is given what Slack says, as JSON
+    log: Logger
+    waits: tuple[float, ...] = WAITS
+    patience_seconds: float = PATIENCE_SECONDS
+    pid: int | None = None  # of the process that lives
+    is_connected: bool = False
+
+    async def run(self) -> None:
+        """Keep a process listening."""
+        failures = 0
+        while True:
+            began, was_connected = time.monotonic(), False
+            try:
+                error = await self._listen()
+                was_connected = self.is_connected
+            except OSError as fault:
+                error = fault.strerror or "no process"
+            finally:
+                self.is_connected = False
+            had_settled = was_connected and time.monotonic() - began > _SETTLED_SECONDS
+            failures = 1 if had_settled else failures + 1
+            self.log.warning(LogEvent.SLACK_LOST, error=error, failures=failures)
+            await anyio.sleep(self.waits[min(failures, len(self.waits)) - 1])
+
+    async def _listen(self) -> str:
+        """Return why the process has ended. Raises `OSError` when there is none."""
+        order = Order(
+            app_token=self.app_token,
+            api=self.api,
+            patience_seconds=self.patience_seconds,
+            environment=dict(self.environment),
+        )
+        with anyio.CancelScope(shield=True):  # a process that is cut off while it is made is nobody's; a fork is quick
+            process = await anyio.open_process(
+                [sys.executable, "-I", "-m", "claudeops.notify.slack"],
+                stdin=PIPE,
+                stdout=PIPE,
+                stderr=DEVNULL,
+                env={},
+                start_new_session=True,
+            )
+        self.pid = process.pid
+        try:
+            return await self._converse(process, msgspec.json.encode(order) + b"\n")
+        finally:
+            self.pid = None
+            await _end(process)
+
+    async def _converse(self, process: Process, order: bytes) -> str:
+        if process.stdin is None or process.stdout is None:
+            raise OSError("the process has no pipes")
+        with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+            await process.stdin.send(order)
+        return await self._read(process.stdout)
+
+    async def _read(self, stdout: ByteReceiveStream) -> str:
+        rest, error = b"", "the process has ended"
+        with suppress(anyio.EndOfStream):
+            while len(rest) <= MOST_BYTES:
+                *lines, rest = (rest + await stdout.receive()).split(b"\n")
+                for text in lines:
+                    with suppress(msgspec.DecodeError):
+                        line = msgspec.json.decode(text, type=Line)
+                        error = line.error if line.state == LOST else error
+                        await self._take(line)
+        return error
+
+    async def _take(self, line: Line) -> None:
+        if line.state == CONNECTED and not self.is_connected:
+            self.is_connected = True
+            self.log.info(LogEvent.SLACK_CONNECTED)
+        elif line.state == PRESSED:
+            await self.pressed(bytes(line.payload))
+
+
+async def _end(process: Process) -> None:
+    """Kill the process and everything that it has started, and reap it."""
+    with anyio.CancelScope(shield=True), anyio.move_on_after(_REAP_SECONDS):
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+        await process.aclose()

@@ -1,0 +1,361 @@
+"""Telegram: notices and questions to the chats of a bot, the taps of its buttons, and what messages show afterwards.
+
+One long poll for each bot, however many chats it has. Telegram itself keeps which updates have been taken: the next
+poll confirms them, and one that comes twice all the same finds its token used. Every call is bounded, and a bot that
+hangs or fails holds up nothing but itself.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Final
+
+import anyio
+import msgspec
+
+from claudeops.domain.notice.approving import Asked, Card, Tap, Unedited, shown, uncalled, units
+from claudeops.domain.notice.model import Delivery, TargetKind
+from claudeops.domain.notice.texts import Message
+from claudeops.engine.ports.telling import Questions
+from claudeops.errors import StoreError
+from claudeops.logs import LogEvent, Logger
+from claudeops.notify.asking import Asking, Buttons, Question, Taken, status_of, with_count
+from claudeops.notify.bot_api import BotApi, Came, Reply
+from claudeops.notify.delivery import DEADLINE_SECONDS, Told
+from claudeops.tasks import DatabaseTrouble
+
+LIMIT: Final = 4096
+"""UTF-16 code units of a message: https://core.telegram.org/bots/api#sendmessage."""
+
+LOOK_SECONDS: Final = 1.0
+"""Between two looks for messages that do not show how their question ended."""
+
+POLL_SECONDS: Final = 25
+_POLL_GRACE_SECONDS: Final = 10.0
+_UPDATES: Final = 20  # of one poll
+_EDITS: Final = 5  # at once
+_FIRST_PAUSE_SECONDS: Final = 1.0
+_LONGEST_PAUSE_SECONDS: Final = 30.0
+_SENT_TRIES: Final = 3
+_MOST_FAILURES: Final = 2
+_UNCHANGED: Final = "message is not modified"
+_NO_END: Final = "the time ran out"
+
+
+class _Chat(msgspec.Struct):
+    id: int
+
+
+class _Sent(msgspec.Struct):
+    message_id: int
+
+
+class _TappedMessage(msgspec.Struct):
+    message_id: int
+    chat: _Chat
+
+
+class _User(msgspec.Struct):
+    id: int
+
+
+class _Query(msgspec.Struct, rename={"sender": "from"}):
+    id: str
+    sender: _User
+    message: _TappedMessage | None = None
+    data: str = ""
+
+
+class _Update(msgspec.Struct):
+    update_id: int
+    callback_query: msgspec.Raw = msgspec.Raw(b"null")
+
+
+# --- what is sent -----------------------------------------------------------------------------------------
+
+
+def text_of(message: Message) -> dict[str, object]:
+    """Return a notice as the arguments of a message, its title in bold."""
+    title = uncalled(message.title)
+    bold = [{"type": "bold", "offset": 0, "length": units(title)}]
+    return {"text": f"{title}\n{uncalled(message.body)}", "entities": bold, **_PLAIN}
+
+
+def card_of(card: Card, text: str, buttons: Buttons | None = None) -> dict[str, object]:
+    """Return a card as the arguments of a message, the call as it is, and with buttons."""
+    begin, end = card.code
+    code = {"type": "pre", "offset": units(text[:begin]), "length": units(text[begin:end])}
+    given = buttons or Buttons()
+    row = [{"text": said, "callback_data": data} for said, data in (("No", given.no), ("Yes", given.yes)) if data]
+    return {
+        "text": text,
+        "entities": [code] if end > begin else [],
+        "reply_markup": {"inline_keyboard": [row] if row else []},
+        **_PLAIN,
+    }
+
+
+_PLAIN: Final = {"link_preview_options": {"is_disabled": True}}  # a preview would fetch what a model has written
+
+
+def told_of(reply: Reply) -> Told:
+    """Return what came of a message, as the outbox takes it."""
+    results = {Came.OK: Delivery.DELIVERED, Came.UNCLEAR: Delivery.UNKNOWN}
+    return Told(result=results.get(reply.came, Delivery.FAILED), error=reply.error, wait_seconds=reply.wait_seconds)
+
+
+@dataclass(kw_only=True)
+class TelegramCarrier:
+    """Brings messages to one chat; a question becomes a card."""
+
+    api: BotApi
+    target: str
+    chat: str
+    asking: Asking | None  # None: questions are told like everything else
+    deadline_seconds: float = DEADLINE_SECONDS
+
+    async def deliver(self, address: str, messages: Sequence[Message], told: dict[int, Told]) -> None:  # noqa: ARG002 - the chat is known
+        """Deliver messages; ``told`` gets what came of each, by its place, as soon as it is known."""
+        failures = 0
+        with anyio.move_on_after(self.deadline_seconds):
+            for index, message in enumerate(messages):
+                if not await self._deliver(message, index, told):
+                    continue
+                failed = told[index].result is not Delivery.DELIVERED
+                failures = failures + 1 if failed else 0
+                # One message may be refused for what it says; the second failure in a row is the chat's.
+                limited = told[index].wait_seconds is not None
+                if limited or told[index].result is Delivery.UNKNOWN or failures == _MOST_FAILURES:
+                    return
+
+    async def _deliver(self, message: Message, index: int, told: dict[int, Told]) -> bool:
+        """Deliver one message; ``False``: it was not tried, because its question waits no more."""
+        question = None
+        if self.asking is not None and message.approval_id is not None:
+            question = await self.asking.ask(
+                message.approval_id,
+                kind=TargetKind.TELEGRAM,
+                target=self.target,
+                chat=self.chat,
+                limit=LIMIT,
+                again=message.reminds,
+            )
+            if question is None:
+                return False
+        told[index] = Told(result=Delivery.UNKNOWN, error=_NO_END)  # until it says more
+        made = text_of(message) if question is None else card_of(question.card, question.card.text, question.buttons)
+        reply = await self.api.call("sendMessage", {"chat_id": int(self.chat), **made})
+        told[index] = told_of(reply)
+        if question is not None and reply.came is Came.OK:
+            await self._name(question, reply)
+        return True
+
+    async def _name(self, question: Question, reply: Reply) -> None:
+        """Write what the message is called, without which nobody can edit it."""
+        with suppress(msgspec.DecodeError):
+            sent = msgspec.json.decode(reply.result, type=_Sent)
+            for _ in range(_SENT_TRIES):
+                try:
+                    await self._questions.sent(question.message_id, str(sent.message_id))
+                except StoreError:
+                    await anyio.sleep(_FIRST_PAUSE_SECONDS)
+                else:
+                    return
+
+    @property
+    def _questions(self) -> Questions:
+        if self.asking is None:
+            raise AssertionError("only a question has a name")
+        return self.asking.questions
+
+
+# --- a bot ------------------------------------------------------------------------------------------------
+
+
+@dataclass(kw_only=True, slots=True)
+class _Trouble:
+    """How one thing that a bot does has fared lately."""
+
+    log: Logger
+    what: str
+    pause: float = 0.0  # seconds before the next try
+
+    def failed(self, reply: Reply) -> float:
+        """Note a failure, the first of a row in the log; return how long to wait."""
+        if not self.pause:
+            why = reply.error or "its answer makes no sense"
+            self.log.warning(LogEvent.CHAT_UNREACHABLE, what=self.what, error=why)
+        self.pause = min(self.pause * 2 or _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS)
+        return max(self.pause, reply.wait_seconds or 0.0)
+
+    def over(self) -> None:
+        """Note that it works."""
+        if self.pause:
+            self.pause = 0.0
+            self.log.info(LogEvent.CHAT_REACHABLE, what=self.what)
+
+
+@dataclass(kw_only=True)
+class TelegramBot:
+    """Hears the taps of one bot's buttons, and keeps its messages true, until cancelled."""
+
+    api: BotApi
+    chats: Mapping[str, str]  # by target
+    asking: Asking
+    log: Logger
+    look_seconds: float = LOOK_SECONDS
+    poll_seconds: int = POLL_SECONDS
+    _after: int = 0  # the first update that was not taken
+    _changed: anyio.Event = field(default_factory=anyio.Event)
+    _editing: anyio.Lock = field(default_factory=anyio.Lock)  # no count is shown after an outcome
+    _left_until: float = -math.inf  # edits, by the event loop's clock
+
+    async def run(self) -> None:
+        """Hear and edit; a fault of ours here ends no session."""
+        try:
+            async with anyio.create_task_group() as tasks:
+                if any(person.telegram_id for person in self.asking.approvers):
+                    tasks.start_soon(self._kept_going, self._hear)
+                tasks.start_soon(self._kept_going, self._keep)
+        finally:
+            await self.api.close()
+
+    async def _kept_going(self, work: Callable[[], Awaitable[None]]) -> None:
+        while True:
+            try:
+                await work()
+            except Exception as error:  # noqa: BLE001 - see `run`
+                self.log.error(LogEvent.CHAT_CRASHED, error=type(error).__name__)
+            await anyio.sleep(_LONGEST_PAUSE_SECONDS)
+
+    # --- taps ---------------------------------------------------------------------------------------------
+
+    async def _hear(self) -> None:
+        trouble = _Trouble(log=self.log, what="getUpdates")
+        while True:
+            wanted = {"timeout": self.poll_seconds, "limit": _UPDATES, "allowed_updates": ["callback_query"]}
+            offset = {"offset": self._after} if self._after else {}
+            bound = self.poll_seconds + _POLL_GRACE_SECONDS
+            reply = await self.api.call("getUpdates", {**wanted, **offset}, seconds=bound)
+            updates = _updates(reply)
+            if updates is None:
+                await anyio.sleep(trouble.failed(reply))
+                continue
+            trouble.over()
+            async with anyio.create_task_group() as tasks:
+                for update in updates:
+                    self._after = max(self._after, update.update_id + 1)
+                    if (query := _query(update)) is not None and (taken := await self._take(query)) is not None:
+                        tasks.start_soon(self._respond, query, taken)
+
+    async def _take(self, query: _Query) -> Taken | None:
+        try:
+            return await self.asking.take(self._tap(query))
+        except Exception as error:  # noqa: BLE001 - one tap that we fail over must not keep those behind it waiting
+            self.log.error(LogEvent.CHAT_CRASHED, error=type(error).__name__)
+            return None
+
+    def _tap(self, query: _Query) -> Tap:
+        message = query.message
+        return Tap(
+            kind=TargetKind.TELEGRAM,
+            sender=str(query.sender.id),
+            chat="" if message is None else str(message.chat.id),
+            message="" if message is None else str(message.message_id),
+            data=query.data,
+            targets=frozenset(self.chats),
+        )
+
+    async def _respond(self, query: _Query, taken: Taken) -> None:
+        self._changed.set()
+        answer = {"callback_query_id": query.id, "text": taken.text, "show_alert": taken.refused is not None}
+        await self.api.call("answerCallbackQuery", answer)
+        if taken.counted and taken.approval is not None:
+            with suppress(StoreError):
+                await self._show_count(taken.approval.id, taken.counted)
+
+    async def _show_count(self, approval_id: int, name: str) -> None:
+        """Let every message of a question say who has said yes, with new buttons for the other person."""
+        async with self._editing:
+            for asked in await self.asking.questions.asking(approval_id, frozenset(self.chats)):
+                question = await self.asking.ask_anew(asked, kind=TargetKind.TELEGRAM, limit=LIMIT)
+                if question is None:
+                    return
+                await self._edit(asked, card_of(question.card, with_count(question.card, name), question.buttons))
+
+    # --- what messages show -------------------------------------------------------------------------------
+
+    async def _keep(self) -> None:
+        database = DatabaseTrouble(self.log, "messages about approvals")
+        trouble = _Trouble(log=self.log, what="editMessageText")
+        while True:
+            wait = self.look_seconds
+            try:
+                wait = max(wait, await self.edit_once(trouble))
+                database.over()
+            except StoreError as error:
+                wait = max(wait, database.failed(error))
+            with anyio.move_on_after(wait):
+                await self._changed.wait()
+            self._changed = anyio.Event()
+
+    async def edit_once(self, trouble: _Trouble) -> float:
+        """Edit the messages that do not show how their question ended; return how long the bot is left alone."""
+        left = self._left_until - anyio.current_time()
+        if left > 0:  # a tap wakes us, but does not make the server take more
+            return left
+        found = await self.asking.questions.unedited(frozenset(self.chats), now=self.asking.now())
+        waits: list[float] = []
+        limiter = anyio.CapacityLimiter(_EDITS)
+
+        async def edit(unedited: Unedited) -> None:
+            async with limiter:
+                if not waits and (wait := await self._end(unedited, trouble)) > 0:
+                    waits.append(wait)
+
+        async with self._editing, anyio.create_task_group() as tasks:
+            for unedited in found:
+                tasks.start_soon(edit, unedited)
+        if found and not waits:
+            trouble.over()
+        wait = max(waits, default=0.0)
+        self._left_until = anyio.current_time() + wait
+        return wait
+
+    async def _end(self, unedited: Unedited, trouble: _Trouble) -> float:
+        """Show how a question ended; return how long to wait before the next try, 0 if there is none."""
+        asked, approval = unedited.asked, unedited.approval
+        card, last = self.asking.ended(approval, limit=LIMIT)
+        reply = await self._edit(asked, card_of(card, shown(card, uncalled(last))))
+        if reply.came is not Came.OK and _UNCHANGED not in reply.error:
+            if not reply.is_final:
+                return trouble.failed(reply)
+            facts = {"approval_id": approval.id, "target": asked.target, "error": reply.error}
+            self.log.warning(LogEvent.CHAT_MESSAGE_STALE, **facts)
+        with suppress(StoreError):  # the next look edits it once more, and is told that it is so already
+            await self.asking.questions.edited(asked.id, status_of(approval), now=self.asking.now())
+        return 0.0
+
+    async def _edit(self, asked: Asked, made: Mapping[str, object]) -> Reply:
+        about = {"chat_id": int(asked.chat), "message_id": int(asked.external_id or 0)}
+        return await self.api.call("editMessageText", {**about, **made})
+
+
+def _updates(reply: Reply) -> Sequence[_Update] | None:
+    if reply.came is not Came.OK:
+        return None
+    try:
+        return msgspec.json.decode(reply.result, type=list[_Update])
+    except msgspec.DecodeError:
+        return None
+
+
+def _query(update: _Update) -> _Query | None:
+    """Return the tap in an update; ``None`` for anything else."""
+    try:
+        return msgspec.json.decode(update.callback_query, type=_Query | None)
+    except msgspec.DecodeError:
+        return None

@@ -1,0 +1,171 @@
+"""Where notices go: the operator's file of targets, and the addresses of ``CLAUDEOPS_APPRISE_URLS``.
+
+The file is named by its variable, else ``/app/config/notify.toml``, if that exists. It names variables and files that
+hold addresses and tokens, which are secrets, and the people who may answer questions.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from claudeops.domain.notice.approving import Approver
+from claudeops.domain.notice.document import Document, Named, NotifyFault, Place, read_document
+from claudeops.domain.notice.model import APPRISE, Target, TargetKind
+from claudeops.domain.schedule import Cron
+from claudeops.errors import ConfigurationError
+from claudeops.settings.environ import in_notice_url
+from claudeops.settings.files import read_text
+from claudeops.settings.model import SlackChannel, TelegramChat
+from claudeops.settings.reader import Reader
+
+VARIABLE: Final = "CLAUDEOPS_NOTIFY_PATH"
+DIGEST: Final = "CLAUDEOPS_DIGEST_CRON"
+URLS: Final = "CLAUDEOPS_APPRISE_URLS"
+
+_FILE: Final = Path("app") / "config" / "notify.toml"
+_MOST_BYTES: Final = 1024 * 1024
+_ADDRESS_BYTES: Final = 64 * 1024
+_UNSET: Final = "is not set: set it"
+_UNKNOWN: Final = "was not there when claudeops was started: restart it"
+_ADDRESS: Final = re.compile(r"[a-z][a-z0-9+.-]*://\S+", re.IGNORECASE)
+_FORMS: Final = {
+    "url": (_ADDRESS, "an address", "write one address as Apprise takes it, such as ntfy://host/topic"),
+    "token": (re.compile(r"\d+:[A-Za-z0-9_-]{20,}"), "a token", "write it as BotFather gives it, 123456789:ABC…"),
+    "bot_token": (re.compile(r"xoxb-[A-Za-z0-9-]{10,}"), "a bot's token", "write the one that begins with xoxb-"),
+    "app_token": (re.compile(r"xapp-[A-Za-z0-9-]{10,}"), "an app's token", "write the one that begins with xapp-"),
+    "signing_secret": (re.compile(r"[0-9a-f]{16,}"), "a signing secret", "write the app's one, in hexadecimal"),
+}
+"""Of every secret by what it is called in the file: its form, what it is, and what to write."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Targets:
+    """Who is told and asked, and where they are."""
+
+    path: Path | None  # of the file
+    targets: tuple[Target, ...]
+    addresses: Mapping[str, str]  # that Apprise takes, by name; secrets
+    telegram: Mapping[str, TelegramChat]
+    slack: Mapping[str, SlackChannel]
+    approvers: tuple[Approver, ...]
+    files: tuple[Path, ...] = field(compare=False)  # the file and those that hold secrets
+    environment: Mapping[str, str] = field(compare=False, repr=False)  # the variables that hold secrets
+
+    def secrets(self) -> Iterator[tuple[str, str]]:
+        """Yield what must never be shown of targets, each with where it comes from."""
+        for name, address in self.addresses.items():
+            yield from in_notice_url(f"the address of {name}", address)
+        for name, chat in self.telegram.items():
+            yield f"the token of {name}", chat.token
+            yield f"the token of {name}", chat.token.partition(":")[2]
+        for name, channel in self.slack.items():
+            for secret in (channel.bot_token, channel.app_token, channel.signing_secret):
+                yield f"a secret of {name}", secret
+
+
+def read_notify(reader: Reader, environ: Mapping[str, str], *, timezone: str, root: Path) -> Targets:
+    """Return the targets of the file and of the variable. Raises `ConfigurationError` with the remedy."""
+    placed = root / _FILE
+    path = reader.path(VARIABLE) or (placed if placed.is_file() else None)
+    return _targets(path, notice_urls(reader), environ, timezone=timezone)
+
+
+def read_notify_again(path: Path, *, before: Targets, timezone: str) -> Targets:
+    """Return the targets after an edit of the file; ``before`` is what it said when the daemon was started.
+
+    Raises `ConfigurationError` with the remedy, also for a secret that was not there then: log lines and messages would
+    not be rid of it.
+    """
+    urls = [before.addresses[each.name] for each in before.targets if _is_of_variable(each.name)]
+    found = _targets(path, urls, before.environment, timezone=timezone, unset=_UNKNOWN)
+    known = {secret for _, secret in before.secrets()}
+    for origin, secret in found.secrets():
+        if secret and secret not in known:
+            raise ConfigurationError(f"{VARIABLE}: {path}: {origin} {_UNKNOWN}.")
+    return found
+
+
+def _targets(
+    path: Path | None, urls: Sequence[str], environ: Mapping[str, str], *, timezone: str, unset: str = _UNSET
+) -> Targets:
+    names = [APPRISE if index == 0 else f"{APPRISE}-{index + 1}" for index in range(len(urls))]
+    document = Document(targets=()) if path is None else _load(path, timezone=timezone)
+    addresses = dict(zip(names, urls, strict=True))
+    telegram: dict[str, TelegramChat] = {}
+    slack: dict[str, SlackChannel] = {}
+    files = [] if path is None else [path]
+    variables: set[str] = set()
+    for each in document.targets:
+        name, found = each.target.name, {}
+        for what, place in each.secrets.items():
+            file, found[what] = _secret(each, what, place, path or Path(), environ, unset=unset)
+            files += [file] if file is not None else []
+            variables |= set() if file is not None else {place.variable}
+        match each.target.kind:
+            case TargetKind.TELEGRAM:
+                telegram[name] = TelegramChat(chat=each.chat, api=each.api, **found)
+            case TargetKind.SLACK:
+                slack[name] = SlackChannel(channel=each.chat, api=each.api, **found)
+            case TargetKind.APPRISE:
+                addresses[name] = found["url"]
+    return Targets(
+        path=path,
+        targets=(*(Target(name=name) for name in names), *(each.target for each in document.targets)),
+        addresses=addresses,
+        telegram=telegram,
+        slack=slack,
+        approvers=document.approvers,
+        files=tuple(files),
+        environment={name: environ[name] for name in variables},
+    )
+
+
+def _is_of_variable(name: str) -> bool:
+    return name == APPRISE or name.startswith(f"{APPRISE}-")  # no target of the file may be called so
+
+
+def notice_urls(reader: Reader) -> tuple[str, ...]:
+    """Return the addresses of the variable, each once."""
+    given = reader.secret(URLS) or ""
+    return tuple(dict.fromkeys(url for url in re.split(r"[,\s]+", given) if url))
+
+
+def read_digest_cron(reader: Reader) -> str | None:
+    """Return when the daily sum is told; ``None``: never. Raises `ConfigurationError`."""
+    cron = reader.text(DIGEST)
+    if cron is not None:
+        try:
+            Cron(expr=cron)
+        except ConfigurationError as error:
+            raise ConfigurationError(f"{DIGEST}: {error}.") from None
+    return cron
+
+
+def _load(path: Path, *, timezone: str) -> Document:
+    text = read_text(path, origin=VARIABLE, what="file of targets", limit=_MOST_BYTES)
+    try:
+        return read_document(text, timezone=timezone)
+    except NotifyFault as fault:
+        raise ConfigurationError(f"{VARIABLE}: {path}, line {fault.line}: {fault}.") from None
+
+
+def _secret(
+    named: Named, what: str, where: Place, path: Path, environ: Mapping[str, str], *, unset: str
+) -> tuple[Path | None, str]:
+    """Return the file that holds a secret of a target, if one does, and the secret."""
+    form, called, remedy = _FORMS[what]
+    origin = f"{VARIABLE}: {path}, line {named.line}: the target {named.target.name!r}"
+    if where.file:
+        place = path.parent / where.file
+        given = read_text(place, origin=origin, what=called.partition(" ")[2], limit=_ADDRESS_BYTES).strip()
+    else:
+        place, given = None, environ.get(where.variable, "").strip()
+        if not given:
+            raise ConfigurationError(f"{origin} has {called} in {where.variable}, which {unset}.")
+    if form.fullmatch(given) is None:
+        raise ConfigurationError(f"{origin} has {called} in {place or where.variable} that is none: {remedy}.")
+    return place, given

@@ -1,0 +1,1 @@
+"""Alerts in the database: what was received and decided, incidents and silences."""

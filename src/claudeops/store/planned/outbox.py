@@ -1,0 +1,343 @@
+"""Notifications on their way: routed to targets, claimed, and settled by what came of them.
+
+`claudeops.store.events.tell` writes them. Whoever decides knows no target: a notice is one row without a target until
+the daemon gives it to those who want it. A claimed row belongs to its daemon until the lease ends; what a killed daemon
+had claimed is tried again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from typing import Final
+
+import msgspec
+from sqlalchemy import ColumnElement, Connection, and_, delete, insert, or_, select, update
+
+from claudeops.domain.gate.approval import ApprovalStatus, visible
+from claudeops.domain.model import Level, NewEvent
+from claudeops.domain.notice.digest import Sums
+from claudeops.domain.notice.model import UNROUTED, Delivery, Notice, Pending, Settled, Target, Topic, decoded, encoded
+from claudeops.domain.notice.routing import DEAD_AFTER, quiet_until, targets_of
+from claudeops.domain.notice.texts import About
+from claudeops.domain.text import clip, one_line
+from claudeops.store.database import Database
+from claudeops.store.events import raise_event, resolve_event, tell
+from claudeops.store.reading.daily import DEAD, oldest_untold, sums
+from claudeops.store.rows import TableRow
+from claudeops.store.tables import approvals, events, outbox, probes
+from claudeops.store.verdicts import question_key
+
+_NOBODY: Final = "no target wants it"
+_OLD: Final = "no daemon ran for a day after it was written"
+_ANSWERED: Final = "the question waits no more"
+_DEALT_WITH: Final = "it is over, or an incident tells it"
+_GONE: Final = "the target is gone"
+_UNREADABLE: Final = "the row is no notice"
+
+_UNHEARD: Final = "approval_unheard"
+"""The fingerprint of the event that questions to people reach nobody."""
+
+_TRIES: Final = 2
+"""After how many attempts without a known end a question counts as not heard: the first may have arrived."""
+
+
+_ERROR: Final = 200  # characters of what a target said, in a sentence
+
+
+def _nobody_waits(_approval_id: int) -> None:
+    return
+
+
+class SqlOutbox:
+    """`claudeops.engine.ports.telling.Outbox`, over SQLite or PostgreSQL."""
+
+    def __init__(self, database: Database, *, unheard: Callable[[int], None] = _nobody_waits) -> None:
+        self._database = database
+        self._unheard = unheard
+
+    async def tell(self, notice: Notice, *, now: datetime) -> None:
+        """Write a notice."""
+        await self._database.write(lambda connection: tell(connection, notice, at=now))
+
+    async def is_told(self, key: str) -> bool:
+        """Tell whether a notice with a key was written, for anybody."""
+        query = select(outbox.c.id).where(outbox.c.dedupe_key == key).limit(1)
+        return await self._database.read(lambda connection: connection.execute(query).first() is not None)
+
+    async def sums(self, since: datetime, *, now: datetime) -> Sums:
+        """Return what the daily sum counts, from a time on."""
+        return await self._database.read(partial(sums, since=since, now=now))
+
+    async def waiting(self, now: datetime) -> frozenset[str]:
+        """Return the targets for which something is due; `UNROUTED` is one of them."""
+        due = select(outbox.c.target).where(*_due(now)).distinct()
+        return frozenset(await self._database.read(lambda connection: connection.execute(due).scalars().all()))
+
+    async def asking(self, now: datetime) -> frozenset[str]:
+        """Return the targets for which a question to people is due that may reach somebody for all that is known."""
+        unclear = and_(outbox.c.attempts < _TRIES, outbox.c.result == Delivery.UNKNOWN.value)
+        due = select(outbox.c.target).where(
+            outbox.c.topic == Topic.APPROVAL.value,
+            or_(outbox.c.attempts == 0, unclear),
+            outbox.c.target != UNROUTED,
+            *_due(now),
+        )
+        return frozenset(await self._database.read(lambda connection: connection.execute(due).scalars().all()))
+
+    async def oldest(self, now: datetime) -> datetime | None:
+        """Return since when the notice waits that should have been told first; ``None``: none waits."""
+        return await self._database.read(partial(oldest_untold, now=now))
+
+    async def route(self, targets: Sequence[Target], *, now: datetime, most: int) -> int:
+        """Give notices to the targets that want them; return how many were looked at, oldest first."""
+        return await self._database.write(partial(_route, targets=targets, now=now, most=most))
+
+    async def claim(self, target: str, *, now: datetime, until: datetime, most: int) -> Sequence[Pending]:
+        """Take what is due for a target, until a time at which it may be taken again; questions first."""
+        return await self._database.write(partial(_claim, target=target, now=now, until=until, most=most))
+
+    async def sent(self, target: str, since: datetime) -> Sequence[datetime]:
+        """Return when a target was sent a message, from a time on."""
+        query = select(outbox.c.delivered_at).where(
+            outbox.c.target == target,
+            outbox.c.delivered_at > since,
+            outbox.c.result == Delivery.DELIVERED.value,
+        )
+        return await self._database.read(lambda connection: connection.execute(query).scalars().all())
+
+    async def settle(self, target: str, settled: Sequence[Settled], *, now: datetime) -> None:
+        """Write what came of claimed rows, in one transaction."""
+
+        def write(connection: Connection) -> Sequence[int]:
+            written = [each for each in settled if _settle(connection, each, now=now)]
+            if any(each.result is Delivery.DELIVERED for each in written):
+                resolve_event(connection, _dead_name(target), at=now)
+                _hear_again(connection, target, now=now)
+            if any(_is_dead(each) for each in written):
+                _tell_of_death(connection, target, now=now)
+            failed = [each.id for each in written if each.result in {Delivery.FAILED, Delivery.UNKNOWN}]
+            return _unheard(connection, failed, now=now) if failed else ()
+
+        for approval_id in await self._database.write(write):
+            self._unheard(approval_id)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Routing:
+    """How a notice is given to targets."""
+
+    targets: Sequence[Target]
+    now: datetime
+
+
+def _due(now: datetime) -> tuple[ColumnElement[bool], ...]:
+    return (
+        outbox.c.delivered_at.is_(None),
+        or_(outbox.c.not_before.is_(None), outbox.c.not_before <= now),
+        or_(outbox.c.lease_until.is_(None), outbox.c.lease_until <= now),
+    )
+
+
+# --- to targets -------------------------------------------------------------------------------------------
+
+
+def _route(connection: Connection, targets: Sequence[Target], now: datetime, most: int) -> int:
+    names = [target.name for target in targets]
+    _return_strays(connection, names, now=now)
+    query = select(outbox).where(outbox.c.target == UNROUTED, *_due(now)).order_by(outbox.c.id).limit(most)
+    rows = connection.execute(query).all()
+    for row in rows:
+        _route_one(connection, row, _Routing(targets=targets, now=now))
+    return len(rows)
+
+
+def _return_strays(connection: Connection, names: Collection[str], *, now: datetime) -> None:
+    """Suppress what is on its way to targets that the operator has taken away; their notices are kept as rows."""
+    stray = and_(outbox.c.delivered_at.is_(None), outbox.c.target.not_in((*names, UNROUTED)))
+    if connection.execute(select(outbox.c.id).where(stray).limit(1)).first() is not None:
+        over = {"result": Delivery.SUPPRESSED.value, "error": _GONE, "delivered_at": now, "lease_until": None}
+        connection.execute(update(outbox).where(stray).values(over))
+
+
+def _route_one(connection: Connection, row: TableRow, routing: _Routing) -> None:
+    notice = decoded(row.payload)
+    told = () if notice is None else targets_of(notice, routing.targets, besides=notice.besides)
+    why = _NOBODY if notice is not None else _UNREADABLE
+    if routing.now - row.created_at >= DEAD_AFTER:
+        why, told = _OLD, ()
+    elif notice is not None and _is_answered(connection, notice, now=routing.now):
+        why, told = _ANSWERED, ()
+    elif notice is not None and notice.probe and _is_dealt_with(connection, row.event_id, notice.probe):
+        why, told = _DEALT_WITH, ()
+    if notice is None or not told:
+        # Without its key, so that the same can be told once somebody wants it.
+        over = {"result": Delivery.SUPPRESSED.value, "error": why, "delivered_at": routing.now, "dedupe_key": None}
+        connection.execute(update(outbox).where(outbox.c.id == row.id).values(over))
+        return
+    for target in routing.targets:
+        if target.name in told:
+            _add(connection, row, target.name, notice, not_before=quiet_until(target, notice, routing.now))
+    connection.execute(delete(outbox).where(outbox.c.id == row.id))
+
+
+def _add(
+    connection: Connection, row: TableRow, target: str, notice: Notice, *, not_before: datetime | None = None
+) -> bool:
+    """Write a notice for one target, unless it was told to it before."""
+    told = select(outbox.c.id).where(outbox.c.target == target, outbox.c.dedupe_key == notice.key)
+    if connection.execute(told.limit(1)).first() is not None:
+        return False
+    values = {
+        "event_id": row.event_id,
+        "target": target,
+        "payload": encoded(notice),
+        "created_at": row.created_at,
+        "not_before": not_before,
+        "attempts": 0,
+        "topic": row.topic,
+        "dedupe_key": notice.key,
+        "incident_id": row.incident_id,
+    }
+    connection.execute(insert(outbox).values(values))
+    return True
+
+
+# --- claimed and settled ----------------------------------------------------------------------------------
+
+
+def _claim(connection: Connection, target: str, now: datetime, until: datetime, most: int) -> Sequence[Pending]:
+    questions_first = (outbox.c.topic != Topic.APPROVAL.value, outbox.c.id)
+    query = select(outbox).where(outbox.c.target == target, *_due(now)).order_by(*questions_first).limit(most)
+    found = []
+    for row in connection.execute(query).all():
+        pending = _to_pending(row)
+        if pending is None or _is_answered(connection, pending.notice, now=now):
+            why = _UNREADABLE if pending is None else _ANSWERED
+            _settle(connection, Settled(id=row.id, result=Delivery.SUPPRESSED, error=why), now=now)
+            continue
+        taken = {"lease_until": until, "attempts": row.attempts + 1, "result": None, "payload": encoded(pending.notice)}
+        connection.execute(update(outbox).where(outbox.c.id == row.id).values(taken))
+        found.append(pending)
+    return found
+
+
+def _is_answered(connection: Connection, notice: Notice, *, now: datetime) -> bool:
+    """Tell whether a notice is about a question that waits for nobody any more."""
+    if notice.approval_id is None:
+        return False
+    waits = select(approvals.c.id).where(
+        approvals.c.id == notice.approval_id,
+        approvals.c.status == ApprovalStatus.PENDING.value,
+        approvals.c.expires_at > now,  # whoever waits for it may be gone
+    )
+    return connection.execute(waits).first() is None
+
+
+def _is_dealt_with(connection: Connection, event_id: int | None, probe: str) -> bool:
+    """Tell whether a probe's failure is over, or has been decided about as all alerts are."""
+    still = select(events.c.id).where(events.c.id == event_id, events.c.resolved_at.is_(None))
+    untold = select(probes.c.name).where(probes.c.name == probe, probes.c.incident == "")
+    return connection.execute(still).first() is None or connection.execute(untold).first() is None
+
+
+def _to_pending(row: TableRow) -> Pending | None:
+    notice = decoded(row.payload)
+    if notice is None:
+        return None
+    # An attempt without a known end, because the time ran out or its daemon died, may have been delivered.
+    unclear = row.attempts > 0 and row.result in {None, Delivery.UNKNOWN.value}
+    again = msgspec.structs.replace(notice, again=notice.again or unclear)
+    return Pending(id=row.id, target=row.target, notice=again, created_at=row.created_at, attempts=row.attempts)
+
+
+def _settle(connection: Connection, settled: Settled, *, now: datetime) -> bool:
+    """Write what came of a row; ``False``: it is over already."""
+    values: dict[str, object] = {"lease_until": None, "not_before": settled.again_at}
+    if settled.result is None:  # not tried: as if it had not been claimed
+        values |= {"attempts": outbox.c.attempts - 1, "result": Delivery.FAILED.value}
+    else:
+        values |= {"result": settled.result.value, "error": settled.error or None}
+    if settled.again_at is None:
+        values["delivered_at"] = now
+    row = connection.execute(select(outbox).where(outbox.c.id == settled.id)).one_or_none()
+    if row is None or row.delivered_at is not None:
+        return False
+    connection.execute(update(outbox).where(outbox.c.id == settled.id).values(values))
+    notice = decoded(row.payload) if _is_dead(settled) else None
+    if notice is not None:
+        next((name for name in settled.instead if _add(connection, row, name, notice)), None)
+    return True
+
+
+def _is_dead(settled: Settled) -> bool:
+    return settled.again_at is None and settled.result in {Delivery.FAILED, Delivery.UNKNOWN}
+
+
+def _tell_of_death(connection: Connection, target: str, *, now: datetime) -> None:
+    message = (
+        f"notifications to {target} have failed for a day and go another way: "
+        f"see what `claudeops notify test {target}` says."
+    )
+    event = NewEvent(level=Level.CRITICAL, message=message, fingerprint=_dead_name(target))
+    raise_event(connection, event, session_id=None, at=now, about=About(besides=target))
+
+
+def _dead_name(target: str) -> str:
+    return f"{DEAD}{clip(target)}"
+
+
+# --- questions that reach nobody --------------------------------------------------------------------------
+
+
+def _unheard(connection: Connection, failed: Sequence[int], *, now: datetime) -> Sequence[int]:
+    """Put on record which questions have failed at every target by these failures; return the questions."""
+    tried = select(outbox.c.payload).where(outbox.c.id.in_(failed), outbox.c.topic == Topic.APPROVAL.value)
+    notices = map(decoded, connection.execute(tried).scalars().all())
+    asked = dict.fromkeys(notice.approval_id for notice in notices if notice is not None)
+    return [number for number in asked if number is not None and _is_unheard(connection, number, now=now)]
+
+
+def _is_unheard(connection: Connection, approval_id: int, *, now: datetime) -> bool:
+    """Tell whether it is known from now on that a question has reached nobody, and say so on record."""
+    query = select(outbox).where(
+        outbox.c.topic == Topic.APPROVAL.value, outbox.c.dedupe_key == question_key(approval_id)
+    )
+    rows = [row for row in connection.execute(query.order_by(outbox.c.id)).all() if row.error != _GONE]
+    if not rows or not all(map(_has_failed, rows)):
+        return False
+    said = ", ".join(f"{row.target}: {visible(one_line(row.error))[:_ERROR] or row.result}" for row in rows)
+    marked = update(approvals).where(
+        approvals.c.id == approval_id,
+        approvals.c.status == ApprovalStatus.PENDING.value,
+        approvals.c.unheard.is_(None),
+    )
+    if not connection.execute(marked.values(unheard=said)).rowcount:
+        return False
+    message = (
+        f"approval {approval_id} has reached nobody ({said}): see what `claudeops notify test {rows[0].target}` says; "
+        "no call that needs approval runs meanwhile."
+    )
+    event = NewEvent(level=Level.CRITICAL, message=message, fingerprint=_UNHEARD)
+    raise_event(connection, event, session_id=None, at=now)
+    return True
+
+
+def _has_failed(row: TableRow) -> bool:
+    """Tell whether a target is known not to have got a question: one that gave no answer may have got it."""
+    if row.attempts < 1:
+        return False
+    unclear = row.result == Delivery.UNKNOWN.value and row.attempts >= _TRIES
+    return bool(unclear or row.result == Delivery.FAILED.value)
+
+
+def _hear_again(connection: Connection, target: str, *, now: datetime) -> None:
+    """Resolve the event that questions reach nobody, now that a target of questions was reached."""
+    stands = select(events.c.id).where(events.c.fingerprint == _UNHEARD, events.c.resolved_at.is_(None))
+    if connection.execute(stands).first() is None:
+        return
+    asked = select(outbox.c.id).where(outbox.c.target == target, outbox.c.topic == Topic.APPROVAL.value)
+    if connection.execute(asked.limit(1)).first() is not None:
+        resolve_event(connection, _UNHEARD, at=now)

@@ -1,0 +1,110 @@
+"""What the daily sum counts: one snapshot, and every question within the time asked for or about what is open now."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Final
+
+from sqlalchemy import ColumnElement, Connection, case, func, or_, select
+
+from claudeops.domain.alerts.model import Decision, IncidentStatus
+from claudeops.domain.model import Outcome
+from claudeops.domain.notice.digest import Noise, Sums
+from claudeops.store.holds import standing
+from claudeops.store.reading.events import open_by_level
+from claudeops.store.reading.figures import figures
+from claudeops.store.tables import (
+    alert_decisions,
+    alerts,
+    budget_entries,
+    events,
+    incidents,
+    memories,
+    outbox,
+    sessions,
+)
+from claudeops.store.tables.columns import UtcDateTime
+
+DEAD: Final = "notification_dead:"
+"""What the event of a target begins with that could be told nothing for a day."""
+
+_NO_FAULT: Final = frozenset({Outcome.SUCCESS, Outcome.CANCELLED, Outcome.BLOCKED})
+"""Outcomes of sessions that have not failed: somebody or some rule has stopped them."""
+
+_MOST: Final = 20  # targets that are named
+
+
+def sums(connection: Connection, since: datetime, now: datetime) -> Sums:
+    """Return what the daily sum counts."""
+    found = figures(connection, since)
+    results = select(outbox.c.result, func.count()).where(outbox.c.delivered_at >= since).group_by(outbox.c.result)
+    dead = select(events.c.fingerprint).where(events.c.resolved_at.is_(None), events.c.fingerprint.startswith(DEAD))
+    return Sums(
+        since=since,
+        now=now,
+        chains=found.chains,
+        sessions=found.sessions,
+        decisions=found.decisions,
+        verdicts=found.verdicts,
+        actions=found.actions,
+        actions_failed=found.actions_failed,
+        actions_held=found.actions_held,
+        booked_usd=_booked(connection, since),
+        memories_gained=_count(connection, memories.c.created_at >= since),
+        memories_lost=_count(connection, memories.c.forgotten_at >= since),
+        open_events={level.value: count for level, count in open_by_level(connection).items()},
+        notices={str(result): count for result, count in connection.execute(results) if result is not None},
+        incidents_opened=_count(connection, incidents.c.opened_at >= since),
+        incidents_resolved=_count(connection, incidents.c.resolved_at >= since),
+        incidents_open=_count(connection, incidents.c.status != IncidentStatus.RESOLVED.value),
+        noisiest=_noisiest(connection, since),
+        failed_sessions=sum(count for outcome, count in found.outcomes.items() if outcome not in _NO_FAULT),
+        holds=tuple(hold.kind.value for hold in standing(connection, now)),
+        dead_targets=tuple(name.removeprefix(DEAD) for name in connection.execute(dead.limit(_MOST)).scalars()),
+        untold_since=oldest_untold(connection, now),
+    )
+
+
+def oldest_untold(connection: Connection, now: datetime) -> datetime | None:
+    """Return since when the notice waits that should have been told first; ``None``: none waits."""
+    created = outbox.c.created_at
+    since = case((outbox.c.attempts > 0, created), else_=func.coalesce(outbox.c.not_before, created))
+    late = or_(outbox.c.attempts > 0, outbox.c.not_before.is_(None), outbox.c.not_before <= now)
+    query = select(func.min(since, type_=UtcDateTime())).where(outbox.c.delivered_at.is_(None), late)
+    return connection.execute(query).scalar()
+
+
+def _booked(connection: Connection, since: datetime) -> float:
+    booked = select(func.coalesce(func.sum(budget_entries.c.amount_usd), 0.0)).where(
+        budget_entries.c.kind == "settled", budget_entries.c.created_at >= since
+    )
+    return float(connection.execute(booked).scalar_one())
+
+
+def _count(connection: Connection, condition: ColumnElement[bool]) -> int:
+    return int(connection.execute(select(func.count()).where(condition)).scalar_one())
+
+
+def _noisiest(connection: Connection, since: datetime) -> Noise | None:
+    """Return the alert whose decisions have started the chains that cost most."""
+    usd = func.sum(budget_entries.c.amount_usd)
+    query = (
+        select(alerts.c.id, alerts.c.name, alerts.c.service, usd.label("usd"))
+        .join(alert_decisions, alert_decisions.c.alert_id == alerts.c.id)
+        .join(sessions, sessions.c.root_session_id == alert_decisions.c.session_id)
+        .join(budget_entries, budget_entries.c.session_id == sessions.c.id)
+        .where(
+            alert_decisions.c.decision == Decision.STARTED.value,
+            alert_decisions.c.at >= since,
+            budget_entries.c.kind == "settled",
+        )
+        .group_by(alerts.c.id, alerts.c.name, alerts.c.service)
+        .order_by(usd.desc(), alerts.c.id)
+        .limit(1)
+    )
+    row = connection.execute(query).one_or_none()
+    if row is None:
+        return None
+    about = (alert_decisions.c.alert_id == row.id, alert_decisions.c.at >= since)
+    decisions = connection.execute(select(func.count()).where(*about)).scalar_one()
+    return Noise(name=row.name, service=row.service, usd=float(row.usd), decisions=decisions)

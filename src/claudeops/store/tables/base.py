@@ -1,0 +1,35 @@
+"""What all tables are made with: names of constraints, ids, and closed sets."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from sqlalchemy import CheckConstraint, Column, ForeignKey, Integer, MetaData, Table
+from sqlalchemy.schema import SchemaItem
+
+metadata = MetaData(
+    naming_convention={
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "ck": "ck_%(table_name)s_%(constraint_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_name)s_%(referred_table_name)s",
+        "pk": "pk_%(table_name)s",
+    }
+)
+
+
+def one_of(column: str, members: type[StrEnum]) -> CheckConstraint:
+    """Return the constraint that a column holds a member of a closed set, or null."""
+    values = ", ".join(f"'{member.value}'" for member in members)
+    return CheckConstraint(f"{column} IN ({values})", name=column)
+
+
+def table(name: str, *items: SchemaItem) -> Table:
+    """Return a table with an ``id`` that is never used twice."""
+    identity = Column("id", Integer, primary_key=True, autoincrement=True)
+    return Table(name, metadata, identity, *items, sqlite_autoincrement=True)
+
+
+def session_column(*, nullable: bool = False) -> Column[int]:
+    """Return the column that names a session."""
+    return Column("session_id", Integer, ForeignKey("sessions.id"), nullable=nullable)

@@ -1,0 +1,156 @@
+"""What an endpoint is: one row of the one table from which routing, authentication and the labels of figures follow.
+
+A row without a scope is open to everybody. There is no default: whoever adds a row says who may call it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final, Literal, TypeVar
+
+import msgspec
+from starlette.routing import Match, Route
+from starlette.types import Scope
+
+from claudeops.domain.web.token import NAME
+from claudeops.web.problems import RefusedError
+
+T = TypeVar("T")
+
+ANY: Final = "any"
+"""A query of the sender's own, whatever its names."""
+
+Query = type[msgspec.Struct] | Literal["any"] | None
+Body = type[msgspec.Struct] | type[bytes] | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Caller:
+    """Who calls, as proven."""
+
+    name: str  # for the log, and to count by
+    scopes: frozenset[str]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Call:
+    """A request that may be answered."""
+
+    params: Mapping[str, str]  # of the path
+    query: Mapping[str, str]
+    headers: Mapping[str, str]  # by lower-case names
+    body: bytes
+    caller: Caller | None  # None: an open endpoint, and nothing was proven
+    at: datetime
+
+    def asked(self, wanted: type[T]) -> T:
+        """Return the query as a value. Raises `RefusedError` for names and values that it has not."""
+        try:
+            return msgspec.convert(dict(self.query), wanted, strict=False)
+        except msgspec.ValidationError as error:
+            raise RefusedError(422, f"The query is not as it should be: {error}.") from None
+
+    def sent(self, wanted: type[T]) -> T:
+        """Return the body as a value. Raises `RefusedError`."""
+        try:
+            return msgspec.json.decode(self.body, type=wanted)
+        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+            raise RefusedError(422, f"The body is not as it should be: {str(error)[:200]}.") from None
+
+
+Handler = Callable[[Call], Awaitable[Any]]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Endpoint:
+    """One row."""
+
+    method: str
+    path: str  # with parameters in braces
+    scope: str | None  # that the caller's token needs, with the path's parameters; None: open to everybody
+    signer: str = ""  # the source whose signature is a proof too, with the path's parameters; empty: none is
+    takes_tokens: bool = True  # False: the signature alone is a proof
+    asks_name: bool = True  # False: nobody is asked who he is, so that no database is either
+    query: Query = None
+    body: Body = None
+    answer: type
+    status: int = 200
+    handler: Handler = field(repr=False)
+    summary: str  # one sentence
+
+    def __post_init__(self) -> None:
+        """Refuse a row that would be open by mistake: a signature proves nothing but the body that it is of."""
+        if self.signer and (self.scope is None or self.body is not bytes):
+            raise ValueError(f"{self.label}: what may be signed has a scope, and takes a body as it is")
+        if not self.takes_tokens and not self.signer:
+            raise ValueError(f"{self.label}: nobody could ever call it")
+
+    @property
+    def label(self) -> str:
+        """What figures and log lines call it: never an address as it was sent."""
+        return f"{self.method} {self.path}"
+
+    def needs(self, params: Mapping[str, str]) -> str | None:
+        """Return the scope for these parameters of the path."""
+        return None if self.scope is None else self.scope.format_map(params)
+
+    def may_sign(self, params: Mapping[str, str]) -> str:
+        """Return the source whose signature is a proof too, for these parameters."""
+        return self.signer.format_map(params)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The row that a request is for."""
+
+    endpoint: Endpoint
+    params: Mapping[str, str]
+
+
+class Table:
+    """All rows, found by path and method."""
+
+    def __init__(self, rows: Sequence[Endpoint]) -> None:
+        self.rows = tuple(rows)
+        self._routes = [(Route(row.path, _unused, methods=[row.method]), row) for row in rows]
+
+    def find(self, scope: Scope) -> Found:
+        """Return the row for a request. Raises `RefusedError`: 404, or 405 with the methods that there are."""
+        allowed: list[str] = []
+        for route, row in self._routes:
+            matched, child = route.matches(scope)
+            if matched is Match.NONE:
+                continue
+            params = {name: str(value) for name, value in child["path_params"].items()}
+            if not all(NAME.fullmatch(value) for value in params.values()):
+                break
+            if scope["method"] == row.method or (scope["method"] == "HEAD" and row.method == "GET" and not row.scope):
+                return Found(row, params)
+            allowed.append(row.method)
+        if allowed:
+            raise RefusedError(405, "This address takes another method.", allow=", ".join(sorted(set(allowed))))
+        raise RefusedError(404, "There is nothing at this address.")
+
+
+def query_of(path: str, wanted: Query, pairs: Sequence[tuple[str, str]]) -> Mapping[str, str]:
+    """Return a request's query, each name once. Raises `RefusedError` for one where none is taken, and for secrets.
+
+    An address ends up in the logs of every proxy on the way.
+    """
+    query = dict(pairs)
+    if secret := _SECRETS & {name.lower() for name in query}:
+        raise RefusedError(401, f"{min(secret)} does not belong into an address, which others log: send a header.")
+    if wanted is None and query:
+        raise RefusedError(422, f"{path} takes no query.")
+    if wanted is not ANY and len(query) != len(pairs):
+        raise RefusedError(422, "The query has a name twice.")
+    return query
+
+
+_SECRETS: Final = frozenset({"token", "access_token", "api_key", "apikey", "authorization"})
+
+
+async def _unused(_: object) -> None:
+    raise NotImplementedError  # Starlette's routes find paths; what is called is the row's handler

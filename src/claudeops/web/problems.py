@@ -1,0 +1,89 @@
+"""What is answered where something is refused or fails: a problem document (RFC 9457), in the words of the envelope."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Final
+
+import msgspec
+from starlette.responses import Response
+
+from claudeops.errors import ErrorKind
+
+MEDIA_TYPE: Final = "application/problem+json"
+
+_HINTS: Final = {
+    400: "Look at the request; `docs/reference/listener.md` describes what is taken.",
+    401: "Send a token as `Authorization: Bearer cops_…`; `claudeops token create` makes one.",
+    403: "Make a token with the scope that the endpoint needs: `claudeops token create --scope …`.",
+    404: "Look at the address; `docs/reference/listener.md` lists them all.",
+    421: "Name the host by which you call in CLAUDEOPS_PUBLIC_URL.",
+    503: "Send it again later.",
+}
+_HEADERS: Final = {
+    "Cache-Control": "no-store",
+    "X-Content-Type-Options": "nosniff",
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
+}
+
+
+class RefusedError(Exception):
+    """A request that is answered with a problem; ``str()`` is the sentence for whoever sent it."""
+
+    def __init__(
+        self,
+        status: int,
+        detail: str,
+        *,
+        kind: ErrorKind = ErrorKind.USAGE,
+        retry_after: int | None = None,
+        allow: str = "",
+    ) -> None:
+        """Keep what is answered; ``retry_after`` in seconds, for what may work later; ``allow``: methods."""
+        super().__init__(detail)
+        self.status = status
+        self.kind = kind
+        self.retry_after = retry_after
+        self.allow = allow
+
+
+class Problem(msgspec.Struct, frozen=True, kw_only=True):
+    """The document."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    instance: str
+    operation: str
+    retryable: bool
+    hint: str
+
+
+def problem(error: RefusedError, *, instance: str, operation: str) -> Response:
+    """Return the answer; ``instance`` is the path, ``operation`` the endpoint's name."""
+    document = Problem(
+        type=f"urn:claudeops:error:{error.kind.value}",
+        title=HTTPStatus(error.status).phrase,
+        status=error.status,
+        detail=str(error),
+        instance=instance,
+        operation=operation,
+        retryable=error.retry_after is not None,
+        hint=_HINTS.get(error.status, _HINTS[400]),
+    )
+    headers = dict(_HEADERS)
+    if error.retry_after is not None:
+        headers["Retry-After"] = str(error.retry_after)
+    if error.status == HTTPStatus.UNAUTHORIZED:
+        headers["WWW-Authenticate"] = 'Bearer realm="claudeops"'
+    if error.allow:
+        headers["Allow"] = error.allow
+    return Response(msgspec.json.encode(document), status_code=error.status, media_type=MEDIA_TYPE, headers=headers)
+
+
+def answer(value: object, *, status: int) -> Response:
+    """Return a value as a JSON answer."""
+    return Response(
+        msgspec.json.encode(value), status_code=status, media_type="application/json", headers=dict(_HEADERS)
+    )

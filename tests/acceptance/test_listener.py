@@ -1,0 +1,96 @@
+"""The daemon as a process that others call: senders, heartbeats, whoever asks for its health, and its own sessions."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+from typing import Final
+
+import anyio
+import pytest
+
+from support.loopback_http import ask
+from support.operating import conclude, look, operator, say
+from support.senders import token, url_of
+
+pytestmark = pytest.mark.anyio
+
+PROBES: Final = """
+[[probe]]
+name = "backup"
+kind = "heartbeat"
+every = "24h"
+"""
+LISTENS: Final = {"CLAUDEOPS_DASHBOARD": "on", "CLAUDEOPS_DASHBOARD_PORT": "0", "CLAUDEOPS_INTERVAL": "1000000"}
+
+
+async def status_of(url: str, path: str, *, method: str = "GET", **headers: str) -> int:
+    return (await ask(f"{url}{path}", method=method, headers=headers)).status
+
+
+async def until_status(url: str, path: str, wanted: int, **headers: str) -> None:
+    with anyio.fail_after(40):
+        while await status_of(url, path, **headers) != wanted:  # noqa: ASYNC110 - another process
+            await anyio.sleep(0.05)
+
+
+async def test_a_sender_with_a_token_is_heard_until_it_is_revoked(tmp_path: Path) -> None:
+    probes = tmp_path / "probes.toml"
+    probes.write_text(PROBES, encoding="utf-8")
+    async with (
+        operator(tmp_path, haiku=[say("nobody asks")]) as node,
+        node.daemon(**LISTENS, CLAUDEOPS_PROBES_PATH=str(probes)) as daemon,
+    ):
+        url = await url_of(daemon)
+        await until_status(url, "/readyz", 200)
+        number, header = await token(node, "heartbeats:backup")
+        path = "/api/v1/heartbeats/backup"
+        await until_status(url, path, 200, **header)
+        assert await status_of(url, path) == 401
+        assert (await node.run("token", "revoke", str(number))).code == 0
+        await until_status(url, path, 401, **header)
+        listed = (await node.run("token", "list", "--all", "-o", "json")).document
+        assert await daemon.stop() == 0
+    assert listed["tokens_count"] == 1
+    (row,) = node.rows("SELECT ping_success_at FROM probes WHERE name = 'backup'")
+    assert row["ping_success_at"] is not None
+    (used,) = node.rows("SELECT last_used_at FROM api_tokens")
+    assert used["last_used_at"] is not None
+
+
+async def test_health_is_told_while_the_database_is_away(tmp_path: Path) -> None:
+    async with operator(tmp_path, haiku=[say("nobody asks")]) as node, node.daemon(**LISTENS) as daemon:
+        url = await url_of(daemon)
+        await until_status(url, "/readyz", 200)
+        with node.locked():
+            await until_status(url, "/readyz", 503)
+            assert await status_of(url, "/healthz") == 200
+        await until_status(url, "/readyz", 200)
+
+
+async def test_a_port_that_is_taken_does_not_keep_the_daemon_from_its_work(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        async with (
+            operator(tmp_path, haiku=[look(), conclude()]) as node,
+            node.daemon(CLAUDEOPS_DASHBOARD="on", CLAUDEOPS_DASHBOARD_PORT=port) as daemon,
+        ):
+            await daemon.until_logged("web_not_listening")
+            await node.until("SELECT * FROM sessions WHERE status = 'ended'", lambda rows: len(rows) > 0)
+            assert await daemon.stop() == 0
+
+
+async def test_a_session_gets_no_further_than_anybody_without_a_token(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as found:
+        port = str(found.getsockname()[1])
+    answers = {"/healthz": "<200>", "/readyz": "<200>", "/": "<404>", "/api/v1/heartbeats/backup/fail": "<401>"}
+    asked = [look(f"curl -s -w '<%{{http_code}}>' http://127.0.0.1:{port}{path}") for path in answers]
+    async with (
+        operator(tmp_path, haiku=[*asked, conclude()]) as node,
+        node.daemon(CLAUDEOPS_DASHBOARD="on", CLAUDEOPS_DASHBOARD_PORT=port) as daemon,
+    ):
+        await node.until("SELECT * FROM sessions WHERE status = 'ended'", lambda rows: len(rows) > 0)
+        assert await daemon.stop() == 0
+        told = [result.text for seen in node.api.traffic.main("haiku") for result in seen.tool_results]
+    missing = [path for path, answer in answers.items() if not any(answer in text for text in told)]
+    assert missing == [], told

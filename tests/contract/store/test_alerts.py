@@ -1,0 +1,287 @@
+"""Any store: alerts and decisions are written as one, chains are queued once, incidents end by two witnesses."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pytest
+
+from claudeops.domain.alerts.matchers import read_matchers
+from claudeops.domain.alerts.model import Alert, Decision, Delivery, Silence, Unparsed
+from claudeops.domain.alerts.register import Done, Posted
+from claudeops.domain.alerts.situation import Circumstances
+from claudeops.domain.model import Handover, NewSession, Session, Trigger
+from claudeops.domain.probe.model import State
+from claudeops.domain.retention import Aged, cutoffs
+from claudeops.engine.ports import Store
+from support.alerts import SOURCE, alert, over, rules_of
+from support.probing import probe, turned
+from support.store_values import (
+    NOW,
+    OWNER,
+    RULES,
+    after,
+    alarm,
+    check,
+    claimed,
+    ending,
+    report,
+    wanted,
+)
+from support.stores import Database, opened
+
+pytest_plugins = ("support.store_fixtures",)
+
+ABOUT: Final = Circumstances(alerts=rules_of(), escalation=RULES)
+
+
+def chain_of(tier: int, told: Handover) -> NewSession:
+    return wanted(tier, trigger=Trigger.ALERT, context=told)
+
+
+def said(*alerts: Alert, key: str = "a", group: str = "g") -> Posted:
+    delivery = Delivery(source=SOURCE, key=key, alerts=alerts, group_key=group)
+    return Posted(said=delivery, received_at=NOW, raw="{}")
+
+
+async def take(store: Store, *posts: Posted, minutes: float = 0, about: Circumstances = ABOUT) -> Done:
+    return await store.alerts.take(posts, about, chain_of, now=after(minutes=minutes))
+
+
+async def tick(store: Store, minutes: float, about: Circumstances = ABOUT) -> Done:
+    return await store.alerts.tick(about, chain_of, now=after(minutes=minutes))
+
+
+def decisions(database: Database) -> list[object]:
+    return [row["decision"] for row in database.rows("alert_decisions")]
+
+
+async def run(store: Store, minutes: float) -> Session:
+    session = await claimed(store, at=after(minutes=minutes))
+    assert session is not None
+    return session
+
+
+async def test_a_body_its_alert_its_decision_and_its_chain_are_written_as_one(store: Store, database: Database) -> None:
+    done = await take(store, said(alert()))
+
+    ((started, start),) = done.started
+    assert (started.trigger, started.tier, start.incident) == (Trigger.ALERT, 1, 1)
+    assert started.context is not None
+    assert "Down of shop" in started.context.findings
+    assert decisions(database) == ["started"]
+    assert [row["session_id"] for row in database.rows("alert_decisions")] == [started.id]
+    assert [row["incident_id"] for row in database.rows("sessions")] == [1]
+    (incident,) = database.rows("incidents")
+    assert (incident["status"], incident["root_session_id"], incident["service"]) == ("open", started.id, "shop")
+    (event,) = database.rows("events")
+    assert event["incident_id"] == 1
+    (receipt,) = done.filed
+    assert [ruling.decision for ruling in receipt.rulings] == [Decision.STARTED]
+
+
+async def test_the_same_body_a_hundred_times_is_one_row_one_chain_and_a_hundred_decisions(
+    store: Store, database: Database
+) -> None:
+    for number in range(10):
+        await take(store, *[said(alert())] * 10, minutes=number / 100)
+
+    assert [row["repeats"] for row in database.rows("alert_deliveries")] == [99]
+    assert [row["count"] for row in database.rows("alerts")] == [100]
+    assert decisions(database) == ["started", *["duplicate"] * 99]
+    assert len(database.rows("sessions")) == 1
+
+
+async def test_a_body_that_comes_again_changes_nothing_and_is_answered_the_same(
+    store: Store, database: Database
+) -> None:
+    first, again = await take(store, said(alert())), await take(store, said(alert()), minutes=1)
+    incident, sessions, events = (database.rows(name) for name in ("incidents", "sessions", "events"))
+
+    (one,), (other,) = first.filed, again.filed
+    assert (one.key, one.alerts, one.duplicates) == (other.key, other.alerts, other.duplicates - 1)
+    assert [ruling.incident for ruling in one.rulings] == [ruling.incident for ruling in other.rulings] == [1]
+    assert [ruling.decision for ruling in other.rulings] == [Decision.DUPLICATE]
+    assert decisions(database) == ["started", "duplicate"]
+    assert (len(incident), len(sessions), len(events)) == (1, 1, 1)
+    assert (again.started, again.opened, again.resolved) == ([], [], [])
+
+
+async def test_a_silenced_body_that_comes_again_is_silenced_again_and_counted_once(
+    store: Store, database: Database
+) -> None:
+    silence = Silence(
+        id=0, matchers=read_matchers(['service="shop"']), starts_at=NOW, ends_at=after(hours=1), created_by="alice"
+    )
+    await store.alerts.silence(silence)
+    for minutes in (1, 2):
+        await take(store, said(alert()), minutes=minutes)
+
+    assert decisions(database) == ["silenced", "silenced"]
+    assert [row["suppressed_count"] for row in database.rows("silences")] == [1]
+    assert [row["repeats"] for row in database.rows("alert_deliveries")] == [1]
+
+
+async def test_the_next_daemon_goes_on_where_the_last_one_stopped(store: Store, database: Database) -> None:
+    await take(store, said(alert()))
+    async with opened(database) as other:
+        done = await take(other, said(alert(), key="b"), minutes=1)
+        await take(other, said(alert("Slow", "web"), key="c", group="h"), minutes=2)
+
+    assert done.started == []
+    assert decisions(database) == ["started", "duplicate", "started"]
+    assert [row["number"] for row in database.rows("incidents")] == [1, 2]
+
+
+async def test_a_body_that_cannot_be_read_is_on_record(store: Store, database: Database) -> None:
+    unread = Unparsed(source=SOURCE, key="x", why="it is not JSON")
+    done = await take(store, Posted(said=unread, received_at=NOW, raw="nonsense"))
+
+    assert done.filed[0].why_unparsed == "it is not JSON"
+    assert decisions(database) == ["unparsed"]
+    assert [(row["status"], row["raw"]) for row in database.rows("alert_deliveries")] == [("unparsed", "nonsense")]
+
+
+async def test_what_comes_later_joins_the_running_chain_and_the_next_tier_is_told(
+    store: Store, database: Database
+) -> None:
+    await take(store, said(alert()))
+    first = await run(store, 1)
+    await take(store, said(alert("Slow", "shop"), key="b", group="h"), minutes=2)
+    finished = await store.queue.finish(ending(first, alarm("shop"), ended_at=after(minutes=3)), rules=RULES)
+
+    assert decisions(database) == ["started", "joined"]
+    assert finished.next_session_id is not None
+    following = await run(store, 4)
+    assert following.context is not None
+    assert "Slow of shop" in following.context.findings
+    assert [row["incident_id"] for row in database.rows("sessions")] == [1, 1]
+
+
+async def test_an_incident_ends_by_its_source_and_a_look(store: Store, database: Database) -> None:
+    await take(store, said(alert()))
+    first = await run(store, 1)
+    await store.queue.finish(ending(first, report(check("shop")), ended_at=after(minutes=3)), rules=RULES)
+    assert [row["status"] for row in database.rows("incidents")] == ["open"]
+
+    done = await take(store, said(over(), key="b"), minutes=4)
+
+    assert [incident.number for incident in done.resolved] == [1]
+    assert [row["status"] for row in database.rows("incidents")] == ["resolved"]
+    assert all(row["resolved_at"] is not None for row in database.rows("events"))
+
+
+async def test_what_comes_back_within_the_hour_reopens_it(store: Store, database: Database) -> None:
+    await take(store, said(alert()))
+    first = await run(store, 1)
+    await store.queue.finish(ending(first, report(check("shop")), ended_at=after(minutes=3)), rules=RULES)
+    await take(store, said(over(), key="b"), minutes=4)
+    await take(store, said(alert(), key="c"), minutes=20)
+    await tick(store, 21)
+
+    (incident,) = database.rows("incidents")
+    assert (incident["status"], incident["reopened"]) == ("open", 1)
+    assert len(database.rows("sessions")) == 2
+
+
+async def test_what_a_session_finds_opens_an_incident(store: Store, database: Database) -> None:
+    await store.queue.enqueue(wanted(trigger=Trigger.SCHEDULED), rules=RULES, now=NOW)
+    first = await run(store, 1)
+    await store.queue.finish(ending(first, alarm(), ended_at=after(minutes=2)), rules=RULES)
+
+    (incident,) = database.rows("incidents")
+    assert (incident["service"], incident["severity"], incident["root_session_id"]) == ("web", "critical", first.id)
+    assert [row["incident_id"] for row in database.rows("sessions")] == [1, 1]
+
+
+async def test_a_silence_holds_back_counts_and_passes(store: Store, database: Database) -> None:
+    silence = Silence(
+        id=0,
+        matchers=read_matchers(['service="shop"']),
+        starts_at=NOW,
+        ends_at=after(minutes=30),
+        created_by="alice",
+        comment="moving",
+    )
+    kept = await store.alerts.silence(silence)
+    done = await take(store, said(alert()), minutes=1)
+
+    assert done.started == []
+    assert decisions(database) == ["silenced"]
+    assert [(row["id"], row["suppressed_count"]) for row in database.rows("silences")] == [(kept.id, 1)]
+
+    later = await tick(store, 31)
+    assert len(later.started) == 1
+
+
+async def test_people_acknowledge_and_resolve(store: Store, database: Database) -> None:
+    await take(store, said(alert()))
+    acked = await store.alerts.acknowledge(1, by="alice", now=after(minutes=1))
+    ended = await store.alerts.resolve(1, by="alice", now=after(minutes=2))
+
+    assert acked is not None
+    assert (acked.status, acked.acked_by) == ("acknowledged", "alice")
+    assert ended is not None
+    assert ended.status == "resolved"
+    assert await store.alerts.acknowledge(7, by="alice", now=NOW) is None
+    assert all(row["resolved_at"] is not None for row in database.rows("events"))
+
+
+async def test_a_failing_probe_takes_the_same_door_and_its_return_is_heard(store: Store, database: Database) -> None:
+    web = probe("web")
+    await store.probes.enrol((web,), OWNER, now=NOW)
+    down = turned(web, State.DOWN, at=after(minutes=1))
+    await store.probes.observed([down], owner=OWNER, rules=RULES, now=after(minutes=1))
+    done = await store.alerts.probes_failed(["web"], "probe:1", ABOUT, chain_of, now=after(minutes=1))
+    again = await store.alerts.probes_failed(["web"], "probe:1", ABOUT, chain_of, now=after(minutes=2))
+
+    ((started, _),) = done.started
+    assert (again.started, again.filed) == ([], [])
+    assert [(row["session_id"], row["incident"]) for row in database.rows("probes")] == [(started.id, "probe:1")]
+    assert decisions(database) == ["started"]
+
+    up = turned(web, State.UP, at=after(minutes=5))
+    await store.probes.observed([up], owner=OWNER, rules=RULES, now=after(minutes=5))
+    await tick(store, 6)
+    await tick(store, 7)
+
+    assert decisions(database) == ["started", "joined"]
+    assert [row["status"] for row in database.rows("alerts")] == ["resolved"]
+
+
+async def test_a_round_that_fails_leaves_nothing_and_the_next_one_begins_anew(store: Store, database: Database) -> None:
+    def broken(tier: int, told: Handover) -> NewSession:
+        raise RuntimeError(f"tier {tier}: {told.reason}")
+
+    with pytest.raises(RuntimeError):
+        await store.alerts.take([said(alert())], ABOUT, broken, now=NOW)
+    assert database.rows("alert_deliveries") == []
+
+    done = await take(store, said(alert()))
+    assert [start.incident for _, start in done.started] == [1]
+
+
+async def test_a_storm_starts_few_chains_and_decides_about_everything(store: Store, database: Database) -> None:
+    posts = [
+        said(*[alert(f"A{number}", f"s{number}-{one}") for one in range(10)], key=str(number), group=str(number))
+        for number in range(50)
+    ]
+    await take(store, *posts)
+    for minute in range(1, 4):
+        await tick(store, minute)
+
+    assert len(database.rows("sessions")) <= 5
+    assert len({row["alert_id"] for row in database.rows("alert_decisions")}) == 500
+
+
+async def test_old_decisions_go_and_then_their_bodies(store: Store, database: Database) -> None:
+    await take(store, said(alert()))
+    late = after(days=60)
+    bounds = cutoffs(late, retention_days=30)
+
+    assert not (await store.housekeeping.expire(Aged.BODIES, bounds, now=late, rows=100)).done
+    await store.housekeeping.expire(Aged.DECISIONS, bounds, now=late, rows=100)
+    await store.housekeeping.expire(Aged.BODIES, bounds, now=late, rows=100)
+
+    assert (database.rows("alert_decisions"), database.rows("alert_deliveries")) == ([], [])
+    assert len(database.rows("alerts")) == 1

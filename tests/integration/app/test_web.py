@@ -1,0 +1,205 @@
+"""The listener as a daemon has it: on a real port and a real database."""
+
+from __future__ import annotations
+
+import io
+import json
+import random
+import secrets
+import socket
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import anyio
+import pytest
+
+from claudeops import logs
+from claudeops.app.web import Web, keep_listening
+from claudeops.domain.web.token import SECRET_BYTES, NewToken, digest_of, written
+from claudeops.engine.system import SystemClock
+from claudeops.store.store import SqlStore
+from claudeops.web.ports import Check
+from support.listening import CHAT_KEY, HeldIntake, HeldSources
+from support.loopback_http import Answer, ask
+from support.settings_world import make_world
+from support.stores import Database, opened
+from support.waiting import PATIENCE_SECONDS, until
+
+pytest_plugins = ("support.store_fixtures",)
+
+SLOW_SECONDS = 8.0  # more than a stop may take
+
+
+@dataclass
+class House:
+    """A listener, its database and its log."""
+
+    store: SqlStore
+    root: Path
+    intake: HeldIntake = field(default_factory=HeldIntake)
+    log: io.StringIO = field(default_factory=io.StringIO)
+    url: str = ""
+
+    def told(self, event: str) -> Sequence[dict[str, object]]:
+        lines = [json.loads(line) for line in self.log.getvalue().splitlines()]
+        return [line for line in lines if line["event"] == event]
+
+    async def token(self, *scopes: str) -> dict[str, str]:
+        """Make a token as the command does; return the header with it."""
+        secret = secrets.token_urlsafe(SECRET_BYTES)
+        new = NewToken(
+            name="am", scopes=scopes, digest=digest_of(secret), created_at=datetime.now(UTC), created_by="ada"
+        )
+        return {"authorization": f"Bearer {written((await self.store.tokens.create(new)).id, secret)}"}
+
+    async def ask(self, target: str, raw: bytes = b"", /, *, method: str = "POST", **headers: str) -> Answer:
+        return await ask(f"{self.url}{target}", method=method, raw=raw, headers=headers)
+
+    @asynccontextmanager
+    async def connected(self, first: bytes) -> AsyncIterator[anyio.abc.SocketStream]:
+        parts = urlsplit(self.url)
+        async with await anyio.connect_tcp(str(parts.hostname), int(parts.port or 0)) as stream:
+            await stream.send(first)
+            yield stream
+
+
+@asynccontextmanager
+async def listening(house: House, port: int = 0, **changes: str) -> AsyncIterator[House]:
+    """Listen for the length of the block."""
+    logs.configure(level="info", fmt="json", stream=house.log, redact=str)
+    given = {"CLAUDEOPS_DASHBOARD_PORT": str(port), "CLAUDEOPS_CHAT_API_KEY": CHAT_KEY, **changes}
+    web = Web(
+        settings=make_world(house.root).settings(given, ANTHROPIC_API_KEY="sk-ant-none"),
+        clock=SystemClock(),
+        log=logs.get_logger(),
+        tokens=house.store.tokens,
+        pings=house.store.probes,
+        readiness=lambda: [Check(name="disk", ok=True)],
+        sources=HeldSources(),
+        intake=house.intake,
+        retry_seconds=0.05,
+    )
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(keep_listening, web)
+        if port == 0:
+            await until(lambda: bool(house.told("web_ready")))
+            house.url = str(house.told("web_ready")[0]["url"])
+        yield house
+        tasks.cancel_scope.cancel()
+
+
+@pytest.fixture
+async def house(sqlite: Database, tmp_path: Path) -> AsyncIterator[House]:
+    async with opened(sqlite) as store:
+        yield House(store, tmp_path / "world")
+
+
+async def test_a_token_made_in_the_shell_opens_its_source_and_its_use_is_on_record(house: House) -> None:
+    async with listening(house):
+        header = await house.token("alerts:prometheus")
+        taken = await house.ask("/api/v1/alerts/prometheus", b"{}", **header)
+        other = await house.ask("/api/v1/alerts/scripts", b"{}", **header)
+        key = await house.ask("/api/v1/webhook", b"{}", authorization=f"Bearer {CHAT_KEY}")
+
+    assert (taken.status, other.status, key.status) == (202, 403, 202)
+    (token,) = await house.store.tokens.known()
+    assert token.last_used_at is not None
+
+
+async def test_a_heartbeat_reaches_its_probe(house: House, sqlite: Database) -> None:
+    sqlite.execute(
+        "INSERT INTO probes (name, service, kind, state, detail, failures, successes, interval_seconds, explained_by,"
+        " incident, counters) VALUES ('backup', 'backup', 'heartbeat', 'unknown', '', 0, 0, 30, '', '', '')"
+    )
+    async with listening(house):
+        header = await house.token("heartbeats:backup", "heartbeats:nothing")
+        heard = await house.ask("/api/v1/heartbeats/backup/fail", b"no space left", **header)
+        nobody = await house.ask("/api/v1/heartbeats/nothing", **header)
+
+    assert (heard.status, nobody.status) == (200, 404)
+    pings = (await house.store.probes.pings())["backup"]
+    assert pings.fail is not None
+
+
+async def test_health_is_told_to_everybody_on_this_machine_and_by_its_public_name(house: House) -> None:
+    async with listening(house, CLAUDEOPS_PUBLIC_URL="https://ops.example.com, http://claudeops:8080"):
+        hosts = {
+            host: (await house.ask("/readyz", method="GET", host=host)).status for host in ("claudeops", "evil.org")
+        }
+
+    assert hosts == {"claudeops": 200, "evil.org": 421}
+
+
+async def test_a_taken_port_stops_nothing_and_is_tried_until_it_is_free(house: House) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = int(other.getsockname()[1])
+        async with listening(house, port=port):
+            await until(lambda: bool(house.told("web_not_listening")))
+            assert str(port) in str(house.told("web_not_listening")[0]["error"])
+            other.close()
+            await until(lambda: bool(house.told("web_ready")))
+            house.url = f"http://127.0.0.1:{port}"
+            assert (await house.ask("/healthz", method="GET")).status == 200
+    assert len(house.told("web_not_listening")) == 1
+
+
+async def test_switched_off_it_listens_nowhere(house: House) -> None:
+    web_off = make_world(house.root).settings(CLAUDEOPS_DASHBOARD="off", ANTHROPIC_API_KEY="sk-ant-none")
+    web = Web(
+        settings=web_off,
+        clock=SystemClock(),
+        log=logs.get_logger(),
+        tokens=house.store.tokens,
+        pings=house.store.probes,
+        readiness=list,
+    )
+    with anyio.fail_after(PATIENCE_SECONDS):
+        await keep_listening(web)
+
+
+async def test_its_end_waits_for_no_sender(house: House) -> None:
+    house.intake.hold = anyio.Event()  # never set
+    head = b"POST /api/v1/alerts/prometheus HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: 2\r\n"
+    async with AsyncExitStack() as stack:
+        async with listening(house):
+            header = await house.token("alerts:prometheus")
+            proof = f"authorization: {header['authorization']}\r\n\r\n".encode()
+            for first in (head, head + proof, head + proof + b"{}"):
+                await stack.enter_async_context(house.connected(first))
+            assert (await house.ask("/healthz", method="GET")).status == 200
+            began = time.monotonic()
+        took = time.monotonic() - began
+    assert took < SLOW_SECONDS
+
+
+async def test_who_owes_a_body_blocks_nobody(house: House) -> None:
+    async with listening(house):
+        header = await house.token("alerts:prometheus")
+        head = b"POST /api/v1/alerts/scripts HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: 9\r\n"
+        async with house.connected(head + b"\r\n"), house.connected(head[:20]):
+            answer = await house.ask("/api/v1/alerts/prometheus", b"{}", **header)
+    assert answer.status == 202
+
+
+async def test_garbage_on_the_wire_leaves_it_listening_and_the_log_short(house: House) -> None:
+    chance = random.Random(16)  # noqa: S311 - the same garbage every time
+    starts = (
+        b"",
+        b"POST /api/v1/webhook HTTP/1.1\r\n",
+        b"GET /healthz HTTP/1.1\r\nhost: ",
+        b"POST / HTTP/1.1\r\nhost: a\r\n",
+    )
+    async with listening(house):
+        for turn in range(200):
+            async with house.connected(starts[turn % len(starts)] + chance.randbytes(chance.randrange(200))):
+                pass
+        assert (await house.ask("/healthz", method="GET")).status == 200
+    assert len(house.log.getvalue().splitlines()) < 10
+    assert house.told("request_crashed") == []

@@ -1,0 +1,39 @@
+"""What doctor says about the listener: a real port, taken and free."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from claudeops.cli.doctor.access import listener
+from claudeops.cli.doctor.values import Case, Finding, Status
+from support.settings_world import make_world
+
+
+async def told(root: Path, **given: str) -> Finding:
+    settings = make_world(root).settings(ANTHROPIC_API_KEY="sk-ant-none", **given)
+    return await listener(cast("Case", None), settings)
+
+
+async def test_a_free_port_is_fine_and_a_taken_one_is_told_with_the_remedy(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        refused = await told(tmp_path / "taken", CLAUDEOPS_DASHBOARD_PORT=port)
+    free = await told(tmp_path / "free", CLAUDEOPS_DASHBOARD_PORT="0")
+
+    assert (refused.status, free.status) == (Status.WARNING, Status.OK)
+    assert f"port {port} on 127.0.0.1" in refused.says
+    assert "CLAUDEOPS_DASHBOARD_PORT" in str(refused.remedy)
+
+
+@pytest.mark.parametrize(("url", "status"), [("", Status.WARNING), ("http://claudeops:8080", Status.OK)])
+async def test_who_listens_to_all_is_asked_for_a_name(tmp_path: Path, url: str, status: Status) -> None:
+    found = await told(tmp_path, CLAUDEOPS_DASHBOARD_HOST="::", CLAUDEOPS_DASHBOARD_PORT="0", CLAUDEOPS_PUBLIC_URL=url)
+    assert found.status is status
+
+
+async def test_switched_off_is_no_fault(tmp_path: Path) -> None:
+    assert (await told(tmp_path, CLAUDEOPS_DASHBOARD="off")).status is Status.OK

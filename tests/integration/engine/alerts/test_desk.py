@@ -1,0 +1,213 @@
+"""The desk: a body is on record before its sender hears so, secrets are not, and heartbeats are heard."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Final
+
+import anyio
+import pytest
+
+from claudeops.domain.alerts.matchers import read_matchers
+from claudeops.domain.alerts.model import Decision
+from claudeops.domain.alerts.rules import NO_RULES, Grouping, Heartbeat, Rules, SenderKind, Source
+from claudeops.domain.model import Handover, NewSession, Trigger
+from claudeops.domain.probe.dependencies import NO_DEPENDENCIES
+from claudeops.domain.redact import Redactor
+from claudeops.engine.alerts.desk import AlertDesk
+from claudeops.engine.daemon.operator_file import OperatorFile
+from claudeops.errors import DatabaseUnavailableError
+from claudeops.logs import LogEvent, get_logger
+from claudeops.settings.alerts import load_alerts
+from claudeops.store.store import SqlStore
+from support.probing import heartbeat
+from support.replays import StillClock
+from support.store_values import OWNER, RULES, wanted
+from support.stores import Database, opened
+
+pytest_plugins = ("support.store_fixtures",)
+
+AT_ONCE: Final = Grouping(wait=timedelta(0))
+SOURCES: Final = (
+    Source(name="am", kind=SenderKind.ALERTMANAGER, grouping=AT_ONCE),
+    Source(name="kuma", kind=SenderKind.UPTIME_KUMA, grouping=AT_ONCE),
+)
+WATCHDOG: Final = Heartbeat(
+    name="prometheus", matchers=read_matchers(["alertname=Watchdog"]), every=timedelta(minutes=5)
+)
+SECRET: Final = "hunter22-hunter22"
+
+
+def body(name: str = "Down", **labels: str) -> bytes:
+    each = {"status": "firing", "labels": {"alertname": name, "service": "shop", "severity": "critical", **labels}}
+    return json.dumps({"version": "4", "groupKey": "g", "alerts": [each]}).encode()
+
+
+@dataclass
+class World:
+    store: SqlStore
+    database: Database
+    rules: Rules = field(default_factory=lambda: Rules(sources=SOURCES, heartbeats=(WATCHDOG,)))
+    announced: int = 0
+    clock: StillClock = field(default_factory=StillClock)
+
+    @asynccontextmanager
+    async def desk(self, **changes: object) -> AsyncIterator[AlertDesk]:
+        async def announce() -> None:
+            self.announced += 1
+
+        def chain(tier: int, told: Handover) -> NewSession:
+            return wanted(tier, trigger=Trigger.ALERT, context=told)
+
+        values: dict[str, object] = {
+            "alerts": self.store.alerts,
+            "probes": self.store.probes,
+            "read_rules": lambda: self.rules,
+            "escalation": lambda: RULES,
+            "dependencies": lambda: NO_DEPENDENCIES,
+            "new_chain": chain,
+            "redact": Redactor([SECRET]).text,
+            "announce": announce,
+            "clock": self.clock,
+            "log": get_logger(),
+            **changes,
+        }
+        desk = AlertDesk(**values)  # type: ignore[arg-type]
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(desk.run)
+            yield desk
+            tasks.cancel_scope.cancel()
+
+    def rows(self, table: str) -> list[Mapping[str, object]]:
+        return list(self.database.rows(table))
+
+
+@pytest.fixture
+async def world(sqlite: Database) -> AsyncIterator[World]:
+    async with opened(sqlite) as store:
+        yield World(store, sqlite)
+
+
+async def test_a_body_is_on_record_and_its_chain_announced_before_the_answer(world: World) -> None:
+    async with world.desk() as desk:
+        receipt = await desk.take("am", body(), {}, world.clock.now(), query={})
+
+    assert (receipt.alerts, receipt.duplicates) == (1, 0)
+    assert [told.decision for told in receipt.decisions] == [Decision.STARTED]
+    assert len(world.rows("sessions")) == world.announced == 1
+
+
+async def test_bodies_that_come_at_once_all_get_their_own_receipt(world: World) -> None:
+    found: dict[int, int] = {}
+
+    async with world.desk() as desk:
+
+        async def post(number: int) -> None:
+            receipt = await desk.take("am", body(f"A{number}"), {}, world.clock.now(), query={})
+            found[number] = receipt.alerts
+
+        async with anyio.create_task_group() as posts:
+            for number in range(150):
+                posts.start_soon(post, number)
+
+    assert found == dict.fromkeys(range(150), 1)
+    assert len(world.rows("alert_deliveries")) == 150
+    assert len({row["alert_id"] for row in world.rows("alert_decisions")}) == 150
+
+
+async def test_a_body_that_is_nonsense_is_on_record(world: World) -> None:
+    async with world.desk() as desk:
+        receipt = await desk.take("am", b"<html>", {}, world.clock.now(), query={})
+
+    assert [told.decision for told in receipt.decisions] == [Decision.UNPARSED]
+    assert [row["raw"] for row in world.rows("alert_deliveries")] == ["<html>"]
+    assert [row["decision"] for row in world.rows("alert_decisions")] == ["unparsed"]
+
+
+async def test_no_secret_of_a_body_is_kept(world: World) -> None:
+    monitor = {"id": 1, "name": "shop", "basic_auth_pass": "monitor-word", "headers": '{"X-Key": "other-word"}'}
+    beat = {"status": 0, "msg": f"refused {SECRET}", "monitorID": 1, "time": "2026-03-01 11:59:00"}
+    kuma = json.dumps({"heartbeat": beat, "monitor": monitor, "msg": "[shop] down"}).encode()
+    async with world.desk() as desk:
+        await desk.take("kuma", kuma, {}, world.clock.now(), query={})
+        await desk.take("am", body(note=SECRET), {}, world.clock.now(), query={})
+
+    kept = repr([world.rows(name) for name in ("alert_deliveries", "alerts", "alert_decisions", "sessions", "events")])
+    assert len(world.rows("alerts")) == 2
+    assert not [word for word in (SECRET, "monitor-word", "other-word") if word in kept]
+
+
+async def test_a_watchdog_feeds_its_heartbeat_and_starts_nothing(world: World) -> None:
+    await world.store.probes.enrol((heartbeat("prometheus"),), OWNER, now=world.clock.now())
+    async with world.desk() as desk:
+        receipt = await desk.take("am", body("Watchdog"), {}, world.clock.now(), query={})
+        await desk.tick()
+
+    assert [told.decision for told in receipt.decisions] == [Decision.WATCHDOG]
+    assert world.rows("sessions") == []
+    pings = await world.store.probes.pings()
+    assert pings["prometheus"].success == world.clock.now()
+
+
+async def test_a_database_that_is_away_is_told_to_the_sender_and_the_next_body_is_taken(world: World) -> None:
+    class Away:
+        def __init__(self) -> None:
+            self.is_away = True
+
+        async def take(self, *args: object, **named: object) -> object:
+            if self.is_away:
+                raise DatabaseUnavailableError("the database is away.")
+            return await world.store.alerts.take(*args, **named)  # type: ignore[arg-type]
+
+        async def tick(self, *args: object, **named: object) -> object:
+            return await world.store.alerts.tick(*args, **named)  # type: ignore[arg-type]
+
+    away = Away()
+    async with world.desk(alerts=away) as desk:
+        with pytest.raises(DatabaseUnavailableError):
+            await desk.take("am", body(), {}, world.clock.now(), query={})
+        away.is_away = False
+        receipt = await desk.take("am", body(), {}, world.clock.now(), query={})
+
+    assert receipt.alerts == 1
+
+
+# --- the file of alerts -----------------------------------------------------------------------------------
+
+
+async def test_a_wrong_edit_is_an_event_and_the_last_good_file_serves(world: World, tmp_path: Path) -> None:
+    path = tmp_path / "alerts.toml"
+    path.write_text('[[source]]\nname = "am"\nkind = "alertmanager"\n', encoding="utf-8")
+    file = OperatorFile(
+        path=path,
+        value=NO_RULES,
+        name="alerts",
+        refused=LogEvent.ALERTS_REFUSED,
+        read=lambda found: load_alerts(found, highest_tier=3),
+        events=world.store.probes,
+        clock=world.clock,
+        log=get_logger(),
+    )
+    await file.look()
+    assert [source.name for source in file.value.sources] == ["am"]
+
+    path.write_text('[[source]]\nname = "am"\nkind = "carrier pigeon"\n', encoding="utf-8")
+    await file.look()
+    (event,) = world.rows("events")
+    assert "line 3" in str(event["message"])
+    assert [source.name for source in file.value.sources] == ["am"]
+
+    path.write_text('[[source]]\nname = "other"\nkind = "alertmanager"\n', encoding="utf-8")
+    await file.look()
+    assert [row["resolved_at"] is None for row in world.rows("events")] == [False]
+    assert replace(file.value.sources[0], origin="").name == "other"
+
+    path.unlink()
+    await file.look()
+    assert "is not there any more" in str(world.rows("events")[1]["message"])
+    assert [source.name for source in file.value.sources] == ["other"]

@@ -1,0 +1,163 @@
+"""Real couriers on bad days: they are killed at random, and their targets hang, drip, refuse or are away.
+
+OUTBOX_ROWS=10000 empties a longer outbox than `make test` has time for.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+from collections import Counter
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Final
+
+import anyio
+import psutil
+import pytest
+
+from claudeops import logs
+from claudeops.domain.model import Level
+from claudeops.domain.notice.model import Notice, Target, Topic
+from claudeops.domain.notice.texts import Wording
+from claudeops.engine.ports import Store
+from claudeops.notify.delivery import Courier
+from claudeops.notify.outgoing import Outgoing
+from support.receivers import Receiver, receiving
+from support.store_values import NOW
+from support.stores import Database
+from support.waiting import until
+
+pytest_plugins = ("support.store_fixtures",)
+pytestmark = pytest.mark.timeout(7200)
+
+ROWS: Final = int(os.environ.get("OUTBOX_ROWS", "200"))
+TARGETS: Final = (Target(name="phone"), Target(name="team"))
+KILLED: Final = 0.3  # of all couriers
+LIFE_SECONDS: Final = (0.2, 1.5)  # of a courier that is killed
+KILLED_AT_ONCE: Final = 3  # while they still import: others may have done their work, however soon they are killed
+STEP: Final = timedelta(seconds=6)  # by which the clock goes on: more than the first pause of a target
+
+
+@dataclass
+class Clock:
+    """A clock that goes when it is told to."""
+
+    at: datetime = NOW
+
+    def now(self) -> datetime:
+        return self.at
+
+
+@dataclass
+class Killer:
+    """Kills couriers of this process at random moments of their lives."""
+
+    draw: random.Random
+    killed: int = 0
+    _seen: set[int] = field(default_factory=set)
+
+    async def run(self) -> None:
+        me = psutil.Process()
+        async with anyio.create_task_group() as tasks:
+            while True:
+                for pid in {child.pid for child in me.children()} - self._seen:
+                    self._seen.add(pid)
+                    if len(self._seen) <= KILLED_AT_ONCE:
+                        tasks.start_soon(self._kill, pid, 0.0)
+                    elif self.draw.random() < KILLED:
+                        tasks.start_soon(self._kill, pid, self.draw.uniform(*LIFE_SECONDS))
+                await anyio.sleep(0.05)
+
+    async def _kill(self, pid: int, after: float) -> None:
+        await anyio.sleep(after)
+        try:
+            if "claudeops.notify.courier" in psutil.Process(pid).cmdline():
+                os.kill(pid, signal.SIGKILL)
+                self.killed += 1
+        except (psutil.Error, ProcessLookupError):
+            pass  # it had done its work
+
+
+@pytest.fixture
+def database(sqlite: Database) -> Database:
+    return sqlite
+
+
+def sender(store: Store, clock: Clock, receivers: dict[str, Receiver], **courier: float) -> Outgoing:
+    return Outgoing(
+        outbox=store.outbox,
+        targets=tuple(Target(name=name) for name in receivers),
+        addresses={name: receiver.address for name, receiver in receivers.items()},
+        carrier=Courier(environment={}, **courier),
+        wording=Wording(redact=str),
+        now=clock.now,
+        log=logs.get_logger(),
+        look_seconds=0.05,
+    )
+
+
+async def tell(store: Store, *keys: str) -> None:
+    for key in keys:
+        await store.outbox.tell(Notice(topic=Topic.EVENT, level=Level.WARNING, text=f"{key} is down", key=key), now=NOW)
+
+
+async def test_couriers_killed_at_random_lose_nothing_and_double_no_more_than_they_were_killed(
+    store: Store, database: Database
+) -> None:
+    keys = [f"service {number}" for number in range(ROWS // len(TARGETS))]
+    await tell(store, *keys)
+    killer, clock = Killer(random.Random(7)), Clock()  # noqa: S311 - which one dies
+    with receiving() as phone, receiving() as team:
+        receivers = {"phone": phone, "team": team}
+        outgoing = sender(store, clock, receivers)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(killer.run)
+            tasks.start_soon(outgoing.run)
+            while any(len({*each.bodies}) < len(keys) for each in receivers.values()) or await waits(store, clock):
+                clock.at += STEP
+                await anyio.sleep(0.2)
+            tasks.cancel_scope.cancel()
+        heard = [Counter(each.bodies) for each in receivers.values()]
+
+    assert all(set(each) == {f"{key} is down" for key in keys} for each in heard)
+    assert killer.killed > 0
+    doubled = sum(each.total() - len(each) for each in heard)
+    assert doubled <= killer.killed
+    rows = database.rows("outbox")
+    assert {row["result"] for row in rows} == {"delivered"}
+    assert len(rows) == len(keys) * len(TARGETS)
+
+
+async def waits(store: Store, clock: Clock) -> bool:
+    return bool(await store.outbox.waiting(clock.at + timedelta(days=1)))
+
+
+async def test_a_target_that_hangs_drips_refuses_or_is_away_delays_no_other(store: Store, database: Database) -> None:
+    def rows_of(target: str) -> list[Mapping[str, object]]:
+        return [row for row in database.rows("outbox") if row["target"] == target]
+
+    clock = Clock()
+    with ExitStack() as stack:
+        names = ("hangs", "drips", "429", "500", "away", "well")
+        receivers = {name: stack.enter_context(receiving()) for name in names}
+        receivers["hangs"].holds = receivers["drips"].drips = True
+        receivers["429"].statuses, receivers["500"].statuses = [429] * 100, [500] * 100
+        outgoing = sender(store, clock, receivers, message_seconds=30.0, deadline_seconds=60.0)
+        outgoing.addresses = {**outgoing.addresses, "away": "json://127.0.0.1:1/nobody"}
+        await tell(store, "shop", "photos", "mail")
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(outgoing.run)
+            await until(lambda: len(receivers["well"].heard) == 3)
+            await until(lambda: bool(receivers["hangs"].heard and receivers["drips"].heard))
+            await tell(store, "bank")  # while those two still hang
+            await until(lambda: len(receivers["well"].heard) == 4)
+            await until(lambda: [row["result"] for row in rows_of("well")] == ["delivered"] * 4)
+            tasks.cancel_scope.cancel()
+
+    results = {str(row["target"]): row["result"] for row in database.rows("outbox")}
+    assert results["well"] == "delivered"
+    assert "delivered" not in {result for target, result in results.items() if target != "well"}

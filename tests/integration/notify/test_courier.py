@@ -1,0 +1,115 @@
+"""The real courier, with Apprise, at receivers that answer, refuse and hang."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import anyio
+import psutil
+import pytest
+
+from claudeops.domain.model import Level
+from claudeops.domain.notice.model import Delivery
+from claudeops.domain.notice.texts import Message
+from claudeops.notify.delivery import Courier, Told
+from support.receivers import Receiver, receiving
+from support.waiting import until
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    with receiving() as served:
+        yield served
+
+
+def messages(count: int) -> list[Message]:
+    return [
+        Message(title=f"CRITICAL · {number}", body="<b>it</b> is *down*", level=Level.CRITICAL)
+        for number in range(count)
+    ]
+
+
+async def delivered(address: str, count: int = 1, **courier: float) -> dict[int, Told]:
+    told: dict[int, Told] = {}
+    await Courier(environment={}, **courier).deliver(address, messages(count), told)
+    return told
+
+
+async def test_messages_arrive_as_they_were_written(receiver: Receiver) -> None:
+    told = await delivered(receiver.address, 3)
+
+    assert [told[number].result for number in range(3)] == [Delivery.DELIVERED] * 3
+    assert receiver.titles == ["CRITICAL · 0", "CRITICAL · 1", "CRITICAL · 2"]
+    assert receiver.bodies == ["<b>it</b> is *down*"] * 3
+    assert {said["type"] for said in receiver.heard} == {"failure"}
+
+
+async def test_a_courier_goes_through_the_proxy_and_its_password_is_in_no_environment(receiver: Receiver) -> None:
+    proxies = {"http_proxy": f"http://alice:proxy-password@127.0.0.1:{receiver.port}"}
+    receiver.holds = True
+    told: dict[int, Told] = {}
+
+    async with anyio.create_task_group() as tasks:
+        address = "json://notifications.invalid/token"
+        tasks.start_soon(Courier(environment=proxies).deliver, address, messages(1), told)
+        await until(lambda: bool(receiver.heard))
+        (courier,) = [each for each in psutil.Process().children() if "claudeops.notify.courier" in each.cmdline()]
+        begun_with = (courier.environ(), courier.cmdline())
+        receiver.released.set()
+
+    assert "proxy-password" not in str(begun_with)
+    assert "notifications.invalid" not in str(begun_with)
+    assert told == {0: Told(result=Delivery.DELIVERED)}
+
+
+async def test_one_refused_message_does_not_stop_the_others(receiver: Receiver) -> None:
+    receiver.statuses = [400]
+
+    told = await delivered(receiver.address, 3)
+
+    assert [told[number].result for number in range(3)] == [Delivery.FAILED, Delivery.DELIVERED, Delivery.DELIVERED]
+
+
+async def test_a_target_that_fails_is_not_asked_to_the_end(receiver: Receiver) -> None:
+    receiver.statuses = [500] * 5
+
+    told = await delivered(receiver.address, 5)
+
+    assert [each.result for each in told.values()] == [Delivery.FAILED] * 2
+    assert "500" in told[0].error
+    assert "0123456789abcdef" not in told[0].error
+
+
+@pytest.mark.parametrize("address", ["json://127.0.0.1:1/token", "nonsense://nowhere"])
+async def test_an_address_that_leads_nowhere_is_a_failure(address: str) -> None:
+    told = await delivered(address)
+
+    assert told[0].result is Delivery.FAILED
+    assert told[0].error
+
+
+async def test_a_target_that_hangs_may_have_been_told_and_its_courier_is_gone_in_time(receiver: Receiver) -> None:
+    receiver.holds = True
+    began = time.monotonic()
+
+    told = await delivered(receiver.address, 2, message_seconds=30.0, deadline_seconds=4.0)
+
+    assert time.monotonic() - began < 6
+    assert {index: each.result for index, each in told.items()} == {0: Delivery.UNKNOWN}  # the second was not tried
+
+
+async def test_a_target_that_hangs_is_given_up_by_the_courier_itself(receiver: Receiver) -> None:
+    receiver.holds = True
+
+    told = await delivered(receiver.address, 2, message_seconds=1.0)
+
+    assert {index: each.result for index, each in told.items()} == {0: Delivery.UNKNOWN}
+
+
+async def test_what_is_known_when_the_caller_is_cancelled_stands(receiver: Receiver) -> None:
+    told: dict[int, Told] = {}
+    with anyio.move_on_after(0.01):
+        await Courier(environment={}).deliver(receiver.address, messages(1), told)
+
+    assert told.get(0) in {None, Told(result=Delivery.UNKNOWN, error="the courier ended before it knew")}

@@ -1,0 +1,276 @@
+"""The outbox is emptied: one target never waits for another, and nothing is lost or told without need twice."""
+
+from __future__ import annotations
+
+import io
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+import anyio
+import pytest
+
+from claudeops import logs
+from claudeops.domain.model import Level
+from claudeops.domain.notice.model import Delivery, Notice, Target, Topic
+from claudeops.domain.notice.routing import DEAD_AFTER
+from claudeops.domain.notice.texts import Message, Wording
+from claudeops.engine.ports import Store
+from claudeops.notify.delivery import Told
+from claudeops.notify.outgoing import LEASE, Outgoing
+from support.answering import asked_of_people
+from support.store_values import NOW
+from support.stores import Database
+from support.waiting import until
+
+pytest_plugins = ("support.store_fixtures",)
+
+PHONE = Target(name="phone")
+TEAM = Target(name="team")
+
+
+@dataclass
+class Clock:
+    """A clock that goes when it is told to."""
+
+    at: datetime = NOW
+
+    def now(self) -> datetime:
+        return self.at
+
+
+@dataclass
+class Carrier:
+    """Carries nothing anywhere, and records it."""
+
+    heard: list[tuple[str, Message]] = field(default_factory=list)
+    failing: set[str] = field(default_factory=set)  # addresses
+    hanging: set[str] = field(default_factory=set)
+    faulty: set[str] = field(default_factory=set)
+    silent: set[str] = field(default_factory=set)  # nobody knows whether it has arrived
+    deaths: random.Random | None = None  # decides at which message the courier is killed
+    killed: int = 0
+
+    async def deliver(self, address: str, messages: Sequence[Message], told: dict[int, Told]) -> None:
+        if address in self.hanging:
+            await anyio.sleep_forever()
+        if address in self.faulty:
+            raise RuntimeError("a fault of ours")
+        for index, message in enumerate(messages):
+            if address in self.silent:
+                told[index] = Told(result=Delivery.UNKNOWN, error="no end")
+                continue
+            if address in self.failing:
+                told[index] = Told(result=Delivery.FAILED, error="refused by secret-of-the-address")
+                return
+            self.heard.append((address, message))
+            if self.deaths is not None and self.deaths.random() < 0.1:
+                told[index] = Told(result=Delivery.UNKNOWN, error="killed")
+                self.killed += 1
+                return
+            told[index] = Told(result=Delivery.DELIVERED)
+
+
+@pytest.fixture
+def database(sqlite: Database) -> Database:
+    return sqlite
+
+
+@pytest.fixture
+def logged() -> io.StringIO:
+    stream = io.StringIO()
+    logs.configure(level="info", fmt="json", stream=stream, redact=str)
+    return stream
+
+
+def sender(store: Store, carrier: Carrier, clock: Clock, *targets: Target) -> Outgoing:
+    return Outgoing(
+        outbox=store.outbox,
+        targets=targets,
+        addresses={target.name: f"to {target.name}" for target in targets},
+        carrier=carrier,
+        wording=Wording(redact=lambda text: text.replace("secret-of-the-address", "[redacted]")),
+        now=clock.now,
+        log=logs.get_logger(),
+        look_seconds=0.01,
+    )
+
+
+async def tell(store: Store, *keys: str, level: Level = Level.WARNING) -> None:
+    for key in keys:
+        await store.outbox.tell(Notice(topic=Topic.EVENT, level=level, text=f"{key} is down", key=key), now=NOW)
+
+
+async def test_a_notice_is_told_to_every_target(store: Store, logged: io.StringIO) -> None:
+    carrier = Carrier()
+    outgoing = sender(store, carrier, Clock(), PHONE, TEAM)
+    await tell(store, "shop")
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(outgoing.run)
+        await until(lambda: len(carrier.heard) == 2)
+        tasks.cancel_scope.cancel()
+
+    assert sorted(address for address, _ in carrier.heard) == ["to phone", "to team"]
+    assert "notification_failed" not in logged.getvalue()
+
+
+async def test_a_target_that_hangs_delays_no_other(store: Store, logged: io.StringIO) -> None:
+    carrier = Carrier(hanging={"to phone"})
+    outgoing = sender(store, carrier, Clock(), PHONE, TEAM)
+    await tell(store, "shop", "photos")
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(outgoing.run)
+        await until(lambda: len(carrier.heard) == 2)
+        tasks.cancel_scope.cancel()
+
+    assert {address for address, _ in carrier.heard} == {"to team"}
+    assert logged.getvalue().count("notification_failed") == 0
+
+
+async def test_a_fault_of_ours_ends_nothing_else(store: Store, database: Database, logged: io.StringIO) -> None:
+    carrier = Carrier(faulty={"to phone"})
+    outgoing = sender(store, carrier, Clock(), PHONE, TEAM)
+    await tell(store, "shop")
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(outgoing.run)
+        await until(lambda: len(carrier.heard) == 1 and "RuntimeError" in logged.getvalue())
+        tasks.cancel_scope.cancel()
+
+    (row,) = [row for row in database.rows("outbox") if row["target"] == "phone"]
+    assert row["delivered_at"] is None
+
+
+async def test_a_target_that_fails_is_left_alone_and_what_it_says_is_redacted(
+    store: Store, database: Database, logged: io.StringIO
+) -> None:
+    clock, carrier = Clock(), Carrier(failing={"to phone"})
+    outgoing = sender(store, carrier, clock, PHONE)
+    await tell(store, "shop")
+    await outgoing.look_once()
+    await outgoing.deliver_once(PHONE)
+
+    (row,) = database.rows("outbox")
+    assert (row["result"], row["not_before"]) == ("failed", NOW + timedelta(seconds=5))
+    assert row["error"] == "refused by [redacted]"
+    assert "secret-of" not in logged.getvalue()
+
+    clock.at += timedelta(seconds=5)
+    await outgoing.deliver_once(PHONE)
+    (row,) = database.rows("outbox")
+    assert row["not_before"] == clock.at + timedelta(seconds=30)
+
+
+async def test_whoever_is_told_nothing_for_a_quarter_of_an_hour_can_be_seen_from_outside(
+    store: Store, logged: io.StringIO
+) -> None:
+    carrier, clock = Carrier(failing={"to phone"}), Clock()
+    outgoing = sender(store, carrier, clock, PHONE)
+    await tell(store, "shop")
+
+    assert outgoing.is_late() == ""
+    await outgoing.look_once()
+    await outgoing.deliver_once(PHONE)
+    clock.at = NOW + timedelta(minutes=14)
+    await outgoing.look_once()
+    assert (outgoing.oldest, outgoing.is_late()) == (NOW, "")
+
+    clock.at = NOW + timedelta(minutes=15)
+    assert outgoing.is_late() == "A notice has waited since 2026-03-01 12:00 UTC: see `claudeops notify test`."
+    carrier.failing.clear()
+    await outgoing.deliver_once(PHONE)
+    await outgoing.look_once()
+    assert (outgoing.oldest, outgoing.is_late()) == (None, "")
+    assert "notification_failed" in logged.getvalue()
+
+
+async def test_after_a_day_it_goes_another_way(store: Store, database: Database, logged: io.StringIO) -> None:
+    clock, carrier = Clock(), Carrier(failing={"to phone"})
+    critical = Target(name="team", min_level=Level.CRITICAL)
+    outgoing = sender(store, carrier, clock, PHONE, critical)
+    await tell(store, "shop")
+    await outgoing.look_once()
+
+    clock.at += DEAD_AFTER
+    await outgoing.deliver_once(PHONE)
+    await outgoing.look_once()
+    await outgoing.deliver_once(critical)
+
+    assert len(carrier.heard) == 2
+    said = " ".join(f"{message.title} {message.body}" for _, message in carrier.heard)
+    assert "shop is down" in said
+    assert "notifications to phone have failed for a day" in said
+    assert logged.getvalue()
+    assert {row["level"] for row in database.rows("events")} == {"critical"}
+
+
+async def test_what_exceeds_the_hour_is_told_together(store: Store, database: Database, logged: io.StringIO) -> None:
+    carrier, clock = Carrier(), Clock()
+    bounded = Target(name="phone", max_per_hour=2)
+    outgoing = sender(store, carrier, clock, bounded)
+    await tell(store, *(f"service {number}" for number in range(50)))
+    await outgoing.look_once()
+    await outgoing.deliver_once(bounded)
+
+    assert len(carrier.heard) == 2
+    assert carrier.heard[1][1].title == "WARNING · 49 notices"
+    assert [row["delivered_at"] for row in database.rows("outbox")] == [NOW] * 50
+
+    await tell(store, "one more")
+    await outgoing.look_once()
+    await outgoing.deliver_once(bounded)
+    clock.at += timedelta(hours=1)
+    await outgoing.deliver_once(bounded)
+    assert len(carrier.heard) == 3
+    assert "again" not in carrier.heard[2][1].title
+    assert "notification_failed" not in logged.getvalue()
+
+
+@pytest.mark.parametrize("seed", range(5))
+async def test_couriers_killed_at_random_lose_nothing_and_double_no_more_than_they_were_killed(
+    store: Store, logged: io.StringIO, seed: int
+) -> None:
+    clock, carrier = Clock(), Carrier(deaths=random.Random(seed))  # noqa: S311 - which message dies
+    outgoing = sender(store, carrier, clock, PHONE)
+    keys = [f"service {number}" for number in range(100)]
+    await tell(store, *keys)
+    await outgoing.look_once()
+
+    for _ in range(400):
+        clock.at += LEASE
+        await outgoing.deliver_once(PHONE)
+        if not await store.outbox.waiting(clock.at + timedelta(hours=2)):
+            break
+
+    heard = [message.body for _, message in carrier.heard]
+    assert set(heard) == {f"{key} is down" for key in keys}
+    assert len(heard) - len(keys) <= carrier.killed
+    repeated = [message.title for _, message in carrier.heard if message.title.startswith("(again)")]
+    assert len(repeated) == len(heard) - len(keys)
+    assert logged.getvalue()
+
+
+async def test_a_question_is_tried_twice_within_seconds_at_a_target_that_hangs_for_hours(store: Store) -> None:
+    """Else a call waits its whole time for an answer that nobody can give."""
+    carrier, clock = Carrier(silent={"to phone"}), Clock()
+    send = sender(store, carrier, clock, PHONE)
+    for _ in range(9):
+        send._fail(PHONE, clock.at)
+    await asked_of_people(store)
+
+    for _ in range(2):
+        while await send.look_once():
+            pass
+        assert send._standings["phone"].due.is_set()
+        await send.deliver_once(PHONE)
+        send._standings["phone"].due = anyio.Event()
+        clock.at += timedelta(seconds=5)
+
+    row = await store.verdicts.approval(1)
+    assert row is not None
+    assert row.unheard == "phone: no end"
+    await send.look_once()
+    assert not send._standings["phone"].due.is_set()

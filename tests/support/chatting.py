@@ -1,0 +1,180 @@
+"""A chat of a scripted Telegram, with the parts of the daemon that speak to it, and people who tap."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Final
+
+import anyio
+
+from claudeops import logs
+from claudeops.domain.gate.approval import Approval, NewApproval, Script
+from claudeops.domain.model import Session
+from claudeops.domain.notice.approving import Approver
+from claudeops.domain.notice.model import Delivery, Target, TargetKind
+from claudeops.domain.notice.texts import Message as Notice
+from claudeops.domain.notice.texts import Wording
+from claudeops.engine.ports import Store
+from claudeops.notify.asking import Asking
+from claudeops.notify.bot_api import BotApi
+from claudeops.notify.delivery import Told
+from claudeops.notify.outgoing import Outgoing
+from claudeops.notify.telegram import TelegramBot, TelegramCarrier
+from claudeops.scripted_api.telegram import Message, ScriptedTelegram, serve_telegram
+from support.store_values import NOW, call
+
+TOKEN: Final = "123456789:token-of-the-scripted-bot"
+KEY: Final = b"k" * 32
+ROOM: Final = -1001
+OTHER_ROOM: Final = -1002
+ALICE: Final = 11
+BOB: Final = 12
+STRANGER: Final = 99
+PEOPLE: Final = (Approver(name="alice", telegram_id=str(ALICE)), Approver(name="bob", telegram_id=str(BOB)))
+SECRET: Final = "hunter2-is-the-password"
+
+
+@dataclass
+class Clock:
+    """A clock that goes when it is told to."""
+
+    at: datetime = NOW
+
+    def now(self) -> datetime:
+        return self.at
+
+
+@dataclass
+class Elsewhere:
+    """The carrier of all targets that are no chats; it records."""
+
+    heard: list[str] = field(default_factory=list)
+
+    async def deliver(self, address: str, messages: Sequence[Notice], told: dict[int, Told]) -> None:
+        for index, message in enumerate(messages):
+            self.heard.append(f"{address}: {message.title} {message.body}")
+            told[index] = Told(result=Delivery.DELIVERED)
+
+
+@dataclass
+class Chat:
+    """Everything at once."""
+
+    store: Store
+    telegram: ScriptedTelegram
+    clock: Clock
+    bot: TelegramBot
+    outgoing: Outgoing
+    elsewhere: Elsewhere
+
+    @property
+    def messages(self) -> list[Message]:
+        return self.telegram.messages
+
+    async def until(self, condition: Callable[[], object], *, seconds: float = 20) -> None:
+        """Wait until something holds; what the database says is looked at as well."""
+        with anyio.fail_after(seconds):
+            while not condition():  # noqa: ASYNC110 - the database sets no event
+                await anyio.sleep(0.01)
+
+    async def asked(self, approval: Approval) -> Message:
+        """Return the message that asks."""
+        await self.until(lambda: [each for each in self.messages if each.text.startswith(f"Approval {approval.id}:")])
+        return next(each for each in self.messages if each.text.startswith(f"Approval {approval.id}:"))
+
+    async def tap(self, message: Message, said: str, *, sender: int, chat: int | None = None) -> str:
+        """Tap, and return what whoever tapped is told."""
+        return await self.heard(self.telegram.tap(message, said, sender=sender, chat=chat))
+
+    async def heard(self, query: str) -> str:
+        await self.until(lambda: query in self.telegram.answers)
+        return self.telegram.answers[query]
+
+    async def approval(self, approval: Approval) -> Approval:
+        found = await self.store.verdicts.approval(approval.id)
+        assert found is not None
+        return found
+
+
+async def ask(
+    store: Store,
+    session: Session,
+    *,
+    tool_use_id: str = "toolu_1",
+    command: str = "docker restart web",
+    input_json: str | None = None,
+    services: tuple[str, ...] = ("web",),
+    reason: str = "restarts the shop",
+    minutes: float = 15,
+) -> Approval:
+    """Write a question, as the gate does."""
+    escaped = command.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return await store.verdicts.request_approval(
+        NewApproval(
+            session=session,
+            call=call(tool_use_id),
+            call_hash=f"hash of {tool_use_id}",
+            workdir="/work",
+            redacted_input=input_json or f'{{"command":"{escaped}"}}',
+            scripts=(Script(path="/work/mend.sh", sha256="ab" * 32, text="true"),),
+            reason=reason,
+            requested_at=NOW,
+            expires_at=NOW + timedelta(minutes=minutes),
+            services=services,
+        )
+    )
+
+
+@asynccontextmanager
+async def chatting(
+    store: Store,
+    *,
+    approvers: Sequence[Approver] = PEOPLE,
+    rooms: Sequence[tuple[str, int]] = (("ops", ROOM),),
+    url: str | None = None,
+    seconds: float = 8,
+    run: bool = True,
+) -> AsyncIterator[Chat]:
+    """Run a bot and the outbox on a scripted Telegram until the block is left; ``url`` is another server's."""
+    clock = Clock()
+    wording = Wording(redact=lambda text: text.replace(SECRET, "[redacted]"), public_url="https://ops.example")
+    async with serve_telegram(token=TOKEN, chats=(ROOM, OTHER_ROOM)) as telegram:
+        asking = Asking(
+            questions=store.questions,
+            verdicts=store.verdicts,
+            key=KEY,
+            approvers=approvers,
+            wording=wording,
+            now=clock.now,
+            log=logs.get_logger(),
+        )
+        api = BotApi(url or telegram.url, TOKEN, network={}, seconds=seconds)
+        chats = {name: str(room) for name, room in rooms}
+        bot = TelegramBot(api=api, chats=chats, asking=asking, log=logs.get_logger(), look_seconds=0.02)
+        elsewhere = Elsewhere()
+        carriers = {
+            name: TelegramCarrier(api=api, target=name, chat=chat, asking=asking) for name, chat in chats.items()
+        }
+        targets = [Target(name=name, kind=TargetKind.TELEGRAM) for name in chats]
+        outgoing = Outgoing(
+            outbox=store.outbox,
+            targets=[*targets, Target(name="mail")],
+            addresses={"mail": "mail"},
+            carrier=elsewhere,
+            chats=carriers,
+            wording=wording,
+            now=clock.now,
+            log=logs.get_logger(),
+            look_seconds=0.02,
+        )
+        chat = Chat(store=store, telegram=telegram, clock=clock, bot=bot, outgoing=outgoing, elsewhere=elsewhere)
+        async with anyio.create_task_group() as tasks:
+            if run:
+                tasks.start_soon(bot.run)
+                tasks.start_soon(outgoing.run)
+            yield chat
+            tasks.cancel_scope.cancel()
+        await api.close()

@@ -1,0 +1,137 @@
+"""The real Prometheus and the real Alertmanager, as processes on loopback, with what docs/how-to says they need."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import socket
+import subprocess
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import anyio
+import pytest
+
+from support.checkout import ROOT
+from support.loopback_http import ask
+from support.waiting import PATIENCE_SECONDS
+
+HOW_TO: Final = ROOT / "docs" / "how-to" / "connect-alertmanager.md"
+
+_COUNT: Final = re.compile(r"^(\w+)\{([^}]*)\} ([0-9.e+]+)$", re.MULTILINE)
+
+
+def block(language: str, number: int = 0) -> str:
+    """Return one of the code blocks of the how-to."""
+    found = re.findall(rf"^```{language}\n(.*?)^```$", HOW_TO.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    return str(found[number])
+
+
+def program(name: str, package: str) -> str:
+    """Return the path of a program; the test is skipped where it is not installed."""
+    found = shutil.which(name)
+    if found is None:
+        pytest.skip(f"{name} is not installed: install the Debian package '{package}'")
+    return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class Watcher:
+    """One of the two, running."""
+
+    url: str
+    output: Path
+
+    async def count(self, name: str, **labels: str) -> float:
+        """Return the sum of a counter of its own metrics over all that have these labels."""
+        answer = await ask(f"{self.url}/metrics", method="GET")
+        return sum(
+            float(value)
+            for found, told, value in _COUNT.findall(answer.body.decode())
+            if found == name and all(f'{label}="{wanted}"' in told for label, wanted in labels.items())
+        )
+
+
+@asynccontextmanager
+async def alertmanager(root: Path, *, listener: str, token: str) -> AsyncIterator[Watcher]:
+    """Run Alertmanager with the how-to's configuration, whose groups do not wait here as long as they usually do."""
+    path = program("prometheus-alertmanager", "prometheus-alertmanager")
+    credentials = root / "claudeops-token"
+    credentials.write_text(f"{token}\n", encoding="utf-8")
+    config = _with(
+        block("yaml"),
+        {
+            "http://127.0.0.1:8080": listener,
+            "/etc/alertmanager/claudeops-token": str(credentials),
+            "  receiver: claudeops\n": "  receiver: claudeops\n  group_wait: 1s\n  group_interval: 3s\n",
+        },
+    )
+    (root / "alertmanager.yml").write_text(config, encoding="utf-8")
+    arguments = [f"--config.file={root}/alertmanager.yml", f"--storage.path={root}/alertmanager"]
+    async with _running(root, "alertmanager", [path, *arguments, "--cluster.listen-address="]) as watcher:
+        yield watcher
+
+
+@asynccontextmanager
+async def prometheus(root: Path, *, target: str, alerts_to: str) -> AsyncIterator[Watcher]:
+    """Run Prometheus, which looks at a service every second, with the how-to's rule."""
+    path = program("prometheus", "prometheus")
+    (root / "rules.yml").write_text(_with(block("yaml", 1), {"for: 1m": "for: 1s"}), encoding="utf-8")
+    (root / "prometheus.yml").write_text(
+        "global: {scrape_interval: 1s, scrape_timeout: 1s, evaluation_interval: 1s}\n"
+        f"rule_files: [{root}/rules.yml]\n"
+        "scrape_configs:\n"
+        "  - job_name: shop\n"
+        f"    static_configs: [{{targets: ['{target}']}}]\n"
+        "alerting:\n"
+        "  alertmanagers:\n"
+        f"    - static_configs: [{{targets: ['{alerts_to.removeprefix('http://')}']}}]\n",
+        encoding="utf-8",
+    )
+    arguments = [f"--config.file={root}/prometheus.yml", f"--storage.tsdb.path={root}/prometheus"]
+    async with _running(root, "prometheus", [path, *arguments]) as watcher:
+        yield watcher
+
+
+def _with(text: str, changes: Mapping[str, str]) -> str:
+    for before, after in changes.items():
+        assert before in text, f"{HOW_TO.name} says {before!r} no more"
+        text = text.replace(before, after)
+    return text
+
+
+@asynccontextmanager
+async def _running(root: Path, name: str, command: list[str]) -> AsyncIterator[Watcher]:
+    with socket.create_server(("127.0.0.1", 0)) as found:
+        address = f"127.0.0.1:{found.getsockname()[1]}"
+    output = root / f"{name}.log"
+    with output.open("wb") as sink:
+        process = await anyio.open_process(
+            [*command, f"--web.listen-address={address}"], stdout=sink, stderr=subprocess.STDOUT, cwd=root, env={}
+        )
+    watcher = Watcher(url=f"http://{address}", output=output)
+    try:
+        with anyio.fail_after(PATIENCE_SECONDS):
+            while not await _is_ready(watcher):
+                assert process.returncode is None, output.read_text()
+                await anyio.sleep(0.1)
+        yield watcher
+    finally:
+        with anyio.CancelScope(shield=True):
+            if process.returncode is None:
+                process.terminate()
+            with anyio.move_on_after(10):
+                await process.wait()
+            if process.returncode is None:
+                process.kill()
+            await process.aclose()
+
+
+async def _is_ready(watcher: Watcher) -> bool:
+    try:
+        return (await ask(f"{watcher.url}/-/ready", method="GET")).status == 200
+    except OSError:
+        return False
