@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from claudeops.domain.alerts.decide import Desk
 from claudeops.domain.alerts.model import Alert, AlertState, Decision, Delivery, Incident, Key, Said
-from claudeops.domain.alerts.register import Outcome, Ruling, Start
+from claudeops.domain.alerts.register import Done, NewChain, Outcome, Posted, Ruling, Start
 from claudeops.domain.alerts.rules import Grouping, Rules, SenderKind, Source
-from claudeops.domain.alerts.situation import Chain, Situation
+from claudeops.domain.alerts.situation import Chain, Circumstances, Situation
 from claudeops.domain.model import Level
+from claudeops.engine.ports.alerting import Alerts
 
 NOON: Final = datetime(2026, 3, 1, 12, tzinfo=UTC)
 SOURCE: Final = "am"
@@ -45,6 +46,21 @@ def rules_of(grouping: Grouping = AT_ONCE, **changes: object) -> Rules:
     """Return rules with one source whose groups do not wait."""
     plain = Rules(sources=(Source(name=SOURCE, kind=SenderKind.ALERTMANAGER, grouping=grouping),))
     return replace(plain, **changes)  # type: ignore[arg-type]  # as above
+
+
+async def bring(
+    alerts: Alerts, posted: Sequence[Posted], about: Circumstances, new_chain: NewChain, *, now: datetime
+) -> Done:
+    """Bring bodies to a store, and have all that waits decided about."""
+    await alerts.receive(posted, now=now)
+    whole = Done()
+    while (done := await alerts.decide(about, new_chain, now=now)) is not None:
+        whole.filed += done.filed
+        whole.started += done.started
+        whole.opened += done.opened
+        whole.resolved += done.resolved
+        whole.pings |= done.pings
+    return whole
 
 
 @dataclass

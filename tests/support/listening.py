@@ -14,8 +14,7 @@ import msgspec
 from starlette.types import Message
 
 from claudeops import logs
-from claudeops.domain.alerts.model import Decision
-from claudeops.domain.alerts.receipt import Receipt, Told
+from claudeops.domain.alerts.receipt import Receipt
 from claudeops.domain.alerts.rules import Rules, SenderKind, Source
 from claudeops.domain.probe.model import Verb
 from claudeops.domain.web.token import ApiToken, digest_of, written
@@ -151,8 +150,7 @@ class HeldIntake:
         if self.error is not None:
             raise self.error
         self.taken.append(Taken(source, body, query, at))
-        told = (Told(fingerprint="f", decision=Decision.STARTED, incident=1),)
-        return Receipt(delivery=f"{len(self.taken)}", alerts=1, decisions=told)
+        return Receipt(delivery=f"{len(self.taken)}", alerts=1)
 
 
 @dataclass

@@ -9,7 +9,7 @@ from claudeops.domain.alerts.register import Done, Posted
 from claudeops.domain.alerts.situation import Circumstances
 from claudeops.domain.model import Handover, NewSession, Trigger
 from claudeops.engine.ports import Store
-from support.alerts import SOURCE, rules_of
+from support.alerts import SOURCE, bring, rules_of
 from support.store_values import NOW, RULES, after, wanted
 
 ABOUT: Final = Circumstances(alerts=rules_of(), escalation=RULES)
@@ -23,4 +23,4 @@ async def taken(store: Store, *alerts: Alert, minutes: float = 0, key: str = "a"
     """Bring alerts in one body; each body is a group of its own, unless it is told otherwise."""
     delivery = Delivery(source=SOURCE, key=key, alerts=alerts, group_key=group or alerts[0].service)
     posted = Posted(said=delivery, received_at=NOW, raw="{}")
-    return await store.alerts.take([posted], ABOUT, chain_of, now=after(minutes=minutes))
+    return await bring(store.alerts, [posted], ABOUT, chain_of, now=after(minutes=minutes))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -106,6 +107,7 @@ async def run_daemon(node: Node, shutdown: Shutdown) -> None:
         manager.ready()
         tasks.start_soon(manager.show_life)
         names = (plan.name for plan in keeper.plans)
+        _spare_pauses()
         node.log.info(LogEvent.DAEMON_READY, schedule=", ".join(names), max_tier=node.settings.max_tier)
         await shutdown.requested.wait()
         keeper.pause()
@@ -115,6 +117,17 @@ async def run_daemon(node: Node, shutdown: Shutdown) -> None:
         await _drain(supervisor, node, shutdown)
         tasks.cancel_scope.cancel()
     await _remove(file)
+
+
+def _spare_pauses() -> None:
+    """Keep the search for circles in memory from stopping everybody for a tenth of a second, again and again.
+
+    What a start has left is never garbage, and is most of what there is to look through. Of the rest all is looked
+    through after half a million new objects that were not freed at once, instead of seventy thousand.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(2_000, 10, 25)
 
 
 def _sources(node: Node, desk: AlertDesk) -> FileSources:

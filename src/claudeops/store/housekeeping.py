@@ -34,6 +34,7 @@ from claudeops.store.database import Database, sqlite_file
 from claudeops.store.tables import (
     alert_decisions,
     alert_deliveries,
+    alert_queue,
     cooldown_actions,
     events,
     metadata,
@@ -190,7 +191,8 @@ def _over(over_at: Column[datetime], cutoffs: Cutoffs) -> Select[Key]:
 def _old_bodies(cutoffs: Cutoffs) -> Select[Key]:
     bodies = alert_deliveries.c
     named = select(alert_decisions.c.id).where(alert_decisions.c.delivery_id == bodies.id)
-    query = select(bodies.id).where(bodies.received_at < cutoffs.details, ~named.exists())
+    waits = select(alert_queue.c.id).where(alert_queue.c.delivery_id == bodies.id)
+    query = select(bodies.id).where(bodies.received_at < cutoffs.details, ~named.exists(), ~waits.exists())
     return query.order_by(bodies.received_at)
 
 

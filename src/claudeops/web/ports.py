@@ -49,12 +49,12 @@ class Intake(Protocol):
     async def take(
         self, source: str, body: bytes, headers: Mapping[str, str], at: datetime, *, query: Mapping[str, str]
     ) -> Receipt:
-        """Store a body, raw, and what is decided about its alerts; it is on disk when this returns.
+        """Store a body, raw; it is on disk when this returns, and what is decided about its alerts follows.
 
         Whoever calls has proven to be ``source``. A body that cannot be read is stored too. The same body, or one with
-        the same id of its sender, is counted instead of stored within ten minutes, and answered as before: its alerts
-        get a decision again, which is `duplicate` where they are dealt with. ``headers`` have lower-case
-        names; ``query`` is the address's. Raises `StoreError` when nothing could be stored.
+        the same id of its sender, is counted instead of stored within ten minutes: its alerts get a decision again,
+        which is `duplicate` where they are dealt with. ``headers`` have lower-case names; ``query`` is the address's.
+        Raises `StoreError` when nothing could be stored.
         """
 
 

@@ -23,7 +23,7 @@ from claudeops.domain.model import Handover, Level, NewSession, Trigger
 from claudeops.domain.probe.dependencies import connected
 from claudeops.engine.ports import Store
 from claudeops.store.tables import cooldown_actions
-from support.alerts import AT_ONCE, SOURCE, alert, over, rules_of
+from support.alerts import AT_ONCE, SOURCE, alert, bring, over, rules_of
 from support.store_values import NOW, RULES, after, started, wanted
 from support.stores import Database, opened
 
@@ -51,7 +51,7 @@ class World:
         await self.take(Posted(said=said, received_at=after(minutes=minutes)), minutes)
 
     async def take(self, posted: Posted, minutes: float = 0) -> None:
-        await self.store.alerts.take([posted], self.about, chain_of, now=after(minutes=minutes))
+        await bring(self.store.alerts, [posted], self.about, chain_of, now=after(minutes=minutes))
 
     async def tick(self, minutes: float) -> None:
         await self.store.alerts.tick(self.about, chain_of, now=after(minutes=minutes))

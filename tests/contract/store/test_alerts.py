@@ -14,7 +14,7 @@ from claudeops.domain.model import Handover, NewSession, Session, Trigger
 from claudeops.domain.probe.model import State
 from claudeops.domain.retention import Aged, cutoffs
 from claudeops.engine.ports import Store
-from support.alerts import SOURCE, alert, over, rules_of
+from support.alerts import SOURCE, alert, bring, over, rules_of
 from support.probing import probe, turned
 from support.store_values import (
     NOW,
@@ -45,7 +45,7 @@ def said(*alerts: Alert, key: str = "a", group: str = "g") -> Posted:
 
 
 async def take(store: Store, *posts: Posted, minutes: float = 0, about: Circumstances = ABOUT) -> Done:
-    return await store.alerts.take(posts, about, chain_of, now=after(minutes=minutes))
+    return await bring(store.alerts, posts, about, chain_of, now=after(minutes=minutes))
 
 
 async def tick(store: Store, minutes: float, about: Circumstances = ABOUT) -> Done:
@@ -137,7 +137,10 @@ async def test_a_body_that_cannot_be_read_is_on_record(store: Store, database: D
     unread = Unparsed(source=SOURCE, key="x", why="it is not JSON")
     done = await take(store, Posted(said=unread, received_at=NOW, raw="nonsense"))
 
-    assert done.filed[0].why_unparsed == "it is not JSON"
+    assert done.filed == []
+    assert [row["because"] for row in database.rows("alert_decisions")] == [
+        "the body could not be read: it is not JSON"
+    ]
     assert decisions(database) == ["unparsed"]
     assert [(row["status"], row["raw"]) for row in database.rows("alert_deliveries")] == [("unparsed", "nonsense")]
 
@@ -254,10 +257,10 @@ async def test_a_round_that_fails_leaves_nothing_and_the_next_one_begins_anew(st
         raise RuntimeError(f"tier {tier}: {told.reason}")
 
     with pytest.raises(RuntimeError):
-        await store.alerts.take([said(alert())], ABOUT, broken, now=NOW)
-    assert database.rows("alert_deliveries") == []
+        await bring(store.alerts, [said(alert())], ABOUT, broken, now=NOW)
+    assert (len(database.rows("alert_queue")), database.rows("alerts"), database.rows("incidents")) == (1, [], [])
 
-    done = await take(store, said(alert()))
+    done = await take(store)
     assert [start.incident for _, start in done.started] == [1]
 
 

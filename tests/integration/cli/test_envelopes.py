@@ -28,7 +28,7 @@ from claudeops.domain.model import ReportedMemory, ServiceStatus, Session
 from claudeops.domain.web.token import NewToken
 from claudeops.engine.gate.approvals import ensure_key
 from claudeops.store.store import SqlStore
-from support.alerts import SOURCE, alert, rules_of
+from support.alerts import SOURCE, alert, bring, rules_of
 from support.claude_ops import old_database
 from support.commanding import Shell, shell_in
 from support.envelopes import COMMON, GOLDENS, SCHEMAS, file_of, lost_or_changed
@@ -248,7 +248,7 @@ async def _something_of_everything(store: SqlStore) -> Session:
     queued = await store.queue.enqueue(wanted(), rules=RULES, now=NOW)
     assert isinstance(queued, Session)
     assert queued.id == QUEUED
-    await store.alerts.take([posted], about, lambda tier, told: wanted(tier, context=told), now=NOW)
+    await bring(store.alerts, [posted], about, lambda tier, told: wanted(tier, context=told), now=NOW)
     return session
 
 

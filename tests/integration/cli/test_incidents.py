@@ -13,7 +13,7 @@ from claudeops.domain.alerts.register import Posted
 from claudeops.domain.alerts.situation import Circumstances
 from claudeops.domain.model import Session
 from claudeops.store.store import SqlStore
-from support.alerts import SOURCE, alert, rules_of
+from support.alerts import SOURCE, alert, bring, rules_of
 from support.commanding import Shell, shell_in
 from support.store_values import NOW, RULES, wanted
 
@@ -45,7 +45,7 @@ async def _alarmed(store: SqlStore) -> Session:
         said=Delivery(source=SOURCE, key="a", alerts=(alert("Down", HOSTILE),), group_key="g"), received_at=NOW
     )
     about = Circumstances(alerts=rules_of(), escalation=RULES)
-    done = await store.alerts.take([posted], about, lambda tier, told: wanted(tier, context=told), now=NOW)
+    done = await bring(store.alerts, [posted], about, lambda tier, told: wanted(tier, context=told), now=NOW)
     return done.started[0][0]
 
 

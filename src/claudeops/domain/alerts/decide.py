@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
 from claudeops.domain.alerts import incidents, machine
@@ -40,7 +40,7 @@ from claudeops.domain.alerts.model import (
 )
 from claudeops.domain.alerts.register import Group, Outcome, Register, Ruling, Start
 from claudeops.domain.alerts.rules import Grouping, Treatment, rank
-from claudeops.domain.alerts.situation import Chain, Objection, Objections, Situation
+from claudeops.domain.alerts.situation import Chain, Objection, Objections, Situation, clock
 from claudeops.domain.alerts.suppression import Inhibitors
 from claudeops.domain.text import casefold_key, unique
 
@@ -51,8 +51,10 @@ STORM_WAIT: Final = timedelta(seconds=30)
 """For which what comes at once is collected."""
 
 LOOKS: Final = 1000
-"""Alerts that are looked at again in one go. Of more than these each has its turn: ten thousand that a storm has left
-would keep whoever brings news waiting for a quarter of a second."""
+"""Alerts that are looked at again in one go. Of more than these each has its turn: so nobody waits for ten thousand."""
+
+RELEASED: Final = 500
+"""Alerts of one group about which a chain is started, or that join it, in one go. A storm may leave fifty thousand."""
 
 _OPENS_INCIDENT: Final = frozenset({Decision.JOINED, Decision.PAUSED, Decision.COOLDOWN, Decision.BUDGET})
 _LATE: Final = {
@@ -102,6 +104,7 @@ class Desk:
         """Take over what is the case now. With other dependencies a new desk is needed."""
         before, self._case = self._case, situation
         self._rules = situation.rules
+        self._plain: dict[str, Treatment] = {}  # by source
         if before is None or (before.rules, before.broken) != (situation.rules, situation.broken):
             self._inhibitors = _inhibitors(situation)
             for state in self._register.states.values():
@@ -137,7 +140,7 @@ class Desk:
         for state in self._whose_turn_it_is():
             self._look_again(state, now)
         self._look_at_repeats(now)
-        self._release(now)
+        self._release(now, at_tick=True)
         return out
 
     def groups(self) -> tuple[Group, ...]:
@@ -168,7 +171,7 @@ class Desk:
         return self._register.out
 
     def _hear(self, alert: Alert, delivery: Delivery, now: datetime) -> _Heard:
-        treatment = self._rules.treatment(matchable(alert, delivery.source), delivery.source)
+        treatment = self._treated(alert, delivery.source)
         kept = self._register.states.get((delivery.source, alert.fingerprint))
         step = machine.step(kept, alert, source=delivery.source, now=now, flapping=treatment.flapping)
         self._put(step.state)
@@ -179,7 +182,7 @@ class Desk:
 
     def _decide(self, heard: _Heard, now: datetime, sender_group: str) -> None:
         state = self._register.states[heard.step.state.key]
-        beat = self._rules.heartbeat(matchable(state, state.source))
+        beat = self._rules.heartbeat(matchable(state, state.source)) if self._rules.heartbeats else None
         turn = heard.step.turn
         if beat is not None:
             self._feed(state, beat.name)
@@ -219,7 +222,7 @@ class Desk:
         if incident is not None and incident.is_open and not state.is_waiting:
             self._register.note(replace(incident, fired_at=max(incident.fired_at, now)))
         already = _ALREADY.get(state.decision or Decision.GROUPED, "it is known")
-        because = f"it fires since {_clock(state.began)}, and {already}"
+        because = f"it fires since {clock(state.began)}, and {already}"
         self._rule(state.key, Decision.DUPLICATE, because, incident=state.incident)
 
     # --- deciding -----------------------------------------------------------------------------------------
@@ -234,7 +237,7 @@ class Desk:
         due_at = self._due(state, treatment.grouping, now, has_waited=bool(sender_group) and not treatment.grouping.by)
         asked = now if machine.flaps(state, now, treatment.flapping) else state.why_asked_at
         self._put(replace(state, due_at=due_at, decision=Decision.GROUPED, why_asked_at=asked))
-        because = f"it waits until {_clock(due_at)} for others of its group"
+        because = f"it waits until {clock(due_at)} for others of its group"
         self._rule(state.key, Decision.GROUPED, because, incident=state.incident)
 
     def _objection(self, state: AlertState, treatment: Treatment, now: datetime) -> Objection | None:
@@ -334,10 +337,15 @@ class Desk:
             return now + wait
         return max(now + wait, incident.started_at + grouping.interval)
 
-    def _release(self, now: datetime) -> None:
-        """Start the chains of the groups whose time has come."""
+    def _release(self, now: datetime, *, at_tick: bool = False) -> None:
+        """Start the chains of the groups whose time has come.
+
+        What is left of a group joins its chain the next time; of a storm only at a tick, not with every body.
+        """
         for group in self._register.groups(until=now):
-            ready = [state for key in group.alerts if (state := self._still_wanted(key, now)) is not None]
+            if group.key == STORM and not at_tick:
+                continue
+            ready = [state for key in group.alerts[:RELEASED] if (state := self._still_wanted(key, now)) is not None]
             if ready:
                 self._start_or_merge(group.key, ready, now)
 
@@ -372,7 +380,7 @@ class Desk:
 
     def _postpone(self, ready: Sequence[AlertState], due_at: datetime) -> None:
         """Put alerts into the group of all that comes at once."""
-        because = f"too much comes at once: it waits until {_clock(due_at)} for one chain about all of it"
+        because = f"too much comes at once: it waits until {clock(due_at)} for one chain about all of it"
         for state in ready:
             self._put(replace(state, group_key=STORM, due_at=due_at))
             self._rule(state.key, Decision.GROUPED, because, incident=state.incident, only_revise=True)
@@ -437,11 +445,14 @@ class Desk:
 
     def _look_at_repeats(self, now: datetime) -> None:
         """Tell once more what still fires long after its chain has ended."""
+        soonest = min(grouping.repeat for grouping in (Grouping(), *(each.grouping for each in self._rules.sources)))
         for incident in list(self._register.incidents.values()):
             is_left = incident.status is IncidentStatus.OPEN
             if not is_left or self._register.chain_of_incident(incident.number) is not None:
                 continue
             since = incident.started_at or incident.opened_at
+            if now - since < soonest:  # thousands of alerts may be of one incident
+                continue
             for key in self._register.firing(incident.number):
                 state = self._register.states[key]
                 treatment = self._treatment(state)
@@ -449,7 +460,15 @@ class Desk:
                     self._judge(state, treatment, now, sender_group=_sender_group(state))
 
     def _treatment(self, state: AlertState) -> Treatment:
-        return self._rules.treatment(matchable(state, state.source), state.source)
+        return self._treated(state, state.source)
+
+    def _treated(self, alert: Alert | AlertState, source: str) -> Treatment:
+        """Return how an alert is treated; where there are no rules, all of a source are treated alike."""
+        if self._rules.rules:
+            return self._rules.treatment(matchable(alert, source), source)
+        if source not in self._plain:
+            self._plain[source] = self._rules.treatment({}, source)
+        return self._plain[source]
 
 
 def _inhibitors(situation: Situation) -> Inhibitors:
@@ -477,7 +496,3 @@ def _sender_group(state: AlertState) -> str:
 def _weight(state: AlertState) -> tuple[int, float, Key]:
     begins = state.starts_at or state.began
     return (-rank(state.severity), begins.timestamp(), state.key)
-
-
-def _clock(at: datetime) -> str:
-    return f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"

@@ -64,7 +64,11 @@ def heard(incident: Incident, state: AlertState, at: datetime) -> Incident:
     """Return an incident that one more alert belongs to; one that was resolved is open again."""
     back = not incident.is_open
     services = incident.services
-    if state.service not in services:
+    is_told = state.service in services or len(services) >= MOST_SERVICES
+    is_worse = rank(state.severity) > rank(incident.severity)
+    if is_told and not (back or is_worse or incident.witnesses or at > incident.fired_at):
+        return incident  # as it is for nearly all of a storm's thousands
+    if not is_told:
         services = unique((*services, state.service))[:MOST_SERVICES]
     return replace(
         incident,

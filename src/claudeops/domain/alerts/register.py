@@ -220,14 +220,29 @@ class Posted:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Kept:
+    """A body that is on record."""
+
+    key: str
+    repeats: bool  # one that was on record
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Filed:
-    """What became of a body; it is on record."""
+    """What became of a body; that is on record."""
 
     key: str
     alerts: int
     duplicates: int  # of these, alerts that said nothing new
     rulings: tuple[Ruling, ...] = ()  # one for each alert
-    why_unparsed: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Backlog:
+    """Bodies that are on record and not decided about."""
+
+    bodies: int
+    since: datetime  # when the first of these came
 
 
 NewChain = Callable[[int, Handover], NewSession]
@@ -242,7 +257,8 @@ class Done:
     started: list[tuple[Session, Start]] = field(default_factory=list)
     opened: list[Incident] = field(default_factory=list)
     resolved: list[Incident] = field(default_factory=list)
-    pings: list[str] = field(default_factory=list)
+    pings: dict[str, datetime] = field(default_factory=dict)  # heartbeats, and when they were heard
+    backlog: Backlog | None = None  # what is left to be decided
 
     @property
     def rulings(self) -> tuple[Ruling, ...]:

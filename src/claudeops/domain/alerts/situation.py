@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Final
 
 from claudeops.domain.alerts.machine import flaps, recent_changes
@@ -96,16 +97,14 @@ class Objections:
             yield Objection(decision=Decision.BELOW_SEVERITY, because=because)
         if (silence := silence_of(state, self._situation.silences, now)) is not None:
             note = f": {silence.comment}" if silence.comment else ""
-            because = f"{silence.created_by} has silenced it until {_clock(silence.ends_at)}{note}"
+            because = f"{silence.created_by} has silenced it until {clock(silence.ends_at)}{note}"
             yield Objection(decision=Decision.SILENCED, because=because, silence=silence.id)
         if cause := self._inhibitors.of(state):
             yield Objection(decision=Decision.INHIBITED, because=cause)
         if flaps(state, now, treatment.flapping) and not may_ask_why(state, treatment, now):
             count = len(recent_changes(state, now, treatment.flapping))
             until = state.changes[-1] + treatment.flapping.quiet
-            because = (
-                f"it has changed {count} times lately, and starts nothing before it is quiet until {_clock(until)}"
-            )
+            because = f"it has changed {count} times lately, and starts nothing before it is quiet until {clock(until)}"
             yield Objection(decision=Decision.FLAPPING, because=because)
         yield from self._of_ours(state, now)
         yield from self._somebody(incident, chain)
@@ -139,7 +138,7 @@ class Objections:
         key = self._dependencies.key(state.service)
         if key in self._cooling:
             at = self._cooling[key]
-            until = "" if at is None else f" until {_clock(at)}"
+            until = "" if at is None else f" until {clock(at)}"
             because = f"every action on {state.service} is used up{until}"
             yield Objection(decision=Decision.COOLDOWN, because=because)
         if self._situation.spent:
@@ -153,5 +152,7 @@ def may_ask_why(state: AlertState, treatment: Treatment, now: datetime) -> bool:
     return state.why_asked_at is None or not timedelta(0) <= now - state.why_asked_at < ASKED_WHY
 
 
-def _clock(at: datetime) -> str:
+@lru_cache(maxsize=256)  # thousands of alerts of a storm began, or wait, at the same moments
+def clock(at: datetime) -> str:
+    """Return a moment for a sentence."""
     return f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"

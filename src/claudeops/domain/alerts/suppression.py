@@ -48,7 +48,7 @@ class Inhibitors:
 
     def of(self, state: AlertState) -> str:
         """Return a clause that says what explains an alert; empty: nothing does."""
-        labels = matchable(state, state.source)
+        labels = matchable(state, state.source) if self._rules else {}
         for rule, firing in zip(self._rules, self._firing, strict=True):
             if not firing or not all_hold(rule.target, labels):
                 continue
@@ -69,7 +69,7 @@ class Inhibitors:
         return f"{cause} is down, and {state.service} depends on it" if cause else ""
 
     def _remember(self, state: AlertState) -> None:
-        labels = matchable(state, state.source)
+        labels = matchable(state, state.source) if self._rules else {}
         for rule, firing in zip(self._rules, self._firing, strict=True):
             if all_hold(rule.source, labels):
                 firing.setdefault(_values(rule, labels), {})[state.key] = state
@@ -80,7 +80,7 @@ class Inhibitors:
             self._critical.setdefault(service, {})[state.key] = state
 
     def _forget(self, state: AlertState) -> None:
-        labels = matchable(state, state.source)
+        labels = matchable(state, state.source) if self._rules else {}
         for rule, firing in zip(self._rules, self._firing, strict=True):
             firing.get(_values(rule, labels), {}).pop(state.key, None)
         service = self._dependencies.key(state.service)
@@ -119,8 +119,11 @@ class Preview:
 
 def silence_of(state: AlertState, silences: Iterable[Silence], now: datetime) -> Silence | None:
     """Return the silence that covers an alert; of several the one that ends last."""
+    standing = tuple(silences)
+    if not standing:
+        return None
     labels = matchable(state, state.source)
-    covering = [silence for silence in silences if silence.covers(labels, now)]
+    covering = [silence for silence in standing if silence.covers(labels, now)]
     return max(covering, key=lambda silence: silence.ends_at, default=None)
 
 

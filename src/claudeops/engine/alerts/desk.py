@@ -1,53 +1,43 @@
-"""The desk: takes what monitoring systems say, has it decided about, and looks at the clock.
+"""The desk: has what monitoring systems say decided about, in the order in which it came, and looks at the clock.
 
-Bodies that come while one round is written are written together in the next one, because a transaction of SQLite costs
-as much for one as for a hundred. Each caller waits until his body is on record. A round that fails fails for those who
-wait for it, and they say so to their senders, which try again.
+What came is on record before (`AlertIntake`), so it may wait: a storm is decided about in pieces, between which the
+database and the event loop belong to whoever brings more, and to the verdicts of the gate. What a daemon had not
+decided about when it died the next one decides about.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from datetime import datetime
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from typing import Final
 
 import anyio
 
-from claudeops.domain.alerts.model import PROBES, Alert, Decision, Delivery, Unparsed
-from claudeops.domain.alerts.receipt import Receipt, Told
-from claudeops.domain.alerts.register import Done, Filed, NewChain, Posted
+from claudeops.domain.alerts.model import PROBES
+from claudeops.domain.alerts.receipt import Receipt
+from claudeops.domain.alerts.register import Backlog, Done, NewChain
 from claudeops.domain.alerts.rules import Rules
-from claudeops.domain.alerts.senders import read, storable
 from claudeops.domain.alerts.situation import Circumstances
 from claudeops.domain.escalation import EscalationRules
 from claudeops.domain.probe.dependencies import Dependencies
 from claudeops.domain.probe.model import Verb
 from claudeops.domain.probe.news import Chain
+from claudeops.engine.alerts.intake import AlertIntake
 from claudeops.engine.ports import Clock
 from claudeops.engine.ports.alerting import Alerts
 from claudeops.engine.ports.watching import Probes
 from claudeops.errors import DatabaseUnavailableError, StoreError
 from claudeops.logs import LogEvent, Logger
-from claudeops.tasks import DatabaseTrouble
+from claudeops.tasks import DatabaseTrouble, open_tasks
 
 TICK_SECONDS: Final = 2.0
 """Between two looks at what time has changed."""
 
-_MOST_AT_ONCE: Final = 100  # bodies of one transaction
-_MOST_WAITING: Final = 5000  # bodies; a sender that is told to come again does
-_WAIT_SECONDS: Final = 10.0  # for a body to be on record
+BEHIND: Final = timedelta(seconds=10)
+"""By which decisions may come late before the log tells of it."""
 
-
-@dataclass(slots=True)
-class _Waiting:
-    """A body, and who waits until it is on record."""
-
-    posted: Posted
-    done: anyio.Event = field(default_factory=anyio.Event)
-    filed: Filed | None = None
-    error: StoreError | None = None
+_REST_SECONDS: Final = 0.02  # after a piece, while bodies come in: they are answered by this process too
 
 
 @dataclass(kw_only=True, slots=True)
@@ -65,8 +55,20 @@ class AlertDesk:
     clock: Clock
     log: Logger
     tick_seconds: float = TICK_SECONDS
-    _waiting: deque[_Waiting] = field(default_factory=deque)
-    _stirred: anyio.Event = field(default_factory=anyio.Event)
+    _intake: AlertIntake = field(init=False)
+    _stored: anyio.Event = field(default_factory=anyio.Event)  # since the last look at the queue
+    _most: int | None = None  # bodies of a round; 1 where one of several could not be decided about
+    _is_behind: bool = False
+
+    def __post_init__(self) -> None:
+        self._intake = AlertIntake(
+            alerts=self.alerts,
+            read_rules=self.read_rules,
+            redact=self.redact,
+            stored=self._stir,
+            clock=self.clock,
+            log=self.log,
+        )
 
     def rules(self) -> Rules:
         """Return who may send, by the file as it is now."""
@@ -81,26 +83,8 @@ class AlertDesk:
         *,
         query: Mapping[str, str],
     ) -> Receipt:
-        """Return what became of a body once it is on record; one that cannot be read is on record too.
-
-        Raises `StoreError` when it could not be written, and within ten seconds `DatabaseUnavailableError` when it is
-        not known whether it was.
-        """
-        sender = self.rules().source(source)
-        said = read(sender, body, received_at=at, query=query)
-        raw = self.redact(storable(sender, body or repr(sorted(query.items())).encode(errors="replace")))
-        if len(self._waiting) >= _MOST_WAITING:
-            raise DatabaseUnavailableError(f"{_MOST_WAITING} bodies of alerts wait to be written: try again later.")
-        waiting = _Waiting(Posted(said=self._redacted(said), received_at=at, raw=raw))
-        self._waiting.append(waiting)
-        self._stirred.set()
-        with anyio.move_on_after(_WAIT_SECONDS):
-            await waiting.done.wait()
-        if waiting.error is not None:
-            raise waiting.error
-        if waiting.filed is None:
-            raise DatabaseUnavailableError(f"an alert was not written within {_WAIT_SECONDS:g} s: try again later.")
-        return _receipt(waiting.filed)
+        """Return once a body is on record (`AlertIntake.take`)."""
+        return await self._intake.take(source, body, at, query=query)
 
     async def probes_failed(self, chain: Chain) -> Done:
         """Take the failures of some probes. Raises `StoreError`."""
@@ -112,48 +96,80 @@ class AlertDesk:
         return done
 
     async def run(self) -> None:
-        """Write what comes in and look at the clock, until cancelled."""
-        trouble = DatabaseTrouble(self.log, "alerts")
-        ticked_at = self.clock.monotonic() - self.tick_seconds
-        while True:
-            self._stirred = anyio.Event()
-            if self._waiting:
-                await self._write([self._waiting.popleft() for _ in range(min(_MOST_AT_ONCE, len(self._waiting)))])
-            if self.clock.monotonic() - ticked_at >= self.tick_seconds:
-                ticked_at = self.clock.monotonic()
-                try:
-                    await self.tick()
-                except StoreError as error:
-                    ticked_at += trouble.failed(error)
-                else:
-                    trouble.over()
-            if not self._waiting:
-                with anyio.move_on_after(max(0.0, ticked_at + self.tick_seconds - self.clock.monotonic())):
-                    await self._stirred.wait()
+        """Write what comes in, decide about it and look at the clock, until cancelled."""
+        async with open_tasks() as tasks:
+            tasks.start_soon(self._intake.run)
+            await self._keep_deciding()
 
     async def tick(self) -> None:
         """Decide about what time has changed. Raises `StoreError`."""
         await self._follow(await self.alerts.tick(self._circumstances(), self.new_chain, now=self.clock.now()))
 
-    async def _write(self, batch: Sequence[_Waiting]) -> None:
+    async def decide(self) -> bool:
+        """Decide about a piece of what waits; tell whether more does. Raises `StoreError`."""
+        now = self.clock.now()
         try:
-            posted = [each.posted for each in batch]
-            done = await self.alerts.take(posted, self._circumstances(), self.new_chain, now=self.clock.now())
-        except StoreError as error:
-            for each in batch:
-                each.error = error
-                each.done.set()
-            return
-        for each, filed in zip(batch, done.filed, strict=True):
-            each.filed = filed
-            each.done.set()
-            if filed.why_unparsed:
-                source = each.posted.said.source
-                self.log.warning(LogEvent.ALERT_UNREADABLE, source=source, delivery=filed.key)
+            done = await self.alerts.decide(self._circumstances(), self.new_chain, now=now, most=self._most)
+        except DatabaseUnavailableError:
+            raise
+        except Exception as error:  # noqa: BLE001 - one body must not keep all that came after it waiting for ever
+            await self._doubt(error)
+            return True
+        self._most = None
+        if done is None:
+            return False
+        self._note_backlog(done.backlog)
         try:
             await self._follow(done)
         except StoreError as error:  # what could not be heard of a heartbeat is missed, and told as that
             DatabaseTrouble(self.log, "heartbeats").failed(error)
+        return done.backlog is not None
+
+    def _stir(self) -> None:
+        self._stored.set()
+
+    async def _keep_deciding(self) -> None:
+        trouble = DatabaseTrouble(self.log, "alerts")
+        ticked_at = self.clock.monotonic() - self.tick_seconds
+        while True:
+            self._stored, pause = anyio.Event(), 0.0
+            try:
+                more = await self.decide()
+                if self.clock.monotonic() - ticked_at >= self.tick_seconds:
+                    ticked_at = self.clock.monotonic()
+                    await self.tick()
+            except StoreError as error:
+                more, pause = False, trouble.failed(error)
+            else:
+                trouble.over()
+            if more:
+                await anyio.sleep(_REST_SECONDS if self._intake.is_busy or self._stored.is_set() else 0)
+                continue
+            with anyio.move_on_after(pause or max(0.0, ticked_at + self.tick_seconds - self.clock.monotonic())):
+                await self._stored.wait()
+
+    async def _doubt(self, error: Exception) -> None:
+        """Find out which body it is that cannot be decided about, and decide about it no more.
+
+        Raises what keeps everything from being decided about: that is not the body's fault.
+        """
+        if self._most != 1:
+            self._most = 1
+            return
+        await self.tick()
+        why = f"{type(error).__name__}: our own code failed"
+        delivery = await self.alerts.set_aside(why, now=self.clock.now())
+        self.log.critical(LogEvent.ALERT_UNDECIDED, delivery=delivery, error=f"{type(error).__name__}: {error}")
+
+    def _note_backlog(self, backlog: Backlog | None) -> None:
+        """Tell the log when decisions come late, and when they no longer do."""
+        late = backlog is not None and self.clock.now() - backlog.since > BEHIND
+        if late and not self._is_behind and backlog is not None:
+            self.log.warning(LogEvent.ALERTS_BEHIND, bodies=backlog.bodies, since=backlog.since.isoformat())
+            self._is_behind = True
+        elif backlog is None and self._is_behind:
+            self.log.info(LogEvent.ALERTS_CAUGHT_UP)
+            self._is_behind = False
 
     async def _follow(self, done: Done) -> None:
         """Tell of what a round has written; raises `StoreError`."""
@@ -171,45 +187,8 @@ class AlertDesk:
                 self.log.warning(LogEvent.ALERTS_STARTED_CHAIN, session_id=session.id, **about, alerts=count)
         if done.started:
             await self.announce()
-        for name in dict.fromkeys(done.pings):
-            await self.probes.ping(name, Verb.SUCCESS, at=self.clock.now())
+        for name, at in done.pings.items():
+            await self.probes.ping(name, Verb.SUCCESS, at=at)
 
     def _circumstances(self) -> Circumstances:
-        return Circumstances(alerts=self.rules(), escalation=self.escalation(), dependencies=self.dependencies())
-
-    def _redacted(self, said: Delivery | Unparsed) -> Delivery | Unparsed:
-        """Return what a sender says without secrets: it is kept, and told to sessions and people."""
-        if isinstance(said, Unparsed):
-            return said
-        # In one go: where all of it together holds no secret, none of it does.
-        whole = "\n".join(text for alert in said.alerts for text in _texts(alert))
-        if self.redact(whole) == whole:
-            return said
-        return replace(said, alerts=tuple(map(self._without_secrets, said.alerts)))
-
-    def _without_secrets(self, alert: Alert) -> Alert:
-        clean = self.redact
-        return replace(
-            alert,
-            name=clean(alert.name),
-            service=clean(alert.service),
-            labels={name: clean(value) for name, value in alert.labels.items()},
-            annotations={name: clean(value) for name, value in alert.annotations.items()},
-            url=clean(alert.url),
-        )
-
-
-def _texts(alert: Alert) -> tuple[str, ...]:
-    """Return all that a sender has said in words."""
-    return (alert.name, alert.service, alert.url, *alert.labels.values(), *alert.annotations.values())
-
-
-def _receipt(filed: Filed) -> Receipt:
-    """Return what the sender is told."""
-    told = [
-        Told(fingerprint=ruling.alert[1], decision=ruling.decision, incident=ruling.incident)
-        for ruling in filed.rulings
-    ]
-    if filed.why_unparsed:
-        told = [Told(fingerprint="", decision=Decision.UNPARSED)]
-    return Receipt(delivery=filed.key, alerts=filed.alerts, duplicates=filed.duplicates, decisions=tuple(told))
+        return Circumstances(alerts=self.read_rules(), escalation=self.escalation(), dependencies=self.dependencies())

@@ -7,27 +7,42 @@ from datetime import datetime
 from typing import Protocol
 
 from claudeops.domain.alerts.model import AlertState, Incident, Silence
-from claudeops.domain.alerts.register import Done, NewChain, Posted
+from claudeops.domain.alerts.register import Done, Kept, NewChain, Posted
 from claudeops.domain.alerts.situation import Circumstances
 
 
 class Alerts(Protocol):
-    """Alerts on record, and the decisions about them: each method is one transaction.
+    """Alerts on record, and the decisions about them.
 
-    Whatever a round decides is written in it: bodies, alerts, decisions, incidents with their events, and queued
-    chains. Nothing of a round that fails is kept.
+    A body is on record before anything is decided about it, and waits in a queue of rows. Whatever a round decides is
+    one transaction: alerts, decisions, incidents with their events, queued chains, and that the body waits no longer.
+    Nothing of a round that fails is kept.
     """
 
-    async def take(self, posted: Sequence[Posted], about: Circumstances, new_chain: NewChain, *, now: datetime) -> Done:
-        """Write some bodies and decide about all their alerts; what was filed is in the order of the bodies.
+    async def receive(self, posted: Sequence[Posted], *, now: datetime) -> Sequence[Kept]:
+        """Write some bodies before all else that waits for the database; the answers are in their order.
 
         A body that was written within the last ten minutes is counted, not written again; its alerts are decided about
         all the same. What is dealt with is a `duplicate` then, and changes nothing: a sender that has no times, and
-        means that it fires anew, is heard.
+        means that it fires anew, is heard. The decision about a body that cannot be read is written with it.
         """
 
+    async def decide(
+        self, about: Circumstances, new_chain: NewChain, *, now: datetime, most: int | None = None
+    ) -> Done | None:
+        """Decide about some of the bodies that have waited longest: as many as a moment allows, at most ``most``.
+
+        ``None``: nothing waits.
+        """
+
+    async def set_aside(self, why: str, *, now: datetime) -> str | None:
+        """Have the first body wait no longer, with the reason as its decision; return its key."""
+
     async def tick(self, about: Circumstances, new_chain: NewChain, *, now: datetime) -> Done:
-        """Write what follows from the time that has passed, and from probes that see their services up."""
+        """Write what follows from the time that has passed, and from probes that see their services up.
+
+        That may be much at once: then it is several transactions, the first of which has all that others refer to.
+        """
 
     async def probes_failed(
         self, names: Sequence[str], incident: str, about: Circumstances, new_chain: NewChain, *, now: datetime

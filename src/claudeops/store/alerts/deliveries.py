@@ -1,16 +1,21 @@
-"""Bodies as senders brought them, whether or not they can be read."""
+"""Bodies as senders brought them, whether or not they can be read, and the queue of those to be decided about."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
-from sqlalchemy import Connection, bindparam, insert, select, update
+import msgspec
+from sqlalchemy import Connection, bindparam, delete, func, insert, select, update
 
-from claudeops.domain.alerts.model import Delivery
-from claudeops.domain.alerts.register import Posted
+from claudeops.domain.alerts.model import Decision, Delivery, Unparsed
+from claudeops.domain.alerts.register import Backlog, Kept, Posted
+from claudeops.domain.text import json_text
 from claudeops.errors import StoreError
-from claudeops.store.tables import alert_deliveries
+from claudeops.store.rows import TableRow
+from claudeops.store.tables import alert_decisions, alert_deliveries, alert_queue
 
 SAME_DELIVERY: Final = timedelta(minutes=10)
 """In which the same key is the same delivery."""
@@ -31,16 +36,58 @@ _AGAIN: Final = (
     .values(repeats=alert_deliveries.c.repeats + 1)
 )
 _DELIVER: Final = insert(alert_deliveries)
+_WAIT: Final = insert(alert_queue)
+_FIRST: Final = select(alert_queue).order_by(alert_queue.c.id).limit(bindparam("most"))
+_DECIDED: Final = delete(alert_queue).where(alert_queue.c.id == bindparam("of_id"))
+_OLDEST: Final = select(alert_queue.c.id, alert_queue.c.received_at).order_by(alert_queue.c.id).limit(1)
+_NEWEST: Final = select(func.max(alert_queue.c.id))
+_ADD_DECISION: Final = insert(alert_decisions)
 
 
-def deliver(connection: Connection, post: Posted, *, now: datetime) -> int:
-    """Write a body, or count the row of the same one up; return its id."""
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A body that is to be decided about."""
+
+    id: int
+    delivery_id: int
+    received_at: datetime
+    said: Delivery
+
+
+# --- coming in --------------------------------------------------------------------------------------------
+
+
+def receive(connection: Connection, posted: Iterable[Posted], *, now: datetime) -> list[Kept]:
+    """Write some bodies; those that say something of alerts wait to be decided about."""
+    kept, waiting = [], []
+    for post in posted:
+        delivery_id, known = deliver(connection, post, now=now)
+        kept.append(Kept(key=post.said.key, repeats=known))
+        if isinstance(post.said, Unparsed):
+            unread(connection, delivery_id, f"the body could not be read: {post.said.why}", at=now)
+        elif post.said.alerts:
+            text = _text(post.said)
+            waiting.append({"delivery_id": delivery_id, "received_at": post.received_at, "said": text})
+    if waiting:
+        connection.execute(_WAIT, waiting)
+    return kept
+
+
+def _text(said: Delivery) -> str:
+    try:
+        return msgspec.json.encode(said).decode()
+    except UnicodeEncodeError:  # half a surrogate pair
+        return json_text(msgspec.to_builtins(said))
+
+
+def deliver(connection: Connection, post: Posted, *, now: datetime) -> tuple[int, bool]:
+    """Write a body, or count the row of the same one up; return its id, and whether it was known."""
     said = post.said
     same = {"of_source": said.source, "of_key": said.key, "since": now - SAME_DELIVERY}
     known = connection.execute(_SAME, same).scalar()
     if known is not None:
         connection.execute(_AGAIN, {"delivery": known})
-        return int(known)
+        return int(known), True
     is_read = isinstance(said, Delivery)
     values = {
         "source": said.source,
@@ -56,4 +103,49 @@ def deliver(connection: Connection, post: Posted, *, now: datetime) -> int:
     key = connection.execute(_DELIVER, values).inserted_primary_key
     if key is None:
         raise StoreError("the database gave a new delivery no id.")
-    return int(key.id)
+    return int(key.id), False
+
+
+def unread(connection: Connection, delivery_id: int, because: str, *, at: datetime) -> None:
+    """Write the decision about a body of which nothing can be made."""
+    row = {"delivery_id": delivery_id, "at": at, "decision": Decision.UNPARSED.value, "because": because}
+    connection.execute(_ADD_DECISION, row)
+
+
+# --- the queue --------------------------------------------------------------------------------------------
+
+
+def first(connection: Connection, most: int) -> Sequence[TableRow]:
+    """Return the rows of the bodies that have waited longest, in the order in which they came."""
+    return connection.execute(_FIRST, {"most": most}).all()
+
+
+def understood(row: TableRow) -> Waiting:
+    """Return a row of the queue as a value. Raises `msgspec.MsgspecError`."""
+    said = msgspec.json.decode(row.said, type=Delivery)
+    return Waiting(id=row.id, delivery_id=row.delivery_id, received_at=row.received_at, said=said)
+
+
+def forget(connection: Connection, ids: Iterable[int]) -> None:
+    """Take bodies out of the queue, in the transaction that decides about them."""
+    if rows := [{"of_id": each} for each in ids]:
+        connection.execute(_DECIDED, rows)
+
+
+def set_aside(connection: Connection, why: str, *, now: datetime) -> str | None:
+    """Take the first body out of the queue, with the reason as its decision; return its key."""
+    row = next(iter(first(connection, 1)), None)
+    if row is None:
+        return None
+    unread(connection, row.delivery_id, f"it could not be decided about: {why}", at=now)
+    forget(connection, [row.id])
+    key = select(alert_deliveries.c.key).where(alert_deliveries.c.id == row.delivery_id)
+    return str(connection.execute(key).scalar_one())
+
+
+def backlog(connection: Connection) -> Backlog | None:
+    """Return how much waits, by its numbers: to count it would take as long as to read it."""
+    row = connection.execute(_OLDEST).one_or_none()
+    if row is None:
+        return None
+    return Backlog(bodies=int(connection.execute(_NEWEST).scalar_one()) - int(row.id) + 1, since=row.received_at)

@@ -26,6 +26,14 @@ alert_deliveries: Final = table(
     Index(None, "received_at"),
 )
 
+alert_queue: Final = table(
+    "alert_queue",
+    Column("delivery_id", Integer, ForeignKey("alert_deliveries.id"), nullable=False),
+    Column("received_at", UtcDateTime, nullable=False),
+    Column("said", CleanText, nullable=False),
+    Index(None, "delivery_id"),
+)
+
 alerts: Final = table(
     "alerts",
     Column("source", Name, nullable=False),

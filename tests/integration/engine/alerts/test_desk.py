@@ -29,6 +29,7 @@ from support.probing import heartbeat
 from support.replays import StillClock
 from support.store_values import OWNER, RULES, wanted
 from support.stores import Database, opened
+from support.waiting import until
 
 pytest_plugins = ("support.store_fixtures",)
 
@@ -83,6 +84,13 @@ class World:
             yield desk
             tasks.cancel_scope.cancel()
 
+    async def decided(self, count: int) -> None:
+        """Wait until so many decisions are on record, and nothing waits for one."""
+        await until(lambda: len(self.decisions()) >= count and not self.rows("alert_queue"))
+
+    def decisions(self) -> list[object]:
+        return [row["decision"] for row in self.rows("alert_decisions")]
+
     def rows(self, table: str) -> list[Mapping[str, object]]:
         return list(self.database.rows(table))
 
@@ -93,12 +101,16 @@ async def world(sqlite: Database) -> AsyncIterator[World]:
         yield World(store, sqlite)
 
 
-async def test_a_body_is_on_record_and_its_chain_announced_before_the_answer(world: World) -> None:
+async def test_a_body_is_on_record_before_the_answer_and_then_its_chain_is_announced(world: World) -> None:
     async with world.desk() as desk:
         receipt = await desk.take("am", body(), {}, world.clock.now(), query={})
+        assert [row["key"] for row in world.rows("alert_deliveries")] == [receipt.delivery]
+        again = await desk.take("am", body(), {}, world.clock.now(), query={})
+        await world.decided(2)
 
-    assert (receipt.alerts, receipt.duplicates) == (1, 0)
-    assert [told.decision for told in receipt.decisions] == [Decision.STARTED]
+    assert (receipt.alerts, receipt.readable, receipt.repeats) == (1, True, False)
+    assert (again.delivery, again.repeats) == (receipt.delivery, True)
+    assert world.decisions() == [Decision.STARTED, Decision.DUPLICATE]
     assert len(world.rows("sessions")) == world.announced == 1
 
 
@@ -114,6 +126,7 @@ async def test_bodies_that_come_at_once_all_get_their_own_receipt(world: World) 
         async with anyio.create_task_group() as posts:
             for number in range(150):
                 posts.start_soon(post, number)
+        await world.decided(150)
 
     assert found == dict.fromkeys(range(150), 1)
     assert len(world.rows("alert_deliveries")) == 150
@@ -124,7 +137,7 @@ async def test_a_body_that_is_nonsense_is_on_record(world: World) -> None:
     async with world.desk() as desk:
         receipt = await desk.take("am", b"<html>", {}, world.clock.now(), query={})
 
-    assert [told.decision for told in receipt.decisions] == [Decision.UNPARSED]
+    assert (receipt.alerts, receipt.readable) == (0, False)
     assert [row["raw"] for row in world.rows("alert_deliveries")] == ["<html>"]
     assert [row["decision"] for row in world.rows("alert_decisions")] == ["unparsed"]
 
@@ -136,7 +149,10 @@ async def test_no_secret_of_a_body_is_kept(world: World) -> None:
     async with world.desk() as desk:
         await desk.take("kuma", kuma, {}, world.clock.now(), query={})
         await desk.take("am", body(note=SECRET), {}, world.clock.now(), query={})
+        queued = repr(world.rows("alert_queue"))
+        await world.decided(2)
 
+    assert not [word for word in (SECRET, "monitor-word", "other-word") if word in queued]
     kept = repr([world.rows(name) for name in ("alert_deliveries", "alerts", "alert_decisions", "sessions", "events")])
     assert len(world.rows("alerts")) == 2
     assert not [word for word in (SECRET, "monitor-word", "other-word") if word in kept]
@@ -145,13 +161,15 @@ async def test_no_secret_of_a_body_is_kept(world: World) -> None:
 async def test_a_watchdog_feeds_its_heartbeat_and_starts_nothing(world: World) -> None:
     await world.store.probes.enrol((heartbeat("prometheus"),), OWNER, now=world.clock.now())
     async with world.desk() as desk:
-        receipt = await desk.take("am", body("Watchdog"), {}, world.clock.now(), query={})
-        await desk.tick()
+        heard = world.clock.now() - timedelta(minutes=3)  # it has waited for so long
+        await desk.take("am", body("Watchdog"), {}, heard, query={})
+        await world.decided(1)
+        await until(lambda: world.rows("probes")[0]["ping_success_at"] is not None)
 
-    assert [told.decision for told in receipt.decisions] == [Decision.WATCHDOG]
+    assert world.decisions() == [Decision.WATCHDOG]
     assert world.rows("sessions") == []
     pings = await world.store.probes.pings()
-    assert pings["prometheus"].success == world.clock.now()
+    assert pings["prometheus"].success == heard
 
 
 async def test_a_database_that_is_away_is_told_to_the_sender_and_the_next_body_is_taken(world: World) -> None:
@@ -159,10 +177,13 @@ async def test_a_database_that_is_away_is_told_to_the_sender_and_the_next_body_i
         def __init__(self) -> None:
             self.is_away = True
 
-        async def take(self, *args: object, **named: object) -> object:
+        async def receive(self, *args: object, **named: object) -> object:
             if self.is_away:
                 raise DatabaseUnavailableError("the database is away.")
-            return await world.store.alerts.take(*args, **named)  # type: ignore[arg-type]
+            return await world.store.alerts.receive(*args, **named)  # type: ignore[arg-type]
+
+        async def decide(self, *args: object, **named: object) -> object:
+            return await world.store.alerts.decide(*args, **named)  # type: ignore[arg-type]
 
         async def tick(self, *args: object, **named: object) -> object:
             return await world.store.alerts.tick(*args, **named)  # type: ignore[arg-type]
@@ -175,6 +196,22 @@ async def test_a_database_that_is_away_is_told_to_the_sender_and_the_next_body_i
         receipt = await desk.take("am", body(), {}, world.clock.now(), query={})
 
     assert receipt.alerts == 1
+
+
+async def test_a_body_that_our_code_fails_about_keeps_no_other_from_being_decided_about(world: World) -> None:
+    def chain(tier: int, told: Handover) -> NewSession:
+        if "Bad of " in told.findings:
+            raise RuntimeError("a bug of ours")
+        return wanted(tier, trigger=Trigger.ALERT, context=told)
+
+    async with world.desk(new_chain=chain) as desk:
+        for name in ("First", "Bad", "Last"):
+            own_group = body(name, service=name).replace(b'"g"', name.encode().join([b'"', b'"']))
+            await desk.take("am", own_group, {}, world.clock.now(), query={})
+        await world.decided(3)
+
+    assert sorted(map(str, world.decisions())) == ["started", "started", "unparsed"]
+    assert {row["name"] for row in world.rows("alerts")} == {"First", "Last"}
 
 
 # --- the file of alerts -----------------------------------------------------------------------------------

@@ -1,0 +1,133 @@
+"""The door for bodies of alerts: what comes is on record before its sender hears so, and nothing is decided here.
+
+Bodies that come while some are written are written together in the next transaction, because one of SQLite costs as
+much for one body as for a hundred. Each caller waits until his body is on record. A transaction that fails fails for
+those who wait for it, and they say so to their senders, which try again.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Final
+
+import anyio
+
+from claudeops.domain.alerts.model import Alert, Delivery, Unparsed
+from claudeops.domain.alerts.receipt import Receipt
+from claudeops.domain.alerts.register import Kept, Posted
+from claudeops.domain.alerts.rules import Rules
+from claudeops.domain.alerts.senders import read, storable
+from claudeops.engine.ports import Clock
+from claudeops.engine.ports.alerting import Alerts
+from claudeops.errors import DatabaseUnavailableError, StoreError
+from claudeops.logs import LogEvent, Logger
+
+_MOST_AT_ONCE: Final = 100  # bodies of one transaction
+_MOST_WAITING: Final = 5000  # bodies; a sender that is told to come again does
+_WAIT_SECONDS: Final = 10.0  # for a body to be on record
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """A body, and who waits until it is on record."""
+
+    posted: Posted
+    done: anyio.Event = field(default_factory=anyio.Event)
+    kept: Kept | None = None
+    error: StoreError | None = None
+
+
+@dataclass(kw_only=True, slots=True)
+class AlertIntake:
+    """Takes bodies whose sender has proven who he is."""
+
+    alerts: Alerts
+    read_rules: Callable[[], Rules]
+    redact: Callable[[str], str]
+    stored: Callable[[], None]  # is called when bodies are on record
+    clock: Clock
+    log: Logger
+    _waiting: deque[_Waiting] = field(default_factory=deque)
+    _stirred: anyio.Event = field(default_factory=anyio.Event)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether somebody waits until his body is on record."""
+        return bool(self._waiting)
+
+    async def take(self, source: str, body: bytes, at: datetime, *, query: Mapping[str, str]) -> Receipt:
+        """Return once a body is on record; one that cannot be read is on record too.
+
+        Raises `StoreError` when it could not be written, and within ten seconds `DatabaseUnavailableError` when it is
+        not known whether it was.
+        """
+        if len(self._waiting) >= _MOST_WAITING:
+            raise DatabaseUnavailableError(f"{_MOST_WAITING} bodies of alerts wait to be written: try again later.")
+        sender = self.read_rules().source(source)
+        said = self._redacted(read(sender, body, received_at=at, query=query))
+        raw = self.redact(storable(sender, body or repr(sorted(query.items())).encode(errors="replace")))
+        waiting = _Waiting(Posted(said=said, received_at=at, raw=raw))
+        self._waiting.append(waiting)
+        self._stirred.set()
+        with anyio.move_on_after(_WAIT_SECONDS):
+            await waiting.done.wait()
+        if waiting.error is not None:
+            raise waiting.error
+        if waiting.kept is None:
+            raise DatabaseUnavailableError(f"an alert was not written within {_WAIT_SECONDS:g} s: try again later.")
+        count = len(said.alerts) if isinstance(said, Delivery) else 0
+        readable = isinstance(said, Delivery)
+        return Receipt(delivery=said.key, alerts=count, readable=readable, repeats=waiting.kept.repeats)
+
+    async def run(self) -> None:
+        """Write what comes in, until cancelled."""
+        while True:
+            self._stirred = anyio.Event()
+            if self._waiting:
+                await self._write([self._waiting.popleft() for _ in range(min(_MOST_AT_ONCE, len(self._waiting)))])
+            else:
+                await self._stirred.wait()
+
+    async def _write(self, batch: Sequence[_Waiting]) -> None:
+        try:
+            kept = await self.alerts.receive([each.posted for each in batch], now=self.clock.now())
+        except StoreError as error:
+            for each in batch:
+                each.error = error
+                each.done.set()
+            return
+        for each, one in zip(batch, kept, strict=True):
+            each.kept = one
+            each.done.set()
+            if isinstance(each.posted.said, Unparsed):
+                self.log.warning(LogEvent.ALERT_UNREADABLE, source=each.posted.said.source, delivery=one.key)
+        self.stored()
+
+    def _redacted(self, said: Delivery | Unparsed) -> Delivery | Unparsed:
+        """Return what a sender says without secrets: it is kept, and told to sessions and people."""
+        if isinstance(said, Unparsed):
+            return said
+        # In one go: where all of it together holds no secret, none of it does.
+        whole = "\n".join(text for alert in said.alerts for text in _texts(alert))
+        if self.redact(whole) == whole:
+            return said
+        return replace(said, alerts=tuple(map(self._without_secrets, said.alerts)))
+
+    def _without_secrets(self, alert: Alert) -> Alert:
+        clean = self.redact
+        return replace(
+            alert,
+            name=clean(alert.name),
+            service=clean(alert.service),
+            labels={name: clean(value) for name, value in alert.labels.items()},
+            annotations={name: clean(value) for name, value in alert.annotations.items()},
+            url=clean(alert.url),
+        )
+
+
+def _texts(alert: Alert) -> tuple[str, ...]:
+    """Return all that a sender has said in words."""
+    return (alert.name, alert.service, alert.url, *alert.labels.values(), *alert.annotations.values())
