@@ -193,7 +193,7 @@ class LogEvent(StrEnum):
     ALERTS_REFUSED = "alerts_refused", "the file of alerts was changed and is wrong; what it said before serves"
     ALERTS_STARTED_CHAIN = "alerts_started_chain", "alerts queued a chain"
     ALERT_UNREADABLE = "alert_unreadable", "what a monitoring system sent could not be read; it is on record"
-    ALERT_UNDECIDED = "alert_undecided", "our own code failed to decide about a body; its raw text is on record"
+    ALERT_UNDECIDED = "alert_undecided", "our own code failed about a body of alerts; its raw text is on record"
     ALERTS_BEHIND = "alerts_behind", "decisions about alerts come late; all that came is on record"
     ALERTS_CAUGHT_UP = "alerts_caught_up", "every alert that came is decided about"
     INCIDENT_OPENED = "incident_opened", "a trouble began, or has come back"

@@ -78,8 +78,9 @@ class AlertIntake:
             raise waiting.error
         if waiting.kept is None:
             raise DatabaseUnavailableError(f"an alert was not written within {_WAIT_SECONDS:g} s: try again later.")
-        count = len(said.alerts) if isinstance(said, Delivery) else 0
-        readable = isinstance(said, Delivery)
+        kept = waiting.posted.said  # what our own code fails to write is kept as one that could not be read
+        count = len(kept.alerts) if isinstance(kept, Delivery) else 0
+        readable = isinstance(kept, Delivery)
         return Receipt(delivery=said.key, alerts=count, readable=readable, repeats=waiting.kept.repeats)
 
     async def run(self) -> None:
@@ -95,9 +96,10 @@ class AlertIntake:
         try:
             kept = await self.alerts.receive([each.posted for each in batch], now=self.clock.now())
         except StoreError as error:
-            for each in batch:
-                each.error = error
-                each.done.set()
+            _refuse(batch, error)
+            return
+        except Exception as error:  # noqa: BLE001 - one body must neither end the daemon nor keep others from being kept
+            await self._doubt(batch, error)
             return
         for each, one in zip(batch, kept, strict=True):
             each.kept = one
@@ -105,6 +107,21 @@ class AlertIntake:
             if isinstance(each.posted.said, Unparsed):
                 self.log.warning(LogEvent.ALERT_UNREADABLE, source=each.posted.said.source, delivery=one.key)
         self.stored()
+
+    async def _doubt(self, batch: Sequence[_Waiting], error: Exception) -> None:
+        """Find out which body it is that our own code fails to write, and keep its raw text alone."""
+        if len(batch) > 1:
+            for each in batch:
+                await self._write([each])
+            return
+        said = batch[0].posted.said
+        if isinstance(said, Unparsed):  # not even its text
+            _refuse(batch, StoreError(f"a body of {said.source} could not be written: our own code failed."))
+            return
+        why = f"{type(error).__name__}: our own code failed"
+        self.log.critical(LogEvent.ALERT_UNDECIDED, delivery=said.key, error=f"{type(error).__name__}: {error}")
+        batch[0].posted = replace(batch[0].posted, said=Unparsed(source=said.source, key=said.key, why=why))
+        await self._write(batch)
 
     def _redacted(self, said: Delivery | Unparsed) -> Delivery | Unparsed:
         """Return what a sender says without secrets: it is kept, and told to sessions and people."""
@@ -126,6 +143,12 @@ class AlertIntake:
             annotations={name: clean(value) for name, value in alert.annotations.items()},
             url=clean(alert.url),
         )
+
+
+def _refuse(batch: Sequence[_Waiting], error: StoreError) -> None:
+    for each in batch:
+        each.error = error
+        each.done.set()
 
 
 def _texts(alert: Alert) -> tuple[str, ...]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Final
 
@@ -14,7 +14,8 @@ import anyio
 import pytest
 
 from claudeops.domain.alerts.matchers import read_matchers
-from claudeops.domain.alerts.model import Decision
+from claudeops.domain.alerts.model import Decision, Delivery
+from claudeops.domain.alerts.register import Posted
 from claudeops.domain.alerts.rules import NO_RULES, Grouping, Heartbeat, Rules, SenderKind, Source
 from claudeops.domain.model import Handover, NewSession, Trigger
 from claudeops.domain.probe.dependencies import NO_DEPENDENCIES
@@ -196,6 +197,36 @@ async def test_a_database_that_is_away_is_told_to_the_sender_and_the_next_body_i
         receipt = await desk.take("am", body(), {}, world.clock.now(), query={})
 
     assert receipt.alerts == 1
+
+
+async def test_a_body_that_our_code_fails_to_write_ends_nothing_and_its_text_is_on_record(world: World) -> None:
+    class Failing:
+        async def receive(self, posted: Sequence[Posted], *, now: datetime) -> object:
+            if any(isinstance(each.said, Delivery) and each.said.alerts[0].name == "Bad" for each in posted):
+                raise OverflowError("a bug of ours")
+            return await world.store.alerts.receive(posted, now=now)
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(world.store.alerts, name)
+
+    receipts = {}
+
+    async def bring(desk: AlertDesk, name: str) -> None:
+        receipts[name] = await desk.take("am", body(name), {}, world.clock.now(), query={})
+
+    async with world.desk(alerts=Failing()) as desk:
+        async with anyio.create_task_group() as senders:
+            for name in ("First", "Bad", "Last"):
+                senders.start_soon(bring, desk, name)
+        await world.decided(3)
+
+    assert {name: receipt.readable for name, receipt in receipts.items()} == {"First": True, "Bad": False, "Last": True}
+    assert _keys(world, "unparsed") == {receipts["Bad"].delivery}
+    assert {row["name"] for row in world.rows("alerts")} == {"First", "Last"}
+
+
+def _keys(world: World, status: str) -> set[object]:
+    return {row["key"] for row in world.rows("alert_deliveries") if row["status"] == status and row["raw"]}
 
 
 async def test_a_body_that_our_code_fails_about_keeps_no_other_from_being_decided_about(world: World) -> None:
