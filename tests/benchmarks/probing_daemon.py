@@ -35,7 +35,9 @@ async def _write_down(file: Path) -> None:
     watches: list[Watch] = []
     while not watches:
         await anyio.sleep(_SECONDS)
+        gc.unfreeze()  # what a daemon's start has left is listed to nobody
         watches = [each for each in gc.get_objects() if isinstance(each, Watch)]  # the daemon's only one
+        gc.freeze()
     while True:
         (watch,) = watches
         late = watch.lateness
