@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import math
-import os
-import signal
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from subprocess import DEVNULL, PIPE
 from typing import Final
 
 import anyio
@@ -19,6 +16,7 @@ from anyio.abc import Process
 from claudeops.domain.model import Level
 from claudeops.domain.notice.model import Delivery
 from claudeops.domain.notice.texts import Message
+from claudeops.engine.process.leaders import end_leader, open_leader
 from claudeops.notify.courier import BEGUN, DELIVERED, FAILED, TIMED_OUT, Letter, Order, Report
 
 MESSAGE_SECONDS: Final = 8.0
@@ -27,7 +25,6 @@ MESSAGE_SECONDS: Final = 8.0
 DEADLINE_SECONDS: Final = 20.0
 """How long a courier may live."""
 
-_REAP_SECONDS: Final = 2.0
 _MOST_BYTES: Final = 1024 * 1024  # of reports
 _STATES: Final = {
     BEGUN: Delivery.UNKNOWN,  # until it says more
@@ -84,20 +81,12 @@ class Courier:
         )
 
     async def _run(self, order: Order, told: dict[int, Told]) -> None:
-        with anyio.CancelScope(shield=True):  # a process that is cut off while it is made is nobody's; a fork is quick
-            process = await anyio.open_process(
-                [sys.executable, "-I", "-m", "claudeops.notify.courier"],
-                stdin=PIPE,
-                stdout=PIPE,
-                stderr=DEVNULL,
-                env={},
-                start_new_session=True,
-            )
+        process = await open_leader([sys.executable, "-I", "-m", "claudeops.notify.courier"])
         try:
             with anyio.move_on_after(self.deadline_seconds):
                 await _converse(process, msgspec.json.encode(order), told)
         finally:
-            await _end(process)
+            await end_leader(process)
 
 
 async def _converse(process: Process, order: bytes, told: dict[int, Told]) -> None:
@@ -122,11 +111,3 @@ def _take(line: bytes, told: dict[int, Told]) -> None:
         if report.state in _STATES:
             error = _NO_END if report.state == BEGUN else report.error
             told[report.id] = Told(result=_STATES[report.state], error=error)
-
-
-async def _end(process: Process) -> None:
-    """Kill the courier and everything that it has started, and reap it."""
-    with anyio.CancelScope(shield=True), anyio.move_on_after(_REAP_SECONDS):
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)
-        await process.aclose()

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from subprocess import DEVNULL, PIPE
 from typing import Final
 
 import anyio
 import msgspec
 from anyio.abc import ByteReceiveStream, Process
 
+from claudeops.engine.process.leaders import end_leader, open_leader
 from claudeops.logs import LogEvent, Logger
 from claudeops.notify.slack import CONNECTED, LOST, MOST_BYTES, PRESSED, Line, Order
 
@@ -26,7 +24,6 @@ PATIENCE_SECONDS: Final = 30.0
 """How long the process may be without a connection before it is started anew."""
 
 _SETTLED_SECONDS: Final = 10.0  # with a connection, after which an end counts as the first one
-_REAP_SECONDS: Final = 2.0
 
 
 @dataclass(kw_only=True)
@@ -68,21 +65,13 @@ class SlackLink:
             patience_seconds=self.patience_seconds,
             environment=dict(self.environment),
         )
-        with anyio.CancelScope(shield=True):  # a process that is cut off while it is made is nobody's; a fork is quick
-            process = await anyio.open_process(
-                [sys.executable, "-I", "-m", "claudeops.notify.slack"],
-                stdin=PIPE,
-                stdout=PIPE,
-                stderr=DEVNULL,
-                env={},
-                start_new_session=True,
-            )
+        process = await open_leader([sys.executable, "-I", "-m", "claudeops.notify.slack"])
         self.pid = process.pid
         try:
             return await self._converse(process, msgspec.json.encode(order) + b"\n")
         finally:
             self.pid = None
-            await _end(process)
+            await end_leader(process)
 
     async def _converse(self, process: Process, order: bytes) -> str:
         if process.stdin is None or process.stdout is None:
@@ -109,11 +98,3 @@ class SlackLink:
             self.log.info(LogEvent.SLACK_CONNECTED)
         elif line.state == PRESSED:
             await self.pressed(bytes(line.payload))
-
-
-async def _end(process: Process) -> None:
-    """Kill the process and everything that it has started, and reap it."""
-    with anyio.CancelScope(shield=True), anyio.move_on_after(_REAP_SECONDS):
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)
-        await process.aclose()
