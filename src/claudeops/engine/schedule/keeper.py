@@ -67,17 +67,19 @@ class ScheduleKeeper:
 
     async def run(self, *, task_status: TaskStatus[None] = TASK_STATUS_IGNORED) -> None:
         """Keep the schedules; started once the first ones are timed."""
+        plans = self.plans
         while True:
             last = await self._last_fires()
             async with anyio.create_task_group() as tasks:
-                self._scheduler = scheduler = self._scheduler_of(self.plans, last)
+                scheduler = self._scheduler_of(plans, last)
+                self.plans, self._scheduler = plans, scheduler  # together: `next_fires` pairs them by name
                 await tasks.start(scheduler.run)
                 if self._paused:
                     scheduler.pause()
                 self._tell(last)
                 task_status.started()
                 task_status = TASK_STATUS_IGNORED
-                self.plans = await self._next_plans()
+                plans = await self._next_plans()
                 # What is on its way into the database gets there all the same, and is found there below.
                 scheduler.pause()
                 tasks.cancel_scope.cancel()

@@ -18,7 +18,7 @@ from claudeops.domain.probe import machine
 from claudeops.domain.probe.model import HttpLook, Observation, Probe, Saw, Standing, State
 from claudeops.domain.probe.tier0 import Tier0
 from claudeops.domain.schedule import Cron, Interval, Schedule, next_due
-from claudeops.domain.schedule.plan import Plan
+from claudeops.domain.schedule.plan import Fire, Plan
 from claudeops.domain.schedule.windows import read_window
 from claudeops.engine.schedule.keeper import Plans, ScheduleKeeper
 from claudeops.engine.schedule.tier0 import ProbeGate
@@ -180,6 +180,51 @@ async def test_an_edit_of_the_file_counts_at_once_and_fires_nothing_twice(desk: 
         desk.clock.at = MORNING + timedelta(hours=2)
         await desk.rounds()
     assert desk.fires() == [("daily", "00:00", None), ("hourly", "10:00", None)]
+
+
+class HeldBack:
+    """The schedules' record; from its second answer on, what was fired last comes when the test says so."""
+
+    def __init__(self, record: object) -> None:
+        self._record = record
+        self._answers = 0
+        self.asked_again, self.released = anyio.Event(), anyio.Event()
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._record, name)
+
+    async def last_fires(self) -> object:
+        self._answers += 1
+        if self._answers > 1:
+            self.asked_again.set()
+            await self.released.wait()
+        return await self._record.last_fires()  # type: ignore[attr-defined]
+
+
+async def test_the_status_between_an_edit_and_its_first_timing_names_what_is_in_force(desk: Desk) -> None:
+    other = Plan(schedule=Schedule(name="other", cadence=Interval(seconds=86400)))
+    now: list[Plans] = [(HOURLY,)]
+    desk.file = lambda: now[-1]
+    keeper = desk.keeper(HOURLY)
+    held = HeldBack(keeper.schedules)
+    keeper.schedules = held  # type: ignore[assignment]
+    desk.clock.at = MORNING - timedelta(minutes=30)  # due at no moment of the test
+    await desk.store.schedules.fire(
+        Fire(schedule="hourly", due_at=MORNING - timedelta(minutes=59), overlap=HOURLY.overlap),
+        keeper.new_session(1),
+        rules=RULES,
+        now=desk.clock.at,
+    )
+    with anyio.fail_after(DEADLINE_SECONDS):
+        async with anyio.create_task_group() as tasks:
+            await tasks.start(lambda *, task_status: keeper.run(task_status=task_status))
+            now.append((HOURLY, other))
+            await held.asked_again.wait()
+            assert list(keeper.next_fires()) == ["hourly"]
+            held.released.set()
+            while list(keeper.next_fires()) != ["hourly", "other"]:
+                await anyio.lowlevel.checkpoint()
+            tasks.cancel_scope.cancel()
 
 
 async def test_a_wrong_edit_is_an_event_and_the_last_good_schedules_serve(desk: Desk) -> None:
