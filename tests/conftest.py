@@ -6,6 +6,7 @@ Fixtures of one folder stand in that folder's own ``conftest.py``; helpers in ``
 from __future__ import annotations
 
 import ctypes
+import datetime as dt
 import ipaddress
 import os
 import re
@@ -19,6 +20,8 @@ import hypothesis
 import psutil
 import pytest
 
+from support.doses import SEED_VARIABLE
+from support.long_log import LongLog
 from support.passable import let_pass
 from support.seen_at_once import SeenAtOnce
 
@@ -29,6 +32,10 @@ for _name in tuple(os.environ):
         del os.environ[_name]
 os.environ["TZ"] = "Asia/Kathmandu"
 time.tzset()
+
+# What `support.doses.drawn` draws by: the day, or the number that a run of another day is repeated with. Set before the
+# workers begin, which inherit it.
+os.environ.setdefault(SEED_VARIABLE, dt.datetime.now(dt.UTC).strftime("%Y%m%d"))
 
 # The same examples in every run and on every machine; no stopwatch on an example (the test's own limit holds).
 hypothesis.settings.register_profile("claudeops", derandomize=True, deadline=None)
@@ -139,23 +146,52 @@ sys.addaudithook(_stay_on_loopback)  # cannot be removed again, which is the poi
 def pytest_report_header() -> list[str]:
     """Say before the first test what is missing on this machine, and what brings it."""
     refusal = _refusal_of_postgresql()
-    return [f"{refusal} Without them they are skipped." if refusal else "PostgreSQL's server programs are here."]
+    return [
+        f"{refusal} Without them they are skipped." if refusal else "PostgreSQL's server programs are here.",
+        f"cases are drawn by {SEED_VARIABLE}={os.environ[SEED_VARIABLE]}",
+    ]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--long", metavar="FILE", help="run the long doses alone, and write to FILE what each of them did")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Show failures at once, where the reports of all processes come together."""
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(SeenAtOnce(config), "seen-at-once")
+        if file := config.getoption("--long"):
+            config.pluginmanager.register(LongLog(Path(file)), "long-log")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Bring the slow files to the front, and skip what needs a PostgreSQL that is not there."""
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Choose between the daily and the long doses, bring slow files to the front, skip what lacks a PostgreSQL."""
+    _choose(config, items)
     items.sort(key=lambda item: _slowness(item.nodeid))  # keeps the order within a folder
     concerned = [item for item in items if item.get_closest_marker("postgres")]
     refusal = _refusal_of_postgresql() if concerned else None
     if refusal:
         for item in concerned:
             item.add_marker(pytest.mark.skip(reason=refusal))
+
+
+def _choose(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep the long doses alone where they are wanted, else all others; a test that is named by itself is wanted."""
+    long_wanted = bool(config.getoption("--long"))
+    named = tuple(argument for argument in config.args if "::" in argument)
+    left_out = []
+    for item in items:
+        # On PostgreSQL a test of the store runs daily if a dialect, a lock or a type decides what it sees.
+        other_database = item.get_closest_marker("postgres") and "database" in getattr(item, "fixturenames", ())
+        is_long = item.get_closest_marker("long") or (other_database and not item.get_closest_marker("dialect"))
+        is_named = any(item.nodeid == name or item.nodeid.startswith((f"{name}[", f"{name}::")) for name in named)
+        if bool(is_long) is not long_wanted and not is_named:
+            left_out.append(item)
+    if left_out:
+        gone = set(left_out)
+        items[:] = [item for item in items if item not in gone]
+        config.hook.pytest_deselected(items=left_out)
 
 
 def _slowness(nodeid: str) -> int:

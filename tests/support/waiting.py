@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import signal
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 import anyio
 
-PATIENCE_SECONDS = 40
+PATIENCE_SECONDS = 240
+"""A guard against hanging, on a machine that may be four times slower; no test waits for it to pass."""
+
 LOOK_SECONDS = 0.03  # between looks
 
 
@@ -27,3 +30,12 @@ async def until(condition: Callable[[], bool], seconds: float = PATIENCE_SECONDS
     with anyio.fail_after(seconds):
         while not condition():  # noqa: ASYNC110 - nobody in another process can set an event of ours
             await anyio.sleep(LOOK_SECONDS)
+
+
+def wait_until(condition: Callable[[], bool], seconds: float = PATIENCE_SECONDS) -> None:
+    """Block until a condition holds, where there is no event loop; raises `TimeoutError`."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"the condition did not hold within {seconds:.0f} s")
+        time.sleep(LOOK_SECONDS)
