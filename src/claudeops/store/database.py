@@ -101,13 +101,20 @@ class Database:
         self._reading = reading_engine(url, size=_READERS, busy_seconds=busy_seconds)
         self._readers = anyio.CapacityLimiter(_READERS)
         self._writer = Writer(wait_seconds=wait_seconds)
+        self._closed = False
 
     async def read(self, query: Callable[[Connection], T]) -> T:
         """Run a query on one snapshot; one that takes too long is abandoned in its thread."""
 
         def snapshot() -> T:
-            with border(self.url), self._reading.connect() as connection:
-                return query(connection)
+            pool = self._reading.pool
+            try:
+                with border(self.url), self._reading.connect() as connection:
+                    return query(connection)
+            finally:
+                if self._closed:  # it was abandoned, and `close` did not wait for it
+                    for left in (pool, self._reading.pool):
+                        left.dispose()
 
         with anyio.move_on_after(self.wait_seconds):
             return await anyio.to_thread.run_sync(snapshot, abandon_on_cancel=True, limiter=self._readers)
@@ -152,6 +159,7 @@ class Database:
     async def close(self) -> None:
         """Write what was submitted, then close the database; bounded, and safe to call twice."""
         await self._writer.close()
+        self._closed = True  # before the connections are: a read that ends later closes its own
         with anyio.CancelScope(shield=True):
             # In a thread: SQLite's last connection writes its log back into the file.
             await anyio.to_thread.run_sync(self._writing.dispose)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, closing
 from dataclasses import replace
 from functools import partial
 
@@ -21,7 +21,6 @@ from claudeops.domain.spending.budget import Budgets
 from claudeops.engine.ports import Store
 from claudeops.errors import DatabaseUnavailableError, StoreError
 from claudeops.store import queue
-from claudeops.store.store import open_store
 from support.store_values import (
     NOW,
     OTHER_OWNER,
@@ -43,11 +42,12 @@ from support.store_values import (
     wanted,
 )
 from support.stores import Database, opened
-from support.waiting import until
+from support.waiting import PATIENCE_SECONDS, until
 
 pytest_plugins = ("support.store_fixtures",)
 
-PATIENCE_SECONDS = 20
+pytestmark = pytest.mark.dialect
+
 PAID = replace(
     RULES,
     tiers=tuple(replace(tier, max_budget_usd=0.5) for tier in RULES.tiers),
@@ -243,6 +243,21 @@ async def test_reads_do_not_wait_behind_the_writer(database: Database, held: Hel
     assert seen.status is Status.QUEUED
 
 
+async def test_a_read_whose_caller_has_gone_leaves_no_connection_behind(database: Database, held: Held) -> None:
+    alive = set[int]()
+    async with opened(database) as store:
+        sa.event.listen(store.database._reading, "connect", lambda connection, _: alive.add(id(connection)))
+        sa.event.listen(store.database._reading, "close", lambda connection, _: alive.discard(id(connection)))
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(store.database.read, lambda _: held.wait())
+            await held.until_inside()
+            tasks.cancel_scope.cancel()
+    assert len(alive) == 1
+    held.let_go.set()
+
+    await until(lambda: not alive)
+
+
 async def test_a_directory_of_logs_that_gives_no_answer_holds_up_no_write(database: Database, held: Held) -> None:
     def log_path(session_id: int) -> str:
         return f"{session_id}, {held.wait()}"
@@ -265,13 +280,19 @@ async def test_a_directory_of_logs_that_gives_no_answer_holds_up_no_write(databa
 
 
 async def test_who_waits_in_vain_for_the_directory_of_logs_takes_nothing(sqlite: Database, held: Held) -> None:
-    store = open_store(sqlite.url, wait_seconds=0.1)
-    await queued(store)
-    with pytest.raises(DatabaseUnavailableError, match=r"the directory of the logs gave no answer within 0\.1 s"):
-        await store.queue.claim(OWNER, rules=RULES, now=NOW, cli_session_id=str, log_path=lambda _: held.wait())
-    held.let_go.set()
-    assert await claimed(store) is not None
-    await store.close()
+    async with opened(sqlite) as store:
+        await queued(store)
+
+        def lose_patience(*_: object) -> None:
+            store.database.wait_seconds = 0.1  # with the directory alone: what is due was seen
+
+        sa.event.listen(store.database._reading, "checkin", lose_patience)
+        with pytest.raises(DatabaseUnavailableError, match=r"the directory of the logs gave no answer within 0\.1 s"):
+            await store.queue.claim(OWNER, rules=RULES, now=NOW, cli_session_id=str, log_path=lambda _: held.wait())
+        held.let_go.set()
+        sa.event.remove(store.database._reading, "checkin", lose_patience)
+        store.database.wait_seconds = PATIENCE_SECONDS
+        assert await claimed(store) is not None
 
 
 async def test_closing_writes_what_was_handed_in(database: Database, held: Held) -> None:
@@ -405,15 +426,18 @@ async def test_healthy_estate_leaves_a_database_that_answers_without_claudeops(s
 
 
 async def test_a_verdict_that_was_committed_too_late_does_not_stay_an_allow(sqlite: Database) -> None:
-    async with opened(sqlite) as store:
+    async with opened(replace(sqlite, busy_seconds=PATIENCE_SECONDS)) as store:
         await one_session(store, report(check("web", ServiceStatus.DOWN)))
         session = await started(store, wanted(2, prompt_text="web is down"))
-        other = sqlite3.connect(sqlite.file, isolation_level=None)
-        other.execute("BEGIN IMMEDIATE")
-        with pytest.raises(TimeoutError), anyio.fail_after(0.5):
-            await recorded(store, session, "toolu_1", allow(restart()))
-        other.execute("ROLLBACK")
-        other.close()
+        begun = threading.Event()
+        with closing(sqlite3.connect(sqlite.file, isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            sa.event.listen(store.database._writing, "checkout", lambda *_: begun.set())
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(recorded, store, session, "toolu_1", allow(restart()))
+                assert await anyio.to_thread.run_sync(begun.wait, PATIENCE_SECONDS)
+                tasks.cancel_scope.cancel()
+            other.execute("ROLLBACK")
         await until(lambda: len(sqlite.rows("tool_calls")) == 2)
         late = await store.verdicts.allowed_calls(session.id)
         again = await recorded(store, session, "toolu_2", allow(restart()))
