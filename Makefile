@@ -13,10 +13,14 @@ BIN := $(VENV)/bin
 PACKAGES := $(VENV)/packages-installed
 PROJECT := $(VENV)/project-installed
 
-# Test processes at a time. A session's CLI takes about 200 MB, so a big machine does not get one for each core. A file
-# stays in one process, so its costly fixtures are made once; files go out in the order that tests/conftest.py gives
-# them, the slow ones first. What fails is shown at once, and Ctrl-C leaves nothing behind. (Groups are no choice: pytest 9.2 does not let pytest-xdist 3.8 mark them.)
-JOBS ?= auto
+# Test processes at a time: more than cores, since half of a test's time is waiting; a session's CLI takes about 200 MB,
+# so a big machine does not get more. A file stays in one process, so its costly fixtures are made once; files go out in
+# the order that tests/conftest.py gives them, the slow ones first. What fails is shown at once, and Ctrl-C leaves
+# nothing behind. (Groups are no choice: pytest 9.2 does not let pytest-xdist 3.8 mark them.)
+JOBS ?= 4
+RUN_TESTS := $(BIN)/python tests/support/whole_run.py -n $(JOBS) --dist loadfile --no-loadscope-reorder
+# Where the long doses write what they did.
+LONG_FILE ?= build/test-long.txt
 # What pytest is asked for besides, for instance: make test ARGS='tests/unit -k shell'
 ARGS ?=
 
@@ -37,7 +41,7 @@ SEED ?= 0
 # Executed by bash under strace, of trees drawn from SEED.
 COMMANDS ?= 100000
 
-.PHONY: help run shell excerpt excerpt-shell setup test lint types imports check figures card soak kill-matrix what-runs format lock \
+.PHONY: help run shell excerpt excerpt-shell setup test test-long lint types imports check figures card soak kill-matrix what-runs format lock \
 	image wheel clean
 
 help:  ## Show this list
@@ -64,9 +68,11 @@ excerpt-shell: $(PROJECT)  ## Record docs/excerpts/shell.txt again: an operator'
 
 setup: $(PROJECT)  ## Make .venv with everything in it (the targets below do it by themselves)
 
-test: $(PROJECT)  ## Run every test (ARGS='tests/unit -k shell' runs some, ARGS=-x ends at the first red one)
-	@exec $(BIN)/python tests/support/whole_run.py -n $(JOBS) --maxprocesses 4 --dist loadfile \
-		--no-loadscope-reorder $(ARGS)
+test: $(PROJECT)  ## Run the tests of every change (ARGS='tests/unit -k shell' runs some, ARGS=-x ends at the first red one)
+	@exec $(RUN_TESTS) $(ARGS)
+
+test-long: $(PROJECT)  ## Run the long doses, which take an hour (ARGS=tests/kill_matrix runs a part; see build/test-long.txt)
+	@exec $(RUN_TESTS) --long=$(LONG_FILE) $(ARGS)
 
 lint: $(PACKAGES)  ## Look for mistakes and unformatted code
 	@$(BIN)/ruff check

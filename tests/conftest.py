@@ -21,8 +21,10 @@ import psutil
 import pytest
 
 from support.doses import SEED_VARIABLE
+from support.forks import processes_below
 from support.long_log import LongLog
 from support.passable import let_pass
+from support.red import RedList
 from support.seen_at_once import SeenAtOnce
 
 # Before anything reads them: the developer's own settings and credentials have no place in a test. The time zone is
@@ -42,7 +44,7 @@ hypothesis.settings.register_profile("claudeops", derandomize=True, deadline=Non
 hypothesis.settings.load_profile("claudeops")
 
 _SLOWEST_FIRST = ("kill_matrix", "acceptance", "conformance", "integration", "migration", "contract", "unit")
-_LEFTOVER_GRACE_SECONDS = 2.0  # for what is ending already when its test returns
+_LEFTOVER_GRACE_SECONDS = 30.0  # at most, for what is ending already when its test returns
 
 _PR_SET_CHILD_SUBREAPER = 36
 _LIBC = ctypes.CDLL(None)
@@ -97,7 +99,7 @@ def _children() -> list[psutil.Process]:
             return []
     except OSError:  # a thread that ended meanwhile, or a kernel without these lists
         pass
-    return psutil.Process().children(recursive=True)
+    return processes_below()
 
 
 def _still_running(before: set[psutil.Process], deadline: float) -> list[psutil.Process]:
@@ -153,6 +155,7 @@ def pytest_report_header() -> list[str]:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--red", metavar="FILE", help="write to FILE which tests were red, for support/red.py")
     parser.addoption("--long", metavar="FILE", help="run the long doses alone, and write to FILE what each of them did")
 
 
@@ -160,6 +163,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """Show failures at once, where the reports of all processes come together."""
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(SeenAtOnce(config), "seen-at-once")
+        if file := config.getoption("--red"):
+            config.pluginmanager.register(RedList(Path(file)), "red-list")
         if file := config.getoption("--long"):
             config.pluginmanager.register(LongLog(Path(file)), "long-log")
 

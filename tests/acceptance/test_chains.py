@@ -18,9 +18,14 @@ def ladder(node: Operator) -> list[tuple[object, object, object]]:
     return [(row["tier"], row["outcome"], row["decision_reason"]) for row in node.sessions()]
 
 
-async def test_a_healthy_estate_takes_one_session_and_its_evidence_is_in_the_database(tmp_path: Path) -> None:
+async def test_a_healthy_estate_takes_one_session_and_nothing_is_left_of_it_but_its_evidence_and_its_log(
+    tmp_path: Path,
+) -> None:
     async with operator(tmp_path, haiku=[look(), conclude()]) as node:
         done = await node.bootstrap()
+        assert node.processes_of_sessions() == []
+    assert node.workspaces_left() == []
+    assert sorted(path.suffix for path in (tmp_path / "results").iterdir()) == [".index", ".ndjson", ".stderr"]
     assert (done.code, ladder(node)) == (0, [(1, "success", "healthy")]), done.stderr
     (session,) = node.sessions()
     assert session["extraction_method"] == "structured"
@@ -41,12 +46,17 @@ async def test_a_healthy_estate_takes_one_session_and_its_evidence_is_in_the_dat
     assert Path(str(session["log_path"])).name == "session-000001.ndjson"
 
 
-async def test_two_tiers_hand_over_reason_findings_failed_checks_and_status(tmp_path: Path) -> None:
-    tiers = {"haiku": [look(), conclude(needed=True, status="down")], "sonnet": [look(), conclude()]}
-    async with operator(tmp_path, **tiers) as node:
+async def test_three_tiers_are_one_chain_and_hand_over_reason_findings_failed_checks_and_status(
+    tmp_path: Path,
+) -> None:
+    down = [look(), conclude(needed=True, status="down")]
+    async with operator(tmp_path, haiku=down, sonnet=down, opus=[look(), conclude()]) as node:
         done = await node.bootstrap()
         asked = node.api.traffic.main("sonnet")[0]
-    assert (done.code, ladder(node)) == (0, [(1, "success", "escalated"), (2, "success", "healthy")]), done.stderr
+    climbed = [(1, "success", "escalated"), (2, "success", "escalated"), (3, "success", "healthy")]
+    assert (done.code, ladder(node)) == (0, climbed), done.stderr
+    assert [row["root_session_id"] for row in node.sessions()] == [1, 1, 1]
+    assert [row["parent_session_id"] for row in node.sessions()] == [None, 1, 2]
     for line in (
         "Escalation reason: web answers 502",
         "Investigation findings: its upstream is gone",
@@ -54,15 +64,6 @@ async def test_two_tiers_hand_over_reason_findings_failed_checks_and_status(tmp_
         "Service status: ",
     ):
         assert line in asked.system_text
-
-
-async def test_three_tiers_are_one_chain(tmp_path: Path) -> None:
-    down = [look(), conclude(needed=True, status="down")]
-    async with operator(tmp_path, haiku=down, sonnet=down, opus=[look(), conclude()]) as node:
-        done = await node.bootstrap()
-    assert (done.code, [row["tier"] for row in node.sessions()]) == (0, [1, 2, 3])
-    assert [row["root_session_id"] for row in node.sessions()] == [1, 1, 1]
-    assert [row["parent_session_id"] for row in node.sessions()] == [None, 1, 2]
 
 
 async def test_the_top_of_the_ladder_is_unresolved_and_critical(tmp_path: Path) -> None:
@@ -100,6 +101,7 @@ async def test_a_report_that_breaks_the_schema_is_never_read_as_healthy(tmp_path
     assert [level for level, _ in node.events()] == ["warning", "critical"]
 
 
+@pytest.mark.long
 async def test_a_session_whose_every_call_was_denied_proves_nothing(tmp_path: Path) -> None:
     async with operator(tmp_path, haiku=[look("docker restart web"), conclude()]) as node:
         done = await node.bootstrap()
@@ -108,6 +110,7 @@ async def test_a_session_whose_every_call_was_denied_proves_nothing(tmp_path: Pa
     assert call["verdict"] == "deny"
 
 
+@pytest.mark.long
 async def test_an_api_error_is_a_failed_session_with_its_category(tmp_path: Path) -> None:
     refused = {"error": {"status": 400, "message": "credit balance is too low"}, "times": 20}
     async with operator(tmp_path, haiku=[refused]) as node:
@@ -136,18 +139,12 @@ async def test_a_refused_key_ends_the_session_at_once_instead_of_after_minutes(t
     assert asked <= 3
 
 
-async def test_dry_run_logs_the_escalation_and_does_not_do_it(tmp_path: Path) -> None:
-    async with operator(tmp_path, haiku=[look(), conclude(needed=True, status="down")]) as node:
-        done = await node.bootstrap(CLAUDEOPS_DRY_RUN="true")
-    assert (done.code, ladder(node)) == (1, [(1, "success", "dry_run")])
-    assert any("dry run" in str(message).lower() for _, message in node.events())
-
-
 async def test_dry_run_stops_a_direct_start_at_a_higher_tier_too(tmp_path: Path) -> None:
     async with operator(tmp_path, opus=[look(), conclude()]) as node:
         done = await node.bootstrap("--tier", "3", CLAUDEOPS_DRY_RUN="true")
     assert (done.code, node.sessions()) == (1, [])
-    assert len(node.events()) == 1
+    ((_, message),) = node.events()
+    assert "dry run" in str(message)
     assert node.api.requests == []
 
 
@@ -169,14 +166,6 @@ async def test_an_ad_hoc_prompt_belongs_to_the_first_session_whatever_its_tier(t
     assert "Why is the cache cold?" not in asked["opus"]
     assert "Why is the cache cold?" not in done.stderr
     assert "You are tier" not in done.stderr
-
-
-async def test_what_was_learnt_is_told_to_the_next_chain(tmp_path: Path) -> None:
-    async with operator(tmp_path, haiku=[look(), conclude()]) as node:
-        await node.bootstrap()
-        await node.bootstrap()
-        last = node.api.traffic.main("haiku")[-1]
-    assert "web answers within 40 ms" in last.system_text
 
 
 async def test_the_json_envelope_is_one_document(tmp_path: Path) -> None:
@@ -210,11 +199,3 @@ async def test_no_secret_and_no_prompt_is_in_any_argument_list_or_environment_of
     written = [path.read_text() for path in (tmp_path / "results").iterdir()]
     assert written
     assert not any(DUMMY_KEY in text for text in written)
-
-
-async def test_nothing_of_a_session_is_left_but_its_rows_and_its_log(tmp_path: Path) -> None:
-    async with operator(tmp_path, haiku=[look("sleep 0"), conclude()]) as node:
-        await node.bootstrap()
-        assert node.processes_of_sessions() == []
-    assert node.workspaces_left() == []
-    assert sorted(path.suffix for path in (tmp_path / "results").iterdir()) == [".index", ".ndjson", ".stderr"]

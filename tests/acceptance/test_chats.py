@@ -11,9 +11,10 @@ import pytest
 from claudeops.scripted_api.telegram import Fault, Message, serve_telegram
 from support.chatting import ALICE, ROOM, TOKEN
 from support.operating import Operator, conclude, look, operator
+from support.senders import starts_nothing
 from support.waiting import until
 
-pytestmark = pytest.mark.timeout(180)  # daemons, which are slow on a busy machine
+pytestmark = pytest.mark.anyio
 
 UNCLEAR: Final = "python3 -c 'print(6*7)'"
 WAITING: Final = "SELECT * FROM approvals WHERE status = 'pending'"
@@ -55,7 +56,7 @@ async def test_a_question_is_answered_in_the_chat_and_after_a_restart_none_goes_
         serve_telegram(token=TOKEN, chats=(ROOM,)) as telegram,
         operator(tmp_path, haiku=[conclude()], opus=[look(UNCLEAR), conclude(), look(UNCLEAR), conclude()]) as someone,
     ):
-        environment = {**chats(tmp_path, telegram.url), "CLAUDEOPS_INTERVAL": "86400"}
+        environment = {**chats(tmp_path, telegram.url), **starts_nothing(tmp_path)}
 
         def asking() -> list[Message]:
             return [message for message in telegram.messages if list(message.buttons) == ["No", "Yes"]]

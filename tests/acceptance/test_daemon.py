@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from support.cli import binary
+from support.doses import drawn
 from support.levels import strongest
 from support.operating import conclude, look, operator
 from support.waiting import until
@@ -46,8 +47,8 @@ async def test_a_chain_runs_at_the_start_and_then_by_the_interval(tmp_path: Path
 
 
 async def test_a_fire_while_the_chain_is_unfinished_is_skipped_and_recorded(tmp_path: Path) -> None:
-    slow = [{**look(), "delay_seconds": 4}, conclude()]
-    async with operator(tmp_path, haiku=slow) as node, node.daemon(CLAUDEOPS_INTERVAL="1"):
+    settings = {"CLAUDEOPS_INTERVAL": "1", "CLAUDEOPS_DRAIN_TIMEOUT": "0"}
+    async with operator(tmp_path, haiku=[{"hang": True}]) as node, node.daemon(**settings):
         await node.until("SELECT * FROM schedule_fires WHERE skipped_reason IS NOT NULL", some)
         assert len(node.sessions()) == 1
 
@@ -65,6 +66,7 @@ async def test_sigterm_in_mid_session_keeps_the_cost_and_leaves_no_process(tmp_p
     assert isinstance(session["cost_usd"], float)
 
 
+@pytest.mark.long
 async def test_a_second_signal_cuts_the_drain_short(tmp_path: Path) -> None:
     async with (
         operator(tmp_path, haiku=[{"hang": True}]) as node,
@@ -78,23 +80,18 @@ async def test_a_second_signal_cuts_the_drain_short(tmp_path: Path) -> None:
     assert node.sessions()[0]["outcome"] == "cancelled"
 
 
-async def test_a_second_daemon_on_the_same_database_is_refused(tmp_path: Path) -> None:
+async def test_beside_a_daemon_a_second_one_is_refused_and_bootstrap_queues_there_and_follows(tmp_path: Path) -> None:
     async with operator(tmp_path, haiku=[look(), conclude()]) as node, node.daemon() as daemon:
         await daemon.until_logged("daemon_ready")
+        await node.until(ENDED, some)
         other = await node.run(
             "run",
             CLAUDEOPS_STATE_DIR=str(tmp_path / "other"),
             CLAUDEOPS_DATABASE_URL=f"sqlite:///{node.database}",
         )
+        done = await node.bootstrap("--prompt", "look again")
     assert other.code == 75
     assert str(daemon.process.pid) in other.stderr
-
-
-async def test_bootstrap_beside_a_daemon_queues_there_and_follows(tmp_path: Path) -> None:
-    async with operator(tmp_path, haiku=[look(), conclude()]) as node, node.daemon() as daemon:
-        await daemon.until_logged("daemon_ready")
-        await node.until(ENDED, some)
-        done = await node.bootstrap("--prompt", "look again")
     assert done.code == 0, done.stderr
     assert [row["trigger"] for row in node.sessions()] == ["scheduled", "manual"]
     owners = {row["owner"] for row in node.sessions()}
@@ -108,7 +105,7 @@ async def test_a_killed_daemons_session_is_lost_its_processes_end_and_the_schedu
             processes = node.processes_of_sessions()
             daemon.process.kill()
             await daemon.process.wait()
-            await until(lambda: not node.processes_of_sessions(), seconds=15)  # though nobody has started it again
+            await until(lambda: not node.processes_of_sessions())  # though nobody has started it again
         async with node.daemon(CLAUDEOPS_DRAIN_TIMEOUT="0") as again:
             await again.until_logged("session_spawned")
             assert processes
@@ -154,11 +151,14 @@ REFUSALS = {
 }
 
 
-@pytest.mark.parametrize(("changes", "name"), REFUSALS.values(), ids=REFUSALS)
+@pytest.mark.parametrize(
+    ("changes", "name"), drawn((pytest.param(*case, id=name) for name, case in REFUSALS.items()), count=2)
+)
 async def test_a_bad_setting_is_one_sentence_before_anything_is_started(
     tmp_path: Path, changes: dict[str, str], name: str
 ) -> None:
     async with operator(tmp_path, haiku=[look(), conclude()]) as node:
+        node.forget_database()
         done = await node.run("run", **changes)
     assert done.code == 78
     assert name in done.stderr
@@ -184,7 +184,6 @@ async def test_usage_errors_are_64_in_text_and_one_document_in_json(tmp_path: Pa
 
 async def test_a_newer_database_is_refused_with_the_name_of_the_backup(tmp_path: Path) -> None:
     async with operator(tmp_path, haiku=[look(), conclude()]) as node:
-        await node.bootstrap()
         backup = node.database.with_name("claudeops.db.backup-0000-20200101T000000Z")
         backup.write_bytes(node.database.read_bytes())
         with node.connect() as connection:
@@ -194,11 +193,15 @@ async def test_a_newer_database_is_refused_with_the_name_of_the_backup(tmp_path:
     assert backup.name in done.stderr
 
 
-async def test_a_cli_that_was_not_seen_before_is_tried_once_and_then_known(tmp_path: Path) -> None:
+async def test_a_cli_that_was_not_seen_before_is_tried_once_and_untried_where_the_operator_says_so(
+    tmp_path: Path,
+) -> None:
     async with operator(tmp_path, haiku=[look(), conclude()]) as node:
         first = await node.bootstrap(CLAUDEOPS_CLI_SELF_TEST="true")
         second = await node.bootstrap(CLAUDEOPS_CLI_SELF_TEST="true")
+        untried = await node.bootstrap("--tier", "2", CLAUDEOPS_CLI_SELF_TEST="false", CLAUDEOPS_MAX_TIER="1")
     assert (first.code, second.code) == (0, 0), first.stderr + second.stderr
+    assert "CLAUDEOPS_CLI_SELF_TEST is false" in untried.stderr
     assert ['"cli_self_test_passed"' in done.stderr for done in (first, second)] == [True, False]
 
 
@@ -208,6 +211,7 @@ async def test_a_cli_whose_gate_is_open_is_refused_before_anything_is_started(tm
     open_gate.write_text(f'#!/bin/sh\nCLAUDE_CODE_SIMPLE=1 exec {binary()} "$@" --allowedTools Bash\n')
     open_gate.chmod(0o755)
     async with operator(tmp_path, haiku=[look(), conclude()]) as node:
+        node.forget_database()
         # In a cell the script would not even find the CLI behind it.
         changes = {"CLAUDEOPS_CLAUDE_BIN": str(open_gate), "CLAUDEOPS_ISOLATION": "none"}
         done = await node.run("run", CLAUDEOPS_CLI_SELF_TEST="true", **changes)
@@ -216,10 +220,3 @@ async def test_a_cli_whose_gate_is_open_is_refused_before_anything_is_started(tm
     assert "a call that was denied ran" in sentence
     assert str(open_gate) in sentence
     assert not node.database.exists()
-
-
-async def test_without_the_self_test_the_log_says_so(tmp_path: Path) -> None:
-    async with operator(tmp_path, haiku=[look(), conclude()]) as node:
-        done = await node.bootstrap(CLAUDEOPS_CLI_SELF_TEST="false")
-    assert done.code == 0
-    assert "CLAUDEOPS_CLI_SELF_TEST is false" in done.stderr

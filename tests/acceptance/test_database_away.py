@@ -60,10 +60,12 @@ def frames(root: Path) -> list[dict[str, object]]:
     return [json.loads(line) for line in lines if line.endswith(b"\n")]
 
 
-@pytest.mark.timeout(150)
 @pytest.mark.parametrize(
     ("away", "says"),
-    [pytest.param(locked, "locked", id="locked"), pytest.param(without_room, "disk I/O error", id="without room")],
+    [
+        pytest.param(locked, "locked", id="locked", marks=pytest.mark.long),
+        pytest.param(without_room, "disk I/O error", id="without room"),
+    ],
 )
 async def test_sessions_stream_on_the_gate_denies_and_results_wait_for_a_database_that_is_away(
     tmp_path: Path, away: Callable[[Operator, Daemon], AbstractContextManager[None]], says: str

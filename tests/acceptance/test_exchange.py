@@ -11,12 +11,12 @@ import anyio
 import pytest
 
 from support.operating import Completed, Operator, conclude, look, operator
+from support.senders import starts_nothing
 from support.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.anyio
 
 CALL: Final = "import sys; from claudeops.cli.tiers.stream import run_exchange as run; sys.exit(run({}))"
-MONTHLY: Final = {"CLAUDEOPS_INTERVAL": "2678400"}
 
 
 async def call(node: Operator, arguments: str, stdin: str = "", **environment: str) -> Completed:
@@ -56,7 +56,10 @@ async def test_a_stream_shows_calls_and_texts_between_its_first_and_its_last_fra
 
 
 async def test_text_comes_from_stdin_and_beside_a_daemon_the_daemon_runs_it(tmp_path: Path) -> None:
-    async with operator(tmp_path, haiku=[look(), conclude()]) as node, node.daemon(**MONTHLY) as daemon:
+    async with (
+        operator(tmp_path, haiku=[look(), conclude()]) as node,
+        node.daemon(**starts_nothing(tmp_path)) as daemon,
+    ):
         await daemon.until_logged("daemon_ready")
         done = await call(node, "1, '-', output_format='text'", "Why so slow?\n")
         empty = await call(node, "1, '-'", " \n")

@@ -7,6 +7,7 @@ from typing import Final
 
 import pytest
 
+from support.doses import drawn
 from support.operating import Operator, conclude, look, operator, workdir
 from support.waiting import until
 
@@ -33,7 +34,7 @@ async def judged(node: Operator, tier: int, **environment: str) -> list[tuple[st
     return [(str(call["verdict"]), str(call["reason"])) for call in calls]
 
 
-@pytest.mark.parametrize("tier", MODELS)
+@pytest.mark.parametrize("tier", drawn(MODELS, count=0, always=[3]))
 async def test_calls_of_every_kind_get_the_verdict_of_their_tier(tmp_path: Path, tier: int) -> None:
     own = workdir(tmp_path) / "notes.txt"
     repository = tmp_path / "repos" / "estate"
@@ -116,15 +117,21 @@ async def test_three_restarts_in_one_message_are_three(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "forms",
-    [
-        ("ssh 127.0.0.1 docker restart web", "sudo docker restart web", "bash -c 'docker restart web'"),
-        ("timeout 5 docker restart web", "env docker restart web", "/usr/bin/docker  restart  web"),
-        (
-            "ssh 127.0.0.1 sudo bash -c \"'docker restart web'\"",
-            "nohup docker restart web",
-            "true && docker restart web",
-        ),
-    ],
+    drawn(
+        [
+            pytest.param(
+                ("ssh 127.0.0.1 docker restart web", "sudo docker restart web", "bash -c 'docker restart web'")
+            ),
+            pytest.param(("timeout 5 docker restart web", "env docker restart web", "/usr/bin/docker  restart  web")),
+            pytest.param(
+                (
+                    "ssh 127.0.0.1 sudo bash -c \"'docker restart web'\"",
+                    "nohup docker restart web",
+                    "true && docker restart web",
+                )
+            ),
+        ]
+    ),
 )
 async def test_the_cooldown_counts_a_restart_in_whatever_it_is_wrapped(tmp_path: Path, forms: tuple[str, ...]) -> None:
     async with operator(tmp_path, sonnet=[*map(look, forms), conclude()]) as node:
@@ -140,13 +147,6 @@ async def test_a_chain_that_its_cooldown_held_back_ends_as_cooldown_with_a_criti
         events = node.events()
     assert (done.code, session["decision_reason"]) == (1, "cooldown")
     assert any(level == "critical" and "cooldown" in str(message) for level, message in events)
-
-
-async def test_a_dry_run_at_a_direct_tier_3_start_starts_nothing_and_says_so(tmp_path: Path) -> None:
-    async with operator(tmp_path, opus=[look("docker restart web"), conclude()]) as node:
-        done = await node.bootstrap("--tier", "3", "--prompt", NAMED, CLAUDEOPS_DRY_RUN="true")
-        assert (done.code, node.sessions(), node.api.requests) == (1, [], [])
-        assert any("dry run" in str(message) for _, message in node.events())
 
 
 async def test_a_dry_run_records_what_it_would_have_done_and_tells_the_session(tmp_path: Path) -> None:
@@ -166,9 +166,11 @@ async def test_a_dry_run_records_what_it_would_have_done_and_tells_the_session(t
     async with operator(tmp_path, haiku=script) as node:
         told = await judged(node, 1, CLAUDEOPS_DRY_RUN="true", CLAUDEOPS_POLICY_PATH=str(policy))
         (session,) = node.sessions()
+        events = node.events()
     assert [verdict for verdict, _ in told] == ["deny", "deny", "allow"], told
     assert [reason.startswith("dry run: would ") for _, reason in told] == [True, True, False], told
     assert session["decision_reason"] == "dry_run"
+    assert any("dry run" in str(message).lower() and "escalat" in str(message) for _, message in events), events
 
 
 async def test_a_daemon_killed_in_mid_call_leaves_a_session_that_runs_nothing_more(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from support.doses import drawn
 from support.estate import ONE_SHOT, report
 from support.operating import Operator, conclude, operator
 
@@ -58,9 +59,10 @@ async def test_a_chain_climbs_from_one_harness_to_another(tmp_path: Path) -> Non
     assert done.code == 0
 
 
-@pytest.mark.parametrize("command", ["run", "bootstrap"])
+@pytest.mark.parametrize("command", drawn(["run", "bootstrap"]))
 async def test_a_harness_without_a_gate_is_refused_before_anything_starts(tmp_path: Path, command: str) -> None:
-    async with operator(tmp_path, haiku=[conclude()]) as node:  # nobody asks that model
+    async with operator(tmp_path, haiku=[conclude()]) as node:  # that model is never called
+        node.forget_database()
         # Nor is its program looked for: whether it may run comes first.
         chosen = choice(node) | {"CLAUDEOPS_CALIBAN_BIN": "", "CLAUDEOPS_ALLOW_UNGATED": "codex"}
         done = await node.run(command, **chosen)

@@ -6,12 +6,13 @@ import socket
 from pathlib import Path
 from typing import Final
 
-import anyio
 import pytest
 
 from support.loopback_http import ask
 from support.operating import conclude, look, operator, say
+from support.ports import kept_port
 from support.senders import token, url_of
+from support.waiting import until_it
 
 pytestmark = pytest.mark.anyio
 
@@ -29,9 +30,10 @@ async def status_of(url: str, path: str, *, method: str = "GET", **headers: str)
 
 
 async def until_status(url: str, path: str, wanted: int, **headers: str) -> None:
-    with anyio.fail_after(40):
-        while await status_of(url, path, **headers) != wanted:  # noqa: ASYNC110 - another process
-            await anyio.sleep(0.05)
+    async def is_as_wanted() -> bool:
+        return await status_of(url, path, **headers) == wanted
+
+    await until_it(is_as_wanted)
 
 
 async def test_a_sender_with_a_token_is_heard_until_it_is_revoked(tmp_path: Path) -> None:
@@ -58,6 +60,7 @@ async def test_a_sender_with_a_token_is_heard_until_it_is_revoked(tmp_path: Path
     assert used["last_used_at"] is not None
 
 
+@pytest.mark.long
 async def test_health_is_told_while_the_database_is_away(tmp_path: Path) -> None:
     async with operator(tmp_path, haiku=[say("nobody asks")]) as node, node.daemon(**LISTENS) as daemon:
         url = await url_of(daemon)
@@ -81,16 +84,15 @@ async def test_a_port_that_is_taken_does_not_keep_the_daemon_from_its_work(tmp_p
 
 
 async def test_a_session_gets_no_further_than_anybody_without_a_token(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        port = str(found.getsockname()[1])
     answers = {"/healthz": "<200>", "/readyz": "<200>", "/": "<404>", "/api/v1/heartbeats/backup/fail": "<401>"}
-    asked = [look(f"curl -s -w '<%{{http_code}}>' http://127.0.0.1:{port}{path}") for path in answers]
-    async with (
-        operator(tmp_path, haiku=[*asked, conclude()]) as node,
-        node.daemon(CLAUDEOPS_DASHBOARD="on", CLAUDEOPS_DASHBOARD_PORT=port) as daemon,
-    ):
-        await node.until("SELECT * FROM sessions WHERE status = 'ended'", lambda rows: len(rows) > 0)
-        assert await daemon.stop() == 0
-        told = [result.text for seen in node.api.traffic.main("haiku") for result in seen.tool_results]
+    with kept_port() as port:
+        asked = [look(f"curl -s -w '<%{{http_code}}>' http://127.0.0.1:{port}{path}") for path in answers]
+        async with (
+            operator(tmp_path, haiku=[*asked, conclude()]) as node,
+            node.daemon(CLAUDEOPS_DASHBOARD="on", CLAUDEOPS_DASHBOARD_PORT=str(port)) as daemon,
+        ):
+            await node.until("SELECT * FROM sessions WHERE status = 'ended'", lambda rows: len(rows) > 0)
+            assert await daemon.stop() == 0
+            told = [result.text for seen in node.api.traffic.main("haiku") for result in seen.tool_results]
     missing = [path for path, answer in answers.items() if not any(answer in text for text in told)]
     assert missing == [], told

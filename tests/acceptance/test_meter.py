@@ -81,7 +81,7 @@ async def test_a_spent_day_parks_the_queue_and_says_so_once(tmp_path: Path) -> N
     async with operator(tmp_path, haiku=[dear, conclude()]) as op:
         async with op.daemon(CLAUDEOPS_DAILY_BUDGET_USD="0.5", CLAUDEOPS_INTERVAL="1"):
             await op.until("SELECT * FROM flags WHERE name = 'budget'", lambda rows: len(rows) == 1)
-            await op.until("SELECT * FROM schedule_fires", lambda rows: len(rows) >= 4)
+            await op.until("SELECT * FROM schedule_fires", lambda rows: len(rows) >= 3)
         assert len(op.api.requests) == 1
         ended = [session for session in op.sessions() if session["status"] == "ended"]
         assert len(ended) == 1
@@ -103,7 +103,7 @@ async def test_a_daemon_killed_in_mid_answer_has_booked_what_was_said(tmp_path: 
         assert (second["ended_at"], second["http_status"]) == (None, 200)
         assert booked(op) == Tokens.served(op.api.traffic)
 
-        async with op.daemon() as again:
+        async with op.daemon(CLAUDEOPS_DRAIN_TIMEOUT="0") as again:
             await again.until_logged("sessions_reconciled")
             await op.until("SELECT * FROM sessions WHERE outcome = 'lost'", lambda rows: len(rows) == 1)
             # What was left of the session had no way to the API while nobody ran the meter.
@@ -117,7 +117,8 @@ async def test_a_daemon_killed_in_mid_answer_has_booked_what_was_said(tmp_path: 
 
 
 async def test_a_session_has_a_token_and_not_the_key(tmp_path: Path) -> None:
-    async with operator(tmp_path, haiku=[look("sleep 20"), conclude()]) as op, op.daemon():
+    steps = [look("sleep 600"), conclude()]
+    async with operator(tmp_path, haiku=steps) as op, op.daemon(CLAUDEOPS_DRAIN_TIMEOUT="0"):
         await op.until("SELECT * FROM tool_calls WHERE ended_at IS NULL", lambda rows: len(rows) == 1)
         told = "\n".join(op.told_to_sessions())
         assert "ANTHROPIC_BASE_URL=http://127.0.0.1:" in told
@@ -126,7 +127,7 @@ async def test_a_session_has_a_token_and_not_the_key(tmp_path: Path) -> None:
     assert op.api.traffic.mentioning(DUMMY_KEY) == []
 
 
-@pytest.mark.parametrize("status", [401, 529])
+@pytest.mark.parametrize("status", [529, pytest.param(401, marks=pytest.mark.long)])
 async def test_an_error_of_the_api_reaches_the_cli_as_it_is(tmp_path: Path, status: int) -> None:
     refused = {"error": {"status": status, "message": "no", "headers": {"x-should-retry": "false"}}, "times": 30}
     async with operator(tmp_path, haiku=[refused]) as op:

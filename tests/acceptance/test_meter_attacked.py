@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import resource
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,12 +16,14 @@ import anyio
 import msgspec
 import psutil
 import pytest
+from anyio.abc import SocketAttribute
 
 from claudeops.domain.spending.model_request import ModelRequest, read_request, unknown_betas
 from claudeops.scripted_api.requests import Recorded
 from support.checkout import TESTS
 from support.operating import conclude, look, operator, say
-from support.waiting import LOOK_SECONDS, until
+from support.senders import starts_nothing
+from support.waiting import until
 
 pytestmark = pytest.mark.anyio
 
@@ -69,9 +72,9 @@ async def test_half_open_connections_keep_no_session_from_starting(tmp_path: Pat
     with descriptors(strangers + 200):
         async with (
             operator(tmp_path, haiku=[look(), conclude()]) as op,
-            op.daemon(CLAUDEOPS_INTERVAL="100000") as daemon,
+            op.daemon(**starts_nothing(tmp_path)) as daemon,
         ):
-            await op.until("SELECT * FROM sessions WHERE status = 'ended'", lambda rows: len(rows) == 1)
+            await daemon.until_logged("daemon_ready")
             process = psutil.Process(daemon.process.pid)
             assert process.rlimit(psutil.RLIMIT_NOFILE)[0] > USUAL_DESCRIPTORS, "raised at the start"
             process.rlimit(psutil.RLIMIT_NOFILE, (USUAL_DESCRIPTORS, USUAL_DESCRIPTORS))
@@ -82,44 +85,44 @@ async def test_half_open_connections_keep_no_session_from_starting(tmp_path: Pat
                 assert process.num_fds() < USUAL_DESCRIPTORS / 2
                 done = await op.bootstrap()
             assert done.code == 0, done.stderr
-        assert [session["outcome"] for session in op.sessions()] == ["success", "success"]
+        assert [session["outcome"] for session in op.sessions()] == ["success"]
 
 
-async def test_sixty_half_sent_bodies_do_not_fill_the_memory(tmp_path: Path) -> None:
+@pytest.mark.long
+async def test_sixty_half_sent_bodies_are_not_taken_but_for_a_few(tmp_path: Path) -> None:
+    """What is not taken stays with its sender: bytes are counted there, so far as the kernel's buffers allow."""
     command = [sys.executable, "-P", str(METER), str(tmp_path), "http://127.0.0.1:1"]
     async with await anyio.open_process(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         url, token = (await process.stdout.receive()).decode().split()
-        watched = psutil.Process(process.pid)
-        before, most = watched.memory_info().rss, 0
+        taken: list[int] = []
         head = f"POST /v1/messages HTTP/1.1\r\nhost: x\r\nx-api-key: {token}\r\ncontent-length: {BODY_BYTES}\r\n\r\n"
         given_up = anyio.Event()
         async with anyio.create_task_group() as tasks:
             for _ in range(60):
-                tasks.start_soon(_half_send, int(url.rpartition(":")[2]), head.encode(), given_up)
-            while not given_up.is_set():  # as long as the meter waits for the rest
-                with anyio.move_on_after(LOOK_SECONDS):
-                    await given_up.wait()
-                most = max(most, watched.memory_info().rss)
+                tasks.start_soon(_half_send, int(url.rpartition(":")[2]), head.encode(), given_up, taken)
+            await given_up.wait()  # as long as the meter waits for the rest
             tasks.cancel_scope.cancel()
         process.terminate()
-    assert most - before < 150 * MEGABYTE
+    assert MEGABYTE < sum(taken) < 150 * MEGABYTE
 
 
-async def _half_send(port: int, head: bytes, given_up: anyio.Event) -> None:
+async def _half_send(port: int, head: bytes, given_up: anyio.Event, taken: list[int]) -> None:
     """Send half of a body, as far as that is taken; tell when the meter has waited long enough for the rest."""
     async with await anyio.connect_tcp("127.0.0.1", port) as stream:
+        own = stream.extra(SocketAttribute.raw_socket)  # noqa: S610 - not Django's
+        own.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 64 * 1024)  # or the kernel takes it that nobody reads
         try:
             await stream.send(head)
             for _ in range(BODY_BYTES // MEGABYTE // 2):
                 await stream.send(bytes(MEGABYTE))
+                taken.append(MEGABYTE)
             if b" 408 " in await stream.receive():
                 given_up.set()
         except (anyio.BrokenResourceError, anyio.EndOfStream):
             return  # one of too many
 
 
-@pytest.mark.timeout(120)
 async def test_a_session_goes_on_when_its_database_was_locked_while_a_call_ended(tmp_path: Path) -> None:
     # Two calls of the CLI's usual size are more than this session may spend, so one waits for the other's end.
     slow = {**look(), "delay_seconds": 3}
@@ -137,7 +140,7 @@ async def test_a_session_goes_on_when_its_database_was_locked_while_a_call_ended
     assert session["outcome"] == "success"
 
 
-@pytest.mark.parametrize("meter", ["on", "off"])
+@pytest.mark.parametrize("meter", ["on", pytest.param("off", marks=pytest.mark.long)])
 async def test_what_the_cli_asks_passes_and_means_the_same(tmp_path: Path, meter: str) -> None:
     policy = tmp_path / "policy.toml"
     policy.write_text('extends = "default"\n[tiers.1]\ntools = ["Bash", "Read", "WebSearch"]\n', encoding="utf-8")

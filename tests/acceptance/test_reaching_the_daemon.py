@@ -3,37 +3,33 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
 
 import pytest
 
 from support.operating import conclude, look, operator
+from support.senders import starts_nothing
 
 pytestmark = pytest.mark.anyio
 
-MONTHLY: Final = {"CLAUDEOPS_INTERVAL": "2678400"}
-ENDED: Final = "SELECT * FROM sessions WHERE status = 'ended'"
-
 
 async def test_a_detached_chain_runs_in_the_daemon_and_its_id_is_printed_before_it_has_begun(tmp_path: Path) -> None:
-    async with operator(tmp_path, haiku=[look(), conclude()]) as node, node.daemon(**MONTHLY) as daemon:
+    quiet = starts_nothing(tmp_path)
+    async with operator(tmp_path, haiku=[look(), conclude()]) as node, node.daemon(**quiet) as daemon:
         await daemon.until_logged("daemon_ready")
         detached = await node.bootstrap("--detach", "--service", "web", "--service", "wbe")
-        await node.until("SELECT * FROM sessions WHERE outcome = 'success'", lambda rows: len(rows) == 2)
+        await node.until("SELECT * FROM sessions WHERE outcome = 'success'", lambda rows: len(rows) == 1)
         in_json = await node.bootstrap("--detach", "--prompt", "Why so slow?", "--output-format", "json")
         requests = [row["prompt_text"] for row in node.rows("SELECT * FROM sessions WHERE trigger = 'manual'")]
-    assert (detached.code, detached.stdout) == (0, "2\n"), detached
-    assert "claudeops tail 2" in detached.stderr
+    assert (detached.code, detached.stdout) == (0, "1\n"), detached
+    assert "claudeops tail 1" in detached.stderr
     assert "Look at these services and at no others: web, wbe." in str(requests[0])
-    assert (in_json.code, in_json.document["detached"], in_json.document["session_id"]) == (0, True, 3)
+    assert (in_json.code, in_json.document["detached"], in_json.document["session_id"]) == (0, True, 2)
     assert in_json.document["prompt"] == requests[1] == "Why so slow?"
 
 
 async def test_nothing_is_queued_where_no_daemon_takes_it_up(tmp_path: Path) -> None:
     async with operator(tmp_path, haiku=[look(), conclude()]) as node:
-        await node.bootstrap()
         text = await node.bootstrap("--detach")
         document = (await node.bootstrap("--detach", "--output-format", "json")).document
         assert (text.code, text.stdout) == (75, "")
@@ -48,13 +44,12 @@ async def test_nothing_is_queued_where_no_daemon_takes_it_up(tmp_path: Path) -> 
             True,
         )
         assert "claudeops run" in error["hint"]
-        assert len(node.sessions()) == 1
+        assert node.sessions() == []
 
 
 async def test_what_a_killed_daemon_had_taken_is_done_or_said_to_be_lost_by_the_next(tmp_path: Path) -> None:
     """As a daemon leaves it that dies between taking a command and ending it."""
     async with operator(tmp_path, haiku=[look(), conclude()]) as node:
-        await node.bootstrap()
         long_ago = "2020-01-01 00:00:00.000000"
         with node.connect() as connection:
             for name, arguments in (("stop", {"chain": 1}), ("stop_sessions", {})):
@@ -63,27 +58,12 @@ async def test_what_a_killed_daemon_had_taken_is_done_or_said_to_be_lost_by_the_
                     " VALUES (?, ?, 'ada', ?, ?)",
                     (name, json.dumps(arguments), long_ago, long_ago),
                 )
-        async with node.daemon(**MONTHLY) as daemon:
+        async with node.daemon(**starts_nothing(tmp_path)) as daemon:
             await daemon.until_logged("order_lost")
             await node.until("SELECT * FROM commands WHERE ended_at IS NULL", lambda rows: len(rows) == 0)
         stopped, lost = node.rows("SELECT * FROM commands ORDER BY id")
     assert (stopped["result"], stopped["error"]) == ("nothing of chain 1 was queued or running any more", None)
     assert (lost["result"], str(lost["error"]).partition(":")[0]) == (None, "lost")
-
-
-async def test_a_command_is_taken_up_within_a_second(tmp_path: Path) -> None:
-    async with operator(tmp_path, haiku=[look(), conclude()]) as node, node.daemon(**MONTHLY) as daemon:
-        await daemon.until_logged("daemon_ready")
-        await node.until(ENDED, lambda rows: len(rows) == 1)
-        for _ in range(3):
-            assert (await node.run("pause", "--stop")).code == 0
-        waits = [moment(row["taken_at"]) - moment(row["requested_at"]) for row in node.rows("SELECT * FROM commands")]
-    assert len(waits) == 3
-    assert max(wait.total_seconds() for wait in waits) < 1.0
-
-
-def moment(text: object) -> datetime:
-    return datetime.fromisoformat(str(text)).replace(tzinfo=UTC)
 
 
 async def test_a_session_goes_on_with_the_conversation_of_an_earlier_one(tmp_path: Path) -> None:

@@ -18,7 +18,11 @@ FIRES: Final = "SELECT * FROM schedule_fires ORDER BY due_at"
 MONTHLY: Final = {"CLAUDEOPS_INTERVAL": "2678400"}
 YEARLY: Final = {"CLAUDEOPS_INTERVAL": "", "CLAUDEOPS_CRON": "30 4 1 1 *", "CLAUDEOPS_TIMEZONE": "Asia/Kathmandu"}
 JITTERED: Final = {**MONTHLY, "CLAUDEOPS_JITTER": "86400"}
-CADENCES: Final = {"interval": MONTHLY, "crontab": YEARLY, "jitter": JITTERED}
+CADENCES: Final = [
+    pytest.param(MONTHLY, id="interval"),
+    pytest.param(YEARLY, id="crontab", marks=pytest.mark.long),
+    pytest.param(JITTERED, id="jitter", marks=pytest.mark.long),
+]
 
 
 async def run_until_idle(node: StandInNode, environment: Mapping[str, str]) -> list[dict[str, object]]:
@@ -34,7 +38,7 @@ async def run_until_idle(node: StandInNode, environment: Mapping[str, str]) -> l
     return list(told(daemon, "schedule_kept", "schedule_fired", "session_claimed"))
 
 
-@pytest.mark.parametrize("environment", CADENCES.values(), ids=CADENCES)
+@pytest.mark.parametrize("environment", CADENCES)
 async def test_the_first_start_ever_looks_at_once_and_a_restart_before_the_next_due_time_does_not(
     tmp_path: Path, environment: Mapping[str, str]
 ) -> None:
@@ -50,7 +54,7 @@ async def test_the_first_start_ever_looks_at_once_and_a_restart_before_the_next_
     assert datetime.fromisoformat(str(again[0][0]["next_fire"])) > datetime.now(UTC)
 
 
-@pytest.mark.parametrize("environment", CADENCES.values(), ids=CADENCES)
+@pytest.mark.parametrize("environment", CADENCES)
 async def test_what_was_missed_while_no_daemon_ran_is_caught_up_by_one_chain(
     tmp_path: Path, environment: Mapping[str, str]
 ) -> None:

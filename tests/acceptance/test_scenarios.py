@@ -13,11 +13,23 @@ import pytest
 
 from claudeops.rehearsal.scenario_file import SHIPPED, shipped
 from support.checkout import ROOT
+from support.doses import drawn
 from support.operating import COMMAND, Completed
-from support.rehearsals import LONGEST_SECONDS, Rehearser, environment, processes_about
-from support.waiting import until
+from support.rehearsals import Rehearser, environment, processes_about
+from support.waiting import PATIENCE_SECONDS, until
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(LONGEST_SECONDS + 20)]
+pytestmark = pytest.mark.anyio
+
+SLOW = {
+    *("alert-storm", "certificate-expired", "certificate-expiring", "database-down", "disk-full"),
+    *("every-other-request", "flapping", "heartbeat-silent", "recovers-by-itself"),
+}
+"""Scenarios that wait for what happens by and by."""
+
+# Of these, others of the tests below run each as it is.
+TOLD_BELOW = {"hostile-log", "service-down"}
+DRAWN = drawn((name for name in shipped() if name not in SLOW | TOLD_BELOW), count=2)
+LONG = [pytest.param(name, marks=pytest.mark.long) for name in shipped() if name in SLOW | TOLD_BELOW]
 
 
 def verdicts(root: Path) -> list[tuple[str, str]]:
@@ -32,7 +44,7 @@ def summaries(done: Completed) -> list[object]:
     return [session["summary"] for session in told["sessions"]]
 
 
-@pytest.mark.parametrize("name", shipped())
+@pytest.mark.parametrize("name", [*DRAWN, *LONG])
 async def test_every_shipped_scenario_comes_as_it_expects(tmp_path: Path, name: str) -> None:
     rehearser = Rehearser(tmp_path)
     done = await rehearser.run(name)
@@ -45,34 +57,33 @@ async def test_every_shipped_scenario_comes_as_it_expects(tmp_path: Path, name: 
     assert processes_about(tmp_path) == {}
 
 
-async def test_what_happens_is_told_a_line_a_step_with_what_was_found_done_and_spent(tmp_path: Path) -> None:
-    done = await Rehearser(tmp_path).run("service-down")
-    for told in (
-        "A service dies, a probe notices, and a restart brings it back",
-        "shop is down, by its probe shop",
-        "tier 1  starts",
-        "tier 1  allowed   Running: curl",
-        "tier 1  finds     The shop is down",
-        "hands over to tier 2",
-        "tier 2  allowed   Running: docker restart shop",
-        "result    resolved by tier 2",
-        "done      restart shop",
-        "spent     $0.0",
-        "now       shop is up, photos is up",
-    ):
-        assert told in done.stdout, told
+STEPS = (
+    "A service dies, a probe notices, and a restart brings it back",
+    "shop is down, by its probe shop",
+    "tier 1  starts",
+    "tier 1  allowed   Running: curl",
+    "tier 1  finds     The shop is down",
+    "hands over to tier 2",
+    "tier 2  allowed   Running: docker restart shop",
+    "result    resolved by tier 2",
+    "done      restart shop",
+    "spent     $0.0",
+    "now       shop is up, photos is up",
+    "expected  yes, all of it",
+)
 
 
+@pytest.mark.long
 async def test_how_long_it_took_from_the_failure_to_the_repair_is_told_in_order(tmp_path: Path) -> None:
     done = await Rehearser(tmp_path).run("service-down", "--output-format", "json")
     (told,) = json.loads(done.stdout)["rehearsals"]
     times = told["times_seconds"]
     assert list(times) == ["noticed", "session_started", "repaired"]
     assert 0 < times["noticed"] < times["session_started"] < times["repaired"]
-    assert times["session_started"] < 10
     assert (told["as_expected"], told["services"]) == (True, {"shop": "up", "photos": "up"})
 
 
+@pytest.mark.long
 async def test_the_operators_own_policy_decides_and_what_it_changes_is_said(tmp_path: Path) -> None:
     rehearser = Rehearser(tmp_path)
     done = await rehearser.run("service-down", CLAUDEOPS_TIER2_DISALLOWED_TOOLS="Bash(docker restart:*)")
@@ -83,6 +94,7 @@ async def test_the_operators_own_policy_decides_and_what_it_changes_is_said(tmp_
     assert "shop was expected to be up at the end, but it is down" in done.stdout
 
 
+@pytest.mark.long
 async def test_the_operators_own_limits_and_prompts_are_used(tmp_path: Path) -> None:
     prompt = tmp_path / "mine.md"
     prompt.write_text("Look at the estate of the moon base.", encoding="utf-8")
@@ -95,7 +107,9 @@ async def test_the_operators_own_limits_and_prompts_are_used(tmp_path: Path) -> 
     assert (unread.code, "CLAUDEOPS_PROMPT" in unread.stderr) == (78, True)
 
 
-async def test_nothing_of_the_operators_world_is_touched(tmp_path: Path) -> None:
+async def test_what_happens_is_told_a_line_a_step_and_nothing_of_the_operators_world_is_touched(
+    tmp_path: Path,
+) -> None:
     key, token = "sk-ant-api03-the-operators-own-key", "a-token-of-the-operators-own"
     home = tmp_path / "template"
     home.mkdir()
@@ -113,6 +127,7 @@ async def test_nothing_of_the_operators_world_is_touched(tmp_path: Path) -> None
         CLAUDEOPS_TIER1_HOME=str(home),
     )
     assert done.code == 0, done.stdout + done.stderr
+    assert [step for step in STEPS if step not in done.stdout] == [], done.stdout
     assert not (tmp_path / "real.db").exists()
     left = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert not [path for path in left if key.encode() in path.read_bytes() or token.encode() in path.read_bytes()]
@@ -120,7 +135,8 @@ async def test_nothing_of_the_operators_world_is_touched(tmp_path: Path) -> None
 
 async def test_calls_of_a_model_that_obeys_a_log_are_denied_one_by_one(tmp_path: Path) -> None:
     rehearser = Rehearser(tmp_path)
-    await rehearser.run("hostile-log")
+    done = await rehearser.run("hostile-log")
+    assert (done.code, "expected  yes, all of it" in done.stdout) == (0, True), done.stdout + done.stderr
     denied = [shown for verdict, shown in verdicts(rehearser.directories[0]) if verdict == "deny"]
     assert len(denied) == 9
     allowed = [shown for verdict, shown in verdicts(rehearser.directories[0]) if verdict == "allow"]
@@ -185,7 +201,10 @@ REFUSALS = {
 }
 
 
-@pytest.mark.parametrize(("arguments", "changes", "code", "complaint"), REFUSALS.values(), ids=REFUSALS)
+@pytest.mark.parametrize(
+    ("arguments", "changes", "code", "complaint"),
+    drawn((pytest.param(*case, id=name) for name, case in REFUSALS.items()), count=2),
+)
 async def test_bad_input_is_one_sentence_with_its_exit_status(
     tmp_path: Path, arguments: tuple[str, ...], changes: dict[str, str], code: int, complaint: str
 ) -> None:
@@ -206,7 +225,7 @@ async def test_the_list_names_every_shipped_scenario_with_its_title(tmp_path: Pa
     assert all((SHIPPED / f"{name}.toml").is_file() for name in shipped())
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", drawn([signal.SIGINT, signal.SIGTERM]))
 async def test_a_signal_in_mid_session_ends_it_at_once_and_nothing_is_left(
     tmp_path: Path, number: signal.Signals
 ) -> None:
@@ -218,7 +237,7 @@ async def test_a_signal_in_mid_session_ends_it_at_once_and_nothing_is_left(
         sleeping = tmp_path / ".claudeops" / "rehearsals"
         await until(lambda: any("sleep 50" in told for told in processes_about(sleeping).values()))
         process.send_signal(number)
-        with anyio.fail_after(30):
+        with anyio.fail_after(PATIENCE_SECONDS):
             assert await process.wait() == 1
     assert processes_about(tmp_path) == {}
 

@@ -39,6 +39,7 @@ def move_back(state: Path, hours: int) -> None:
         connection.commit()
 
 
+@pytest.mark.long
 async def test_a_restart_skips_no_fire_and_buys_none_again(tmp_path: Path) -> None:
     file = tmp_path / "schedules.toml"
     file.write_text(HOURLY)

@@ -20,6 +20,7 @@ from anyio.abc import Process
 
 from claudeops.engine.cell.cell import workspace_places
 from support.cli import binary
+from support.doses import drawn
 from support.estate import deliver, look, report
 from support.operating import COMMAND, Daemon, Operator, conclude, operator
 from support.operating import look as ask
@@ -31,7 +32,7 @@ pytestmark = pytest.mark.anyio
 POLITE: Final = (signal.SIGTERM, signal.SIGINT)
 FIRST: Final = "first moment"
 MOMENTS: Final = (FIRST, "isolation_chosen", "daemon_ready")
-STUCK_SECONDS: Final = 30.0  # less than a migration waits for its turn, or a drain for anything
+NAGS: Final = 15  # of each signal, at every look
 
 
 async def until_moment(daemon: Daemon, moment: str) -> None:
@@ -41,8 +42,8 @@ async def until_moment(daemon: Daemon, moment: str) -> None:
         await daemon.until_logged(moment)
 
 
-async def ended(process: Process, seconds: float = PATIENCE_SECONDS) -> int:
-    with anyio.fail_after(seconds):
+async def ended(process: Process) -> int:
+    with anyio.fail_after(PATIENCE_SECONDS):
         return await process.wait()
 
 
@@ -77,12 +78,14 @@ def test_nothing_that_takes_time_is_imported_before_signals_are_heard() -> None:
     assert not {"asyncio", "anyio", "click", "socket", "logging", "subprocess"} & set(done.stdout.split())
 
 
-@pytest.mark.parametrize("moment", MOMENTS)
-@pytest.mark.parametrize("number", POLITE)
+@pytest.mark.parametrize(
+    ("number", "moment"), drawn([(number, moment) for moment in MOMENTS for number in POLITE], count=2)
+)
 async def test_a_signal_at_any_moment_of_the_start_is_a_clean_stop(
     tmp_path: Path, number: signal.Signals, moment: str
 ) -> None:
-    async with stand_in_node(tmp_path) as node:
+    async with stand_in_node(tmp_path, is_new=moment == FIRST) as node:
+        node.operator.forks = moment != FIRST
         node.script(look(), deliver(report()))
         async with node.daemon(CLAUDEOPS_DRAIN_TIMEOUT="60") as daemon:
             await until_moment(daemon, moment)
@@ -96,25 +99,22 @@ async def test_a_signal_at_any_moment_of_the_start_is_a_clean_stop(
             assert not node.operator.database.exists()
 
 
-@pytest.mark.parametrize("moment", [FIRST, "daemon_ready"])
+@pytest.mark.parametrize("moment", drawn([FIRST, "daemon_ready"]))
 async def test_signals_without_end_are_one_stop(tmp_path: Path, moment: str) -> None:
     async with stand_in_node(tmp_path) as node:
+        node.operator.forks = moment != FIRST
         node.script({"hang": True})
         async with node.daemon() as daemon:
             await until_moment(daemon, moment)
-            with anyio.fail_after(PATIENCE_SECONDS):
-                async with anyio.create_task_group() as tasks:
 
-                    async def nag() -> None:
-                        while True:
-                            for number in POLITE:
-                                with suppress(ProcessLookupError):
-                                    os.kill(daemon.process.pid, number)  # which takes no status away
-                            await anyio.sleep(0.002)
+            def has_ended_though_nagged() -> bool:
+                for number in POLITE * NAGS:
+                    with suppress(ProcessLookupError):
+                        os.kill(daemon.process.pid, number)  # which takes no status away
+                return daemon.process.returncode is not None
 
-                    tasks.start_soon(nag)
-                    status = await daemon.process.wait()
-                    tasks.cancel_scope.cancel()
+            await until(has_ended_though_nagged)
+            status = daemon.process.returncode
         assert status == 0
         assert_nothing_is_left(node.operator)
 
@@ -123,6 +123,7 @@ async def test_a_signal_while_a_new_cli_is_tried_leaves_nothing_of_the_trial(tmp
     # Of the trial: at level user its directories lie elsewhere.
     trial = workspace_places(tmp_path / "state" / "sessions" / "self-test")
     async with operator(tmp_path, haiku=[ask(), conclude()]) as node:
+        node.forget_database()
         async with node.daemon(CLAUDEOPS_CLI_SELF_TEST="true", CLAUDEOPS_CLAUDE_BIN=str(binary())) as daemon:
             await until(lambda: len(named_by(*trial)) > 0)
             daemon.signal(signal.SIGTERM)
@@ -151,7 +152,7 @@ async def waiting_for_its_turn_to_migrate(node: StandInNode) -> AsyncIterator[tu
     with closing(sqlite3.connect(node.operator.database, isolation_level=None)) as other:
         other.execute("PRAGMA journal_mode = WAL")
         other.execute("BEGIN IMMEDIATE")
-        async with node.daemon(CLAUDEOPS_DRAIN_TIMEOUT="60") as daemon:
+        async with node.daemon(CLAUDEOPS_DRAIN_TIMEOUT="36000") as daemon:
             await daemon.until_logged("isolation_chosen")
             await until(lambda: opens(daemon.process.pid, node.operator.database))
             yield daemon, other
@@ -165,7 +166,7 @@ def opens(pid: int, file: Path) -> bool:
 
 async def test_a_migration_that_was_begun_is_finished_before_the_stop(tmp_path: Path) -> None:
     async with (
-        stand_in_node(tmp_path) as node,
+        stand_in_node(tmp_path, is_new=True) as node,
         waiting_for_its_turn_to_migrate(node) as (daemon, other),
     ):
         daemon.signal(signal.SIGTERM)
@@ -178,22 +179,22 @@ async def test_a_migration_that_was_begun_is_finished_before_the_stop(tmp_path: 
 
 async def test_a_second_signal_does_not_wait_for_a_migration(tmp_path: Path) -> None:
     async with (
-        stand_in_node(tmp_path) as node,
+        stand_in_node(tmp_path, is_new=True) as node,
         waiting_for_its_turn_to_migrate(node) as (daemon, other),
     ):
         daemon.signal(signal.SIGTERM)
         await daemon.until_logged("signal_received")
         daemon.signal(signal.SIGINT)
-        assert await ended(daemon.process, STUCK_SECONDS) == 0
+        assert await ended(daemon.process) == 0, "a migration whose turn never comes ends the start with an error"
         other.execute("ROLLBACK")
         assert_nothing_is_left(node.operator)
 
 
-@pytest.mark.parametrize("number", POLITE)
+@pytest.mark.parametrize("number", drawn(POLITE))
 async def test_a_foreground_chain_that_is_stopped_before_it_began_says_so(
     tmp_path: Path, number: signal.Signals
 ) -> None:
-    async with stand_in_node(tmp_path) as node:
+    async with stand_in_node(tmp_path, is_new=True) as node:
         process = await anyio.open_process(
             [*COMMAND, "bootstrap", "--output-format", "json"],
             env=node.operator.environment(**node.settings()),
@@ -234,5 +235,5 @@ async def test_who_stops_following_leaves_the_chain_to_the_daemon(tmp_path: Path
                 assert await process.wait() == 1
             assert b"stopped following; the daemon goes on with what was queued." in said
             go.touch()
-            await node.until_idle(PATIENCE_SECONDS)
+            await node.until_idle()
         assert [row["outcome"] for row in node.operator.sessions()] == ["success", "success"]

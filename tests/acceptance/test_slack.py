@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -14,10 +13,11 @@ import pytest
 
 from support.loopback_http import ask
 from support.operating import Operator, conclude, look, operator
+from support.senders import starts_nothing, url_of
 from support.slack import APP_TOKEN, BOT_TOKEN, CHANNEL, SIGNING_SECRET, Answer, Posted, SlackServer, signed, slack
 from support.waiting import until
 
-pytestmark = pytest.mark.timeout(180)  # daemons, which are slow on a busy machine
+pytestmark = pytest.mark.anyio
 
 UNCLEAR: Final = "python3 -c 'print(6*7)'"
 WAITING: Final = "SELECT * FROM approvals WHERE status = 'pending'"
@@ -41,11 +41,6 @@ def channels(root: Path, api: str) -> dict[str, str]:
         f'[[approvers]]\nname = "alice"\nslack_user_id = "{ALICE}"\n'
     )
     return {"CLAUDEOPS_NOTIFY_PATH": str(file), **SECRETS}
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        return int(taken.getsockname()[1])
 
 
 async def test_a_test_message_says_what_slack_answered(tmp_path: Path, server: SlackServer) -> None:
@@ -76,13 +71,12 @@ async def test_a_question_is_answered_by_both_ways_and_nothing_outlives_the_daem
 ) -> None:
     looks = [look(UNCLEAR), conclude(), look(UNCLEAR), conclude(), look(UNCLEAR), conclude()]
     async with operator(tmp_path, haiku=[conclude()], opus=looks) as someone:
-        port = free_port()
-        listens = {"CLAUDEOPS_DASHBOARD": "on", "CLAUDEOPS_DASHBOARD_PORT": str(port)}
-        environment = {**channels(tmp_path, server.api), "CLAUDEOPS_INTERVAL": "86400", **listens}
+        listens = {"CLAUDEOPS_DASHBOARD": "on", "CLAUDEOPS_DASHBOARD_PORT": "0"}
+        environment = {**channels(tmp_path, server.api), **starts_nothing(tmp_path), **listens}
 
         async with someone.daemon(**environment) as daemon:
             await until(lambda: "slack_connected" in daemon.output.read_text())
-            await until(lambda: "web_ready" in daemon.output.read_text())
+            url = await url_of(daemon)
             (ear,) = ears(daemon.process.pid)
             begun_with = f"{ear.cmdline()} {ear.environ()}"
             await asked(someone)
@@ -94,8 +88,8 @@ async def test_a_question_is_answered_by_both_ways_and_nothing_outlives_the_daem
             await asked(someone)
             await until(lambda: len(asking(server)) == 1)
             (second,) = asking(server)
-            assert await posted(port, server, second, secret="0" * 32) == 401
-            assert await posted(port, server, second) == 200
+            assert await posted(url, server, second, secret="0" * 32) == 401
+            assert await posted(url, server, second) == 200
             await until(lambda: "NO: slack:alice said no" in second.all_text)
             said = someone.rows("SELECT status, decided_by FROM approvals ORDER BY id")
             assert [(row["status"], row["decided_by"]) for row in said] == [
@@ -133,12 +127,11 @@ def asking(server: SlackServer) -> list[Posted]:
     return [message for message in server.messages if list(message.buttons) == ["No", "Yes"]]
 
 
-async def posted(port: int, server: SlackServer, message: Posted, *, secret: str = SIGNING_SECRET) -> int:
+async def posted(url: str, server: SlackServer, message: Posted, *, secret: str = SIGNING_SECRET) -> int:
     """Press No, as Slack posts it; return the status."""
     payload = server.pressed(message, message.buttons["No"]["value"], user=ALICE)
     body, headers = signed(payload, secret=secret)
-    url = f"http://127.0.0.1:{port}/api/v1/slack/interactions"
-    return (await ask(url, raw=body, headers=headers)).status
+    return (await ask(f"{url}/api/v1/slack/interactions", raw=body, headers=headers)).status
 
 
 async def asked(someone: Operator) -> None:

@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 
 from support.operating import conclude, look, operator
+from support.senders import starts_nothing
 from support.waiting import until
 
-pytestmark = pytest.mark.timeout(120)  # each test runs a daemon, which is slow on a busy machine
+pytestmark = pytest.mark.anyio
 
 TOKEN = "a-token-that-only-the-watchdog-knows"
 ENDED = "SELECT * FROM sessions WHERE status = 'ended'"
@@ -101,9 +102,9 @@ async def test_a_backup_is_made_while_the_daemon_runs_and_takes_no_files_place(t
     copy = tmp_path / "copy.db"
     async with (
         operator(tmp_path, haiku=[look(), conclude()]) as someone,
-        someone.daemon(CLAUDEOPS_INTERVAL="86400"),
+        someone.daemon(**starts_nothing(tmp_path)) as daemon,
     ):
-        await someone.until(ENDED, lambda rows: len(rows) == 1)
+        await daemon.until_logged("daemon_ready")
         first = await someone.run("backup", str(copy), "--output-format=json")
         size = copy.stat().st_size
         second = await someone.run("backup", str(copy))

@@ -89,18 +89,28 @@ async def test_the_next_tier_is_sent_estate_cooldowns_verdicts_memories_cases_an
     assert "Bash docker restart web: denied: " in tried
 
 
-async def test_a_second_session_of_a_tier_repeats_the_first_ones_request_up_to_its_environment(tmp_path: Path) -> None:
+async def test_a_second_session_of_a_tier_repeats_the_first_ones_request_up_to_its_environment_and_all_is_on_record(
+    tmp_path: Path,
+) -> None:
     async with operator(tmp_path, haiku=[look(), conclude(services_checked=BOTH)]) as node:
         described(node)
         for _ in range(2):
             assert (await node.bootstrap()).code == 0
         first, second = [node.api.traffic.main("haiku", key)[0] for key in node.api.traffic.sessions("haiku")]
+        texts = node.rows(
+            "SELECT kind, name, origin, digest FROM session_texts WHERE session_id = 2 ORDER BY kind, name"
+        )
+        shown = node.rows("SELECT memory_id FROM session_memories WHERE session_id = 2")
     one, other = (asked.system_text.partition(ENVIRONMENT)[0] for asked in (first, second))
     assert one == other
     assert "\n# Library\n" in one
     assert "\n# Estate\n" in one
     assert first.body["tools"] == second.body["tools"]
     assert first.system_text != second.system_text
+    assert "web answers within 40 ms" in second.system_text, "what was learnt is told to the next chain"
+    assert {"check", "manifest", "prompt"} <= {str(row["kind"]) for row in texts}
+    assert all(len(str(row["digest"])) == 64 for row in texts)
+    assert [row["memory_id"] for row in shown] == [1]
 
 
 async def test_what_a_report_tries_to_teach_as_an_order_or_a_secret_reaches_no_prompt(tmp_path: Path) -> None:
@@ -122,9 +132,9 @@ async def test_what_a_report_tries_to_teach_as_an_order_or_a_secret_reaches_no_p
     assert not [message for message in warnings if "correct-horse" in message]
 
 
-async def test_a_broken_repository_stops_nothing(tmp_path: Path) -> None:
+async def test_a_broken_repository_stops_nothing_and_what_cannot_be_reached_is_told(tmp_path: Path) -> None:
     async with operator(tmp_path, haiku=[look(), conclude(services_checked=BOTH)]) as node:
-        described(node)
+        described(node, MANIFEST + "\n## More services\n\n| service | host |\n| --- | --- |\n| disk | web2 |\n")
         repos = node.root / "repos"
         for name in ("binary", "pipe", "folder", "endless"):
             (repos / name).mkdir()
@@ -134,8 +144,10 @@ async def test_a_broken_repository_stops_nothing(tmp_path: Path) -> None:
         (repos / "endless" / "CLAUDE-OPS.md").symlink_to("CLAUDE-OPS.md")
         done = await node.bootstrap()
         asked = node.api.traffic.main("haiku")[0].system_text
-    assert done.code == 0, done.stderr
+    assert node.sessions()[0]["outcome"] == "success", done.stderr
     assert "- web: also called shop" in section(asked, "Estate")
+    (line,) = [line for line in asked.splitlines() if line.startswith("- Not reachable from here: ")]
+    assert "web2" in line
 
 
 async def test_a_report_that_leaves_a_service_of_the_manifest_out_is_no_proof(tmp_path: Path) -> None:
@@ -164,26 +176,3 @@ async def test_what_a_manifest_forbids_is_denied_and_the_denial_names_its_line(t
     assert call["verdict"] == "deny"
     assert "estate/CLAUDE-OPS.md:10" in str(call["reason"])
     assert ledger == []
-
-
-async def test_what_was_told_is_on_record_with_the_session(tmp_path: Path) -> None:
-    async with operator(tmp_path, haiku=[look(), conclude(services_checked=BOTH)]) as node:
-        described(node)
-        await node.bootstrap()
-        await node.bootstrap()
-        texts = node.rows(
-            "SELECT kind, name, origin, digest FROM session_texts WHERE session_id = 2 ORDER BY kind, name"
-        )
-        shown = node.rows("SELECT memory_id FROM session_memories WHERE session_id = 2")
-    assert {"check", "manifest", "prompt"} <= {str(row["kind"]) for row in texts}
-    assert all(len(str(row["digest"])) == 64 for row in texts)
-    assert [row["memory_id"] for row in shown] == [1]
-
-
-async def test_a_session_is_told_what_it_cannot_reach(tmp_path: Path) -> None:
-    async with operator(tmp_path, haiku=[look(), conclude(services_checked=BOTH)]) as node:
-        described(node, MANIFEST + "\n## More services\n\n| service | host |\n| --- | --- |\n| disk | web2 |\n")
-        await node.bootstrap()
-        asked = node.api.traffic.main("haiku")[0].system_text
-    (line,) = [line for line in asked.splitlines() if line.startswith("- Not reachable from here: ")]
-    assert "web2" in line

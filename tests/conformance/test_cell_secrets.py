@@ -18,7 +18,7 @@ from claudeops.engine.cell.cell import Level
 from support.caged import KEY, caged, working_cell
 from support.checkout import ROOT, TESTS
 from support.operating import look
-from support.waiting import until
+from support.waiting import PATIENCE_SECONDS, until
 
 pytestmark = pytest.mark.anyio
 
@@ -101,7 +101,7 @@ async def test_the_home_of_a_session_is_closed_to_one_that_runs_beside_it(
     async with caged(tmp_path, level, wait, second=[look_over], binary=everybodys_cli) as cage:
         context = cage.estate.context
         cage.estate.with_context(tiers={**context.tiers, 1: replace(context.tiers[1], template_home=home)})
-        with anyio.fail_after(50):
+        with anyio.fail_after(PATIENCE_SECONDS):
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(cage.run)
                 await until((theirs / "reached").exists)
@@ -177,7 +177,7 @@ async def test_no_secret_is_in_a_file_an_argument_or_an_environment_at_any_level
         context = cage.estate.context
         sessions = context.workspaces()
         reached = sessions / "000001" / "home" / "reached"
-        with anyio.fail_after(50):
+        with anyio.fail_after(PATIENCE_SECONDS):
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(cage.run)
                 await until(reached.exists)

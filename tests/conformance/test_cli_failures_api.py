@@ -25,7 +25,7 @@ from claudeops.scripted_api.server import serve
 from support.aftermath import assert_settled
 from support.caged import caged
 from support.estate import Estate, deliver, look, report
-from support.waiting import PATIENCE_SECONDS
+from support.waiting import until_it
 
 pytestmark = pytest.mark.anyio
 
@@ -106,9 +106,11 @@ async def test_row_16_credentials_that_are_refused_stop_all_spawns_with_one_alar
     estate.with_context(timeouts=far, repair_turn=False)
     async with listening(estate):
         first = await estate.run(retried(401, "authentication_failed"), {"hang": True})
-        with anyio.fail_after(PATIENCE_SECONDS):
-            while HoldKind.BREAKER not in await held(estate):  # noqa: ASYNC110 - a database sets no event
-                await anyio.sleep(0.01)
+
+        async def is_open() -> bool:
+            return HoldKind.BREAKER in await held(estate)
+
+        await until_it(is_open)
         await estate.store.queue.finish(first, rules=estate.context.rules)
     row = estate.row(first.session_id)
     assert (row["outcome"], row["failure_kind"], row["error_category"]) == ("error", "auth", "auth")

@@ -58,10 +58,9 @@ async def end_of(estate: Estate, chain: int) -> None:
 
 async def test_row_20_tools_of_an_mcp_server_are_missing(tmp_path: Path) -> None:
     """The real CLI with a server that cannot be started: ended at once, and looked for once more."""
-    steps = {"haiku": [scripted_look("uptime"), conclude()]}
     server = {"mcpServers": {"grafana": {"command": str(tmp_path / "no-such-server")}}}
     (tmp_path / "mcp.json").write_text(json.dumps(server), encoding="utf-8")
-    async with operator(tmp_path, **steps) as node:
+    async with operator(tmp_path, haiku=[scripted_look("uptime"), conclude()]) as node:
         done = await node.bootstrap(CLAUDEOPS_MCP_CONFIG=str(tmp_path / "mcp.json"))
         assert node.processes_of_sessions() == []
     first, retry = node.sessions()

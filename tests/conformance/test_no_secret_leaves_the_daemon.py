@@ -124,14 +124,16 @@ async def test_what_was_entrusted_to_the_daemon_is_found_nowhere_at_any_level(
         }
         said = " ".join(list(planted)[:-1])
         steps = [look(f"sleep {tool}"), {**look(f"cat {notes}"), "text": said}, conclude(summary=said)]
-        async with operator(tmp_path, haiku=steps) as node, node.daemon(**settings) as daemon:
-            await until(lambda: sleeper(tool) is not None)
-            processes = told_to_processes()
-            homes = (tmp_path / "state", tmp_path / "operator", USER_HOMES, *(set(shared.iterdir()) - others))
-            belong = [notes, tmp_path / "mcp.json", tmp_path / "tier3" / ".ssh" / "id_ed25519"]
-            found = planted.in_files(*homes, since=since, known=belong)
-            os.kill(sleeper(tool) or 0, signal.SIGTERM)
-            await until(lambda: "ended" in [row["status"] for row in postgresql.rows("sessions")])
+        async with operator(tmp_path, haiku=steps) as node:
+            node.forks = False  # a forked daemon shows the environment of the process that it comes from
+            async with node.daemon(**settings) as daemon:
+                await until(lambda: sleeper(tool) is not None)
+                processes = told_to_processes()
+                homes = (tmp_path / "state", tmp_path / "operator", USER_HOMES, *(set(shared.iterdir()) - others))
+                belong = [notes, tmp_path / "mcp.json", tmp_path / "tier3" / ".ssh" / "id_ed25519"]
+                found = planted.in_files(*homes, since=since, known=belong)
+                os.kill(sleeper(tool) or 0, signal.SIGTERM)
+                await until(lambda: "ended" in [row["status"] for row in postgresql.rows("sessions")])
     [row, *_] = postgresql.rows("sessions")
     assert (row["isolation"], row["outcome"], row["tool_calls_seen"]) == (level.value, "success", 3)
     assert len(planted.in_text(str([request.body for request in node.api.requests]))) == 6, "the model did repeat them"

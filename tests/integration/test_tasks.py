@@ -12,6 +12,7 @@ import pytest
 
 from claudeops.errors import DatabaseUnavailableError
 from claudeops.tasks import AbandonedError, Threads, check_abandoned, open_tasks
+from support.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.anyio
 
@@ -51,7 +52,7 @@ class Hanging:
 
     def __call__(self) -> str:
         self.began.set()
-        self.let_go.wait(30)
+        self.let_go.wait(PATIENCE_SECONDS)
         return "too late"
 
     def undone(self, result: str) -> None:
@@ -72,33 +73,33 @@ async def test_work_gives_its_result_and_raises_its_own_error() -> None:
     def fail() -> None:
         raise PermissionError("not for you")
 
-    assert await threads.run(lambda: 7, seconds=20, what="counting") == 7
+    assert await threads.run(lambda: 7, seconds=PATIENCE_SECONDS, what="counting") == 7
     with pytest.raises(PermissionError, match="not for you"):
-        await threads.run(fail, seconds=20, what="reading")
-    assert await threads.run(threading.get_ident, seconds=20, what="looking") != threading.get_ident()
+        await threads.run(fail, seconds=PATIENCE_SECONDS, what="reading")
+    assert await threads.run(threading.get_ident, seconds=PATIENCE_SECONDS, what="looking") != threading.get_ident()
 
 
 async def test_work_that_hangs_costs_its_caller_no_more_than_its_time(hanging: Hanging) -> None:
     threads = Threads(most=1)
 
-    with anyio.fail_after(20), pytest.raises(OSError, match=r"listing took longer than 0\.05 s"):
+    with anyio.fail_after(PATIENCE_SECONDS), pytest.raises(OSError, match=r"listing took longer than 0\.05 s"):
         await threads.run(hanging, seconds=0.05, what="listing", undo=hanging.undone)
 
     hanging.let_go.set()
-    assert hanging.over.wait(20)  # what came too late was undone
+    assert hanging.over.wait(PATIENCE_SECONDS)  # what came too late was undone
 
 
 async def test_a_caller_that_is_cancelled_does_not_wait_for_work_that_hangs(hanging: Hanging) -> None:
     threads = Threads(most=1)
 
-    with anyio.fail_after(20):
+    with anyio.fail_after(PATIENCE_SECONDS):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(partial(threads.run, hanging, seconds=600, what="listing", undo=hanging.undone))
             await anyio.to_thread.run_sync(hanging.began.wait)
             tasks.cancel_scope.cancel()
 
     hanging.let_go.set()
-    assert hanging.over.wait(20)
+    assert hanging.over.wait(PATIENCE_SECONDS)
 
 
 async def test_a_disk_that_stays_away_takes_so_many_threads_and_no_more(hanging: Hanging) -> None:
@@ -109,10 +110,10 @@ async def test_a_disk_that_stays_away_takes_so_many_threads_and_no_more(hanging:
         with pytest.raises(TimeoutError):
             await threads.run(hanging, seconds=0.05, what="listing")
     assert threading.active_count() <= before + 2
-    assert await other.run(lambda: "another disk", seconds=20, what="listing") == "another disk"
+    assert await other.run(lambda: "another disk", seconds=PATIENCE_SECONDS, what="listing") == "another disk"
 
     hanging.let_go.set()
-    assert await threads.run(lambda: "it is back", seconds=20, what="listing") == "it is back"
+    assert await threads.run(lambda: "it is back", seconds=PATIENCE_SECONDS, what="listing") == "it is back"
 
 
 async def test_work_that_nobody_waits_for_any_more_ends_where_it_asks() -> None:
@@ -121,7 +122,7 @@ async def test_work_that_nobody_waits_for_any_more_ends_where_it_asks() -> None:
 
     def walk() -> None:
         try:
-            let_go.wait(30)
+            let_go.wait(PATIENCE_SECONDS)
             check_abandoned()
         except AbandonedError:
             ended.set()
@@ -131,4 +132,4 @@ async def test_work_that_nobody_waits_for_any_more_ends_where_it_asks() -> None:
         await threads.run(walk, seconds=0.05, what="walking")
     let_go.set()
 
-    assert ended.wait(20)
+    assert ended.wait(PATIENCE_SECONDS)

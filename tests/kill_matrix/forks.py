@@ -18,9 +18,9 @@ import anyio
 from anyio.abc import Process
 
 from kill_matrix.plan import Strike
+from support.waiting import PATIENCE_SECONDS
 
 TESTS: Final = Path(__file__).parents[1]
-START_SECONDS: Final = 40.0  # for the imports of the zygote, on a machine under load
 
 
 @dataclass
@@ -107,7 +107,7 @@ async def zygote() -> AsyncIterator[Zygote]:
     try:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(running.listen)
-            with anyio.fail_after(START_SECONDS):
+            with anyio.fail_after(PATIENCE_SECONDS):
                 await running.ready.wait()
             yield running
             tasks.cancel_scope.cancel()
@@ -115,6 +115,6 @@ async def zygote() -> AsyncIterator[Zygote]:
         with anyio.CancelScope(shield=True):
             assert process.stdin is not None
             await process.stdin.aclose()
-            with anyio.move_on_after(START_SECONDS):
+            with anyio.move_on_after(PATIENCE_SECONDS):
                 await process.wait()
             await process.aclose()

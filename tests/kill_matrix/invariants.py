@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -11,14 +10,13 @@ import sqlalchemy as sa
 
 from claudeops.domain.consequences import NO_RESULT_SEEN
 from claudeops.store.verify import verify
+from kill_matrix.left import strays_at_last
 from kill_matrix.plan import Cli
-from kill_matrix.records import Records, Row, strays
+from kill_matrix.records import Records, Row
 from kill_matrix.trial import Course
 from kill_matrix.world import BROKEN, HEARD, MODELS, PINGED_AT, WELL, World
 
 _QUIET: Final = frozenset({"debug", "info", "warning"})
-_ENDING_SECONDS: Final = 2.0  # for a process that the kernel is just ending, on a machine under load
-_LOOK_SECONDS: Final = 0.05
 _NO_COST: Final = 1e-9  # US dollars, for sums of floating-point numbers
 
 # Of what is logged as an error after a kill, this belongs to it.
@@ -50,10 +48,7 @@ def check(records: Records, course: Course) -> Iterator[str]:
 
 
 def _processes(world: World) -> Iterator[str]:
-    deadline = time.monotonic() + _ENDING_SECONDS
-    while (left := strays(world)) and time.monotonic() < deadline:
-        time.sleep(_LOOK_SECONDS)
-    for stray in left:
+    for stray in strays_at_last(world):
         yield f"stray: a process was left: {stray}"
     for workspace in world.sessions.glob("*"):
         yield f"stray: the workspace {workspace.name} was left"

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import json
 import sqlite3
-import time
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import Final
 
 from kill_matrix.records import strays
 from kill_matrix.world import World
+from support.waiting import wait_until
 
-_ENDING_SECONDS: Final = 2.0  # for a process that the kernel is just ending, on a machine under load
-_LOOK_SECONDS: Final = 0.05
+ENDING_SECONDS: Final = 60
+"""For what is just ending: its daemon or the kernel has seen to that, and it takes a moment on a machine under load."""
 
 _RUNNING: Final = "SELECT id, attempt FROM sessions WHERE status = 'running'"
 _HELD: Final = {
@@ -50,11 +50,15 @@ def left_behind(world: World, pid: int, before: frozenset[tuple[int, int]]) -> I
             yield f"left: {what.format(whose)}, and its daemon has stopped in good order"
     for workspace in world.sessions.glob("*"):
         yield f"left: the workspace {workspace.name}, and its daemon has stopped in good order"
-    deadline = time.monotonic() + _ENDING_SECONDS
-    while (found := strays(world)) and time.monotonic() < deadline:
-        time.sleep(_LOOK_SECONDS)
-    for stray in found:
+    for stray in strays_at_last(world):
         yield f"stray: a daemon that stopped in good order left a process: {stray}"
+
+
+def strays_at_last(world: World) -> list[str]:
+    """Return the processes of a trial that do not end by themselves."""
+    with suppress(TimeoutError):
+        wait_until(lambda: not strays(world), ENDING_SECONDS)
+    return strays(world)
 
 
 def _rows(world: World, query: str) -> list[tuple[object, ...]]:

@@ -1,6 +1,6 @@
-"""A hundred trials, first half: whoever is killed when, nothing is lost, done twice or left running.
+"""Whoever is killed when, nothing is lost, done twice or left running: first half.
 
-In two files, so that two test processes share them.
+In two files, so that two test processes share them. A day draws some trials of each; all of them are a long dose.
 """
 
 from __future__ import annotations
@@ -10,21 +10,32 @@ from pathlib import Path
 import pytest
 
 from kill_matrix.matrix import known_plans
-from kill_matrix.plan import POLITE_ROUND
-from kill_matrix.suite import run_plans, run_politely, run_seeds
+from kill_matrix.plan import POLITE_ROUND, plan_of
+from kill_matrix.suite import WITH_REAL_CLI, of_the_day, run_plans, run_politely, run_seeds
+
+SEEDS = range(50)
+POLITE = range(POLITE_ROUND // 2)
 
 
-@pytest.mark.timeout(600)
-async def test_what_failed_once_does_not_fail_again(tmp_path: Path) -> None:
-    await run_plans(tmp_path, known_plans())
+async def test_nothing_is_lost_nothing_is_done_twice_nothing_is_left(tmp_path: Path) -> None:
+    """The trials that failed once are among them, and one with the real CLI."""
+    real = min(WITH_REAL_CLI)
+    drawn = of_the_day([seed for seed in SEEDS if seed != real], 6)
+    await run_plans(tmp_path, [plan_of(real, real_cli=True), *known_plans(), *map(plan_of, drawn)])
 
 
-@pytest.mark.timeout(600)
+async def test_a_daemon_that_is_asked_to_stop_anywhere_leaves_nothing(tmp_path: Path) -> None:
+    await run_politely(tmp_path, of_the_day(POLITE, 4))
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("first", [0, 25])
-async def test_nothing_is_lost_nothing_is_done_twice_nothing_is_left(tmp_path: Path, first: int) -> None:
-    await run_seeds(tmp_path, range(first, first + 25))
+async def test_of_many_trials_none_loses_anything(tmp_path: Path, first: int) -> None:
+    await run_seeds(tmp_path, SEEDS[first : first + 25])
 
 
-@pytest.mark.timeout(600)
-async def test_a_daemon_that_is_asked_to_stop_at_any_point_leaves_nothing(tmp_path: Path) -> None:
-    await run_politely(tmp_path, range(POLITE_ROUND // 2))
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+async def test_a_daemon_that_is_asked_to_stop_at_every_point_leaves_nothing(tmp_path: Path) -> None:
+    await run_politely(tmp_path, POLITE)

@@ -1,6 +1,6 @@
-"""A hundred trials, second half: whoever is killed when, nothing is lost, done twice or left running.
+"""Whoever is killed when, nothing is lost, done twice or left running: second half.
 
-In two files, so that two test processes share them.
+In two files, so that two test processes share them. A day draws some trials of each; all of them are a long dose.
 """
 
 from __future__ import annotations
@@ -10,15 +10,28 @@ from pathlib import Path
 import pytest
 
 from kill_matrix.plan import POLITE_ROUND
-from kill_matrix.suite import run_politely, run_seeds
+from kill_matrix.suite import WITH_REAL_CLI, of_the_day, run_politely, run_seeds
+
+SEEDS = range(50, 100)
+POLITE = range(POLITE_ROUND // 2, POLITE_ROUND)
 
 
-@pytest.mark.timeout(600)
-@pytest.mark.parametrize("first", [50, 75])
-async def test_nothing_is_lost_nothing_is_done_twice_nothing_is_left(tmp_path: Path, first: int) -> None:
-    await run_seeds(tmp_path, range(first, first + 25))
+async def test_nothing_is_lost_nothing_is_done_twice_nothing_is_left(tmp_path: Path) -> None:
+    await run_seeds(tmp_path, of_the_day([seed for seed in SEEDS if seed not in WITH_REAL_CLI], 7))
 
 
-@pytest.mark.timeout(600)
-async def test_a_daemon_that_is_asked_to_stop_at_any_point_leaves_nothing(tmp_path: Path) -> None:
-    await run_politely(tmp_path, range(POLITE_ROUND // 2, POLITE_ROUND))
+async def test_a_daemon_that_is_asked_to_stop_anywhere_leaves_nothing(tmp_path: Path) -> None:
+    await run_politely(tmp_path, of_the_day(POLITE, 4))
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("first", [0, 25])
+async def test_of_many_trials_none_loses_anything(tmp_path: Path, first: int) -> None:
+    await run_seeds(tmp_path, SEEDS[first : first + 25])
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+async def test_a_daemon_that_is_asked_to_stop_at_every_point_leaves_nothing(tmp_path: Path) -> None:
+    await run_politely(tmp_path, POLITE)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections import Counter
+from collections.abc import AsyncIterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Protocol
 
 import pytest
 
@@ -16,16 +18,59 @@ from claudeops.settings.files import packaged
 from claudeops.store.migrate import migrate
 from kill_matrix.command import REFERENCE
 from kill_matrix.figures import Figures, add_to
-from kill_matrix.forks import zygote
+from kill_matrix.forks import Zygote, zygote
 from kill_matrix.invariants import check
 from kill_matrix.left import left_behind
 from kill_matrix.matrix import Verdict, keep, known_plans
 from kill_matrix.plan import POLITE_ROUND, POLITE_ROUNDS, Blow, Cli, Plan, Strike, plan_of, polite_plan_of
 from kill_matrix.points import PLACES, POINTS, Place, find
 from kill_matrix.records import Records
+from kill_matrix.suite import ATTEMPTS, until_struck
 from kill_matrix.tokens import Sums, check_tokens
 from kill_matrix.trial import Course, run_trial
 from kill_matrix.victims import Victims
+
+
+class RunTrial(Protocol):
+    async def __call__(
+        self, *strikes: Strike, watched: bool = False, follows: bool = False
+    ) -> tuple[Course, Records, Traffic]: ...
+
+
+@pytest.fixture(scope="module")
+async def daemons() -> AsyncIterator[Zygote]:
+    """Return the zygote of all trials here."""
+    async with zygote() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("template")
+    file = directory / "template.db"
+    migrate(f"sqlite:///{file}", migrations_dir=packaged("migrations"), backup_dir=directory)
+    return file
+
+
+@pytest.fixture
+def trial(tmp_path: Path, daemons: Zygote, template: Path) -> RunTrial:
+    async def run(*strikes: Strike, watched: bool = False, follows: bool = False) -> tuple[Course, Records, Traffic]:
+        plan = Plan(
+            seed=0,
+            cli=Cli.STAND_IN,
+            isolation="none",
+            tiers=2,
+            looks=1,
+            usage=7,
+            from_empty=False,
+            watched=watched,
+            follows=follows,
+            strikes=strikes,
+        )
+        course, world, traffic = await run_trial(plan, tmp_path / "trial", daemons, template)
+        return course, Records(world), traffic
+
+    return run
 
 
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: place.label)
@@ -60,10 +105,9 @@ def test_the_plans_that_failed_once_can_still_be_run() -> None:
     assert labels <= {point.label for point in POINTS}
 
 
-@pytest.mark.timeout(240)
-async def test_a_daemon_is_struck_at_the_visit_that_was_planned_and_nowhere_else(tmp_path: Path) -> None:
+async def test_a_daemon_is_struck_at_the_visit_that_was_planned_and_nowhere_else(trial: RunTrial) -> None:
     strike = Strike(victims=Victims.DAEMON, label="after model call opened", visit=2)
-    course, records, _ = await _trial(tmp_path, strike)
+    course, records, _ = await trial(strike)
     assert course.struck == [strike]
     assert course.stops == [0], "the first daemon was killed, the second one asked to stop"
     calls = records.of_session("model_calls", 1)
@@ -74,10 +118,11 @@ async def test_a_daemon_is_struck_at_the_visit_that_was_planned_and_nowhere_else
     ]
 
 
-@pytest.mark.timeout(240)
-async def test_a_daemon_that_is_asked_to_stop_is_struck_where_it_was_planned_and_ends_by_itself(tmp_path: Path) -> None:
+async def test_a_daemon_that_is_asked_to_stop_is_struck_where_that_was_planned_and_ends(
+    trial: RunTrial,
+) -> None:
     strike = Strike(victims=Victims.DAEMON, blow=Blow.TERM, label="after model call opened")
-    course, records, _ = await _trial(tmp_path, strike)
+    course, records, _ = await trial(strike)
     assert (course.struck, course.stops, course.faults) == ([strike], [0, 0], [])
     assert records.sessions[0]["outcome"] == "success", "it had the time for that"
 
@@ -92,9 +137,8 @@ LEFT = {
 }
 
 
-@pytest.mark.timeout(240)
-async def test_what_a_daemon_leaves_that_stopped_in_good_order_is_seen(tmp_path: Path) -> None:
-    _, records, _ = await _trial(tmp_path)
+async def test_what_a_daemon_leaves_that_stopped_in_good_order_is_seen(trial: RunTrial) -> None:
+    _, records, _ = await trial()
     world, nothing = records.world, frozenset[tuple[int, int]]()
     assert list(left_behind(world, 4711, nothing)) == []
     whole = world.database.read_bytes()
@@ -130,9 +174,8 @@ DAMAGE = {
 }
 
 
-@pytest.mark.timeout(240)
-async def test_what_is_wrong_afterwards_is_seen(tmp_path: Path) -> None:
-    course, records, traffic = await _trial(tmp_path)
+async def test_what_is_wrong_afterwards_is_seen(trial: RunTrial) -> None:
+    course, records, traffic = await trial()
     assert _faults(course, records, traffic) == []
     whole = records.world.database.read_bytes()
     for sentence, damage in DAMAGE.items():
@@ -161,9 +204,8 @@ PROBING_DAMAGE = {
 }
 
 
-@pytest.mark.timeout(240)
-async def test_what_is_wrong_with_probes_and_follow_ups_afterwards_is_seen(tmp_path: Path) -> None:
-    course, records, traffic = await _trial(tmp_path, watched=True, follows=True)
+async def test_what_is_wrong_with_probes_and_follow_ups_afterwards_is_seen(trial: RunTrial) -> None:
+    course, records, traffic = await trial(watched=True, follows=True)
     assert _faults(course, records, traffic) == []
     whole = records.world.database.read_bytes()
     for sentence, damage in PROBING_DAMAGE.items():
@@ -172,6 +214,31 @@ async def test_what_is_wrong_with_probes_and_follow_ups_afterwards_is_seen(tmp_p
         found = _faults(course, Records(records.world), traffic)
         assert any(fault.startswith(sentence) for fault in found), f"{damage}: {found}"
         records.world.database.write_bytes(whole)
+
+
+@pytest.mark.parametrize("misses", range(ATTEMPTS))
+async def test_a_point_that_was_passed_by_is_tried_again(tmp_path: Path, misses: int) -> None:
+    plans = [polite_plan_of(number) for number in range(3)]
+    ran = await _all_struck_after(misses, tmp_path, plans)
+    assert ran == [plans, *[plans[1:2]] * misses], "those alone that were passed by"
+
+
+async def test_a_point_that_nobody_comes_by_any_more_is_seen(tmp_path: Path) -> None:
+    with pytest.raises(AssertionError, match=r"nobody came by: .*before last fire looked up"):
+        await _all_struck_after(ATTEMPTS, tmp_path, [polite_plan_of(4), polite_plan_of(5)])
+
+
+async def _all_struck_after(misses: int, directory: Path, plans: Sequence[Plan]) -> list[Sequence[Plan]]:
+    """Run trials of which the second one is passed by so often; return what was run each time."""
+    ran: list[Sequence[Plan]] = []
+
+    async def run(_: Path, wanted: Sequence[Plan]) -> list[Verdict]:
+        ran.append(wanted)
+        missed = plans[1] if len(ran) <= misses else None
+        return [replace(_verdict(), plan=plan, struck=() if plan is missed else plan.strikes) for plan in wanted]
+
+    await until_struck(directory, plans, run)
+    return ran
 
 
 def test_figures_are_added_to_the_page_that_there_is(tmp_path: Path) -> None:
@@ -198,15 +265,3 @@ def _verdict(*faults: str) -> Verdict:
 
 def _faults(course: Course, records: Records, traffic: Traffic) -> list[str]:
     return [*course.faults, *check(records, course), *check_tokens(records, traffic)]
-
-
-async def _trial(directory: Path, *strikes: Strike, **given: bool) -> tuple[Course, Records, Traffic]:
-    template = directory / "template.db"
-    migrate(f"sqlite:///{template}", migrations_dir=packaged("migrations"), backup_dir=directory)
-    plain = Plan(
-        seed=0, cli=Cli.STAND_IN, isolation="none", tiers=2, looks=1, usage=7, from_empty=False, strikes=strikes
-    )
-    plan = replace(plain, **given)  # type: ignore[arg-type]  # a test names its fields
-    async with zygote() as daemons:
-        course, world, traffic = await run_trial(plan, directory / "trial", daemons, template)
-    return course, Records(world), traffic

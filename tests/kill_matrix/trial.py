@@ -24,9 +24,8 @@ from kill_matrix.records import Records
 from kill_matrix.victims import session_processes
 from kill_matrix.world import PROBES, World
 from support.operating import DUMMY_KEY
-from support.waiting import hears, until
+from support.waiting import PATIENCE_SECONDS, hears, until
 
-TRIAL_SECONDS: Final = 120.0
 LOOK_SECONDS: Final = 0.02
 _KILLED: Final = -signal.SIGKILL
 
@@ -66,13 +65,13 @@ async def run_trial(plan: Plan, root: Path, zygote: Zygote, template: Path) -> t
             world.declare_probes(port=int(api.url.rpartition(":")[2].strip("/")), closed=silent.getsockname()[1])
             await world.ping()
         try:
-            with anyio.fail_after(TRIAL_SECONDS):
+            with anyio.fail_after(PATIENCE_SECONDS):
                 for number, strike in enumerate((*plan.strikes, None), 1):
                     if plan.hides and number in _HIDDEN_WHILE:
                         course.hidden |= world.hide_logs(hidden=_HIDDEN_WHILE[number])
                     await _Run(world, course, zygote, api.url, strike).run()
         except TimeoutError:
-            course.faults.append(f"not everything had settled after {TRIAL_SECONDS:g} s")
+            course.faults.append(f"not everything had settled after {PATIENCE_SECONDS:g} s")
         finally:
             silent.close()
     course.seconds = time.monotonic() - began

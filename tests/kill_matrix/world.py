@@ -153,7 +153,10 @@ class World:
 
     def miss_a_due_time(self) -> None:
         """Let the time pass in which a due time comes and goes without a daemon: what was fired was fired earlier."""
-        with suppress(sqlite3.OperationalError), closing(sqlite3.connect(self.database, timeout=5)) as connection:
+        with (
+            suppress(sqlite3.OperationalError),
+            closing(sqlite3.connect(self.database, timeout=60)) as connection,
+        ):
             fires = connection.execute("SELECT rowid, due_at FROM schedule_fires ORDER BY due_at").fetchall()
             for row, due_at in fires:  # oldest first: no two of them are the same at any moment
                 earlier = datetime.fromisoformat(due_at) - _AWAY

@@ -28,6 +28,7 @@ from claudeops.store.migrate import Migrated, migrate, run
 from claudeops.store.tables import HEAD, metadata
 from support.store_values import NOW
 from support.stores import MIGRATIONS, Database
+from support.waiting import PATIENCE_SECONDS
 
 pytest_plugins = ("support.store_fixtures",)
 
@@ -189,7 +190,7 @@ def test_alembic_is_not_imported_when_there_is_nothing_to_do(sqlite: Database, t
         text=True,
         check=True,
         cwd=tmp_path,
-        timeout=60,
+        timeout=PATIENCE_SECONDS,
     )
 
     assert told.stdout.split() == ["True", "False"]
@@ -255,7 +256,7 @@ def test_migrating_leaves_the_programs_logging_alone(tmp_path: Path) -> None:
         text=True,
         check=False,
         cwd=tmp_path,
-        timeout=60,
+        timeout=PATIENCE_SECONDS,
     )
 
     assert (told.returncode, told.stdout, told.stderr) == (0, "", "")

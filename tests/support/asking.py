@@ -18,6 +18,7 @@ from claudeops.harness.claude import ClaudeHarness
 from claudeops.harness.protocol import GateRequest, Question
 from support.estate import Estate
 from support.stores import approvals_of
+from support.waiting import PATIENCE_SECONDS
 
 KEY = b"k" * 32
 ASK = Verdict(kind=VerdictKind.ASK, reason="restarts the database")
@@ -80,7 +81,7 @@ async def talking(
     estate: Estate,
     judge: Callable[[ToolCall], Verdict] = lambda _: ASK,
     *,
-    seconds: float = 20,
+    seconds: float = PATIENCE_SECONDS,
     tier: int = 1,
     look_seconds: float = LOOK_SECONDS,
     waker: AnswerWaker | None = None,

@@ -34,6 +34,7 @@ from support.checkout import TESTS
 from support.estate import Estate, open_estate
 from support.levels import PATH, needs
 from support.operating import conclude, look
+from support.waiting import PATIENCE_SECONDS
 
 KEY: Final = "sk-ant-the-real-key-of-the-daemon"
 
@@ -107,7 +108,7 @@ async def caged(
             binaries={"claude": program},
             path=PATH,
             tiers=tiers,
-            timeouts=replace(estate.context.timeouts, session=50, startup=40, silence=40),
+            timeouts=replace(estate.context.timeouts, session=240, startup=120, silence=120),
             access=ModelAccess(base_url=api.url, credential=CredentialKind.API_KEY, secret=KEY),
         )
         try:
@@ -118,7 +119,7 @@ async def caged(
 
 async def daemon_output(root: Path, command: str, *, binary: str | Path) -> str:
     """Run a daemon whose one session, in no cell, runs a command; return what it printed."""
-    with anyio.fail_after(50):
+    with anyio.fail_after(PATIENCE_SECONDS):
         done = await anyio.run_process(
             [sys.executable, "-m", "support.caged", Level.NONE.value, str(root), command],
             env={"PATH": os.environ["PATH"], "PYTHONPATH": str(TESTS), "CAGED_CLI": str(binary)},

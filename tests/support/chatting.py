@@ -25,6 +25,7 @@ from claudeops.notify.outgoing import Outgoing
 from claudeops.notify.telegram import TelegramBot, TelegramCarrier
 from claudeops.scripted_api.telegram import Message, ScriptedTelegram, serve_telegram
 from support.store_values import NOW, call
+from support.waiting import PATIENCE_SECONDS
 
 TOKEN: Final = "123456789:token-of-the-scripted-bot"
 KEY: Final = b"k" * 32
@@ -74,7 +75,7 @@ class Chat:
     def messages(self) -> list[Message]:
         return self.telegram.messages
 
-    async def until(self, condition: Callable[[], object], *, seconds: float = 20) -> None:
+    async def until(self, condition: Callable[[], object], *, seconds: float = PATIENCE_SECONDS) -> None:
         """Wait until something holds; what the database says is looked at as well."""
         with anyio.fail_after(seconds):
             while not condition():  # noqa: ASYNC110 - the database sets no event

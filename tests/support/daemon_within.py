@@ -28,11 +28,9 @@ from claudeops.engine.system import Shutdown
 from claudeops.settings import load_settings
 from support.long_run import LINE_BYTES, SESSION, ran_well
 from support.stand_in_daemon import StandInNode, stand_in_node
+from support.waiting import PATIENCE_SECONDS
 
-SETTLED: Final = 20  # sessions after which every cache, connection and worker is there
-MORE: Final = 40
 A_FEW: Final = 4  # workers that wait for more work come and go, and what the last session left goes with the next
-LETTING_GO_SECONDS: Final = 30
 READERS: Final = 8  # descriptors of the database's readers, which are opened when they are first needed at once
 
 
@@ -43,7 +41,7 @@ class Held:
     descriptors: int
     threads: int
     objects: Counter[str]  # of claudeops' own classes, by their names
-    bytes: int  # that Python has allocated
+    bytes: int  # that Python has allocated; nothing unless it is asked to count them
 
 
 def held() -> Held:
@@ -57,11 +55,11 @@ def held() -> Held:
     )
 
 
-def growth(early: Held, late: Held) -> dict[str, int]:
-    """Return what has grown by more than chance, and by how much."""
+def growth(early: Held, late: Held, *, sessions: int) -> dict[str, int]:
+    """Return what has grown by more than chance, and by how much, while so many sessions ran."""
     more = {name: count - early.objects[name] for name, count in late.objects.items()}
     grown = {name: by for name, by in more.items() if by > A_FEW}
-    limits = {"bytes": MORE * LINE_BYTES // 8, "threads": A_FEW, "descriptors": READERS}
+    limits = {"bytes": sessions * LINE_BYTES // 8, "threads": A_FEW, "descriptors": READERS}
     for name, most in limits.items():
         if (by := getattr(late, name) - getattr(early, name)) > most:
             grown[name] = by
@@ -88,29 +86,31 @@ async def daemon_within(node: StandInNode) -> AsyncIterator[None]:
             shutdown.requested.set()
 
 
-async def grown(root: Path) -> dict[str, int]:
-    """Run sessions; return what the idle daemon holds more of after many of them than after a few.
+async def grown(root: Path, settled: int, more: int) -> dict[str, int]:
+    """Run sessions; return what the idle daemon holds more of after all of them than after the first ``settled``.
 
     Raises `RuntimeError` when a session did not end as it should.
     """
     async with stand_in_node(root) as node:
         node.script(*SESSION)
         async with daemon_within(node):
-            await node.queue(SETTLED)
+            await node.queue(settled)
             await node.until_idle()
             early = held()
-            await node.queue(MORE)
+            await node.queue(more)
             await node.until_idle()
             # The last row ends before the daemon has let go of that session, so the look is repeated for a while.
-            with anyio.move_on_after(LETTING_GO_SECONDS):
-                while growth(early, held()):  # noqa: ASYNC110 - what is held has no event to wait for
+            with anyio.move_on_after(PATIENCE_SECONDS / 2):
+                while growth(early, held(), sessions=more):  # noqa: ASYNC110 - what is held has no event to wait for
                     await anyio.sleep(0.2)
-            late = growth(early, held())
-        if (well := ran_well(node)) != 1 + SETTLED + MORE:
-            raise RuntimeError(f"of {1 + SETTLED + MORE} sessions only {well} ended well")
+            late = growth(early, held(), sessions=more)
+        if (well := ran_well(node)) != 1 + settled + more:
+            raise RuntimeError(f"of {1 + settled + more} sessions only {well} ended well")
     return late
 
 
 if __name__ == "__main__":
-    tracemalloc.start()
-    print(json.dumps(anyio.run(grown, Path(sys.argv[1]))))  # noqa: T201 - this is the answer
+    first, then, *counts_bytes = sys.argv[2:]
+    if counts_bytes:
+        tracemalloc.start()
+    print(json.dumps(anyio.run(grown, Path(sys.argv[1]), int(first), int(then))))  # noqa: T201 - this is the answer

@@ -9,6 +9,7 @@ import uuid
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, fields, replace
+from functools import cache
 from pathlib import Path
 from typing import cast
 
@@ -44,8 +45,8 @@ from claudeops.engine.system import SystemClock
 from claudeops.harness import HARNESSES
 from claudeops.harness.protocol import ModelAccess
 from claudeops.settings.files import packaged
-from claudeops.store.migrate import migrate
 from claudeops.store.store import SqlStore, open_store
+from support.migrated import write_migrated
 from support.policy_cases import POLICY
 
 STAND_IN = Path(__file__).with_name("stand_in_cli.py")
@@ -217,6 +218,11 @@ class Estate:
         return [json.loads(line) for line in text.splitlines()]
 
 
+@cache
+def _schema() -> ReportSchema:
+    return ReportSchema.load((packaged("schemas") / "agent-response.json").read_text(encoding="utf-8"))
+
+
 @asynccontextmanager
 async def open_estate(root: Path) -> AsyncIterator[Estate]:
     """Build a node below ``root``; every wait in it is short enough for a test and long enough for a slow machine."""
@@ -224,7 +230,7 @@ async def open_estate(root: Path) -> AsyncIterator[Estate]:
         (root / name).mkdir(parents=True)
     steps_file = root / "steps.json"
     url = f"sqlite:///{root / 'state' / 'claudeops.db'}"
-    migrate(url, migrations_dir=packaged("migrations"), backup_dir=root / "state")
+    write_migrated(root / "state" / "claudeops.db")
     logged = io.StringIO()
     redactor = Redactor(["planted-secret-value"])
     logs.configure(level="debug", fmt="json", stream=logged, redact=redactor.text)
@@ -236,9 +242,7 @@ async def open_estate(root: Path) -> AsyncIterator[Estate]:
         clock=SystemClock(),
         log=logs.get_logger(),
         redactor=redactor,
-        completion=CompletionRules(
-            schema=ReportSchema.load((packaged("schemas") / "agent-response.json").read_text(encoding="utf-8"))
-        ),
+        completion=CompletionRules(schema=_schema()),
         clis=Clis(harnesses=HARNESSES, binaries={"claude": STAND_IN, "codex": ONE_SHOT, "caliban": ONE_SHOT}),
         tiers={number: _tier(number, root, steps_file) for number in MODELS},
         prompts=PromptFiles(dict.fromkeys(MODELS, Template.of("Look at everything.")), log=logs.get_logger()),
@@ -252,7 +256,7 @@ async def open_estate(root: Path) -> AsyncIterator[Estate]:
             limits={"restart": ActionLimit(count=2, window_seconds=4 * 3600)},
         ),
         access=ModelAccess(),
-        timeouts=Timeouts(session=30, startup=15, silence=20, result_grace=5, stop_grace=4),
+        timeouts=Timeouts(session=240, startup=120, silence=120, result_grace=5, stop_grace=4),
         hub=Hub(),
         sessions_dir=root / "state" / "sessions",
         repos_dir=root / "repos",

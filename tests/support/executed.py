@@ -50,7 +50,7 @@ def strace_fault() -> str | None:
             capture_output=True,
             text=True,
             check=False,
-            timeout=60,
+            timeout=_LONGEST_RUN_SECONDS,
         )
     return f"strace cannot trace here: {tried.stderr.strip()[:200]}" if tried.returncode else None
 

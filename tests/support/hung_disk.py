@@ -9,13 +9,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from support.waiting import PATIENCE_SECONDS
+
 _EVENTS = frozenset(
     {
         *("open", "os.listdir", "os.scandir", "os.mkdir", "os.remove", "os.rename", "os.rmdir", "os.chmod"),
         *("os.chown", "os.link", "os.symlink", "os.truncate"),
     }
 )
-_PATIENCE_SECONDS = 30.0  # a test that waits for a disk that never comes back must end too
 
 
 class Disk:
@@ -41,7 +42,11 @@ class Disk:
             self.on_the_loop.append(f"{what} {named}")
             return
         self.reached.set()
-        self._answers.wait(_PATIENCE_SECONDS)
+        self._answers.wait(PATIENCE_SECONDS)  # a test that waits for a disk that never comes back must end too
+
+    @property
+    def is_back(self) -> bool:
+        return self._answers.is_set()
 
     def comes_back(self) -> None:
         """Answer everybody."""

@@ -24,6 +24,7 @@ from claudeops.web.endpoints import Table
 from claudeops.web.listener import Hosts, Listener
 from claudeops.web.ports import Check, Intake
 from claudeops.web.table import Rooms, table_of
+from support.waiting import PATIENCE_SECONDS
 
 NOON: Final = datetime(2026, 3, 1, 12, tzinfo=UTC)
 HOST: Final = "127.0.0.1:8080"
@@ -280,7 +281,7 @@ class Door:
         async def send(message: Message) -> None:
             sent.append(message)
 
-        with anyio.fail_after(20):
+        with anyio.fail_after(PATIENCE_SECONDS):
             await self.listener(scope, receive, send)
         start, *rest = sent
         named = {name.decode(): value.decode() for name, value in start["headers"]}

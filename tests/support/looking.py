@@ -21,6 +21,7 @@ from claudeops.logs import Logger
 Handler = Callable[[ByteStream], Awaitable[None]]
 _NOBODY_TRUSTED: Final = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # the machine's own take long to read
 _ANYBODY: Final = unverified_context()
+_DRIP_SECONDS: Final = 0.02
 QUIET: Final = Logger({})
 
 
@@ -29,7 +30,7 @@ def means(**given: Any) -> Means:
     return Means(**{"clock": SystemClock(), "verified": _NOBODY_TRUSTED, "unverified": _ANYBODY, **given})
 
 
-async def look(asked: AnyLook, *, timeout: float = 5.0, looker: Looker | None = None, **given: Any) -> Observation:  # noqa: ASYNC109 - the probe's
+async def look(asked: AnyLook, *, timeout: float = 60.0, looker: Looker | None = None, **given: Any) -> Observation:  # noqa: ASYNC109 - the probe's
     """Look once, with a looker that is made of the given means unless there is one."""
     eye = looker or Looker(means=means(**given), log=QUIET)
     return await eye.look(Probe(name="shop", service="shop", look=asked, timeout=timeout, origin="probes.toml:1"))
@@ -117,6 +118,13 @@ async def head(stream: ByteStream) -> bytes:
     while b"\r\n\r\n" not in found:
         found += await stream.receive()
     return found
+
+
+async def drips(stream: ByteStream) -> None:
+    """Send a byte now and then, without end."""
+    while True:
+        await stream.send(b"H")
+        await anyio.sleep(_DRIP_SECONDS)
 
 
 async def never(_stream: ByteStream) -> None:

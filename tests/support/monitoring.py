@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shutil
-import socket
 import subprocess
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -17,7 +16,8 @@ import pytest
 
 from support.checkout import ROOT
 from support.loopback_http import ask
-from support.waiting import PATIENCE_SECONDS
+from support.ports import kept_port
+from support.waiting import LOOK_SECONDS, PATIENCE_SECONDS
 
 HOW_TO: Final = ROOT / "docs" / "how-to" / "connect-alertmanager.md"
 
@@ -66,7 +66,7 @@ async def alertmanager(root: Path, *, listener: str, token: str) -> AsyncIterato
         {
             "http://127.0.0.1:8080": listener,
             "/etc/alertmanager/claudeops-token": str(credentials),
-            "  receiver: claudeops\n": "  receiver: claudeops\n  group_wait: 1s\n  group_interval: 3s\n",
+            "  receiver: claudeops\n": "  receiver: claudeops\n  group_wait: 1s\n  group_interval: 1s\n",
         },
     )
     (root / "alertmanager.yml").write_text(config, encoding="utf-8")
@@ -105,29 +105,26 @@ def _with(text: str, changes: Mapping[str, str]) -> str:
 
 @asynccontextmanager
 async def _running(root: Path, name: str, command: list[str]) -> AsyncIterator[Watcher]:
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        address = f"127.0.0.1:{found.getsockname()[1]}"
     output = root / f"{name}.log"
-    with output.open("wb") as sink:
-        process = await anyio.open_process(
-            [*command, f"--web.listen-address={address}"], stdout=sink, stderr=subprocess.STDOUT, cwd=root, env={}
-        )
-    watcher = Watcher(url=f"http://{address}", output=output)
-    try:
-        with anyio.fail_after(PATIENCE_SECONDS):
-            while not await _is_ready(watcher):
-                assert process.returncode is None, output.read_text()
-                await anyio.sleep(0.1)
-        yield watcher
-    finally:
-        with anyio.CancelScope(shield=True):
-            if process.returncode is None:
-                process.terminate()
-            with anyio.move_on_after(10):
+    with kept_port() as port:
+        address = f"127.0.0.1:{port}"
+        with output.open("wb") as sink:
+            process = await anyio.open_process(
+                [*command, f"--web.listen-address={address}"], stdout=sink, stderr=subprocess.STDOUT, cwd=root, env={}
+            )
+        watcher = Watcher(url=f"http://{address}", output=output)
+        try:
+            with anyio.fail_after(PATIENCE_SECONDS):
+                while not await _is_ready(watcher):
+                    assert process.returncode is None, output.read_text()
+                    await anyio.sleep(LOOK_SECONDS)
+            yield watcher
+        finally:
+            with anyio.CancelScope(shield=True):
+                if process.returncode is None:
+                    process.kill()  # what it has on disk goes with the test
                 await process.wait()
-            if process.returncode is None:
-                process.kill()
-            await process.aclose()
+                await process.aclose()
 
 
 async def _is_ready(watcher: Watcher) -> bool:

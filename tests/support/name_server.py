@@ -12,7 +12,9 @@ import dns.flags
 import dns.message
 import dns.rcode
 import dns.rrset
-from anyio.abc import ByteStream, SocketAttribute, UDPSocket
+from anyio.abc import ByteStream, UDPSocket
+
+from support.ports import kept_port
 
 
 @dataclass(kw_only=True)
@@ -59,8 +61,7 @@ class NameServer:
 @asynccontextmanager
 async def serving_names(server: NameServer) -> AsyncIterator[NameServer]:
     """Serve on one port, UDP and TCP, while the block runs."""
-    async with await anyio.create_udp_socket(family=socket.AF_INET, local_host="127.0.0.1") as datagrams:
-        server.port = datagrams.extra(SocketAttribute.local_port)  # noqa: S610 - no database
+    with kept_port() as server.port:
 
         async def stream(connection: ByteStream) -> None:
             async with connection:
@@ -68,8 +69,10 @@ async def serving_names(server: NameServer) -> AsyncIterator[NameServer]:
                 answer = server.answer(await connection.receive(length), "tcp") or b""
                 await connection.send(len(answer).to_bytes(2, "big") + answer)
 
+        host, port = "127.0.0.1", server.port
         async with (
-            await anyio.create_tcp_listener(local_host="127.0.0.1", local_port=server.port) as listener,
+            await anyio.create_udp_socket(family=socket.AF_INET, local_host=host, local_port=port) as datagrams,
+            await anyio.create_tcp_listener(local_host=host, local_port=port) as listener,
             anyio.create_task_group() as tasks,
         ):
             tasks.start_soon(_datagrams, datagrams, server)

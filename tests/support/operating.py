@@ -5,17 +5,22 @@ The environment of every process is built from nothing; the API listens on loopb
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import json
 import os
+import shutil
 import signal
 import sqlite3
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+import tempfile
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from typing import IO
 
 import anyio
 import psutil
@@ -28,7 +33,10 @@ from claudeops.engine.process import SESSION_MARK
 from claudeops.engine.process.tree import marks_below
 from claudeops.scripted_api.script import Script
 from claudeops.scripted_api.server import MessagesApi, serve
+from claudeops.store.migrate import migrate
+from support.forks import can_fork, fork, run_forked
 from support.levels import workspaces
+from support.stores import MIGRATIONS
 from support.waiting import PATIENCE_SECONDS, until
 
 COMMAND = (sys.executable, "-m", "claudeops")
@@ -94,10 +102,15 @@ class Operator:
     api: MessagesApi
     daemons: int = 0  # started so far
     runs: tuple[str, ...] = (*COMMAND, "run")  # what a daemon is started by
+    forks: bool = True  # processes come from one that has imported them; not where a test looks at a start
 
     @property
     def database(self) -> Path:
         return self.root / "state" / "claudeops.db"
+
+    def forget_database(self) -> None:
+        """Remove the database with its directory: an operator who has never started a daemon has none."""
+        shutil.rmtree(self.database.parent)
 
     def workspaces_left(self) -> list[Path]:
         """Return what lies where sessions have their directories, whatever their level was."""
@@ -121,10 +134,12 @@ class Operator:
 
     async def run(self, *arguments: str, **environment: str) -> Completed:
         """Run one command to its end."""
+        env = self.environment(**environment)
         with anyio.fail_after(PATIENCE_SECONDS):
-            done = await anyio.run_process(
-                [*COMMAND, *arguments], env=self.environment(**environment), cwd=self.root, check=False
-            )
+            if self.forks and can_fork(env):
+                done = await run_forked(arguments, env=env, cwd=self.root)
+            else:
+                done = await anyio.run_process([*COMMAND, *arguments], env=env, cwd=self.root, check=False)
         return Completed(done.returncode, done.stdout.decode(), done.stderr.decode())
 
     async def bootstrap(self, *arguments: str, **environment: str) -> Completed:
@@ -137,13 +152,7 @@ class Operator:
         self.daemons += 1
         output = self.root / f"daemon-{self.daemons}.log"
         with output.open("xb") as sink:
-            process = await anyio.open_process(
-                self.runs,
-                env=self.environment(**environment),
-                cwd=self.root,
-                stdout=sink,
-                stderr=subprocess.STDOUT,
-            )
+            process = await self._start(sink, self.environment(**environment))
         daemon = Daemon(process, output)
         try:
             yield daemon
@@ -152,6 +161,11 @@ class Operator:
                 if process.returncode is None:
                     await daemon.stop()
                 await process.aclose()
+
+    async def _start(self, sink: IO[bytes], env: Mapping[str, str]) -> Process:
+        if self.forks and self.runs[: len(COMMAND)] == COMMAND and can_fork(env):
+            return fork(self.runs[len(COMMAND) :], env=env, cwd=self.root, stdout=sink)
+        return await anyio.open_process(self.runs, env=env, cwd=self.root, stdout=sink, stderr=subprocess.STDOUT)
 
     @contextmanager
     def connect(self) -> Iterator[sa.Connection]:
@@ -236,14 +250,29 @@ class Daemon:
         await until(lambda: f'"{event}"' in self.output.read_text())
 
 
+@cache
+def migrated_database() -> Path:
+    """Return a SQLite file with every table, made once for this process; to be copied."""
+    directory = Path(tempfile.mkdtemp(prefix="claudeops-migrated-"))
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    file = directory / "template.db"
+    migrate(f"sqlite:///{file}", migrations_dir=MIGRATIONS, backup_dir=directory)
+    with contextlib.closing(sqlite3.connect(file)) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    return file
+
+
 @asynccontextmanager
 async def operator(root: Path, **tiers: list[dict[str, object]]) -> AsyncIterator[Operator]:
     """Give an operator a small estate below ``root`` and a model that does the given steps, by tier.
 
-    A tier's last session repeats, so that a schedule may go on for as long as the test looks.
+    A tier's last session repeats, so that a schedule may go on for as long as the test looks. The database is there,
+    and empty.
     """
     for name in ("operator", "repos/estate"):
         (root / name).mkdir(parents=True)
+    (root / "state").mkdir(mode=0o700, exist_ok=True)
+    shutil.copyfile(migrated_database(), root / "state" / "claudeops.db")
     (root / "repos" / "estate" / "CLAUDE-OPS.md").write_text("# web\nhttp://127.0.0.1:1/\n", encoding="utf-8")
     script = {"tiers": {name: {"steps": steps, "repeat_last": True} for name, steps in tiers.items()}}
     async with serve(Script.from_mapping(script)) as api:

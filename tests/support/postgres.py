@@ -20,7 +20,7 @@ from psycopg import sql
 
 _NEEDED: Final = ("initdb", "pg_ctl", "postgres")
 _UNPRIVILEGED: Final = ("postgres", "nobody")  # the server refuses to run as root
-_PATIENCE_SECONDS: Final = 60
+_PATIENCE_SECONDS: Final = 240
 
 _SETTINGS: Final = {
     "listen_addresses": "",
@@ -29,6 +29,7 @@ _SETTINGS: Final = {
     "full_page_writes": "off",
     "max_connections": "50",
     "shared_buffers": "16MB",
+    "autovacuum": "off",
 }
 
 
@@ -106,7 +107,9 @@ def _binaries() -> Path:
     """Return the directory of the server's programs, wherever the distribution keeps them."""
     candidates = [Path(program).parent for program in [shutil.which("initdb")] if program]
     if config := shutil.which("pg_config"):
-        told = subprocess.run([config, "--bindir"], capture_output=True, text=True, check=True, timeout=10)
+        told = subprocess.run(
+            [config, "--bindir"], capture_output=True, text=True, check=True, timeout=_PATIENCE_SECONDS
+        )
         candidates.append(Path(told.stdout.strip()))
     versions = Path("/usr/lib/postgresql").glob("*/bin")
     candidates += sorted(versions, key=lambda path: path.parent.name.zfill(3), reverse=True)

@@ -9,9 +9,9 @@ import anyio
 import psutil
 
 from claudeops.engine.process import SESSION_MARK
+from support.forks import can_fork, run_forked
 from support.operating import COMMAND, Completed
-
-LONGEST_SECONDS = 100  # for one scenario on a machine that does other things
+from support.waiting import PATIENCE_SECONDS
 
 
 def environment(root: Path, **changes: str) -> dict[str, str]:
@@ -37,10 +37,13 @@ class Rehearser:
         return sorted((self.root / ".claudeops" / "rehearsals").glob("*"))
 
     async def run(self, *arguments: str, **changes: str) -> Completed:
-        with anyio.fail_after(LONGEST_SECONDS):
-            done = await anyio.run_process(
-                [*COMMAND, "rehearse", *arguments], env=environment(self.root, **changes), cwd=self.root, check=False
-            )
+        env = environment(self.root, **changes)
+        with anyio.fail_after(PATIENCE_SECONDS):
+            if can_fork(env):
+                done = await run_forked(("rehearse", *arguments), env=env, cwd=self.root)
+            else:
+                command = [*COMMAND, "rehearse", *arguments]
+                done = await anyio.run_process(command, env=env, cwd=self.root, check=False)
         return Completed(done.returncode, done.stdout.decode(), done.stderr.decode())
 
 

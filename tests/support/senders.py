@@ -12,6 +12,7 @@ import anyio
 
 from support.loopback_http import Answer, ask
 from support.operating import Daemon, Operator
+from support.waiting import PATIENCE_SECONDS
 
 SCHEDULES: Final = '[[schedule]]\nname = "never"\ninterval = "1d"\nenabled = false\n'
 SOURCES: Final = '[[source]]\nname = "am"\nkind = "alertmanager"\n'
@@ -19,11 +20,17 @@ SOURCES: Final = '[[source]]\nname = "am"\nkind = "alertmanager"\n'
 
 def listens(root: Path, rules: str = SOURCES) -> dict[str, str]:
     """Return the settings of a daemon that listens, knows these rules of alerts, and starts nothing by itself."""
-    files = {"CLAUDEOPS_ALERTS_PATH": ("alerts.toml", rules), "CLAUDEOPS_SCHEDULES_PATH": ("schedules.toml", SCHEDULES)}
-    for name, content in files.values():
-        (root / name).write_text(content, encoding="utf-8")
-    paths = {variable: str(root / name) for variable, (name, _) in files.items()}
-    return {"CLAUDEOPS_DASHBOARD": "on", "CLAUDEOPS_DASHBOARD_PORT": "0", **paths}
+    file = root / "alerts.toml"
+    file.write_text(rules, encoding="utf-8")
+    listening = {"CLAUDEOPS_DASHBOARD": "on", "CLAUDEOPS_DASHBOARD_PORT": "0", "CLAUDEOPS_ALERTS_PATH": str(file)}
+    return listening | starts_nothing(root)
+
+
+def starts_nothing(root: Path) -> dict[str, str]:
+    """Return the setting of a daemon that starts nothing by itself, not even the first chain of a new one."""
+    file = root / "schedules.toml"
+    file.write_text(SCHEDULES, encoding="utf-8")
+    return {"CLAUDEOPS_SCHEDULES_PATH": str(file)}
 
 
 def one(name: str = "Down", service: str = "shop", *, resolved: bool = False, **labels: str) -> dict[str, object]:
@@ -63,5 +70,5 @@ async def token(node: Operator, *scopes: str, **environment: str) -> tuple[int, 
 
 async def post(url: str, header: Mapping[str, str], content: bytes, source: str = "am") -> Answer:
     """Post one body, once."""
-    with anyio.fail_after(40):
+    with anyio.fail_after(PATIENCE_SECONDS):
         return await ask(f"{url}/api/v1/alerts/{source}", raw=content, headers=header)

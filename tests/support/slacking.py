@@ -23,6 +23,7 @@ from claudeops.notify.slack_chat import SlackCarrier, SlackChat, SlackRoom, hear
 from claudeops.notify.slack_link import SlackLink
 from support.chatting import KEY, SECRET, Clock, Elsewhere
 from support.slack import APP_TOKEN, BOT_TOKEN, CHANNEL, Posted, SlackServer, slack
+from support.waiting import PATIENCE_SECONDS
 
 ALICE: Final = "U0000ALICE"
 BOB: Final = "U0000BOB"
@@ -49,7 +50,7 @@ class Slacking:
     def messages(self) -> list[Posted]:
         return self.server.messages
 
-    async def until(self, condition: Callable[[], object], *, seconds: float = 20) -> None:
+    async def until(self, condition: Callable[[], object], *, seconds: float = PATIENCE_SECONDS) -> None:
         """Wait until something holds."""
         with anyio.fail_after(seconds):
             while not condition():  # noqa: ASYNC110 - the server's threads set no event of ours
@@ -67,7 +68,7 @@ class Slacking:
             found = await self.store.questions.asking(approval.id, {"ops", "boss"})
             return any(each.chat == channel for each in found)
 
-        with anyio.fail_after(20):
+        with anyio.fail_after(PATIENCE_SECONDS):
             while not self.about(approval, channel) or not await is_named():  # noqa: ASYNC110 - as below
                 await anyio.sleep(0.01)
         return self.about(approval, channel)[0]

@@ -16,7 +16,7 @@ from claudeops.store.store import open_store
 from support.estate import STAND_IN
 from support.operating import Daemon, Operator, operator, say
 from support.passable import let_pass
-from support.waiting import until
+from support.waiting import PATIENCE_SECONDS, until
 
 _RULES = EscalationRules(max_tier=3, dry_run=False, tiers=(TierChoice(number=1, model="haiku"),), limits={})
 
@@ -59,21 +59,23 @@ class StandInNode:
             await store.close()
         return [session.id for session in queued if isinstance(session, Session)]
 
-    def unended(self) -> int:
-        """Return how many sessions wait or run."""
-        (row,) = self.operator.rows("SELECT count(*) AS count FROM sessions WHERE status != 'ended'")
-        return int(str(row["count"]))
+    def is_idle(self) -> bool:
+        """Return whether there was a session, and none waits or runs: a daemon is ready before it queues its first."""
+        (row,) = self.operator.rows("SELECT count(*) AS count, sum(status = 'ended') AS ended FROM sessions")
+        return row["count"] == row["ended"]
 
-    async def until_idle(self, seconds: float = 600) -> None:
-        """Return when every session has ended."""
-        await until(lambda: self.unended() == 0, seconds)
+    async def until_idle(self, seconds: float = PATIENCE_SECONDS) -> None:
+        """Return when there was a session and every one has ended."""
+        await until(self.is_idle, seconds)
 
 
 @asynccontextmanager
-async def stand_in_node(root: Path) -> AsyncIterator[StandInNode]:
-    """Give an operator a small estate below ``root``; its model is never asked."""
+async def stand_in_node(root: Path, *, is_new: bool = False) -> AsyncIterator[StandInNode]:
+    """Give an operator a small estate below ``root``; its model is never asked. One who is new has no database."""
     let_pass(root)  # for the script of the stand-in
-    async with operator(root, haiku=[say("nobody asks")]) as node:
+    async with operator(root, haiku=[say("never called")]) as node:
+        if is_new:
+            node.forget_database()
         yield StandInNode(node, root)
 
 

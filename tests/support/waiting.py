@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -29,6 +29,13 @@ async def until(condition: Callable[[], bool], seconds: float = PATIENCE_SECONDS
     """Return as soon as a condition holds; raises `TimeoutError`."""
     with anyio.fail_after(seconds):
         while not condition():  # noqa: ASYNC110 - nobody in another process can set an event of ours
+            await anyio.sleep(LOOK_SECONDS)
+
+
+async def until_it(asked: Callable[[], Awaitable[object]], seconds: float = PATIENCE_SECONDS) -> None:
+    """Return as soon as a question is answered with something, where the answer itself is waited for, as a row's is."""
+    with anyio.fail_after(seconds):
+        while not await asked():  # noqa: ASYNC110 - a database sets no event
             await anyio.sleep(LOOK_SECONDS)
 
 

@@ -13,7 +13,9 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 from types import FrameType
 from typing import Final
 
@@ -22,6 +24,8 @@ import psutil
 GRACE_SECONDS: Final = 20.0
 """From the interrupt on: tests put away what they have made."""
 
+_TESTS: Final = Path(__file__).parents[1]
+_FEW_FILES: Final = 20  # that each worker may as well compile for itself
 _END_SECONDS: Final = 5.0  # from the politer signal to the last one
 _LOOK_SECONDS: Final = 0.1
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -49,22 +53,54 @@ def main(arguments: list[str]) -> int:
     libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)  # a make that is killed does not leave it behind
     asked = _Asked()
-    # A session of its own: the terminal's Ctrl-C comes here alone, and goes from here to all of them at once.
-    tests = subprocess.Popen([sys.executable, "-m", "pytest", *arguments], start_new_session=True)
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # the workers share what is compiled here
     try:
-        _wait(tests, asked)
+        if not any("tests" in argument for argument in arguments):
+            _compile(asked)
+        status = 0 if asked.times else _run_pytest(arguments, asked)
     finally:
         left = end_all()
     if left:
         sys.stderr.write(f"ended what the tests had left running: {', '.join(left)}\n")
-    return 128 + asked.by if asked.times else _status(tests)
+    return 128 + asked.by if asked.times else status
 
 
-def _wait(tests: subprocess.Popen[bytes], asked: _Asked) -> None:
+def _run_pytest(arguments: list[str], asked: _Asked) -> int:
+    # A session of its own: the terminal's Ctrl-C comes here alone, and goes from here to all of them at once.
+    tests = subprocess.Popen([sys.executable, "-m", "pytest", *arguments], start_new_session=True)
+    _wait(tests, asked)
+    return 0 if asked.times else _status(tests)
+
+
+def _compile(asked: _Asked) -> None:
+    """Compile what changed of the test files, in two processes; else every worker compiles all of it."""
+    stale = [str(file) for file in sorted(_TESTS.rglob("test_*.py")) if not _is_compiled(file)]
+    if len(stale) < _FEW_FILES:
+        return
+    command = [sys.executable, "-m", "pytest", "-qq", "--collect-only", "-p", "no:cacheprovider"]
+    halves = [
+        # What is wrong with a file is told by the run itself.
+        subprocess.Popen(
+            [*command, *half], start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        for half in (stale[::2], stale[1::2])
+    ]
+    for half in halves:
+        _wait(half, asked, [one.pid for one in halves])
+
+
+def _is_compiled(file: Path) -> bool:
+    """Return whether pytest's own compiled form of a file is there and newer."""
+    written = file.stat().st_mtime
+    compiled = (file.parent / "__pycache__").glob(f"{file.stem}.*-pytest-*.pyc")
+    return any(one.stat().st_mtime >= written for one in compiled)
+
+
+def _wait(tests: subprocess.Popen[bytes], asked: _Asked, ours: Sequence[int] = ()) -> None:
     """Return when pytest has ended, or has had its time to."""
     give_up = None
     while tests.poll() is None:
-        _take_orphans(tests.pid)
+        _take_orphans(ours or (tests.pid,))
         if asked.times and give_up is None:
             os.killpg(tests.pid, signal.SIGINT)
             give_up = time.monotonic() + GRACE_SECONDS
@@ -73,9 +109,11 @@ def _wait(tests: subprocess.Popen[bytes], asked: _Asked) -> None:
         time.sleep(_LOOK_SECONDS)
 
 
-def _take_orphans(own: int) -> None:
-    """Ask for what has ended of the processes that came here when their parents went: tests look who is gone."""
-    while (ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) is not None and ended.si_pid != own:
+def _take_orphans(ours: Sequence[int]) -> None:
+    """Reap the orphans that came here and have ended, but for processes of ours: tests look who is gone."""
+    while (
+        ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    ) is not None and ended.si_pid not in ours:
         os.waitpid(ended.si_pid, os.WNOHANG)
 
 

@@ -9,11 +9,11 @@ import pytest
 
 from claudeops.dispatch.local import LocalDispatcher
 from claudeops.engine.ports import Dispatcher
+from support.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.anyio
 
 NEVER_SECONDS = 3600.0  # an interval that no test lives to see
-DEADLINE_SECONDS = 10.0
 
 
 class MakeDispatcher(Protocol):
@@ -33,7 +33,7 @@ def make(request: pytest.FixtureRequest) -> MakeDispatcher:
 
 async def test_announcement_wakes_a_waiter(make: MakeDispatcher) -> None:
     dispatcher = make(interval_seconds=NEVER_SECONDS)
-    with anyio.fail_after(DEADLINE_SECONDS):
+    with anyio.fail_after(PATIENCE_SECONDS):
         async with anyio.create_task_group() as group:
             group.start_soon(dispatcher.wait)
             await anyio.wait_all_tasks_blocked()
@@ -42,7 +42,7 @@ async def test_announcement_wakes_a_waiter(make: MakeDispatcher) -> None:
 
 async def test_announcement_wakes_every_waiter(make: MakeDispatcher) -> None:
     dispatcher = make(interval_seconds=NEVER_SECONDS)
-    with anyio.fail_after(DEADLINE_SECONDS):
+    with anyio.fail_after(PATIENCE_SECONDS):
         async with anyio.create_task_group() as group:
             for _ in range(3):
                 group.start_soon(dispatcher.wait)
@@ -53,13 +53,13 @@ async def test_announcement_wakes_every_waiter(make: MakeDispatcher) -> None:
 async def test_announcement_before_the_wait_is_not_lost(make: MakeDispatcher) -> None:
     dispatcher = make(interval_seconds=NEVER_SECONDS)
     await dispatcher.announce()
-    with anyio.fail_after(DEADLINE_SECONDS):
+    with anyio.fail_after(PATIENCE_SECONDS):
         await dispatcher.wait()
 
 
 async def test_announcement_between_two_waits_is_not_lost(make: MakeDispatcher) -> None:
     dispatcher = make(interval_seconds=NEVER_SECONDS)
-    with anyio.fail_after(DEADLINE_SECONDS):
+    with anyio.fail_after(PATIENCE_SECONDS):
         for _ in range(3):
             await dispatcher.announce()
             await dispatcher.wait()
@@ -67,7 +67,7 @@ async def test_announcement_between_two_waits_is_not_lost(make: MakeDispatcher) 
 
 async def test_announcement_is_not_lost_with_a_cancelled_waiter(make: MakeDispatcher) -> None:
     dispatcher = make(interval_seconds=NEVER_SECONDS)
-    with anyio.fail_after(DEADLINE_SECONDS):
+    with anyio.fail_after(PATIENCE_SECONDS):
         async with anyio.create_task_group() as group:
             group.start_soon(dispatcher.wait)
             await anyio.wait_all_tasks_blocked()
@@ -87,7 +87,7 @@ async def test_announcement_does_not_wake_for_ever(make: MakeDispatcher) -> None
             await dispatcher.wait()
             returned.append(number)
 
-    with anyio.fail_after(DEADLINE_SECONDS):
+    with anyio.fail_after(PATIENCE_SECONDS):
         async with anyio.create_task_group() as group:
             group.start_soon(wait_twice)
             await anyio.wait_all_tasks_blocked()
@@ -97,6 +97,6 @@ async def test_announcement_does_not_wake_for_ever(make: MakeDispatcher) -> None
 
 async def test_lost_announcement_delays_by_the_interval_only(make: MakeDispatcher) -> None:
     dispatcher = make(interval_seconds=0.01)
-    with anyio.fail_after(DEADLINE_SECONDS):
+    with anyio.fail_after(PATIENCE_SECONDS):
         await dispatcher.wait()
         await dispatcher.wait()

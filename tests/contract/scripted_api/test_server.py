@@ -22,7 +22,7 @@ from claudeops.scripted_api.script import Script, Usage
 from claudeops.scripted_api.server import MessagesApi, load, main, serve
 from support.loopback_http import Answer, ask
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(20)]
+pytestmark = pytest.mark.anyio
 
 HANGING = {"hang": True}
 SILENT_IN_THE_MIDDLE = {"hang": True, "text": "well"}

@@ -215,6 +215,7 @@ async def test_every_decision_is_on_record_with_its_reason_and_starts_no_more_th
 # --- what holds beyond one row ----------------------------------------------------------------------------
 
 
+@pytest.mark.dialect
 async def test_a_flap_survives_its_resolve_and_a_new_daemon_and_is_told_when_it_is_quiet(world: World) -> None:
     await is_flapping(world)
     first = world.chains()

@@ -26,6 +26,8 @@ from support.stores import Database, opened
 
 pytest_plugins = ("support.store_fixtures",)
 
+pytestmark = pytest.mark.dialect
+
 ABOUT: Final = Circumstances(alerts=rules_of(), escalation=RULES)
 STORM: Final = PIECE * 3
 KILLED: Final = textwrap.dedent(

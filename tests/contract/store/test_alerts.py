@@ -62,6 +62,7 @@ async def run(store: Store, minutes: float) -> Session:
     return session
 
 
+@pytest.mark.dialect
 async def test_a_body_its_alert_its_decision_and_its_chain_are_written_as_one(store: Store, database: Database) -> None:
     done = await take(store, said(alert()))
 
@@ -80,6 +81,7 @@ async def test_a_body_its_alert_its_decision_and_its_chain_are_written_as_one(st
     assert [ruling.decision for ruling in receipt.rulings] == [Decision.STARTED]
 
 
+@pytest.mark.dialect
 async def test_the_same_body_a_hundred_times_is_one_row_one_chain_and_a_hundred_decisions(
     store: Store, database: Database
 ) -> None:
@@ -197,6 +199,7 @@ async def test_what_a_session_finds_opens_an_incident(store: Store, database: Da
     assert [row["incident_id"] for row in database.rows("sessions")] == [1, 1]
 
 
+@pytest.mark.dialect
 async def test_a_silence_holds_back_counts_and_passes(store: Store, database: Database) -> None:
     silence = Silence(
         id=0,
@@ -252,6 +255,7 @@ async def test_a_failing_probe_takes_the_same_door_and_its_return_is_heard(store
     assert [row["status"] for row in database.rows("alerts")] == ["resolved"]
 
 
+@pytest.mark.dialect
 async def test_a_round_that_fails_leaves_nothing_and_the_next_one_begins_anew(store: Store, database: Database) -> None:
     def broken(tier: int, told: Handover) -> NewSession:
         raise RuntimeError(f"tier {tier}: {told.reason}")

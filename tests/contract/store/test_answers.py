@@ -100,6 +100,7 @@ async def test_an_answer_to_something_else_than_was_shown_is_to_no_question(stor
     assert len(database.rows("approval_answers")) == 1
 
 
+@pytest.mark.dialect
 async def test_an_answer_that_comes_too_late_is_not_written(store: Store, database: Database) -> None:
     question = await asked_of_people(store)
     await say(store, question, "ada")
@@ -110,6 +111,7 @@ async def test_an_answer_that_comes_too_late_is_not_written(store: Store, databa
     assert len(database.rows("approval_answers")) == 1
 
 
+@pytest.mark.dialect
 async def test_a_name_longer_than_its_column_is_proven_all_the_same(store: Store) -> None:
     question = await asked_of_people(store, needed=1)
 
@@ -118,6 +120,7 @@ async def test_a_name_longer_than_its_column_is_proven_all_the_same(store: Store
     assert len(proven_yes(KEY, await now(store, question))) == 1
 
 
+@pytest.mark.dialect
 @pytest.mark.parametrize("turn", range(5))
 async def test_two_yes_at_once_both_count_and_one_of_them_decides(store: Store, database: Database, turn: int) -> None:
     async with opened(database) as other:
@@ -128,6 +131,7 @@ async def test_two_yes_at_once_both_count_and_one_of_them_decides(store: Store, 
     assert len(proven_yes(KEY, await now(store, question))) == 2
 
 
+@pytest.mark.dialect
 @pytest.mark.parametrize("turn", range(5))
 async def test_two_yes_of_one_person_at_once_count_once(store: Store, database: Database, turn: int) -> None:
     async with opened(database) as other:
@@ -138,6 +142,7 @@ async def test_two_yes_of_one_person_at_once_count_once(store: Store, database: 
     assert (await now(store, question)).status is ApprovalStatus.PENDING
 
 
+@pytest.mark.dialect
 @pytest.mark.parametrize("turn", range(5))
 async def test_of_a_no_and_the_last_yes_at_once_one_wins(store: Store, database: Database, turn: int) -> None:
     async with opened(database) as other:

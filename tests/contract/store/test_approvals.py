@@ -90,6 +90,7 @@ async def test_answer_after_the_time_counts_for_nothing(store: Store) -> None:
     assert await store.verdicts.answer_approval(asked.id, yes()) is Answered.EXPIRED
 
 
+@pytest.mark.dialect
 async def test_answer_is_used_once_by_the_allow_that_it_is_for(store: Store, database: Database) -> None:
     session = await started(store, wanted(2))
     asked = await approved(store, session)
@@ -129,6 +130,7 @@ async def test_row_that_is_not_what_was_proven_lets_nothing_through(store: Store
     assert verdict.kind is VerdictKind.DENY
 
 
+@pytest.mark.dialect
 async def test_question_that_waited_in_vain_expires_and_an_answered_one_does_not(
     store: Store, database: Database
 ) -> None:

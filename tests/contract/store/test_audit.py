@@ -61,6 +61,7 @@ async def trail(database: Database) -> Finished:
         return await session_with_calls(store)
 
 
+@pytest.mark.dialect
 async def test_untouched_trail_has_no_fault(database: Database, trail: Finished) -> None:
     assert await faults(database, {2: Logged(audit_head=trail.audit_head, audit_results=trail.audit_results)}) == []
 
@@ -109,6 +110,7 @@ async def test_what_was_done_to_a_row_is_found_and_named(
     assert await faults(database) == expected
 
 
+@pytest.mark.dialect
 async def test_trail_made_anew_with_its_head_is_found_out_by_the_log(database: Database, trail: Finished) -> None:
     database.execute("DELETE FROM tool_calls WHERE session_id = 2")
     database.execute("UPDATE sessions SET audit_head = '', audit_results = NULL WHERE id = 2")
@@ -193,6 +195,7 @@ async def test_tombstones_are_no_way_to_hide_something(
     assert await faults(database) == expected
 
 
+@pytest.mark.dialect
 async def test_tombstones_are_a_chain_of_their_own(store: Store, database: Database) -> None:
     await session_with_calls(store)
     await session_with_calls(store)

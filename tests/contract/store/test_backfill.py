@@ -95,6 +95,7 @@ async def test_later_reading_by_other_rules_does_not_change_a_finished_session(
     assert all_rows(database) == before
 
 
+@pytest.mark.dialect
 async def test_lost_session_gets_its_report_and_its_cost_and_stays_lost(store: Store, database: Database) -> None:
     session = await lost(store)
     row_before = database.rows("sessions")[0]
@@ -152,6 +153,7 @@ async def test_lost_session_gets_its_report_and_its_cost_and_stays_lost(store: S
     assert (entry["kind"], entry["amount_usd"], entry["created_at"]) == ("settled", 0.25, after(minutes=1))
 
 
+@pytest.mark.dialect
 async def test_twice_is_the_same_as_once(store: Store, database: Database) -> None:
     await one_session(store, SEEN, at=after(hours=-1))
     session = await lost(store, tier=2, calls=True)

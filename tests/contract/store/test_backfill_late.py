@@ -66,6 +66,7 @@ async def test_condition_that_was_resolved_since_is_not_opened_again(store: Stor
     assert (event["count"], event["resolved_at"]) == (2, after(hours=3, minutes=1))
 
 
+@pytest.mark.dialect
 async def test_condition_that_came_back_is_counted_in_the_episode_of_its_time(store: Store, database: Database) -> None:
     session = await lost(store)
     for hour, said in ((2, FULL), (3, report(check("web"))), (4, FULL)):

@@ -95,6 +95,7 @@ async def test_another_attempt_is_stale(store: Store, database: Database) -> Non
 # --- which CLI session a row is -------------------------------------------------------------------------
 
 
+@pytest.mark.dialect
 async def test_id_that_the_cli_chose_itself_is_the_rows_from_then_on(store: Store, database: Database) -> None:
     session = await started(store)
 

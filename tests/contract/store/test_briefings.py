@@ -45,6 +45,7 @@ async def test_what_a_session_is_given_is_on_record(store: Store, database: Data
     ]
 
 
+@pytest.mark.dialect
 async def test_a_second_record_replaces_the_first(store: Store, database: Database) -> None:
     await one_session(store, remembered("starts within 30 s"), at=after(days=-2))
     session = await started(store)

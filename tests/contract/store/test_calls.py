@@ -109,6 +109,7 @@ async def test_what_was_asked_and_what_ran_are_both_kept(store: Store, database:
     assert [row["hash"] for row in rows] == [hash_of({**row, **_utc(row)}) for row in rows]
 
 
+@pytest.mark.dialect
 async def test_calls_of_a_session_form_a_chain_that_anybody_can_compute_again(store: Store, database: Database) -> None:
     session = await started(store)
     for number in range(3):
@@ -167,6 +168,7 @@ async def test_actions_of_one_call_are_counted_together_and_granted_all_or_none(
     assert database.rows("cooldown_actions") == []
 
 
+@pytest.mark.dialect
 @pytest.mark.parametrize(
     ("at", "kind"),
     [
@@ -184,6 +186,7 @@ async def test_window_slides(store: Store, at: datetime, kind: VerdictKind) -> N
     assert verdict.kind is kind
 
 
+@pytest.mark.dialect
 async def test_services_and_kinds_are_counted_apart_and_case_is_no_way_around(store: Store) -> None:
     session = await started(store, wanted(3))
     redeploy = Action(kind="redeployment", service="web")
@@ -196,6 +199,7 @@ async def test_services_and_kinds_are_counted_apart_and_case_is_no_way_around(st
     assert (await recorded(store, session, "toolu_6", allow(restart("Web ")))).kind is VerdictKind.DENY
 
 
+@pytest.mark.dialect
 async def test_overlong_names_are_counted_like_any_other(store: Store) -> None:
     name = "w" * 300
     session = await started(store, wanted(2, prompt_text=f"{name[:255]} is down"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from claudeops.domain.chain_record import ChainRecord, KnownAction, KnownCall, KnownEvent
 from claudeops.domain.model import Level, ReportedEvent, ToolEnd, Verdict, VerdictKind
 from claudeops.engine.ports import Store
@@ -12,6 +14,7 @@ pytest_plugins = ("support.store_fixtures",)
 DENY = Verdict(kind=VerdictKind.DENY, reason="not for this tier")
 
 
+@pytest.mark.dialect
 async def test_record_of_a_chain_holds_its_calls_actions_and_events_in_order(store: Store) -> None:
     await one_session(store, report(events=(ReportedEvent(level=Level.INFO, message="of another chain"),)))
     session = await started(store, wanted(2))

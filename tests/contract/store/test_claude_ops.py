@@ -28,6 +28,7 @@ async def take(store: SqlStore, path: Path, *, now: datetime = NOW) -> TakenOver
         return await Takeover(store.database).take(source, by="ada", path=str(path), redact=redact, now=now)
 
 
+@pytest.mark.dialect
 async def test_sessions_keep_their_chains_and_what_is_known_of_them(
     store: SqlStore, database: Database, tmp_path: Path
 ) -> None:
@@ -65,6 +66,7 @@ async def test_sessions_keep_their_chains_and_what_is_known_of_them(
     assert [session.id for session in await store.records.chain(int(str(second)))] == [second, third, fourth]
 
 
+@pytest.mark.dialect
 async def test_events_memories_actions_and_checks_follow_their_sessions(
     store: SqlStore, database: Database, tmp_path: Path
 ) -> None:
@@ -122,6 +124,7 @@ async def test_what_is_left_is_counted_by_its_reason(store: SqlStore, tmp_path: 
     }
 
 
+@pytest.mark.dialect
 async def test_a_second_time_takes_nothing_even_from_a_copy(
     store: SqlStore, database: Database, tmp_path: Path
 ) -> None:

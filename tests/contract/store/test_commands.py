@@ -12,6 +12,8 @@ from support.stores import Database
 
 pytest_plugins = ("support.store_fixtures",)
 
+pytestmark = pytest.mark.dialect
+
 
 async def test_order_is_taken_once_and_its_end_is_written(store: Store, database: Database) -> None:
     await store.commands.request(CommandName.STOP_SESSIONS, by="ada", now=NOW)

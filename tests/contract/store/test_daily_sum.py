@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
+import pytest
+
 from claudeops.domain.holds import Hold, HoldKind
 from claudeops.domain.model import Outcome
 from claudeops.domain.notice.digest import Noise
@@ -15,6 +17,8 @@ from support.store_values import NOW, RULES, after, check, claimed, ending, repo
 from support.told import taken
 
 pytest_plugins = ("support.store_fixtures",)
+
+pytestmark = pytest.mark.dialect
 
 SINCE = after(hours=-24)
 

@@ -15,6 +15,8 @@ from support.stores import Database
 
 pytest_plugins = ("support.store_fixtures",)
 
+pytestmark = pytest.mark.dialect
+
 
 async def ended(store: Store, *, actions: bool = False, escalates: bool = False) -> Session:
     session = await started(store)

@@ -77,6 +77,7 @@ async def round_of(store: Store, *names: str, at: float = 0, status: ServiceStat
     await store.queue.finish(ending(session, report(*(check(name, status) for name in names))), rules=OURS)
 
 
+@pytest.mark.dialect
 async def test_actions_count_once_whatever_the_service_is_called(store: Store, database: Database) -> None:
     session = await started(store, wanted(2, prompt_text="media-web-1 is down"))
     given = [await acted(store, session, name, f"toolu_{place}") for place, name in enumerate(NAMES)]
@@ -118,6 +119,7 @@ async def test_a_start_is_held_back_by_actions_on_the_same_service_by_other_name
     assert (suppressed.reason, "granted for web is used up" in suppressed.message) == (DecisionReason.COOLDOWN, True)
 
 
+@pytest.mark.dialect
 async def test_the_newest_check_by_any_name_says_how_a_service_is(store: Store) -> None:
     session = await started(store, wanted(2, prompt_text="web is down"))
     for number in range(2):

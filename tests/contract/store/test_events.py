@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import json
 
+import pytest
+
 from claudeops import logs
 from claudeops.domain.live import EventRaised
 from claudeops.domain.model import Level, NewEvent, ReportedEvent, ServiceStatus
@@ -15,6 +17,7 @@ from support.stores import Database
 pytest_plugins = ("support.store_fixtures",)
 
 
+@pytest.mark.dialect
 async def test_same_condition_raises_the_count_of_its_open_event(store: Store, database: Database) -> None:
     for hour in range(3):
         await one_session(store, None, at=after(hours=hour))
@@ -113,6 +116,7 @@ async def test_unproven_health_resolves_nothing(store: Store, database: Database
     assert database.rows("events")[0]["resolved_at"] is None
 
 
+@pytest.mark.dialect
 async def test_whoever_listens_hears_of_every_event_once_it_is_committed(database: Database) -> None:
     heard: list[tuple[str, int | None, int]] = []
 

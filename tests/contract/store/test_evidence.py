@@ -126,6 +126,7 @@ async def test_another_name_of_the_service_is_the_service(store: Store) -> None:
     assert (await store.queue.finish(given, rules=rules)).decision.reason is DecisionReason.HEALTHY
 
 
+@pytest.mark.dialect
 async def test_an_address_is_the_services_that_an_earlier_report_gave_it(store: Store) -> None:
     for told, reason in ((f"GET {URL} refused", DecisionReason.HEALTHY), ("refused", DecisionReason.NO_EVIDENCE)):
         alarmed = replace(alarm(), services_checked=(check("web", ServiceStatus.DOWN, told),))

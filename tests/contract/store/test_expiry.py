@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from datetime import datetime, timedelta
 
+import pytest
+
 from claudeops.domain.model import Escalation, Level, ReportedEvent, ReportedMemory, ServiceStatus, Session
 from claudeops.domain.notice.model import Notice, Topic
 from claudeops.domain.retention import Aged, Cutoffs, Expired, cutoffs
@@ -29,6 +31,8 @@ from support.store_values import (
 from support.stores import Database
 
 pytest_plugins = ("support.store_fixtures",)
+
+pytestmark = pytest.mark.dialect
 
 LATER = after(days=100)
 NEEDED = Escalation(needed=True, reason="web is down", context="it is", failed_checks=("web",))

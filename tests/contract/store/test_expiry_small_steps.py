@@ -7,7 +7,6 @@ import threading
 from collections import Counter
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
-from time import monotonic
 
 import anyio
 import pytest
@@ -19,12 +18,14 @@ from claudeops.store.store import SqlStore
 from claudeops.store.tables import metadata
 from support.store_values import NOW, RULES, after, alarm, allow, check, claimed, ending, recorded, report, started
 from support.stores import Database
+from support.waiting import PATIENCE_SECONDS
 
 pytest_plugins = ("support.store_fixtures",)
 
+pytestmark = pytest.mark.dialect
+
 LATER = after(days=100)
 OLD = cutoffs(LATER, retention_days=30)
-PATIENCE_SECONDS = 20
 
 
 @pytest.fixture
@@ -202,7 +203,7 @@ async def test_a_step_whose_time_is_over_ends(store: SqlStore, database: Databas
 
     with store.database._writing.begin() as connection:
         found = look(connection, Aged.EVENTS, OLD, 500)
-        over = Step(rows=500, awaited=lambda: False, until=monotonic())
+        over = Step(rows=500, awaited=lambda: False, until=0.0)
         done = remove(connection, Aged.EVENTS, found, cutoffs=OLD, now=LATER, step=over)
 
     assert done == Expired(done=PIECE_ROWS, more=True)

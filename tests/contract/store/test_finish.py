@@ -63,6 +63,7 @@ def everything(database: Database) -> dict[str, list[dict[str, object]]]:
     return {table: database.rows(table) for table in TABLES}
 
 
+@pytest.mark.dialect
 async def test_session_row_keeps_what_is_known_about_the_end(store: Store, database: Database) -> None:
     session = await started(store)
     said = Extraction(method=ExtractionMethod.SALVAGED, report=report(check("web")), warnings=("salvaged: from text",))
@@ -224,6 +225,7 @@ async def test_three_tiers_form_one_chain_and_the_last_one_says_so(store: Store,
     assert (event["level"], event["session_id"], event["service"]) == ("critical", 3, "web")
 
 
+@pytest.mark.dialect
 @pytest.mark.parametrize(
     ("attempt", "session_id"),
     [pytest.param(2, 1, id="another attempt"), pytest.param(1, 2, id="not begun"), pytest.param(1, 99, id="nobody")],
@@ -251,6 +253,7 @@ async def test_session_ends_once(store: Store, database: Database) -> None:
     assert everything(database) == before
 
 
+@pytest.mark.dialect
 async def test_report_becomes_rows(store: Store, database: Database) -> None:
     said = report(
         check("web", detail="200 in 40 ms"),
@@ -300,6 +303,7 @@ async def test_dry_run_says_what_it_would_have_done(store: Store, database: Data
     assert event["message"] == "dry run: would escalate to tier 2: web answers 502"
 
 
+@pytest.mark.dialect
 async def test_nothing_that_a_model_writes_keeps_a_session_from_ending(store: Store, database: Database) -> None:
     session = await started(store)
     await recorded(store, session, "toolu_\x00" + "x" * 400, allow())

@@ -307,6 +307,7 @@ async def test_another_round_that_finds_a_relapse_escalates_past_the_tier_that_a
     assert actions(database)[0]["held"] == "relapsed"
 
 
+@pytest.mark.dialect
 async def test_a_day_later_it_is_a_trouble_of_its_own(store: Store, database: Database) -> None:
     await remedied(store)
     await finished(store, await follow_up(store), report(check("web")))
@@ -323,6 +324,7 @@ async def test_a_day_later_it_is_a_trouble_of_its_own(store: Store, database: Da
 # --- probes answer ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.dialect
 async def test_probes_answer_at_no_cost(store: Store, database: Database) -> None:
     probe(database, "web", "up")
     await remedied(store)

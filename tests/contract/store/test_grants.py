@@ -114,6 +114,7 @@ async def test_what_was_found_on_one_host_is_no_leave_to_act_on_another(store: S
     assert (await restarted(store, second, "web", "toolu_9")).kind is VerdictKind.ALLOW
 
 
+@pytest.mark.dialect
 async def test_a_limit_holds_for_one_host_and_leaves_the_other_its_own(store: Store, database: Database) -> None:
     session = await started(store, wanted(2, prompt_text="web1/web and web2/web are down"))
 
@@ -135,6 +136,7 @@ async def test_another_name_counts_for_the_place_it_names_alone(store: Store) ->
         assert verdict.kind is kind
 
 
+@pytest.mark.dialect
 async def test_handover_that_started_a_chain_says_it_too(store: Store) -> None:
     told = Handover(reason="alert", findings="", service_status=(check("web", ServiceStatus.DEGRADED), check("db")))
     session = await started(store, wanted(2, prompt_text=None, context=told))

@@ -62,6 +62,7 @@ async def test_nothing_is_claimed_under_any_hold_and_what_waits_goes_on_waiting(
     assert await claimed(store, at=after(days=300)) is not None
 
 
+@pytest.mark.dialect
 async def test_a_hold_reads_back_as_it_was_set(store: Store) -> None:
     hold = replace(held(HoldKind.PAUSED, until=after(hours=1)), by="ann", failures=3, trial=7)
     await store.holds.hold(hold, now=after(minutes=1))
@@ -86,6 +87,7 @@ async def test_one_hold_does_not_end_with_another(store: Store) -> None:
     assert [hold.kind for hold in await store.holds.standing(after(hours=2))] == [HoldKind.PAUSED]
 
 
+@pytest.mark.dialect
 async def test_a_hold_outlives_the_store_that_set_it(database: Database) -> None:
     first = database.open()
     await first.holds.hold(held(HoldKind.PAUSED), now=NOW)
@@ -98,6 +100,7 @@ async def test_a_hold_outlives_the_store_that_set_it(database: Database) -> None
             await second.close()
 
 
+@pytest.mark.dialect
 @pytest.mark.parametrize("kind", TIMED)
 async def test_a_hold_whose_time_is_over_holds_no_more_and_is_cleared_with_its_event(
     store: Store, database: Database, kind: HoldKind
@@ -214,6 +217,7 @@ async def test_no_probe_goes_while_another_hold_stands(store: Store) -> None:
     assert await claimed(store, at=after(hours=1)) is not None
 
 
+@pytest.mark.dialect
 @pytest.mark.parametrize("kind", PROBED)
 async def test_a_clock_that_was_set_back_does_not_hold_for_years(store: Store, kind: HoldKind) -> None:
     await queued(store)

@@ -6,7 +6,6 @@ import fcntl
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,8 +15,11 @@ import sqlalchemy as sa
 from claudeops.errors import AlreadyRunningError, DatabaseUnavailableError
 from claudeops.store.locks import claim_database, claim_watch, is_claimed
 from support.stores import Database
+from support.waiting import wait_until
 
 pytest_plugins = ("support.store_fixtures",)
+
+pytestmark = pytest.mark.dialect
 
 HOLD = """
 import sys, pathlib
@@ -112,7 +114,7 @@ def test_lock_of_a_killed_daemon_is_free(database: Database, state: Callable[[st
 def _wait_for_the_server_to_notice(database: Database) -> None:
     """Wait on the lock itself: the server ends a connection a moment after its client is gone."""
     with database.connect() as connection:
-        connection.exec_driver_sql("SET lock_timeout = '20s'")
+        connection.exec_driver_sql("SET lock_timeout = '240s'")
         connection.execute(sa.text("SELECT pg_advisory_lock(:key)"), {"key": 0x636C6F64})
 
 
@@ -158,10 +160,7 @@ def test_who_asks_again_and_again_opens_one_connection(postgresql: Database, sta
         assert [claimed() for _ in range(20)] == [False] * 20
         with claim_database(postgresql.url, state("one")):  # a connection of its own
             assert [claimed() for _ in range(20)] == [True] * 20
-        deadline = time.monotonic() + 20
-        while claimed() and time.monotonic() < deadline:  # the server lets go when it sees the connection closed
-            time.sleep(0.01)
-        assert not claimed()
+        wait_until(lambda: not claimed())  # the server lets go when it sees the connection closed
         counting.execute(sa.text("SELECT pg_stat_force_next_flush()"))
         after = counting.scalar(opened)
     assert after - before <= 2
@@ -176,9 +175,7 @@ def drop_daemons_connection(database: Database) -> None:
 
 
 def until_unclaimed(url: str) -> None:
-    deadline = time.monotonic() + 20
-    while is_claimed(url) and time.monotonic() < deadline:
-        time.sleep(0.01)
+    wait_until(lambda: not is_claimed(url))
 
 
 def test_a_file_lock_needs_no_looking_after(sqlite: Database, state: Callable[[str], Path]) -> None:

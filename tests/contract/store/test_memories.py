@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from claudeops.domain.looks import Look
 from claudeops.domain.model import Escalation, Report, ReportedMemory, ServiceStatus, Session, Verdict, VerdictKind
 from claudeops.engine.ports import Store
@@ -18,6 +20,7 @@ def remembered(observation: str, service: str | None = "web", category: str = "t
     return report(check("web"), memories=(memory,))
 
 
+@pytest.mark.dialect
 async def test_memory_said_again_is_stronger_and_not_there_twice(store: Store, database: Database) -> None:
     await one_session(store, remembered("answers within 40 ms"), at=after(days=-2))
     await one_session(store, remembered("Answers  within 40 ms."), at=after(days=-1))
@@ -45,6 +48,7 @@ async def test_contradicted_memory_is_weaker_and_the_new_one_stands_beside_it(st
     ]
 
 
+@pytest.mark.dialect
 async def test_memories_fade_with_time_and_not_with_looking(store: Store) -> None:
     await one_session(store, remembered("starts within 30 s"), at=after(days=-45))
     await one_session(store, remembered("answers within 40 ms", category="speed"), at=after(days=-29))
@@ -69,6 +73,7 @@ async def test_memory_nobody_confirms_is_given_up_and_comes_back_when_somebody_d
     assert memory.confidence == 0.3
 
 
+@pytest.mark.dialect
 async def test_memories_are_limited_to_the_best(store: Store) -> None:
     for number in range(3):
         await one_session(store, remembered(f"fact {'abc'[number]}"), at=after(days=number - 9))

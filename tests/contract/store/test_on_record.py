@@ -155,6 +155,7 @@ async def test_a_round_is_told_of_services_that_are_unwell_or_were_acted_upon_la
     assert (await told(store, following, days=60)).cases == ()
 
 
+@pytest.mark.dialect
 async def test_limits_that_were_used_are_told_with_what_is_left(store: Store) -> None:
     await repaired(store)
     _, second = await escalated(store, days=0.1)
@@ -191,6 +192,7 @@ def shown(known: OnRecord) -> list[tuple[str, str, bool, datetime]]:
     return [(each.service, each.status.value, each.by_probe, each.at) for each in known.last_verdicts]
 
 
+@pytest.mark.dialect
 async def test_a_service_is_last_seen_under_any_of_its_names_and_told_by_the_one_it_is_counted_by(store: Store) -> None:
     first = await started(store, wanted(1), at=after())
     await store.queue.finish(

@@ -14,6 +14,8 @@ from support.stores import Database
 
 pytest_plugins = ("support.store_fixtures",)
 
+pytestmark = pytest.mark.dialect
+
 
 async def test_password_is_in_no_sentence() -> None:
     url = parse_url("postgresql://me:hunter2@db.example:5432/ops?connect_timeout=1")

@@ -154,6 +154,7 @@ async def test_unknown_ids_are_answered(ours: SqlStore) -> None:
         assert sentence(await operation(9, by="ada", now=NOW)) == "There is no memory 9."
 
 
+@pytest.mark.dialect
 async def test_list_is_narrowed_by_service_and_shows_what_is_out_of_use_on_request(ours: SqlStore) -> None:
     await ours.memories.add(fact(), by="ada", now=NOW)
     general = ReportedMemory(category="other", observation="the lab has no UPS")

@@ -44,6 +44,8 @@ from support.stores import Database
 
 pytest_plugins = ("support.store_fixtures",)
 
+pytestmark = pytest.mark.dialect
+
 NEXT_OWNER = replace(OWNER, name="node-1-again", pid=99)
 
 

@@ -87,6 +87,7 @@ async def test_nobody_is_told_what_happened_days_ago_while_no_daemon_ran(store: 
     assert (row["result"], row["target"]) == ("suppressed", UNROUTED)
 
 
+@pytest.mark.dialect
 async def test_what_comes_in_quiet_hours_waits_for_their_end(store: Store) -> None:
     quiet = Target(name="team", quiet_hours=(read_window("00:00-23:59"),))
     await store.outbox.tell(notice(), now=NOW)
@@ -99,6 +100,7 @@ async def test_what_comes_in_quiet_hours_waits_for_their_end(store: Store) -> No
     assert await store.outbox.waiting(after(days=1)) == {"team"}
 
 
+@pytest.mark.dialect
 async def test_the_age_of_what_waits_counts_from_when_it_should_have_been_told(store: Store) -> None:
     assert await store.outbox.oldest(NOW) is None
     quiet = Target(name="team", quiet_hours=(read_window("00:00-23:59"),))
@@ -112,6 +114,7 @@ async def test_the_age_of_what_waits_counts_from_when_it_should_have_been_told(s
     assert ended > after(hours=11)
 
 
+@pytest.mark.dialect
 async def test_what_is_claimed_is_claimed_once_and_after_its_daemons_death_again(store: Store) -> None:
     await to_phone(store, "a", "b")
 
@@ -152,6 +155,7 @@ async def test_only_what_may_have_arrived_says_so_when_it_is_tried_again(
     assert tried.attempts == (0 if result is None else 1)
 
 
+@pytest.mark.dialect
 async def test_what_was_delivered_is_over_and_counts_for_its_hour(store: Store, database: Database) -> None:
     await to_phone(store, "a", "b")
     one, two = await store.outbox.claim("phone", now=NOW, until=NOW + LEASE, most=10)
@@ -197,6 +201,7 @@ async def test_what_was_on_its_way_to_a_target_that_is_gone_is_over(store: Store
     assert (row["result"], row["delivered_at"]) == ("suppressed", after(hours=1))
 
 
+@pytest.mark.dialect
 async def test_of_two_that_settle_the_first_counts(store: Store, database: Database) -> None:
     await to_phone(store, "a")
     (claimed,) = await store.outbox.claim("phone", now=NOW, until=NOW + LEASE, most=10)
@@ -216,6 +221,7 @@ async def test_an_event_that_opens_again_is_told_again(store: Store, database: D
     assert len(database.rows("outbox")) == 2
 
 
+@pytest.mark.dialect
 async def test_the_sum_of_a_day_counts_what_is_on_record_and_is_told_once(store: Store, database: Database) -> None:
     session = await started(store)
     await store.queue.finish(ending(session, alarm(), cost_usd=0.25), rules=RULES)

@@ -64,6 +64,7 @@ async def test_a_declared_probe_is_unknown_until_it_was_looked_at(store: Store, 
     assert {row["owner"] for row in database.rows("probes")} == {OWNER.name}
 
 
+@pytest.mark.dialect
 async def test_how_a_probe_stands_survives_a_restart_whole(store: Store) -> None:
     await enrolled(store)
     stands = replace(
@@ -116,6 +117,7 @@ async def test_a_look_at_a_probe_that_is_gone_is_passed_over(store: Store, datab
     assert [row["name"] for row in database.rows("probes")] == ["db"]
 
 
+@pytest.mark.dialect
 async def test_a_name_of_any_length_and_kind_is_found_again(store: Store) -> None:
     long = probe("w" * 300 + "\x00")
     await enrolled(store, long)
@@ -165,6 +167,7 @@ async def test_a_service_is_as_well_as_the_worst_of_its_probes(store: Store, dat
     assert [row["status"] for row in database.rows("service_checks")] == ["down", "down", "down"]
 
 
+@pytest.mark.dialect
 async def test_turns_that_waited_for_the_database_are_written_in_their_order(store: Store, database: Database) -> None:
     await enrolled(store)
     down, up = turned(WEB, State.DOWN, at=after(minutes=1)), turned(WEB, State.UP, at=after(minutes=2))
@@ -391,6 +394,7 @@ async def test_only_a_heartbeat_takes_a_ping(store: Store, name: str) -> None:
     assert await store.probes.pings() == {"backup": Pings()}
 
 
+@pytest.mark.dialect
 async def test_a_ping_is_not_lost_to_a_look_that_is_written_later(store: Store) -> None:
     await enrolled(store, heartbeat("backup"))
     await store.probes.ping("backup", Verb.FAIL, at=after(minutes=1))
@@ -398,6 +402,7 @@ async def test_a_ping_is_not_lost_to_a_look_that_is_written_later(store: Store) 
     assert (await store.probes.kept())["backup"].pings.fail == after(minutes=1)
 
 
+@pytest.mark.dialect
 async def test_counters_that_nobody_can_read_begin_anew(store: Store, database: Database) -> None:
     await enrolled(store)
     await went_down(store, "web")
@@ -435,6 +440,7 @@ async def test_a_stretch_that_a_restart_cut_in_two_is_one_and_adds_to_its_hour(s
     assert len(await store.probes.history("web", width=BUCKET, since=after(minutes=1))) == 2
 
 
+@pytest.mark.dialect
 async def test_history_is_kept_for_ninety_days_and_its_hours_for_a_year(store: Store, database: Database) -> None:
     await store.probes.add_history([stretch("web", minutes=24 * 60 * day) for day in (0, 20, 100)])
 

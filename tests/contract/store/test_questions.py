@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+import pytest
+
 from claudeops.domain.gate.approval import Answer, Approval, ApprovalStatus, NewApproval
 from claudeops.domain.notice.approving import NO, YES
 from claudeops.domain.notice.model import Target
@@ -68,6 +70,7 @@ async def test_a_token_that_was_never_made_is_nobodys(store: Store) -> None:
     assert await store.questions.by_token("") is None
 
 
+@pytest.mark.dialect
 async def test_the_tokens_of_a_message_are_used_once_and_together(store: Store) -> None:
     await asked(store)
     found = await store.questions.by_token("yes")
@@ -108,6 +111,7 @@ async def test_the_first_name_of_a_message_in_its_chat_counts(store: Store) -> N
     assert named.external_id == "78"
 
 
+@pytest.mark.dialect
 async def test_no_two_messages_of_a_chat_are_called_the_same(store: Store) -> None:
     approval = await asked(store, external="77")
     other = await message(store, approval, yes="yes2", no="no2", external=None)
@@ -169,6 +173,7 @@ async def test_no_row_holds_a_token(store: Store, database: Database) -> None:
     }
 
 
+@pytest.mark.dialect
 async def test_a_question_whose_time_is_over_is_told_to_nobody_though_nobody_has_closed_it(
     store: Store, database: Database
 ) -> None:

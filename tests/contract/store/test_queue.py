@@ -44,6 +44,8 @@ from support.stores import Database
 
 pytest_plugins = ("support.store_fixtures",)
 
+pytestmark = pytest.mark.dialect
+
 
 async def test_queued_session_is_its_own_root_and_reads_back_as_it_was_wanted(store: Store) -> None:
     handover = Handover(

@@ -13,7 +13,7 @@ from support.store_values import claimed, queued
 from support.stores import Database, opened
 
 pytest_plugins = ("support.store_fixtures",)
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.dialect]
 
 PAGE = 4096 + 24  # bytes in the log
 USUAL = 1000 * PAGE  # then SQLite begins anew

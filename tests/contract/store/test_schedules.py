@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime
 
+import pytest
+
 from claudeops.domain.escalation import retry_of
 from claudeops.domain.model import DecisionReason, Level, NewEvent, Outcome, Session, SkipReason
 from claudeops.domain.schedule.plan import Fire, LastFire, Overlap
@@ -32,6 +34,7 @@ def fire(schedule: str, due_at: datetime, **changes: object) -> Fire:
     return Fire(**values)  # type: ignore[arg-type]
 
 
+@pytest.mark.dialect
 async def test_fire_is_recorded_once_whoever_repeats_it(store: Store, database: Database) -> None:
     first = await store.schedules.fire(fire("default", NOW), wanted(), rules=RULES, now=NOW)
     again = await store.schedules.fire(fire("default", NOW), wanted(), rules=RULES, now=after(minutes=1))
@@ -150,6 +153,7 @@ async def test_a_fire_that_is_not_wanted_is_recorded_with_its_reason_and_queues_
     assert len(database.rows("sessions")) == 1
 
 
+@pytest.mark.dialect
 async def test_what_was_skipped_and_saved_can_be_counted(store: Store) -> None:
     for hour in range(4):
         await fired(store, hour, skip=SkipReason.UNCHANGED, saved_usd=0.1 if hour else None)
@@ -163,6 +167,7 @@ async def test_what_was_skipped_and_saved_can_be_counted(store: Store) -> None:
     assert (await store.schedules.saved(after(hours=6))).skipped == {}
 
 
+@pytest.mark.dialect
 async def test_the_last_chain_of_a_schedule_is_told_from_what_was_skipped_since(store: Store) -> None:
     assert await store.schedules.last_fires() == {}
     await fired(store, 0)
@@ -174,6 +179,7 @@ async def test_the_last_chain_of_a_schedule_is_told_from_what_was_skipped_since(
     }
 
 
+@pytest.mark.dialect
 async def test_the_mean_cost_is_that_of_whole_chains_of_the_schedule(store: Store) -> None:
     assert await store.schedules.mean_cost("default") is None
     for hour, cost in enumerate((0.1, None, 0.3)):

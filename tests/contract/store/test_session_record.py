@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from claudeops.domain.chain_record import Judged, SessionPosition
 from claudeops.domain.model import Level, ReportedEvent, Status, ToolCall, Verdict, VerdictKind
 from claudeops.engine.ports import Store
@@ -14,6 +16,7 @@ async def test_without_a_session_there_is_no_newest(store: Store) -> None:
     assert await store.records.newest() is None
 
 
+@pytest.mark.dialect
 async def test_newest_is_the_one_that_runs_even_if_others_were_queued_since(store: Store) -> None:
     await one_session(store, report(check("web")))
     running = await started(store, at=after(hours=1))
@@ -35,6 +38,7 @@ async def test_newest_is_the_last_one_when_none_runs(store: Store) -> None:
     assert newest.id == 2
 
 
+@pytest.mark.dialect
 async def test_an_account_has_the_verdicts_and_the_events_of_its_session_alone(store: Store) -> None:
     session = await started(store)
     for tool_use_id, kind in (("a", VerdictKind.ALLOW), ("b", VerdictKind.DENY)):

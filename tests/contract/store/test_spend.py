@@ -226,6 +226,7 @@ async def test_a_lost_session_keeps_what_its_calls_had_said(store: Store, databa
 # --- who may start ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.dialect
 async def test_what_one_session_was_promised_no_other_gets(store: Store, database: Database) -> None:
     tight = paid(chain=1, day=1)
     sessions = [await queued(store) for _ in range(4)]
@@ -258,6 +259,7 @@ async def test_a_session_that_waits_for_money_holds_no_cheaper_one_back(store: S
     assert taken.id == cheap.id != dear.id
 
 
+@pytest.mark.dialect
 async def test_a_spent_day_parks_the_queue_until_midnight_with_one_critical_event(
     store: Store, database: Database
 ) -> None:
@@ -282,6 +284,7 @@ async def test_a_spent_day_parks_the_queue_until_midnight_with_one_critical_even
     assert [row["resolved_at"] for row in database.rows("events") if row["fingerprint"] == "hold:budget"] != [None]
 
 
+@pytest.mark.dialect
 async def test_the_day_begins_anew_at_midnight_of_its_own_time_zone(store: Store) -> None:
     nepal = replace(RULES, budgets=Budgets(chain_usd=0.5, day_usd=0.5, timezone="Asia/Kathmandu"))  # UTC+5:45
     session = await running(store, with_rules=nepal)
@@ -366,6 +369,7 @@ async def test_a_chain_pays_for_all_its_sessions(store: Store) -> None:
     assert refused.scope is BudgetScope.CHAIN
 
 
+@pytest.mark.dialect
 async def test_sessions_side_by_side_pass_the_day_by_one_call_at_most(store: Store, database: Database) -> None:
     """Four sessions on two nodes that ask as often as they may, each call as dear as it can be."""
     loose = paid(chain=1.0, day=1.0, tiers=(replace(TIERS[0], max_budget_usd=0.25), TIERS[1]))

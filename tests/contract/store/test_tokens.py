@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from datetime import datetime
 
+import pytest
+
 from claudeops.domain.web.token import NewToken, TokenState
 from claudeops.store.store import SqlStore
 from support.store_values import NOW, after
@@ -56,6 +58,7 @@ async def test_what_is_revoked_or_unknown_is_not_revoked_again(database: Databas
         assert [one.revoked_by for one in await store.tokens.known()] == ["ada"]
 
 
+@pytest.mark.dialect
 async def test_the_last_use_never_goes_back(database: Database) -> None:
     async with opened(database) as store:
         one, other = await store.tokens.create(new()), await store.tokens.create(new())
@@ -67,5 +70,6 @@ async def test_the_last_use_never_goes_back(database: Database) -> None:
         assert other.last_used_at is None
 
 
+@pytest.mark.dialect
 async def test_an_id_is_never_given_twice(store: SqlStore) -> None:
     assert [(await store.tokens.create(new())).id for _ in range(3)] == [1, 2, 3]

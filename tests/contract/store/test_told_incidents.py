@@ -82,6 +82,7 @@ async def fails(store: Store, name: str = "web", *, minutes: float = 0, **declar
 # --- one incident, one event, one notice ------------------------------------------------------------------
 
 
+@pytest.mark.dialect
 async def test_an_alert_is_one_incident_one_event_and_one_notice(store: Store, database: Database) -> None:
     await taken(store, alert(annotations={"summary": "HTTP 502"}))
 
@@ -191,6 +192,7 @@ async def test_its_beginning_its_owner_its_end_and_its_return_are_told_once_each
     ]
 
 
+@pytest.mark.dialect
 async def test_the_end_says_what_it_has_cost_and_what_was_done(store: Store, database: Database) -> None:
     await taken(store, alert())
     first = await run(store, 1)

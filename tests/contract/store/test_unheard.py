@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import timedelta
 
+import pytest
+
 from claudeops.domain.model import Level
 from claudeops.domain.notice.model import Delivery, Notice, Settled, Target, Topic
 from claudeops.domain.schedule.windows import read_window
@@ -56,6 +58,7 @@ def raised(database: Database) -> list[tuple[object, object, object]]:
     ]
 
 
+@pytest.mark.dialect
 async def test_a_question_that_all_have_failed_at_is_on_record_with_what_each_one_said(
     store: Store, database: Database
 ) -> None:

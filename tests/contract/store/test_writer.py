@@ -6,6 +6,7 @@ import io
 import json
 import threading
 from collections.abc import AsyncIterator
+from typing import Any
 
 import anyio
 import pytest
@@ -13,8 +14,7 @@ import pytest
 from claudeops import logs
 from claudeops.errors import DatabaseUnavailableError, StoreError
 from claudeops.store.writer import UNDO_TRIES, Writer
-
-PATIENCE_SECONDS = 20
+from support.waiting import PATIENCE_SECONDS
 
 
 class Blocked:
@@ -120,7 +120,14 @@ async def test_stuck_job_lets_those_behind_it_go(writer: Writer) -> None:
 
 
 async def test_caller_of_a_stuck_job_is_told_that_it_may_still_be_written() -> None:
-    writer, blocked = Writer(wait_seconds=1), Blocked()
+    blocked = Blocked()
+
+    class AtOnce(Writer):
+        def _submit(self, *job: Any) -> None:
+            super()._submit(*job)
+            assert blocked.inside.wait(PATIENCE_SECONDS)  # the wait begins when the job is under way
+
+    writer = AtOnce(wait_seconds=0.01)
     try:
         with pytest.raises(DatabaseUnavailableError, match="may still arrive"):
             await writer.run(blocked)
@@ -246,13 +253,15 @@ async def test_an_undoing_waits_for_the_database(at_once: Writer) -> None:
     await undo.until_done()
 
 
-async def test_between_two_tries_of_an_undoing_others_get_their_turns(writer: Writer) -> None:
-    undo = Undone(failures=2)
+async def test_between_two_tries_of_an_undoing_others_get_their_turns() -> None:
+    writer, undo = Writer(wait_seconds=PATIENCE_SECONDS, undo_pause_seconds=3600), Undone(failures=2)
     await too_late(writer, undo)
-    for _ in range(10):  # much sooner than the pause is over
+    for _ in range(10):
         await writer.run(lambda: None)
+    tries = undo.tries
+    await writer.close()
 
-    assert undo.tries == 1
+    assert tries == 1
 
 
 async def test_an_undoing_is_not_tried_for_ever(at_once: Writer, logged: io.StringIO) -> None:

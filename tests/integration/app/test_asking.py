@@ -12,11 +12,12 @@ import anyio
 import pytest
 
 from claudeops.app.asking import Answer, Asked, ask_daemon
-from claudeops.domain.commands import CommandName
+from claudeops.domain.commands import Command, CommandName
 from claudeops.store.locks import claim_database
 from claudeops.store.store import SqlStore
 from support.store_values import NOW
 from support.stores import Database, opened
+from support.waiting import PATIENCE_SECONDS, until, until_it
 
 pytest_plugins = ("support.store_fixtures",)
 pytestmark = pytest.mark.anyio
@@ -90,8 +91,13 @@ async def test_the_asker_learns_what_came_of_it(
     standing: Standing, end: tuple[str | None, str | None] | None, answer: Answer, says: str
 ) -> None:
     async def daemon() -> None:
-        while not (taken := await standing.store.commands.take(now=NOW)):  # noqa: ASYNC110 - a row sets no event
-            await anyio.sleep(0.01)
+        taken: list[Command] = []
+
+        async def take() -> bool:
+            taken.extend(await standing.store.commands.take(now=NOW))
+            return bool(taken)
+
+        await until_it(take)
         assert [dict(command.arguments) for command in taken] == [{"chain": 7}]
         if end is not None:
             await standing.store.commands.finish(taken[0].id, result=end[0], error=end[1], now=NOW)
@@ -99,7 +105,7 @@ async def test_the_asker_learns_what_came_of_it(
     with standing.claimed():
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(daemon)
-            asked = await standing.ask(taken=20, done=20 if end is not None else 0.3)
+            asked = await standing.ask(taken=PATIENCE_SECONDS, done=PATIENCE_SECONDS if end is not None else 0.3)
     assert (asked.answer, asked.says, asked.acknowledged) == (answer, says, True)
 
 
@@ -109,15 +115,14 @@ async def test_a_daemon_that_goes_away_meanwhile_leaves_no_false_hope(standing: 
     lock.__enter__()
 
     async def daemon() -> None:
-        while not standing.database.rows("commands"):  # noqa: ASYNC110 - a row sets no event
-            await anyio.sleep(0.01)
+        await until(lambda: bool(standing.database.rows("commands")))
         if taken:
             await standing.store.commands.take(now=NOW)
         lock.__exit__(None, None, None)
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(daemon)
-        asked = await standing.ask(taken=20, done=20)
+        asked = await standing.ask(taken=PATIENCE_SECONDS, done=PATIENCE_SECONDS)
     if taken:
         assert (asked.answer, asked.acknowledged) == (Answer.DAEMON_GONE, False)
         assert "the next one does it when it starts" in asked.says

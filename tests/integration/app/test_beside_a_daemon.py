@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from pathlib import Path
 
 import anyio
@@ -20,14 +19,13 @@ from claudeops.store.locks import claim_database
 from support.estate import STAND_IN
 from support.operating import DUMMY_KEY
 from support.stores import Database
-from support.waiting import PATIENCE_SECONDS
+from support.waiting import PATIENCE_SECONDS, until, wait_until
 
 pytestmark = pytest.mark.anyio
 pytest_plugins = ("support.store_fixtures",)
 
-SOON_SECONDS = 3.0  # less than anybody waits for a lock
-# Whoever is only being let in has a lock to wait for, and is no activity yet.
-WAITING = sa.text("SELECT count(*) FROM pg_locks WHERE NOT granted")
+# Whoever is only being let in has a lock to wait for, and is no activity yet. Who waits anew has another transaction.
+WAITING = sa.text("SELECT pid, virtualtransaction FROM pg_locks WHERE NOT granted")
 
 
 def settings_of(database: Database, root: Path) -> Settings:
@@ -55,19 +53,16 @@ class Stuck:
         """Stand there until somebody waits; return whether the event loop came by while that was so."""
         with self._database.connect() as connection:
             connection.execute(sa.text("LOCK TABLE pg_catalog.pg_authid IN ACCESS EXCLUSIVE MODE"))
-            deadline = time.monotonic() + PATIENCE_SECONDS  # a thread that never returns outlives the test's limit
-            while not connection.scalar(WAITING):
-                assert time.monotonic() < deadline, "nobody waits for the server"
-                connection.execute(sa.text("SELECT pg_sleep(0.02)"))
+            wait_until(lambda: bool(connection.execute(WAITING).all()))  # a thread outlives the test's limit
+            waiting = set(connection.execute(WAITING).all())
             self._somebody_waits.set()
-            return self._turn.wait(SOON_SECONDS)
+            came_by = self._turn.wait(PATIENCE_SECONDS)
+            return came_by and bool(waiting & set(connection.execute(WAITING).all()))
 
     async def come_by(self) -> None:
-        """Be on the event loop again and again."""
-        while True:
-            await anyio.sleep(0.01)
-            if self._somebody_waits.is_set():
-                self._turn.set()
+        """Be on the event loop while somebody waits."""
+        await until(self._somebody_waits.is_set)
+        self._turn.set()
 
 
 @pytest.mark.postgres

@@ -31,6 +31,7 @@ from claudeops.store.store import SqlStore
 from support.alerts import SOURCE, alert, bring, rules_of
 from support.claude_ops import old_database
 from support.commanding import Shell, shell_in
+from support.doses import drawn
 from support.envelopes import COMMON, GOLDENS, SCHEMAS, file_of, lost_or_changed
 from support.estate import look
 from support.estate import report as stated
@@ -326,7 +327,7 @@ def test_a_database_that_is_away_is_one_document_without_its_password(name: str,
     assert "hunter22" not in json.dumps(shell.ask(*ASKED[name].split()))
 
 
-@pytest.mark.parametrize("asked", WRITING)
+@pytest.mark.parametrize("asked", drawn(WRITING))  # each waits out the bound on a lock
 def test_a_locked_database_is_one_document(asked: str, lived_in: Shell) -> None:
     ensure_key(lived_in.root / "state")
     with locked(lived_in.database.file):

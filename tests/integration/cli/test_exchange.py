@@ -15,6 +15,7 @@ from claudeops.domain.model import DecisionReason, Outcome, Session, Status, Sup
 from claudeops.domain.stream.exchange import INPUT_BYTES, Verdict
 from support.store_values import running
 from support.streams import vectors
+from support.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.anyio
 
@@ -70,7 +71,7 @@ async def exchanged(
         timeout_seconds=timeout_seconds,
         stopped=stopped or anyio.Event(),
     )
-    with anyio.fail_after(30):
+    with anyio.fail_after(PATIENCE_SECONDS):
         verdict = await exchange.run(read_frames(chunks(*given)))
     printer.end(verdict, duration_ms=1)
     return verdict, [json.loads(line) for line in out.getvalue().splitlines()]
@@ -115,7 +116,7 @@ async def test_an_interrupt_stops_what_runs_and_the_next_frame_is_done_all_the_s
         yield INTERRUPT
 
     printer = Printer(as_frames=True, tier=1, out=io.StringIO())
-    with anyio.fail_after(30):
+    with anyio.fail_after(PATIENCE_SECONDS):
         exchange = Exchange(runner=passes, printer=printer, print_chain=nothing_to_print)
         verdict = await exchange.run(read_frames(typed()))
     assert passes.texts[0] == "a"
@@ -144,7 +145,7 @@ async def test_after_a_signal_nothing_further_begins_even_though_stdin_stays_ope
         await anyio.sleep_forever()
 
     printer = Printer(as_frames=True, tier=1, out=io.StringIO())
-    with anyio.fail_after(30):
+    with anyio.fail_after(PATIENCE_SECONDS):
         exchange = Exchange(runner=passes, printer=printer, print_chain=nothing_to_print, stopped=stopped)
         verdict = await exchange.run(read_frames(typed()))
     assert passes.texts == ["a"]

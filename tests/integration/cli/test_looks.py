@@ -19,10 +19,11 @@ import pytest
 from claudeops.cli.text.layout import Looks
 from claudeops.cli.text.screen import watch
 from claudeops.domain.model import Level, ReportedEvent
-from claudeops.store.migrate import migrate
+from support.migrated import write_migrated
 from support.operating import COMMAND
 from support.store_values import one_session, report
-from support.stores import MIGRATIONS, Database, opened
+from support.stores import Database, opened
+from support.waiting import PATIENCE_SECONDS
 
 SLOW = ("sqlalchemy", "alembic", "pydantic", "structlog", "rich", "anyio", "environs", "psycopg", "jsonschema")
 
@@ -33,7 +34,7 @@ async def state(tmp_path: Path) -> Path:
     directory = tmp_path / "state"
     directory.mkdir()
     url = f"sqlite:///{directory / 'claudeops.db'}"
-    migrate(url, migrations_dir=MIGRATIONS, backup_dir=tmp_path)
+    write_migrated(directory / "claudeops.db")
     messages = [f"the {number}. thing" for number in range(29)] + ["\x1b[2J" + "a long story " * 20]
     events = tuple(ReportedEvent(level=Level.CRITICAL, message=message, service="web") for message in messages)
     async with opened(Database(url)) as store:
@@ -54,7 +55,7 @@ def on_terminal(state: Path, *arguments: str, lines: int = 100, **environment: s
     with contextlib.suppress(OSError), os.fdopen(ours, "rb", buffering=0) as terminal:  # EIO: nobody writes any more
         while part := terminal.read(65536):
             printed += part
-    assert process.wait(30) == 0
+    assert process.wait(PATIENCE_SECONDS) == 0
     return printed.decode().replace("\r\n", "\n")
 
 

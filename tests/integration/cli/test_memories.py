@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from claudeops.cli.command_line import call
-from claudeops.store.migrate import migrate
-from support.stores import MIGRATIONS
+from support.migrated import write_migrated
 
 
 @pytest.fixture
@@ -17,7 +16,7 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return the state directory of a node that has run and does not now."""
     directory = tmp_path / "state"
     directory.mkdir()
-    migrate(f"sqlite:///{directory / 'claudeops.db'}", migrations_dir=MIGRATIONS, backup_dir=tmp_path)
+    write_migrated(directory / "claudeops.db")
     monkeypatch.setenv("CLAUDEOPS_STATE_DIR", str(directory))
     monkeypatch.chdir(tmp_path)
     return directory

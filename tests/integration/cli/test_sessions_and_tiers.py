@@ -15,6 +15,7 @@ from claudeops.engine.system import SystemClock
 from claudeops.errors import ConfigurationError
 from claudeops.store.store import SqlStore
 from support.commanding import Shell, shell_in
+from support.doses import drawn
 from support.estate import report
 from support.store_values import NOW, RULES, ending, gone, started
 
@@ -181,7 +182,7 @@ def test_a_dry_run_lets_no_higher_tier_run(shell: Shell) -> None:
     )
 
 
-@pytest.mark.parametrize("kind", [HoldKind.PAUSED, HoldKind.BUDGET])
+@pytest.mark.parametrize("kind", drawn([HoldKind.PAUSED, HoldKind.BUDGET]))
 def test_what_is_held_for_now_is_to_be_tried_later_whatever_asks_and_in_whatever_form(
     shell: Shell, kind: HoldKind
 ) -> None:

@@ -29,7 +29,7 @@ from claudeops.engine.session.runner import SessionRunner
 from claudeops.engine.session_log import reader as old_logs
 from support.estate import Estate, deliver, look, report
 from support.stores import approvals_of
-from support.waiting import until
+from support.waiting import PATIENCE_SECONDS, until
 
 TOOLS = ("Bash", "Read", "Write")
 SOMETIME = datetime(2000, 1, 1, tzinfo=UTC)
@@ -93,7 +93,7 @@ async def run_chain(estate: Estate, *steps: Mapping[str, object], sessions: int 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(supervisor.run)
             await until(lambda: bool(estate.rows(over)))
-            await supervisor.drain(20)
+            await supervisor.drain(PATIENCE_SECONDS)
         return list(iter(reader.take, None))
 
 
@@ -158,12 +158,12 @@ async def test_following_goes_on_to_the_next_tiers_and_ends_with_the_chain(estat
     await estate.queue()
     supervisor, heard = estate.supervisor(), Heard()
 
-    with anyio.fail_after(40):
+    with anyio.fail_after(PATIENCE_SECONDS):
         async with anyio.create_task_group() as tasks:
 
             async def follow() -> None:
                 await tailed(estate, follow=True, heard=heard)
-                await supervisor.drain(20)
+                await supervisor.drain(PATIENCE_SECONDS)
 
             tasks.start_soon(follow)  # before anything runs: it waits for that too
             tasks.start_soon(supervisor.run)
@@ -273,7 +273,7 @@ def asks_first(call: ToolCall, _workspace: object) -> Verdict:
 
 
 async def test_a_wait_for_a_person_is_told_while_it_lasts_and_stands_where_its_time_is(estate: Estate) -> None:
-    estate.with_context(approval_key=KEY, approval_seconds=30)
+    estate.with_context(approval_key=KEY, approval_seconds=PATIENCE_SECONDS)
     estate.with_judge(asks_first)
     estate.script({"frame": SAID}, look(command="restart db"), look("toolu_2"), deliver(report()))
     await estate.queue()
@@ -292,7 +292,7 @@ async def test_a_wait_for_a_person_is_told_while_it_lasts_and_stands_where_its_t
         said = answer(KEY, asked, status=ApprovalStatus.APPROVED, decided_by="ada", at=estate.context.clock.now())
         assert await estate.store.verdicts.answer_approval(asked.id, said) is Answered.DECIDED
         await until(lambda: bool(heard.of(SessionEnded)))
-        await supervisor.drain(20)
+        await supervisor.drain(PATIENCE_SECONDS)
     afterwards = await tailed(estate)
 
     for told in (heard, afterwards):
@@ -354,7 +354,7 @@ async def test_without_a_name_all_chains_that_run_are_told_and_those_that_start_
             await estate.dispatcher.announce()
             await until(lambda: len(heard.of(SessionEnded)) == 3)
             await until(lambda: len(idle) == 2)
-        await supervisor.drain(20)
+        await supervisor.drain(PATIENCE_SECONDS)
 
     assert {fact.session_id for fact in heard.of(SessionEnded)} == {1, 2, 3}  # type: ignore[union-attr]
     assert len(heard.of(SessionBegan)) == 3  # each of them once
@@ -390,7 +390,7 @@ async def test_what_waits_in_the_queue_while_others_come_and_go_is_not_forgotten
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(supervisor.run)
             await until(lambda: len(heard.of(SessionEnded)) == 2)
-            await supervisor.drain(20)
+            await supervisor.drain(PATIENCE_SECONDS)
 
     assert {fact.session_id for fact in heard.of(SessionBegan)} == {1, 2}  # type: ignore[union-attr]
 
@@ -405,6 +405,6 @@ async def test_what_was_over_before_is_not_told_because_something_older_still_wa
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(supervisor.run)
             await until(lambda: len(heard.of(SessionEnded)) == 2)
-            await supervisor.drain(20)
+            await supervisor.drain(PATIENCE_SECONDS)
 
     assert [fact.session_id for fact in heard.of(SessionBegan)] == [3, 1]  # type: ignore[union-attr]

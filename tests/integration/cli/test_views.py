@@ -15,7 +15,7 @@ import pytest
 
 from claudeops.cli.command_line import call
 from claudeops.cli.views import config
-from claudeops.store.migrate import migrate
+from support.migrated import write_migrated
 from support.store_values import (
     RULES,
     alarm,
@@ -28,7 +28,7 @@ from support.store_values import (
     report,
     restart,
 )
-from support.stores import MIGRATIONS, Database, opened
+from support.stores import Database, opened
 
 LISTS = ("list-events", "list-checks", "list-actions")
 READERS = (*LISTS, "spend", "stats")
@@ -39,7 +39,7 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return the state directory of a node that has run and does not now."""
     directory = tmp_path / "state"
     directory.mkdir()
-    migrate(f"sqlite:///{directory / 'claudeops.db'}", migrations_dir=MIGRATIONS, backup_dir=tmp_path)
+    write_migrated(directory / "claudeops.db")
     monkeypatch.setenv("CLAUDEOPS_STATE_DIR", str(directory))
     monkeypatch.chdir(tmp_path)
     return directory

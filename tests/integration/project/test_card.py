@@ -9,7 +9,21 @@ import pytest
 from benchmarks import card, soak
 
 
-@pytest.mark.timeout(240)  # it starts eight daemons
+def test_the_card_names_the_machine_and_the_lines_that_are_asked_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    small = ["--repeats", "1", "--stream-mib", "0.1", "--directory", str(tmp_path)]
+    card.main(["--line", "stream", *small])
+
+    printed = capsys.readouterr().out
+    assert all(f"{fact}  " in printed for fact in ("processor", "memory", "system", "files", "load"))
+    assert all(f"{line} " in printed for line in ("200 B", "5 KB", "200 KB", "5 MB"))
+    assert "resident (RSS) " not in printed
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)  # it starts eight daemons
 def test_the_card_names_the_machine_and_every_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     small = ["--repeats", "1", "--stream-mib", "0.1", "--burst", "20", "--probes", "20", "--probe-minutes", "0.1"]
     card.main([*small, "--alert-seconds", "1", "--directory", str(tmp_path)])
@@ -30,7 +44,7 @@ def test_the_card_names_the_machine_and_every_line(tmp_path: Path, capsys: pytes
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.long
 def test_sessions_in_a_row_are_run_and_what_the_daemon_holds_is_told(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -14,11 +14,9 @@ import psutil
 import pytest
 
 from support.checkout import TESTS
+from support.doses import drawn
 from support.seen_at_once import SeenAtOnce
-from support.waiting import until
-
-pytestmark = pytest.mark.timeout(150)  # interpreters one after the other, and ten seconds of pytest-xdist's own
-
+from support.waiting import PATIENCE_SECONDS, until
 
 CONFTEST = f"""
 import sys
@@ -97,8 +95,8 @@ async def running(root: Path, *arguments: str, **files: str) -> AsyncIterator[Ru
         below = psutil.Process().children(recursive=True)
         for one in below:
             one.kill()
-        psutil.wait_procs(below, timeout=10)
-        process.wait(10)
+        psutil.wait_procs(below, timeout=PATIENCE_SECONDS)
+        process.wait(PATIENCE_SECONDS)
 
 
 def interrupt(run: Run, number: signal.Signals = signal.SIGINT) -> None:
@@ -112,11 +110,13 @@ def kill_pytest(run: Run) -> None:
 
 @pytest.mark.parametrize(
     ("end", "code"),
-    [
-        pytest.param(interrupt, 130, id="Ctrl-C"),
-        pytest.param(lambda run: interrupt(run, signal.SIGTERM), 143, id="make is ended"),
-        pytest.param(kill_pytest, 137, id="pytest is killed"),
-    ],
+    drawn(
+        [
+            pytest.param(interrupt, 130, id="Ctrl-C"),
+            pytest.param(lambda run: interrupt(run, signal.SIGTERM), 143, id="make is ended"),
+            pytest.param(kill_pytest, 137, id="pytest is killed"),
+        ]
+    ),
 )
 async def test_no_worker_and_nothing_that_a_test_started_outlives_the_run(
     tmp_path: Path, end: Callable[[Run], None], code: int
@@ -132,6 +132,7 @@ async def test_no_worker_and_nothing_that_a_test_started_outlives_the_run(
         assert [one for one in processes if one.is_running()] == []
 
 
+@pytest.mark.long
 async def test_a_second_ctrl_c_ends_also_what_heeds_none(tmp_path: Path) -> None:
     async with running(tmp_path, stubborn=STUBBORN) as run:
         await until((tmp_path / "busy").exists)
@@ -155,6 +156,7 @@ async def test_what_fails_is_seen_while_others_still_run_and_so_is_how_far_it_is
         assert "ended what the tests had left running" in run.output  # the sleep of the busy one
 
 
+@pytest.mark.long
 async def test_at_the_first_red_one_it_can_be_made_to_end(tmp_path: Path) -> None:
     async with running(tmp_path, "-x", busy=BUSY, red=RED) as run:
         await until((tmp_path / "busy").exists)
@@ -167,6 +169,7 @@ async def test_at_the_first_red_one_it_can_be_made_to_end(tmp_path: Path) -> Non
         assert [one for one in processes if one.is_running()] == []
 
 
+@pytest.mark.long
 async def test_all_green_is_green(tmp_path: Path) -> None:
     (tmp_path / "go").touch()
     async with running(tmp_path, green="def test_green(): pass") as run:

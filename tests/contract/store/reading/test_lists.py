@@ -27,6 +27,8 @@ from support.stores import Database
 
 pytest_plugins = ("support.store_fixtures",)
 
+pytestmark = pytest.mark.dialect
+
 
 def said(*messages: str, level: Level = Level.WARNING, service: str | None = "web") -> tuple[ReportedEvent, ...]:
     return tuple(ReportedEvent(level=level, message=message, service=service) for message in messages)

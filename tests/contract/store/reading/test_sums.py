@@ -40,6 +40,8 @@ from support.stores import Database
 
 pytest_plugins = ("support.store_fixtures",)
 
+pytestmark = pytest.mark.dialect
+
 DENY = Verdict(kind=VerdictKind.DENY, reason="not for this tier")
 PAID = replace(
     RULES,

@@ -12,6 +12,7 @@ from claudeops.domain.model import VerdictKind
 from claudeops.harness.base import git_environment
 from support.hostile_repository import HostileRepository
 from support.policy_cases import SCOPE, judged
+from support.waiting import PATIENCE_SECONDS
 
 LOOKS = (
     "log -n 3", "log --oneline --all", "log --stat", "log --name-only -5", "log -1 --format='%h %an %s'",
@@ -46,7 +47,8 @@ def repository(tmp_path: Path) -> HostileRepository:
 def run(repository: HostileRepository, command: str, env: dict[str, str]) -> str:
     """Run a command in the shell, as a session's Bash tool does; its output."""
     done = subprocess.run(
-        ["/bin/bash", "-c", command], capture_output=True, text=True, check=False, timeout=20, stdin=subprocess.DEVNULL,
+        ["/bin/bash", "-c", command], capture_output=True, text=True, check=False, timeout=PATIENCE_SECONDS,
+        stdin=subprocess.DEVNULL,
         env={"PATH": "/usr/bin:/bin", "HOME": str(repository.ran), **env},
     )  # fmt: skip
     return done.stdout

@@ -108,6 +108,7 @@ async def test_a_body_is_on_record_before_the_answer_and_then_its_chain_is_annou
         assert [row["key"] for row in world.rows("alert_deliveries")] == [receipt.delivery]
         again = await desk.take("am", body(), {}, world.clock.now(), query={})
         await world.decided(2)
+        await until(lambda: world.announced > 0)  # which follows what is on record
 
     assert (receipt.alerts, receipt.readable, receipt.repeats) == (1, True, False)
     assert (again.delivery, again.repeats) == (receipt.delivery, True)

@@ -9,6 +9,7 @@ import anyio
 import pytest
 
 from claudeops.engine.cell.cgroups import Bounds, Exceeded, Group, Groups, find, prepare
+from support.waiting import PATIENCE_SECONDS
 
 ONE = "31 23 0:28 / /sys/fs/cgroup/pids rw,relatime - cgroup cgroup rw,pids"
 TWO = "32 23 0:29 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw,nsdelegate"
@@ -149,7 +150,7 @@ def here() -> Groups:
 async def test_the_kernel_refuses_one_process_too_many_and_says_so(here: Groups) -> None:
     async with here.lease("1.1", Bounds(processes=4), 512) as leased:
         join = f"echo 0 > {leased.door}; for i in 1 2 3 4 5 6; do sleep 0.3 & done; wait"
-        with anyio.fail_after(20):
+        with anyio.fail_after(PATIENCE_SECONDS):
             done = await anyio.run_process(["/bin/sh", "-c", join], check=False)
         refused = leased.refusals()
         assert leased.directory.is_dir()

@@ -14,6 +14,7 @@ import pytest
 
 from claudeops.engine.cell import workspace as workspaces
 from claudeops.engine.cell.cell import FIRST_UID, UIDS, USER_HOMES, SandboxSpec, UserCell, lease_user
+from support.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give sessions another user")
 
@@ -35,7 +36,7 @@ def under_a_guardian(cell: UserCell, root: Path, uid: int, script: str) -> Itera
                 text=True,
             )
         yield process
-    process.wait(timeout=20)
+    process.wait(timeout=PATIENCE_SECONDS)
     if process.stdout is not None:
         process.stdout.close()
 

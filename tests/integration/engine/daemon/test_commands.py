@@ -21,7 +21,7 @@ from claudeops.engine.daemon.commands import LOOK_SECONDS, CommandRunner
 from claudeops.store.store import SqlStore
 from support.store_values import NOW, OWNER, RULES, after, alarm, ending, wanted
 from support.stores import Database, opened
-from support.waiting import PATIENCE_SECONDS
+from support.waiting import until, until_it
 
 pytest_plugins = ("support.store_fixtures",)
 pytestmark = pytest.mark.anyio
@@ -51,14 +51,17 @@ class Ends:
         return session
 
     async def run(self) -> None:
+        def stopping() -> bool:
+            return any(control.cause is not None for _, control in self.running.values())
+
         while True:
+            await until(stopping)
             for session, control in list(self.running.values()):
                 if control.cause is not None:
                     said = alarm() if session.id in self.escalates else None
                     end = ending(session, said, outcome=Outcome.CANCELLED)
                     await self.store.queue.finish(end, rules=RULES)
                     del self.running[session.id]
-            await anyio.sleep(0.01)
 
 
 @pytest.fixture
@@ -97,10 +100,16 @@ async def asked(store: SqlStore, target: StopTarget) -> int:
 
 
 async def ended(store: SqlStore, command_id: int) -> Command:
-    with anyio.fail_after(PATIENCE_SECONDS):
-        while (command := await store.commands.find(command_id)) is None or command.ended_at is None:  # noqa: ASYNC110 - a row sets no event
-            await anyio.sleep(0.02)
-    return command
+    found: list[Command] = []
+
+    async def is_over() -> bool:
+        command = await store.commands.find(command_id)
+        if command is not None and command.ended_at is not None:
+            found.append(command)
+        return bool(found)
+
+    await until_it(is_over)
+    return found[0]
 
 
 async def queue(store: SqlStore, **changes: Any) -> Session:

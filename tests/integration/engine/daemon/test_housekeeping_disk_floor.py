@@ -13,7 +13,7 @@ from claudeops.domain.outcome import StopCause
 from claudeops.engine.daemon.housekeeping import DiskFloor
 from claudeops.errors import DatabaseUnavailableError
 from support.estate import Estate, deliver, look, report
-from support.waiting import until
+from support.waiting import PATIENCE_SECONDS, until
 
 FLOOR = 1000
 
@@ -111,7 +111,7 @@ async def test_no_session_starts_below_the_floor_and_the_queue_goes_on_above_it(
         disks.free["/results"] = 5000
         await floor.look()
         await until(lambda: bool(estate.rows("SELECT 1 FROM sessions WHERE outcome = 'success'")))
-        await supervisor.drain(20)
+        await supervisor.drain(PATIENCE_SECONDS)
 
 
 async def test_the_hold_of_a_daemon_that_died_is_lifted_at_the_first_look(
@@ -187,7 +187,7 @@ async def test_a_running_session_goes_on_below_the_floor_and_is_stopped_before_t
         await floor.look()
         await floor.look()
         await until(lambda: bool(estate.rows("SELECT 1 FROM sessions WHERE status = 'ended'")))
-        await supervisor.drain(5)
+        await supervisor.drain(PATIENCE_SECONDS)
     (row, *retries) = estate.rows('SELECT outcome, error, cost_usd, "trigger" FROM sessions ORDER BY id')
     assert (row["outcome"], row["cost_usd"]) == ("out_of_disk", 0.01)  # politely: what it cost is known
     assert "disk of this machine" in str(row["error"])
@@ -199,19 +199,19 @@ async def test_one_that_does_not_heed_it_is_killed_with_the_last_of_the_room(
     estate: Estate, disks: Disks, floor: DiskFloor, tmp_path: Path
 ) -> None:
     deaf = {"ignore": ["SIGTERM", "SIGINT", "interrupt"]}
-    estate.with_context(timeouts=replace(estate.context.timeouts, stop_grace=25))
+    estate.with_context(timeouts=replace(estate.context.timeouts, stop_grace=3600))
     estate.script(deaf, {"touch": str(tmp_path / "runs")}, {"hang": True})
     await estate.queue()
     supervisor = estate.supervisor()
     floor.stop_all, floor.kill_all = supervisor.running.stop_all, supervisor.running.kill_all
-    with anyio.fail_after(15):
+    with anyio.fail_after(PATIENCE_SECONDS):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(supervisor.run)
             await until((tmp_path / "runs").exists)
             disks.free["/results"] = FLOOR // 4 - 1
             await floor.look()
             await until(lambda: bool(estate.rows("SELECT 1 FROM sessions WHERE status = 'ended'")))
-            await supervisor.drain(5)
+            await supervisor.drain(PATIENCE_SECONDS)
     assert [(row["outcome"], row["exit_code"]) for row in estate.rows("SELECT * FROM sessions WHERE id = 1")] == [
         ("out_of_disk", -9)
     ]

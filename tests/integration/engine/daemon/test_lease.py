@@ -18,6 +18,7 @@ from claudeops.engine.ports import Recovery, Store
 from claudeops.errors import AlreadyRunningError, DatabaseUnavailableError
 from support.store_values import NOW, OTHER_OWNER, OWNER, RULES, after, check, ending, report, running, started
 from support.stores import Database, opened
+from support.waiting import PATIENCE_SECONDS
 
 pytest_plugins = ("support.store_fixtures",)
 pytestmark = pytest.mark.anyio
@@ -120,7 +121,7 @@ async def test_an_absent_database_stops_nothing(logged: io.StringIO) -> None:
 async def test_a_lock_that_is_somebody_elses_ends_the_daemon(logged: io.StringIO) -> None:
     told = anyio.Event()
 
-    with anyio.fail_after(20):
+    with anyio.fail_after(PATIENCE_SECONDS):
         await pulse(AwayRecovery(), {}, check_lock=taken, lost=told.set).run()
 
     assert told.is_set()

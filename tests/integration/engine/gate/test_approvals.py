@@ -16,8 +16,9 @@ from claudeops.engine.session.runner import SessionRunner
 from claudeops.errors import ConfigurationError, MissingInputError
 from support.asking import ASK, CALL, KEY, talking
 from support.estate import Estate, deliver, look, report
+from support.loop_time import LeapingClock
 from support.stores import approvals_of
-from support.waiting import until
+from support.waiting import PATIENCE_SECONDS, until, until_it
 
 pytestmark = pytest.mark.anyio
 
@@ -160,27 +161,27 @@ async def test_a_request_that_the_cli_took_back_leaves_no_question_open(estate: 
 
 async def test_while_people_are_asked_no_clock_runs_and_no_slot_is_held(estate: Estate) -> None:
     """A session whose wall clock is shorter than the answer takes, beside another that needs its slot."""
+    clock = LeapingClock()
     estate.with_judge(lambda _, __: ASK)
-    timeouts = replace(estate.context.timeouts, session=1.5)
-    estate.with_context(approval_key=KEY, timeouts=timeouts)
+    estate.with_context(approval_key=KEY, clock=clock)
     supervisor = estate.supervisor(slots=1, run_session=SessionRunner(context=estate.context).run)
     estate.script(look(), deliver(report()))
     await estate.queue()
     await estate.queue()
-    began = datetime.now(UTC)
+
+    async def both_are_asked() -> bool:
+        return len(await approvals_of(estate.store)) == 2
+
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(supervisor.run)
-        with anyio.fail_after(30):
-            while len(await approvals_of(estate.store)) < 2:  # noqa: ASYNC110 - as an operator looks
-                await anyio.sleep(0.05)
+        await until_it(both_are_asked)
         assert len(supervisor.running) == 2
-        while (datetime.now(UTC) - began).total_seconds() < 2 * timeouts.session:  # noqa: ASYNC110 - real clocks
-            await anyio.sleep(0.05)
+        await clock.leap(2 * estate.context.timeouts.session, noticed=False)
         for asked in await approvals_of(estate.store):
             said = answer(KEY, asked, status=ApprovalStatus.APPROVED, decided_by="ada", at=datetime.now(UTC))
             assert await estate.store.verdicts.answer_approval(asked.id, said) is Answered.DECIDED
         await until(lambda: not supervisor.running)
-        await supervisor.drain(1)
+        await supervisor.drain(PATIENCE_SECONDS)
     assert [row["outcome"] for row in estate.rows("SELECT outcome FROM sessions")] == ["success", "success"]
     verdicts = {row["verdict"] for row in estate.rows("SELECT verdict FROM tool_calls")}
     assert verdicts == {"ask", "allow"}

@@ -16,6 +16,7 @@ from claudeops.errors import DatabaseUnavailableError
 from claudeops.harness.claude import ClaudeHarness
 from claudeops.harness.protocol import GateRequest
 from support.estate import Estate
+from support.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.anyio
 
@@ -161,7 +162,7 @@ async def test_two_requests_with_one_number_are_both_answered_and_end_nothing(
     gate, answers = await gate_of(estate), Answers()
     slow = Slow(gate)
     gate.verdicts = slow  # type: ignore[assignment]  # the one method that is called
-    with anyio.fail_after(20):
+    with anyio.fail_after(PATIENCE_SECONDS):
         async with anyio.create_task_group() as tasks:
             for request in (REQUEST, second):
                 answering = partial(gate.answer, request, harness=ClaudeHarness(), channel=answers)  # type: ignore[arg-type]  # all it needs
@@ -190,7 +191,7 @@ async def test_a_number_that_was_answered_stands_for_no_other_call(estate: Estat
 async def test_what_is_withdrawn_is_withdrawn_for_every_request_of_that_number(estate: Estate) -> None:
     gate, answers = await gate_of(estate), Answers()
     gate.verdicts = Slow(gate)  # type: ignore[assignment]  # the one method that is called
-    with anyio.fail_after(20):
+    with anyio.fail_after(PATIENCE_SECONDS):
         async with anyio.create_task_group() as tasks:
             for request in (REQUEST, OTHER):
                 answering = partial(gate.answer, request, harness=ClaudeHarness(), channel=answers)  # type: ignore[arg-type]  # all it needs

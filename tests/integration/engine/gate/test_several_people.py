@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from time import monotonic
 
 import anyio
 import pytest
@@ -20,14 +19,15 @@ from claudeops.notify.outgoing import Outgoing
 from claudeops.store.store import SqlStore, open_store
 from support.asking import ASK, CALL, KEY, Talk, talking
 from support.estate import Estate
-from support.waiting import until
+from support.loop_time import loop_time
+from support.waiting import PATIENCE_SECONDS, until
 
 pytestmark = pytest.mark.anyio
 
 TWO = replace(ASK, needed=2)
 YES, NO = ApprovalStatus.APPROVED, ApprovalStatus.DENIED
 PHONE, MAIL = Target(name="phone"), Target(name="mail")
-LONG = 60.0  # seconds between two looks: whatever is seen sooner was not seen by looking
+LONG = 3600.0  # seconds between two looks: whatever is seen sooner was not seen by looking
 
 
 @asynccontextmanager
@@ -39,7 +39,7 @@ async def permitting(talk: Talk) -> AsyncIterator[list[dict[str, object]]]:
     async def ask() -> None:
         told.append(await talk.permission())
 
-    with anyio.fail_after(30):
+    with anyio.fail_after(PATIENCE_SECONDS):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(ask)
             await talk.question()
@@ -68,8 +68,10 @@ async def test_a_no_after_a_yes_ends_it(estate: Estate) -> None:
 
 
 async def test_one_yes_of_two_is_a_no_when_the_time_is_over(estate: Estate) -> None:
-    async with talking(estate, lambda _: TWO, seconds=1) as talk, permitting(talk) as told:
-        await talk.say(YES, who="ada")
+    with loop_time() as time:
+        async with talking(estate, lambda _: TWO, seconds=25) as talk, permitting(talk) as told:
+            await talk.say(YES, who="ada")
+            time.leap(25)  # less than any bound of the database
 
     assert told == [{"behavior": "deny", "message": "needs approval by 2 people, and only ada said yes in time"}]
 
@@ -176,12 +178,27 @@ async def test_a_target_that_is_left_alone_for_an_hour_is_asked_to_deliver_a_que
     assert "the question reached nobody: phone: 401" in str(told)
 
 
+class Looked:
+    """Verdicts of a session's desk, which count how often it has looked at a question."""
+
+    def __init__(self, talk: Talk) -> None:
+        assert talk.gate.approvals is not None
+        self._inner = talk.gate.approvals.verdicts
+        self.close_approval = self._inner.close_approval
+        self.looks = 0
+        talk.gate.approvals.verdicts = self  # type: ignore[assignment]  # all that is asked of it now
+
+    async def approval(self, approval_id: int) -> Approval | None:
+        self.looks += 1
+        return await self._inner.approval(approval_id)
+
+
 async def test_a_question_that_somebody_has_answered_was_heard_whatever_failed(estate: Estate) -> None:
     async with talking(estate, lambda _: TWO, look_seconds=0.01) as talk, permitting(talk) as told:
         await talk.say(YES, who="ada")
         estate.execute("UPDATE approvals SET unheard = 'phone: 401'")
-        with suppress(TimeoutError):
-            await until(lambda: bool(told), seconds=0.3)  # it has looked some times
+        looked = Looked(talk)
+        await until(lambda: looked.looks > 3)
         await talk.say(YES, who="bob")
 
     assert told[0]["behavior"] == "allow"
@@ -218,30 +235,23 @@ async def answered(store: SqlStore, question: Approval, status: ApprovalStatus =
     await answer_question(store.verdicts, KEY, question.id, status=status, decided_by="telegram:ada", at=at)
 
 
-@pytest.mark.timeout(120)  # a busy machine may spoil a round, and has three
-async def test_a_call_that_waits_in_this_process_is_woken_by_its_answer_within_a_tenth_of_a_second(
-    estate: Estate,
-) -> None:
-    waker, rounds = AnswerWaker(), list[float]()
-    async with talking(estate, look_seconds=LONG, waker=waker, seconds=300) as talk, own_store(estate, waker) as store:
-        while len(rounds) < 3 and min(rounds, default=1.0) > 0.1:
-            took = [await woken(talk, store, f"{len(rounds)}-{number}") for number in range(40)]
-            rounds.append(sorted(took)[int(len(took) * 0.99) - 1])
+async def test_a_call_that_waits_in_this_process_is_woken_by_its_answer_and_not_by_a_look(estate: Estate) -> None:
+    waker = AnswerWaker()
+    async with talking(estate, look_seconds=LONG, waker=waker, seconds=LONG) as talk, own_store(estate, waker) as store:
+        for number in range(10):
+            await woken(talk, store, str(number))
 
-    assert len(talk.gate.allowed) == len(rounds) * 40
-    assert min(rounds) <= 0.1, rounds
+    assert len(talk.gate.allowed) == 10
 
 
-async def woken(talk: Talk, store: SqlStore, name: str) -> float:
-    """Let one call be asked about and answered; return how long it took from the answer to its end."""
+async def woken(talk: Talk, store: SqlStore, name: str) -> None:
+    """Let one call be asked about and answered; return once it has its answer."""
     call = replace(CALL, tool_use_id=f"toolu_{name}", input={"command": f"sh mend.sh {name}"})
     await talk.hook(call, f"q{name}")
-    with anyio.fail_after(20):
+    with anyio.fail_after(PATIENCE_SECONDS):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(talk.permission, call, f"p{name}")
             await answered(store, await talk.question())
-            began = monotonic()
-    return monotonic() - began
 
 
 class AnsweredAtOnce:
@@ -260,11 +270,11 @@ class AnsweredAtOnce:
 
 async def test_an_answer_that_comes_before_anybody_listens_is_not_lost(estate: Estate) -> None:
     waker = AnswerWaker()
-    async with talking(estate, look_seconds=LONG, waker=waker, seconds=300) as talk, own_store(estate, waker) as store:
+    async with talking(estate, look_seconds=LONG, waker=waker, seconds=LONG) as talk, own_store(estate, waker) as store:
         assert talk.gate.approvals is not None
         talk.gate.approvals.verdicts = AnsweredAtOnce(store)  # type: ignore[assignment]  # all that is asked of it
         await talk.hook()
-        with anyio.fail_after(20):
+        with anyio.fail_after(PATIENCE_SECONDS):
             told = await talk.permission()
 
     assert told["behavior"] == "allow"
@@ -273,7 +283,7 @@ async def test_an_answer_that_comes_before_anybody_listens_is_not_lost(estate: E
 async def test_what_reached_nobody_wakes_its_call_too(estate: Estate) -> None:
     waker = AnswerWaker()
     async with (
-        talking(estate, look_seconds=LONG, waker=waker, seconds=300) as talk,
+        talking(estate, look_seconds=LONG, waker=waker, seconds=LONG) as talk,
         own_store(estate, waker) as store,
         anyio.create_task_group() as tasks,
     ):
@@ -298,7 +308,7 @@ async def test_an_answer_of_another_process_is_found_by_looking(estate: Estate) 
 
 async def test_news_between_two_looks_is_not_lost() -> None:
     waker = AnswerWaker()
-    with waker.listening(3) as listening, anyio.fail_after(5):
+    with waker.listening(3) as listening, anyio.fail_after(PATIENCE_SECONDS):
         waker.wake(3)
         await listening.pause(LONG)
         with anyio.move_on_after(0.01) as waits:
@@ -318,16 +328,16 @@ async def test_people_are_reminded_at_half_time_unless_somebody_has_answered(est
         await sender.look_once()
         await sender.deliver_once(PHONE)
 
-    async with talking(estate, seconds=20) as talk, permitting(talk):
+    async with talking(estate, seconds=1000) as talk, permitting(talk):
         question = await talk.question()
         clock[0] = question.requested_at
         await tell()
-        clock[0] = question.requested_at + timedelta(seconds=9)
+        clock[0] = question.requested_at + timedelta(seconds=499)
         await tell()
         assert len(carrier.heard) == 1
         if says_yes:
             await talk.say(YES)
-        clock[0] = question.requested_at + timedelta(seconds=10)
+        clock[0] = question.requested_at + timedelta(seconds=500)
         await tell()
         if not says_yes:
             await talk.say(YES)

@@ -13,6 +13,7 @@ from claudeops.domain.model import ToolCall, Verdict, VerdictKind
 from claudeops.domain.stream import TextSaid, ToolEnded
 from claudeops.engine.live.hub import Broadcast, Hub, Subscription
 from support.store_values import running
+from support.waiting import PATIENCE_SECONDS
 
 AT = datetime(2026, 1, 2, tzinfo=UTC)
 
@@ -64,7 +65,7 @@ def test_who_has_left_is_not_spoken_to() -> None:
 async def test_what_another_thread_publishes_arrives_on_the_event_loop() -> None:
     hub = Hub()
     publish = hub.from_threads()
-    with hub.subscribe() as reader, anyio.fail_after(5):
+    with hub.subscribe() as reader, anyio.fail_after(PATIENCE_SECONDS):
         await anyio.to_thread.run_sync(publish, said("a"))
 
         assert await reader.receive() == said("a")
@@ -78,7 +79,7 @@ async def test_a_waiting_reader_wakes_for_the_next_fact() -> None:
         async def read() -> None:
             heard.append(await reader.receive())
 
-        with anyio.fail_after(5):
+        with anyio.fail_after(PATIENCE_SECONDS):
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(read)
                 await anyio.lowlevel.checkpoint()

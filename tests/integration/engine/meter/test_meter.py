@@ -23,7 +23,7 @@ from support.loopback_http import ask
 from support.metering import ASKED, KEY, MODEL, Bench, bench, paid, script
 from support.store_values import ending, queued
 from support.stores import Database
-from support.waiting import until
+from support.waiting import PATIENCE_SECONDS, until
 
 pytest_plugins = ("support.store_fixtures",)
 pytestmark = pytest.mark.anyio
@@ -219,7 +219,7 @@ async def test_a_client_that_leaves_ends_the_request_and_what_was_said_is_booked
         async with the.begun(account):
             await until(lambda: the.calls[0]["input_tokens"] is not None)
         await until(lambda: the.calls[0]["ended_at"] is not None)
-        with anyio.fail_after(10):
+        with anyio.fail_after(PATIENCE_SECONDS):
             await the.api.wait_for(lambda traffic: traffic.served)
         assert [served.ending for served in the.api.served] == [Ending.GONE]
         assert summary(the) == [(200, "cancelled", True)]
@@ -262,7 +262,7 @@ async def test_a_session_that_ends_ends_its_calls(sqlite: Database) -> None:
             await until(lambda: the.calls[0]["input_tokens"] is not None)
             await account.close()
             assert summary(the) == [(200, "cancelled", True)]
-        with anyio.fail_after(10):
+        with anyio.fail_after(PATIENCE_SECONDS):
             await the.api.wait_for(lambda traffic: traffic.served)
         assert same_tokens(the)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +12,6 @@ from support.certificates import Authority, make_authority
 
 @pytest.fixture(autouse=True)
 def no_descriptor_is_left() -> Iterator[None]:
-    gc.collect()
     before = sockets()
     yield
     assert sockets() - before == set()

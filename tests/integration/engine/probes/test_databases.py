@@ -6,7 +6,6 @@ import contextlib
 import os
 import shutil
 import signal
-import socket
 import struct
 import subprocess
 from collections.abc import Iterator
@@ -19,7 +18,9 @@ from anyio.abc import ByteStream
 
 from claudeops.domain.probe.model import MysqlLook, Observation, PostgresLook, RedisLook, Saw
 from support.looking import Handler, look, serving
+from support.ports import kept_port
 from support.postgres import Server, running_server
+from support.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.anyio
 
@@ -62,7 +63,7 @@ async def test_a_real_server_is_up_until_it_shuts_down() -> None:
         held.execute("SELECT 1")
         # A smart shutdown waits for whoever is connected; the server takes a moment to hear of it.
         os.kill(int((server.directory / "data" / "postmaster.pid").read_text().splitlines()[0]), signal.SIGTERM)
-        with anyio.fail_after(20):
+        with anyio.fail_after(PATIENCE_SECONDS):
             while (found := await of_postgres(on_loopback(server))).saw is not Saw.DOWN:
                 assert found.saw is Saw.UP
         assert "shutting down" in found.detail
@@ -132,21 +133,20 @@ async def test_the_answer_to_ping_decides(answer: bytes, saw: Saw) -> None:
 
 @contextmanager
 def real_redis(directory: Path, *options: str) -> Iterator[int]:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    command = ["redis-server", "--port", str(port), "--bind", "127.0.0.1", "--save", "", *options]
-    with subprocess.Popen(command, cwd=directory, stdout=subprocess.DEVNULL) as process:
-        try:
-            yield port
-        finally:
-            process.terminate()
+    with kept_port() as port:
+        command = ["redis-server", "--port", str(port), "--bind", "127.0.0.1", "--save", "", *options]
+        with subprocess.Popen(command, cwd=directory, stdout=subprocess.DEVNULL) as process:
+            try:
+                yield port
+            finally:
+                process.terminate()
 
 
 async def test_a_real_redis_is_up_with_and_without_a_password(tmp_path: Path) -> None:
     if shutil.which("redis-server") is None:
         pytest.skip("redis-server is not installed: install the Debian package 'redis-server'")
     for options in ((), ("--requirepass", "x")):
-        with real_redis(tmp_path, *options) as port, anyio.fail_after(20):
+        with real_redis(tmp_path, *options) as port, anyio.fail_after(PATIENCE_SECONDS):
             while (found := await look(RedisLook(host="127.0.0.1", port=port))).saw is not Saw.UP:
                 assert "refused" in found.detail
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-import time
 from pathlib import Path
 
+import anyio
 import pytest
 
 from claudeops.domain.policy import NodeScope, tier_policy
@@ -19,6 +19,7 @@ from claudeops.engine.probes.seen import LookFailedError
 from support.levels import PATH, needs
 from support.looking import QUIET, look, means
 from support.policy_cases import POLICY
+from support.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.anyio
 
@@ -79,10 +80,10 @@ def in_cell(directory: Path, level: Level = Level.NONE) -> Looker:
 @pytest.mark.parametrize("level", list(Level))
 async def test_a_reading_command_runs_in_the_cell_and_leaves_nothing(tmp_path: Path, level: Level) -> None:
     looker = in_cell(tmp_path, level)
-    found = await look(CommandLook(command="uptime"), looker=looker, timeout=20)
+    found = await look(CommandLook(command="uptime"), looker=looker, timeout=PATIENCE_SECONDS)
     assert found.saw is Saw.UP
     assert "load average" in found.detail
-    assert (await look(CommandLook(command="ls /nowhere"), looker=looker, timeout=20)).saw is Saw.DOWN
+    assert (await look(CommandLook(command="ls /nowhere"), looker=looker, timeout=PATIENCE_SECONDS)).saw is Saw.DOWN
     assert not list((tmp_path / "probes").glob("*"))
 
 
@@ -91,18 +92,17 @@ async def test_a_reading_command_runs_in_the_cell_and_leaves_nothing(tmp_path: P
     ["rm -rf /tmp/x", "systemctl restart nginx", "curl -X POST http://a.example/", "echo x > /etc/passwd", "("],
 )
 async def test_a_command_that_changes_anything_does_not_run(tmp_path: Path, command: str) -> None:
-    found = await look(CommandLook(command=command), looker=in_cell(tmp_path), timeout=20)
+    found = await look(CommandLook(command=command), looker=in_cell(tmp_path), timeout=PATIENCE_SECONDS)
     assert found.saw is Saw.NOTHING
     assert "tier 1's policy does not let it run" in found.detail
 
 
 async def test_a_command_that_hangs_ends_with_its_tree(tmp_path: Path) -> None:
-    began = time.monotonic()
     looker = in_cell(tmp_path)
     os.mkfifo(tmp_path / "repos" / "pipe")  # nobody writes to it
-    found = await look(CommandLook(command=f"cat {tmp_path}/repos/pipe"), looker=looker, timeout=2)
+    with anyio.fail_after(PATIENCE_SECONDS):
+        found = await look(CommandLook(command=f"cat {tmp_path}/repos/pipe"), looker=looker, timeout=1)
     assert found.saw is Saw.DOWN, found.detail
-    assert time.monotonic() - began < 10
     assert not list((tmp_path / "probes").glob("*"))
 
 
@@ -110,7 +110,7 @@ async def test_a_command_that_floods_is_ended(tmp_path: Path) -> None:
     looker = in_cell(tmp_path)
     with (tmp_path / "repos" / "big").open("wb") as big:
         big.truncate(1 << 30)
-    found = await look(CommandLook(command=f"cat {tmp_path}/repos/big"), looker=looker, timeout=20)
+    found = await look(CommandLook(command=f"cat {tmp_path}/repos/big"), looker=looker, timeout=PATIENCE_SECONDS)
     assert "it wrote more than 256 KiB, and was ended" in found.detail
 
 
@@ -166,10 +166,10 @@ async def test_a_machine_without_systemd_has_seen_nothing(tmp_path: Path) -> Non
 
 
 async def test_a_systemctl_that_hangs_costs_the_timeout(tmp_path: Path) -> None:
-    found = await look(SystemdLook(unit="a"), environment=systemctl(tmp_path, "sleep 60 & sleep 60"), timeout=1)
+    found = await look(SystemdLook(unit="a"), environment=systemctl(tmp_path, "sleep 600 & sleep 600"), timeout=1)
     assert (found.saw, found.detail) == (Saw.NOTHING, "no end after 1 s: waiting for systemctl")
 
 
 async def test_what_a_program_leaves_behind_is_not_waited_for(tmp_path: Path) -> None:
-    script = "sleep 60 & echo LoadState=loaded; echo ActiveState=active"
+    script = "sleep 600 & echo LoadState=loaded; echo ActiveState=active"
     assert (await look(SystemdLook(unit="a"), environment=systemctl(tmp_path, script))).saw is Saw.UP

@@ -29,6 +29,7 @@ from claudeops.store.recovery import SqlRecovery
 from claudeops.store.store import open_store
 from support.estate import Estate, deliver, look, report
 from support.replays import copy_database, line_of, ran, restore_database, result_line
+from support.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.anyio
 
@@ -289,12 +290,12 @@ async def test_a_log_whose_disk_hangs_costs_its_own_session_its_time_and_no_more
 
     def hanging(path: Path | str, flags: int, **named: int) -> int:
         if str(path) == estate.log_path(1):
-            let_go.wait(30)
+            let_go.wait(PATIENCE_SECONDS)
         return opened(path, flags, **named)
 
     monkeypatch.setattr(os, "open", hanging)
     try:
-        with anyio.fail_after(20):
+        with anyio.fail_after(PATIENCE_SECONDS):
             await Recovery(context=estate.context, read_seconds=0.3).take_up(await orphans(estate))
     finally:
         let_go.set()

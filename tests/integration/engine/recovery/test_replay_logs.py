@@ -22,6 +22,7 @@ from claudeops.harness.claude import ClaudeHarness
 from claudeops.harness.protocol import Reader
 from support.estate import Estate, report
 from support.replays import line_of, lost_with_log, mark_lost, replay, replayed, result_line, tables
+from support.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.anyio
 
@@ -32,7 +33,7 @@ OTHER = "5e0b1bd8-0000-4000-8000-00000000dead"
 
 async def refused(estate: Estate) -> BackfillRejected:
     before = tables(estate)
-    with anyio.fail_after(20):
+    with anyio.fail_after(PATIENCE_SECONDS):
         result = await replay(1, estate.context)
     assert isinstance(result, BackfillRejected), result
     assert tables(estate) == before
@@ -240,7 +241,7 @@ class Halting(ClaudeHarness):
     def feed(self, _: object) -> tuple[StreamEvent, ...]:
         self.lines += 1
         self.inside.set()
-        assert self.let_go.wait(20)
+        assert self.let_go.wait(PATIENCE_SECONDS)
         return ()
 
     def close(self) -> Transcript:
@@ -252,7 +253,7 @@ async def test_replay_that_is_cancelled_stops_reading_and_writes_nothing(estate:
     before, halting = tables(estate), Halting()
     estate.with_context(harnesses={"claude": halting})
 
-    with anyio.fail_after(20):
+    with anyio.fail_after(PATIENCE_SECONDS):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(replay, 1, estate.context)
             await anyio.to_thread.run_sync(halting.inside.wait)

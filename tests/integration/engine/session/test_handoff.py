@@ -15,6 +15,7 @@ from claudeops.domain.redact import Redactor
 from claudeops.domain.report.markers import Handoff, HandoffError
 from claudeops.engine.session.files import HANDOFF_BYTES, OUTRANKED, apply_handoff, take_handoff
 from support.estate import Estate, deliver, look, report
+from support.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.anyio
 
@@ -40,7 +41,7 @@ def leave(state_dir: Path, document: object) -> Path:
 
 
 async def take(state_dir: Path, *, current_tier: int = 1, max_tier: int = 3) -> Handoff | HandoffError | None:
-    with anyio.fail_after(10):
+    with anyio.fail_after(PATIENCE_SECONDS):
         return await take_handoff(
             state_dir, current_tier=current_tier, max_tier=max_tier, redactor=Redactor([SECRET, "planted-secret-2"])
         )

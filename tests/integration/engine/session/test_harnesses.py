@@ -19,7 +19,7 @@ from claudeops.harness.protocol import CredentialKind, ModelAccess
 from support.aftermath import runs
 from support.estate import Estate, report
 from support.policy_cases import POLICY
-from support.waiting import until
+from support.waiting import PATIENCE_SECONDS, until
 
 pytestmark = pytest.mark.anyio
 
@@ -196,7 +196,7 @@ async def test_cli_without_a_control_channel_is_stopped_by_signals_with_all_it_s
     async def run() -> None:
         endings.append(await SessionRunner(context=estate.context).run(session, control))
 
-    with anyio.fail_after(20):
+    with anyio.fail_after(PATIENCE_SECONDS):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(run)
             await until(reached.exists)
@@ -217,7 +217,7 @@ async def test_row_knows_the_clis_own_session_id_while_it_still_runs(
     estate.script_one_shot(lines=lines, hang="SIGINT", touch=str(estate.root / "reached"))
     await estate.queue(harness=harness)
     session, control = await estate.claim(), Control()
-    with anyio.fail_after(20):
+    with anyio.fail_after(PATIENCE_SECONDS):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(SessionRunner(context=estate.context).run, session, control)
             await until(lambda: estate.row(session.id)["cli_session_id"] == named)

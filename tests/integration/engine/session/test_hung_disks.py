@@ -27,11 +27,12 @@ from claudeops.engine.session.runner import SessionRunner
 from claudeops.errors import ConfigurationError
 from support.estate import STAND_IN, Estate, deliver, look, report
 from support.hung_disk import disk
-from support.waiting import until
+from support.loop_time import loop_time
+from support.waiting import PATIENCE_SECONDS, until
 
 pytestmark = pytest.mark.anyio
 
-WITHIN_SECONDS = 5.0  # in which nobody waits for a disk that hangs: the shortest bound is ten
+SLOWNESS = 40  # of the event loop's clock: a bound of ten seconds lasts longer than a test may
 
 
 def with_home(estate: Estate) -> Path:
@@ -84,15 +85,13 @@ async def test_a_session_whose_disk_hangs_can_be_ended(estate: Estate, place: Ca
     await estate.queue()
     session = await estate.claim()
 
-    with disk(hung, answers=False) as one:
+    with disk(hung, answers=False) as one, loop_time(slowness=SLOWNESS):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(SessionRunner(context=estate.context).run, session, Control())
-            await anyio.to_thread.run_sync(one.reached.wait, 20)
+            await anyio.to_thread.run_sync(one.reached.wait, PATIENCE_SECONDS)
             tasks.cancel_scope.cancel()
-            began = anyio.current_time()
-        took = anyio.current_time() - began
         assert one.on_the_loop == []
-    assert took < WITHIN_SECONDS
+        assert not one.is_back
 
 
 async def test_a_workspace_that_was_made_too_late_is_removed(tmp_path: Path) -> None:
@@ -102,7 +101,7 @@ async def test_a_workspace_that_was_made_too_late_is_removed(tmp_path: Path) -> 
     with disk(home, answers=False) as one:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(partial(create, root, template_home=home))
-            await anyio.to_thread.run_sync(one.reached.wait, 20)
+            await anyio.to_thread.run_sync(one.reached.wait, PATIENCE_SECONDS)
             tasks.cancel_scope.cancel()
     await until(lambda: not root.exists())
 
@@ -123,7 +122,7 @@ async def test_a_user_that_was_taken_too_late_is_given_back(tmp_path: Path) -> N
     with disk(users, answers=False) as one, contextlib.ExitStack() as held:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(enter, held, lease_user(users))
-            await anyio.to_thread.run_sync(one.reached.wait, 20)
+            await anyio.to_thread.run_sync(one.reached.wait, PATIENCE_SECONDS)
             tasks.cancel_scope.cancel()
     await until(lambda: _first(users) == first)
 
@@ -153,7 +152,7 @@ async def test_a_call_that_names_a_file_on_a_disk_that_hangs_is_denied_in_time(e
         read_seconds=0.2,
     )
     call = ToolCall(tool_use_id="toolu_1", tool_name="Bash", input={"command": f"{estate.root}/away/restart.sh"})
-    with disk(estate.root / "away", answers=False), anyio.fail_after(WITHIN_SECONDS):
+    with disk(estate.root / "away", answers=False), anyio.fail_after(PATIENCE_SECONDS):
         said = await desk.ask(call, redacted_input="{}", reason="restarts the database")
 
     assert isinstance(said, ApprovalDenied)
@@ -177,7 +176,7 @@ async def test_a_state_file_whose_disk_hangs_keeps_no_daemon_from_stopping_and_i
         file=file, holds=estate.store.holds, clock=estate.context.clock, running=list, log=estate.context.log
     )
     await keeper.refresh()
-    with disk(path.parent, answers=False) as one, anyio.fail_after(WITHIN_SECONDS):
+    with disk(path.parent, answers=False) as one, anyio.fail_after(PATIENCE_SECONDS):
         await keeper.stop()
         await keeper.refresh()  # while the first one still hangs: nothing older can come after it
         with pytest.raises(TimeoutError):
@@ -203,10 +202,10 @@ async def test_upkeep_of_logs_on_a_disk_that_hangs_can_be_ended(estate: Estate) 
         running=list,
         log=estate.context.log,
     )
-    with disk(estate.root / "results", answers=False) as one, anyio.fail_after(WITHIN_SECONDS):
+    with disk(estate.root / "results", answers=False) as one, anyio.fail_after(PATIENCE_SECONDS):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(upkeep.round)
-            await anyio.to_thread.run_sync(one.reached.wait, 20)
+            await anyio.to_thread.run_sync(one.reached.wait, PATIENCE_SECONDS)
             tasks.cancel_scope.cancel()
         assert one.on_the_loop == []
 
@@ -233,7 +232,7 @@ async def test_a_transcript_whose_disk_hangs_is_no_sign_of_life_and_none_of_deat
     (project / "s.jsonl").write_bytes(b"x" * 10)
     transcript = CliTranscript(tmp_path, "s")
     assert await transcript.size() == 10
-    with disk(tmp_path, answers=False) as one, anyio.fail_after(WITHIN_SECONDS):
+    with disk(tmp_path, answers=False) as one, anyio.fail_after(PATIENCE_SECONDS):
         assert await transcript.size() == 10
         assert one.on_the_loop == []
 
@@ -241,7 +240,7 @@ async def test_a_transcript_whose_disk_hangs_is_no_sign_of_life_and_none_of_deat
 async def test_a_start_on_a_disk_that_hangs_is_refused_with_what_to_mend(tmp_path: Path) -> None:
     with (
         disk(tmp_path, answers=False),
-        anyio.fail_after(WITHIN_SECONDS),
+        anyio.fail_after(PATIENCE_SECONDS),
         pytest.raises(ConfigurationError, match="CLAUDEOPS_STATE_DIR") as refused,
     ):
         await answered(lambda: sorted(tmp_path.iterdir()), "listing the results directory", seconds=0.1)

@@ -20,7 +20,7 @@ from claudeops.domain.live import (
 )
 from claudeops.domain.model import DecisionReason, Outcome, ToolCall, Verdict, VerdictKind
 from support.estate import Estate, deliver, look, report
-from support.waiting import until
+from support.waiting import PATIENCE_SECONDS, until
 
 
 def say(text: str) -> dict[str, object]:
@@ -37,7 +37,7 @@ async def told(estate: Estate, *steps: dict[str, object], kept: int = 1000) -> l
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(supervisor.run)
             await until(lambda: bool(estate.rows("SELECT 1 FROM sessions WHERE status = 'ended'")))
-            await supervisor.drain(20)
+            await supervisor.drain(PATIENCE_SECONDS)
         return list(iter(reader.take, None))
 
 

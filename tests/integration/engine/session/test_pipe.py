@@ -16,7 +16,7 @@ import pytest
 from claudeops.domain.stream import LINE_BYTES
 from claudeops.engine.recovery.replay import LogRead, read_log
 from support.estate import Estate, deliver, look, report
-from support.waiting import until
+from support.waiting import PATIENCE_SECONDS, until
 
 pytestmark = pytest.mark.anyio
 
@@ -24,6 +24,7 @@ pytestmark = pytest.mark.anyio
 ALMOST_ALL = LINE_BYTES - 1000  # of the longest line: the rest is for what stands around it
 
 
+@pytest.mark.long  # many megabytes are one line in test_runner.py
 async def test_a_line_of_almost_64_mebibytes_is_one_line_and_its_session_a_success(estate: Estate) -> None:
     row = await estate.finished({"line_of": ALMOST_ALL}, look(), deliver(report()))
     assert (row["outcome"], row["malformed_lines"]) == ("success", 0)
@@ -44,6 +45,7 @@ async def test_a_line_that_is_longer_is_dropped_and_counted_and_its_session_goes
     assert (again.complete, again.ending.malformed_lines) == (True, 1)
 
 
+@pytest.mark.long  # another line that is too long is dropped above
 async def test_a_result_that_is_too_long_is_no_result_and_no_success(estate: Estate) -> None:
     long = {"result": {"structured_output": report(), "result": "x" * LINE_BYTES}}
     estate.with_context(repair_turn=False)
@@ -67,7 +69,7 @@ async def test_a_disk_that_stalls_pushes_back_on_the_cli_and_loses_nothing(
     goes_on, write = threading.Event(), os.writev
 
     def stalling(file: int, parts: tuple[bytes, ...]) -> int:
-        goes_on.wait(30)
+        goes_on.wait(PATIENCE_SECONDS)
         return write(file, parts)
 
     monkeypatch.setattr(os, "writev", stalling)
@@ -79,11 +81,11 @@ async def test_a_disk_that_stalls_pushes_back_on_the_cli_and_loses_nothing(
         steps = [*flood, {"touch": str(early)}, *flood * 2, {"touch": str(late)}]
         rows.append(await estate.finished(*steps, look(), deliver(report())))
 
-    with anyio.fail_after(40):
+    with anyio.fail_after(PATIENCE_SECONDS):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(run)
             await until(early.exists)
-            with anyio.move_on_after(3):  # many times what it takes to print the rest
+            with anyio.move_on_after(1):  # many times what it takes to print the rest
                 await until(late.exists)
             pushed_back = not late.exists()
             goes_on.set()

@@ -17,7 +17,8 @@ from claudeops.engine.control import Control
 from claudeops.engine.session.runner import SessionRunner
 from support.aftermath import runs
 from support.estate import Estate, deliver, look, report
-from support.waiting import until
+from support.loop_time import LeapingClock, loop_time
+from support.waiting import PATIENCE_SECONDS, until
 
 pytestmark = pytest.mark.anyio
 
@@ -125,17 +126,34 @@ async def test_a_cli_that_never_says_anything_is_a_startup_timeout(estate: Estat
 
 async def test_a_cli_that_falls_silent_is_stalled(estate: Estate) -> None:
     clocks(estate, startup=50, silence=0.4, session=60)
-    with anyio.fail_after(20):  # the watch must not sleep on until the start-up time is over
+    with anyio.fail_after(PATIENCE_SECONDS):  # the watch must not sleep on until the start-up time is over
         row = await estate.finished({"line_of": 3}, {"hang": True})
     assert row["outcome"] == "stalled"
 
 
 async def test_silence_while_a_tool_runs_is_no_stall(estate: Estate) -> None:
-    clocks(estate, silence=0.2, session=1.5)
+    clock = LeapingClock()
+    estate.with_context(clock=clock)
+    clocks(estate, silence=300, session=320)  # an open call has thirty seconds more than silence
     use = {"type": "tool_use", "id": "toolu_5", "name": "Bash", "input": {}}
     opened = {"frame": {"type": "assistant", "message": {"role": "assistant", "content": [use]}}}
-    row = await estate.finished(opened, {"hang": True})
-    assert row["outcome"] == "timeout"
+    rows: list[dict[str, object]] = []
+
+    async def run() -> None:
+        rows.append(await estate.finished(opened, {"hang": True}))
+
+    def is_open() -> bool:
+        log = Path(estate.log_path(1))
+        return log.exists() and b"toolu_5" in log.read_bytes()
+
+    with loop_time() as time:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(run)
+            await until(is_open)
+            for seconds in (301, 20):
+                await clock.leap(seconds, noticed=False)
+                time.leap(seconds)
+    assert rows[0]["outcome"] == "timeout"
 
 
 async def test_a_tool_that_does_not_come_back_is_stalled_however_alive_the_cli_says_it_is(estate: Estate) -> None:
@@ -148,10 +166,27 @@ async def test_a_tool_that_does_not_come_back_is_stalled_however_alive_the_cli_s
 
 
 async def test_a_cli_that_says_nothing_but_writes_its_own_transcript_is_alive(estate: Estate) -> None:
-    clocks(estate, silence=2)
-    grow = {"grow": "x" * 100, "every": 0.2, "times": 15}
-    row = await estate.finished(look(), grow, deliver(report()))
-    assert (row["outcome"], row["decision_reason"]) == ("success", "healthy")
+    clock, rows = LeapingClock(), list[dict[str, object]]()
+    estate.with_context(clock=clock)
+    clocks(estate, silence=300, session=3600)
+    grown, goes_on = (
+        [estate.root / f"grown-{number}" for number in range(3)],
+        [estate.root / f"go-{number}" for number in range(3)],
+    )
+    steps: list[Mapping[str, object]] = []
+    for told, awaited in zip(grown, goes_on, strict=True):
+        steps += [{"grow": "x" * 100, "every": 0.01, "times": 1}, {"touch": str(told)}, {"await": str(awaited)}]
+
+    async def run() -> None:
+        rows.append(await estate.finished(look(), *steps, deliver(report())))
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(run)
+        for told, awaited in zip(grown, goes_on, strict=True):
+            await until(told.exists)
+            await clock.leap(200, noticed=True)
+            awaited.touch()
+    assert (rows[0]["outcome"], rows[0]["decision_reason"]) == ("success", "healthy")
 
 
 async def test_a_transcript_that_grew_long_ago_keeps_no_session_alive(estate: Estate) -> None:
@@ -189,7 +224,7 @@ async def stop_when_reached(
     async def run() -> None:
         ending.append(await SessionRunner(context=estate.context).run(session, control))
 
-    with anyio.fail_after(20):
+    with anyio.fail_after(PATIENCE_SECONDS):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(run)
             await until(reached.exists)
@@ -231,7 +266,7 @@ async def test_a_cancelled_supervisor_leaves_no_process(estate: Estate) -> None:
     estate.script({"stray": str(pid_file)}, {"touch": str(reached)}, {"hang": True})
     await estate.queue()
     session = await estate.claim()
-    with anyio.fail_after(20):
+    with anyio.fail_after(PATIENCE_SECONDS):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(SessionRunner(context=estate.context).run, session, Control())
             await until(reached.exists)

@@ -6,7 +6,6 @@ The daemon's clock is set forward between the lines, so the minutes cost nothing
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -18,8 +17,8 @@ import pytest
 from claudeops.domain.model import Ending, Session
 from claudeops.engine.control import Control
 from claudeops.engine.session.runner import SessionRunner
-from claudeops.engine.system import SystemClock
 from support.estate import Estate
+from support.loop_time import LeapingClock
 from support.streams import DATA
 from support.waiting import until
 
@@ -28,26 +27,6 @@ pytestmark = pytest.mark.anyio
 SILENCE: Final = 300.0
 SHORT_OF_IT: Final = SILENCE - 30  # the test itself takes some seconds of it
 RECORDINGS: Final = ("success", "max-turns", "tool-denied-dontask", "structured-retries-exhausted")
-
-
-class LeapingClock(SystemClock):
-    """The machine's clock, set forward by the test; it knows when somebody has looked at it since."""
-
-    def __init__(self) -> None:
-        self._ahead = 0.0
-        self._looked = anyio.Event()
-
-    def monotonic(self) -> float:
-        self._looked.set()
-        return time.monotonic() + self._ahead
-
-    async def leap(self, seconds: float, *, noticed: bool) -> None:
-        """Let time pass; ``noticed``: until the session's clocks have looked, as they do every second of a silence."""
-        self._ahead += seconds
-        self._looked = anyio.Event()
-        if noticed:
-            with anyio.fail_after(20):
-                await self._looked.wait()
 
 
 def frames_of(recording: Path) -> Iterator[dict[str, Any]]:

@@ -57,7 +57,7 @@ class ScriptedSessions:
         gate.set()
 
     async def until_started(self, count: int) -> None:
-        with anyio.fail_after(10):
+        with anyio.fail_after(PATIENCE_SECONDS):
             while len(self.started) < count:
                 self._more = anyio.Event()
                 await self._more.wait()

@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 import pytest
 
 from claudeops.domain.outcome import NO_RESULT_WARNING
+from support.doses import drawn
 from support.estate import Estate
 from support.streams import as_line, vectors
 
@@ -88,7 +89,7 @@ def clauditors_view(row: Row) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("batch", batches(CLAUDITOR))
+@pytest.mark.parametrize("batch", drawn(batches(CLAUDITOR)))
 async def test_clauditor(estate: Estate, batch: list[Vector]) -> None:
     wrong = []
     for vector in batch:
@@ -127,7 +128,7 @@ def codex_view(row: Row, log: list[str], vector: Vector) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("batch", batches(CODEX))
+@pytest.mark.parametrize("batch", drawn(batches(CODEX)))
 async def test_codex(estate: Estate, batch: list[Vector]) -> None:
     wrong = []
     for vector in batch:
@@ -166,7 +167,7 @@ def events_of(estate: Estate, row: Row) -> Iterator[list[str]]:
         yield [str(event["level"]), str(event["fingerprint"]).partition(":")[2]]
 
 
-@pytest.mark.parametrize("batch", batches(CALIBAN))
+@pytest.mark.parametrize("batch", drawn(batches(CALIBAN)))
 async def test_caliban(estate: Estate, batch: list[Vector]) -> None:
     wrong = []
     for vector in batch:

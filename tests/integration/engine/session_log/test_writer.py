@@ -9,7 +9,7 @@ import signal
 import threading
 import tracemalloc
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -18,6 +18,8 @@ import pytest
 
 from claudeops.engine.session_log.reader import LogIndexReader
 from claudeops.engine.session_log.writer import MOST_WAITING_BYTES, SessionLog
+from support.loop_time import loop_time
+from support.waiting import PATIENCE_SECONDS, until
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 LINES = [b'{"a":1}', b"", b"not JSON \xff", b'{"b":"' + b"x" * 100_000 + b'"}']
@@ -118,7 +120,7 @@ class Stalling:
         monkeypatch.setattr(os, "writev", self._stalled)
 
     def _stalled(self, file: int, parts: tuple[bytes, ...]) -> int:
-        self.goes_on.wait(30)
+        self.goes_on.wait(PATIENCE_SECONDS)
         return self._write(file, parts)
 
 
@@ -136,14 +138,23 @@ async def test_a_disk_that_stalls_lets_nobody_take_more_until_it_has_caught_up(
     line = b"x" * (3 * 1024 * 1024)
     async with SessionLog(path) as log:
         taken = 0
-        with anyio.move_on_after(0.2):
+
+        async def take() -> None:
+            nonlocal taken
             while taken < 20:
                 await log.room()
                 log.append(line, NOON)
                 taken += 1
-        assert taken == 6  # 18 MiB: the last one before there was too much
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(take)
+            await until(lambda: taken == 6)  # 18 MiB: the last one before there was too much
+            with suppress(TimeoutError):
+                await until(lambda: taken > 6, seconds=0.2)
+            tasks.cancel_scope.cancel()
+        assert taken == 6
         stalling.goes_on.set()
-        with anyio.fail_after(20):
+        with anyio.fail_after(PATIENCE_SECONDS):
             await log.room()
         log.append(line, NOON)
     assert log.failed is None
@@ -155,11 +166,11 @@ async def test_a_disk_that_takes_nothing_any_more_has_failed(tmp_path: Path, sta
     line = b"x" * (MOST_WAITING_BYTES + 1)
     async with SessionLog(path, stall_seconds=0.1) as log:
         log.append(line, NOON)
-        with anyio.fail_after(20):
+        with anyio.fail_after(PATIENCE_SECONDS):
             await log.room()
         assert "takes nothing any more" in str(log.failed)
         log.append(b"too late", NOON)
-        with anyio.fail_after(20):
+        with anyio.fail_after(PATIENCE_SECONDS):
             await log.room()  # for nobody waits for a disk that has failed
         stalling.goes_on.set()
     assert path.stat().st_size == len(line) + 1
@@ -170,19 +181,21 @@ async def test_a_disk_that_moves_slowly_has_not_failed(tmp_path: Path, monkeypat
     pieces, write = threading.Semaphore(0), os.writev
 
     def slow(file: int, parts: tuple[bytes, ...]) -> int:
-        pieces.acquire(timeout=30)
+        pieces.acquire(timeout=PATIENCE_SECONDS)
         return write(file, parts)
 
     monkeypatch.setattr(os, "writev", slow)
-    line = b"x" * (10 * 4 * 1024 * 1024)
-    async with SessionLog(tmp_path / "session-000001.ndjson", stall_seconds=1.0) as log:
-        log.append(line, NOON)
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(log.room)
-            for _ in range(10):
-                await anyio.sleep(0.15)  # in all longer than a disk may stand still
-                pieces.release()
-        pieces.release(5)
+    line, path = b"x" * (10 * 4 * 1024 * 1024), tmp_path / "session-000001.ndjson"
+    with loop_time() as time:
+        async with SessionLog(path, stall_seconds=100) as log:
+            log.append(line, NOON)
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(log.room)
+                for number in range(10):
+                    time.leap(30)  # in all longer than a disk may stand still
+                    pieces.release()
+                    await until(lambda count=number: path.stat().st_size > count * 4 * 1024 * 1024)  # type: ignore[misc]
+            pieces.release(5)
     assert log.failed is None
 
 

@@ -18,6 +18,7 @@ from claudeops.domain.report.markers import read_markers
 from claudeops.domain.shell import parse
 from claudeops.domain.shell.lexical import LONGEST_COMMAND
 from claudeops.domain.shell.syntax import MOST_SIGNS
+from support.doses import drawn
 from support.policy_cases import POLICY, SCOPE, bash, judged
 
 HIGHEST = tier_policy(POLICY, 3)
@@ -126,7 +127,9 @@ def judge_at(tool: str, key: str, pattern: str, length: int) -> int:
 
 
 @pytest.mark.parametrize(
-    ("tool", "key", "pattern"), [*(("Bash", "command", pattern) for pattern in GROWING), *TOOLS], ids=repr
+    ("tool", "key", "pattern"),
+    drawn([*(("Bash", "command", pattern) for pattern in GROWING), *TOOLS], count=15),
+    ids=repr,
 )
 def test_twice_the_command_is_at_most_twice_the_work(tool: str, key: str, pattern: str) -> None:
     judge_at(tool, key, pattern, 500)  # what is compiled and kept at the first time
