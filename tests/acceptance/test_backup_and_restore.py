@@ -59,7 +59,8 @@ async def test_what_ran_after_the_backup_is_kept_and_never_mixed_up_with_what_ru
 
         await type_in(someone, "Restore", BACKUP=str(backup))
         assert [row["id"] for row in someone.sessions()] == [1]
-        async with someone.daemon(CLAUDEOPS_INTERVAL="86400"):  # whose next look is a day away
+        async with someone.daemon(CLAUDEOPS_INTERVAL="86400") as daemon:  # whose next look is a day away
+            await daemon.until_logged("daemon_ready")  # which keeps new sessions from the numbers of the logs
             await someone.bootstrap()
             await someone.until(ENDED, lambda rows: len(rows) == 2)
 

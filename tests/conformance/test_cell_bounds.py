@@ -22,6 +22,7 @@ from claudeops.engine.cell.cgroups import Bounds, Groups, find, prepare
 from claudeops.engine.control import Control
 from claudeops.engine.session.runner import SessionRunner
 from support.caged import Caged, caged
+from support.doses import drawn
 from support.operating import look
 from support.waiting import PATIENCE_SECONDS, until
 
@@ -183,7 +184,7 @@ def swept() -> Iterator[None]:
 
 
 @BUBBLEWRAP_DAILY
-@pytest.mark.parametrize("way", HIDDEN)
+@pytest.mark.parametrize("way", drawn(HIDDEN, count=2))
 @pytest.mark.usefixtures("swept")
 async def test_disk_that_is_hidden_counts_as_well(tmp_path: Path, level: Level, everybodys_cli: Path, way: str) -> None:
     if level is Level.NONE and way == EVERYBODYS:

@@ -29,7 +29,7 @@ def drawn(cases: Iterable[object], *, count: int = 1, always: Iterable[object] =
     kept = [_parameters(case).values for case in always]
     open_places = [place for place, each in enumerate(given) if each.values not in kept]
     # Another draw for each table. Where a function lies differs between processes, which must draw the same.
-    seed = f"{os.environ[SEED_VARIABLE]} {_ADDRESS.sub('', str([each.values for each in given]))}"
+    seed = f"{os.environ[SEED_VARIABLE]} {_ADDRESS.sub('', str([each.id or each.values for each in given]))}"
     daily = set(random.Random(seed).sample(open_places, min(count, len(open_places))))  # noqa: S311 - no secret
     return [
         each if place in daily or each.values in kept else pytest.param(*each.values, marks=_long(each), id=each.id)

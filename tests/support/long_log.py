@@ -6,7 +6,6 @@ import datetime as dt
 import os
 import platform
 from pathlib import Path
-from typing import TextIO
 
 import pytest
 
@@ -20,12 +19,10 @@ class LongLog:
         self._file = file
         self._seconds: dict[str, float] = {}
         self._outcomes: dict[str, str] = {}
-        self._sink: TextIO | None = None
 
     def pytest_sessionstart(self, session: pytest.Session) -> None:
         """Begin with what is run."""
         self._file.parent.mkdir(parents=True, exist_ok=True)
-        self._sink = self._file.open("a", encoding="utf-8", buffering=1)
         arguments = " ".join(session.config.invocation_params.args)
         seed = f"{SEED_VARIABLE}={os.environ[SEED_VARIABLE]}"
         self._write(
@@ -44,10 +41,7 @@ class LongLog:
     def pytest_sessionfinish(self, exitstatus: int) -> None:
         """End with pytest's own status: 0 where all passed."""
         self._write(f"ended with status {exitstatus:d}")
-        if self._sink is not None:
-            self._sink.close()
 
     def _write(self, text: str) -> None:
-        if self._sink is not None:
-            now = dt.datetime.now(dt.UTC)
-            self._sink.write(f"{now:%Y-%m-%dT%H:%M:%SZ} {text}\n")
+        with self._file.open("a", encoding="utf-8") as sink:
+            sink.write(f"{dt.datetime.now(dt.UTC):%Y-%m-%dT%H:%M:%SZ} {text}\n")

@@ -384,7 +384,8 @@ def _wanted(connection: Connection, session_id: int, *, chain: bool) -> Sequence
         return []
     if not chain:
         return [session_id]
-    return connection.execute(select(sessions.c.id).where(sessions.c.root_session_id == root)).scalars().all()
+    members = select(sessions.c.id).where(sessions.c.root_session_id == root).order_by(sessions.c.id)
+    return connection.execute(members).scalars().all()
 
 
 def _in_the_way(connection: Connection, wanted: Sequence[int], *, counted_since: datetime) -> Deletion | None:
