@@ -5,7 +5,6 @@ The environment of every process is built from nothing; the API listens on loopb
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import json
 import os
@@ -14,11 +13,9 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import IO
 
@@ -33,10 +30,9 @@ from claudeops.engine.process import SESSION_MARK
 from claudeops.engine.process.tree import marks_below
 from claudeops.scripted_api.script import Script
 from claudeops.scripted_api.server import MessagesApi, serve
-from claudeops.store.migrate import migrate
 from support.forks import can_fork, fork, run_forked
 from support.levels import workspaces
-from support.stores import MIGRATIONS
+from support.migrated import write_migrated
 from support.waiting import PATIENCE_SECONDS, until
 
 COMMAND = (sys.executable, "-m", "claudeops")
@@ -250,18 +246,6 @@ class Daemon:
         await until(lambda: f'"{event}"' in self.output.read_text())
 
 
-@cache
-def migrated_database() -> Path:
-    """Return a SQLite file with every table, made once for this process; to be copied."""
-    directory = Path(tempfile.mkdtemp(prefix="claudeops-migrated-"))
-    atexit.register(shutil.rmtree, directory, ignore_errors=True)
-    file = directory / "template.db"
-    migrate(f"sqlite:///{file}", migrations_dir=MIGRATIONS, backup_dir=directory)
-    with contextlib.closing(sqlite3.connect(file)) as connection:
-        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-    return file
-
-
 @asynccontextmanager
 async def operator(root: Path, **tiers: list[dict[str, object]]) -> AsyncIterator[Operator]:
     """Give an operator a small estate below ``root`` and a model that does the given steps, by tier.
@@ -272,7 +256,7 @@ async def operator(root: Path, **tiers: list[dict[str, object]]) -> AsyncIterato
     for name in ("operator", "repos/estate"):
         (root / name).mkdir(parents=True)
     (root / "state").mkdir(mode=0o700, exist_ok=True)
-    shutil.copyfile(migrated_database(), root / "state" / "claudeops.db")
+    write_migrated(root / "state" / "claudeops.db")
     (root / "repos" / "estate" / "CLAUDE-OPS.md").write_text("# web\nhttp://127.0.0.1:1/\n", encoding="utf-8")
     script = {"tiers": {name: {"steps": steps, "repeat_last": True} for name, steps in tiers.items()}}
     async with serve(Script.from_mapping(script)) as api:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import shutil
-import sqlite3
 from collections.abc import AsyncIterator, Iterator
-from contextlib import closing
 from pathlib import Path
 
 import psycopg
@@ -15,6 +13,7 @@ from psycopg import sql
 from claudeops.engine.ports import Store
 from claudeops.store.migrate import migrate
 from claudeops.store.tables import metadata
+from support.migrated import write_migrated
 from support.postgres import Server, running_server
 from support.stores import MIGRATIONS, POSTGRES, Database, opened
 
@@ -36,11 +35,8 @@ def migrated_postgres(postgres: Server, tmp_path_factory: pytest.TempPathFactory
 @pytest.fixture(scope="session")
 def migrated_sqlite(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a file to copy."""
-    directory = tmp_path_factory.mktemp("migrated")
-    file = directory / "template.db"
-    migrate(f"sqlite:///{file}", migrations_dir=MIGRATIONS, backup_dir=directory)
-    with closing(sqlite3.connect(file)) as connection:
-        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    file = tmp_path_factory.mktemp("migrated") / "template.db"
+    write_migrated(file)
     return file
 
 
