@@ -86,6 +86,14 @@ def receive(kind: str) -> dict[str, Any]:
     os._exit(0)
 
 
+def answer_to(request: str) -> dict[str, Any]:
+    """Wait for the answer to a request of ours; one to another number is not it, however early it comes."""
+    while (response := receive("control_response")["response"])["request_id"] != request:
+        pass
+    answer: dict[str, Any] = response["response"]
+    return answer
+
+
 def result(overrides: dict[str, Any]) -> dict[str, Any]:
     return {
         "type": "result",
@@ -109,7 +117,7 @@ def ask_tool(tool: dict[str, Any]) -> None:
         asked |= {"agent_id": tool["within"]} if within else {}
         request = {"subtype": "hook_callback", "callback_id": "gate", "input": asked, "tool_use_id": tool_id}
         emit({"type": "control_request", "request_id": f"q-{tool_id}", "request": request})
-        answer = receive("control_response")["response"]["response"]["hookSpecificOutput"]
+        answer = answer_to(f"q-{tool_id}")["hookSpecificOutput"]
         allowed = answer["permissionDecision"] == "allow"
         if answer["permissionDecision"] == "ask":
             allowed = may_run(tool_id, name, tool.get("permission_input", given))
@@ -119,7 +127,7 @@ def ask_tool(tool: dict[str, Any]) -> None:
         told = {"hook_event_name": "PostToolUse", "tool_name": name, "tool_input": tool["ran"], "tool_use_id": tool_id}
         request = {"subtype": "hook_callback", "callback_id": "ran", "input": told, "tool_use_id": tool_id}
         emit({"type": "control_request", "request_id": f"r-{tool_id}", "request": request})
-        receive("control_response")
+        answer_to(f"r-{tool_id}")
     output = tool.get("output", "ok") if allowed else tool.get("refusal", "denied")
     is_error = bool(tool.get("fails")) or not allowed
     block = {"type": "tool_result", "tool_use_id": tool_id, "content": output, "is_error": is_error}
@@ -129,7 +137,7 @@ def ask_tool(tool: dict[str, Any]) -> None:
 def may_run(tool_id: str, name: str, given: dict[str, Any]) -> bool:
     request = {"subtype": "can_use_tool", "tool_name": name, "input": given, "tool_use_id": tool_id}
     emit({"type": "control_request", "request_id": f"p-{tool_id}", "request": request})
-    answer = receive("control_response")["response"]["response"]
+    answer = answer_to(f"p-{tool_id}")
     return bool(answer["behavior"] == "allow" and answer["updatedInput"] == given)
 
 
