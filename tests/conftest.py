@@ -21,7 +21,7 @@ import psutil
 import pytest
 
 from support.doses import SEED_VARIABLE
-from support.forks import processes_below
+from support.forks import allow, processes_below
 from support.long_log import LongLog
 from support.passable import let_pass
 from support.red import RedList
@@ -38,6 +38,8 @@ time.tzset()
 # What `support.doses.drawn` draws by: the day, or the number that a run of another day is repeated with. Set before the
 # workers begin, which inherit it.
 os.environ.setdefault(SEED_VARIABLE, dt.datetime.now(dt.UTC).strftime("%Y%m%d"))
+
+allow()  # forked daemons and commands
 
 # The same examples in every run and on every machine; no stopwatch on an example (the test's own limit holds).
 hypothesis.settings.register_profile("claudeops", derandomize=True, deadline=None)

@@ -64,7 +64,7 @@ async def _starts(setup: Setup) -> tuple[list[float], list[float], list[float]]:
     bundled: list[float] = []
     for _ in range(setup.repeats):
         with tempfile.TemporaryDirectory(dir=setup.directory) as name:
-            async with stand_in_node(Path(name)) as node:
+            async with stand_in_node(Path(name), is_new=True) as node:
                 node.script(look(), deliver(report()))
                 for times in (first, again):
                     started = time.time()
@@ -74,6 +74,7 @@ async def _starts(setup: Setup) -> tuple[list[float], list[float], list[float]]:
                         await node.until_idle()
         with tempfile.TemporaryDirectory(dir=setup.directory) as name:
             async with operator(Path(name), haiku=[say("done")]) as person:
+                person.forget_database()
                 started = time.time()
                 async with person.daemon(CLAUDEOPS_DRAIN_TIMEOUT="0") as daemon:
                     await daemon.until_logged("daemon_ready")
@@ -91,7 +92,7 @@ async def _idle(setup: Setup) -> list[tuple[float, float, float]]:
     found = []
     for _ in range(setup.repeats):
         with tempfile.TemporaryDirectory(dir=setup.directory) as name:
-            async with stand_in_node(Path(name)) as node:
+            async with stand_in_node(Path(name), is_new=True) as node:
                 node.script(look(), deliver(report()))
                 async with node.daemon() as daemon:
                     await daemon.until_logged("session_ended")

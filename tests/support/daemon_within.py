@@ -14,7 +14,7 @@ import threading
 import tracemalloc
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TextIO
@@ -28,7 +28,7 @@ from claudeops.engine.system import Shutdown
 from claudeops.settings import load_settings
 from support.long_run import LINE_BYTES, SESSION, ran_well
 from support.stand_in_daemon import StandInNode, stand_in_node
-from support.waiting import PATIENCE_SECONDS
+from support.waiting import PATIENCE_SECONDS, until
 
 A_FEW: Final = 4  # workers that wait for more work come and go, and what the last session left goes with the next
 READERS: Final = 8  # descriptors of the database's readers, which are opened when they are first needed at once
@@ -100,9 +100,8 @@ async def grown(root: Path, settled: int, more: int) -> dict[str, int]:
             await node.queue(more)
             await node.until_idle()
             # The last row ends before the daemon has let go of that session, so the look is repeated for a while.
-            with anyio.move_on_after(PATIENCE_SECONDS / 2):
-                while growth(early, held(), sessions=more):  # noqa: ASYNC110 - what is held has no event to wait for
-                    await anyio.sleep(0.2)
+            with suppress(TimeoutError):
+                await until(lambda: not growth(early, held(), sessions=more), PATIENCE_SECONDS / 2)
             late = growth(early, held(), sessions=more)
         if (well := ran_well(node)) != 1 + settled + more:
             raise RuntimeError(f"of {1 + settled + more} sessions only {well} ended well")

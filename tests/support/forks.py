@@ -44,7 +44,6 @@ _REAL_ONLY: Final = ("LANG", "LC_", "LD_", "PYTHON")
 
 _PYTHON: Final = {"PYTHONWARNINGS": "error"}  # of the server, so that forked processes may have it
 _LOCALE: Final = {"LC_CTYPE": "C.UTF-8"}  # Python sets it at its start where no locale is named (PEP 538)
-_PR_SET_CHILD_SUBREAPER: Final = 36
 
 # Loaded by processes of their own alone, with libraries that daemons and commands do without.
 _OTHERS: Final = ("claudeops.notify.courier", "claudeops.notify.slack", "claudeops.engine.cell.guardian")
@@ -128,8 +127,15 @@ class Forked(Process):
         return None
 
 
+def allow() -> None:
+    """Let processes be forked. Tests say so; benchmarks do not, for they measure starts and memory of real ones."""
+    _Server.is_allowed = True
+
+
 def can_fork(environment: Mapping[str, str]) -> bool:
-    """Return whether a process with this environment is the same forked as it would be started."""
+    """Return whether a process may be forked, and is the same with this environment as one that is started."""
+    if not _Server.is_allowed:
+        return False
     return not any(name.startswith(_REAL_ONLY) and _PYTHON.get(name) != value for name, value in environment.items())
 
 
@@ -174,6 +180,7 @@ def _content(file: IO[bytes]) -> bytes:
 
 
 class _Server:
+    is_allowed = False
     process: subprocess.Popen[bytes] | None = None
     _socket: socket.socket | None = None
 

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from benchmarks import card, soak
+from support.checkout import TESTS
+from support.forks import can_fork
 
 
 def test_the_card_names_the_machine_and_the_lines_that_are_asked_for(
@@ -20,6 +25,13 @@ def test_the_card_names_the_machine_and_the_lines_that_are_asked_for(
     assert all(f"{line} " in printed for line in ("200 B", "5 KB", "200 KB", "5 MB"))
     assert "resident (RSS) " not in printed
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_the_card_measures_is_started_and_not_forked() -> None:
+    asked = "from support.forks import can_fork; raise SystemExit(can_fork({}))"
+    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(TESTS)}
+    assert subprocess.run([sys.executable, "-c", asked], env=environment, check=False).returncode == 0
+    assert can_fork({})  # as tests do: else the line above would say nothing
 
 
 @pytest.mark.long
