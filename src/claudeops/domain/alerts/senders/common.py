@@ -115,11 +115,11 @@ def as_text(value: object) -> str:
 
 def shown(value: object, most: int = _MOST_VALUE) -> str:
     """Return a text as one visible line of bounded length: nothing in it hides, and nothing breaks a line."""
-    if isinstance(value, str) and len(value) <= most and value.isprintable():
+    if isinstance(value, str) and len(value) <= most and value.isascii() and value.isprintable():
         return value
     text = as_text(value)
     cut = text[: most + 1]
-    line = cut if cut.isprintable() else _all_visible(visible(clean(" ".join(cut.split()))))
+    line = visible(cut) if cut.isprintable() else _all_visible(visible(clean(" ".join(cut.split()))))
     return line if len(line) <= most else line[: max(0, most - len(_CUT))] + _CUT
 
 
