@@ -23,7 +23,7 @@ from claudeops.cli import output
 from claudeops.cli.output import Exit, print_document, print_failure
 from claudeops.cli.start import read_settings
 from claudeops.cli.text.screen import progress
-from claudeops.cli.views.approvals import approval_text, progress_of
+from claudeops.cli.views.approvals import UNSEEN, approval_text, progress_of
 from claudeops.domain.commands import CommandName
 from claudeops.domain.gate.approval import Answered, Approval, ApprovalStatus
 from claudeops.domain.holds import Hold, HoldKind
@@ -45,16 +45,28 @@ _LOOK_AGAIN: Final = "Look at how it stands now; the message says what is in the
 # --- approvals ----------------------------------------------------------------------------------------
 
 
-def decide(approval_id: int, status: ApprovalStatus, *, as_json: bool) -> int:
-    """Approve or deny a tool call that waits for a person; return the exit status."""
+def decide(approval_id: int, status: ApprovalStatus, *, as_json: bool, unseen: bool = False) -> int:
+    """Approve or deny a tool call that waits for a person; return the exit status.
+
+    ``unseen``: approve it though parts of it are hidden.
+    """
     command = _VERBS[status]
-    work = partial(_decide, approval_id, status)
+    work = partial(_decide, approval_id, status, unseen)
     return run_on_database(command, work, as_json=as_json, target=str(approval_id))
 
 
-async def _decide(approval_id: int, status: ApprovalStatus, settings: Settings, store: SqlStore) -> CommandResult:
+async def _decide(
+    approval_id: int,
+    status: ApprovalStatus,
+    unseen: bool,  # noqa: FBT001 - bound
+    settings: Settings,
+    store: SqlStore,
+) -> CommandResult:
     key = read_key(settings.state_dir)
     who, at = operators_name(), now()
+    asked = await store.verdicts.approval(approval_id)
+    if asked is not None and status is ApprovalStatus.APPROVED and not unseen and _is_hidden(asked, at):
+        return _not_whole(asked, at)
     result = await answer_question(store.verdicts, key, approval_id, status=status, decided_by=who, at=at)
     approval = result.approval
     if approval is None:
@@ -78,6 +90,18 @@ async def _decide(approval_id: int, status: ApprovalStatus, settings: Settings, 
             },
         )
     return refused(_VERBS[status], str(approval_id), _not_taken(approval, result.answered))
+
+
+def _is_hidden(asked: Approval, at: datetime) -> bool:
+    return asked.hidden and asked.status is ApprovalStatus.PENDING and asked.expires_at > at
+
+
+def _not_whole(asked: Approval, at: datetime) -> CommandResult:
+    """Return the refusal of a yes to what the operator cannot have seen, with what there is to see."""
+    message = f"Approval {asked.id} was not given: the call is not shown whole, because {UNSEEN}."
+    hint = f"Deny it, and the session is told why; or run `claudeops approve {asked.id} --unseen`."
+    result = refused(_VERBS[ApprovalStatus.APPROVED], str(asked.id), message, hint=hint)
+    return replace(result, text=f"{result.text}\n{approval_text(asked, at)}")
 
 
 def _not_taken(approval: Approval, answered: Answered) -> str:

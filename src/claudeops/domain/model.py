@@ -380,6 +380,7 @@ class Verdict:
     ran: Mapping[str, object] | None = None  # the input that runs instead of the given one; None: the given one
     look: Look | None = field(default=None, compare=False)  # what the call looks at; not part of the answer
     needed: int = 1  # how many people must say yes, where it asks
+    services: tuple[str, ...] | None = None  # all that the call in question changes; None: not all of it is known
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -31,6 +31,7 @@ from claudeops.domain.gate.grants import NO_LONGER_APPROVED, Grant, grant
 from claudeops.domain.model import Action, Level, NewEvent, Session, Status, ToolCall, Verdict, VerdictKind
 from claudeops.domain.notice.model import Topic
 from claudeops.domain.notice.texts import About, call_in_words, of_event, reminder
+from claudeops.domain.redact import MASK
 from claudeops.domain.text import json_text
 from claudeops.errors import StaleAttemptError, StoreError
 from claudeops.store import queries
@@ -364,6 +365,8 @@ def to_approval(row: TableRow) -> Approval:
         mac=row.mac,
         services=row.services,
         needed=row.needed,
+        # A row of an earlier version does not say: what is masked in it may be anything.
+        hidden=MASK in (row.input or "") if row.hidden is None else row.hidden,
         unheard=row.unheard,
     )
 
@@ -384,8 +387,9 @@ def _new_values(new: NewApproval) -> dict[str, object]:
         "input": new.redacted_input,
         "scripts": msgspec.json.encode(new.scripts).decode(),
         "reason": new.reason,
-        "services": json_text(new.services),
+        "services": None if new.services is None else json_text(new.services),
         "needed": new.needed,
+        "hidden": new.hidden,
     }
 
 
@@ -396,7 +400,7 @@ def _ask(connection: Connection, approval_id: int, new: NewApproval) -> None:
         tier=new.session.tier,
         key=question_key(approval_id),
         approval_id=approval_id,
-        call=call_in_words(new.call.tool_name, new.redacted_input),
+        call=call_in_words(new.call.tool_name, new.redacted_input, hidden=new.hidden),
     )
     event = _request_event(approval_id, new)
     raise_event(connection, event, session_id=new.session.id, at=new.requested_at, about=about)

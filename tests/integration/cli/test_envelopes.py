@@ -264,6 +264,7 @@ def _question(session: Session) -> NewApproval:
         reason="restarts the database",
         requested_at=NOW,
         expires_at=after(days=36_500),
+        services=(),
     )
 
 

@@ -31,19 +31,20 @@ def list_approvals(everything: bool, wanted: Listing, shape: Shape) -> int:  # n
 
 @click.command(epilog=examples("claudeops approve 3", "claudeops approve 3 -o json"))
 @click.argument("approval_id", type=click.IntRange(min=1), metavar="ID")
+@click.option("--unseen", is_flag=True, help="Say yes though parts of the call are hidden because they look secret.")
 @OUTPUT_FORMAT
-def approve(approval_id: int, output_format: str) -> int:
+def approve(approval_id: int, unseen: bool, output_format: str) -> int:  # noqa: FBT001 - click
     """Let a tool call that waits for a person's approval run.
 
     `list-approvals` shows what it would do. The answer counts for that one call. Where the policy wants several people,
-    each yes but the last one is only counted.
+    each yes but the last one is only counted. A call that is not shown whole takes a yes with --unseen alone.
 
     Exit status: 0 answered, 1 the call no longer takes an answer, 78 configuration.
     """
     from claudeops.cli.operator import decide
     from claudeops.domain.gate.approval import ApprovalStatus
 
-    return decide(approval_id, ApprovalStatus.APPROVED, as_json=output_format == "json")
+    return decide(approval_id, ApprovalStatus.APPROVED, as_json=output_format == "json", unseen=unseen)
 
 
 @click.command(epilog=examples("claudeops deny 3", "claudeops deny 3 -o json"))

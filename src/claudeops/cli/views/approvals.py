@@ -12,10 +12,20 @@ import msgspec
 
 from claudeops.cli.text.layout import Looks, relative
 from claudeops.cli.views import Answer, Shape, database_url, more, present
-from claudeops.domain.gate.approval import Approval, ApprovalStatus, Script, join_people, visible
+from claudeops.domain.gate.approval import (
+    Approval,
+    ApprovalStatus,
+    Script,
+    join_people,
+    unmistakable,
+    unmistakable_line,
+    visible,
+)
 from claudeops.domain.listing import Listing, Page
 from claudeops.store.reading import opened
 from claudeops.store.reading.approvals import listed
+
+UNSEEN: Final = "parts that look like secrets are hidden as [redacted], and what is hidden runs too"
 
 _NAME: Final = "list-approvals"
 
@@ -58,8 +68,12 @@ def approval_text(approval: Approval, now: datetime, *, utc: bool = True) -> str
         f"  in:  {visible(approval.workdir or '')}",
         *(_field(name, value) for name, value in _input(approval).items()),
     ]
+    if approval.hidden:
+        lines.append(f"  not whole: {UNSEEN}; `claudeops approve {approval.id} --unseen` says yes all the same")
     for script in _scripts(approval):
-        lines += [f"  script {visible(script.path)} (sha256 {script.sha256}):", _indented(visible(script.text))]
+        path = unmistakable_line(script.path)
+        lines += [f"  script {path} (sha256 {script.sha256}):", _indented(unmistakable(script.text))]
+        lines += [f"  not whole: {why}; read {path} itself" for why in _missing(script)]
     if approval.agent_id is not None:
         lines.append(f"  asked by the subagent {visible(approval.agent_id)}")
     if approval.unheard is not None:
@@ -72,6 +86,12 @@ def approval_text(approval: Approval, now: datetime, *, utc: bool = True) -> str
     return "\n".join(lines)
 
 
+def _missing(script: Script) -> Sequence[str]:
+    """Return what the shown text of a script lacks."""
+    found = [UNSEEN] if script.hidden else []
+    return [*found, *(["the script goes on after this"] if script.cut else [])]
+
+
 def progress_of(approval: Approval) -> str:
     """Return how many of the people who must say yes have done so: ``1 of 2``."""
     return f"{len(approval.agreed)} of {approval.needed}"
@@ -79,7 +99,7 @@ def progress_of(approval: Approval) -> str:
 
 def _field(name: str, value: object) -> str:
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return f"  {visible(name)}:\n{_indented(visible(text))}"
+    return f"  {unmistakable_line(name)}:\n{_indented(unmistakable(text))}"
 
 
 def _indented(text: str) -> str:
@@ -101,6 +121,15 @@ def _scripts(approval: Approval) -> tuple[Script, ...]:
         return ()
 
 
+def _shown(value: object) -> object:
+    """Return a value of a call's input with nothing in it that hides, however deep it lies."""
+    if isinstance(value, str):
+        return unmistakable(value)
+    if isinstance(value, dict):
+        return {unmistakable(name): _shown(each) for name, each in value.items()}
+    return [_shown(each) for each in value] if isinstance(value, list) else value
+
+
 def _document(approval: Approval) -> dict[str, object]:
     return {
         "approval_id": approval.id,
@@ -111,12 +140,16 @@ def _document(approval: Approval) -> dict[str, object]:
         "tool_name": visible(approval.tool_name or ""),
         "agent_id": approval.agent_id,
         "workdir": visible(approval.workdir or ""),
-        "input": {
-            visible(name): visible(value) if isinstance(value, str) else value
-            for name, value in _input(approval).items()
-        },
+        "input": _shown(_input(approval)),
+        "hidden": approval.hidden,
         "scripts": [
-            {"path": visible(script.path), "sha256": script.sha256, "text": visible(script.text)}
+            {
+                "path": unmistakable(script.path),
+                "sha256": script.sha256,
+                "text": unmistakable(script.text),
+                "hidden": script.hidden,
+                "cut": script.cut,
+            }
             for script in _scripts(approval)
         ],
         "reason": visible(approval.reason or ""),

@@ -60,6 +60,8 @@ class Script:
     path: str  # absolute
     sha256: str  # of its contents, in hex
     text: str = ""  # redacted and cut, for people to read
+    hidden: bool = False  # parts of the text are hidden that only have the shape of a secret
+    cut: bool = False  # the file goes on after the text
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -75,8 +77,9 @@ class NewApproval:
     reason: str  # why the policy wants a person to decide
     requested_at: datetime
     expires_at: datetime
-    services: tuple[str, ...] = ()  # that the call would change, as far as the gate knows
+    services: tuple[str, ...] | None = None  # that the call would change; None: the gate does not know all of them
     needed: int = 1  # how many different people must say yes
+    hidden: bool = False  # parts of the input are hidden that only have the shape of a secret
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -110,8 +113,9 @@ class Approval:
     scripts: str | None = None  # JSON
     reason: str | None = None
     mac: str | None = None  # of the answer that decided
-    services: str | None = None  # JSON
+    services: str | None = None  # JSON; None: the gate does not know all that the call would change
     needed: int = 1  # how many different people must say yes
+    hidden: bool = False  # parts of the input are hidden that only have the shape of a secret, and may be anything
     unheard: str | None = None  # set once it is known to have reached nobody: which targets failed, and how
     answers: tuple[Answer, ...] = ()  # what was answered so far, whether proven or not, the first one first
 

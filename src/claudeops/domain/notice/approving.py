@@ -2,7 +2,8 @@
 
 Pure. A tap counts if its sender is a named approver, its token was made for that message of that chat, and the question
 still waits. A token says one answer to one question about one call; the database holds nothing but its digest. A card
-shows the call whole, or it has no button for yes.
+shows the call whole, or it has no button for yes: nothing of it is cut, and nothing is masked but secrets that the
+daemon knows. What only has the shape of a secret may be code.
 """
 
 from __future__ import annotations
@@ -18,9 +19,10 @@ from typing import Final
 
 import msgspec
 
-from claudeops.domain.gate.approval import Approval, ApprovalStatus, Script, visible
+from claudeops.domain.gate.approval import Approval, ApprovalStatus, Script, unmistakable, unmistakable_line
 from claudeops.domain.notice.model import TargetKind
 from claudeops.domain.notice.texts import Wording, in_words, safe
+from claudeops.domain.redact import has_shape
 from claudeops.domain.text import casefold_key, glob, join_names, regex
 
 TOKEN_BYTES: Final = 16
@@ -50,13 +52,16 @@ class Approver:
     tiers: frozenset[int] | None = None  # None: all
     services: tuple[str, ...] | None = None  # globs; None: all
 
-    def answers_for(self, tier: int | None, services: Iterable[str]) -> bool:
-        """Tell whether a question about these services is theirs; without a name it is for those who answer for all."""
+    def answers_for(self, tier: int | None, services: Iterable[str] | None) -> bool:
+        """Tell whether a question about these services is theirs.
+
+        Without a name, and where not all are known (None), it is for those who answer for all.
+        """
         if self.tiers is not None and tier not in self.tiers:
             return False
-        named = [casefold_key(service) for service in services]
         if self.services is None:
             return True
+        named = [casefold_key(service) for service in services or ()]
         globs = [casefold_key(pattern) for pattern in self.services]
         return bool(named) and all(any(glob.matches(name, pattern) for pattern in globs) for name in named)
 
@@ -70,7 +75,7 @@ def approver_of(approvers: Iterable[Approver], *, kind: TargetKind, sender: str)
 
 
 def may_answer(
-    approvers: Iterable[Approver], *, kind: TargetKind, sender: str, tier: int | None, services: Iterable[str]
+    approvers: Iterable[Approver], *, kind: TargetKind, sender: str, tier: int | None, services: Iterable[str] | None
 ) -> Approver | None:
     """Return the approver that a sender is, if the question is theirs to answer."""
     found = approver_of(approvers, kind=kind, sender=sender)
@@ -84,12 +89,14 @@ def has_somebody(approvers: Iterable[Approver], *, kind: TargetKind, approval: A
     return any(getattr(each, field_name) and each.answers_for(approval.tier, services) for each in approvers)
 
 
-def services_of(approval: Approval) -> tuple[str, ...]:
-    """Return the services that a call would change, as far as the gate knows."""
+def services_of(approval: Approval) -> tuple[str, ...] | None:
+    """Return the services that a call would change; None: the gate does not know all of them."""
+    if approval.services is None:
+        return None
     try:
-        return msgspec.json.decode(approval.services or "[]", type=tuple[str, ...])
+        return msgspec.json.decode(approval.services, type=tuple[str, ...])
     except msgspec.MsgspecError:
-        return ()
+        return None
 
 
 # --- tokens -------------------------------------------------------------------------------------------------
@@ -200,10 +207,15 @@ class Card:
     """What a message shows of a question."""
 
     head: str  # who asks, and why
-    call: str  # the whole input and the scripts that it names; "": it does not fit
+    call: str  # the input and the scripts that it names; "": it does not fit
     tail: str  # until when, and how else it is answered
-    fits: bool
+    fits: bool  # the call stands there whole, so that a yes can be given
+    hidden: bool = False  # parts of the call are masked that only have the shape of a secret
     code: tuple[int, int] = field(default=(0, 0))  # where in the text the call stands: from, to
+
+    def __post_init__(self) -> None:
+        if self.fits and self.hidden:
+            raise ValueError("a card takes no yes to a call that it does not show whole")
 
     @property
     def text(self) -> str:
@@ -217,21 +229,30 @@ def units(text: str) -> int:
 
 
 def card(approval: Approval, *, wording: Wording, limit: int, now: datetime, again: bool = False) -> Card:
-    """Return the card of a question: whole, or ``fits=False`` and without the call, if that exceeds ``limit`` units."""
-    call = _call(approval, wording)
+    """Return the card of a question: whole, or with ``fits=False`` and a sentence about what is not shown.
+
+    A call that exceeds ``limit`` units is not shown at all.
+    """
+    call, hidden = _call(approval, wording)
     head = _head(approval, wording, again=again)
-    whole = Card(head=head, call=call, tail=_tail(approval, wording, now), fits=True)
+    tail = _tail(approval, wording, now)
+    masked = (
+        "Parts of this call look like secrets and are hidden here, and what is hidden runs too, so no yes can be given "
+        f"here: see `claudeops list-approvals`.\n{tail}"
+    )
+    begin = len(head) + 2
+    code = (begin, begin + len(call))
+    whole = Card(head=head, call=call, tail=masked if hidden else tail, fits=not hidden, hidden=hidden, code=code)
     if units(whole.text) + _OUTCOME_UNITS <= limit:
-        begin = len(head) + 2
-        return Card(head=head, call=call, tail=whole.tail, fits=True, code=(begin, begin + len(call)))
+        return whole
     long = (
         f"The call is {len(call)} characters long and does not fit here, so no yes can be given here: read it by "
         "`claudeops list-approvals`."
     )
-    short = Card(head=head, call="", tail=f"{long}\n{whole.tail}", fits=False)
+    short = Card(head=head, call="", tail=f"{long}\n{tail}", fits=False, hidden=hidden)
     if units(short.text) + _OUTCOME_UNITS <= limit:
         return short
-    return Card(head=f"Approval {approval.id} is needed.", call="", tail=short.tail, fits=False)
+    return Card(head=f"Approval {approval.id} is needed.", call="", tail=short.tail, fits=False, hidden=hidden)
 
 
 def uncalled(text: str) -> str:
@@ -271,6 +292,8 @@ def _head(approval: Approval, wording: Wording, *, again: bool) -> str:
     lines = [f"{still}Approval {approval.id}: session {approval.session_id}{tier} asks for {tool}."]
     if services := services_of(approval):
         lines.append(f"services: {safe(join_names(services), wording)}")
+    if approval.services is None:
+        lines.append("which services it changes is not known, so only who may answer for all of them can answer")
     lines.append(f"why: {safe(approval.reason or '', wording)[:_REASON_CHARACTERS]}")
     lines.append(f"in: {safe(approval.workdir or '', wording)}")
     if approval.agent_id is not None:
@@ -288,15 +311,34 @@ def _tail(approval: Approval, wording: Wording, now: datetime) -> str:
     return "\n".join(lines)
 
 
-def _call(approval: Approval, wording: Wording) -> str:
-    """Return the whole input and the scripts by their hashes; nothing of it is cut, and nothing in it hides."""
-    parts = [f"{_plain(name, wording)}:\n{_plain(_text(value), wording)}" for name, value in _input(approval).items()]
-    parts += [f"script {_plain(script.path, wording)}\nsha256 {script.sha256}" for script in _scripts(approval)]
-    return "\n".join(parts)
+def _call(approval: Approval, wording: Wording) -> tuple[str, bool]:
+    """Return the input and the scripts by their hashes, and whether anything of it is masked that nobody knows.
+
+    Nothing is cut, nothing hides, and values are indented, so that no value can imitate another field.
+    """
+    fields = [(name, _text(value)) for name, value in _input(approval).items()]
+    scripts = _scripts(approval)
+    named = [f"{_plain_line(name, wording)}:\n{_indented(_plain(text, wording))}" for name, text in fields]
+    named += [f"script {_plain_line(script.path, wording)}\nsha256 {script.sha256}" for script in scripts]
+    texts = [text for pair in fields for text in pair] + [script.path for script in scripts]
+    return "\n".join(named), approval.hidden or any(_looks_secret(text, wording) for text in texts)
 
 
 def _plain(text: str, wording: Wording) -> str:
-    return wording.redact(visible(wording.redact(text)))
+    return wording.redact(unmistakable(wording.redact(text)))
+
+
+def _plain_line(text: str, wording: Wording) -> str:
+    return wording.redact(unmistakable_line(wording.redact(text)))
+
+
+def _looks_secret(text: str, wording: Wording) -> bool:
+    """Tell whether anything in a text has the shape of a secret; what is known was masked when the row was written."""
+    return has_shape(text) or has_shape(unmistakable(wording.redact(text)))
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"  {line}" for line in text.split("\n"))
 
 
 def _text(value: object) -> str:

@@ -135,8 +135,11 @@ def escalated(
     )
 
 
-def call_in_words(tool: str, redacted_input: str) -> str:
-    """Return a call as a message shows it: the tool, and its command or else its whole input, up to a bound."""
+def call_in_words(tool: str, redacted_input: str, *, hidden: bool = False) -> str:
+    """Return a call as a message shows it: the tool, and its command or else its whole input, up to a bound.
+
+    ``hidden``: redaction took parts out of it that only have the shape of a secret.
+    """
     try:
         given = msgspec.json.decode(redacted_input)
     except (msgspec.MsgspecError, ValueError, RecursionError):
@@ -144,7 +147,9 @@ def call_in_words(tool: str, redacted_input: str) -> str:
     command = given.get("command") if isinstance(given, dict) else None
     shown = " ".join((command if isinstance(command, str) else redacted_input).split())
     left = len(shown) - _MOST_CALL
-    return f"{tool}: {shown[:_MOST_CALL]}" + (f"{_CUT} ({left} characters more)" if left > 0 else "")
+    more = f"{_CUT} ({left} characters more)" if left > 0 else ""
+    masked = " (not whole: parts that look like secrets are hidden, and run too)" if hidden else ""
+    return f"{tool}{masked}: {shown[:_MOST_CALL]}{more}"
 
 
 def reminder(notice: Notice, *, needed: int = 1) -> Notice:

@@ -60,6 +60,8 @@ class Finding:
     names: dict[str, set[str]] = field(default_factory=dict)  # of the actions' services, by the counted one
     strangers: list[Stranger] = field(default_factory=list)  # why it is denied where nobody is asked about strangers
     people: dict[str, int] = field(default_factory=dict)  # how many must say yes, by what its rules want it for
+    acting: set[str] = field(default_factory=set)  # those of the lines that are actions on services
+    asks_for_more: bool = False  # its rules want a yes for a command that is no action on a service
 
     def add(self, other: Finding) -> None:
         """Add the finding about another command, except how it runs; the first denial and the first doubt count."""
@@ -70,6 +72,8 @@ class Finding:
         self.lines += other.lines
         self.looks += other.looks
         self.strangers += other.strangers
+        self.acting |= other.acting
+        self.asks_for_more = self.asks_for_more or other.asks_for_more
         for name, called in other.names.items():
             self.names[name] = {*self.names.get(name, ()), *called}
         for what, count in other.people.items():
@@ -159,6 +163,8 @@ class CommandJudge:
             finding.looks += [] if look is None else [look]
         else:
             self._inside(found, replace(command, argv=(program, *command.argv[1:])), place, depth, finding)
+        if finding.actions:
+            finding.acting |= {command.line, line}
 
     def _effects(self, fits: Match, command: SimpleCommand, place: Place, finding: Finding) -> None:
         if fits.actions and fits.rule.action not in self._kinds:
@@ -173,6 +179,7 @@ class CommandJudge:
         finding.writes += [command.line] if fits.rule.writes else []
         if fits.rule.approvals:
             finding.people[fits.path] = fits.rule.approvals
+            finding.asks_for_more = finding.asks_for_more or not fits.actions
 
     def _inside(self, found: Found, command: SimpleCommand, place: Place, depth: int, finding: Finding) -> None:
         wrapper = found.wrapper

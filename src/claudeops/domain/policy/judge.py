@@ -27,7 +27,7 @@ from claudeops.domain.policy.unfold import Runs
 from claudeops.domain.shell import parse
 from claudeops.domain.shell.render import RunText, render
 from claudeops.domain.shell.values import UnclearError, Word, WordKind
-from claudeops.domain.text import glob, regex
+from claudeops.domain.text import glob, regex, unique
 
 _MOST_STRANGERS: Final = 5  # in a question
 _BASH_INPUT: Final = frozenset({"command", "description", "timeout"})
@@ -124,7 +124,14 @@ def _verdict(finding: Finding, call: ToolCall, tier: TierPolicy, scope: Scope) -
     look = None if actions else combined(finding.looks)
     if questions:
         needed = max((tier.rules.approvals.people, *people.values()))
-        return Verdict(kind=VerdictKind.ASK, reason="; ".join(questions), actions=actions, look=look, needed=needed)
+        return Verdict(
+            kind=VerdictKind.ASK,
+            reason="; ".join(questions),
+            actions=actions,
+            look=look,
+            needed=needed,
+            services=_services(finding, tier),
+        )
     reason = ", ".join(effects) or "only looks"
     return Verdict(kind=VerdictKind.ALLOW, reason=reason, actions=actions, look=look)
 
@@ -148,6 +155,18 @@ def _unclear(finding: Finding, call: ToolCall, tier: TierPolicy, scope: Scope) -
     reasons += [f"it needs {_people_s(needed)} yes"] if needed > 1 else []
     actions = tuple(dict.fromkeys(finding.actions))
     return Verdict(kind=VerdictKind.ASK, reason="; ".join(reasons), actions=actions, needed=needed)
+
+
+def _services(finding: Finding, tier: TierPolicy) -> tuple[str, ...] | None:
+    """Return the services that a call in question changes; None unless all that is asked about is a change of one.
+
+    Somebody who may answer for some services would otherwise say yes to what is neither of them.
+    """
+    others = [line for line in finding.lines if line not in finding.acting]
+    asked = any(tier.rules.approvals.command_of(line) is not None for line in others)
+    if finding.doubt or finding.strangers or finding.asks_for_more or asked:
+        return None
+    return unique(action.service for action in finding.actions)
 
 
 def _people(finding: Finding, call: ToolCall, tier: TierPolicy) -> dict[str, int]:

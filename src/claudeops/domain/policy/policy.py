@@ -42,14 +42,17 @@ class Approvals:
         ``names``: all names of the actions' services, by the name that they are counted by.
         """
         for line in lines:
-            for command in self.commands:
-                if line == command or line.startswith(f"{command} "):
-                    return command
+            if (command := self.command_of(line)) is not None:
+                return command
         for action in actions:
             called = (action.service, plain_name(action.service), *names.get(action.service, ()))
             if action.kind in self.actions or any(matches(name, each) for each in self.services for name in called):
                 return f"{action.kind} of {action.service}"
         return None
+
+    def command_of(self, line: str) -> str | None:
+        """Return which of the commands a line begins with, or None."""
+        return next((each for each in self.commands if line == each or line.startswith(f"{each} ")), None)
 
     def wanted_for_tool(self, name: str) -> str | None:
         """Return the tool when its every call needs a yes, or None."""

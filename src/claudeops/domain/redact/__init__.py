@@ -44,7 +44,7 @@ class Redactor:
     Raises `ValueError` when the secrets together are too long to be searched for.
     """
 
-    __slots__ = ("_known", "_triggers")
+    __slots__ = ("_known", "_shapes", "_triggers")
 
     def __init__(self, secrets: Iterable[str]) -> None:
         wanted = _search_values(secrets)
@@ -57,6 +57,7 @@ class Redactor:
         known = _expressions(wanted)
         shapes = b"|".join((*(shape.trigger for shape in SHAPES), ESCAPED_LETTER))
         self._known = [_compiled(expression, longest=True) for expression in known]
+        self._shapes = _SHAPES
         self._triggers = [
             _compiled(b"|".join(part)) for part in ([shapes, *known[:1]], *([more] for more in known[1:]))
         ]
@@ -86,6 +87,20 @@ class Redactor:
             return text
         redacted = _until_stable(raw, self._masked)
         return text if redacted == raw else _decoded(redacted)
+
+    def hides_unknown(self, line: bytes) -> bool:
+        """Tell whether `line` takes more out of a JSON object than the values that are known.
+
+        What has the shape of a secret may be anything else. Whoever reads the rest then does not know what the whole
+        says; where known values alone are masked, they do.
+        """
+        known = self._known_alone().line(line)
+        return known.strip() == _NOTHING_LEFT or known != self.line(line)
+
+    def _known_alone(self) -> Redactor:
+        alone = object.__new__(Redactor)
+        alone._known, alone._shapes, alone._triggers = self._known, (), self._known
+        return alone
 
     def _triggered(self, text: bytes) -> bool:
         """Tell whether there may be a secret; for a text without one this is the only scan."""
@@ -135,7 +150,7 @@ class Redactor:
         """Return where secrets are, in no order and possibly overlapping."""
         if not self._triggered(text):
             return []
-        shapes = _SHAPES if _ANY_SHAPE.search(text) else ()
+        shapes = self._shapes if self._shapes and _ANY_SHAPE.search(text) else ()
         return self._known_spans(text) + [match.span(1) for shape in shapes for match in shape.finditer(text)]
 
     def _known_spans(self, text: bytes) -> list[_Span]:
@@ -147,6 +162,14 @@ class Redactor:
                 spans.append(found.span())
                 found = known.search(text, found.span()[0] + 1)
         return spans
+
+
+def has_shape(text: str) -> bool:
+    """Tell whether anything in a text has the shape of a secret; masks have none."""
+    parts = text.encode("utf-8", "surrogatepass").split(_MASK)
+    return any(
+        shape.search(part) is not None for part in parts if _ANY_SHAPE.search(part) is not None for shape in _SHAPES
+    )
 
 
 class _Match(Protocol):

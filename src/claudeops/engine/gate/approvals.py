@@ -18,6 +18,7 @@ worth something only if the key is older than the row.
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import secrets
 import stat
@@ -41,6 +42,7 @@ from claudeops.domain.gate.approval import (
     proven_yes,
 )
 from claudeops.domain.model import Session, ToolCall
+from claudeops.domain.redact import has_shape
 from claudeops.domain.text import regex
 from claudeops.engine.gate.answering import AnswerWaker
 from claudeops.engine.ports import Clock, Verdicts
@@ -64,6 +66,11 @@ _NOBODY: Final = f"needs approval, and {_IN_TIME}"
 _UNREAD: Final = "needs approval, and the files that it names could not be read in time"
 _CHANGED: Final = "needs approval, and a script that it names was changed since people were asked"
 
+_PARTLY_HIDDEN: Final = (
+    "; people did not see all of it, because parts of it look like secrets: read secrets from a file or a variable, "
+    "and write nothing else in their form"
+)
+
 NAME: Final = "approval.key"
 
 SHOWN_CHARACTERS: Final = 20_000
@@ -77,6 +84,10 @@ _SUFFIXES: Final = (
     *(".sql", ".mk", ".tf", ".hcl", ".yml", ".yaml", ".json", ".toml", ".conf"),
 )
 _BETWEEN: Final = regex.Pattern(rf"[{regex.SPACE}'\"`;|&<>(){{}}$=,]+")
+
+
+def _has_shape(call: ToolCall) -> bool:
+    return has_shape(json.dumps(dict(call.input), ensure_ascii=False, default=str))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -100,6 +111,7 @@ class ApprovalService:
     redact: Callable[[str], str]
     waiting: Callable[[], AbstractContextManager[None]]  # the session holds no slot and its clock stands still
     log: Logger
+    hides: Callable[[ToolCall], bool] = _has_shape  # whether redaction takes more out of the input than known secrets
     read_seconds: float = READ_SECONDS
     look_seconds: float = LOOK_SECONDS
     waker: AnswerWaker = field(default_factory=AnswerWaker)
@@ -110,7 +122,7 @@ class ApprovalService:
         *,
         redacted_input: str,
         reason: str,
-        services: tuple[str, ...] = (),
+        services: tuple[str, ...] | None = None,
         needed: int = 1,
     ) -> Approval | ApprovalDenied:
         """Ask, and return the approval once the proofs of ``needed`` people's yes are checked, or why there is none.
@@ -133,6 +145,7 @@ class ApprovalService:
             expires_at=now + timedelta(seconds=self.timeout_seconds),
             services=services,
             needed=needed,
+            hidden=self.hides(call),
         )
         try:
             with anyio.fail_after(ASK_SECONDS):
@@ -146,7 +159,7 @@ class ApprovalService:
         answer = ApprovalDenied(reason=_NOBODY) if answered is None else _verdict_of(answered, self.key, needed)
         if isinstance(answer, ApprovalDenied):
             log.warning(LogEvent.APPROVAL_REFUSED, reason=answer.reason)
-            return answer
+            return replace(answer, reason=answer.reason + _PARTLY_HIDDEN) if new.hidden else answer
         if (again := await self._scripts(call)) is None or self._hash(call, again) != bound_to:
             log.warning(LogEvent.APPROVAL_REFUSED, reason=_CHANGED)
             return ApprovalDenied(reason=_CHANGED)
@@ -331,8 +344,15 @@ def _script(path: str, roots: tuple[str, ...], redact: Callable[[str], str]) -> 
             digest.update(str(about.st_size).encode())  # the part that is not read counts by its length
         except OSError:
             return None
-    text = redact(first.decode("utf-8", "replace"))[:SHOWN_CHARACTERS]
-    return Script(path=path, sha256=digest.hexdigest(), text=text)
+    raw = first.decode("utf-8", "replace")
+    text = redact(raw)
+    return Script(
+        path=path,
+        sha256=digest.hexdigest(),
+        text=text[:SHOWN_CHARACTERS],
+        hidden=text != raw and has_shape(raw),
+        cut=len(text) > SHOWN_CHARACTERS or about.st_size > len(first),
+    )
 
 
 def _may_steer(path: str, mode: int, first: bytes, roots: tuple[str, ...]) -> bool:

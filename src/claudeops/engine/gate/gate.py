@@ -26,7 +26,6 @@ from claudeops.domain.gate.approval import Approval
 from claudeops.domain.gate.repetition import Repetition
 from claudeops.domain.model import STRUCTURED_OUTPUT_TOOL, CliRefusal, Session, ToolCall, ToolEnd, Verdict, VerdictKind
 from claudeops.domain.stream import ResultSeen, ToolDenied, ToolEnded, ToolStarted
-from claudeops.domain.text import unique
 from claudeops.engine.gate.approvals import ApprovalDenied, ApprovalService
 from claudeops.engine.ports import Clock, Verdicts
 from claudeops.engine.process.channel import Channel
@@ -193,7 +192,7 @@ class Gate:
             runs,
             redacted_input=self.display_input(runs),
             reason=judged.reason,
-            services=unique(action.service for action in judged.actions),
+            services=judged.services,
             needed=judged.needed,
         )
         if isinstance(answer, ApprovalDenied):

@@ -278,6 +278,7 @@ class _Run:
             workdir=str(self.workspace.workdir),
             own=(str(self.workspace.root),),
             redact=self.access.redactor.text,
+            hides=partial(_hides, self.access.redactor),
             waiting=lambda: waiting_for_people(clocks, self.control),
             waker=terms.waker,
             log=self.log,
@@ -297,7 +298,16 @@ class _Run:
 
 def _display(redactor: Redactor, call: ToolCall) -> str:
     """Return a call's input as redacted JSON."""
-    return redactor.line(json.dumps(dict(call.input), default=str).encode()).decode()
+    return redactor.line(_input_of(call)).decode()
+
+
+def _hides(redactor: Redactor, call: ToolCall) -> bool:
+    """Tell whether `_display` hides more of a call's input than the secrets that are known."""
+    return redactor.hides_unknown(_input_of(call))
+
+
+def _input_of(call: ToolCall) -> bytes:
+    return json.dumps(dict(call.input), default=str).encode()
 
 
 def _group(session: Session, limits: Confinement) -> contextlib.AbstractAsyncContextManager[Group | None]:

@@ -41,7 +41,7 @@ from claudeops.domain.probe.model import State
 from claudeops.store.tables import alerting, base
 from claudeops.store.tables.columns import CleanText, Count, Name, Usd, UtcDateTime
 
-HEAD: Final = "0017"
+HEAD: Final = "0018"
 """The revision of the newest migration; it is compared before alembic is imported at all."""
 
 metadata: Final = base.metadata
@@ -290,6 +290,7 @@ approvals = _table(
     Column("services", CleanText),
     Column("needed", Integer, nullable=False, server_default="1"),
     Column("unheard", CleanText),
+    Column("hidden", Boolean),
     Index(None, "status", "expires_at"),
     Index(None, "session_id", "tool_use_id"),
 )

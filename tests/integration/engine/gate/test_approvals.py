@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -55,6 +56,76 @@ async def test_people_are_shown_what_runs_and_their_yes_is_for_that(estate: Esta
     allowed = estate.rows("SELECT input, ran FROM tool_calls WHERE verdict = 'allow'")
     assert allowed == [{"input": '{"command": "sh mend.sh"}', "ran": '{"command": "/usr/bin/sh mend.sh"}'}]
     assert talk.gate.ran == {"toolu_1": {"command": "/usr/bin/sh mend.sh"}}
+
+
+@pytest.mark.parametrize(("services", "kept"), [(("web", "db"), '["web","db"]'), ((), "[]"), (None, None)])
+async def test_a_question_keeps_which_services_it_is_about_and_null_where_not_all_are_known(
+    estate: Estate, services: tuple[str, ...] | None, kept: str | None
+) -> None:
+    actions = (Action(kind="restart", service="web"),)
+    async with talking(estate, lambda _: replace(ASK, actions=actions, services=services)) as talk:
+        await talk.hook()
+        await talk.permitted(ApprovalStatus.DENIED)
+    assert [row["services"] for row in estate.rows("SELECT services FROM approvals")] == [kept]
+
+
+@pytest.mark.parametrize(
+    ("command", "hidden"),
+    [
+        ("python3 -c 'x=1;token=exec(1)'", True),
+        ("psql postgres://u:`reboot`@db/", True),
+        ("echo planted-secret-value;password=planted-secret-value`reboot`", True),
+        ("docker login -p planted-secret-value", False),
+        ("curl -H 'x-api-key: planted-secret-value' http://web", False),
+        ("docker restart web", False),
+    ],
+)
+async def test_a_question_says_whether_people_see_the_whole_call(estate: Estate, command: str, hidden: bool) -> None:
+    """By the redactor that a session has: it knows what the daemon knows."""
+    estate.with_judge(lambda _, __: ASK)
+    estate.with_context(approval_key=KEY)
+    supervisor = estate.supervisor(slots=1, run_session=SessionRunner(context=estate.context).run)
+    estate.script(look(command=command), deliver(report()))
+    await estate.queue()
+
+    async def asked() -> bool:
+        return bool(await approvals_of(estate.store))
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(supervisor.run)
+        await until_it(asked)
+        (question,) = await approvals_of(estate.store)
+        said = answer(KEY, question, status=ApprovalStatus.DENIED, decided_by="ada", at=datetime.now(UTC))
+        await estate.store.verdicts.answer_approval(question.id, said)
+        await until(lambda: not supervisor.running)
+        await supervisor.drain(PATIENCE_SECONDS)
+    assert question.hidden is hidden
+    assert "planted-secret-value" not in str(question.input)
+    (reason,) = (row["reason"] for row in estate.rows("SELECT reason FROM tool_calls WHERE verdict = 'deny'"))
+    assert ("people did not see all of it" in str(reason)) is hidden
+
+
+async def test_a_script_says_what_of_it_people_do_not_see(estate: Estate) -> None:
+    texts = {
+        "whole.sh": "echo planted-secret-value\n",
+        "masked.sh": "x='a;token=b'\n",
+        "long.sh": "#" * 20_001,
+        "huge.sh": "#" * ((1 << 20) + 1),
+    }
+    async with talking(estate) as talk:
+        for name, text in texts.items():
+            (estate.root / "work" / name).write_text(text)
+        call = replace(CALL, input={"command": "sh " + " ".join(texts)})
+        await talk.hook(call)
+        await talk.permitted(ApprovalStatus.DENIED, call=call)
+    (row,) = estate.rows("SELECT scripts FROM approvals")
+    found = {Path(each["path"]).name: (each["hidden"], each["cut"]) for each in json.loads(str(row["scripts"]))}
+    assert found == {
+        "whole.sh": (False, False),
+        "masked.sh": (True, False),
+        "long.sh": (False, True),
+        "huge.sh": (False, True),
+    }
 
 
 async def test_a_yes_that_comes_when_the_session_is_being_stopped_runs_nothing(estate: Estate) -> None:

@@ -17,6 +17,7 @@ from claudeops.domain.notice.approving import (
     YES,
     Approver,
     Asked,
+    Card,
     Refused,
     Tap,
     button_data,
@@ -32,6 +33,7 @@ from claudeops.domain.notice.approving import (
 )
 from claudeops.domain.notice.model import TargetKind
 from claudeops.domain.notice.texts import Wording
+from claudeops.domain.redact import Redactor
 from support.store_values import NOW
 
 LIMIT = 4096
@@ -74,9 +76,15 @@ def of(command: str) -> Approval:
         (Approver(name="a", telegram_id="1", services=("shop-*",)), 3, ("shop-db", "web"), False),
         (Approver(name="a", telegram_id="1", services=("shop-*", "web")), 3, ("shop-db", "web"), True),
         (Approver(name="a", telegram_id="1", services=("*",)), 3, (), False),  # nobody knows what it would change
+        (Approver(name="a", telegram_id="1", services=("*",)), 3, None, False),  # nor all of it
+        (Approver(name="a", telegram_id="1", services=("web", "*")), None, None, False),
+        (Approver(name="a", telegram_id="1", tiers=frozenset({3})), 3, None, True),
+        (Approver(name="a", telegram_id="1"), 3, None, True),
     ],
 )
-def test_who_may_answer_for_what(approver: Approver, tier: int | None, services: tuple[str, ...], may: bool) -> None:
+def test_who_may_answer_for_what(
+    approver: Approver, tier: int | None, services: tuple[str, ...] | None, may: bool
+) -> None:
     found = may_answer([approver], kind=TargetKind.TELEGRAM, sender="1", tier=tier, services=services)
 
     assert (found is approver) is may
@@ -155,9 +163,9 @@ def test_a_card_says_who_wants_what_and_why() -> None:
         "in: /work\n"
         "\n"
         "command:\n"
-        "docker restart web\n"
+        "  docker restart web\n"
         "description:\n"
-        "mend it\n"
+        "  mend it\n"
         "script /work/mend.sh\n"
         "sha256 abcd\n"
         "\n"
@@ -211,6 +219,115 @@ def test_nothing_in_a_card_hides_and_no_secret_stands_there(text: str) -> None:
 
     assert "hunter2" not in drawn.text
     assert visible(drawn.text) == drawn.text
+
+
+HIDING = {
+    "query": "python3 -c 'x=(1&token=exec(chr(105)))'",
+    "connection": 'python3 -c \'x=1;password=__import__("os").system("id")\'',
+    "address": "sh -c ': a://u:$(reboot)@h; true'",
+    "libpq": 'sh -c "echo" password=`reboot`',
+    "header": "curl -H x-api-key:`reboot`aaaa http://web",
+    "authorization": "curl -H 'Authorization: Bearer abc|sh|cat' http://web",
+    "bearer": "echo bearer aaaaaaaaaaaaaaaaaaaa/bin/reboot",
+    "key": "sh ghp_0123456789012345678901234567890123456",
+    "pem": "echo -----BEGIN PRIVATE KEY-----\nreboot\n-----END PRIVATE KEY-----",
+    "slack": "sh hooks.slack.com/services/x/bin/reboot",
+}
+
+
+@pytest.mark.parametrize("command", HIDING.values(), ids=HIDING)
+@pytest.mark.parametrize("secret", [(), ("hunter2",)], ids=["knows nothing", "knows a secret"])
+def test_what_only_has_the_shape_of_a_secret_takes_the_yes_away(command: str, secret: tuple[str, ...]) -> None:
+    redactor = Redactor(secret)
+    wording = Wording(redact=redactor.text)
+    asked = of(f"true hunter2; {command}")
+    stored = redactor.line((asked.input or "").encode()).decode()
+
+    for each in (asked, replace(asked, input=stored, hidden=True)):
+        drawn = card(each, wording=wording, limit=LIMIT, now=NOW)
+
+        assert (drawn.fits, drawn.hidden) == (False, True)
+        assert "no yes can be given here: see `claudeops list-approvals`" in drawn.text
+        assert "command:\n  true" in drawn.text  # the rest may be read, and the answer may be no
+        assert "[redacted]" in drawn.call
+
+
+@pytest.mark.parametrize("where", ["name", "deep", "path"])
+def test_nothing_of_a_call_hides_by_its_shape_wherever_it_stands(where: str) -> None:
+    shape = "?token=exec"
+    asked = {
+        "name": replace(APPROVAL, input=json.dumps({f"a{shape}": "b"})),
+        "deep": replace(APPROVAL, input=json.dumps({"a": [{"b": ["c", shape]}]})),
+        "path": replace(APPROVAL, scripts=json.dumps([{"path": f"/work/{shape}.sh", "sha256": "abcd"}])),
+    }[where]
+
+    assert not card(asked, wording=Wording(redact=Redactor(()).text), limit=LIMIT, now=NOW).fits
+
+
+def test_a_known_secret_alone_leaves_the_yes() -> None:
+    redactor = Redactor(["hunter2"])
+    known = ("docker login -p hunter2", "curl -H 'x-api-key: hunter2' http://web", "psql postgres://u:hunter2@db/shop")
+    for command in known:
+        line = json.dumps({"command": command}).encode()
+        asked = replace(APPROVAL, input=redactor.line(line).decode(), hidden=redactor.hides_unknown(line))
+
+        drawn = card(asked, wording=Wording(redact=redactor.text), limit=LIMIT, now=NOW)
+
+        assert (drawn.fits, drawn.hidden) == (True, False)
+        assert "[redacted]" in drawn.call
+
+
+def test_no_card_can_take_a_yes_to_what_it_hides() -> None:
+    with pytest.raises(ValueError, match="not show whole"):
+        Card(head="", call="", tail="", fits=True, hidden=True)
+
+
+def test_a_hidden_call_that_is_too_long_is_neither_shown_nor_answered() -> None:
+    drawn = card(replace(of("x" * 5000), hidden=True), wording=WORDING, limit=LIMIT, now=NOW)
+
+    assert (drawn.fits, drawn.hidden, drawn.call) == (False, True, "")
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"description": "mend it\ncommand:\nuptime", "command": "rm -rf /srv"},
+        {"description\ncommand": "uptime", "command": "rm -rf /srv"},
+        {"description": "x\rcommand:\r  uptime\x0bcommand:\u2028  uptime", "command": "rm -rf /srv"},
+        {"a": "x\nscript /work/other.sh\nsha256 abcd", "command": "rm -rf /srv"},
+    ],
+)
+def test_no_field_of_a_call_imitates_another(given: dict[str, str]) -> None:
+    drawn = card(replace(APPROVAL, input=json.dumps(given)), wording=WORDING, limit=LIMIT, now=NOW)
+
+    labels = [line for line in drawn.call.split("\n") if not line.startswith("  ")]
+    assert len(labels) == len(given) + 2
+    assert labels.count("command:") == 1
+    assert drawn.call.partition("\ncommand:\n")[2].startswith("  rm -rf /srv")
+    assert sum(label.startswith("script ") for label in labels) == 1
+
+
+def test_a_path_of_a_script_is_one_line() -> None:
+    scripts = json.dumps([{"path": "/work/a\nsha256 0000\nscript /work/b", "sha256": "abcd"}])
+
+    drawn = card(replace(APPROVAL, scripts=scripts), wording=WORDING, limit=LIMIT, now=NOW)
+
+    assert drawn.call.count("\nsha256 ") == 1
+
+
+def test_a_card_says_that_not_all_services_are_known() -> None:
+    drawn = card(replace(APPROVAL, services=None), wording=WORDING, limit=LIMIT, now=NOW)
+
+    assert "which services it changes is not known" in drawn.head
+    assert "is not known" not in card(APPROVAL, wording=WORDING, limit=LIMIT, now=NOW).head
+
+
+@pytest.mark.parametrize("sign", ["\U000e0100", "\u034f", "\u115f", "\u17b4", "\u2800", "\u3164", "\u00a0", "\ufe0f"])
+def test_no_sign_that_is_not_seen_stays_under_a_yes(sign: str) -> None:
+    drawn = card(of(f"echo \u26a0{sign}; rm{sign}-rf x"), wording=WORDING, limit=LIMIT, now=NOW)
+
+    assert drawn.fits
+    assert sign not in drawn.text
 
 
 @pytest.mark.parametrize(

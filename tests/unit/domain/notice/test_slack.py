@@ -119,7 +119,7 @@ def sent(command: str) -> Posted:
 def test_a_question_shows_who_asks_the_whole_call_and_both_buttons() -> None:
     message = sent("docker restart shop && echo '<ok>'")
 
-    assert message.code == "command:\ndocker restart shop && echo '<ok>'"
+    assert message.code == "command:\n  docker restart shop && echo '<ok>'"
     assert "session 12 (tier 3) asks for Bash" in message.all_text
     assert "services: shop" in message.all_text
     assert "claudeops approve 3" in message.all_text
@@ -134,6 +134,14 @@ def test_a_call_that_does_not_fit_has_no_yes_and_is_not_shown_in_part(length: in
     assert set(message.buttons) == ({"No", "Yes"} if has_yes else {"No"})
     assert ("xxx" in message.all_text) is has_yes
     assert ("does not fit here" in message.all_text) is not has_yes
+
+
+@pytest.mark.parametrize("hiding", ["a;token=x)or(exec(1)", "a://u:`reboot`@h", "password=`reboot`"])
+def test_a_call_with_a_part_that_looks_like_a_secret_has_no_yes(hiding: str) -> None:
+    message = sent(f"python3 -c ' {hiding}'")
+
+    assert set(message.buttons) == {"No"}
+    assert "no yes can be given here" in message.all_text
 
 
 @given(st.text(max_size=2500))
