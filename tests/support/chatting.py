@@ -107,9 +107,11 @@ async def ask(
     tool_use_id: str = "toolu_1",
     command: str = "docker restart web",
     input_json: str | None = None,
-    services: tuple[str, ...] = ("web",),
+    services: tuple[str, ...] | None = ("web",),
     reason: str = "restarts the shop",
     minutes: float = 15,
+    needed: int = 1,
+    hidden: bool = False,
 ) -> Approval:
     """Write a question, as the gate does."""
     escaped = command.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
@@ -125,6 +127,8 @@ async def ask(
             requested_at=NOW,
             expires_at=NOW + timedelta(minutes=minutes),
             services=services,
+            needed=needed,
+            hidden=hidden,
         )
     )
 

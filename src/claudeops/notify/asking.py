@@ -1,16 +1,17 @@
 """Questions in chats, whatever the chat: a card and its tokens go out, and a tap becomes an answer or changes nothing.
 
 A tap is taken in this order: who is it, is the token one of ours and of this message, does the question still wait;
-then the token is used up, and the answer goes the one way that all answers go. Every tap is on record in the log.
+then the answer goes the one way that all answers go, and uses the token up in the transaction that writes it: a tap is
+taken as a whole or not at all, and may be repeated. Every tap is on record in the log.
 """
 
 from __future__ import annotations
 
 import secrets
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Final
 
 from claudeops.domain.gate.approval import Approval, ApprovalStatus
 from claudeops.domain.notice.approving import (
@@ -41,6 +42,9 @@ from claudeops.engine.ports import Verdicts
 from claudeops.engine.ports.telling import Questions
 from claudeops.errors import StoreError
 from claudeops.logs import LogEvent, Logger
+
+_MOST_KEPT: Final = 1000
+"""Messages whose buttons are known, the latest ones; a question waits for minutes, and ends with the daemon."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -83,6 +87,7 @@ class Asking:
     log: Logger
     draw: Callable[[int], bytes] = secrets.token_bytes
     answer: Callable[..., Awaitable[AnswerResult]] = answer_question
+    _buttons_of: dict[int, Buttons] = field(default_factory=dict, repr=False)  # by message; the database has digests
 
     async def ask(
         self, approval_id: int, *, kind: TargetKind, target: str, chat: str, limit: int, again: bool
@@ -100,17 +105,22 @@ class Asking:
         buttons = self._buttons(approval, drawn, kind)
         yes, no = _digests(buttons, chat)
         message_id = await self.questions.open(approval, target=target, chat=chat, yes=yes, no=no, now=now)
+        self._buttons_of[message_id] = buttons
+        if len(self._buttons_of) > _MOST_KEPT:
+            del self._buttons_of[next(iter(self._buttons_of))]
         return Question(message_id=message_id, card=drawn, buttons=buttons)
 
-    async def ask_anew(self, asked: Asked, *, kind: TargetKind, limit: int) -> Question | None:
-        """Return a message that is in its chat already with new tokens; ``None``: its question waits no more."""
+    async def asked_still(self, asked: Asked, *, limit: int) -> Question | None:
+        """Return a message that is in its chat already, with its own buttons, so that it may be edited.
+
+        ``None``: its question waits no more, or its buttons are not known here. An edit that does not happen changes
+        nothing: the buttons in the chat are good for everybody who has not answered yet.
+        """
         approval = await self.verdicts.approval(asked.approval_id)
-        if approval is None or is_over(approval, self.now()):
+        buttons = self._buttons_of.get(asked.id)
+        if approval is None or buttons is None or is_over(approval, self.now()):
             return None
         drawn = card(approval, wording=self.wording, limit=limit, now=self.now())
-        buttons = self._buttons(approval, drawn, kind)
-        yes, no = _digests(buttons, asked.chat)
-        await self.questions.renew(asked.id, yes=yes, no=no)
         return Question(message_id=asked.id, card=drawn, buttons=buttons)
 
     def ended(self, approval: Approval, *, limit: int) -> tuple[Card, str]:
@@ -133,7 +143,8 @@ class Asking:
         person = approver_of(self.approvers, kind=tap.kind, sender=tap.sender)
         if person is None:  # before the database is asked: strangers cost it nothing
             return _refused(Refused.NOT_LISTED, None)
-        asked = await self.questions.by_token(digest_of(tap.data, chat=tap.chat))
+        token = digest_of(tap.data, chat=tap.chat)
+        asked = await self.questions.by_token(token)
         approval = None if asked is None else await self.verdicts.approval(asked.approval_id)
         why = refusal(tap, asked, approval, self.approvers, now=self.now())
         if why is not None or asked is None or asked.says is None:
@@ -141,28 +152,19 @@ class Asking:
         # The tap may be faster than what its message is called, or that was never told.
         if asked.external_id is None and not await self.questions.sent(asked.id, tap.message):
             return _refused(Refused.OTHER_MESSAGE, approval)
-        if not await self.questions.take(asked.id, now=self.now()):
-            return _refused(Refused.USED_TOKEN, approval)
-        return await self._answer(asked, asked.says, tap.kind, person.name)
+        result = await self.answer(
+            self.verdicts,
+            self.key,
+            asked.approval_id,
+            status=asked.says,
+            decided_by=f"{tap.kind}:{person.name}",
+            at=self.now(),
+            call_hash=asked.call_hash,
+            token=token,
+        )
+        return self._told(asked, result, asked.says, person.name)
 
-    async def _answer(self, asked: Asked, says: ApprovalStatus, kind: TargetKind, name: str) -> Taken:
-        try:
-            result = await self.answer(
-                self.verdicts,
-                self.key,
-                asked.approval_id,
-                status=says,
-                decided_by=f"{kind}:{name}",
-                at=self.now(),
-                call_hash=asked.call_hash,
-            )
-        except StoreError:
-            with suppress(StoreError):
-                await self.questions.give_back(asked.id)
-            raise
-        return await self._told(asked, result, says, name)
-
-    async def _told(self, asked: Asked, result: AnswerResult, says: ApprovalStatus, name: str) -> Taken:
+    def _told(self, asked: Asked, result: AnswerResult, says: ApprovalStatus, name: str) -> Taken:
         approval = result.approval
         match result.answered:
             case Answered.DECIDED:
@@ -170,11 +172,8 @@ class Asking:
             case Answered.COUNTED:
                 said = counted(name)
                 taken = Taken(text=f"{said} Another person has to say yes too.", approval=approval, counted=name)
-            case Answered.SAME_PERSON:
-                await self.questions.give_back(asked.id)
-                return _refused(Refused.SAME_PERSON, approval)
-            case _:
-                return _refused(Refused.OVER, approval)
+            case refused:
+                return _refused(_WHY.get(refused, Refused.OVER), approval)
         facts = {"answered": result.answered.value, "says": says.value, "approver": name}
         self.log.info(LogEvent.APPROVAL_TAPPED, approval_id=asked.approval_id, target=asked.target, **facts)
         return taken
@@ -184,6 +183,14 @@ class Asking:
             return Buttons()
         yes = button_data(YES, self.draw(TOKEN_BYTES)) if drawn.fits else ""
         return Buttons(yes=yes, no=button_data(NO, self.draw(TOKEN_BYTES)))
+
+
+_WHY: Final = {
+    Answered.SAME_PERSON: Refused.SAME_PERSON,
+    Answered.TOKEN_USED: Refused.USED_TOKEN,
+    Answered.UNKNOWN: Refused.UNKNOWN_TOKEN,
+}
+"""Why an answer counts for nothing; every other one came too late."""
 
 
 def status_of(approval: Approval) -> ApprovalStatus:

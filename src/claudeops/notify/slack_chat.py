@@ -232,7 +232,7 @@ class SlackChat:
                 await room.call("chat.postEphemeral", {"user": tap.sender, **plain(taken.text)})
 
     async def _show_count(self, approval_id: int, name: str) -> None:
-        """Let every message of a question say who has said yes, with new buttons for the other person."""
+        """Let every message of a question say who has said yes; its buttons count also where that is refused."""
         messages = await self.asking.questions.asking(approval_id, self.rooms.keys())
         async with anyio.create_task_group() as tasks:
             for asked in messages:
@@ -241,8 +241,7 @@ class SlackChat:
     async def _show_count_in(self, asked: Asked, name: str) -> None:
         async with self._edits[asked.target].turn:
             with suppress(StoreError):
-                question = await self.asking.ask_anew(asked, kind=TargetKind.SLACK, limit=LIMIT)
-                if question is not None:
+                if (question := await self.asking.asked_still(asked, limit=LIMIT)) is not None:
                     await self._edit(asked, _card_of(question, counted(name)))
 
     # --- what messages show -------------------------------------------------------------------------------

@@ -278,13 +278,11 @@ class TelegramBot:
                 await self._show_count(taken.approval.id, taken.counted)
 
     async def _show_count(self, approval_id: int, name: str) -> None:
-        """Let every message of a question say who has said yes, with new buttons for the other person."""
+        """Let every message of a question say who has said yes; its buttons count also where that is refused."""
         async with self._editing:
             for asked in await self.asking.questions.asking(approval_id, frozenset(self.chats)):
-                question = await self.asking.ask_anew(asked, kind=TargetKind.TELEGRAM, limit=LIMIT)
-                if question is None:
-                    return
-                await self._edit(asked, card_of(question.card, with_count(question.card, name), question.buttons))
+                if (question := await self.asking.asked_still(asked, limit=LIMIT)) is not None:
+                    await self._edit(asked, card_of(question.card, with_count(question.card, name), question.buttons))
 
     # --- what messages show -------------------------------------------------------------------------------
 

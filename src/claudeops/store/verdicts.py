@@ -13,7 +13,7 @@ from functools import partial
 from typing import Final
 
 import msgspec
-from sqlalchemy import Connection, bindparam, insert, select, update
+from sqlalchemy import Connection, bindparam, insert, or_, select, update
 
 from claudeops.domain.escalation import EscalationRules
 from claudeops.domain.gate.approval import (
@@ -39,7 +39,15 @@ from claudeops.store.calls import seal_results
 from claudeops.store.database import ADD_ACTION, ADD_CALL, CHANGE_SESSION, CHANGE_SESSION_AS_SEEN, Database
 from claudeops.store.events import raise_event, tell
 from claudeops.store.rows import TableRow
-from claudeops.store.tables import approval_answers, approvals, cooldown_actions, events, sessions, tool_calls
+from claudeops.store.tables import (
+    approval_answers,
+    approval_messages,
+    approvals,
+    cooldown_actions,
+    events,
+    sessions,
+    tool_calls,
+)
 
 _CURRENT_HEAD: Final = select(sessions.c.audit_head).where(
     sessions.c.id == bindparam("session"),
@@ -49,6 +57,12 @@ _CURRENT_HEAD: Final = select(sessions.c.audit_head).where(
 
 _OPEN: Final = (ApprovalStatus.PENDING.value, ApprovalStatus.APPROVED.value)
 """An approved question is open until its call has used it: nothing else may close it."""
+
+_HAS_TOKEN: Final = or_(
+    approval_messages.c.yes_digest == bindparam("token"), approval_messages.c.no_digest == bindparam("token")
+)
+_BY_TOKEN: Final = select(approval_messages).where(_HAS_TOKEN)
+_USE_TOKEN: Final = update(approval_messages).where(_HAS_TOKEN)
 
 _ALL_OPEN: Final = select(approvals.c.id).where(approvals.c.status.in_(_OPEN))
 _OPEN_OF_SESSION: Final = _ALL_OPEN.where(approvals.c.session_id == bindparam("session"))
@@ -159,9 +173,10 @@ class SqlVerdicts:
 
         return await self._database.write(close, urgent=True)
 
-    async def answer_approval(self, approval_id: int, said: Answer) -> Answered:
+    async def answer_approval(self, approval_id: int, said: Answer, *, token: str | None = None) -> Answered:
         """Write a person's answer, and decide the question if it is a no, or the last yes that was needed."""
-        answered = await self._database.write(partial(_answer, approval_id=approval_id, said=said), urgent=True)
+        answer = partial(_answer, approval_id=approval_id, said=said, token=token)
+        answered = await self._database.write(answer, urgent=True)
         if answered in {Answered.DECIDED, Answered.COUNTED}:
             self._answered(approval_id)
         return answered
@@ -265,27 +280,46 @@ def _use_approval(connection: Connection, approval: Approval, *, at: datetime) -
     return used.rowcount == 1
 
 
-def _answer(connection: Connection, approval_id: int, said: Answer) -> Answered:
+def _answer(connection: Connection, approval_id: int, said: Answer, *, token: str | None) -> Answered:
     row = _find(connection, approval_id)
     if row is None:
         return Answered.UNKNOWN
-    waits = row.status is ApprovalStatus.PENDING
-    if row.status is ApprovalStatus.EXPIRED or (waits and row.expires_at <= said.decided_at):
-        return Answered.EXPIRED
-    if not waits:
-        return Answered.ALREADY
-    agreed = row.agreed
-    if said.status is ApprovalStatus.APPROVED:
-        agreed = people((*agreed, said.decided_by))
-        if len(agreed) == len(row.agreed):
-            return Answered.SAME_PERSON
+    refusal = _refusal(row, said)
+    if refusal is None and token is not None:
+        refusal = _refusal_of_token(connection, token, row, said)
+    if refusal is not None:
+        return refusal
     connection.execute(insert(approval_answers).values(_answer_values(approval_id, said)))
+    agreed = people((*row.agreed, said.decided_by))
     if said.status is ApprovalStatus.APPROVED and len(agreed) < row.needed:
         return Answered.COUNTED
     by = join_people(agreed) if said.status is ApprovalStatus.APPROVED else said.decided_by
     decided = {"status": said.status.value, "decided_by": by, "decided_at": said.decided_at, "mac": said.mac}
     connection.execute(update(approvals).where(approvals.c.id == approval_id).values(decided))
+    if token is not None:
+        connection.execute(_USE_TOKEN, {"token": token, "used_at": said.decided_at})
     return Answered.DECIDED
+
+
+def _refusal(row: Approval, said: Answer) -> Answered | None:
+    """Return why an answer counts for nothing, as far as its question says."""
+    waits = row.status is ApprovalStatus.PENDING
+    if row.status is ApprovalStatus.EXPIRED or (waits and row.expires_at <= said.decided_at):
+        return Answered.EXPIRED
+    if not waits:
+        return Answered.ALREADY
+    is_yes = said.status is ApprovalStatus.APPROVED
+    return Answered.SAME_PERSON if is_yes and len(people((*row.agreed, said.decided_by))) == len(row.agreed) else None
+
+
+def _refusal_of_token(connection: Connection, token: str, row: Approval, said: Answer) -> Answered | None:
+    """Return why an answer counts for nothing, as far as the button says by which it came."""
+    message = connection.execute(_BY_TOKEN, {"token": token}).one_or_none()
+    if message is None or (message.approval_id, message.call_hash) != (row.id, row.call_hash):
+        return Answered.UNKNOWN
+    if token != (message.yes_digest if said.status is ApprovalStatus.APPROVED else message.no_digest):
+        return Answered.UNKNOWN
+    return None if message.used_at is None else Answered.TOKEN_USED
 
 
 def _answer_values(approval_id: int, said: Answer) -> dict[str, object]:

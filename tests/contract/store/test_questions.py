@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from claudeops.domain.gate.approval import Answer, Approval, ApprovalStatus, NewApproval
+from claudeops.domain.gate.approval import Answer, Answered, Approval, ApprovalStatus, NewApproval
 from claudeops.domain.notice.approving import NO, YES
 from claudeops.domain.notice.model import Target
 from claudeops.engine.ports import Store
@@ -18,7 +18,7 @@ pytest_plugins = ("support.store_fixtures",)
 TARGETS = frozenset({"ops"})
 
 
-async def question(store: Store) -> Approval:
+async def question(store: Store, *, needed: int = 1) -> Approval:
     return await store.verdicts.request_approval(
         NewApproval(
             session=await started(store, wanted(3)),
@@ -31,12 +31,15 @@ async def question(store: Store) -> Approval:
             requested_at=NOW,
             expires_at=after(minutes=15),
             services=("web",),
+            needed=needed,
         )
     )
 
 
-async def asked(store: Store, *, yes: str | None = "yes", no: str = "no", external: str | None = "77") -> Approval:
-    approval = await question(store)
+async def asked(
+    store: Store, *, yes: str | None = "yes", no: str = "no", external: str | None = "77", needed: int = 1
+) -> Approval:
+    approval = await question(store, needed=needed)
     await message(store, approval, yes=yes, no=no, external=external)
     return approval
 
@@ -70,31 +73,75 @@ async def test_a_token_that_was_never_made_is_nobodys(store: Store) -> None:
     assert await store.questions.by_token("") is None
 
 
+def said(who: str = "ada", status: ApprovalStatus = YES) -> Answer:
+    return Answer(status=status, decided_by=who, decided_at=NOW, mac="proof")
+
+
 @pytest.mark.dialect
-async def test_the_tokens_of_a_message_are_used_once_and_together(store: Store) -> None:
-    await asked(store)
-    found = await store.questions.by_token("yes")
-    assert found is not None
+@pytest.mark.parametrize(("token", "status"), [("yes", YES), ("no", NO)])
+async def test_the_answer_that_decides_uses_the_tokens_of_its_message(
+    store: Store, token: str, status: ApprovalStatus
+) -> None:
+    approval = await asked(store)
 
-    assert await store.questions.take(found.id, now=NOW)
-    assert not await store.questions.take(found.id, now=NOW)
-    again = await store.questions.by_token("no")
-    assert again is not None
-    assert again.used_at == NOW
+    assert await store.verdicts.answer_approval(approval.id, said(status=status), token=token) is Answered.DECIDED
+
+    for each in ("yes", "no"):
+        found = await store.questions.by_token(each)
+        assert found is not None
+        assert found.used_at == NOW
+    assert await store.verdicts.answer_approval(approval.id, said("bob"), token="yes") is Answered.ALREADY
 
 
-async def test_new_tokens_take_the_place_of_old_ones(store: Store) -> None:
-    await asked(store)
-    found = await store.questions.by_token("yes")
-    assert found is not None
-    await store.questions.take(found.id, now=NOW)
+@pytest.mark.dialect
+async def test_after_a_counted_yes_another_person_uses_the_same_token(store: Store, database: Database) -> None:
+    approval = await asked(store, needed=2)
+    answer = store.verdicts.answer_approval
 
-    await store.questions.renew(found.id, yes="yes2", no="no2")
+    assert await answer(approval.id, said("ada"), token="yes") is Answered.COUNTED
+    assert await answer(approval.id, said("ada"), token="yes") is Answered.SAME_PERSON
+    assert await answer(approval.id, said("bob"), token="yes") is Answered.DECIDED
 
-    assert await store.questions.by_token("yes") is None
-    renewed = await store.questions.by_token("yes2")
-    assert renewed is not None
-    assert (renewed.id, renewed.used_at) == (found.id, None)
+    assert len(database.rows("approval_answers")) == 2
+    assert await answer(approval.id, said("carol"), token="yes") is Answered.ALREADY
+
+
+async def test_after_a_counted_yes_a_no_by_the_same_message_ends_it(store: Store) -> None:
+    approval = await asked(store, needed=2)
+
+    assert await store.verdicts.answer_approval(approval.id, said("ada"), token="yes") is Answered.COUNTED
+    assert await store.verdicts.answer_approval(approval.id, said("ada", NO), token="no") is Answered.DECIDED
+
+
+@pytest.mark.parametrize(
+    ("token", "status"), [("nobody's", YES), ("no", YES), ("yes", NO), ("yes of another", YES), ("", YES)]
+)
+async def test_a_token_that_says_something_else_writes_nothing(
+    store: Store, database: Database, token: str, status: ApprovalStatus
+) -> None:
+    approval = await asked(store)
+    await message(store, await question(store), yes="yes of another", no="no of another", external="78")
+
+    assert await store.verdicts.answer_approval(approval.id, said(status=status), token=token) is Answered.UNKNOWN
+
+    assert database.rows("approval_answers") == []
+    assert [row["used_at"] for row in database.rows("approval_messages")] == [None, None]
+
+
+async def test_a_token_about_another_call_writes_nothing(store: Store, database: Database) -> None:
+    approval = await asked(store)
+    database.execute("UPDATE approvals SET call_hash = '4567'")
+
+    assert await store.verdicts.answer_approval(approval.id, said(), token="yes") is Answered.UNKNOWN
+    assert database.rows("approval_answers") == []
+
+
+async def test_a_token_that_an_earlier_version_has_used_up_stays_used(store: Store, database: Database) -> None:
+    approval = await asked(store)
+    database.execute("UPDATE approval_messages SET used_at = sent_at")
+
+    assert await store.verdicts.answer_approval(approval.id, said(), token="yes") is Answered.TOKEN_USED
+    assert await store.verdicts.answer_approval(approval.id, said()) is Answered.DECIDED
 
 
 async def test_the_first_name_of_a_message_in_its_chat_counts(store: Store) -> None:
@@ -124,8 +171,7 @@ async def test_a_message_is_edited_until_it_shows_how_its_question_ended(store: 
     approval = await asked(store)
     assert await store.questions.unedited(TARGETS, now=NOW) == []
 
-    said = Answer(status=YES, decided_by="ada", decided_at=NOW, mac="proof")
-    assert await store.verdicts.answer_approval(approval.id, said)
+    assert await store.verdicts.answer_approval(approval.id, said())
     (unedited,) = await store.questions.unedited(TARGETS, now=NOW)
     assert (unedited.approval.status, unedited.asked.external_id) == (YES, "77")
     await store.questions.edited(unedited.asked.id, YES, now=NOW)

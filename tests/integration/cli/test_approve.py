@@ -14,6 +14,8 @@ from claudeops.store.store import SqlStore
 from support.commanding import Shell, shell_in
 from support.store_values import NOW, after, call, started, wanted
 
+pytest_plugins = ("support.store_fixtures",)
+
 LATER = after(days=36_500)
 
 

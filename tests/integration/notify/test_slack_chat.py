@@ -19,8 +19,8 @@ from claudeops.domain.gate.approval import ApprovalStatus, proven
 from claudeops.domain.model import Level
 from claudeops.domain.notice.approving import NO, REFUSALS, YES, Approver, Refused, Tap, button_data
 from claudeops.domain.notice.model import Notice, TargetKind, Topic
-from claudeops.engine.gate.answering import Answered, AnswerResult
-from claudeops.engine.ports import Store, Verdicts
+from claudeops.engine.gate.answering import AnswerResult
+from claudeops.engine.ports import Store
 from claudeops.errors import DatabaseUnavailableError
 from claudeops.notify.slack_chat import MOST_WAITING
 from support.chatting import KEY, SECRET, ask
@@ -416,25 +416,32 @@ async def test_a_message_whose_arrival_nobody_knows_of_can_be_answered(store: St
             assert (await place.approval(asked)).status is ApprovalStatus.APPROVED
 
 
-async def test_the_first_of_two_is_counted_in_every_message_and_the_second_has_new_buttons(store: Store) -> None:
+@pytest.mark.parametrize(
+    "refused", [None, Answer(status=429, headers={"Retry-After": "60"}), Answer(status=500, body={})]
+)
+async def test_the_first_of_two_is_counted_and_the_same_buttons_take_the_second(
+    store: Store, refused: Answer | None
+) -> None:
     session = await started(store, wanted(3))
     async with slacking(store, rooms=(OPS, BOSS)) as place:
-
-        async def counting(verdicts: Verdicts, _: bytes, approval_id: int, **__: object) -> AnswerResult:
-            return AnswerResult(answered=Answered.COUNTED, approval=await verdicts.approval(approval_id))
-
-        place.chat.asking.answer = counting
-        asked = await ask(store, session)
+        if refused is not None:
+            place.server.answers["chat.update"] = [refused] * 2
+        asked = await ask(store, session, needed=2)
         messages = [await place.asked(asked), await place.asked(asked, OTHER_CHANNEL)]
         old = [message.buttons["Yes"]["value"] for message in messages]
 
         place.press(messages[0], "Yes", user=ALICE)
 
-        await place.until(lambda: all("1 of 2: alice said yes" in each.all_text for each in messages))
-        assert all(message.buttons["Yes"]["value"] not in old for message in messages)
         assert "Another person" in await place.whispered(ALICE)
+        await place.until(lambda: len(place.server.called("chat.update")) == 2)
+        if refused is None:
+            await place.until(lambda: all("1 of 2: alice said yes" in each.all_text for each in messages))
+        assert [message.buttons["Yes"]["value"] for message in messages] == old
+        place.press(messages[1], "Yes", user=ALICE)
+        assert await place.whispered(ALICE, 2) == REFUSALS[Refused.SAME_PERSON]
         place.press(messages[0], "", user=BOB, value=old[0])
-        assert await place.whispered(BOB) == REFUSALS[Refused.UNKNOWN_TOKEN]
+        await place.until(lambda: all("YES: slack:alice and slack:bob" in each.all_text for each in messages))
+        assert (await place.approval(asked)).status is ApprovalStatus.APPROVED
 
 
 async def test_mail_shows_the_call_and_how_to_answer_and_nothing_that_is_worth_a_yes(store: Store) -> None:

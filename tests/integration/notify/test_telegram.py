@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import random
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -17,7 +18,7 @@ from claudeops.domain.model import Level
 from claudeops.domain.notice.approving import REFUSALS, Approver, Refused, Tap, button_data
 from claudeops.domain.notice.model import Notice, TargetKind, Topic
 from claudeops.engine.gate.answering import Answered, AnswerResult, answer_question
-from claudeops.engine.ports import Store, Verdicts
+from claudeops.engine.ports import Store
 from claudeops.errors import DatabaseUnavailableError
 from claudeops.scripted_api.telegram import Fault
 from support.chatting import ALICE, BOB, KEY, OTHER_ROOM, ROOM, SECRET, STRANGER, Chat, ask, chatting
@@ -525,42 +526,112 @@ async def test_an_answer_that_comes_between_the_card_and_its_name_is_shown(store
         assert chat.messages == []  # what is answered is not asked
 
 
-async def test_one_yes_of_two_is_shown_everywhere_and_the_other_person_has_fresh_buttons(
+async def test_one_yes_of_two_is_shown_everywhere_and_another_person_uses_any_of_the_buttons(
     store: Store, database: Database
 ) -> None:
-    said: list[str] = []
-
-    async def two_persons(verdicts: Verdicts, key: bytes, approval_id: int, **more: Any) -> AnswerResult:
-        who = more["decided_by"]
-        if who in said:
-            return AnswerResult(answered=Answered.SAME_PERSON, approval=await verdicts.approval(approval_id))
-        said.append(who)
-        if len(said) == 1:
-            return AnswerResult(answered=Answered.COUNTED, approval=await verdicts.approval(approval_id))
-        return await answer_question(verdicts, key, approval_id, **more)
-
     session = await started(store, wanted(3))
     async with chatting(store, rooms=(("ops", ROOM), ("boss", OTHER_ROOM))) as chat:
-        chat.bot.asking.answer = two_persons
-        asked = await ask(store, session)
-        await chat.until(lambda: sum(row["external_id"] is not None for row in database.rows("approval_messages")) == 2)
+        asked = await ask(store, session, needed=2)
+        await arrived(chat, database, 2)
         one, other = chat.messages
         before = {**one.buttons}
 
         assert await chat.tap(one, "Yes", sender=ALICE) == "1 of 2: alice said yes. Another person has to say yes too."
         await chat.until(lambda: all("1 of 2: alice said yes." in message.text for message in (one, other)))
-        assert list(one.buttons) == list(other.buttons) == ["No", "Yes"]
-        assert not set(one.buttons.values()) & set(before.values())
+        assert list(other.buttons) == ["No", "Yes"]
+        assert one.buttons == before
 
-        stale = chat.telegram.forge(one, before["Yes"], sender=BOB)
-        assert await chat.heard(stale) == REFUSALS[Refused.UNKNOWN_TOKEN]
-        assert await chat.tap(one, "Yes", sender=ALICE) == REFUSALS[Refused.SAME_PERSON]
+        for message in (one, other):
+            assert await chat.tap(message, "Yes", sender=ALICE) == REFUSALS[Refused.SAME_PERSON]
         assert (await chat.approval(asked)).status is ApprovalStatus.PENDING
 
-        assert await chat.tap(other, "Yes", sender=BOB) == "Your yes is taken."
-        await chat.until(lambda: all("YES: telegram:bob" in message.text for message in (one, other)))
+        assert await chat.tap(one, "Yes", sender=BOB) == "Your yes is taken."
+        await chat.until(lambda: all("YES: telegram:alice and telegram:bob" in each.text for each in (one, other)))
         assert not one.buttons
         assert not other.buttons
+
+
+async def arrived(chat: Chat, database: Database, count: int) -> None:
+    """Wait until messages are known to have arrived."""
+    await chat.until(lambda: sum(row["external_id"] is not None for row in database.rows("approval_messages")) == count)
+
+
+@pytest.mark.parametrize("fault", [Fault(status=429, retry_after=3600), Fault(status=400), Fault(hangs=True)], ids=str)
+async def test_a_card_that_cannot_be_edited_takes_the_other_persons_answer(
+    store: Store, database: Database, fault: Fault
+) -> None:
+    session = await started(store, wanted(3))
+    async with chatting(store, seconds=1 if fault.hangs else PATIENCE_SECONDS) as chat:
+        chat.telegram.sticks = {"editMessageText": fault}
+        asked = await ask(store, session, needed=2)
+        await arrived(chat, database, 1)
+        message = await chat.asked(asked)
+
+        assert (await chat.tap(message, "Yes", sender=ALICE)).startswith("1 of 2: alice said yes.")
+        await chat.until(lambda: [call for call in chat.telegram.calls if call.method == "editMessageText"])
+        assert await chat.tap(message, "Yes", sender=BOB) == "Your yes is taken."
+
+        answered = await chat.approval(asked)
+        assert (answered.status, answered.decided_by) == (ApprovalStatus.APPROVED, "telegram:alice and telegram:bob")
+        assert proven_yes(KEY, answered) == ("telegram:alice", "telegram:bob")
+
+
+async def test_a_no_after_a_counted_yes_ends_it_from_any_card(store: Store, database: Database) -> None:
+    session = await started(store, wanted(3))
+    async with chatting(store, rooms=(("ops", ROOM), ("boss", OTHER_ROOM))) as chat:
+        asked = await ask(store, session, needed=2)
+        await arrived(chat, database, 2)
+        one, other = chat.messages
+        await chat.tap(one, "Yes", sender=ALICE)
+
+        assert await chat.tap(other, "No", sender=BOB) == "Your no is taken."
+        assert (await chat.approval(asked)).status is ApprovalStatus.DENIED
+
+
+async def test_a_file_of_targets_that_was_edited_meanwhile_leaves_the_buttons_alive(
+    store: Store, database: Database
+) -> None:
+    session = await started(store, wanted(3))
+    async with chatting(store) as chat:
+        asked = await ask(store, session, needed=2)
+        await arrived(chat, database, 1)
+        message = await chat.asked(asked)
+        chat.bot.asking = replace(chat.bot.asking, _buttons_of={})  # as after an edit: everything begins anew
+
+        assert (await chat.tap(message, "Yes", sender=ALICE)).startswith("1 of 2: alice said yes.")
+        assert await chat.tap(message, "Yes", sender=BOB) == "Your yes is taken."
+
+
+async def test_a_call_that_is_not_shown_whole_has_no_yes(store: Store) -> None:
+    session = await started(store, wanted(3))
+    async with chatting(store) as chat:
+        asked = await ask(store, session, command="python3 -c 'x=1;token=[redacted]'", hidden=True)
+        message = await chat.asked(asked)
+        await chat.until(lambda: chat.elsewhere.heard)
+
+        assert list(message.buttons) == ["No"]
+        assert "no yes can be given here" in message.text
+        assert (
+            "Bash (not whole: parts that look like secrets are hidden, and run too): python3" in chat.elsewhere.heard[0]
+        )
+        forged = chat.telegram.forge(message, message.buttons["No"].replace("deny:", "approve:"), sender=ALICE)
+        assert await chat.heard(forged) == REFUSALS[Refused.UNKNOWN_TOKEN]
+
+
+async def test_whose_services_are_limited_does_not_answer_for_what_nobody_understands(store: Store) -> None:
+    people = (
+        Approver(name="bob", telegram_id=str(BOB), services=("*",)),
+        Approver(name="alice", telegram_id=str(ALICE)),
+    )
+    session = await started(store, wanted(3))
+    async with chatting(store, approvers=people) as chat:
+        asked = await ask(store, session, services=None)
+        message = await chat.asked(asked)
+
+        assert await chat.tap(message, "Yes", sender=BOB) == REFUSALS[Refused.NOT_THEIRS]
+        assert await chat.tap(message, "No", sender=BOB) == REFUSALS[Refused.NOT_THEIRS]
+        assert (await chat.approval(asked)).status is ApprovalStatus.PENDING
+        assert await chat.tap(message, "Yes", sender=ALICE) == "Your yes is taken."
 
 
 async def test_a_tap_over_which_our_own_code_fails_keeps_no_other_waiting(store: Store, logged: io.StringIO) -> None:
@@ -579,25 +650,6 @@ async def test_a_tap_over_which_our_own_code_fails_keeps_no_other_waiting(store:
         assert await chat.tap(second, "Yes", sender=ALICE) == "Your yes is taken."
 
 
-async def test_a_token_is_good_for_one_of_two_yeses_only(store: Store) -> None:
-    async def counts(verdicts: Verdicts, _key: bytes, approval_id: int, **_: Any) -> AnswerResult:
-        return AnswerResult(answered=Answered.COUNTED, approval=await verdicts.approval(approval_id))
-
-    session = await started(store, wanted(3))
-    async with chatting(store, run=False) as chat:
-        asking = chat.bot.asking
-        asking.answer = counts
-        asked = await ask(store, session)
-        question = await asking.ask(
-            asked.id, kind=TargetKind.TELEGRAM, target="ops", chat=str(ROOM), limit=4096, again=False
-        )
-        assert question is not None
-
-        assert (await asking.take(tapped(ALICE, question.buttons.yes))).counted == "alice"
-        for data in (question.buttons.yes, question.buttons.no):
-            assert (await asking.take(tapped(BOB, data))).refused is Refused.USED_TOKEN
-
-
 async def test_an_answer_that_cannot_be_written_leaves_its_button_alive(store: Store) -> None:
     async def away(*_: Any, **__: Any) -> AnswerResult:
         raise DatabaseUnavailableError("the database is away.")
@@ -611,3 +663,30 @@ async def test_an_answer_that_cannot_be_written_leaves_its_button_alive(store: S
 
         chat.bot.asking.answer = answer_question
         assert await chat.tap(message, "Yes", sender=ALICE) == "Your yes is taken."
+
+
+FULL = "CREATE TRIGGER full BEFORE {} BEGIN SELECT RAISE(ABORT, 'disk full'); END"
+
+
+@pytest.mark.parametrize(
+    "at", ["INSERT ON approval_answers", "UPDATE ON approvals", "UPDATE OF used_at ON approval_messages"]
+)
+@pytest.mark.parametrize("said", ["Yes", "No"])
+async def test_a_tap_is_taken_whole_or_not_at_all_and_may_be_repeated(
+    store: Store, database: Database, at: str, said: str
+) -> None:
+    session = await started(store, wanted(3))
+    async with chatting(store) as chat:
+        asked = await ask(store, session)
+        await arrived(chat, database, 1)
+        message = await chat.asked(asked)
+        database.execute(FULL.format(at))
+        for _ in range(2):
+            assert await chat.tap(message, said, sender=ALICE) == REFUSALS[Refused.UNAVAILABLE]
+        assert database.rows("approval_answers") == []
+        assert (await chat.approval(asked)).status is ApprovalStatus.PENDING
+
+        database.execute("DROP TRIGGER full")
+        assert await chat.tap(message, said, sender=ALICE) == f"Your {said.lower()} is taken."
+        (row,) = database.rows("approval_messages")
+        assert row["used_at"] == NOW

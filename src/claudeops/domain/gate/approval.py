@@ -50,6 +50,7 @@ class Answered(StrEnum):
     ALREADY = "already"  # nothing: somebody else was first, or nobody waits for an answer any more
     SAME_PERSON = "same_person"  # nothing: this person's yes counts already
     EXPIRED = "expired"  # nothing: its time was over
+    TOKEN_USED = "token_used"  # noqa: S105 - no secret; nothing: the button that it came by was used already
     UNKNOWN = "unknown"  # nothing: there is no such question
 
 

@@ -38,18 +38,20 @@ async def answer_question(
     decided_by: str,
     at: datetime,
     call_hash: str | None = None,
+    token: str | None = None,
 ) -> AnswerResult:
     """Record a person's yes or no, with its proof; whether this person may answer is the caller's to know.
 
-    ``call_hash``, where given, is what the person was shown: a question about anything else is unknown. Raises
-    `DatabaseUnavailableError`; then nothing is known of the answer, and the same call may be made again.
+    ``call_hash``, where given, is what the person was shown: a question about anything else is unknown. ``token`` is
+    the digest of the button that was tapped. Raises `DatabaseUnavailableError`; then nothing is known of the answer,
+    and the same call may be made again, with the same token.
     """
     asked = await verdicts.approval(approval_id)
     if asked is None or (call_hash is not None and call_hash != asked.call_hash):
         return AnswerResult(answered=Answered.UNKNOWN)
     # The proof is over the name as its column holds it.
     said = answer(key, asked, status=status, decided_by=clip(decided_by), at=at)
-    answered = await verdicts.answer_approval(approval_id, said)
+    answered = await verdicts.answer_approval(approval_id, said, token=token)
     return AnswerResult(answered=answered, approval=await verdicts.approval(approval_id) or asked)
 
 

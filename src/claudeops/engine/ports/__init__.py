@@ -201,11 +201,15 @@ class Verdicts(Protocol):
     async def close_approval(self, approval_id: int, *, now: datetime) -> Approval:
         """End a question that still waits as ``expired``; return the row, which may have been answered meanwhile."""
 
-    async def answer_approval(self, approval_id: int, said: Answer) -> Answered:
+    async def answer_approval(self, approval_id: int, said: Answer, *, token: str | None = None) -> Answered:
         """Write a person's answer, and decide the question if it is a no, or the last yes that was needed.
 
         Answers that come at the same time are taken one after the other: each counts once a person, and one decides.
         Nothing is written but for `Answered.DECIDED` and `Answered.COUNTED`.
+
+        ``token`` is the digest of the button by which the answer came. It is used up with the answer that decides, in
+        the same transaction; after a counted yes the next person may use it. Where it says something else, or belongs
+        to another question, the answer is `Answered.UNKNOWN`.
         """
 
 

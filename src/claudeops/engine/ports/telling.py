@@ -63,7 +63,8 @@ class Outbox(Protocol):
 class Questions(Protocol):
     """Messages that ask people in chats whether a call may run.
 
-    A message has a token for each of its buttons, of which only digests are stored; they are used up together.
+    A message has a token for each of its buttons, of which only digests are stored. They are used up together, by the
+    answer that decides the question (`claudeops.engine.ports.Verdicts.answer_approval`).
     """
 
     async def open(
@@ -79,15 +80,6 @@ class Questions(Protocol):
 
     async def by_token(self, digest: str) -> Asked | None:
         """Return the message with a token, and what the token says."""
-
-    async def take(self, message_id: int, *, now: datetime) -> bool:
-        """Use up the tokens of a message; ``False``, with nothing written, if they are used up."""
-
-    async def give_back(self, message_id: int) -> None:
-        """Let the tokens of a message be used after all: what they were taken for was not written."""
-
-    async def renew(self, message_id: int, *, yes: str | None, no: str | None) -> None:
-        """Give a message new tokens, which nobody has used."""
 
     async def asking(self, approval_id: int, targets: Collection[str]) -> Sequence[Asked]:
         """Return the messages of some targets that ask one question and are known to have arrived."""

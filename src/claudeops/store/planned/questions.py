@@ -82,26 +82,6 @@ class SqlQuestions:
 
         return await self._database.read(find)
 
-    async def take(self, message_id: int, *, now: datetime) -> bool:
-        """Use up the tokens of a message; ``False``: they are used up."""
-        columns = approval_messages.c
-        used = update(approval_messages).where(columns.id == message_id, columns.used_at.is_(None)).values(used_at=now)
-        return await self._database.write(lambda connection: connection.execute(used).rowcount == 1, urgent=True)
-
-    async def give_back(self, message_id: int) -> None:
-        """Let the tokens of a message be used after all."""
-        unused = update(approval_messages).where(approval_messages.c.id == message_id).values(used_at=None)
-        await self._database.write(lambda connection: connection.execute(unused), urgent=True)
-
-    async def renew(self, message_id: int, *, yes: str | None, no: str | None) -> None:
-        """Give a message new tokens, which nobody has used."""
-        renewed = (
-            update(approval_messages)
-            .where(approval_messages.c.id == message_id)
-            .values(yes_digest=yes, no_digest=no, used_at=None)
-        )
-        await self._database.write(lambda connection: connection.execute(renewed), urgent=True)
-
     async def asking(self, approval_id: int, targets: Collection[str]) -> Sequence[Asked]:
         """Return the messages of some targets that ask one question, as far as they are known to have arrived."""
         columns = approval_messages.c
