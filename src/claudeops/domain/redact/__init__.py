@@ -4,12 +4,16 @@ A line is scanned once; without a hit it is returned as it came. A JSON line wit
 number tokens: only strings that held a secret are rewritten, and everything between the tokens (key order, spacing,
 numbers of any length) is copied. The mask is a barrier: no match reaches into or across it. A text is searched again
 until nothing more is found, so that redacting twice equals redacting once.
+
+A secret is found with signs in it that nobody sees, too, as they are or escaped: a text is made visible before it is
+redacted here, and after it there.
 """
 
 from __future__ import annotations
 
 import json
 import re
+from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate
@@ -17,7 +21,7 @@ from typing import Final, Protocol
 
 import re2
 
-from claudeops.domain.redact.patterns import ESCAPED_LETTER, SHAPES, pattern
+from claudeops.domain.redact.patterns import ESCAPED_LETTER, SHAPES, UNSEEN, pattern
 
 MASK: Final = "[redacted]"
 SHORTEST: Final = 6
@@ -55,7 +59,7 @@ class Redactor:
                 " configure fewer or shorter ones"
             )
         known = _expressions(wanted)
-        shapes = b"|".join((*(shape.trigger for shape in SHAPES), ESCAPED_LETTER))
+        shapes = b"|".join((*(shape.trigger for shape in SHAPES), ESCAPED_LETTER, UNSEEN))
         self._known = [_compiled(expression, longest=True) for expression in known]
         self._shapes = _SHAPES
         self._triggers = [
@@ -99,7 +103,7 @@ class Redactor:
 
     def _known_alone(self) -> Redactor:
         alone = object.__new__(Redactor)
-        alone._known, alone._shapes, alone._triggers = self._known, (), self._known
+        alone._known, alone._shapes, alone._triggers = self._known, (), [*self._known, _UNSEEN]
         return alone
 
     def _triggered(self, text: bytes) -> bool:
@@ -150,6 +154,13 @@ class Redactor:
         """Return where secrets are, in no order and possibly overlapping."""
         if not self._triggered(text):
             return []
+        spans = self._plain_spans(text)
+        bare, places = _without_unseen(text)
+        if len(bare) < len(text):
+            spans += [(places[start], places[end - 1] + 1) for start, end in self._plain_spans(bare) if start < end]
+        return spans
+
+    def _plain_spans(self, text: bytes) -> list[_Span]:
         shapes = self._shapes if self._shapes and _ANY_SHAPE.search(text) else ()
         return self._known_spans(text) + [match.span(1) for shape in shapes for match in shape.finditer(text)]
 
@@ -167,6 +178,7 @@ class Redactor:
 def has_shape(text: str) -> bool:
     """Tell whether anything in a text has the shape of a secret; masks have none."""
     parts = text.encode("utf-8", "surrogatepass").split(_MASK)
+    parts += [bare for part in parts if len(bare := _without_unseen(part)[0]) < len(part)]
     return any(
         shape.search(part) is not None for part in parts if _ANY_SHAPE.search(part) is not None for shape in _SHAPES
     )
@@ -227,6 +239,7 @@ def _compiled(expression: bytes, *, longest: bool = False) -> _Pattern:
 
 
 _ANY_SHAPE: Final = _compiled(b"|".join(shape.trigger for shape in SHAPES))
+_UNSEEN: Final = _compiled(UNSEEN)
 _SHAPES: Final = tuple(_compiled(shape.secret) for shape in SHAPES)
 
 
@@ -253,6 +266,20 @@ def _masked_spans(text: bytes, spans: Sequence[_Span]) -> bytes:
         done = max(done, end)
     parts[-1] = text[done:]
     return _MASK.join(parts)
+
+
+def _without_unseen(text: bytes) -> tuple[bytes, Sequence[int]]:
+    """Return a text without the signs in it that nobody sees, and where each byte of that stands in the text."""
+    parts, places, done = [], array("Q"), 0
+    for match in _UNSEEN.finditer(text):
+        start, end = match.span()
+        parts.append(text[done:start])
+        places.extend(range(done, start))
+        done = end
+    if not parts:
+        return text, places
+    places.extend(range(done, len(text)))
+    return b"".join((*parts, text[done:])), places
 
 
 def _widened(text: bytes, spans: Sequence[_Span]) -> list[_Span]:

@@ -11,10 +11,13 @@ or plain letters alone, so that UUIDs, commit hashes, session ids and numbers st
 from __future__ import annotations
 
 import base64
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import re2
+
+from claudeops.domain.text import signs
 
 # A backslash in these patterns is one in the text. JSON within JSON doubles it at every level, hence \\+.
 _ESCAPED: Final = {
@@ -75,6 +78,73 @@ def _base64(raw: bytes, offset: int) -> bytes:
     before = _PARTIAL if offset else b""
     after = _PARTIAL if 8 * (offset + len(raw)) % 6 else b""
     return before + whole + after + _PADDING
+
+
+# --- signs that nobody sees ---------------------------------------------------------------------------
+
+
+def _between(
+    low: Sequence[int], high: Sequence[int], *, ends: tuple[int, int], one: Callable[[int, int], bytes]
+) -> bytes:
+    """Return the expression of all numbers from one to another; both have as many digits, from ``ends``.
+
+    ``one`` returns the expression of a range of digits.
+    """
+    if not low:
+        return b""
+    (first, *low_rest), (last, *high_rest) = low, high
+    lowest, highest = [ends[0]] * len(low_rest), [ends[1]] * len(low_rest)
+
+    def rest(begin: Sequence[int], end: Sequence[int]) -> bytes:
+        return _between(begin, end, ends=ends, one=one)
+
+    if first == last:
+        return one(first, first) + rest(low_rest, high_rest)
+    parts = []
+    if low_rest != lowest:
+        parts.append(one(first, first) + rest(low_rest, highest))
+        first += 1
+    if high_rest != highest:
+        parts.append(one(last, last) + rest(lowest, high_rest))
+        last -= 1
+    if first <= last:
+        parts.append(one(first, last) + rest(lowest, highest))
+    return b"(?:" + b"|".join(parts) + b")"
+
+
+def _bytes(low: int, high: int) -> bytes:
+    return re2.escape(bytes([low])) if low == high else b"[\\x%02x-\\x%02x]" % (low, high)
+
+
+def _digits(low: int, high: int) -> bytes:
+    return b"[" + b"".join(_hex_digit(digit) for digit in range(low, high + 1)) + b"]"
+
+
+def _hex_digit(digit: int) -> bytes:
+    return b"%x%X" % (digit, digit) if digit > 9 else b"%d" % digit  # noqa: PLR2004 - the last that is no letter
+
+
+def _in_hex(low: int, high: int, digits: int) -> bytes:
+    """Return the expression of hexadecimal numbers from one to another, in either case."""
+    places = range(4 * (digits - 1), -1, -4)
+    first, last = ([number >> place & 15 for place in places] for number in (low, high))
+    return _between(first, last, ends=(0, 15), one=_digits)
+
+
+def _unseen(low: int, high: int) -> bytes:
+    """Return the expression of signs as they are, and escaped as in JSON or for people to see."""
+    raw = _between(chr(low).encode(), chr(high).encode(), ends=(0x80, 0xBF), one=_bytes)
+    if high <= 0xFFFF:  # noqa: PLR2004 - the last of one UTF-16 unit
+        return raw + rb"|\\+u" + _in_hex(low, high, 4)
+    pair = [chr(number).encode("utf-16-be") for number in (low, high)]
+    units = [(int.from_bytes(both[:2]), int.from_bytes(both[2:])) for both in pair]
+    (first, low_unit), (last, high_unit) = units
+    halves = rb"\\+u" + _in_hex(first, last, 4) + rb"\\+u" + _in_hex(low_unit, high_unit, 4)
+    return raw + rb"|\\+U" + _in_hex(low, high, 8) + b"|" + halves
+
+
+UNSEEN: Final = b"|".join(_unseen(low, high) for low, high in signs.WIDTHLESS)
+"""Signs that can stand within a secret so that it reads as before."""
 
 
 # --- secrets by their shape ---------------------------------------------------------------------------

@@ -34,7 +34,7 @@ IGNORABLE: Final = (
 
 BLANK: Final = (
     (0x2800, 0x2800),  # Braille pattern without dots
-    (0xFFFC, 0xFFFC),  # stands for an object that is not there
+    (0xFFF9, 0xFFFC),  # marks around annotations, and of an object that is not there
     (0x13430, 0x1343F),  # Egyptian joiners, which Python 3.11 does not know in full
     (0x13441, 0x13442),  # Egyptian blanks
     (0x16FE4, 0x16FE4),  # Khitan filler
@@ -44,6 +44,12 @@ BLANK: Final = (
 
 NONCHARACTERS: Final = ((0xFDD0, 0xFDEF), *((plane | 0xFFFE, plane | 0xFFFF) for plane in range(0, 0x110000, 0x10000)))
 """What Unicode will never assign."""
+
+CONTROLS: Final = ((0x0001, 0x0007), (0x000E, 0x001A), (0x007F, 0x007F), (0x0080, 0x0084), (0x0086, 0x009F))
+"""Controls that end neither a line nor a text, move no cursor, and begin no command of a terminal."""
+
+WIDTHLESS: Final = (*IGNORABLE, *BLANK, *CONTROLS)
+"""What can stand within a word without changing how it reads."""
 
 _UNSEEN: Final = tuple(sorted((*IGNORABLE, *BLANK, *NONCHARACTERS)))
 _FIRST: Final = tuple(first for first, _ in _UNSEEN)
