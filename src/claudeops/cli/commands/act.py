@@ -39,7 +39,7 @@ def approve(approval_id: int, unseen: bool, output_format: str) -> int:  # noqa:
     `list-approvals` shows what it would do. The answer counts for that one call. Where the policy wants several people,
     each yes but the last one is only counted. A call that is not shown whole takes a yes with --unseen alone.
 
-    Exit status: 0 answered, 1 the call no longer takes an answer, 78 configuration.
+    Exit status: 0 answered, 1 the call takes no answer any more, or not this one, 78 configuration.
     """
     from claudeops.cli.operator import decide
     from claudeops.domain.gate.approval import ApprovalStatus

@@ -61,11 +61,11 @@ def approval_text(approval: Approval, now: datetime, *, utc: bool = True) -> str
     lines = [
         (
             f"approval {approval.id} · {approval.status.value}{so_far} · "
-            f"session {approval.session_id} (tier {approval.tier}) · {visible(approval.tool_name or '')} · "
+            f"session {approval.session_id} (tier {approval.tier}) · {unmistakable_line(approval.tool_name or '')} · "
             f"until {approval.expires_at:%Y-%m-%d %H:%M:%S} UTC{left}"
         ),
-        f"  why: {visible(approval.reason or '')}",
-        f"  in:  {visible(approval.workdir or '')}",
+        f"  why: {unmistakable_line(approval.reason or '')}",
+        f"  in:  {unmistakable_line(approval.workdir or '')}",
         *(_field(name, value) for name, value in _input(approval).items()),
     ]
     if approval.hidden:
@@ -75,7 +75,7 @@ def approval_text(approval: Approval, now: datetime, *, utc: bool = True) -> str
         lines += [f"  script {path} (sha256 {script.sha256}):", _indented(unmistakable(script.text))]
         lines += [f"  not whole: {why}; read {path} itself" for why in _missing(script)]
     if approval.agent_id is not None:
-        lines.append(f"  asked by the subagent {visible(approval.agent_id)}")
+        lines.append(f"  asked by the subagent {unmistakable_line(approval.agent_id)}")
     if approval.unheard is not None:
         lines.append(f"  reached nobody: {visible(approval.unheard)}")
     if approval.decided_by is not None:

@@ -26,6 +26,7 @@ from claudeops.domain.live import (
     SessionEnded,
 )
 from claudeops.domain.model import DecisionReason, Held, Level, Outcome, VerdictKind
+from claudeops.domain.text import signs
 from claudeops.engine.live.hub import COMMAND_CHARACTERS
 
 DAEMON: Final = "daemon"
@@ -233,9 +234,13 @@ class Lines:
 
 def escaped(text: str) -> str:
     """Return text in which whatever moves a cursor, breaks a line or turns its direction is a visible escape."""
-    if text.isprintable():
+    if text.isascii() and text.isprintable():
         return text
-    return "".join(character if character.isprintable() else _visible(character) for character in text)
+    drawn = signs.presentations(text)
+    return "".join(
+        sign if sign.isprintable() and (at in drawn or not signs.is_unseen(sign)) else _visible(sign)
+        for at, sign in enumerate(text)
+    )
 
 
 def _visible(character: str) -> str:

@@ -187,6 +187,13 @@ def test_ordinary_letters_of_any_script_stay() -> None:
     assert escaped("größe 東京 é ✓\u00a0x") == "größe 東京 é ✓ x"
 
 
+def test_what_nobody_sees_is_escaped_and_an_emoji_is_none_of_it() -> None:
+    assert (
+        escaped("shop\U000e0100\u034f\u2800\u3164 \u26a0\ufe0f")
+        == r"shop\U000e0100\u034f\u2800\u3164 " + "\u26a0\ufe0f"
+    )
+
+
 def test_what_the_stream_cannot_encode_is_escaped() -> None:
     raw = io.BytesIO()
     stream = io.TextIOWrapper(raw, encoding="ascii", write_through=True)
