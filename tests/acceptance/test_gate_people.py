@@ -30,9 +30,11 @@ WAITING: Final = "SELECT * FROM approvals WHERE status = 'pending'"
 
 
 @asynccontextmanager
-async def asking(root: Path, *further: dict[str, object], **environment: str) -> AsyncIterator[Operator]:
+async def asking(
+    root: Path, *further: dict[str, object], first: str = UNCLEAR, **environment: str
+) -> AsyncIterator[Operator]:
     """Run a tier 3 session beside the block, up to the moment when it waits for a person."""
-    steps = [look(UNCLEAR), *further, conclude()]
+    steps = [look(first), *further, conclude()]
     async with operator(root, opus=steps) as node, anyio.create_task_group() as tasks:
 
         async def chain() -> None:
@@ -106,6 +108,26 @@ async def test_the_first_of_two_people_lets_nothing_run_and_the_second_one_does(
     assert ran[0] == "allow"
     assert str(ran[1]).startswith(f"approved by {who} and telegram:alice (approval 1): ")
     assert any(result.text == "42" for seen in node.api.traffic.main("opus") for result in seen.tool_results)
+
+
+MASKED: Final = "python3 -c 'x=1;token=print(6*7)'"
+"""Redaction takes the second statement for a secret, and it runs."""
+
+
+async def test_what_redaction_hides_does_not_run_by_a_yes_of_somebody_who_could_not_see_it(tmp_path: Path) -> None:
+    async with asking(tmp_path, look(MASKED), first=MASKED) as node:
+        listed = await node.run("list-approvals")
+        refused = await node.run("approve", "1")
+        denied = await node.run("deny", "1")
+        await node.until(WAITING, lambda rows: [row["id"] for row in rows] == [2])
+        seen = await node.run("approve", "2", "--unseen")
+    assert "print(6*7)" not in listed.stdout + refused.stderr
+    assert "  not whole: parts that look like secrets are hidden" in listed.stdout
+    assert (refused.code, "the call is not shown whole" in refused.stderr) == (1, True)
+    assert (denied.code, seen.code) == (0, 0)
+    assert [verdict for verdict, _ in calls(node)] == ["ask", "deny", "ask", "allow"]
+    assert "people did not see all of it" in str(calls(node)[1][1])
+    assert [row["services"] for row in node.rows("SELECT services FROM approvals")] == [None, None]
 
 
 async def answered_in_a_chat(node: Operator) -> Answered:
