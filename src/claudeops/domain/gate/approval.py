@@ -195,11 +195,11 @@ def visible(text: str) -> str:
 def unmistakable(text: str) -> str:
     """Return a text as `visible` does, for people who answer for every character of it.
 
-    Selectors of emojis are escaped too, and spaces that are none.
+    Selectors of emojis are escaped too, spaces that are none, and what no font may know.
     """
     if text.isascii() and text.isprintable():
         return text
-    return "".join(_escape(sign) if _is_hidden(sign) or signs.is_space(sign) else sign for sign in text)
+    return "".join(_escape(sign) if _is_hidden(sign) or signs.is_doubtful(sign) else sign for sign in text)
 
 
 def unmistakable_line(text: str) -> str:

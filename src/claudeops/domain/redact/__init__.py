@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import json
 import re
-from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate
@@ -155,9 +154,10 @@ class Redactor:
         if not self._triggered(text):
             return []
         spans = self._plain_spans(text)
-        bare, places = _without_unseen(text)
-        if len(bare) < len(text):
-            spans += [(places[start], places[end - 1] + 1) for start, end in self._plain_spans(bare) if start < end]
+        if (removed := [match.span() for match in _UNSEEN.finditer(text)]) and (
+            found := self._plain_spans(_without(text, removed))
+        ):
+            spans += _moved(found, removed)
         return spans
 
     def _plain_spans(self, text: bytes) -> list[_Span]:
@@ -178,7 +178,7 @@ class Redactor:
 def has_shape(text: str) -> bool:
     """Tell whether anything in a text has the shape of a secret; masks have none."""
     parts = text.encode("utf-8", "surrogatepass").split(_MASK)
-    parts += [bare for part in parts if len(bare := _without_unseen(part)[0]) < len(part)]
+    parts += [_without(part, [match.span() for match in _UNSEEN.finditer(part)]) for part in parts]
     return any(
         shape.search(part) is not None for part in parts if _ANY_SHAPE.search(part) is not None for shape in _SHAPES
     )
@@ -238,8 +238,8 @@ def _compiled(expression: bytes, *, longest: bool = False) -> _Pattern:
     return compiled
 
 
-_ANY_SHAPE: Final = _compiled(b"|".join(shape.trigger for shape in SHAPES))
 _UNSEEN: Final = _compiled(UNSEEN)
+_ANY_SHAPE: Final = _compiled(b"|".join(shape.trigger for shape in SHAPES))
 _SHAPES: Final = tuple(_compiled(shape.secret) for shape in SHAPES)
 
 
@@ -268,18 +268,19 @@ def _masked_spans(text: bytes, spans: Sequence[_Span]) -> bytes:
     return _MASK.join(parts)
 
 
-def _without_unseen(text: bytes) -> tuple[bytes, Sequence[int]]:
-    """Return a text without the signs in it that nobody sees, and where each byte of that stands in the text."""
-    parts, places, done = [], array("Q"), 0
-    for match in _UNSEEN.finditer(text):
-        start, end = match.span()
-        parts.append(text[done:start])
-        places.extend(range(done, start))
-        done = end
-    if not parts:
-        return text, places
-    places.extend(range(done, len(text)))
-    return b"".join((*parts, text[done:])), places
+def _without(text: bytes, removed: Sequence[_Span]) -> bytes:
+    """Return a text without some of its parts."""
+    begins, ends = (0, *(end for _, end in removed)), (*(start for start, _ in removed), len(text))
+    return b"".join(text[begin:end] for begin, end in zip(begins, ends, strict=True))
+
+
+def _moved(spans: Iterable[_Span], removed: Sequence[_Span]) -> Iterator[_Span]:
+    """Yield where spans of a text are that has lost some parts, in the text as it was."""
+    lost = [0, *accumulate(end - start for start, end in removed)]
+    begins = [start - before for (start, _), before in zip(removed, lost, strict=False)]  # in what is left
+    for start, end in spans:
+        if start < end:
+            yield start + lost[bisect_right(begins, start)], end + lost[bisect_right(begins, end - 1)]
 
 
 def _widened(text: bytes, spans: Sequence[_Span]) -> list[_Span]:

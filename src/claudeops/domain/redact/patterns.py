@@ -131,19 +131,23 @@ def _in_hex(low: int, high: int, digits: int) -> bytes:
     return _between(first, last, ends=(0, 15), one=_digits)
 
 
-def _unseen(low: int, high: int) -> bytes:
+def _signs(low: int, high: int) -> bytes:
     """Return the expression of signs as they are, and escaped as in JSON or for people to see."""
     raw = _between(chr(low).encode(), chr(high).encode(), ends=(0x80, 0xBF), one=_bytes)
     if high <= 0xFFFF:  # noqa: PLR2004 - the last of one UTF-16 unit
         return raw + rb"|\\+u" + _in_hex(low, high, 4)
-    pair = [chr(number).encode("utf-16-be") for number in (low, high)]
-    units = [(int.from_bytes(both[:2]), int.from_bytes(both[2:])) for both in pair]
-    (first, low_unit), (last, high_unit) = units
+    (first, low_unit), (last, high_unit) = _units(low), _units(high)
     halves = rb"\\+u" + _in_hex(first, last, 4) + rb"\\+u" + _in_hex(low_unit, high_unit, 4)
     return raw + rb"|\\+U" + _in_hex(low, high, 8) + b"|" + halves
 
 
-UNSEEN: Final = b"|".join(_unseen(low, high) for low, high in signs.WIDTHLESS)
+def _units(code: int) -> tuple[int, int]:
+    """Return the halves of a surrogate pair."""
+    raw = chr(code).encode("utf-16-be")
+    return int.from_bytes(raw[:2]), int.from_bytes(raw[2:])
+
+
+UNSEEN: Final = b"|".join(_signs(low, high) for low, high in signs.WIDTHLESS)
 """Signs that can stand within a secret so that it reads as before."""
 
 

@@ -45,11 +45,8 @@ BLANK: Final = (
 NONCHARACTERS: Final = ((0xFDD0, 0xFDEF), *((plane | 0xFFFE, plane | 0xFFFF) for plane in range(0, 0x110000, 0x10000)))
 """What Unicode will never assign."""
 
-CONTROLS: Final = ((0x0001, 0x0007), (0x000E, 0x001A), (0x007F, 0x007F), (0x0080, 0x0084), (0x0086, 0x009F))
-"""Controls that end neither a line nor a text, move no cursor, and begin no command of a terminal."""
-
-WIDTHLESS: Final = (*IGNORABLE, *BLANK, *CONTROLS)
-"""What can stand within a word without changing how it reads."""
+WIDTHLESS: Final = (*IGNORABLE, *BLANK)
+"""What can stand within a word so that it reads as before."""
 
 _UNSEEN: Final = tuple(sorted((*IGNORABLE, *BLANK, *NONCHARACTERS)))
 _FIRST: Final = tuple(first for first, _ in _UNSEEN)
@@ -64,9 +61,12 @@ def is_unseen(sign: str) -> bool:
     return at >= 0 and code <= _UNSEEN[at][1]
 
 
-def is_space(sign: str) -> bool:
-    """Whether a character is seen as a space and is none: shells, for instance, do not split words there."""
-    return sign != " " and unicodedata.category(sign) == "Zs"
+def is_doubtful(sign: str) -> bool:
+    """Whether a character may be seen as something else.
+
+    That is a space at which no shell splits words, or what is not assigned, so that fonts may show nothing.
+    """
+    return sign != " " and unicodedata.category(sign) in {"Zs", "Cn"}
 
 
 def presentations(text: str) -> frozenset[int]:

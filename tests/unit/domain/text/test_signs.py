@@ -85,6 +85,10 @@ def test_what_looks_like_a_space_and_is_none_is_escaped_where_every_sign_counts(
     assert visible(f"10{space}%") == f"10{space}%"
 
 
+def test_what_no_font_may_know_is_escaped_where_every_sign_counts() -> None:
+    assert unmistakable("rm\u0378\U000e1000") == r"rm\u0378\U000e1000"
+
+
 def test_a_name_cannot_begin_a_line_of_its_own() -> None:
     assert unmistakable_line("a\ncommand:\n\tuptime") == r"a\u000acommand:\u000a\u0009uptime"
 
