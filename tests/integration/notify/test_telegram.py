@@ -666,6 +666,8 @@ async def test_an_answer_that_cannot_be_written_leaves_its_button_alive(store: S
 
 
 FULL = "CREATE TRIGGER full BEFORE {} BEGIN SELECT RAISE(ABORT, 'disk full'); END"
+STILL_FULL = """CREATE TRIGGER still_full BEFORE UPDATE OF used_at ON approval_messages WHEN NEW.used_at IS NULL
+BEGIN SELECT RAISE(ABORT, 'disk full'); END"""
 
 
 @pytest.mark.parametrize(
@@ -681,6 +683,7 @@ async def test_a_tap_is_taken_whole_or_not_at_all_and_may_be_repeated(
         await arrived(chat, database, 1)
         message = await chat.asked(asked)
         database.execute(FULL.format(at))
+        database.execute(STILL_FULL)  # nothing can be put right afterwards, as when the daemon is killed in between
         for _ in range(2):
             assert await chat.tap(message, said, sender=ALICE) == REFUSALS[Refused.UNAVAILABLE]
         assert database.rows("approval_answers") == []
