@@ -76,6 +76,7 @@ def test_a_call_that_is_not_shown_whole_takes_no_yes_but_one_that_says_so(shell:
     code, told, _ = shell.call("approve", "1", "--unseen")
     assert (code, told.startswith("approval 1: approved by ")) == (0, True)
     assert "not whole" in told
+    assert "--unseen" not in told
     assert status(shell) == ApprovalStatus.APPROVED
 
 

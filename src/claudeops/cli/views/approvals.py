@@ -69,7 +69,8 @@ def approval_text(approval: Approval, now: datetime, *, utc: bool = True) -> str
         *(_field(name, value) for name, value in _input(approval).items()),
     ]
     if approval.hidden:
-        lines.append(f"  not whole: {UNSEEN}; `claudeops approve {approval.id} --unseen` says yes all the same")
+        remedy = f", so no chat takes a yes; `claudeops approve {approval.id} --unseen` says yes all the same"
+        lines.append(f"  not whole: {UNSEEN}{remedy if approval.status is ApprovalStatus.PENDING else ''}")
     for script in _scripts(approval):
         path = unmistakable_line(script.path)
         lines += [f"  script {path} (sha256 {script.sha256}):", _indented(unmistakable(script.text))]
