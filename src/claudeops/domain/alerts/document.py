@@ -86,7 +86,9 @@ class SourceEntry(Settings, kw_only=True, frozen=True, forbid_unknown_fields=Tru
     secret_env: _Words = ()
     signature_header: str = ""
     timestamp_header: str = ""
-    fingerprint: tuple[str, ...] = ()
+    fingerprint: _Words = ()
+    firing_words: _Words = ()
+    over_words: _Words = ()
 
 
 class RuleEntry(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
@@ -344,6 +346,7 @@ def _source(entry: SourceEntry, given: Collection[str], origin: str) -> Source:
         raise _Fault("timestamp_header", "timestamp_header: only Grafana sends one: leave it out")
     if entry.fingerprint and entry.kind is not SenderKind.GENERIC:
         raise _Fault("fingerprint", f"fingerprint: {entry.kind} says itself what identifies an alert: leave it out")
+    _check_state_words(entry)
     signed = {SenderKind.GRAFANA, SenderKind.PAGERDUTY, SenderKind.GENERIC}
     if secrets and entry.kind not in signed:
         raise _Fault("secret_env", f"secret_env: {entry.kind} signs nothing: give it a token, and leave this out")
@@ -359,13 +362,26 @@ def _source(entry: SourceEntry, given: Collection[str], origin: str) -> Source:
         severity_label=_words(entry.severity_label),
         severity={casefold_key(word): level for word, level in entry.severity.items()},
         default_severity=Level.CRITICAL if is_severe else entry.default_severity,
-        fingerprint=entry.fingerprint,
+        fingerprint=_words(entry.fingerprint),
+        firing_words=_words(entry.firing_words),
+        over_words=_words(entry.over_words),
         min_severity=entry.min_severity,
         grouping=_grouping(entry),
         tier=entry.tier,
         stale_after=_stale_after(entry, repeats=entry.kind in REPEATING),
         origin=origin,
     )
+
+
+def _check_state_words(entry: SourceEntry) -> None:
+    taken = {casefold_key(word) for word in _words(entry.firing_words)}
+    for key, words in (("firing_words", _words(entry.firing_words)), ("over_words", _words(entry.over_words))):
+        if words and entry.kind is not SenderKind.GENERIC:
+            raise _Fault(key, f"{key}: the words of {entry.kind} are known: leave it out")
+        if not all(word.strip() for word in words):
+            raise _Fault(key, f"{key}: an empty word is in every text: leave it out")
+    if both := sorted(taken & {casefold_key(word) for word in _words(entry.over_words)}):
+        raise _Fault("over_words", f"over_words: {both[0][:40]!r} is among 'firing_words' too: take it out of one")
 
 
 def _grouping(entry: Settings) -> Grouping:

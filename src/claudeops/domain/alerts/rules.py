@@ -87,6 +87,8 @@ class Source:
     severity: Mapping[str, Level] = field(default_factory=dict)  # its words, in lower case
     default_severity: Level = Level.WARNING  # of an alert without one, or with an unknown word
     fingerprint: tuple[str, ...] = ()  # generic: fields or labels that identify an alert; empty: all its labels
+    firing_words: tuple[str, ...] = ()  # generic: by which it says that something fires, besides the usual ones
+    over_words: tuple[str, ...] = ()  # the same for what is over
     min_severity: Level = Level.WARNING  # below it no session is started
     grouping: Grouping = Grouping()
     tier: int = LOWEST_TIER  # that chains start at

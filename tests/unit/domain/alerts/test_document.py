@@ -67,6 +67,7 @@ grace = "2m"
 """
 
 ONE = '[[source]]\nname = "am"\nkind = "alertmanager"\n'
+GENERIC = ONE.replace("alertmanager", "generic")
 
 
 def rules(text: str = WHOLE) -> Rules:
@@ -121,6 +122,11 @@ def test_a_source_that_is_gone_is_treated_by_what_holds_without_settings() -> No
     assert rules().source(PROBES).grouping.wait == timedelta(0)
 
 
+def test_one_word_needs_no_list_around_it() -> None:
+    (source,) = rules(GENERIC + 'fingerprint = "host"\nfiring_words = "kaputt"\nover_words = ["heil", "🎉"]\n').sources
+    assert (source.fingerprint, source.firing_words, source.over_words) == (("host",), ("kaputt",), ("heil", "🎉"))
+
+
 FAULTS = [
     ("", 1, "there is no source in it"),
     ("[[source]\n", 1, "this is not TOML"),
@@ -141,6 +147,9 @@ FAULTS = [
     (ONE + 'severity = { page = "huge" }\n', 4, "severity:"),
     (ONE + 'secret_env = "X"\n', 4, "signs nothing"),
     (ONE + 'fingerprint = ["a"]\n', 4, "leave it out"),
+    (ONE + 'over_words = "gut"\n', 4, "leave it out"),
+    (GENERIC + 'over_words = ["gut", " "]\n', 4, "empty word"),
+    (GENERIC + 'firing_words = "gut"\nover_words = ["Gut"]\n', 5, "take it out of one"),
     (ONE + 'timestamp_header = "X-T"\n', 4, "only Grafana"),
     ('[[source]]\nname = "g"\nkind = "generic"\nsecret_env = "hunter2 secret"\n', 4, "never the secret itself"),
     ('[[source]]\nname = "g"\nkind = "grafana"\nsignature_header = "a b"\n', 4, "not the name of a header"),

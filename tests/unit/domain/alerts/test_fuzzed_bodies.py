@@ -9,7 +9,7 @@ import pytest
 
 from claudeops.domain.alerts.model import Delivery, Said, Unparsed
 from claudeops.domain.alerts.rules import SenderKind, Source
-from claudeops.domain.alerts.senders import is_signed, read
+from claudeops.domain.alerts.senders import is_signed, read, storable
 from claudeops.domain.alerts.senders.common import MOST_TEXT, SKEW
 from support.doses import drawn
 from support.fuzzed import fuzzed
@@ -25,6 +25,8 @@ def assert_is_safe(found: Delivery | Unparsed) -> None:
     if isinstance(found, Unparsed):
         assert found.why
         assert found.why.isprintable()
+        assert len(found.why) <= 300
+        assert "our own code" not in found.why
         return
     assert found.left_out >= 0
     for alert in found.alerts:
@@ -49,6 +51,7 @@ def test_no_body_raises_and_what_is_read_is_safe(seed: int) -> None:
         kind, content = fuzzed(draw)
         found = read(SOURCES[kind], content, received_at=RECEIVED)
         assert_is_safe(found)
+        assert storable(SOURCES[kind], content) is not None
         read_at_all += isinstance(found, Delivery)
     assert BODIES * 0.2 < read_at_all < BODIES
 

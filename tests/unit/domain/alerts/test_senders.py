@@ -56,6 +56,10 @@ SAID: dict[str, list[tuple[str, Said, str, str, Level]]] = {
     ],
     "alertmanager-0.28-watchdog.json": [("e9e6f9b1e2c3d4f5", F, "Watchdog", "Watchdog", INFO)],
     "alertmanager-0.34-repeat.json": [("b1946ac92492d234", F, "DiskFull", "db1", W)],
+    "alertmanager-prometheus-list-over.json": [("", R, "DiskFull", "nas", C)],
+    "grafana-8.5-legacy.json": [("", F, "CPU alert", "CPU alert", W)],
+    "grafana-8.5-legacy-ok.json": [("", R, "CPU alert", "CPU alert", W)],
+    "grafana-11.0-test-button.json": [],
     "grafana-9.4-firing.json": [("c6eadffa33fcdf37", F, "High latency", "shop", C)],
     "grafana-10.4-firing-two.json": [
         ("c6eadffa33fcdf37", F, "High latency", "shop", C),
@@ -66,6 +70,11 @@ SAID: dict[str, list[tuple[str, Said, str, str, Level]]] = {
         ("5f2a8e1d90b7c364", F, "High latency (DatasourceNoData)", "DatasourceNoData", W),
     ],
     "grafana-12.1-firing.json": [("8d1c2b3a4f5e6d7c", F, "High latency", "shop", C)],
+    "pagerduty-v2-two-messages.json": [
+        ("PT4KHLK", F, "The server is on fire", "API Service", C),
+        ("PT4KHLM", R, "Disk is full", "nas", INFO),
+    ],
+    "pagerduty-events-v2-trigger.json": [("nas/disk", F, "disk /srv of nas has 3 % free", "disk", C)],
     "pagerduty-v3-triggered.json": [("PGR0VU2", F, "A little bump in the road", "API Service", C)],
     "pagerduty-v3-acknowledged.json": [("PGR0VU2", F, "A little bump in the road", "API Service", C)],
     "pagerduty-v3-priority-updated.json": [("PGR0VU2", F, "A little bump in the road", "API Service", INFO)],
@@ -77,6 +86,8 @@ SAID: dict[str, list[tuple[str, Said, str, str, Level]]] = {
     "uptime-kuma-1.23-http-down.json": [("4", F, "Shop", "shop-web", W)],
     "uptime-kuma-1.23-http-up.json": [("4", R, "Shop", "shop-web", W)],
     "uptime-kuma-1.23-test.json": [],
+    "uptime-kuma-1.23-certificate.json": [("", F, "Shop", "Shop", W)],
+    "uptime-kuma-2.0-template-up.json": [("", R, "Shop", "Shop", W)],
     "uptime-kuma-2.0-form-data.txt": [("4", F, "Shop", "shop-web", W)],
     "uptime-kuma-2.0-http-down-again.json": [("4", F, "Shop", "shop-web", W)],
     "uptime-kuma-2.0-maintenance.json": [],
@@ -90,6 +101,7 @@ SAID: dict[str, list[tuple[str, Said, str, str, Level]]] = {
     "generic-zabbix-7.0.json": [
         ("", F, "Zabbix agent is not available (for 3m)", "Zabbix agent is not available (for 3m)", W),
     ],
+    "generic-kuma-by-text-up.json": [("", R, "Shop", "Shop", W)],
     "generic-list-1.json": [("", F, "QueueStuck", "mail", W), ("", R, "QueueStuck", "news", W)],
 }
 
@@ -210,8 +222,9 @@ def test_a_body_that_says_nothing_is_a_value_with_a_reason(kind: SenderKind, con
     assert refused(kind, content)
 
 
-def test_an_older_form_is_named_as_what_it_is() -> None:
-    assert "version 9" in refused(SenderKind.GRAFANA, b'{"ruleName": "x", "state": "alerting"}')
+def test_what_is_missing_is_named_with_the_remedy() -> None:
+    assert "kind = " in refused(SenderKind.ALERTMANAGER, b'{"text": "[FIRING:1] DiskFull"}')
+    assert "own payload" in refused(SenderKind.GRAFANA, b'{"text": "[FIRING:1] DiskFull"}')
     assert "version 3" in refused(SenderKind.PAGERDUTY, b'{"messages": []}')
     assert "$CODE" in refused(SenderKind.HEALTHCHECKS, b'{"status": "down"}')
     assert "$STATUS" in refused(SenderKind.HEALTHCHECKS, b'{"uuid": "x"}')

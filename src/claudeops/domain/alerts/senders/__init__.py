@@ -17,13 +17,22 @@ import msgspec
 from claudeops.domain.alerts.model import PROBES, Alert, Delivery, Said, Unparsed
 from claudeops.domain.alerts.rules import SenderKind, Source
 from claudeops.domain.alerts.senders import alertmanager, generic, grafana, healthchecks, pagerduty, uptime_kuma
-from claudeops.domain.alerts.senders.common import MOST_BYTES, Found, Post, Unreadable, delivery_key, shown
+from claudeops.domain.alerts.senders.bodies import content, text_of, value_of
+from claudeops.domain.alerts.senders.common import (
+    MOST_ALERTS,
+    Found,
+    Object,
+    Post,
+    Unreadable,
+    delivery_key,
+    shown,
+)
 from claudeops.domain.model import Level
 from claudeops.domain.probe.machine import Change, Turn
 from claudeops.domain.probe.model import State
 from claudeops.domain.text import NAME_LENGTH, casefold_key
 
-_READERS: Final[Mapping[SenderKind, Callable[[Post, Source], Found]]] = {
+_READERS: Final[Mapping[SenderKind, Callable[[Object, Post, Source], Found]]] = {
     SenderKind.ALERTMANAGER: alertmanager.read,
     SenderKind.GRAFANA: grafana.read,
     SenderKind.PAGERDUTY: pagerduty.read,
@@ -40,13 +49,13 @@ def read(
     whole = body
     if not body and query:
         whole = repr(sorted(query.items())).encode(errors="replace")
-    if len(body) > MOST_BYTES:
-        why = f"it has {len(body)} bytes, and {MOST_BYTES} are read"
-        return Unparsed(source=source.name, key=delivery_key(source.name, body, ""), why=why)
     try:
-        found = _READERS[source.kind](Post(body=body, received_at=received_at, query=query or {}), source)
+        whole = text_of(whole)
+        found = _found(source, whole if body else b"", Post(received_at=received_at, query=query or {}))
     except Unreadable as error:
-        return Unparsed(source=source.name, key=delivery_key(source.name, whole, ""), why=str(error))
+        return _unparsed(source, whole, str(error))
+    except Exception as error:  # noqa: BLE001 - see above: what we fail to read is kept as well
+        return _unparsed(source, whole, f"our own code failed: {type(error).__name__}")
     return Delivery(
         source=source.name,
         key=delivery_key(source.name, whole, found.sender_id),
@@ -54,6 +63,57 @@ def read(
         group_key=found.group_key,
         left_out=found.left_out,
         remark=found.remark,
+    )
+
+
+def _unparsed(source: Source, whole: bytes, why: str) -> Unparsed:
+    return Unparsed(source=source.name, key=delivery_key(source.name, whole, ""), why=shown(why, _MOST_WHY))
+
+
+def _found(source: Source, text: bytes, post: Post) -> Found:
+    """Return what is found in a body's text. Raises `Unreadable`."""
+    if source.kind is SenderKind.HEALTHCHECKS and post.query:
+        return _of_object(_beside(post.query, text), post, source)
+    value = value_of(text)
+    return _together(value, post, source) if isinstance(value, list) else _of_object(value, post, source)
+
+
+def _of_object(value: object, post: Post, source: Source) -> Found:
+    if not isinstance(value, dict):
+        raise Unreadable("it is JSON, but neither an object nor a list of them")
+    return _READERS[source.kind](value, post, source)
+
+
+def _beside(query: Mapping[str, str], text: bytes) -> Object:
+    """Return what a body says beside an address; where that says all there is to know, a body may be any text."""
+    if not text.strip():
+        return {}
+    try:
+        value = value_of(text)
+    except Unreadable:
+        if not {"status", "uuid"} <= set(query):
+            raise
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _together(values: Sequence[object], post: Post, source: Source) -> Found:
+    """Return what the entries of a list say, each of them a body, or an alert of one. Raises `Unreadable`."""
+    found, faults = [], []
+    for number, value in enumerate(values[:MOST_ALERTS], 1):
+        try:
+            found.append(_of_object(value, post, source))
+        except Unreadable as error:
+            faults.append(f"entry {number} of the list: {error}")
+    if not found:
+        raise Unreadable(faults[0] if faults else "it is an empty list")
+    alerts = [alert for each in found for alert in each.alerts]
+    remarks = [*(f"{len(faults)} of {len(values)} entries cannot be read; {fault}" for fault in faults[:1])]
+    left_out = sum(each.left_out for each in found) + max(0, len(alerts) - MOST_ALERTS)
+    return Found(
+        alerts=tuple(alerts[:MOST_ALERTS]),
+        left_out=left_out + len(faults) + max(0, len(values) - MOST_ALERTS),
+        remark="; ".join([*remarks, *(each.remark for each in found[:1] if each.remark)]),
     )
 
 
@@ -82,14 +142,17 @@ def storable(source: Source, body: bytes) -> str:
     Uptime Kuma sends its whole monitor, with the passwords by which it looks.
     """
     is_kuma = source.kind is SenderKind.UPTIME_KUMA
-    if not is_kuma and not _may_name_secrets(body):
-        return body.decode(errors="replace")
-    raw = uptime_kuma.content(body) if is_kuma else body
     try:
-        value = msgspec.json.decode(raw)
+        text = content(text_of(body))
+    except Unreadable as error:
+        return f"[{len(body)} bytes: {error}]"
+    if not is_kuma and not _may_name_secrets(text):
+        return text.decode(errors="replace")
+    try:
+        value = msgspec.json.decode(text)
         return msgspec.json.encode(_scrubbed(value)).decode()
-    except (msgspec.MsgspecError, ValueError, RecursionError):
-        return f"[{len(body)} bytes that are no JSON]" if is_kuma else body.decode(errors="replace")
+    except Exception:  # noqa: BLE001 - whatever is wrong with it, it is kept
+        return f"[{len(body)} bytes that are no JSON]" if is_kuma else text.decode(errors="replace")
 
 
 def _may_name_secrets(body: bytes) -> bool:
@@ -116,10 +179,21 @@ def _has_secret(name: str) -> bool:
 
 _USUAL: Final = 64  # characters of a name that a sender uses again and again
 _is_known_secret: Final = lru_cache(maxsize=1024)(_has_secret)
+_MOST_WHY: Final = 300  # characters of a reason
 _MASK: Final = "[redacted]"
 _SECRET: Final = (
     *("pass", "pwd", "secret", "token", "auth", "cookie", "credential", "apikey", "privatekey", "accesskey"),
-    *("connectionstring", "headers", "tlskey", "tlscert", "oauth", "grpcmetadata", "snmpcommunity"),
+    *(
+        "connectionstring",
+        "routingkey",
+        "servicekey",
+        "headers",
+        "tlskey",
+        "tlscert",
+        "oauth",
+        "grpcmetadata",
+        "snmpcommunity",
+    ),
 )
 """What the names of secrets have in them, without signs between their words."""
 

@@ -1,5 +1,6 @@
-"""Alertmanager's webhook, version 4; Grafana's alerting sends a superset of it.
+"""Alertmanager's webhook, version 4; Grafana's alerting sends a superset of it. And what Prometheus sends by itself.
 
+Prometheus sends a list of alerts that say no status: such a one is over when its end lies in the past.
 Resolves may be missing (a flap within ``group_interval`` is never sent) and repeated by other nodes of a cluster, so
 nothing here draws a conclusion: each alert is what the body says of it. The end of one that fires is year 1.
 """
@@ -18,31 +19,35 @@ from claudeops.domain.alerts.senders.common import (
     as_objects,
     as_text,
     fingerprint_of,
-    json_object,
+    is_past,
     labels_of,
-    said_of,
     service_of,
     severity_of,
     shown,
     time_of,
     url_of,
 )
+from claudeops.domain.alerts.senders.words import status_of, words_of
 from claudeops.domain.text import NAME_LENGTH
 
 _GROUP_KEY: int = 1000  # characters
 
 
-def read(post: Post, source: Source) -> Found:
-    """Return what Alertmanager says. Raises `Unreadable`."""
-    body = json_object(post.body)
-    if not isinstance(body.get("alerts"), list):
-        raise Unreadable("it has no list of alerts")
-    return found(body, post, source)
+def read(body: Object, post: Post, source: Source) -> Found:
+    """Return what Alertmanager says, or one alert of a list. Raises `Unreadable`."""
+    if isinstance(body.get("alerts"), list):
+        return found(body, post, source)
+    if isinstance(body.get("labels"), dict):
+        return Found(alerts=(alert(body, {}, post, source),))
+    remedy = "take 'payload' out of its webhook_configs, or declare the source with kind = \"generic\""
+    raise Unreadable(f"it has no list of alerts, which Alertmanager sends by itself: {remedy}")
 
 
 def found(body: Object, post: Post, source: Source) -> Found:
-    """Return the alerts of a body of this form."""
+    """Return the alerts of a body of this form. Raises `Unreadable`."""
     listed = as_objects(body.get("alerts"))
+    if body.get("alerts") and not listed:
+        raise Unreadable("its list of alerts holds no objects")
     left_out = body.get("truncatedAlerts")
     truncated = left_out if isinstance(left_out, int) and left_out > 0 else 0
     alerts = tuple(alert(each, body, post, source) for each in listed[:MOST_ALERTS])
@@ -56,7 +61,7 @@ def found(body: Object, post: Post, source: Source) -> Found:
 def alert(each: Object, body: Object, post: Post, source: Source) -> Alert:
     """Return one alert of a body."""
     labels = as_object(each.get("labels"))
-    said = said_of(each.get("status")) or said_of(body.get("status")) or Said.FIRING
+    said = _said(each, body, post, source)
     starts_at = time_of(each.get("startsAt"), post.received_at)
     ends_at = time_of(each.get("endsAt"), post.received_at)
     name = shown(labels.get("alertname"), NAME_LENGTH)
@@ -72,3 +77,14 @@ def alert(each: Object, body: Object, post: Post, source: Source) -> Alert:
         ends_at=ends_at if said is Said.RESOLVED else None,
         url=url_of(as_text(each.get("generatorURL"))),
     )
+
+
+def _said(each: Object, body: Object, post: Post, source: Source) -> Said:
+    words, status = words_of(source), each.get("status")
+    if isinstance(status, dict):  # as its API shows an alert
+        status = status.get("state")
+    if said := status_of(status, words):
+        return said
+    if is_past(each.get("endsAt"), post.received_at):
+        return Said.RESOLVED
+    return status_of(body.get("status"), words) or Said.FIRING

@@ -1,7 +1,7 @@
 """What all senders share: bodies, texts and times of others, made safe and bounded.
 
 Nothing here trusts a type: a label may be a number, a list of alerts may be a text. What is not as it should be counts
-as not said; only a body that is no JSON object at all cannot be read (`Unreadable`).
+as not said; only a body that says nothing of alerts at all cannot be read (`Unreadable`).
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from typing import Final
 
 import msgspec
 
-from claudeops.domain.alerts.model import Alert, Said
+from claudeops.domain.alerts.model import Alert
 from claudeops.domain.alerts.rules import SEVERITIES, Source
 from claudeops.domain.gate.approval import visible
 from claudeops.domain.model import Level
 from claudeops.domain.text import NAME_LENGTH, casefold_key, clean, regex
 
 MOST_BYTES: Final = 1024 * 1024
-"""Of a body."""
+"""Of a body, packed and unpacked."""
 
 MOST_ALERTS: Final = 1000
 """Of a body; more are counted and left out."""
@@ -48,7 +48,7 @@ Object = Mapping[str, object]
 
 
 class Unreadable(Exception):  # noqa: N818 - not an error of ours: it describes what others sent
-    """A body that cannot be read; ``str()`` is a clause."""
+    """A body that cannot be read; ``str()`` is a clause, with the place where there is one."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,29 +64,13 @@ class Found:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Post:
-    """A body as it came."""
+    """What came with a body."""
 
-    body: bytes
     received_at: datetime
     query: Mapping[str, str]  # of the URL
 
 
-# --- bodies -----------------------------------------------------------------------------------------------
-
-
-def json_object(body: bytes) -> Object:
-    """Return a body that is a JSON object. Raises `Unreadable`."""
-    if not body.strip():
-        raise Unreadable("it is empty")
-    try:
-        value = msgspec.json.decode(body.removeprefix(b"\xef\xbb\xbf"))
-    except (msgspec.MsgspecError, ValueError) as error:
-        raise Unreadable(f"it is not JSON: {str(error)[:100]}") from None
-    except RecursionError:
-        raise Unreadable("it is nested too deeply") from None
-    if not isinstance(value, dict):
-        raise Unreadable("it is JSON, but no object")
-    return value
+# --- values -----------------------------------------------------------------------------------------------
 
 
 def as_object(value: object) -> Object:
@@ -197,10 +181,19 @@ def severity_of(source: Source, labels: Mapping[str, object], *otherwise: object
 
 def time_of(value: object, received_at: datetime) -> datetime | None:
     """Return a sender's time in UTC: ISO 8601, with a zone or in UTC, or seconds since the epoch; None for none."""
+    found = _moment(value)
+    return None if found is None else min(found, received_at) if found > received_at + SKEW else found
+
+
+def is_past(value: object, received_at: datetime) -> bool:
+    """Tell whether a sender's time is one, and has passed."""
+    found = _moment(value)
+    return found is not None and found <= received_at
+
+
+def _moment(value: object) -> datetime | None:
     found = _from_number(value) if isinstance(value, int | float) else _from_text(value)
-    if found is None or found.year <= _UNSET:
-        return None
-    return min(found, received_at) if found > received_at + SKEW else found
+    return None if found is None or found.year <= _UNSET else found
 
 
 def _from_number(value: float) -> datetime | None:
@@ -224,23 +217,6 @@ def _from_text(value: object) -> datetime | None:
         return (found if found.tzinfo is not None else found.replace(tzinfo=UTC)).astimezone(UTC)
     except (ValueError, OverflowError):
         return None
-
-
-def said_of(word: object) -> Said | None:
-    """Return what a status word means; None for one that means neither."""
-    text = casefold_key(as_text(word)[:40])
-    if text in _FIRING:
-        return Said.FIRING
-    return Said.RESOLVED if text in _RESOLVED else None
-
-
-_FIRING: Final = frozenset(
-    {"firing", "alerting", "triggered", "trigger", "active", "down", "critical", "problem", "failing", "failed"}
-    | {"fail", "open", "warning", "error"}
-)
-_RESOLVED: Final = frozenset(
-    {"resolved", "resolve", "ok", "up", "inactive", "recovered", "recovery", "normal", "closed", "success"}
-)
 
 
 # --- signatures -------------------------------------------------------------------------------------------

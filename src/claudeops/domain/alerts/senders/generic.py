@@ -3,6 +3,8 @@
 Read are ``alerts`` (or ``events``, ``items``), else the object itself as one alert; in it ``status`` or ``state``,
 ``name``/``title``/``alertname``, ``message``/``summary``/``description``, ``labels``/``tags``, ``starts_at`` and
 ``ends_at``, ``url``. All other plain fields are labels too. The body of Claude Ops' webhook is such an object.
+
+A sender without a status says in its texts that something is over; what its texts say beside that names the alert.
 """
 
 from __future__ import annotations
@@ -24,64 +26,98 @@ from claudeops.domain.alerts.senders.common import (
     as_text,
     digest,
     fingerprint_of,
+    is_past,
     is_recent,
-    json_object,
     labels_of,
     proves,
-    said_of,
     service_of,
     severity_of,
     shown,
     time_of,
     url_of,
 )
-from claudeops.domain.text import NAME_LENGTH
+from claudeops.domain.alerts.senders.pagerduty import is_event, of_event
+from claudeops.domain.alerts.senders.words import Words, said_in, status_of, without_state, words_of
+from claudeops.domain.text import NAME_LENGTH, casefold_key, regex
 
 SIGNATURE_HEADER: Final = "x-claudeops-signature"
 _LISTS: Final = ("alerts", "events", "items")
 _NAMES: Final = ("alertname", "name", "title", "check", "monitor", "event", "subject")
-_TEXTS: Final = ("summary", "message", "description", "text", "body", "msg")
+_TEXTS: Final = ("summary", "message", "description", "text", "body", "msg", "content")
 _STATES: Final = ("status", "state", "event_action", "action")
+_OTHER_STATES: Final = (
+    *("result", "health", "alert_status", "alert_state", "alertstate", "event_status", "current_state", "new_state"),
+    *("monitor_status", "alertTypeFriendlyName", "eventType", "event_type"),
+)
+"""Fields that hold a state where what they hold is a word for one."""
+
+_MEASURE: Final = regex.Pattern(
+    r"(?:^|\s)[(]?[0-9]+(?:[.,][0-9]+)?\s?(?:%|[A-Za-z]{0,2}|:[0-9]{2}(?::[0-9]{2})?)[).,;]?(?:$|\s)"
+)
 _STARTS: Final = ("starts_at", "startsAt", "started_at", "start", "since")
 _ENDS: Final = ("ends_at", "endsAt", "ended_at", "resolved_at", "end")
+_OVER_SINCE: Final = ("ends_at", "endsAt", "ended_at", "resolved_at")
 _TIMES: Final = ("said_at", "timestamp", "time", "at", "occurred_at", "date")
 _URLS: Final = ("url", "link", "html_url", "generatorURL")
 _IDS: Final = ("delivery_id", "event_id", "request_id", "message_id")
 _PASSING: Final = frozenset({*_TEXTS, *_STATES, *_STARTS, *_ENDS, *_TIMES, *_URLS, *_IDS})  # do not identify an alert
 _MOST_SIGNATURES: Final = 10
+_MOST_NOTES: Final = 10  # annotations that are looked through
+_KINDS: Final = ("eventType", "event_type", "event", "type", "action")
+_TESTS: Final = frozenset({"test", "ping", "testing"})
+_TEST_TEXTS: Final = (
+    *("this is a test notification", "this is a test message", "this is a test alert", "test notification"),
+    *("test message", "test alert", "this is the test message", "this is a test of the notification"),
+)
 
 
-def read(post: Post, source: Source) -> Found:
+def read(body: Object, post: Post, source: Source) -> Found:
     """Return what a sender says. Raises `Unreadable`."""
-    body = json_object(post.body)
+    if is_event(body):
+        return of_event(body, post, source)
     listed = next((as_objects(body[name]) for name in _LISTS if isinstance(body.get(name), list)), None)
     alerts = [body] if listed is None else listed
+    sender_id = shown(_first(body, _IDS), NAME_LENGTH)
+    if listed is None and _is_test(body):
+        return Found(sender_id=sender_id, remark="the sender tests its connection")
     if not body or (listed is None and not any(body.get(name) for name in (*_NAMES, *_TEXTS, "labels"))):
         raise Unreadable(f"it has no alerts: write a list of them, or one of {', '.join((*_NAMES, *_TEXTS))}")
     return Found(
         alerts=tuple(_alert(each, post, source) for each in alerts[:MOST_ALERTS]),
         group_key=shown(body.get("group_key") if listed is not None else None),
         left_out=max(0, len(alerts) - MOST_ALERTS),
-        sender_id=shown(_first(body, _IDS), NAME_LENGTH),
+        sender_id=sender_id,
     )
 
 
+def _is_test(body: Object) -> bool:
+    """Tell whether a sender's test button has sent a body."""
+    if any(casefold_key(as_text(body.get(name))[:NAME_LENGTH]) in _TESTS for name in _KINDS):
+        return True
+    texts = (casefold_key(as_text(body.get(name))[:NAME_LENGTH]) for name in (*_NAMES, *_TEXTS))
+    return any(text.startswith(_TEST_TEXTS) for text in texts)
+
+
 def _alert(each: Object, post: Post, source: Source) -> Alert:
+    words = words_of(source)
     given = {**as_object(each.get("tags")), **as_object(each.get("labels"))}
     plain = {key: value for key, value in each.items() if isinstance(value, str | int | float)}
-    labels: dict[str, object] = {**{key: value for key, value in plain.items() if key not in _PASSING}, **given}
-    said = next((found for name in _STATES if (found := said_of(each.get(name)))), Said.FIRING)
-    name = shown(_first({**each, **given}, _NAMES), NAME_LENGTH).strip()
+    states = _states(each, words)
+    status = _status(each, states, words)
+    said = status or _by_texts(each, given, post, words)
+    named = each if status is not None else _stateless(each, words)
+    kept = {key: value for key, value in plain.items() if key not in _PASSING and key not in states}
+    name = shown(_first({**named, **given}, _NAMES) or _first(each, _NAMES), NAME_LENGTH).strip()
     texts = {key: each[key] for key in _TEXTS if each.get(key)}
     at = time_of(_first(each, _TIMES), post.received_at)
     ends_at = time_of(_first(each, _ENDS), post.received_at)
     return Alert(
-        fingerprint=_fingerprint(each, given, source),
+        fingerprint=_fingerprint(named, given, source, states),
         said=said,
-        name=name or "alert",
+        name=name or shown(_first(named, _TEXTS), NAME_LENGTH).strip() or "alert",
         service=service_of(source, {**plain, **given}, name),
         severity=severity_of(source, {**plain, **given}),
-        labels=labels_of(labels, ("alertname", *source.service_label, *source.severity_label)),
+        labels=labels_of({**kept, **given}, ("alertname", *source.service_label, *source.severity_label)),
         annotations=labels_of({**texts, **as_object(each.get("annotations"))}, ("summary", "description")),
         starts_at=time_of(_first(each, _STARTS), post.received_at),
         ends_at=(ends_at or at) if said is Said.RESOLVED else None,
@@ -90,17 +126,52 @@ def _alert(each: Object, post: Post, source: Source) -> Alert:
     )
 
 
-def _fingerprint(each: Object, given: Object, source: Source) -> str:
+def _stateless(each: Object, words: Words) -> Object:
+    """Return an alert whose names and texts say no state: the same while it fires and when it is over."""
+    texts = {name: text for name in (*_NAMES, *_TEXTS) if isinstance(text := each.get(name), str)}
+    return {**each, **{name: without_state(text, words) for name, text in texts.items()}}
+
+
+def _states(each: Object, words: Words) -> frozenset[str]:
+    """Return the fields that hold a state: the usual ones, and those that hold a word of the operator's."""
+    own = (name for name, value in each.items() if isinstance(value, str) and casefold_key(value[:100]) in words.own)
+    others = (name for name in _OTHER_STATES if status_of(each.get(name), words) is not None)
+    return frozenset((*_STATES, *own, *others))
+
+
+def _status(each: Object, states: Iterable[str], words: Words) -> Said | None:
+    """Return what the fields of a state say; one that says it fires, goes before one that says it is over."""
+    found = {status_of(each.get(name), words) for name in states}
+    if Said.FIRING in found:
+        return Said.FIRING
+    return Said.RESOLVED if Said.RESOLVED in found else None
+
+
+def _by_texts(each: Object, given: Object, post: Post, words: Words) -> Said:
+    """Return what the texts of an alert without a status say, else its times; what says nothing fires."""
+    texts = [as_text({**each, **given}.get(name)) for name in (*_NAMES, *_TEXTS)]
+    notes = [as_text(value) for value in as_object(each.get("annotations")).values()]
+    said = said_in([*texts, *notes[:_MOST_NOTES]], words)
+    if said is None and is_past(_first(each, _OVER_SINCE), post.received_at):
+        return Said.RESOLVED
+    return said or Said.FIRING
+
+
+def _fingerprint(each: Object, given: Object, source: Source, states: frozenset[str]) -> str:
     """Return what identifies an alert: the fields that the operator named, the sender's own, else its labels.
 
     Without labels, all other texts identify it; numbers are measurements. A severity that changes makes no other alert.
+    What has nothing but a sentence is known by that, without what is measured in it.
     """
     if source.fingerprint:
         return digest([[name, as_text(given.get(name, each.get(name)))] for name in source.fingerprint])
-    texts = {name: value for name, value in each.items() if isinstance(value, str) and name not in _PASSING}
+    passing = _PASSING | states
+    texts = {name: value for name, value in each.items() if isinstance(value, str) and name not in passing}
     names = {name: as_text(each[name]) for name in _NAMES if isinstance(each.get(name), str)}
     identity = {**(names if given else texts), **{name: as_text(value) for name, value in given.items()}}
     plain = {name: value for name, value in identity.items() if name not in source.severity_label}
+    if not any(plain.values()):
+        plain = {"text": _MEASURE.sub(" ", as_text(_first(each, _TEXTS)))}
     return fingerprint_of(each.get("fingerprint") or each.get("dedup_key"), plain)
 
 

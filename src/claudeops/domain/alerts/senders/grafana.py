@@ -1,5 +1,7 @@
 """Grafana's alerting: Alertmanager's webhook with values, addresses and a state of its own; its signature.
 
+Before version 9, and for as long as its *legacy alerting* was kept, a body was one rule and its state.
+
 Grafana evaluates and groups like Alertmanager. An alert may also tell that the rule itself could not be evaluated
 (``DatasourceNoData``, ``DatasourceError``, with the rule's name in ``rulename``): its name then says both.
 """
@@ -19,30 +21,51 @@ from claudeops.domain.alerts.senders.common import (
     Object,
     Post,
     Unreadable,
+    as_object,
     as_objects,
     as_text,
+    digest,
     is_recent,
-    json_object,
     labels_of,
     proves,
+    service_of,
+    severity_of,
+    shown,
     url_of,
 )
+from claudeops.domain.alerts.senders.words import status_of, without_state, words_of
+from claudeops.domain.text import NAME_LENGTH
 
 SIGNATURE_HEADER: Final = "x-grafana-alerting-signature"
 _UNEVALUATED: Final = frozenset({"DatasourceNoData", "DatasourceError"})
 _MOST_RULE: Final = 200  # characters of its name
 _VALUES: Final = "values"  # the annotation that holds what was measured
+_MOST_VALUES: Final = 20
+_MOST_STATE: Final = 40
+_TEST: Final = "Grafana tests the contact point"
+_LEGACY_TEST: Final = "Test notification"
 
 
-def read(post: Post, source: Source) -> Found:
+def read(body: Object, post: Post, source: Source) -> Found:
     """Return what Grafana says. Raises `Unreadable`."""
-    body = json_object(post.body)
-    listed = as_objects(body.get("alerts"))
-    if not isinstance(body.get("alerts"), list):
-        raise Unreadable("it has no list of alerts; alerts of Grafana before version 9 have another form")
-    plain = alertmanager.found(body, post, source)
-    alerts = tuple(_alert(alert, each) for alert, each in zip(plain.alerts, listed, strict=False))
-    return replace(plain, alerts=alerts)
+    if isinstance(body.get("alerts"), list):
+        listed = as_objects(body.get("alerts"))
+        plain = alertmanager.found(body, post, source)
+        pairs = zip(plain.alerts, listed, strict=False)
+        alerts = tuple(_alert(alert, each) for alert, each in pairs if not _is_test(each))
+        return replace(plain, alerts=alerts, remark="" if len(alerts) == len(plain.alerts) else _TEST)
+    if isinstance(body.get("labels"), dict):
+        return Found(alerts=(_alert(alertmanager.alert(body, {}, post, source), body),))
+    if any(body.get(name) for name in ("ruleName", "ruleId", "evalMatches")) and body.get("state"):
+        return _legacy(body, source)
+    remedy = 'let the contact point send Grafana\'s own payload, or declare the source with kind = "generic"'
+    raise Unreadable(f"it has neither a list of alerts nor a rule with its state: {remedy}")
+
+
+def _is_test(each: Object) -> bool:
+    """Tell whether the button of a contact point has sent it: rules have a folder."""
+    labels = as_object(each.get("labels"))
+    return labels.get("alertname") == "TestAlert" and "grafana_folder" not in labels
 
 
 def _alert(plain: Alert, each: Object) -> Alert:
@@ -56,6 +79,34 @@ def _alert(plain: Alert, each: Object) -> Alert:
         annotations=labels_of(annotations, ("summary", "description", _VALUES)),
         url=plain.url or url_of(each.get("panelURL")) or url_of(each.get("dashboardURL")),
     )
+
+
+def _legacy(body: Object, source: Source) -> Found:
+    """Return the one rule of a body of legacy alerting; pending and paused ones are no alerts."""
+    rule = shown(body.get("ruleName"), NAME_LENGTH) or without_state(shown(body.get("title")), words_of(source))
+    if rule == _LEGACY_TEST:
+        return Found(remark=_TEST)
+    state = shown(body.get("state"), _MOST_STATE)
+    said = status_of(state, words_of(source))
+    if said is None:
+        return Found(remark=f"the rule {rule} is {state}")
+    tags = as_object(body.get("tags"))
+    labels: dict[str, object] = {**tags, "alertname": rule}
+    matches = as_objects(body.get("evalMatches"))
+    values = ", ".join(f"{as_text(each.get('metric'))}={as_text(each.get('value'))}" for each in matches[:_MOST_VALUES])
+    texts: dict[str, object] = {"summary": body.get("title"), "description": body.get("message"), _VALUES: values}
+    identity = [body.get(name) for name in ("orgId", "dashboardId", "panelId", "ruleId")]
+    alert = Alert(
+        fingerprint=digest([identity, rule]),
+        said=said,
+        name=rule[:NAME_LENGTH] or "alert",
+        service=service_of(source, labels, rule),
+        severity=severity_of(source, labels),
+        labels=labels_of(labels, ("alertname", *source.service_label, *source.severity_label)),
+        annotations=labels_of({name: text for name, text in texts.items() if text}, ("summary", "description")),
+        url=url_of(body.get("ruleUrl")),
+    )
+    return Found(alerts=(alert,))
 
 
 def is_signed(

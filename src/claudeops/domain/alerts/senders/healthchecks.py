@@ -3,14 +3,12 @@
 What it sends is a template of the operator's. These are understood, in the body as JSON or in the query of the address
 (then the method may be GET): ``uuid`` or ``code`` (``$CODE``), ``status`` (``$STATUS``), ``name`` (``$NAME``), ``tags``
 (``$TAGS``), ``now`` (``$NOW``), and ``$JSON`` as the whole body or under ``check``. Its own JSON names the check in its
-addresses where it has no ``uuid``.
+addresses where it has no ``uuid``; a body with a name alone is identified by that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
-from urllib.parse import parse_qs
 
 from claudeops.domain.alerts.model import Alert, Said
 from claudeops.domain.alerts.rules import Source
@@ -22,58 +20,40 @@ from claudeops.domain.alerts.senders.common import (
     as_object,
     as_text,
     fingerprint_of,
-    json_object,
     labels_of,
     service_of,
     severity_of,
     shown,
     time_of,
 )
+from claudeops.domain.alerts.senders.words import said_in, status_of, words_of
 from claudeops.domain.text import NAME_LENGTH, regex
 
-_STATUSES: Final[Mapping[str, Said]] = {"down": Said.FIRING, "up": Said.RESOLVED}
 _ADDRESSES: Final = ("ping_url", "update_url", "pause_url", "resume_url")
 _UUID: Final = regex.Pattern(r"(?i)[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _LABELS: Final = ("slug", "tags", "desc", "schedule", "tz", "timeout", "grace", "last_ping", "exitstatus")
 _MOST_TAGS: Final = 20
-_MOST_FIELDS: Final = 50
+_TEXTS: Final = ("title", "summary", "message", "text", "body", "msg")
+_TEST: Final = "TEST"  # the name of the check that its test button makes up
 
 
-def read(post: Post, source: Source) -> Found:
-    """Return what healthchecks says. Raises `Unreadable`."""
-    said = _body(post)
-    check = {**as_object(said.get("check")), **{key: value for key, value in said.items() if key != "check"}}
-    status = as_text(check.get("status")).strip().lower()
+def read(body: Object, post: Post, source: Source) -> Found:
+    """Return what healthchecks says, in the body or the address's query. Raises `Unreadable`."""
+    given = {**post.query, **body}
+    check = {**as_object(given.get("check")), **{key: value for key, value in given.items() if key != "check"}}
+    status = as_text(check.get("status")).strip()
     identity = _identity(check)
     if not identity:
         raise Unreadable("it names no check: put $CODE as 'uuid' into the body or the address")
-    if status not in _STATUSES:
+    words = words_of(source)
+    said = status_of(status, words) if status else said_in([as_text(check.get(name)) for name in _TEXTS], words)
+    if said is None:
         if not status:
             raise Unreadable("it says no status: put $STATUS as 'status' into the body or the address")
-        return Found(remark=f"the check {identity} is {shown(status, 40)}")
-    return Found(alerts=(_alert(check, identity, _STATUSES[status], post, source),))
-
-
-def _body(post: Post) -> Object:
-    """Return what was said: the body's JSON or form, else the address's query."""
-    if not post.body.strip():
-        if not post.query:
-            raise Unreadable("it is empty, and so is the address's query")
-        return dict(post.query)
-    try:
-        return {**post.query, **json_object(post.body)}
-    except Unreadable:
-        fields = _form(post.body)
-        if "status" not in fields and not {"status", "uuid"} <= set(post.query):
-            raise
-        return {**post.query, **fields}
-
-
-def _form(body: bytes) -> dict[str, str]:
-    try:
-        return {key: values[0] for key, values in parse_qs(body.decode(), max_num_fields=_MOST_FIELDS).items()}
-    except ValueError:
-        return {}
+        return Found(remark=f"the check {shown(identity, NAME_LENGTH)} is {shown(status, 40)}")
+    if check.get("name") == _TEST and not check.get("tags"):
+        return Found(remark="healthchecks tests its integration")
+    return Found(alerts=(_alert(check, identity, said, post, source),))
 
 
 def _identity(check: Object) -> str:
@@ -83,7 +63,8 @@ def _identity(check: Object) -> str:
     for key in _ADDRESSES:
         if found := _UUID.search(as_text(check.get(key))):
             return str(found[0]).lower()
-    return ""
+    name = as_text(check.get("name")).strip()
+    return fingerprint_of(name, name) if name else ""
 
 
 def _alert(check: Object, identity: str, said: Said, post: Post, source: Source) -> Alert:
@@ -100,7 +81,7 @@ def _alert(check: Object, identity: str, said: Said, post: Post, source: Source)
         service=service_of(source, labels, name, check.get("slug"), identity),
         severity=severity_of(source, labels),
         labels=labels_of(labels, ("check", *source.service_label, *source.severity_label)),
-        annotations=labels_of({key: check[key] for key in ("summary", "message", "body") if key in check}),
+        annotations=labels_of({key: check[key] for key in _TEXTS if check.get(key)}, ("summary", "message")),
         starts_at=at if said is Said.FIRING else None,
         ends_at=at if said is Said.RESOLVED else None,
         said_at=at,

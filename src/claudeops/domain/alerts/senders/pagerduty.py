@@ -1,4 +1,7 @@
-"""PagerDuty's webhooks, version 3: one event about one incident of theirs; their signature.
+"""PagerDuty's webhooks, version 3: one event about one incident of theirs; their signature. And its older forms.
+
+Version 2 sends a list of messages, each with an event and an incident; what others send to PagerDuty's Events API
+(``event_action``, ``dedup_key``, ``payload``) is read as well, because many senders know no other form.
 
 An incident of PagerDuty is an alert here. Its status says whether it fires: triggered and acknowledged ones do. Events
 about anything else (notes, responders, the ``pagey.ping`` of a test) are deliveries without an alert. Every event has
@@ -8,12 +11,13 @@ by that, and says so: the other one fires on.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from claudeops.domain.alerts.model import Alert, Said
 from claudeops.domain.alerts.rules import Source
 from claudeops.domain.alerts.senders.common import (
+    MOST_ALERTS,
     Found,
     Object,
     Post,
@@ -22,7 +26,6 @@ from claudeops.domain.alerts.senders.common import (
     as_objects,
     as_text,
     fingerprint_of,
-    json_object,
     labels_of,
     proves,
     service_of,
@@ -37,22 +40,86 @@ SIGNATURE_HEADER: Final = "x-pagerduty-signature"
 _VERSION: Final = "v1="
 _MOST_SIGNATURES: Final = 10  # while secrets are exchanged there are two
 _STATUSES: Final = {"triggered": Said.FIRING, "acknowledged": Said.FIRING, "resolved": Said.RESOLVED}
-_BEGINS: Final = frozenset({"incident.triggered", "incident.reopened"})
+_ACTIONS: Final = {"trigger": Said.FIRING, "acknowledge": Said.FIRING, "resolve": Said.RESOLVED}
+_BEGINS: Final = frozenset({"incident.triggered", "incident.reopened", "incident.trigger"})
 _MOST_TITLE: Final = 500
+_SUMMARIES: Final = ("subject", "description")
 
 
-def read(post: Post, source: Source) -> Found:
+def read(body: Object, post: Post, source: Source) -> Found:
     """Return what PagerDuty says. Raises `Unreadable`."""
-    event = as_object(json_object(post.body).get("event"))
+    if messages := as_objects(body.get("messages")):
+        return _of_messages(messages, post, source)
+    if is_event(body):
+        return of_event(body, post, source)
+    event = as_object(body.get("event"))
     kind = shown(event.get("event_type"), NAME_LENGTH)
     if not kind:
-        raise Unreadable("it has no event; webhooks before version 3 have another form")
+        raise Unreadable("it has no event: send webhooks of version 3")
     incident = as_object(event.get("data"))
     sender_id = shown(event.get("id"), NAME_LENGTH)
     said = _STATUSES.get(as_text(incident.get("status")))
     if as_text(incident.get("type")) != "incident" or said is None or not as_text(incident.get("id")):
         return Found(sender_id=sender_id, remark=f"PagerDuty's event {kind} is about no alert")
     return Found(alerts=(_alert(event, incident, said, post, source),), sender_id=sender_id)
+
+
+def _of_messages(messages: Sequence[Object], post: Post, source: Source) -> Found:
+    """Return what the messages of version 2 say; version 1 has its incident one step deeper, with other names."""
+    alerts, others = [], []
+    for message in messages[:MOST_ALERTS]:
+        kind = shown(message.get("event") or message.get("type"), NAME_LENGTH)
+        incident = as_object(message.get("incident")) or as_object(as_object(message.get("data")).get("incident"))
+        said = _STATUSES.get(as_text(incident.get("status")))
+        if said is None or not as_text(incident.get("id")):
+            others.append(kind)
+            continue
+        summary = as_object(incident.get("trigger_summary_data"))
+        titles = (incident.get("title"), incident.get("description"), *(summary.get(each) for each in _SUMMARIES))
+        service = as_object(incident.get("service"))
+        data: dict[str, object] = {
+            **incident,
+            "title": next((title for title in titles if title), None),
+            "number": incident.get("incident_number"),
+            "service": {**service, "summary": service.get("summary") or service.get("name")},
+        }
+        event = {"event_type": kind, "occurred_at": message.get("created_on")}
+        alerts.append(_alert(event, data, said, post, source))
+    only = shown(messages[0].get("id"), NAME_LENGTH) if len(messages) == 1 else ""
+    remark = f"PagerDuty's event {others[0]} is about no alert" if others and not alerts else ""
+    left_out = max(0, len(messages) - MOST_ALERTS)
+    return Found(alerts=tuple(alerts), sender_id=only, remark=remark, left_out=left_out)
+
+
+def is_event(body: Object) -> bool:
+    """Tell whether a body is one of the Events API."""
+    named = body.get("dedup_key") or body.get("routing_key") or isinstance(body.get("payload"), dict)
+    return as_text(body.get("event_action")) in _ACTIONS and bool(named)
+
+
+def of_event(body: Object, post: Post, source: Source) -> Found:
+    """Return what an event of the Events API says; its end may have nothing but the key."""
+    payload = as_object(body.get("payload"))
+    said = _ACTIONS[as_text(body.get("event_action"))]
+    title = shown(payload.get("summary"), _MOST_TITLE)
+    at = time_of(payload.get("timestamp"), post.received_at)
+    plain = {name: payload.get(name) for name in ("severity", "source", "component", "group", "class")}
+    labels: dict[str, object] = {**as_object(payload.get("custom_details")), **plain, "alertname": title[:NAME_LENGTH]}
+    kept = {name: value for name, value in labels.items() if value not in (None, "")}
+    identity = [title, *(as_text(payload.get(name)) for name in ("source", "component", "group", "class"))]
+    alert = Alert(
+        fingerprint=fingerprint_of(body.get("dedup_key"), identity),
+        said=said,
+        name=title[:NAME_LENGTH] or shown(body.get("dedup_key"), NAME_LENGTH) or "event",
+        service=service_of(source, kept, payload.get("component"), payload.get("source")),
+        severity=severity_of(source, kept),
+        labels=labels_of(kept, ("alertname", *source.service_label, *source.severity_label)),
+        annotations=labels_of({"summary": title} if title else {}),
+        starts_at=at if said is Said.FIRING else None,
+        ends_at=at if said is Said.RESOLVED else None,
+        url=url_of(body.get("client_url")),
+    )
+    return Found(alerts=(alert,))
 
 
 def _alert(event: Object, incident: Object, said: Said, post: Post, source: Source) -> Alert:

@@ -1,15 +1,16 @@
 """Uptime Kuma's webhook: a heartbeat of one monitor, posted exactly once.
 
 Its monitor holds passwords and tokens of what it watches (``basic_auth_pass``, ``pushToken``, …): of all its fields
-only those that are named here become labels. A test message has no heartbeat. A heartbeat that is not ``important``
-repeats what was said before.
+only those that are named here become labels. A heartbeat that is not ``important`` repeats what was said before.
+
+A message has no heartbeat where it is a test, a warning about a certificate, or the text of a template of the user's:
+such a text names its monitor in brackets, ``[Shop] [✅ Up] 200 - OK``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Final
-from urllib.parse import parse_qs
 
 from claudeops.domain.alerts.model import Alert, Said
 from claudeops.domain.alerts.rules import Source
@@ -21,34 +22,35 @@ from claudeops.domain.alerts.senders.common import (
     as_object,
     as_objects,
     as_text,
+    digest,
     fingerprint_of,
-    json_object,
     labels_of,
     service_of,
     severity_of,
     shown,
     time_of,
+    url_of,
 )
-from claudeops.domain.text import NAME_LENGTH
+from claudeops.domain.alerts.senders.words import said_in, without_state, words_of
+from claudeops.domain.model import Level
+from claudeops.domain.text import NAME_LENGTH, regex
 
 _DOWN, _UP, _PENDING, _MAINTENANCE = range(4)
 _SAID: Final[Mapping[int, Said]] = {_DOWN: Said.FIRING, _UP: Said.RESOLVED}
 _WORDS: Final = {_PENDING: "pending", _MAINTENANCE: "in maintenance"}
 _LABELS: Final = ("type", "hostname", "port", "url")
 _NOWHERE: Final = frozenset({"", "https://", "http://", "null"})  # what its form holds where there is no address
-_FORM: Final = b'name="data"'
-_END: Final = b"\r\n--"
+_TEXTS: Final = ("msg", "message", "text", "body", "Body", "summary")
+_TESTING: Final = " Testing"  # the end of what its test button sends: the notification's name, and this
+_NAMED: Final = regex.Pattern(r"^\s*\[([^\[\]]+)\]\s*(?:\[(https?://[^\[\]]+)\])?\s*(.*)$")
+_NUMBER: Final = regex.Pattern(r"[0-9]+")
 
 
-def read(post: Post, source: Source) -> Found:
+def read(body: Object, post: Post, source: Source) -> Found:
     """Return what Uptime Kuma says. Raises `Unreadable`."""
-    body = json_object(content(post.body))
     beat, monitor = as_object(body.get("heartbeat")), as_object(body.get("monitor"))
-    text = shown(body.get("msg"))
     if not beat:
-        if not text:
-            raise Unreadable("it has neither a heartbeat nor a message")
-        return Found(remark=f"Uptime Kuma says: {text}")  # a test, or a certificate that is about to expire
+        return _of_text(body, source)
     status = beat.get("status")
     said = _SAID.get(status) if isinstance(status, int) and not isinstance(status, bool) else None
     if said is None:
@@ -83,11 +85,31 @@ def _alert(body: Object, said: Said, post: Post, source: Source) -> Alert:
     )
 
 
-def content(body: bytes) -> bytes:
-    """Return the JSON of a body, which may be sent as the field ``data`` of a form."""
-    if body.startswith(b"--") and _FORM in body:
-        return body.partition(_FORM)[2].partition(b"\r\n\r\n")[2].rpartition(_END)[0].partition(_END)[0]
-    if body.startswith(b"data="):
-        values = parse_qs(body.decode(errors="replace"), max_num_fields=10).get("data", [""])
-        return values[0].encode(errors="replace")
-    return body
+def _of_text(body: Object, source: Source) -> Found:
+    """Return what a message without a heartbeat says; one that says no state warns of something, as of a certificate.
+
+    Nobody says when such a warning is over: only a person, or the next look.
+    """
+    text = shown(next((body[name] for name in _TEXTS if as_text(body.get(name)).strip()), ""))
+    if not text:
+        raise Unreadable("it has neither a heartbeat nor a message")
+    named = _NAMED.search(text)
+    if named is None or text.endswith(_TESTING):
+        return Found(remark=f"Uptime Kuma says: {text}")
+    name, url, what = (as_text(named[group]).strip() for group in (1, 2, 3))
+    words = words_of(source)
+    said = said_in([what], words)
+    # A state is that of the monitor; anything else is known by its words, whose numbers are days that pass.
+    about = "" if said is not None else _NUMBER.sub("", without_state(what, words))
+    labels: dict[str, object] = {"monitor": name, **({"url": url} if url else {})}
+    alert = Alert(
+        fingerprint=digest([name, url, about]),
+        said=said or Said.FIRING,
+        name=name[:NAME_LENGTH],
+        service=service_of(source, labels, name),
+        severity=Level.WARNING if said is None else severity_of(source, labels),
+        labels=labels_of(labels, ("monitor",)),
+        annotations=labels_of({"summary": text}),
+        url=url_of(url),
+    )
+    return Found(alerts=(alert,))
