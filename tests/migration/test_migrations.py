@@ -159,6 +159,33 @@ def ended(number: int, outcome: str) -> sa.Insert:
     return sa.insert(sa.table("sessions", *map(sa.column, values))).values(**values)
 
 
+def test_sources_that_were_heard_of_before_they_were_counted_are_known(
+    empty: Database, up: Callable[[Database], Migrated]
+) -> None:
+    run(parse_url(empty.url), MIGRATIONS, lambda config: command.upgrade(config, "0017"))
+    bodies = [
+        ("am", "read", 2, 3, "{}", None),
+        ("am", "unparsed", 0, 0, "<a>", "it is not JSON"),
+        ("hc", "read", 1, 0, "{}", None),
+        ("probes", "read", 1, 0, None, None),  # the daemon's own, which nobody has sent
+    ]
+    deliveries = metadata.tables["alert_deliveries"]
+    with empty.connect() as connection:
+        for number, (source, status, count, repeats, raw, remark) in enumerate(bodies, 1):
+            row = {"id": number, "source": source, "key": str(number), "received_at": NOW, "raw": raw, "status": status}
+            more = {"remark": remark, "alerts": count, "left_out": 0, "repeats": repeats}
+            connection.execute(sa.insert(deliveries).values(**row, **more))
+        connection.commit()
+
+    up(empty)
+
+    found = [
+        tuple(row[name] for name in ("source", "bodies", "alerts", "unreadable", "reason", "delivery_id"))
+        for row in empty.rows("alert_sources")
+    ]
+    assert sorted(found) == [("am", 5, 8, 1, "it is not JSON", 2), ("hc", 1, 1, 0, None, None)]
+
+
 def test_there_is_one_head_and_the_code_knows_it() -> None:
     config = Config()
     config.set_main_option("script_location", str(MIGRATIONS))

@@ -180,6 +180,15 @@ def resolve_event(connection: Connection, name: str, *, at: datetime) -> None:
     connection.execute(update(events).where(*named).values(resolved_at=at))
 
 
+def reopen_event(connection: Connection, name: str, *, since: datetime) -> None:
+    """Open an event again that has ended since a moment, unless it is open; nobody is told of it anew."""
+    latest = select(func.max(events.c.id)).where(events.c.fingerprint == name)
+    is_open = select(events.c.id).where(events.c.fingerprint == name, events.c.resolved_at.is_(None))
+    if connection.execute(is_open).first() is None:
+        ended = latest.where(events.c.resolved_at > since).scalar_subquery()
+        connection.execute(update(events).where(events.c.id == ended).values(resolved_at=None))
+
+
 def _collect(connection: Connection, event: NewEvent, *, session_id: int | None, at: datetime) -> None:
     collected: list[EventRaised] | None = connection.info.get(_RAISED)
     if collected is not None:

@@ -122,6 +122,7 @@ class Glance:
     probes_down: tuple[str, ...]  # some of them
     incidents: tuple[OpenIncident, ...]  # some of those that are open, the newest first
     incidents_open: int
+    sources_unreadable: tuple[str, ...]  # of alerts: whose latest body cannot be read
     notices_waiting: int  # that should have been told by now
     untold_since: datetime | None  # the oldest of them; None: there is none
 
@@ -158,6 +159,9 @@ def glance(url: str, *, now: datetime, midnight: datetime, busy_seconds: float =
             ),
             incidents=tuple(_incidents(ask)),
             incidents_open=ask("SELECT count(*) FROM incidents WHERE status <> 'resolved'")[0][0],
+            sources_unreadable=tuple(
+                row[0] for row in ask("SELECT source FROM alert_sources WHERE NOT readable ORDER BY source")
+            ),
             notices_waiting=untold,
             untold_since=untold_since,
         )

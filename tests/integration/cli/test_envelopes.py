@@ -19,7 +19,7 @@ import pytest
 
 from claudeops.cli.commands import claudeops
 from claudeops.domain.alerts.matchers import read_matchers
-from claudeops.domain.alerts.model import Delivery, Silence
+from claudeops.domain.alerts.model import Delivery, Silence, Unparsed
 from claudeops.domain.alerts.register import Posted
 from claudeops.domain.alerts.situation import Circumstances
 from claudeops.domain.gate.approval import NewApproval
@@ -99,6 +99,7 @@ ASKED: Final[Mapping[str, str]] = {
     "list-incidents": "list-incidents",
     "list-sessions": "list-sessions",
     "list-silences": "list-silences",
+    "list-sources": "list-sources",
     "load-session": "load-session 1",
     "memories add": "memories add it-restarts-at-noon --service web",
     "memories confirm": "memories confirm 2",
@@ -199,7 +200,9 @@ def shell(
     shell.set(CLAUDEOPS_ALERTS_PATH=str(rules))
     body = {"alerts": [{"status": "firing", "labels": {"alertname": "Down", "service": "shop"}}], "version": "4"}
     line = {"source": "am", "at": "2026-03-01T12:00:00Z", "body": body}
-    (tmp_path / "alerts.ndjson").write_text(json.dumps(line) + "\n", encoding="utf-8")
+    broken = {"source": "am", "at": "2026-03-01T12:01:00Z", "body": "nonsense"}
+    lines = "".join(f"{json.dumps(each)}\n" for each in (line, broken))
+    (tmp_path / "alerts.ndjson").write_text(lines, encoding="utf-8")
     shell.set(ANTHROPIC_BASE_URL="http://127.0.0.1:1")
     shell.set(CLAUDEOPS_APPRISE_URLS=receiver.address)
     shell.script(look(), {"result": {"structured_output": stated(), "result": "All is well."}})
@@ -250,6 +253,8 @@ async def _something_of_everything(store: SqlStore) -> Session:
     assert isinstance(queued, Session)
     assert queued.id == QUEUED
     await bring(store.alerts, [posted], about, lambda tier, told: wanted(tier, context=told), now=NOW)
+    unread = Unparsed(source=SOURCE, key="u", why="line 1, column 1: it is not JSON: send an object in braces")
+    await store.alerts.receive([Posted(said=unread, received_at=NOW, raw="nonsense")], now=NOW)
     return session
 
 

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
-from typing import Final
+from typing import Final, cast
 
 import pytest
 
-from claudeops.domain.alerts.model import Delivery
+from claudeops.domain.alerts.model import Delivery, Unparsed
 from claudeops.domain.alerts.register import Posted
 from claudeops.domain.alerts.situation import Circumstances
+from claudeops.domain.gate.approval import visible
 from claudeops.domain.model import Session
 from claudeops.store.store import SqlStore
 from support.alerts import SOURCE, alert, bring, rules_of
 from support.commanding import Shell, shell_in
-from support.store_values import NOW, RULES, wanted
+from support.store_values import NOW, RULES, started, wanted
 
 pytest_plugins = ("support.store_fixtures",)
 
@@ -148,3 +150,134 @@ def test_a_source_that_is_not_declared_is_told(shell: Shell, tmp_path: Path) -> 
     assert "known are am" in complaint
     assert shell.call("alerts", "replay", str(tmp_path / "one.json"), "--source", "am")[0] == 0
     assert shell.call("alerts", "replay", str(tmp_path / "none.json"))[0] == 66
+
+
+# --- who sends ---------------------------------------------------------------------------------------------
+
+
+SOURCES_FILE: Final = "".join(
+    f'[[source]]\nname = "{name}"\nkind = "{kind}"\n'
+    for name, kind in (("am", "alertmanager"), ("hc", "healthchecks"), ("scripts", "generic"))
+)
+CASES: Final = Path(__file__).parents[2] / "data" / "alerts"
+
+
+@pytest.fixture
+def sent(shell: Shell, tmp_path: Path) -> Shell:
+    """Return a shell in a world where one source sends what cannot be read, one does no more, and one is silent."""
+    (tmp_path / "alerts.toml").write_text(SOURCES_FILE, encoding="utf-8")
+    shell.prepare(_sent)
+    return shell
+
+
+async def _sent(store: SqlStore) -> Session:
+    fine = Delivery(source="am", key="a", alerts=(alert("Down"),))
+    broken = [Unparsed(source=name, key=f"{name}-u", why=f"line 1, column 67: {HOSTILE}") for name in ("am", "hc")]
+    gone = Delivery(source="gone", key="g")
+    bodies: list[Delivery | Unparsed] = [*broken, fine, gone]
+    posts = [Posted(said=said, received_at=NOW, raw=f'{{"name": "{HOSTILE}"}}') for said in bodies]
+    await store.alerts.receive(posts, now=NOW)
+    return await started(store)
+
+
+def test_who_sends_is_listed_with_what_could_not_be_read(sent: Shell) -> None:
+    _, listed, _ = sent.call("list-sources", "--utc")
+
+    lines = {line.split()[0]: line.split() for line in listed.partition("\n\n")[0].splitlines()}
+    assert lines["am"][1:5] == ["alertmanager", "2", "1", "1"]
+    assert lines["scripts"][1:] == ["generic", "0", "0", "0", "never"]
+    assert lines["gone"][1:3] == ["not", "declared"]
+    assert "am sent what could not be read" in listed
+    assert "hc sends what cannot be read: 1 body, the last" in listed
+    assert listed.count("line 1, column 67") == 2
+    assert not {"\x1b", "\u202e"} & set(listed)
+
+
+def test_who_sends_is_a_document_and_the_state_of_everything_names_the_unreadable(sent: Shell) -> None:
+    document = sent.ask("list-sources")
+    sources = document["sources"]
+    assert isinstance(sources, list)
+    shown = [(each["source"], each["declared"], each["bodies"], each["readable"]) for each in sources]
+    assert shown == [
+        ("am", True, 2, True),
+        ("hc", True, 1, False),
+        ("scripts", True, 0, True),
+        ("gone", False, 1, True),
+    ]
+    hc, scripts = sources[1], sources[2]
+    assert hc["reason"] == f"line 1, column 67: {visible(HOSTILE)}"
+    assert hc["sent"] == f'{{"name": "{visible(HOSTILE)}"}}'
+    assert (scripts["heard_at"], scripts["reason"]) == (None, None)
+    assert sent.ask("status")["sources_unreadable"] == ["hc"]
+    assert "what hc sent last (claudeops list-sources says why)" in sent.call("status")[1]
+
+
+def test_a_file_is_one_body_of_the_source_that_is_named_whatever_its_fields(shell: Shell, tmp_path: Path) -> None:
+    (tmp_path / "alerts.toml").write_text(SOURCES_FILE, encoding="utf-8")
+    record = {"source": "am", "title": "Disk full", "body": "nas has 95 %", "service": "nas"}
+    for number, content in enumerate(
+        (json.dumps(record).encode(), gzip.compress(json.dumps(record).encode()), json.dumps(record).encode("utf-16"))
+    ):
+        (tmp_path / f"{number}.json").write_bytes(content)
+        document = shell.ask("alerts", "replay", str(tmp_path / f"{number}.json"), "--source", "scripts")
+        (chain,) = cast("list[dict[str, object]]", document["chains"])
+        assert (document["deliveries"], document["unparsed"], chain["services"]) == (1, 0, ["nas"])
+
+
+def test_a_recorded_body_that_cannot_be_read_says_why(shell: Shell, tmp_path: Path) -> None:
+    (tmp_path / "alerts.toml").write_text(SOURCES_FILE, encoding="utf-8")
+    broken = '{"uuid": "3c1169a0-7b50-11ea-873d-3c970e75c219", "name": "Backup "nas" nightly", "status": "down"}'
+    (tmp_path / "hc.json").write_text(broken, encoding="utf-8")
+    document = shell.ask("alerts", "replay", str(tmp_path / "hc.json"), "--source", "hc")
+    (one,) = cast("list[dict[str, object]]", document["unreadable"])
+    assert (one["source"], str(one["reason"]).partition(":")[0]) == ("hc", "line 1, column 67")
+    _, told, _ = shell.call("alerts", "replay", str(tmp_path / "hc.json"), "--source", "hc")
+    assert "hc sends what cannot be read: line 1, column 67: " in told
+
+    lines = [{"source": "scripts", "body": f"disk {number}"} for number in range(30)]
+    (tmp_path / "many.ndjson").write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+    _, told, _ = shell.call("alerts", "replay", str(tmp_path / "many.ndjson"))
+    assert told.count("scripts sends what cannot be read") == 20
+    assert "and 10 more that cannot be read" in told
+
+
+def test_a_file_of_lines_that_is_broken_names_the_line(shell: Shell, tmp_path: Path) -> None:
+    (tmp_path / "two.ndjson").write_text('\ufeff{"source": "am", "body": {}}\n{"source": \n', encoding="utf-8")
+    status, _, complaint = shell.call("alerts", "replay", str(tmp_path / "two.ndjson"))
+    assert status == 78
+    assert "line 2 is no object with 'source' and 'body'" in complaint
+    assert "--source" in complaint
+
+
+@pytest.mark.parametrize(
+    ("file", "kind", "chains"),
+    [
+        ("uptime-kuma-1.23-certificate.json", "uptime-kuma", [("warning", ["Shop"])]),
+        ("uptime-kuma-1.23-test.json", "uptime-kuma", []),
+        ("grafana-8.5-legacy.json", "grafana", [("warning", ["CPU alert"])]),
+        ("grafana-11.0-test-button.json", "grafana", []),
+        ("alertmanager-prometheus-list-over.json", "alertmanager", []),
+        ("pagerduty-v3-ping.json", "pagerduty", []),
+    ],
+)
+def test_what_is_really_sent_starts_what_it_should(
+    shell: Shell, tmp_path: Path, file: str, kind: str, chains: list[tuple[str, list[str]]]
+) -> None:
+    (tmp_path / "alerts.toml").write_text(f'[[source]]\nname = "x"\nkind = "{kind}"\n', encoding="utf-8")
+    document = shell.ask("alerts", "replay", str(CASES / file), "--source", "x")
+    found = cast("list[dict[str, object]]", document["chains"])
+    assert [(each["severity"], each["services"]) for each in found] == chains
+
+
+def test_an_end_in_words_ends_the_alert_that_fired(shell: Shell, tmp_path: Path) -> None:
+    (tmp_path / "alerts.toml").write_text(SOURCES_FILE, encoding="utf-8")
+    for fires, over in (("\U0001f534 Down", "\u2705 Up"), ("DOWN", "Recovered")):
+        lines = [
+            {"source": "scripts", "at": f"2026-03-01T10:0{at}:00Z", "body": {"title": "Shop", "status": status}}
+            for at, status in ((1, fires), (9, over))
+        ]
+        (tmp_path / "two.ndjson").write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+        document = shell.ask("alerts", "replay", str(tmp_path / "two.ndjson"))
+        rulings = cast("list[dict[str, object]]", document["alerts"])
+        assert len({each["fingerprint"] for each in rulings}) == 1
+        assert "is over" in str(rulings[-1]["because"])

@@ -27,6 +27,8 @@ SMALL: Final = {
     "claudeops.cli.commands.options": "what all headings share",
     "claudeops.cli.commands.policy": "one group of commands",
     "claudeops.cli.doctor.probes": "one check with lines of its own, like that of the estate",
+    "claudeops.cli.views.sources": "one command, and the only list that reads the operator's file beside the database",
+    "claudeops.store.reading.sources": "one subject; the command and pages read it",
     "claudeops.cli.detach": "one answer of `bootstrap`: whoever does not wait goes another way from the beginning",
     "claudeops.cli.stop": "one command; the daemon does the work",
     "claudeops.cli.alerts.notify": "one command",

@@ -1,7 +1,8 @@
 """``alerts replay``: recorded bodies, decided about by the rules as they are now; nothing is written, nothing started.
 
-A file holds one body, or a line for each: ``{"source": "prometheus", "at": "2026-03-01T12:00:00Z", "body": {…}}``. A
-body may be a text too; without ``at`` it comes a second after the one before.
+A file has a line for each body: ``{"source": "prometheus", "at": "2026-03-01T12:00:00Z", "body": {…}}``. A body may be
+a text too; without ``at`` it comes a second after the one before, and the first one now. With a source given, the file
+is one body of it, byte for byte as it came.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ from claudeops.errors import ClaudeopsError, ConfigurationError, ErrorKind, Miss
 
 _NAME: Final = "alerts replay"
 _MOST_BYTES: Final = 256 * 1024 * 1024
-_MOST_SHOWN: Final = 1000  # decisions in the document
+_MOST_SHOWN: Final = 1000  # decisions in the document, and bodies that cannot be read
+_MOST_TOLD: Final = 20  # bodies that cannot be read, for people
+_MARK: Final = b"\xef\xbb\xbf"
 _APART: Final = timedelta(seconds=1)
 
 Body = tuple[datetime, Delivery | Unparsed]
@@ -42,7 +45,8 @@ def replay_file(file: Path, *, source: str | None, runs_for: timedelta, as_json:
     """Print what becomes of the bodies in a file; return the exit status."""
     try:
         rules = read_settings().alerts
-        bodies = sorted(_bodies(file, rules, source), key=lambda body: body[0])
+        now = datetime.now(UTC).replace(microsecond=0)
+        bodies = sorted(_bodies(file, rules, source, now=now), key=lambda body: body[0])
         done = replay(bodies, rules, runs_for=runs_for)
     except ClaudeopsError as error:
         sysexit = Exit.NO_INPUT if isinstance(error, MissingInputError) else None
@@ -53,18 +57,31 @@ def replay_file(file: Path, *, source: str | None, runs_for: timedelta, as_json:
     return Exit.OK
 
 
-def _bodies(file: Path, rules: Rules, only: str | None) -> Iterator[Body]:
-    """Yield the bodies of a file; raises `ConfigurationError` and `MissingInputError`."""
-    at = datetime(2026, 1, 1, tzinfo=UTC)
-    for number, line in enumerate(_entries(_content(file)), 1):
-        name = only or line.source
-        if not any(source.name == name for source in rules.sources):
-            known = join_names([source.name for source in rules.sources]) or "none: set CLAUDEOPS_ALERTS_PATH"
-            raise _fault(file, f"entry {number} is of the source {name!r}, which is not declared; known are {known}")
+def _bodies(file: Path, rules: Rules, only: str | None, *, now: datetime) -> Iterator[Body]:
+    """Yield the bodies of a file; ``now``: when the first came that does not say so.
+
+    Raises `ConfigurationError` and `MissingInputError`.
+    """
+    content, at = _content(file), now - _APART
+    if only is not None:
+        _require(only, rules, file, "it")
+        yield now, read(rules.source(only), content, received_at=now)
+        return
+    for number, line in enumerate(_entries(content, rules, file), 1):
+        _require(line.source, rules, file, f"entry {number}")
         given = line.at
         at = at + _APART if given is None else given if given.tzinfo is not None else given.replace(tzinfo=UTC)
         raw = line.body.encode() if isinstance(line.body, str) else msgspec.json.encode(line.body)
-        yield at, read(rules.source(name), raw, received_at=at)
+        yield at, read(rules.source(line.source), raw, received_at=at)
+
+
+def _require(name: str, rules: Rules, file: Path, what: str) -> None:
+    if not any(source.name == name for source in rules.sources):
+        raise _fault(file, f"{what} is of the source {name!r}, which is not declared; {_known(rules)}")
+
+
+def _known(rules: Rules) -> str:
+    return f"known are {join_names([source.name for source in rules.sources]) or 'none: set CLAUDEOPS_ALERTS_PATH'}"
 
 
 def _content(file: Path) -> bytes:
@@ -80,13 +97,17 @@ def _content(file: Path) -> bytes:
     return data
 
 
-def _entries(data: bytes) -> Sequence[_Line]:
-    """Return what a file holds: lines with their sources, else one body."""
-    lines = [line for line in data.splitlines() if line.strip()]
-    try:
-        return [msgspec.json.decode(line, type=_Line) for line in lines]
-    except msgspec.MsgspecError:
-        return [_Line(body=data.decode(errors="replace"))]
+def _entries(data: bytes, rules: Rules, file: Path) -> Sequence[_Line]:
+    """Return the bodies that a file has lines for. Raises `ConfigurationError`."""
+    lines = [line for line in data.removeprefix(_MARK).splitlines() if line.strip()]
+    found = []
+    for number, line in enumerate(lines, 1):
+        try:
+            found.append(msgspec.json.decode(line, type=_Line))
+        except (msgspec.MsgspecError, ValueError, RecursionError):
+            remedy = f"if the file is one body, say with --source who has sent it; {_known(rules)}"
+            raise _fault(file, f"line {number} is no object with 'source' and 'body': {remedy}") from None
+    return found
 
 
 def _fault(file: Path, clause: str) -> ConfigurationError:
@@ -110,6 +131,9 @@ def _document(done: Replayed) -> Mapping[str, object]:
             }
             for at, start in done.starts
         ],
+        "unreadable": [
+            {"at": at, "source": body.source, "reason": visible(body.why)} for at, body in done.unread[:_MOST_SHOWN]
+        ],
         "alerts": [
             {
                 "at": at,
@@ -129,6 +153,10 @@ def _lines(done: Replayed) -> Iterator[str]:
     yield f"{done.deliveries} bodies, {len(done.rulings) + done.unparsed} decisions, {chains}"
     for name, count in done.counts().items():
         yield f"  {count:>6} {name}"
+    for at, body in done.unread[:_MOST_TOLD]:
+        yield f"{at:%Y-%m-%d %H:%M:%S} UTC  {body.source} sends what cannot be read: {visible(body.why)}"
+    if len(done.unread) > _MOST_TOLD:
+        yield f"and {len(done.unread) - _MOST_TOLD} more that cannot be read"
     for at, start in done.starts:
         about = visible(join_names(start.services))
         yield f"{at:%Y-%m-%d %H:%M:%S} UTC  tier {start.tier}, {len(start.alerts)} alerts: {about}"

@@ -20,6 +20,7 @@ from claudeops.cli.commands.incidents import (
     incident,
     list_incidents,
     list_silences,
+    list_sources,
     resolve,
     silence,
 )
@@ -59,7 +60,7 @@ class _Commands(WholeHelp):
         "Act": ("list-approvals", "approve", "deny", "stop", "pause", "resume", "memories"),
         "Incidents": (
             *("list-incidents", "incident", "ack", "resolve"),
-            *("silence", "end-silence", "list-silences", "alerts"),
+            *("silence", "end-silence", "list-silences", "list-sources", "alerts"),
         ),
         "Look back": ("chain", "list-events", "list-checks", "list-actions", "spend", "stats"),
         "Look": ("probe", "audit", "policy"),
@@ -92,7 +93,8 @@ def claudeops() -> None:
 for _command in (
     *(status, run, bootstrap, tail, health, ping),
     *(list_approvals, approve, deny, stop, pause, resume, memories),
-    *(list_incidents, incident, ack, resolve, silence, end_silence, list_silences, alerts),
+    *(list_incidents, incident, ack, resolve, silence, end_silence, list_silences),
+    *(list_sources, alerts),
     *(chain, list_events, list_checks, list_actions, spend, stats),
     *(probe, audit, policy, show_tool),
     *(exec_command, show_command, route, exec_tool, command_graph, tool_pool, bootstrap_graph),

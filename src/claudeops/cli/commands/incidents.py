@@ -143,6 +143,18 @@ def list_silences(everything: bool, shape: Shape) -> int:
     return print_silences(everything=everything, shape=shape)
 
 
+@click.command("list-sources", epilog=examples("claudeops list-sources", "claudeops list-sources -o json"))
+@shaped()
+def list_sources(shape: Shape) -> int:
+    """List who sends alerts: how much, when last, and what could not be read of it and why.
+
+    Also sources that are declared and were never heard of.
+    """
+    from claudeops.cli.views.sources import print_sources
+
+    return print_sources(shape=shape)
+
+
 @click.group(cls=WholeHelp)
 def alerts() -> None:
     """Try the rules for alerts."""
@@ -155,7 +167,7 @@ def alerts() -> None:
     ),
 )
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
-@click.option("--source", metavar="NAME", help="Who has sent it, where the file does not say.")
+@click.option("--source", metavar="NAME", help="Who has sent the file, which is one body then, byte for byte.")
 @click.option(
     "--chain-lasts", type=_DURATION, default="10m", show_default=True, help="How long a chain counts as running."
 )
@@ -163,8 +175,8 @@ def alerts() -> None:
 def replay_alerts(file: Path, source: str | None, chain_lasts: timedelta, output_format: str) -> int:
     """Decide about recorded bodies by the rules as they are now; nothing is written, nothing started.
 
-    FILE holds one body, or a line for each with `source`, `at` and `body`. Exit status: 0 decided, 66 no such file, 78
-    configuration.
+    FILE has a line for each body with `source`, `at` and `body`; with --source it is one body. Exit status: 0 decided,
+    66 no such file, 78 configuration.
     """
     from claudeops.cli.alerts.replay import replay_file
 

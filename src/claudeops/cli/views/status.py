@@ -169,6 +169,7 @@ def _of_database(seen: Glance | None) -> Body:
         "probes_down": None if seen is None else plain(seen.probes_down),
         "incidents_open": None if seen is None else seen.incidents_open,
         "incidents": None if seen is None else plain(seen.incidents),
+        "sources_unreadable": None if seen is None else [visible(source) for source in seen.sources_unreadable],
         "notices_waiting": None if seen is None else seen.notices_waiting,
         "untold_since": None if seen is None else seen.untold_since,
     }
@@ -264,6 +265,9 @@ def _open(seen: Glance, looks: Looks) -> Iterator[Fact]:
     if seen.incidents_open > len(seen.incidents):
         left = seen.incidents_open - len(seen.incidents)
         yield "incidents", Cell(f"and {left} more (claudeops list-incidents)", Style.WARN)
+    if seen.sources_unreadable:
+        names = visible(", ".join(seen.sources_unreadable))
+        yield "unreadable", Cell(f"what {names} sent last (claudeops list-sources says why)", Style.WARN)
     if seen.untold_since is not None:
         waiting = f"{count_of(seen.notices_waiting, 'notice')} to be told, the oldest {looks.time(seen.untold_since)}"
         is_late = looks.now - seen.untold_since >= _LATE

@@ -29,9 +29,14 @@ class Replayed:
     """What became of recorded bodies."""
 
     deliveries: int = 0
-    unparsed: int = 0
+    unread: list[tuple[datetime, Unparsed]] = field(default_factory=list)
     rulings: list[tuple[datetime, Ruling]] = field(default_factory=list)
     starts: list[tuple[datetime, Start]] = field(default_factory=list)
+
+    @property
+    def unparsed(self) -> int:
+        """How many of them cannot be read."""
+        return len(self.unread)
 
     def counts(self) -> dict[str, int]:
         """Return how many decisions of each kind there were, of those that there were."""
@@ -82,7 +87,7 @@ def replay(
         face(now)
         done.deliveries += 1
         if isinstance(body, Unparsed):
-            done.unparsed += 1
+            done.unread.append((now, body))
         else:
             keep(desk.take(body, now), now)
         latest = now

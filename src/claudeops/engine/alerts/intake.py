@@ -104,8 +104,9 @@ class AlertIntake:
         for each, one in zip(batch, kept, strict=True):
             each.kept = one
             each.done.set()
-            if isinstance(each.posted.said, Unparsed):
-                self.log.warning(LogEvent.ALERT_UNREADABLE, source=each.posted.said.source, delivery=one.key)
+            said = each.posted.said
+            if isinstance(said, Unparsed):
+                self.log.warning(LogEvent.ALERT_UNREADABLE, source=said.source, delivery=one.key, reason=said.why)
         self.stored()
 
     async def _doubt(self, batch: Sequence[_Waiting], error: Exception) -> None:
@@ -126,7 +127,7 @@ class AlertIntake:
     def _redacted(self, said: Delivery | Unparsed) -> Delivery | Unparsed:
         """Return what a sender says without secrets: it is kept, and told to sessions and people."""
         if isinstance(said, Unparsed):
-            return said
+            return replace(said, why=self.redact(said.why))
         # In one go: where all of it together holds no secret, none of it does.
         whole = "\n".join(text for alert in said.alerts for text in _texts(alert))
         if self.redact(whole) == whole:

@@ -14,6 +14,7 @@ from claudeops.domain.alerts.model import Decision, Delivery, Unparsed
 from claudeops.domain.alerts.register import Backlog, Kept, Posted
 from claudeops.domain.text import json_text
 from claudeops.errors import StoreError
+from claudeops.store.alerts import sources
 from claudeops.store.rows import TableRow
 from claudeops.store.tables import alert_decisions, alert_deliveries, alert_queue
 
@@ -59,9 +60,10 @@ class Waiting:
 
 def receive(connection: Connection, posted: Iterable[Posted], *, now: datetime) -> list[Kept]:
     """Write some bodies; those that say something of alerts wait to be decided about."""
-    kept, waiting = [], []
+    kept, waiting, received = [], [], []
     for post in posted:
         delivery_id, known = deliver(connection, post, now=now)
+        received.append((post, delivery_id))
         kept.append(Kept(key=post.said.key, repeats=known))
         if isinstance(post.said, Unparsed):
             unread(connection, delivery_id, f"the body could not be read: {post.said.why}", at=now)
@@ -70,6 +72,7 @@ def receive(connection: Connection, posted: Iterable[Posted], *, now: datetime) 
             waiting.append({"delivery_id": delivery_id, "received_at": post.received_at, "said": text})
     if waiting:
         connection.execute(_WAIT, waiting)
+    sources.note(connection, received, now=now)
     return kept
 
 

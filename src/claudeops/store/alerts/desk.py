@@ -28,6 +28,7 @@ from claudeops.errors import StoreError
 from claudeops.store.alerts import deliveries
 from claudeops.store.alerts import incidents as of_incidents
 from claudeops.store.alerts import silences as of_silences
+from claudeops.store.alerts import sources as of_sources
 from claudeops.store.alerts.round import Round, Written, on_record
 from claudeops.store.alerts.rows import to_incident, to_state
 from claudeops.store.alerts.situation import situation
@@ -107,6 +108,9 @@ class SqlAlerts:
         """Write what follows from the time that has passed, and from probes that see their services up."""
 
         def decide(round_: Round) -> None:
+            declared = {source.name for source in about.alerts.sources}
+            if gone := [name for name in of_sources.unread(round_.connection) if name not in declared]:
+                of_sources.forgive(round_.connection, gone, now=now)
             round_.tick()
 
         return (await self._round(decide, about, new_chain, now))[0]

@@ -41,7 +41,7 @@ from claudeops.domain.probe.model import State
 from claudeops.store.tables import alerting, base
 from claudeops.store.tables.columns import CleanText, Count, Name, Usd, UtcDateTime
 
-HEAD: Final = "0018"
+HEAD: Final = "0019"
 """The revision of the newest migration; it is compared before alembic is imported at all."""
 
 metadata: Final = base.metadata
@@ -50,6 +50,7 @@ _session: Final = base.session_column
 _table: Final = base.table
 
 alert_deliveries: Final = alerting.alert_deliveries
+alert_sources: Final = alerting.alert_sources
 alert_queue: Final = alerting.alert_queue
 alerts: Final = alerting.alerts
 alert_decisions: Final = alerting.alert_decisions

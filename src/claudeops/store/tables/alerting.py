@@ -26,6 +26,21 @@ alert_deliveries: Final = table(
     Index(None, "received_at"),
 )
 
+alert_sources: Final = Table(
+    "alert_sources",
+    metadata,
+    Column("source", Name, primary_key=True),
+    Column("since", UtcDateTime, nullable=False),  # when it was first heard of
+    Column("heard_at", UtcDateTime, nullable=False),
+    Column("bodies", Count, nullable=False),
+    Column("alerts", Count, nullable=False),
+    Column("unreadable", Count, nullable=False),  # bodies
+    Column("readable", Boolean, nullable=False),  # of its latest body
+    Column("unreadable_at", UtcDateTime),
+    Column("reason", CleanText),
+    Column("delivery_id", Integer),  # no reference: the body may be gone
+)
+
 alert_queue: Final = table(
     "alert_queue",
     Column("delivery_id", Integer, ForeignKey("alert_deliveries.id"), nullable=False),

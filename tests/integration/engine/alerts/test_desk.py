@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -142,6 +143,30 @@ async def test_a_body_that_is_nonsense_is_on_record(world: World) -> None:
     assert (receipt.alerts, receipt.readable) == (0, False)
     assert [row["raw"] for row in world.rows("alert_deliveries")] == ["<html>"]
     assert [row["decision"] for row in world.rows("alert_decisions")] == ["unparsed"]
+    (event,) = world.rows("events")
+    assert str(event["message"]).startswith("am sends what cannot be read: line 1, column 1: ")
+
+
+async def test_a_secret_in_what_cannot_be_read_is_in_no_reason(world: World) -> None:
+    async with world.desk() as desk:
+        state = json.dumps({"heartbeat": {"status": SECRET}}).encode()
+        receipt = await desk.take("kuma", state, {}, world.clock.now(), query={})
+
+    assert "unknown status" in str(world.rows("alert_sources")[0]["reason"])
+    kept = [world.rows(name) for name in ("alert_deliveries", "alert_decisions", "alert_sources", "events", "outbox")]
+    assert SECRET not in repr((receipt, kept))
+
+
+async def test_a_packed_body_is_on_record_as_what_it_says(world: World) -> None:
+    headers = {"content-encoding": "gzip", "content-type": "application/json"}
+    async with world.desk() as desk:
+        for number, packed in enumerate((gzip.compress(body()), body().decode().encode("utf-16")), 1):
+            receipt = await desk.take("am", packed, headers, world.clock.now(), query={})
+            assert (receipt.alerts, receipt.readable) == (1, True)
+            await world.decided(number)
+
+    assert world.decisions() == [Decision.STARTED, Decision.DUPLICATE]
+    assert [row["raw"] for row in world.rows("alert_deliveries")] == [body().decode()]
 
 
 async def test_no_secret_of_a_body_is_kept(world: World) -> None:
