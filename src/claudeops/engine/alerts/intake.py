@@ -128,6 +128,7 @@ class AlertIntake:
         """Return what a sender says without secrets: it is kept, and told to sessions and people."""
         if isinstance(said, Unparsed):
             return replace(said, why=self.redact(said.why))
+        said = replace(said, remark=self.redact(said.remark)) if said.remark else said
         # In one go: where all of it together holds no secret, none of it does.
         whole = "\n".join(text for alert in said.alerts for text in _texts(alert))
         if self.redact(whole) == whole:

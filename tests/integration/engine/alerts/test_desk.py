@@ -147,13 +147,16 @@ async def test_a_body_that_is_nonsense_is_on_record(world: World) -> None:
     assert str(event["message"]).startswith("am sends what cannot be read: line 1, column 1: ")
 
 
-async def test_a_secret_in_what_cannot_be_read_is_in_no_reason(world: World) -> None:
+async def test_a_secret_is_in_no_reason_and_in_no_remark(world: World) -> None:
     async with world.desk() as desk:
         state = json.dumps({"heartbeat": {"status": SECRET}}).encode()
         receipt = await desk.take("kuma", state, {}, world.clock.now(), query={})
+        remark = json.dumps({"heartbeat": None, "msg": f"{SECRET} Testing"}).encode()
+        await desk.take("kuma", remark, {}, world.clock.now(), query={})
 
     assert "unknown status" in str(world.rows("alert_sources")[0]["reason"])
     kept = [world.rows(name) for name in ("alert_deliveries", "alert_decisions", "alert_sources", "events", "outbox")]
+    assert [row["status"] for row in world.rows("alert_deliveries")] == ["unparsed", "read"]
     assert SECRET not in repr((receipt, kept))
 
 

@@ -24,6 +24,7 @@ from claudeops.domain.alerts.machine import LATE, SAME
 from claudeops.domain.alerts.model import HANDLED, TEMPORARY, Decision
 from claudeops.domain.alerts.rules import FlapRules, Grouping, Rules, SenderKind, StormRules
 from claudeops.domain.alerts.senders.common import MOST_ALERTS, MOST_BYTES, MOST_TEXT, SKEW, TOLERANCE
+from claudeops.domain.alerts.senders.words import MOST_LOOKED_AT
 from support.checkout import ROOT
 
 REFERENCE = (ROOT / "docs" / "reference" / "alerts.md").read_text(encoding="utf-8")
@@ -105,6 +106,7 @@ def test_the_numbers_are_those_of_the_code() -> None:
     assert f"off by {TOLERANCE.seconds} seconds" in REFERENCE
     assert f"{MOST_BYTES // 1024**2} MiB and {MOST_ALERTS} alerts" in REFERENCE
     assert f"{MOST_TEXT} bytes of labels" in REFERENCE
+    assert f"the first {MOST_LOOKED_AT} characters of each" in REFERENCE
 
 
 def test_no_decision_is_both_passing_and_a_deed() -> None:

@@ -8,26 +8,28 @@ both fires. Nothing that says neither is over: an alert that ends too late is se
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import islice
 from typing import Final, TypeAlias
 
 from claudeops.domain.alerts.model import Said
 from claudeops.domain.alerts.rules import SenderKind, Source
 from claudeops.domain.text import casefold_key, regex
 
-MOST_LOOKED_AT: Final = 1500  # characters of a text
+MOST_LOOKED_AT: Final = 1000  # characters of a text
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Words:
     """The words of one sender, in lower case."""
 
     firing: frozenset[str]
     over: frozenset[str]
     phrases: Mapping[str, Said]  # that count wherever they stand in a text
-    own: frozenset[str] = frozenset()  # those of them that the operator has written, of which none is doubted
+    own: frozenset[str]  # those of them that the operator has written, of which none is doubted
+    any_of_them: regex.Pattern[str]  # finds one in a text that has some; most have none, and are looked at no further
 
 
 _FIRING: Final = frozenset(
@@ -81,6 +83,7 @@ _BREAK: Final = regex.Pattern(
 )
 _GROWS: Final = regex.Pattern(r"^\s+(?:(?:to|by|from|over|more|another)\b|[0-9+~])")
 _BEFORE: Final = 100  # characters of a sentence that may turn what it says
+_MOST_PIECES: Final = 40  # of one text
 _MOST_TIMES: Final = 5  # that one phrase is looked at in one text
 
 _Span: TypeAlias = tuple[int, int, Said | None]
@@ -95,11 +98,15 @@ def words_of(source: Source) -> Words:
 def _words(kind: SenderKind, firing_words: tuple[str, ...], over_words: tuple[str, ...]) -> Words:
     firing, over = _OF_KIND.get(kind, (_FIRING, _OVER))
     fires, ends = _spellings(firing_words), _spellings(over_words)
+    own = fires | ends
+    usual = "|".join(map(regex.escape, sorted({*firing, *over, *_PHRASES} - own)))
+    loose = "|".join(map(regex.escape, sorted({*own, *_SIGNS})))
     return Words(
         firing=(firing - ends) | fires,
         over=(over - fires) | ends,
         phrases={**_PHRASES, **dict.fromkeys(ends, Said.RESOLVED), **dict.fromkeys(fires, Said.FIRING)},
-        own=fires | ends,
+        own=own,
+        any_of_them=regex.Pattern(rf"(?i)(?:^|[^\pL\pN])(?:{usual})(?:$|[^\pL\pN])|{loose}"),
     )
 
 
@@ -162,10 +169,15 @@ def _core(text: str) -> tuple[str, Said | None]:
     return casefold_key(core), Said.FIRING if Said.FIRING in said else next(iter(said), None)
 
 
-def _spans(text: str, words: Words) -> Iterator[_Span]:
-    """Yield where a text says a state, and which; ``None``: it says a severity, as many titles do."""
+@lru_cache(maxsize=64)
+def _spans(text: str, words: Words) -> Sequence[_Span]:
+    """Return where a text says a state, and which; ``None``: it says a severity, as many titles do."""
+    return tuple(_found(text, words)) if words.any_of_them.search(text) is not None else ()
+
+
+def _found(text: str, words: Words) -> Iterator[_Span]:
     yield from ((at, at + 1, Said.FIRING) for at, sign in enumerate(text) if _SIGNS.get(sign) is Said.FIRING)
-    pieces = list(_pieces(text))
+    pieces = list(islice(_pieces(text), _MOST_PIECES))
     for start, end, is_marked in pieces:
         yield from _of_piece(text, start, end, words, is_marked=is_marked)
     lower = text.lower()
