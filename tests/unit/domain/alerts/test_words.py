@@ -119,6 +119,7 @@ NEITHER = [
     "Errors are up by half",
     "host could not be resolved by its name",
     "must be resolved by hand",
+    "shop.example.org resolved to 10.0.0.1",
     "You will hear from us when it is up again",
     "unresolved issue",
     "Backup is upgraded",
@@ -161,6 +162,14 @@ def test_an_end_without_a_status_is_that_of_the_alert_that_fired() -> None:
         ({"title": "CRITICAL: disk"}, {"title": "OK: disk"}),
         ({"text": "[FIRING:1] DiskFull (nas) 97 %"}, {"text": "[RESOLVED] DiskFull (nas) 81 %"}),
         ({"content": "🔴 shop.example.org"}, {"content": "✅ shop.example.org"}),
+        (
+            {"attachments": [{"color": "danger", "title": "[FIRING:1] DiskFull", "fallback": "[FIRING:1] DiskFull"}]},
+            {"attachments": [{"color": "good", "title": "[RESOLVED] DiskFull", "fallback": "[RESOLVED] DiskFull"}]},
+        ),
+        (
+            {"username": "Uptime Kuma", "embeds": [{"title": "❌ Your service Shop went down. ❌", "color": 16711680}]},
+            {"username": "Uptime Kuma", "embeds": [{"title": "✅ Your service Shop is up! ✅", "color": 65280}]},
+        ),
         ({"event": "down", "host": "a"}, {"event": "up", "host": "a"}),
         ({"title": "Shop", "result": "FAIL"}, {"title": "Shop", "result": "OK"}),
         ({"title": "Shop", "status": "🔴 Down"}, {"title": "Shop", "status": "✅ Up"}),

@@ -7,6 +7,8 @@ nothing here draws a conclusion: each alert is what the body says of it. The end
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from claudeops.domain.alerts.model import Alert, Said
 from claudeops.domain.alerts.rules import Source
 from claudeops.domain.alerts.senders.common import (
@@ -45,9 +47,9 @@ def read(body: Object, post: Post, source: Source) -> Found:
 
 def found(body: Object, post: Post, source: Source) -> Found:
     """Return the alerts of a body of this form. Raises `Unreadable`."""
-    listed = as_objects(body.get("alerts"))
-    if body.get("alerts") and not listed:
+    if body.get("alerts") and not as_objects(body.get("alerts")):
         raise Unreadable("its list of alerts holds no objects")
+    listed = listed_in(body)
     left_out = body.get("truncatedAlerts")
     truncated = left_out if isinstance(left_out, int) and left_out > 0 else 0
     alerts = tuple(alert(each, body, post, source) for each in listed[:MOST_ALERTS])
@@ -55,7 +57,18 @@ def found(body: Object, post: Post, source: Source) -> Found:
         alerts=alerts,
         group_key=shown(body.get("groupKey"), _GROUP_KEY),
         left_out=min(truncated, 1_000_000) + max(0, len(listed) - MOST_ALERTS),
+        remark="" if listed or not body.get("alerts") else "Grafana tests its contact point",
     )
+
+
+def listed_in(body: Object) -> Sequence[Object]:
+    """Return the alerts of a body but those that the test button of Grafana makes up; a rule would have a folder."""
+    return [each for each in as_objects(body.get("alerts")) if not _is_test(as_object(each.get("labels")))]
+
+
+def _is_test(labels: Object) -> bool:
+    is_named_so = labels.get("alertname") == "TestAlert" and labels.get("instance") in ("Grafana", None)
+    return is_named_so and "grafana_folder" not in labels
 
 
 def alert(each: Object, body: Object, post: Post, source: Source) -> Alert:

@@ -1,8 +1,9 @@
 """Any other sender: a JSON object, or a list of alerts in one, with the usual names of fields; our own signature.
 
-Read are ``alerts`` (or ``events``, ``items``), else the object itself as one alert; in it ``status`` or ``state``,
-``name``/``title``/``alertname``, ``message``/``summary``/``description``, ``labels``/``tags``, ``starts_at`` and
-``ends_at``, ``url``. All other plain fields are labels too. The body of Claude Ops' webhook is such an object.
+Read are ``alerts`` (or ``events``, ``items``, and a chat's ``attachments`` and ``embeds``), else the object itself as one
+alert; in it ``status`` or ``state``, ``name``/``title``/``alertname``, ``message``/``summary``/``description``,
+``labels``/``tags``, ``starts_at`` and ``ends_at``, ``url``. All other plain fields are labels too. The body of Claude
+Ops' webhook is such an object.
 
 A sender without a status says in its texts that something is over; what its texts say beside that names the alert.
 """
@@ -41,7 +42,7 @@ from claudeops.domain.alerts.senders.words import Words, said_in, status_of, wit
 from claudeops.domain.text import NAME_LENGTH, casefold_key, regex
 
 SIGNATURE_HEADER: Final = "x-claudeops-signature"
-_LISTS: Final = ("alerts", "events", "items")
+_LISTS: Final = ("alerts", "events", "items", "attachments", "embeds")
 _NAMES: Final = ("alertname", "name", "title", "check", "monitor", "event", "subject")
 _TEXTS: Final = ("summary", "message", "description", "text", "body", "msg", "content")
 _STATES: Final = ("status", "state", "event_action", "action")
@@ -60,7 +61,10 @@ _OVER_SINCE: Final = ("ends_at", "endsAt", "ended_at", "resolved_at")
 _TIMES: Final = ("said_at", "timestamp", "time", "at", "occurred_at", "date")
 _URLS: Final = ("url", "link", "html_url", "generatorURL")
 _IDS: Final = ("delivery_id", "event_id", "request_id", "message_id")
-_PASSING: Final = frozenset({*_TEXTS, *_STATES, *_STARTS, *_ENDS, *_TIMES, *_URLS, *_IDS})  # do not identify an alert
+_LOOKS: Final = ("color", "colour", "emoji", "icon", "footer", "fallback")
+_PASSING: Final = frozenset(
+    {*_TEXTS, *_STATES, *_STARTS, *_ENDS, *_TIMES, *_URLS, *_IDS, *_LOOKS}
+)  # do not identify an alert
 _MOST_SIGNATURES: Final = 10
 _MOST_NOTES: Final = 10  # annotations that are looked through
 _KINDS: Final = ("eventType", "event_type", "event", "type", "action")

@@ -42,30 +42,21 @@ _MOST_RULE: Final = 200  # characters of its name
 _VALUES: Final = "values"  # the annotation that holds what was measured
 _MOST_VALUES: Final = 20
 _MOST_STATE: Final = 40
-_TEST: Final = "Grafana tests the contact point"
 _LEGACY_TEST: Final = "Test notification"
 
 
 def read(body: Object, post: Post, source: Source) -> Found:
     """Return what Grafana says. Raises `Unreadable`."""
     if isinstance(body.get("alerts"), list):
-        listed = as_objects(body.get("alerts"))
         plain = alertmanager.found(body, post, source)
-        pairs = zip(plain.alerts, listed, strict=False)
-        alerts = tuple(_alert(alert, each) for alert, each in pairs if not _is_test(each))
-        return replace(plain, alerts=alerts, remark="" if len(alerts) == len(plain.alerts) else _TEST)
+        pairs = zip(plain.alerts, alertmanager.listed_in(body), strict=False)
+        return replace(plain, alerts=tuple(_alert(alert, each) for alert, each in pairs))
     if isinstance(body.get("labels"), dict):
         return Found(alerts=(_alert(alertmanager.alert(body, {}, post, source), body),))
     if any(body.get(name) for name in ("ruleName", "ruleId", "evalMatches")) and body.get("state"):
         return _legacy(body, source)
     remedy = 'let the contact point send Grafana\'s own payload, or declare the source with kind = "generic"'
     raise Unreadable(f"it has neither a list of alerts nor a rule with its state: {remedy}")
-
-
-def _is_test(each: Object) -> bool:
-    """Tell whether the button of a contact point has sent it: rules have a folder."""
-    labels = as_object(each.get("labels"))
-    return labels.get("alertname") == "TestAlert" and "grafana_folder" not in labels
 
 
 def _alert(plain: Alert, each: Object) -> Alert:
@@ -85,7 +76,7 @@ def _legacy(body: Object, source: Source) -> Found:
     """Return the one rule of a body of legacy alerting; pending and paused ones are no alerts."""
     rule = shown(body.get("ruleName"), NAME_LENGTH) or without_state(shown(body.get("title")), words_of(source))
     if rule == _LEGACY_TEST:
-        return Found(remark=_TEST)
+        return Found(remark="Grafana tests its contact point")
     state = shown(body.get("state"), _MOST_STATE)
     said = status_of(state, words_of(source))
     if said is None:

@@ -82,6 +82,12 @@ _BREAK: Final = regex.Pattern(
     r"\[[^\[\]()]{1,60}\]|\([^\[\]()]{1,60}\)|[\[\](){}|;,!?\r\n\t]|[:.](?:\s|$)|\s[-\x{2013}\x{2014}]\s"
 )
 _GROWS: Final = regex.Pattern(r"^\s+(?:(?:to|by|from|over|more|another)\b|[0-9+~])")
+_GOES_ON: Final = {
+    **dict.fromkeys(("is up", "are up"), _GROWS),  # `load is up to 95 %`
+    "resolved": regex.Pattern(r"^\s+(?:to|as|into)\b"),  # `the name resolved to another address`
+}
+"""What a phrase must not be followed by."""
+
 _BEFORE: Final = 100  # characters of a sentence that may turn what it says
 _MOST_PIECES: Final = 40  # of one text
 _MOST_TIMES: Final = 5  # that one phrase is looked at in one text
@@ -191,8 +197,9 @@ def _found(text: str, words: Words) -> Iterator[_Span]:
             if _stands_alone(lower, at, end):
                 since = starts[max(0, bisect_right(starts, at) - 1)]
                 before, after = lower[max(since, at - _BEFORE) : at], lower[end : end + _BEFORE]
-                grows = phrase.endswith(" up") and _GROWS.search(after) is not None  # `load is up to 95 %`
-                meant = said if phrase in words.own else None if grows else _meant(before, said)
+                goes_on = _GOES_ON.get(phrase)
+                is_other = goes_on is not None and goes_on.search(after) is not None
+                meant = said if phrase in words.own else None if is_other else _meant(before, said)
                 if meant is not None:
                     yield at, end, meant
             at = lower.find(phrase, end)
