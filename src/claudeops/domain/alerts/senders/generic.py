@@ -1,6 +1,6 @@
 """Any other sender: a JSON object, or a list of alerts in one, with the usual names of fields; our own signature.
 
-Read are ``alerts`` (or ``events``, ``items``, and a chat's ``attachments`` and ``embeds``), else the object itself as one
+Read are ``alerts`` (or ``events``, ``items``, a chat's ``attachments`` or ``embeds``), else the object itself as one
 alert; in it ``status`` or ``state``, ``name``/``title``/``alertname``, ``message``/``summary``/``description``,
 ``labels``/``tags``, ``starts_at`` and ``ends_at``, ``url``. All other plain fields are labels too. The body of Claude
 Ops' webhook is such an object.
