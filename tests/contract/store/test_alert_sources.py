@@ -103,6 +103,7 @@ async def test_a_source_that_cannot_be_read_is_one_event_that_its_next_readable_
     assert (found[SOURCE].readable, found[SOURCE].reason, found[OTHER].readable) == (True, "line 9: b", False)
 
 
+@pytest.mark.dialect
 async def test_a_source_that_goes_to_and_fro_is_told_once_a_day_and_fills_no_list(
     store: Store, database: Database
 ) -> None:

@@ -170,6 +170,10 @@ def test_an_end_without_a_status_is_that_of_the_alert_that_fired() -> None:
             {"username": "Uptime Kuma", "embeds": [{"title": "❌ Your service Shop went down. ❌", "color": 16711680}]},
             {"username": "Uptime Kuma", "embeds": [{"title": "✅ Your service Shop is up! ✅", "color": 65280}]},
         ),
+        (
+            {"msg": "[Shop] [🔴 Down] connect ECONNREFUSED 10.0.0.1:443", "monitor": None, "heartbeat": None},
+            {"msg": "[Shop] [✅ Up] 200 - OK", "monitor": None, "heartbeat": None},
+        ),
         ({"event": "down", "host": "a"}, {"event": "up", "host": "a"}),
         ({"title": "Shop", "result": "FAIL"}, {"title": "Shop", "result": "OK"}),
         ({"title": "Shop", "status": "🔴 Down"}, {"title": "Shop", "status": "✅ Up"}),

@@ -38,7 +38,14 @@ from claudeops.domain.alerts.senders.common import (
     url_of,
 )
 from claudeops.domain.alerts.senders.pagerduty import is_event, of_event
-from claudeops.domain.alerts.senders.words import Words, said_in, status_of, without_state, words_of
+from claudeops.domain.alerts.senders.words import (
+    MOST_LOOKED_AT,
+    Words,
+    said_in,
+    status_of,
+    without_state,
+    words_of,
+)
 from claudeops.domain.text import NAME_LENGTH, casefold_key, regex
 
 SIGNATURE_HEADER: Final = "x-claudeops-signature"
@@ -51,6 +58,9 @@ _OTHER_STATES: Final = (
     *("monitor_status", "alertTypeFriendlyName", "eventType", "event_type"),
 )
 """Fields that hold a state where what they hold is a word for one."""
+
+_KUMA: Final = regex.Pattern(r"^\s*\[([^\[\]]+)\]\s*\[(?:✅ Up|🔴 Down)\]")
+"""What Uptime Kuma writes by way of other services: behind the state stands what it saw, which changes."""
 
 _MEASURE: Final = regex.Pattern(
     r"(?:^|\s)[(]?[0-9]+(?:[.,][0-9]+)?\s?(?:%|[A-Za-z]{0,2}|:[0-9]{2}(?::[0-9]{2})?)[).,;]?(?:$|\s)"
@@ -133,7 +143,12 @@ def _alert(each: Object, post: Post, source: Source) -> Alert:
 def _stateless(each: Object, words: Words) -> Object:
     """Return an alert whose names and texts say no state: the same while it fires and when it is over."""
     texts = {name: text for name in (*_NAMES, *_TEXTS) if isinstance(text := each.get(name), str)}
-    return {**each, **{name: without_state(text, words) for name, text in texts.items()}}
+    return {**each, **{name: _subject(text, words) for name, text in texts.items()}}
+
+
+def _subject(text: str, words: Words) -> str:
+    found = _KUMA.search(text[:MOST_LOOKED_AT])
+    return without_state(text, words) if found is None else str(found[1]).strip()
 
 
 def _states(each: Object, words: Words) -> frozenset[str]:
