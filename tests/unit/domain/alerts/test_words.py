@@ -378,6 +378,10 @@ def test_a_rule_that_is_called_like_a_test_is_an_alert() -> None:
     assert only({"alerts": [{"status": "firing", "labels": labels}]}, SenderKind.GRAFANA).said is F
     assert only({"uuid": "x", "name": "TEST", "status": "down", "tags": "prod"}, SenderKind.HEALTHCHECKS).said is F
     assert only({"title": "Latest test results are red"}).said is F
+    assert only({"title": "Test message queue is full"}).said is F
+    assert only({"type": "ping", "name": "router"}).said is F
+    assert only({"event": "ping", "name": "router", "status": "down"}).said is F
+    assert only({"type": "test", "title": "the check of the API fails"}).said is F
 
 
 # --- others' texts -----------------------------------------------------------------------------------------

@@ -77,11 +77,12 @@ _PASSING: Final = frozenset(
 )  # do not identify an alert
 _MOST_SIGNATURES: Final = 10
 _MOST_NOTES: Final = 10  # annotations that are looked through
-_KINDS: Final = ("eventType", "event_type", "event", "type", "action")
+_KINDS: Final = ("eventType", "event_type", "event")
 _TESTS: Final = frozenset({"test", "ping", "testing"})
-_TEST_TEXTS: Final = (
-    *("this is a test notification", "this is a test message", "this is a test alert", "test notification"),
-    *("test message", "test alert", "this is the test message", "this is a test of the notification"),
+_TEST_NAMES: Final = frozenset({"test notification", "test message", "test alert", "test_alarm", "test subject"})
+_TEST_SENTENCES: Final = (
+    *("this is a test notification", "this is a test message", "this is a test alert", "this is the test message"),
+    "this is a test of the notification",
 )
 
 
@@ -92,7 +93,7 @@ def read(body: Object, post: Post, source: Source) -> Found:
     listed = next((as_objects(body[name]) for name in _LISTS if isinstance(body.get(name), list)), None)
     alerts = [body] if listed is None else listed
     sender_id = shown(_first(body, _IDS), NAME_LENGTH)
-    if listed is None and _is_test(body):
+    if listed is None and _is_test(body, words_of(source)):
         return Found(sender_id=sender_id, remark="the sender tests its connection")
     if not body or (listed is None and not any(body.get(name) for name in (*_NAMES, *_TEXTS, "labels"))):
         raise Unreadable(f"it has no alerts: write a list of them, or one of {', '.join((*_NAMES, *_TEXTS))}")
@@ -104,12 +105,13 @@ def read(body: Object, post: Post, source: Source) -> Found:
     )
 
 
-def _is_test(body: Object) -> bool:
-    """Tell whether a sender's test button has sent a body."""
-    if any(casefold_key(as_text(body.get(name))[:NAME_LENGTH]) in _TESTS for name in _KINDS):
+def _is_test(body: Object, words: Words) -> bool:
+    """Tell whether a sender's test button has sent a body; what says a state may be called so, and is none."""
+    says_no_state = _status(body, _states(body, words), words) is None
+    if says_no_state and any(casefold_key(as_text(body.get(name))[:NAME_LENGTH]) in _TESTS for name in _KINDS):
         return True
-    texts = (casefold_key(as_text(body.get(name))[:NAME_LENGTH]) for name in (*_NAMES, *_TEXTS))
-    return any(text.startswith(_TEST_TEXTS) for text in texts)
+    texts = [casefold_key(as_text(body.get(name))[:NAME_LENGTH]) for name in (*_NAMES, *_TEXTS)]
+    return any(text.rstrip(".!") in _TEST_NAMES or text.startswith(_TEST_SENTENCES) for text in texts)
 
 
 def _alert(each: Object, post: Post, source: Source) -> Alert:
