@@ -124,6 +124,7 @@ def rolled_up(buckets: Mapping[datetime, Bucket], width: timedelta = HOUR) -> di
 def _bin(latency_ms: float) -> int:
     if not latency_ms > _FIRST_MS:  # also what is no number
         return 0
-    if math.isinf(latency_ms):
+    ratio = latency_ms / _FIRST_MS
+    if math.isinf(ratio):  # also where the latency itself is not
         return _BINS - 1
-    return min(_BINS - 1, int(math.log2(latency_ms / _FIRST_MS) * _PER_DOUBLING))
+    return min(_BINS - 1, int(math.log2(ratio) * _PER_DOUBLING))
