@@ -1,8 +1,8 @@
 """Whom a notice reaches, and when: topics and levels, quiet hours, bounds, and another try after a failure.
 
 Pure. Quiet hours hold back whatever is neither critical nor a question; when they end it is told. A target that has had
-its messages of an hour gets the rest together in the next one. A target that fails is left alone for longer each time;
-a notice that could not be delivered for a day goes another way.
+its messages of an hour gets the rest together in the next one, and critical notices together at once. A target that
+fails is left alone for longer each time; a notice that could not be delivered for a day goes another way.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final
 
 from claudeops.domain.model import Level
 from claudeops.domain.notice.model import Notice, Pending, Target, Topic
-from claudeops.domain.schedule.windows import open_at
+from claudeops.domain.schedule.windows import closed_from
 
 HOUR: Final = timedelta(hours=1)
 DEAD_AFTER: Final = timedelta(hours=24)
@@ -23,7 +23,9 @@ DEAD_AFTER: Final = timedelta(hours=24)
 WAITS: Final = (5.0, 30.0, 120.0, 600.0, 3600.0)
 """Seconds that a target is left alone after so many failures in a row; the last one also after all further ones."""
 
-_QUIET_STEP: Final = timedelta(minutes=1)  # quiet hours begin and end on a minute
+QUESTION_TRIES: Final = 2
+"""After how many attempts without a known end a question counts as not received: the first may have arrived."""
+
 _WEEK: Final = timedelta(days=7)
 _LEVELS: Final = tuple(Level)
 
@@ -53,17 +55,18 @@ def targets_of(notice: Notice, targets: Iterable[Target], *, besides: str = "") 
 
 def quiet_until(target: Target, notice: Notice, now: datetime) -> datetime | None:
     """Return when the quiet hours end that hold a notice back; ``None``: nothing does."""
-    if notice.level is Level.CRITICAL or notice.topic is Topic.APPROVAL:
-        return None
-    if open_at(target.quiet_hours, now, target.timezone) is None:
-        return None
-    at = now.replace(second=0, microsecond=0)
-    end = at + _WEEK  # of windows that never end
-    while at < end:
-        at += _QUIET_STEP
-        if open_at(target.quiet_hours, at, target.timezone) is None:
-            return at
-    return end
+    return None if is_urgent(notice) else quiet_end(target, now)
+
+
+def quiet_end(target: Target, now: datetime) -> datetime | None:
+    """Return when the quiet hours of a target end, in a week at the latest; ``None``: there are none now."""
+    end = closed_from(target.quiet_hours, now, target.timezone, most=_WEEK)
+    return None if end is None else end.replace(second=0, microsecond=0)  # of windows that never end
+
+
+def is_urgent(notice: Notice) -> bool:
+    """Tell whether a notice waits neither for the end of quiet hours nor for the next hour of its target."""
+    return notice.level is Level.CRITICAL or notice.topic is Topic.APPROVAL
 
 
 def plan(target: Target, waiting: Sequence[Pending], *, sent: Sequence[datetime], now: datetime) -> Plan:
@@ -72,20 +75,28 @@ def plan(target: Target, waiting: Sequence[Pending], *, sent: Sequence[datetime]
         return Plan()
     ordered = sorted(waiting, key=_urgency)
     if target.max_per_hour is None:
-        return Plan(messages=tuple((pending,) for pending in ordered))
+        return Plan(messages=_alone(ordered))
     # A question is a message of its own, because it may have buttons, and nobody can wait an hour for it.
-    urgent = tuple((pending,) for pending in ordered if pending.notice.topic is Topic.APPROVAL)
-    others = ordered[len(urgent) :]
+    questions = [pending for pending in ordered if pending.notice.topic is Topic.APPROVAL]
+    others = [pending for pending in ordered if pending.notice.topic is not Topic.APPROVAL]
     recent = sorted(at for at in sent if at > now - HOUR)
-    room = target.max_per_hour - len(recent) - len(urgent)
-    if not others or room >= len(others):
-        return Plan(messages=(*urgent, *((pending,) for pending in others)))
+    room = target.max_per_hour - len(recent) - len(questions)
+    if room >= len(others):
+        return Plan(messages=_alone(ordered))
     if room > 0:
-        singles, rest = others[: room - 1], others[room - 1 :]
-        return Plan(messages=(*urgent, *((pending,) for pending in singles), tuple(rest)))
-    recent += [now] * max(0, target.max_per_hour - len(recent))  # the questions that take what room there was
-    until = recent[len(recent) - target.max_per_hour] + HOUR
-    return Plan(messages=urgent, waiting=tuple(others), until=until)
+        return Plan(messages=(*_alone(questions), *_alone(others[: room - 1]), tuple(others[room - 1 :])))
+    # Critical notices do not wait for the next hour: they are one message now, whatever this one has had.
+    critical = tuple(pending for pending in others if is_urgent(pending.notice))
+    rest = tuple(pending for pending in others if not is_urgent(pending.notice))
+    messages = (*_alone(questions), *((critical,) if critical else ()))
+    if not rest:
+        return Plan(messages=messages)
+    recent += [now] * max(0, target.max_per_hour - len(recent))  # what is sent now takes what room there was
+    return Plan(messages=messages, waiting=rest, until=recent[len(recent) - target.max_per_hour] + HOUR)
+
+
+def _alone(each: Sequence[Pending]) -> tuple[tuple[Pending, ...], ...]:
+    return tuple((pending,) for pending in each)
 
 
 def wait_seconds(failures: int) -> float:
@@ -98,6 +109,13 @@ def is_dead(pending: Pending, now: datetime) -> bool:
     return now - pending.created_at >= DEAD_AFTER
 
 
-def _urgency(pending: Pending) -> tuple[bool, int, int]:
-    """Return what orders messages: questions, then the most severe, then the oldest."""
-    return pending.notice.topic is not Topic.APPROVAL, -_LEVELS.index(pending.notice.level), pending.id
+def _urgency(pending: Pending) -> tuple[bool, int, bool, int, int]:
+    """Return what orders messages: new questions, then what has failed least often, and of that the most severe.
+
+    What a target refuses again and again so stands behind everything that it has not been given yet. A question whose
+    second attempt is due is new: until then it may count as not received.
+    """
+    is_question = pending.notice.topic is Topic.APPROVAL
+    is_new = is_question and pending.attempts < QUESTION_TRIES
+    severity = -_LEVELS.index(pending.notice.level)
+    return not is_new, pending.attempts, not is_question, severity, pending.id

@@ -69,6 +69,20 @@ def is_open(window: Weekly, at: datetime, timezone: str) -> bool:
     return any(begins <= at < ends for day in (today, today - _DAY) for begins, ends in _span(window, day, zone))
 
 
+def closed_from(windows: Iterable[Weekly], at: datetime, timezone: str, *, most: timedelta) -> datetime | None:
+    """Return when none of the windows is open any more; ``None``: none is open at ``at`` (timezone-aware).
+
+    Windows that follow or overlap each other count as one. What is still open after ``most`` is left there.
+    """
+    zone, end, last = ZoneInfo(timezone), at.astimezone(UTC), at.astimezone(UTC) + most
+    first = at.astimezone(zone).date() - _DAY  # a window may run past midnight
+    days = [first + _DAY * number for number in range(most // _DAY + 3)]
+    for begins, ends in sorted(span for window in windows for day in days for span in _span(window, day, zone)):
+        if begins <= end < ends:
+            end = ends
+    return min(end, last) if end > at else None
+
+
 def read_window(text: str) -> Window:
     """Return the window that a text names; raises `ValueError` with a clause that says how it is written."""
     *named, times = text.strip().lower().split() or [""]

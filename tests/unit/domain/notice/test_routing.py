@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 from datetime import UTC, datetime, timedelta
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from claudeops.domain.model import Level
 from claudeops.domain.notice.model import Notice, Pending, Target, Topic
-from claudeops.domain.notice.routing import DEAD_AFTER, WAITS, is_dead, plan, quiet_until, targets_of, wait_seconds
-from claudeops.domain.schedule.windows import read_window
+from claudeops.domain.notice.routing import DEAD_AFTER, WAITS, is_dead, plan, quiet_end, quiet_until, targets_of, wait_seconds
+from claudeops.domain.schedule.windows import DAYS, open_at, read_window
 
 AT = datetime(2026, 3, 2, 23, 30, 12, tzinfo=UTC)  # a Monday
 
@@ -155,3 +157,109 @@ def test_a_question_is_never_told_together_with_others_and_takes_its_place_in_th
     assert [[each.id for each in group] for group in crowded.messages] == [[9], [10], [11]]
     assert [each.id for each in crowded.waiting] == [0, 1, 2, 3]
     assert crowded.until == AT + timedelta(minutes=10)
+
+
+# --- an hour that is spent, and what keeps failing ------------------------------------------------------------
+
+
+@given(
+    levels=st.lists(st.sampled_from(list(Level)), max_size=30),
+    topics=st.lists(st.sampled_from([Topic.APPROVAL, Topic.EVENT, Topic.SELF]), min_size=30, max_size=30),
+    most=st.integers(1, 6),
+    recent=st.integers(0, 9),
+)
+def test_a_critical_notice_never_waits_for_the_next_hour(
+    levels: list[Level], topics: list[Topic], most: int, recent: int
+) -> None:
+    waiting = [pending(number, level, topics[number]) for number, level in enumerate(levels)]
+
+    planned = plan(Target(name="phone", max_per_hour=most), waiting, sent=[AT - timedelta(minutes=1)] * recent, now=AT)
+
+    told = [each.id for group in planned.messages for each in group]
+    assert sorted([*told, *(each.id for each in planned.waiting)]) == list(range(len(levels)))
+    assert not [each for each in planned.waiting if each.notice.level is Level.CRITICAL]
+    assert (planned.until is None) == (not planned.waiting)
+    assert planned.until is None or planned.until > AT
+
+
+def test_critical_notices_of_an_hour_that_is_spent_are_one_message_and_not_a_flood() -> None:
+    phone, sent = Target(name="phone", max_per_hour=2), [AT - timedelta(minutes=30)] * 2
+    waiting = [pending(1), *(pending(number, Level.CRITICAL) for number in range(2, 40)), pending(40, topic=Topic.SELF)]
+
+    planned = plan(phone, waiting, sent=sent, now=AT)
+
+    assert [[each.id for each in group] for group in planned.messages] == [[*range(2, 40)]]
+    assert [each.id for each in planned.waiting] == [1, 40]
+    assert planned.until == AT + timedelta(minutes=30)
+
+
+def test_what_has_failed_stands_behind_what_was_not_tried_however_severe_it_is() -> None:
+    def tried(number: int, attempts: int, topic: Topic = Topic.EVENT) -> Pending:
+        return dataclasses.replace(pending(number, Level.CRITICAL, topic), attempts=attempts)
+
+    question = Topic.APPROVAL
+    waiting = [
+        *(tried(1, 3), tried(2, 1), tried(3, 1, question), tried(4, 7, question), pending(5)),
+        *(pending(6, Level.CRITICAL), pending(7, topic=question)),
+    ]
+
+    for most in (None, 20):
+        planned = plan(Target(name="phone", max_per_hour=most), waiting, sent=[], now=AT)
+        # A question that was tried once may have arrived, and its second try decides; after that it is like all else.
+        assert [each.id for (each,) in planned.messages] == [7, 3, 6, 5, 2, 1, 4]
+
+
+# --- quiet hours of several days ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("windows", "timezone", "at", "ends"),
+    [
+        (("22:00-24:00", "00:00-07:00"), "UTC", "2026-03-02T23:30", "2026-03-03T07:00"),
+        (("fri 18:00-24:00", "sat-sun 00:00-24:00", "mon 00:00-08:00"), "UTC", "2026-03-06T19:00", "2026-03-09T08:00"),
+        (("21:00-06:00", "05:00-07:30", "07:30-09:00"), "UTC", "2026-03-02T23:30", "2026-03-03T09:00"),
+        (("21:00-06:00", "06:01-09:00"), "UTC", "2026-03-02T23:30", "2026-03-03T06:00"),
+        (("22:00-07:00",), "Europe/Berlin", "2026-03-28T23:00", "2026-03-29T05:00"),  # an hour is left out
+        (("22:00-07:00",), "Europe/Berlin", "2026-10-24T23:00", "2026-10-25T06:00"),  # an hour comes twice
+        (("22:00-07:00",), "Asia/Kathmandu", "2026-03-02T17:00", "2026-03-03T01:15"),
+        (("22:00-07:00", "12:00-13:00"), "UTC", "2026-03-02T13:00", None),  # the end is outside
+        ((), "UTC", "2026-03-02T13:00", None),
+    ],
+)
+def test_quiet_hours_end_with_the_last_of_the_windows_that_touch(
+    windows: tuple[str, ...], timezone: str, at: str, ends: str | None
+) -> None:
+    quiet = Target(name="team", quiet_hours=tuple(map(read_window, windows)), timezone=timezone)
+    now = datetime.fromisoformat(at).replace(tzinfo=UTC)
+
+    assert quiet_end(quiet, now) == (None if ends is None else datetime.fromisoformat(ends).replace(tzinfo=UTC))
+
+
+@given(
+    windows=st.lists(
+        st.tuples(st.sampled_from(DAYS), st.integers(0, 23), st.integers(0, 23), st.sampled_from([0, 30])), max_size=8
+    ),
+    minutes=st.integers(0, 60 * 24 * 14),
+    timezone=st.sampled_from(["UTC", "Europe/Berlin", "America/St_Johns"]),
+)
+def test_quiet_hours_end_where_a_walk_by_minutes_ends(
+    windows: list[tuple[str, int, int, int]], minutes: int, timezone: str
+) -> None:
+    texts = [f"{day} {start:02}:{minute:02}-{end:02}:{minute:02}" for day, start, end, minute in windows]
+    quiet = Target(name="team", quiet_hours=tuple(map(read_window, texts)), timezone=timezone)
+    now = datetime(2026, 3, 23, tzinfo=UTC) + timedelta(minutes=minutes)  # the clock changes within these days
+
+    end = quiet_end(quiet, now)
+
+    if end is None:
+        assert open_at(quiet.quiet_hours, now, timezone) is None
+    else:
+        steps = [now + timedelta(minutes=30) * number for number in range((end - now) // timedelta(minutes=30) + 1)]
+        assert all(open_at(quiet.quiet_hours, at, timezone) for at in (*steps, end - timedelta(minutes=1)) if at < end)
+        assert open_at(quiet.quiet_hours, end, timezone) is None or end == now + timedelta(days=7)
+
+
+def test_a_thousand_windows_cost_no_walk_through_the_week() -> None:
+    always = tuple(read_window(f"{at // 60:02}:{at % 60:02}-{(at + 1) // 60 % 24:02}:{(at + 1) % 60:02}") for at in range(1440))
+
+    assert quiet_end(Target(name="team", quiet_hours=always), AT) == AT.replace(second=0) + timedelta(days=7)
