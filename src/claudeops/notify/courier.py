@@ -18,6 +18,8 @@ from typing import Final
 
 import msgspec
 
+from claudeops.domain.notice.refusals import CONTENT, of_apprise
+
 BEGUN: Final = "begun"
 DELIVERED: Final = "delivered"
 FAILED: Final = "failed"
@@ -68,8 +70,9 @@ def main() -> None:
         _write(reports, Report(id=letter.id, state=BEGUN))
         report = deliver(letter)
         _write(reports, report)
-        failures = 0 if report.state == DELIVERED else failures + 1
-        # One message may be refused for what it says; the second failure in a row is the target's.
+        # What is refused for what it says tells nothing of the next one; the second failure in a row is the target's.
+        well = report.state == DELIVERED or of_apprise(report.error) == CONTENT
+        failures = 0 if well else failures + 1
         if report.state == TIMED_OUT or failures == _MOST_FAILURES:
             break
     os._exit(0)  # threads that Apprise has given up would keep the process alive

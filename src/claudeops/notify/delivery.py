@@ -15,6 +15,7 @@ from anyio.abc import Process
 
 from claudeops.domain.model import Level
 from claudeops.domain.notice.model import Delivery
+from claudeops.domain.notice.refusals import Cause, of_apprise
 from claudeops.domain.notice.texts import Message
 from claudeops.engine.process.leaders import end_leader, open_leader
 from claudeops.notify.courier import BEGUN, DELIVERED, FAILED, TIMED_OUT, Letter, Order, Report
@@ -33,6 +34,7 @@ _STATES: Final = {
     TIMED_OUT: Delivery.UNKNOWN,
 }
 _NO_END: Final = "the courier ended before it knew"
+_NO_BEGIN: Final = "the courier ended before it had begun"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -42,6 +44,7 @@ class Told:
     result: Delivery
     error: str = ""
     wait_seconds: float | None = None  # that the target asks for before the next message
+    cause: Cause | None = None  # why it was refused, where that will not pass
 
 
 @dataclass(kw_only=True)
@@ -55,8 +58,9 @@ class Courier:
     async def deliver(self, address: str, messages: Sequence[Message], told: dict[int, Told]) -> None:
         """Deliver messages; ``told`` gets what came of each, by its place, as soon as it is known.
 
-        A message without an entry was not tried. Raises `OSError` when no process can be started. When the caller is
-        cancelled the process is killed, and what is known by then stands in ``told``.
+        A message without an entry was not tried; of a courier that ends without a word the first one has failed.
+        Raises `OSError` when no process can be started. When the caller is cancelled the process is killed, and what is
+        known by then stands in ``told``.
         """
         letters = tuple(
             Letter(id=index, title=message.title, body=message.body, level=message.level.value)
@@ -85,6 +89,8 @@ class Courier:
         try:
             with anyio.move_on_after(self.deadline_seconds):
                 await _converse(process, msgspec.json.encode(order), told)
+            if not told:  # whatever it died of is likely to come again: who is not told of it would try for ever
+                told[0] = Told(result=Delivery.FAILED, error=_NO_BEGIN)
         finally:
             await end_leader(process)
 
@@ -110,4 +116,5 @@ def _take(line: bytes, told: dict[int, Told]) -> None:
         report = msgspec.json.decode(line, type=Report)
         if report.state in _STATES:
             error = _NO_END if report.state == BEGUN else report.error
-            told[report.id] = Told(result=_STATES[report.state], error=error)
+            cause = of_apprise(error) if report.state == FAILED else None
+            told[report.id] = Told(result=_STATES[report.state], error=error, cause=cause)

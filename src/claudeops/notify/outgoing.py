@@ -14,7 +14,8 @@ from typing import Final, Protocol
 import anyio
 
 from claudeops.domain.notice.model import UNROUTED, Delivery, Notice, Pending, Settled, Target, Topic
-from claudeops.domain.notice.routing import HOUR, Plan, is_dead, plan, wait_seconds
+from claudeops.domain.notice.refusals import CONTENT
+from claudeops.domain.notice.routing import HOUR, REFUSED_TRIES, Plan, is_dead, plan, wait_seconds
 from claudeops.domain.notice.texts import Message, Wording, folded, message
 from claudeops.engine.ports.telling import Outbox
 from claudeops.errors import StoreError
@@ -130,7 +131,6 @@ class Outgoing:
             except StoreError as error:
                 await anyio.sleep(trouble.failed(error))
             except Exception as error:  # noqa: BLE001 - a fault of ours in telling people ends no session
-                self._fail(target, self.now())
                 said = type(error).__name__
                 self.log.error(LogEvent.NOTIFICATION_FAILED, target=target.name, error=said, failures=standing.failures)
 
@@ -159,6 +159,13 @@ class Outgoing:
         except OSError as error:
             self.log.error(LogEvent.NOTIFICATION_FAILED, target=target.name, error=error.strerror or "no process")
             told[0] = Told(result=Delivery.FAILED, error="no courier could be started")
+        except StoreError:
+            raise
+        except Exception as error:
+            # Whatever it met is likely to come again: a message that was never tried would be so for ever.
+            at = next((index for index in range(len(texts)) if index not in told), 0)
+            told[at] = Told(result=Delivery.FAILED, error=f"a fault of ours: {type(error).__name__}")
+            raise
         finally:
             # A stop must not make others of what is known: it would be sent twice.
             with anyio.CancelScope(shield=True), anyio.move_on_after(_SETTLE_SECONDS):
@@ -168,9 +175,11 @@ class Outgoing:
         now, standing = self.now(), self._standings[target.name]
         failed = [each for each in told.values() if each.result is not Delivery.DELIVERED]
         asked = max((each.wait_seconds for each in failed if each.wait_seconds is not None), default=None)
-        if failed and not any(each.result is Delivery.DELIVERED for each in told.values()):
+        if all(each.cause == CONTENT for each in told.values()):
+            pass  # that says nothing of the target; each of these messages waits for itself
+        elif len(failed) == len(told):
             self._fail(target, now, asked=asked)
-        elif told:
+        else:
             standing.failures, standing.until = 0, None if asked is None else now + timedelta(seconds=asked)
         for each in failed:
             error = self.wording.redact(each.error)
@@ -197,14 +206,21 @@ class Outgoing:
             with_it = f"told together with {first.id}"
             rest = [Settled(id=each.id, result=Delivery.SUPPRESSED, error=with_it) for each in others]
             return [Settled(id=first.id, result=Delivery.DELIVERED), *rest]
-        error = self.wording.redact(told.error)
-        others_names = tuple(other.name for other in self.targets if other.name != target.name)
-        return [
-            Settled(id=each.id, result=told.result, error=error, instead=others_names)
-            if is_dead(each, now)
-            else Settled(id=each.id, result=told.result, error=error, again_at=self._next_try(target, each, told, now))
-            for each in group
-        ]
+        return [self._undelivered(target, each, told, now) for each in group]
+
+    def _undelivered(self, target: Target, tried: Pending, told: Told, now: datetime) -> Settled:
+        others = tuple(other.name for other in self.targets if other.name != target.name)
+        # What a target refuses for what it says, another one may take: nobody needs a day to see that.
+        is_refused = told.cause == CONTENT and tried.attempts + 1 >= REFUSED_TRIES and bool(others)
+        is_over = is_dead(tried, now) or is_refused
+        return Settled(
+            id=tried.id,
+            result=told.result,
+            error=self.wording.redact(told.error),
+            again_at=None if is_over else self._next_try(target, tried, told, now),
+            instead=others if is_over else (),
+            cause=told.cause,
+        )
 
     def _next_try(self, target: Target, tried: Pending, told: Told, now: datetime) -> datetime:
         if told.wait_seconds is not None:
@@ -212,6 +228,8 @@ class Outgoing:
         soon = now + timedelta(seconds=wait_seconds(1))
         if tried.notice.topic is Topic.APPROVAL and tried.attempts == 0:
             return soon  # whatever the target has done lately: a call waits to know whether anybody can answer
+        if told.cause == CONTENT:
+            return now + timedelta(seconds=wait_seconds(tried.attempts + 1))
         # A single refused message waits as well: the others must not wait behind it.
         return self._standings[target.name].until or soon
 

@@ -13,8 +13,10 @@ from claudeops.domain.schedule import Cron
 from claudeops.domain.schedule.windows import read_window
 from claudeops.engine.ports import Store
 from claudeops.notify.digest import DigestKeeper
+from support.alerts import alert
 from support.store_values import NOW, RULES, after, alarm, ending, one_session, started
 from support.stores import Database
+from support.told import taken
 
 pytest_plugins = ("support.store_fixtures",)
 
@@ -85,6 +87,53 @@ async def test_nobody_is_told_what_happened_days_ago_while_no_daemon_ran(store: 
 
     (row,) = database.rows("outbox")
     assert (row["result"], row["target"]) == ("suppressed", UNROUTED)
+
+
+@pytest.mark.dialect
+@pytest.mark.parametrize(
+    ("key", "status", "told"),
+    [
+        ("incident:1:opened:0", "open", True),
+        ("incident:1:opened:2", "acknowledged", True),
+        ("incident:1:opened:0", "resolved", False),
+        ("incident:8:opened:0", "open", False),  # there is no such incident
+        ("incident:1:worse:critical:0", "open", False),
+        ("incident:1:resolved:0", "resolved", False),
+    ],
+)
+async def test_a_clock_that_leaps_a_day_takes_no_open_incident_out_of_sight(
+    store: Store, database: Database, key: str, status: str, told: bool
+) -> None:
+    await taken(store, alert("Down", "shop"))
+    database.execute(f"UPDATE incidents SET status = '{status}'")  # noqa: S608 - of this test
+    database.execute("DELETE FROM outbox")
+    await store.outbox.tell(notice(key, topic=Topic.INCIDENT, incident=int(key.split(":")[1])), now=NOW)
+
+    await store.outbox.route([PHONE], now=after(days=1), most=100)
+
+    claimed = await store.outbox.claim("phone", now=after(days=1), until=after(days=2), most=10)
+    assert [each.notice.key for each in claimed] == ([key] if told else [])
+    assert [each.created_at for each in claimed] == [after(days=1)] * len(claimed)  # and has its day to arrive
+
+
+@pytest.mark.dialect
+async def test_what_was_not_tried_is_claimed_before_what_has_failed(store: Store) -> None:
+    async def claim(most: int) -> list[str]:
+        """Claim and have all of it fail."""
+        found = await store.outbox.claim("phone", now=NOW, until=NOW + LEASE, most=most)
+        failed = [Settled(id=each.id, result=Delivery.FAILED, again_at=NOW) for each in found]
+        await store.outbox.settle("phone", failed, now=NOW)
+        return [each.notice.key for each in found]
+
+    await store.outbox.tell(notice("question", topic=Topic.APPROVAL), now=NOW)
+    await to_phone(store, "a", "b")
+    assert await claim(2) == ["question", "a"]
+    assert await claim(2) == ["question", "b"]  # its second try decides whether anybody knows of it
+    await to_phone(store, "c", "d")
+
+    assert await claim(9) == ["c", "d", "a", "b", "question"]
+    await to_phone(store, "e")
+    assert await claim(2) == ["e", "c"]
 
 
 @pytest.mark.dialect

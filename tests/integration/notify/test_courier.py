@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Final
 
 import anyio
@@ -11,6 +13,7 @@ import pytest
 
 from claudeops.domain.model import Level
 from claudeops.domain.notice.model import Delivery
+from claudeops.domain.notice.refusals import CONTENT, Refusal
 from claudeops.domain.notice.texts import Message
 from claudeops.notify.delivery import Courier, Told
 from support.loop_time import loop_time
@@ -120,3 +123,50 @@ async def test_what_is_known_when_the_caller_is_cancelled_stands(receiver: Recei
         await Courier(environment={}).deliver(receiver.address, messages(1), told)
 
     assert told.get(0) in {None, Told(result=Delivery.UNKNOWN, error="the courier ended before it knew")}
+
+
+@pytest.mark.parametrize("binary", ["/bin/false", "/bin/true", "/bin/cat"])  # cat repeats the order, which is no report
+async def test_a_courier_that_ends_without_a_word_has_failed_its_first_message(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, binary: str
+) -> None:
+    script = tmp_path / "python"
+    script.write_text(f"#!/bin/sh\nexec {binary}\n")
+    script.chmod(0o700)
+    monkeypatch.setattr(sys, "executable", str(script))
+
+    told = await delivered("json://127.0.0.1/0123456789abcdef", 3)
+
+    assert told == {0: Told(result=Delivery.FAILED, error="the courier ended before it had begun")}
+
+
+async def test_a_courier_that_is_stopped_with_its_daemon_has_failed_nothing() -> None:
+    told: dict[int, Told] = {}
+    with anyio.CancelScope() as scope:
+        scope.cancel()
+        await Courier(environment={}).deliver("json://127.0.0.1/0123456789abcdef", messages(1), told)
+
+    assert told == {}
+
+
+@pytest.mark.parametrize("status", [400, 403, 413, 422])
+async def test_messages_that_are_refused_for_what_they_say_keep_no_other_waiting(
+    receiver: Receiver, status: int
+) -> None:
+    receiver.statuses = [status] * 3
+
+    told = await delivered(receiver.address, 5)
+
+    assert [told[number].result for number in range(5)] == [Delivery.FAILED] * 3 + [Delivery.DELIVERED] * 2
+    assert [told[number].cause for number in range(5)] == [CONTENT] * 3 + [None] * 2
+
+
+@pytest.mark.parametrize(("status", "cause"), [(401, Refusal.TARGET), (404, Refusal.TARGET), (429, None), (503, None)])
+async def test_a_server_that_takes_nothing_is_not_asked_to_the_end(
+    receiver: Receiver, status: int, cause: Refusal | None
+) -> None:
+    receiver.statuses = [status] * 5
+
+    told = await delivered(receiver.address, 5)
+
+    assert len(told) == 2
+    assert {each.cause and each.cause.refusal for each in told.values()} == {cause}

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import io
 import random
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from pathlib import Path
 
 import anyio
 import pytest
@@ -14,10 +16,11 @@ import pytest
 from claudeops import logs
 from claudeops.domain.model import Level
 from claudeops.domain.notice.model import Delivery, Notice, Target, Topic
+from claudeops.domain.notice.refusals import CONTENT, Cause
 from claudeops.domain.notice.routing import DEAD_AFTER
 from claudeops.domain.notice.texts import Message, Wording
 from claudeops.engine.ports import Store
-from claudeops.notify.delivery import Told
+from claudeops.notify.delivery import Courier, Told
 from claudeops.notify.outgoing import LEASE, Outgoing
 from support.answering import asked_of_people
 from support.store_values import NOW
@@ -274,3 +277,146 @@ async def test_a_question_is_tried_twice_within_seconds_at_a_target_that_hangs_f
     assert row.unheard == "phone: no end"
     await send.look_once()
     assert not send._standings["phone"].due.is_set()
+
+
+# --- what is refused for good ---------------------------------------------------------------------------------
+
+
+@dataclass
+class Picky(Carrier):
+    """Refuses whatever has one of these words in it, and stops at the second failure in a row, as couriers do."""
+
+    words: tuple[str, ...] = ()
+    cause: Cause | None = None
+
+    async def deliver(self, address: str, messages: Sequence[Message], told: dict[int, Told]) -> None:
+        failures = 0
+        for index, message in enumerate(messages):
+            if not any(word in message.body for word in self.words):
+                self.heard.append((address, message))
+                told[index], failures = Told(result=Delivery.DELIVERED), 0
+                continue
+            told[index] = Told(result=Delivery.FAILED, error="no", cause=self.cause)
+            failures += self.cause != CONTENT
+            if failures == 2:
+                return
+
+
+async def rounds(outgoing: Outgoing, clock: Clock, target: Target, count: int, *, seconds: float = 5) -> None:
+    """Look and deliver as the daemon does, the clock going on in between."""
+    for _ in range(count):
+        await outgoing.look_once()
+        if outgoing._standings[target.name].due.is_set():
+            outgoing._standings[target.name].due = anyio.Event()
+            await outgoing.deliver_once(target)
+        clock.at += timedelta(seconds=seconds)
+
+
+@pytest.mark.parametrize("cause", [None, CONTENT], ids=str)
+@pytest.mark.parametrize("level", [Level.WARNING, Level.CRITICAL])
+async def test_notices_that_are_always_refused_keep_no_others_waiting(
+    store: Store, logged: io.StringIO, cause: Cause | None, level: Level
+) -> None:
+    carrier, clock = Picky(words=("spam",), cause=cause), Clock()
+    outgoing = sender(store, carrier, clock, PHONE)
+    await tell(store, "spam 1", "spam 2", "spam 3", level=level)
+    await tell(store, "shop", "photos", "mail")
+
+    await rounds(outgoing, clock, PHONE, 9)
+
+    assert {message.body for _, message in carrier.heard} == {"shop is down", "photos is down", "mail is down"}
+    assert "notification_failed" in logged.getvalue()
+
+
+async def test_a_target_that_refuses_some_words_is_not_left_alone_for_that(store: Store) -> None:
+    carrier, clock = Picky(words=("spam",), cause=CONTENT), Clock()
+    outgoing = sender(store, carrier, clock, PHONE)
+    await tell(store, "spam 1", "spam 2")
+    await rounds(outgoing, clock, PHONE, 300, seconds=60)  # for hours there is nothing else
+
+    await tell(store, "shop")
+    await rounds(outgoing, clock, PHONE, 2)  # one gives it to its target
+
+    assert [message.body for _, message in carrier.heard] == ["shop is down"]
+
+
+async def test_what_one_target_refuses_goes_another_way_within_minutes(store: Store, database: Database) -> None:
+    carrier, clock = Picky(words=("spam",), cause=CONTENT), Clock()
+    mail = Target(name="mail", topics=frozenset({Topic.DIGEST}))
+    outgoing = sender(store, carrier, clock, PHONE, mail)
+    outgoing.chats = {"mail": Carrier(heard=carrier.heard)}
+    await tell(store, "spam")
+
+    await rounds(outgoing, clock, PHONE, 20, seconds=10)
+    await rounds(outgoing, clock, mail, 1)
+
+    assert [(address, message.body) for address, message in carrier.heard] == [("to mail", "spam is down")]
+    (event,) = database.rows("events")
+    assert (event["fingerprint"], event["level"]) == ("notification_dead:phone", "warning")
+    assert event["message"] == (
+        "phone refuses some notifications (no), which go another way: see what `claudeops notify test phone` says."
+    )
+
+
+async def test_a_target_that_takes_nothing_any_more_is_an_event_with_the_remedy_until_it_does(
+    store: Store, database: Database
+) -> None:
+    cause = Cause(remedy="unarchive the channel")
+    carrier, clock = Picky(words=("down",), cause=cause), Clock()
+    outgoing = sender(store, carrier, clock, PHONE, TEAM)
+    outgoing.chats = {"team": Carrier()}
+    await tell(store, "shop")
+
+    await rounds(outgoing, clock, PHONE, 20)
+
+    (event,) = database.rows("events")
+    assert (event["fingerprint"], event["level"]) == ("target_refused:phone", "critical")
+    assert event["message"] == "phone takes no notifications until somebody mends it (no): unarchive the channel."
+    about = [row["target"] for row in database.rows("outbox") if "until somebody mends it" in str(row["payload"])]
+    assert about == ["team"]  # once, and not to the target that it is about
+
+    carrier.words = ()
+    await rounds(outgoing, clock, PHONE, 5, seconds=3600)
+    (event,) = database.rows("events")
+    assert event["resolved_at"] is not None
+
+
+async def test_a_carrier_that_always_fails_over_a_fault_of_ours_is_tried_for_a_day_and_no_longer(
+    store: Store, database: Database
+) -> None:
+    carrier, clock = Carrier(faulty={"to phone"}), Clock()
+    outgoing = sender(store, carrier, clock, PHONE)
+    await tell(store, "shop")
+    await outgoing.look_once()
+
+    with pytest.raises(RuntimeError):
+        await outgoing.deliver_once(PHONE)
+    (row,) = database.rows("outbox")
+    assert (row["attempts"], row["result"], row["error"]) == (1, "failed", "a fault of ours: RuntimeError")
+
+    clock.at += DEAD_AFTER
+    with pytest.raises(RuntimeError):
+        await outgoing.deliver_once(PHONE)
+    assert [row["fingerprint"] for row in database.rows("events")] == ["notification_dead:phone"]
+
+
+@pytest.mark.parametrize("binary", ["/bin/false", "/bin/true"])
+async def test_couriers_that_die_at_once_are_few_and_the_question_counts_as_not_received(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, binary: str
+) -> None:
+    started = tmp_path / "started"
+    script = tmp_path / "python"
+    script.write_text(f"#!/bin/sh\necho >> {started}\nexec {binary}\n")
+    script.chmod(0o700)
+    monkeypatch.setattr(sys, "executable", str(script))
+    clock = Clock()
+    outgoing = sender(store, Carrier(), clock, PHONE)
+    outgoing.carrier = Courier(environment={})
+    await asked_of_people(store)
+
+    await rounds(outgoing, clock, PHONE, 40, seconds=1)
+
+    assert started.read_text().count("\n") <= 3  # at once, after 5 s, after 35 s
+    question = await store.verdicts.approval(1)
+    assert question is not None
+    assert question.unheard == "phone: the courier ended before it had begun"

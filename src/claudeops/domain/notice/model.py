@@ -14,6 +14,7 @@ from typing import Final
 import msgspec
 
 from claudeops.domain.model import Level
+from claudeops.domain.notice.refusals import Cause
 from claudeops.domain.schedule.windows import Window
 from claudeops.domain.text import json_text
 
@@ -22,6 +23,22 @@ UNROUTED: Final = ""
 
 APPRISE: Final = "apprise"
 """The target that ``CLAUDEOPS_APPRISE_URLS`` is."""
+
+
+DEAD: Final = "notification_dead:"
+"""What the fingerprint of an event begins with about a target that takes nothing, or refuses something, for long."""
+
+REFUSED: Final = "target_refused:"
+"""The same of a target that refuses everything until somebody mends it."""
+
+DEAF: Final = "chat_deaf:"
+"""The same of chats whose answers do not arrive, by the names of their targets."""
+
+MOVED: Final = "chat_moved:"
+"""The same of a group that has become another chat than the file says."""
+
+ADDRESS: Final = "address_refused:"
+"""The same of an address that Apprise does not understand."""
 
 
 class Topic(StrEnum):
@@ -106,6 +123,7 @@ class Settled:
     error: str = ""
     again_at: datetime | None = None  # when it is tried (again); None: it is over
     instead: tuple[str, ...] = ()  # targets of which the first that has not been told is told now
+    cause: Cause | None = None  # why the target has refused it, where that will not pass
 
 
 def encoded(notice: Notice) -> str:

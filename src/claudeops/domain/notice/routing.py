@@ -26,6 +26,9 @@ WAITS: Final = (5.0, 30.0, 120.0, 600.0, 3600.0)
 QUESTION_TRIES: Final = 2
 """After how many attempts without a known end a question counts as not received: the first may have arrived."""
 
+REFUSED_TRIES: Final = 3
+"""After how many attempts a notice that is refused for what it says goes another way, if there is one."""
+
 _WEEK: Final = timedelta(days=7)
 _LEVELS: Final = tuple(Level)
 

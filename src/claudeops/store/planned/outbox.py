@@ -7,7 +7,7 @@ had claimed is tried again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -16,18 +16,32 @@ from typing import Final
 import msgspec
 from sqlalchemy import ColumnElement, Connection, and_, delete, insert, or_, select, update
 
+from claudeops.domain.alerts.model import IncidentStatus
 from claudeops.domain.gate.approval import ApprovalStatus, visible
 from claudeops.domain.model import Level, NewEvent
 from claudeops.domain.notice.digest import Sums
-from claudeops.domain.notice.model import UNROUTED, Delivery, Notice, Pending, Settled, Target, Topic, decoded, encoded
-from claudeops.domain.notice.routing import DEAD_AFTER, quiet_until, targets_of
+from claudeops.domain.notice.model import (
+    DEAD,
+    REFUSED,
+    UNROUTED,
+    Delivery,
+    Notice,
+    Pending,
+    Settled,
+    Target,
+    Topic,
+    decoded,
+    encoded,
+)
+from claudeops.domain.notice.refusals import CONTENT, Refusal
+from claudeops.domain.notice.routing import DEAD_AFTER, QUESTION_TRIES, is_urgent, quiet_end, targets_of
 from claudeops.domain.notice.texts import About
 from claudeops.domain.text import clip, one_line
 from claudeops.store.database import Database
 from claudeops.store.events import raise_event, resolve_event, tell
-from claudeops.store.reading.daily import DEAD, oldest_untold, sums
+from claudeops.store.reading.daily import oldest_untold, sums
 from claudeops.store.rows import TableRow
-from claudeops.store.tables import approvals, events, outbox, probes
+from claudeops.store.tables import approvals, events, incidents, outbox, probes
 from claudeops.store.verdicts import question_key
 
 _NOBODY: Final = "no target wants it"
@@ -39,10 +53,6 @@ _UNREADABLE: Final = "the row is no notice"
 
 _UNHEARD: Final = "approval_unheard"
 """The fingerprint of the event that questions to people reach nobody."""
-
-_TRIES: Final = 2
-"""After how many attempts without a known end a question counts as not heard: the first may have arrived."""
-
 
 _ERROR: Final = 200  # characters of what a target said, in a sentence
 
@@ -78,7 +88,7 @@ class SqlOutbox:
 
     async def asking(self, now: datetime) -> frozenset[str]:
         """Return the targets for which a question to people is due that may reach somebody for all that is known."""
-        unclear = and_(outbox.c.attempts < _TRIES, outbox.c.result == Delivery.UNKNOWN.value)
+        unclear = and_(outbox.c.attempts < QUESTION_TRIES, outbox.c.result == Delivery.UNKNOWN.value)
         due = select(outbox.c.target).where(
             outbox.c.topic == Topic.APPROVAL.value,
             or_(outbox.c.attempts == 0, unclear),
@@ -93,7 +103,9 @@ class SqlOutbox:
 
     async def route(self, targets: Sequence[Target], *, now: datetime, most: int) -> int:
         """Give notices to the targets that want them; return how many were looked at, oldest first."""
-        return await self._database.write(partial(_route, targets=targets, now=now, most=most))
+        ends = {target.name: quiet_end(target, now) for target in targets}  # once, and before the transaction
+        routing = _Routing(targets=targets, now=now, quiet_ends=ends)
+        return await self._database.write(partial(_route, routing=routing, most=most))
 
     async def claim(self, target: str, *, now: datetime, until: datetime, most: int) -> Sequence[Pending]:
         """Take what is due for a target, until a time at which it may be taken again; questions first."""
@@ -114,10 +126,15 @@ class SqlOutbox:
         def write(connection: Connection) -> Sequence[int]:
             written = [each for each in settled if _settle(connection, each, now=now)]
             if any(each.result is Delivery.DELIVERED for each in written):
-                resolve_event(connection, _dead_name(target), at=now)
+                for name in (_dead_name(target), _refused_name(target)):
+                    resolve_event(connection, name, at=now)
                 _hear_again(connection, target, now=now)
-            if any(_is_dead(each) for each in written):
-                _tell_of_death(connection, target, now=now)
+            dead = [each for each in written if _is_dead(each)]
+            if dead:
+                _tell_of_death(connection, target, dead, now=now)
+            refused = [each for each in written if each.cause is not None and each.cause.refusal is Refusal.TARGET]
+            if refused:
+                _tell_of_refusal(connection, target, refused[-1], now=now)
             failed = [each.id for each in written if each.result in {Delivery.FAILED, Delivery.UNKNOWN}]
             return _unheard(connection, failed, now=now) if failed else ()
 
@@ -131,6 +148,7 @@ class _Routing:
 
     targets: Sequence[Target]
     now: datetime
+    quiet_ends: Mapping[str, datetime | None]  # by the names of targets; None: it has no quiet hours now
 
 
 def _due(now: datetime) -> tuple[ColumnElement[bool], ...]:
@@ -144,13 +162,13 @@ def _due(now: datetime) -> tuple[ColumnElement[bool], ...]:
 # --- to targets -------------------------------------------------------------------------------------------
 
 
-def _route(connection: Connection, targets: Sequence[Target], now: datetime, most: int) -> int:
-    names = [target.name for target in targets]
-    _return_strays(connection, names, now=now)
+def _route(connection: Connection, routing: _Routing, most: int) -> int:
+    now = routing.now
+    _return_strays(connection, [target.name for target in routing.targets], now=now)
     query = select(outbox).where(outbox.c.target == UNROUTED, *_due(now)).order_by(outbox.c.id).limit(most)
     rows = connection.execute(query).all()
     for row in rows:
-        _route_one(connection, row, _Routing(targets=targets, now=now))
+        _route_one(connection, row, routing)
     return len(rows)
 
 
@@ -166,7 +184,8 @@ def _route_one(connection: Connection, row: TableRow, routing: _Routing) -> None
     notice = decoded(row.payload)
     told = () if notice is None else targets_of(notice, routing.targets, besides=notice.besides)
     why = _NOBODY if notice is not None else _UNREADABLE
-    if routing.now - row.created_at >= DEAD_AFTER:
+    is_old = routing.now - row.created_at >= DEAD_AFTER
+    if is_old and not _still_stands(connection, notice):
         why, told = _OLD, ()
     elif notice is not None and _is_answered(connection, notice, now=routing.now):
         why, told = _ANSWERED, ()
@@ -179,12 +198,38 @@ def _route_one(connection: Connection, row: TableRow, routing: _Routing) -> None
         return
     for target in routing.targets:
         if target.name in told:
-            _add(connection, row, target.name, notice, not_before=quiet_until(target, notice, routing.now))
+            held = None if is_urgent(notice) else routing.quiet_ends[target.name]
+            # What is old on arrival has a day from now on, as all else has from when it was written.
+            _add(
+                connection,
+                row,
+                target.name,
+                notice,
+                not_before=held,
+                created_at=routing.now if is_old else row.created_at,
+            )
     connection.execute(delete(outbox).where(outbox.c.id == row.id))
 
 
+def _still_stands(connection: Connection, notice: Notice | None) -> bool:
+    """Tell whether a notice is of the beginning of an incident that is open, however long ago the clock says that is.
+
+    A clock may go a day ahead at once, and nothing tells of that beginning again.
+    """
+    if notice is None or notice.incident is None or notice.key.split(":")[2:3] != ["opened"]:
+        return False
+    is_open = (incidents.c.number == notice.incident, incidents.c.status != IncidentStatus.RESOLVED.value)
+    return connection.execute(select(incidents.c.number).where(*is_open)).first() is not None
+
+
 def _add(
-    connection: Connection, row: TableRow, target: str, notice: Notice, *, not_before: datetime | None = None
+    connection: Connection,
+    row: TableRow,
+    target: str,
+    notice: Notice,
+    *,
+    not_before: datetime | None = None,
+    created_at: datetime | None = None,
 ) -> bool:
     """Write a notice for one target, unless it was told to it before."""
     told = select(outbox.c.id).where(outbox.c.target == target, outbox.c.dedupe_key == notice.key)
@@ -194,7 +239,7 @@ def _add(
         "event_id": row.event_id,
         "target": target,
         "payload": encoded(notice),
-        "created_at": row.created_at,
+        "created_at": created_at or row.created_at,
         "not_before": not_before,
         "attempts": 0,
         "topic": row.topic,
@@ -209,8 +254,11 @@ def _add(
 
 
 def _claim(connection: Connection, target: str, now: datetime, until: datetime, most: int) -> Sequence[Pending]:
-    questions_first = (outbox.c.topic != Topic.APPROVAL.value, outbox.c.id)
-    query = select(outbox).where(outbox.c.target == target, *_due(now)).order_by(*questions_first).limit(most)
+    # As `claudeops.domain.notice.routing.plan` orders them, but for the severity.
+    is_question = outbox.c.topic == Topic.APPROVAL.value
+    is_new_question = and_(is_question, outbox.c.attempts < QUESTION_TRIES)
+    order = (is_new_question.desc(), outbox.c.attempts, is_question.desc(), outbox.c.id)
+    query = select(outbox).where(outbox.c.target == target, *_due(now)).order_by(*order).limit(most)
     found = []
     for row in connection.execute(query).all():
         pending = _to_pending(row)
@@ -276,13 +324,29 @@ def _is_dead(settled: Settled) -> bool:
     return settled.again_at is None and settled.result in {Delivery.FAILED, Delivery.UNKNOWN}
 
 
-def _tell_of_death(connection: Connection, target: str, *, now: datetime) -> None:
-    message = (
-        f"notifications to {target} have failed for a day and go another way: "
-        f"see what `claudeops notify test {target}` says."
-    )
-    event = NewEvent(level=Level.CRITICAL, message=message, fingerprint=_dead_name(target))
+def _tell_of_death(connection: Connection, target: str, dead: Sequence[Settled], *, now: datetime) -> None:
+    remedy = f"see what `claudeops notify test {target}` says."
+    if all(each.cause == CONTENT for each in dead):
+        level, what = Level.WARNING, f"{target} refuses some notifications ({_said(dead[0])}), which go another way"
+    else:
+        level, what = Level.CRITICAL, f"notifications to {target} have failed for a day and go another way"
+    event = NewEvent(level=level, message=f"{what}: {remedy}", fingerprint=_dead_name(target))
     raise_event(connection, event, session_id=None, at=now, about=About(besides=target))
+
+
+def _tell_of_refusal(connection: Connection, target: str, refused: Settled, *, now: datetime) -> None:
+    remedy = refused.cause.remedy if refused.cause is not None else ""
+    message = f"{target} takes no notifications until somebody mends it ({_said(refused)}): {remedy}."
+    event = NewEvent(level=Level.CRITICAL, message=message, fingerprint=_refused_name(target))
+    raise_event(connection, event, session_id=None, at=now, about=About(besides=target))
+
+
+def _said(refused: Settled) -> str:
+    return visible(one_line(refused.error))[:_ERROR]
+
+
+def _refused_name(target: str) -> str:
+    return f"{REFUSED}{clip(target)}"
 
 
 def _dead_name(target: str) -> str:
@@ -329,7 +393,7 @@ def _has_failed(row: TableRow) -> bool:
     """Tell whether a target is known not to have got a question: one that gave no answer may have got it."""
     if row.attempts < 1:
         return False
-    unclear = row.result == Delivery.UNKNOWN.value and row.attempts >= _TRIES
+    unclear = row.result == Delivery.UNKNOWN.value and row.attempts >= QUESTION_TRIES
     return bool(unclear or row.result == Delivery.FAILED.value)
 
 

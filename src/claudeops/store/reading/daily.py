@@ -10,6 +10,7 @@ from sqlalchemy import ColumnElement, Connection, case, func, or_, select
 from claudeops.domain.alerts.model import Decision, IncidentStatus
 from claudeops.domain.model import Outcome
 from claudeops.domain.notice.digest import Noise, Sums
+from claudeops.domain.notice.model import DEAD
 from claudeops.store.holds import standing
 from claudeops.store.reading.events import open_by_level
 from claudeops.store.reading.figures import figures
@@ -24,9 +25,6 @@ from claudeops.store.tables import (
     sessions,
 )
 from claudeops.store.tables.columns import UtcDateTime
-
-DEAD: Final = "notification_dead:"
-"""What the event of a target begins with that could be told nothing for a day."""
 
 _NO_FAULT: Final = frozenset({Outcome.SUCCESS, Outcome.CANCELLED, Outcome.BLOCKED})
 """Outcomes of sessions that have not failed: somebody or some rule has stopped them."""

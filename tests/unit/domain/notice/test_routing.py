@@ -12,7 +12,16 @@ from msgspec.structs import replace
 
 from claudeops.domain.model import Level
 from claudeops.domain.notice.model import Notice, Pending, Target, Topic
-from claudeops.domain.notice.routing import DEAD_AFTER, WAITS, is_dead, plan, quiet_end, quiet_until, targets_of, wait_seconds
+from claudeops.domain.notice.routing import (
+    DEAD_AFTER,
+    WAITS,
+    is_dead,
+    plan,
+    quiet_end,
+    quiet_until,
+    targets_of,
+    wait_seconds,
+)
 from claudeops.domain.schedule.windows import DAYS, open_at, read_window
 
 AT = datetime(2026, 3, 2, 23, 30, 12, tzinfo=UTC)  # a Monday
@@ -260,6 +269,8 @@ def test_quiet_hours_end_where_a_walk_by_minutes_ends(
 
 
 def test_a_thousand_windows_cost_no_walk_through_the_week() -> None:
-    always = tuple(read_window(f"{at // 60:02}:{at % 60:02}-{(at + 1) // 60 % 24:02}:{(at + 1) % 60:02}") for at in range(1440))
+    always = tuple(
+        read_window(f"{at // 60:02}:{at % 60:02}-{(at + 1) // 60 % 24:02}:{(at + 1) % 60:02}") for at in range(1440)
+    )
 
     assert quiet_end(Target(name="team", quiet_hours=always), AT) == AT.replace(second=0) + timedelta(days=7)
