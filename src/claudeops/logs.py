@@ -208,6 +208,7 @@ class LogEvent(StrEnum):
     TARGETS_CHANGED = "targets_changed", "the file of targets was changed, and people are told and asked by it"
     TARGETS_REFUSED = "targets_refused", "the file of targets was changed and is wrong; what it said before serves"
     NOTIFICATION_FAILED = "notification_failed", "a target could not be told something; it is tried again"
+    ADDRESS_REFUSED = "address_refused", "Apprise does not understand the address of a target; `error` says why"
     APPROVAL_TAPPED = (
         "approval_tapped",
         "an approver's tap in a chat was taken as an answer; `answered` says what came of it",

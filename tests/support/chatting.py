@@ -21,8 +21,9 @@ from claudeops.engine.ports import Store
 from claudeops.notify.asking import Asking
 from claudeops.notify.bot_api import BotApi
 from claudeops.notify.delivery import Told
+from claudeops.notify.hearing import Hearing
 from claudeops.notify.outgoing import Outgoing
-from claudeops.notify.telegram import TelegramBot, TelegramCarrier
+from claudeops.notify.telegram import Moves, TelegramBot, TelegramCarrier
 from claudeops.scripted_api.telegram import Message, ScriptedTelegram, serve_telegram
 from support.store_values import NOW, call
 from support.waiting import PATIENCE_SECONDS
@@ -158,10 +159,21 @@ async def chatting(
         )
         api = BotApi(url or telegram.url, TOKEN, network={}, seconds=seconds)
         chats = {name: str(room) for name, room in rooms}
-        bot = TelegramBot(api=api, chats=chats, asking=asking, log=logs.get_logger(), look_seconds=0.02)
+        hearing = Hearing(targets=chats.keys(), events=store.probes, redact=wording.redact, now=clock.now)
+        bot = TelegramBot(
+            api=api, chats=chats, asking=asking, log=logs.get_logger(), look_seconds=0.02, hearing=hearing
+        )
         elsewhere = Elsewhere()
         carriers = {
-            name: TelegramCarrier(api=api, target=name, chat=chat, asking=asking) for name, chat in chats.items()
+            name: TelegramCarrier(
+                api=api,
+                target=name,
+                chat=chat,
+                asking=asking,
+                hearing=hearing,
+                moves=Moves(target=name, chat=chat, events=store.probes, now=clock.now),
+            )
+            for name, chat in chats.items()
         }
         targets = [Target(name=name, kind=TargetKind.TELEGRAM) for name in chats]
         outgoing = Outgoing(

@@ -17,6 +17,7 @@ from claudeops.domain.notice.model import Target, TargetKind
 from claudeops.domain.notice.texts import Wording
 from claudeops.engine.ports import Store
 from claudeops.notify.asking import Asking
+from claudeops.notify.hearing import Hearing
 from claudeops.notify.outgoing import Outgoing
 from claudeops.notify.slack_api import SlackApi
 from claudeops.notify.slack_chat import SlackCarrier, SlackChat, SlackRoom, heard_by
@@ -151,6 +152,7 @@ async def slacking(
             pressed=heard_by(chat, frozenset(places)),
             log=logs.get_logger(),
             waits=(0.05,),
+            hearing=Hearing(targets=places.keys(), events=store.probes, redact=wording.redact, now=clock.now),
         )
         elsewhere = Elsewhere()
         outgoing = Outgoing(
@@ -158,7 +160,10 @@ async def slacking(
             targets=[*(Target(name=name, kind=TargetKind.SLACK) for name in places), Target(name="mail")],
             addresses={"mail": "mail"},
             carrier=elsewhere,
-            chats={name: SlackCarrier(room=room, target=name, asking=asking) for name, room in places.items()},
+            chats={
+                name: SlackCarrier(room=room, target=name, asking=asking, hearing=link.hearing)
+                for name, room in places.items()
+            },
             wording=wording,
             now=clock.now,
             log=logs.get_logger(),

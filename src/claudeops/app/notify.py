@@ -9,26 +9,40 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
+from types import MappingProxyType
 
 import anyio
 
 from claudeops.app.node import Node
 from claudeops.domain.model import Level
-from claudeops.domain.notice.model import Delivery, Notice, Target, TargetKind, Topic
+from claudeops.domain.notice.model import (
+    ADDRESS,
+    DEAD,
+    MOVED,
+    REFUSED,
+    Delivery,
+    Notice,
+    Target,
+    TargetKind,
+    Topic,
+)
 from claudeops.domain.notice.texts import Wording
 from claudeops.domain.redact import Redactor
 from claudeops.domain.schedule import Cron
+from claudeops.domain.text import clip
 from claudeops.engine.daemon.operator_file import OperatorFile
 from claudeops.logs import LogEvent
+from claudeops.notify.addresses import AddressCheck
 from claudeops.notify.asking import Asking
 from claudeops.notify.bot_api import BotApi
 from claudeops.notify.delivery import Courier, Told
 from claudeops.notify.digest import DigestKeeper
+from claudeops.notify.hearing import Hearing
 from claudeops.notify.outgoing import Carrier, Outgoing, try_address
 from claudeops.notify.slack_api import SlackApi
 from claudeops.notify.slack_chat import SlackCarrier, SlackChat, SlackRoom, heard_by
 from claudeops.notify.slack_link import SlackLink
-from claudeops.notify.telegram import TelegramBot, TelegramCarrier
+from claudeops.notify.telegram import Moves, TelegramBot, TelegramCarrier
 from claudeops.settings import Settings
 from claudeops.settings.notify import Targets, read_notify_again
 
@@ -42,11 +56,13 @@ class People:
     slack: SlackChat | None  # None: there is none
     links: Sequence[SlackLink]  # to Slack, by Socket Mode
     digest: DigestKeeper | None
+    addresses: AddressCheck
 
     async def run(self) -> None:
         """Deliver what is in the outbox, hear answers and tell the daily sum, until cancelled."""
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self.outgoing.run)
+            tasks.start_soon(self.addresses.run)
             for bot in self.bots:
                 tasks.start_soon(bot.run)
             if self.slack is not None:
@@ -87,7 +103,7 @@ class PeopleKeeper:
                     now.start_soon(self.people.run)
                     await self.file.change()
                     now.cancel_scope.cancel()
-                self.people = people_of(_telling(self.node, self.file.value))
+                self.people = people_of(_telling(self.node, self.file.value), checked=self.people.addresses.checked)
                 names = [target.name for target in self.file.value.targets]
                 self.node.log.info(LogEvent.TARGETS_CHANGED, targets=names)
 
@@ -132,28 +148,52 @@ def _telling(node: Node, found: Targets) -> Node:
     return replace(node, settings=settings)
 
 
-def people_of(node: Node) -> People:
-    """Return what tells and asks people. Raises `ConfigurationError` for a proxy that cannot be used."""
+def people_of(node: Node, *, checked: Mapping[str, str] = MappingProxyType({})) -> People:
+    """Return what tells and asks people. Raises `ConfigurationError` for a proxy that cannot be used.
+
+    ``checked`` are the addresses that Apprise was given to check before, by their targets.
+    """
     settings, asking = node.settings, asking_of(node)
     carriers: dict[str, Carrier] = {}
     bots: list[TelegramBot] = []
     for api, names in bots_of(settings):
         chats = {name: settings.telegram[name].chat for name in names}
+        hearing = _hearing(node, names)
         for name, chat in chats.items():
-            carriers[name] = TelegramCarrier(api=api, target=name, chat=chat, asking=asking)
+            moves = Moves(target=name, chat=chat, events=node.store.probes, now=node.clock.now)
+            carriers[name] = TelegramCarrier(
+                api=api, target=name, chat=chat, asking=asking, hearing=hearing, moves=moves
+            )
         if asking is not None:
-            bots.append(TelegramBot(api=api, chats=chats, asking=asking, log=node.log))
+            bots.append(TelegramBot(api=api, chats=chats, asking=asking, log=node.log, hearing=hearing))
     rooms = rooms_of(settings)
-    for name, room in rooms.items():
-        carriers[name] = SlackCarrier(room=room, target=name, asking=asking)
     slack = None if asking is None or not rooms else SlackChat(rooms=rooms, asking=asking, log=node.log)
+    links = () if slack is None else links_of(node, slack)
+    heard = {name: link.hearing for link in links if link.hearing is not None for name in link.hearing.targets}
+    for name, room in rooms.items():
+        carriers[name] = SlackCarrier(room=room, target=name, asking=asking, hearing=heard.get(name))
+    listening = [*(bot.hearing for bot in bots if bot.is_polled), *(link.hearing for link in links)]
     return People(
-        outgoing=outgoing(node, carriers),
+        outgoing=outgoing(node, carriers, [hearing.fingerprint for hearing in listening if hearing is not None]),
         bots=bots,
         slack=slack,
-        links=() if slack is None else links_of(node, slack),
+        links=links,
         digest=digest_keeper(node),
+        addresses=AddressCheck(
+            courier=courier(settings),
+            addresses={name: settings.addresses[name] for name in sorted(settings.addresses)},
+            events=node.store.probes,
+            redact=node.context.redactor.text,
+            now=node.clock.now,
+            log=node.log,
+            checked=checked,
+        ),
     )
+
+
+def _hearing(node: Node, names: Sequence[str]) -> Hearing:
+    """Return what knows whether the answers in some chats arrive."""
+    return Hearing(targets=names, events=node.store.probes, redact=node.context.redactor.text, now=node.clock.now)
 
 
 def rooms_of(settings: Settings) -> Mapping[str, SlackRoom]:
@@ -179,6 +219,7 @@ def links_of(node: Node, slack: SlackChat) -> Sequence[SlackLink]:
             environment={**settings.inherited_env, **settings.proxies},
             pressed=heard_by(slack, frozenset(names)),
             log=node.log,
+            hearing=_hearing(node, sorted(names)),
         )
         for (api, token), names in found.items()
     ]
@@ -209,9 +250,10 @@ def bots_of(settings: Settings) -> Sequence[tuple[BotApi, Sequence[str]]]:
     return [(BotApi(api, token, network=network), names) for (api, token), names in found.items()]
 
 
-def outgoing(node: Node, chats: Mapping[str, Carrier]) -> Outgoing:
-    """Return what tells people what the daemon has decided."""
+def outgoing(node: Node, chats: Mapping[str, Carrier], hearing: Sequence[str] = ()) -> Outgoing:
+    """Return what tells people what the daemon has decided; ``hearing``: events that chats keep about answers."""
     settings = node.settings
+    about = [f"{kind}{target.name}" for target in settings.targets for kind in (DEAD, REFUSED, MOVED, ADDRESS)]
     return Outgoing(
         outbox=node.store.outbox,
         targets=settings.targets,
@@ -221,6 +263,7 @@ def outgoing(node: Node, chats: Mapping[str, Carrier]) -> Outgoing:
         wording=_wording(settings, node.context.redactor),
         now=node.clock.now,
         log=node.log,
+        standing=frozenset(map(clip, (*about, *hearing))),
     )
 
 

@@ -47,7 +47,9 @@ class Reply:
     result: bytes = b"null"  # JSON
     status: int | None = None
     error: str = ""
+    description: str = ""  # what the server says of a refusal
     wait_seconds: float | None = None  # that the server asks for before the next call
+    moved_to: int | None = None  # the id that the chat has now: it became a supergroup
 
     @property
     def is_final(self) -> bool:
@@ -57,6 +59,7 @@ class Reply:
 
 class _Parameters(msgspec.Struct):
     retry_after: float | None = None
+    migrate_to_chat_id: int | None = None
 
 
 class _Envelope(msgspec.Struct):
@@ -134,12 +137,21 @@ def _read(status: int, body: bytes) -> Reply:
         said = _Envelope()
     if said.ok and status < 300:  # noqa: PLR2004 - HTTP's classes
         return Reply(came=Came.OK, result=bytes(said.result), status=status)
-    error = f"HTTP status {status}" + (f": {said.description[:_MOST_CHARACTERS]}" if said.description else "")
-    wait = None if said.parameters is None else said.parameters.retry_after
+    description = said.description[:_MOST_CHARACTERS]
+    error = f"HTTP status {status}" + (f": {description}" if description else "")
+    given = said.parameters or _Parameters()
+    wait = given.retry_after
     if wait is not None:
         wait = min(max(wait, 0.0), _LONGEST_WAIT_SECONDS)
         error = f"{error} (it asks to wait {wait:g} s)"
-    return Reply(came=Came.REFUSED, status=status, error=error, wait_seconds=wait)
+    return Reply(
+        came=Came.REFUSED,
+        status=status,
+        error=error,
+        description=description,
+        wait_seconds=wait,
+        moved_to=given.migrate_to_chat_id,
+    )
 
 
 def _url(base: SplitResult, target: bytes) -> httpcore2.URL:

@@ -1,20 +1,23 @@
 """The courier: a short-lived process that delivers the messages for one target by Apprise, and ends.
 
-Its stdin is one JSON object (`Order`); on stdout it writes a line when it begins with a message and one when it knows
-what came of it (`Report`), so that after its death its parent knows which single message may have been delivered. The
-address never stands in its arguments or environment, nor in what it writes. Whoever starts it kills it at a deadline:
-Apprise's own time-out does not end its threads.
+Or it says which addresses Apprise does not understand, and why. Its stdin is one JSON object (`Order`); on stdout it
+writes a line when it begins with a message and one when it knows what came of it (`Report`), so that after its death
+its parent knows which single message may have been delivered. The address never stands in its arguments or environment,
+nor in what it writes. Whoever starts it kills it at a deadline: Apprise's own time-out does not end its threads.
 
 Imports nothing of ours that takes time, and nothing that reads settings: a courier costs what Apprise costs.
 """
 
 from __future__ import annotations
 
+import difflib
+import logging
 import os
 import signal
 import sys
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
+from urllib.parse import unquote
 
 import msgspec
 
@@ -26,6 +29,7 @@ FAILED: Final = "failed"
 TIMED_OUT: Final = "timed out"
 
 _MOST_FAILURES: Final = 2
+_TELLING: Final = 3  # characters of a part of an address
 _MOST_CHARACTERS: Final = 500  # of an error
 
 
@@ -41,11 +45,11 @@ class Letter(msgspec.Struct, frozen=True, kw_only=True):
 class Order(msgspec.Struct, frozen=True, kw_only=True):
     """What a courier is to do."""
 
-    url: str
+    url: str = ""
     timeout_seconds: float  # for one message
     deadline_seconds: int  # for all of them: after that the process ends itself, whether or not its parent lives
-    letters: tuple[Letter, ...]
-    sends: bool = True  # False: only whether the address is understood, is asked
+    letters: tuple[Letter, ...] = ()
+    check: tuple[str, ...] = ()  # addresses: whether Apprise understands them, by their places; nothing is sent
     environment: dict[str, str] = {}  # proxies may hold passwords: what a process starts with others can read
 
 
@@ -64,6 +68,15 @@ def main() -> None:
     os.environ.update(order.environment)
     reports = os.dup(1)
     os.dup2(2, 1)  # whatever a plugin prints must not stand between the reports
+    for index, address in enumerate(order.check):
+        reason = fault_of(address)
+        _write(reports, Report(id=index, state=FAILED if reason else DELIVERED, error=reason))
+    if order.letters:
+        _deliver(order, reports)
+    os._exit(0)  # threads that Apprise has given up would keep the process alive
+
+
+def _deliver(order: Order, reports: int) -> None:
     deliver = _delivery(order)
     failures = 0
     for letter in order.letters:
@@ -75,7 +88,6 @@ def main() -> None:
         failures = 0 if well else failures + 1
         if report.state == TIMED_OUT or failures == _MOST_FAILURES:
             break
-    os._exit(0)  # threads that Apprise has given up would keep the process alive
 
 
 def _write(reports: int, report: Report) -> None:
@@ -94,9 +106,7 @@ def _delivery(order: Order) -> Callable[[Letter], Report]:
 
     def deliver(letter: Letter) -> Report:
         if not known:
-            return Report(id=letter.id, state=FAILED, error="Apprise does not know this kind of address")
-        if not order.sends:
-            return Report(id=letter.id, state=DELIVERED)
+            return Report(id=letter.id, state=FAILED, error=fault_of(order.url) or "Apprise does not take this address")
         told = service.notify(
             body=letter.body,
             title=letter.title,
@@ -111,6 +121,53 @@ def _delivery(order: Order) -> Callable[[Letter], Report]:
         return Report(id=letter.id, state=state, error=said or f"Apprise says {told.status.name}")
 
     return deliver
+
+
+# --- what is wrong with an address ------------------------------------------------------------------------
+
+
+def fault_of(address: str) -> str:
+    """Return why Apprise does not understand an address, without anything of it; empty: it does."""
+    from apprise import Apprise  # noqa: PLC0415 - takes half a second
+    from apprise.plugins import N_MGR, url_to_dict  # noqa: PLC0415 - as above
+
+    logging.disable()  # what Apprise logs quotes addresses
+    scheme = address.partition("://")[0].lower() if "://" in address else ""
+    try:
+        found = url_to_dict(address, secure_logging=True)  # type: ignore[no-untyped-call]
+        if found:
+            plugin = N_MGR[found["schema"]]
+            if not plugin.enabled:
+                needs = plugin.requirements.get("packages_required") or "something that is not here"
+                return f"{plugin.service_name} needs {needs}, which is not installed"
+            return "" if Apprise.instantiate(address, suppress_exceptions=False) else _form(plugin, scheme)
+    except Exception as error:  # noqa: BLE001 - each service has its own ones
+        plugin = N_MGR[scheme] if scheme in N_MGR else None  # noqa: SIM401 - it has no get
+        said = _without(address, str(error))
+        return "; ".join(part for part in (said, _form(plugin, scheme)) if part)
+    if scheme in N_MGR:
+        return _form(N_MGR[scheme], scheme)
+    known = sorted(N_MGR.schemas())  # type: ignore[no-untyped-call]
+    near = difflib.get_close_matches(scheme, known, n=1)
+    hint = f": did you mean {near[0]}://?" if near else ""
+    return f"Apprise knows no service that is called so{hint}" if scheme else "it begins with no service://"
+
+
+def _form(plugin: Any, scheme: str) -> str:
+    """Return how an address of a service is written."""
+    if plugin is None or not plugin.templates:
+        return "it is no address of a service"
+    form = str(plugin.templates[0]).replace("{schema}", scheme)
+    return f"it is no address of {plugin.service_name}, which is written as {form}"
+
+
+def _without(address: str, said: str) -> str:
+    """Return what a service says of its address, as far as nothing of the address stands in it."""
+    said = said.replace(" (None)", "").replace("\n", " ").rstrip(".")
+    begin, end = said.find(" ("), said.rfind(")")
+    said = said[:begin] + said[end + 1 :] if 0 <= begin < end else said
+    parts = "".join(sign if sign.isalnum() else " " for sign in unquote(address)).lower().split()
+    return "" if any(len(part) >= _TELLING and part in said.lower() for part in parts) else said[:_MOST_CHARACTERS]
 
 
 if __name__ == "__main__":

@@ -13,9 +13,8 @@ import anyio
 import msgspec
 from anyio.abc import Process
 
-from claudeops.domain.model import Level
 from claudeops.domain.notice.model import Delivery
-from claudeops.domain.notice.refusals import Cause, of_apprise
+from claudeops.domain.notice.refusals import CONTENT, Cause, of_apprise
 from claudeops.domain.notice.texts import Message
 from claudeops.engine.process.leaders import end_leader, open_leader
 from claudeops.notify.courier import BEGUN, DELIVERED, FAILED, TIMED_OUT, Letter, Order, Report
@@ -26,6 +25,7 @@ MESSAGE_SECONDS: Final = 8.0
 DEADLINE_SECONDS: Final = 20.0
 """How long a courier may live."""
 
+_MOST_FAILURES: Final = 2
 _MOST_BYTES: Final = 1024 * 1024  # of reports
 _STATES: Final = {
     BEGUN: Delivery.UNKNOWN,  # until it says more
@@ -45,6 +45,23 @@ class Told:
     error: str = ""
     wait_seconds: float | None = None  # that the target asks for before the next message
     cause: Cause | None = None  # why it was refused, where that will not pass
+
+
+@dataclass(kw_only=True, slots=True)
+class Streak:
+    """How the messages of one delivery fare, one after the other."""
+
+    failures: int = 0  # in a row
+
+    def ends_with(self, came: Told) -> bool:
+        """Note what came of a message; tell whether the target is left alone with those behind it."""
+        if came.result is Delivery.DELIVERED or came.cause == CONTENT:
+            self.failures = 0
+            return came.wait_seconds is not None
+        self.failures += 1
+        # What is known to concern the whole target needs no second proof; else the second failure in a row is one.
+        is_theirs = came.result is Delivery.UNKNOWN or came.wait_seconds is not None or came.cause is not None
+        return is_theirs or self.failures == _MOST_FAILURES
 
 
 @dataclass(kw_only=True)
@@ -68,16 +85,24 @@ class Courier:
         )
         await self._run(self._order(address, letters), told)
 
-    async def understands(self, address: str) -> Told:
-        """Tell whether an address is one, without asking anybody there. Raises `OSError` as `deliver` does."""
-        told: dict[int, Told] = {}
-        letter = Letter(id=0, title="", body="", level=Level.INFO.value)
-        await self._run(msgspec.structs.replace(self._order(address, (letter,)), sends=False), told)
-        return told.get(0, Told(result=Delivery.UNKNOWN, error=_NO_END))
+    async def check(self, addresses: Mapping[str, str]) -> Mapping[str, str]:
+        """Return why Apprise does not understand each of some addresses, empty where it does, by their names.
 
-    def _order(self, address: str, letters: tuple[Letter, ...]) -> Order:
+        Nothing is sent. What a courier that dies does not know is left out. Raises `OSError` as `deliver` does.
+        """
+        told: dict[int, Told] = {}
+        await self._run(self._order(check=tuple(addresses.values())), told)
+        results = {name: told.get(index) for index, name in enumerate(addresses)}
+        return {
+            name: "" if found.result is Delivery.DELIVERED else found.error
+            for name, found in results.items()
+            if found is not None and found.error != _NO_BEGIN
+        }
+
+    def _order(self, address: str = "", letters: tuple[Letter, ...] = (), check: tuple[str, ...] = ()) -> Order:
         return Order(
             url=address,
+            check=check,
             environment=dict(self.environment),
             timeout_seconds=self.message_seconds,
             deadline_seconds=math.ceil(self.deadline_seconds) + 1,

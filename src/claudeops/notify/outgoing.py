@@ -6,7 +6,7 @@ own courier process, and a pause that grows with its failures.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final, Protocol
@@ -74,6 +74,7 @@ class Outgoing:
     look_seconds: float = LOOK_SECONDS
     chats: Mapping[str, Carrier] = field(default_factory=dict)  # of the targets that are chats, by their names
     oldest: datetime | None = None  # since when the notice waits that should have been told first, as last seen
+    standing: Collection[str] | None = None  # events about targets that may stand; None: nothing is known of them
     _standings: dict[str, _Standing] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -107,6 +108,9 @@ class Outgoing:
     async def look_once(self) -> bool:
         """Route what is new, and wake the targets for which something is due; tell whether there is more to route."""
         now = self.now()
+        if self.standing is not None:  # once: what is gone since an edit or a start keeps no event open
+            await self.outbox.end_events(self.standing, now=now)
+            self.standing = None
         self.oldest = await self.outbox.oldest(now)
         waiting = await self.outbox.waiting(now)
         routed = 0

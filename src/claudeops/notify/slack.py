@@ -35,6 +35,7 @@ LOST: Final = "lost"
 MOST_BYTES: Final = 256 * 1024
 """Of a line; what is longer is not passed on."""
 
+_SAYS: Final = "Slack says "
 _LOOK_SECONDS: Final = 1.0
 _ANSWER_SECONDS: Final = 10  # of Slack, for one call
 _PING_SECONDS: Final = 2.0  # a connection that was cut shows after four of them
@@ -151,8 +152,13 @@ def _said(error: Exception) -> str:
     answer = getattr(error, "response", None)
     word = getattr(answer, "data", None)
     if isinstance(word, dict) and isinstance(word.get("error"), str):
-        return f"Slack says {word['error'][:100]}"
+        return f"{_SAYS}{word['error'][:100]}"
     return type(error).__name__
+
+
+def word_in(error: str) -> str:
+    """Return Slack's own word in what a line says that went wrong; empty: it is not Slack's."""
+    return error.removeprefix(_SAYS) if error.startswith(_SAYS) else ""
 
 
 if __name__ == "__main__":

@@ -18,12 +18,14 @@ import anyio
 
 from claudeops.domain.notice.approving import Asked, Tap, Unedited, counted
 from claudeops.domain.notice.model import Delivery, TargetKind
+from claudeops.domain.notice.refusals import of_slack
 from claudeops.domain.notice.slack import LIMIT, answered, asking, plain, presses
 from claudeops.domain.notice.texts import Message
 from claudeops.errors import StoreError
 from claudeops.logs import LogEvent, Logger
 from claudeops.notify.asking import Asking, Question, Taken, status_of
-from claudeops.notify.delivery import DEADLINE_SECONDS, Told
+from claudeops.notify.delivery import DEADLINE_SECONDS, Streak, Told
+from claudeops.notify.hearing import Hearing, by_command
 from claudeops.notify.slack_api import Reply, SlackApi
 from claudeops.tasks import DatabaseTrouble
 
@@ -39,7 +41,6 @@ LOOK_SECONDS: Final = 1.0
 _FIRST_PAUSE_SECONDS: Final = 1.0
 _LONGEST_PAUSE_SECONDS: Final = 30.0
 _SENT_TRIES: Final = 3
-_MOST_FAILURES: Final = 2
 _NO_END: Final = "the time ran out"
 _FINAL: Final = frozenset(
     {"message_not_found", "channel_not_found", "cant_update_message", "edit_window_closed", "is_archived"}
@@ -68,19 +69,14 @@ class SlackCarrier:
     target: str
     asking: Asking | None  # None: questions are told like everything else
     deadline_seconds: float = DEADLINE_SECONDS
+    hearing: Hearing | None = None  # None: nothing is known of whether answers arrive
 
     async def deliver(self, address: str, messages: Sequence[Message], told: dict[int, Told]) -> None:  # noqa: ARG002 - the channel is known
         """Deliver messages; ``told`` gets what came of each, by its place, as soon as it is known."""
-        failures = 0
+        streak = Streak()
         with anyio.move_on_after(self.deadline_seconds):
             for index, message in enumerate(messages):
-                if not await self._deliver(message, index, told):
-                    continue
-                came = told[index]
-                failures = failures + 1 if came.result is not Delivery.DELIVERED else 0
-                # One message may be refused for what it says; the second failure in a row is the channel's.
-                limited = came.wait_seconds is not None
-                if limited or came.result is Delivery.UNKNOWN or failures == _MOST_FAILURES:
+                if await self._deliver(message, index, told) and streak.ends_with(told[index]):
                     return
 
     async def _deliver(self, message: Message, index: int, told: dict[int, Told]) -> bool:
@@ -97,13 +93,20 @@ class SlackCarrier:
             )
             if question is None:
                 return False
-            made = _card_of(question)
+            is_deaf = self.hearing is not None and self.hearing.is_deaf
+            made = _card_of(question, by_command(message.approval_id) if is_deaf else "")
         told[index] = Told(result=Delivery.UNKNOWN, error=_NO_END)  # until it says more
         reply = await self.room.call("chat.postMessage", made)
-        told[index] = Told(result=reply.result, error=reply.error, wait_seconds=reply.retry_after)
+        told[index] = told_of(reply)
         if question is not None and self.asking is not None and reply.ok:
             await _name(self.asking, question, reply)
         return True
+
+
+def told_of(reply: Reply) -> Told:
+    """Return what came of a message, as the outbox takes it."""
+    cause = of_slack(reply.word) if reply.result is Delivery.FAILED else None
+    return Told(result=reply.result, error=reply.error, wait_seconds=reply.retry_after, cause=cause)
 
 
 async def _name(asking: Asking, question: Question, reply: Reply) -> None:

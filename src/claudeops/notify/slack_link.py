@@ -13,9 +13,11 @@ import anyio
 import msgspec
 from anyio.abc import ByteReceiveStream, Process
 
+from claudeops.domain.notice.refusals import slack_deafness
 from claudeops.engine.process.leaders import end_leader, open_leader
 from claudeops.logs import LogEvent, Logger
-from claudeops.notify.slack import CONNECTED, LOST, MOST_BYTES, PRESSED, Line, Order
+from claudeops.notify.hearing import Hearing
+from claudeops.notify.slack import CONNECTED, LOST, MOST_BYTES, PRESSED, Line, Order, word_in
 
 WAITS: Final = (1.0, 2.0, 5.0, 15.0, 60.0)
 """Seconds before the process is started again, by its failures in a row."""
@@ -39,6 +41,7 @@ class SlackLink:
     patience_seconds: float = PATIENCE_SECONDS
     pid: int | None = None  # of the process that lives
     is_connected: bool = False
+    hearing: Hearing | None = None
 
     async def run(self) -> None:
         """Keep a process listening."""
@@ -55,6 +58,8 @@ class SlackLink:
             had_settled = was_connected and time.monotonic() - began > _SETTLED_SECONDS
             failures = 1 if had_settled else failures + 1
             self.log.warning(LogEvent.SLACK_LOST, error=error, failures=failures)
+            if self.hearing is not None and not was_connected:
+                await self.hearing.failed(error, slack_deafness(word_in(error)))
             await anyio.sleep(self.waits[min(failures, len(self.waits)) - 1])
 
     async def _listen(self) -> str:
@@ -96,5 +101,7 @@ class SlackLink:
         if line.state == CONNECTED and not self.is_connected:
             self.is_connected = True
             self.log.info(LogEvent.SLACK_CONNECTED)
+            if self.hearing is not None:
+                await self.hearing.works()
         elif line.state == PRESSED:
             await self.pressed(bytes(line.payload))

@@ -11,20 +11,26 @@ import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Final
 
 import anyio
 import msgspec
 
+from claudeops.domain.model import Level, NewEvent
 from claudeops.domain.notice.approving import Asked, Card, Tap, Unedited, shown, uncalled, units
-from claudeops.domain.notice.model import Delivery, TargetKind
+from claudeops.domain.notice.model import MOVED, Delivery, TargetKind
+from claudeops.domain.notice.refusals import of_telegram, telegram_deafness
 from claudeops.domain.notice.texts import Message
+from claudeops.domain.text import clip
 from claudeops.engine.ports.telling import Questions
+from claudeops.engine.ports.watching import Probes
 from claudeops.errors import StoreError
 from claudeops.logs import LogEvent, Logger
 from claudeops.notify.asking import Asking, Buttons, Question, Taken, status_of, with_count
 from claudeops.notify.bot_api import BotApi, Came, Reply
-from claudeops.notify.delivery import DEADLINE_SECONDS, Told
+from claudeops.notify.delivery import DEADLINE_SECONDS, Streak, Told
+from claudeops.notify.hearing import Hearing, by_command
 from claudeops.tasks import DatabaseTrouble
 
 LIMIT: Final = 4096
@@ -40,7 +46,6 @@ _EDITS: Final = 5  # at once
 _FIRST_PAUSE_SECONDS: Final = 1.0
 _LONGEST_PAUSE_SECONDS: Final = 30.0
 _SENT_TRIES: Final = 3
-_MOST_FAILURES: Final = 2
 _UNCHANGED: Final = "message is not modified"
 _NO_END: Final = "the time ran out"
 
@@ -104,7 +109,37 @@ _PLAIN: Final = {"link_preview_options": {"is_disabled": True}}  # a preview wou
 def told_of(reply: Reply) -> Told:
     """Return what came of a message, as the outbox takes it."""
     results = {Came.OK: Delivery.DELIVERED, Came.UNCLEAR: Delivery.UNKNOWN}
-    return Told(result=results.get(reply.came, Delivery.FAILED), error=reply.error, wait_seconds=reply.wait_seconds)
+    return Told(
+        result=results.get(reply.came, Delivery.FAILED),
+        error=reply.error,
+        wait_seconds=reply.wait_seconds,
+        cause=of_telegram(reply.status, reply.description) if reply.came is Came.REFUSED else None,
+    )
+
+
+@dataclass(kw_only=True)
+class Moves:
+    """Keeps the event that a group is another chat than the file of targets says: it became a supergroup."""
+
+    target: str
+    chat: str  # as the file has it
+    events: Probes
+    now: Callable[[], datetime]
+    _written: str | None = None  # the chat that the event names, nothing if there is none; None: not known
+
+    async def note(self, chat: str) -> None:
+        """Note by which id the chat takes messages."""
+        moved = "" if chat == self.chat else chat
+        if moved == self._written:
+            return
+        message = (
+            f"the group of {self.target} became a supergroup, and its messages follow it: "
+            f'write chat = "{chat}" for {self.target} in the file of targets.'
+        )
+        event = NewEvent(level=Level.WARNING, message=message, fingerprint=clip(f"{MOVED}{self.target}"))
+        with suppress(StoreError):  # the next message notes it
+            await self.events.note(event, over=not moved, now=self.now())
+            self._written = moved
 
 
 @dataclass(kw_only=True)
@@ -116,23 +151,32 @@ class TelegramCarrier:
     chat: str
     asking: Asking | None  # None: questions are told like everything else
     deadline_seconds: float = DEADLINE_SECONDS
+    hearing: Hearing | None = None  # None: nothing is known of whether answers arrive
+    moves: Moves | None = None  # None: nobody is told that the chat has another id than the file says
 
     async def deliver(self, address: str, messages: Sequence[Message], told: dict[int, Told]) -> None:  # noqa: ARG002 - the chat is known
         """Deliver messages; ``told`` gets what came of each, by its place, as soon as it is known."""
-        failures = 0
+        streak = Streak()
         with anyio.move_on_after(self.deadline_seconds):
             for index, message in enumerate(messages):
-                if not await self._deliver(message, index, told):
-                    continue
-                failed = told[index].result is not Delivery.DELIVERED
-                failures = failures + 1 if failed else 0
-                # One message may be refused for what it says; the second failure in a row is the chat's.
-                limited = told[index].wait_seconds is not None
-                if limited or told[index].result is Delivery.UNKNOWN or failures == _MOST_FAILURES:
+                if await self._deliver(message, index, told) and streak.ends_with(told[index]):
                     return
 
     async def _deliver(self, message: Message, index: int, told: dict[int, Told]) -> bool:
         """Deliver one message; ``False``: it was not tried, because its question waits no more."""
+        reply = await self._send(message, index, told)
+        if reply is not None and reply.moved_to is not None:
+            # The chat stays by this name until the daemon ends; what reads the file next finds out anew.
+            self.chat = str(reply.moved_to)
+            reply = await self._send(message, index, told)
+        if reply is None:
+            return False
+        if self.moves is not None and reply.came is Came.OK:
+            await self.moves.note(self.chat)
+        return True
+
+    async def _send(self, message: Message, index: int, told: dict[int, Told]) -> Reply | None:
+        """Send one message to the chat as it is called now; ``None``: its question waits no more."""
         question = None
         if self.asking is not None and message.approval_id is not None:
             question = await self.asking.ask(
@@ -144,14 +188,20 @@ class TelegramCarrier:
                 again=message.reminds,
             )
             if question is None:
-                return False
+                return None
         told[index] = Told(result=Delivery.UNKNOWN, error=_NO_END)  # until it says more
-        made = text_of(message) if question is None else card_of(question.card, question.card.text, question.buttons)
+        made = text_of(message) if question is None else self._card(question, message.approval_id)
         reply = await self.api.call("sendMessage", {"chat_id": int(self.chat), **made})
         told[index] = told_of(reply)
         if question is not None and reply.came is Came.OK:
             await self._name(question, reply)
-        return True
+        return reply
+
+    def _card(self, question: Question, approval_id: int | None) -> dict[str, object]:
+        text = question.card.text
+        if approval_id is not None and self.hearing is not None and self.hearing.is_deaf:
+            text = shown(question.card, by_command(approval_id))
+        return card_of(question.card, text, question.buttons)
 
     async def _name(self, question: Question, reply: Reply) -> None:
         """Write what the message is called, without which nobody can edit it."""
@@ -208,16 +258,22 @@ class TelegramBot:
     log: Logger
     look_seconds: float = LOOK_SECONDS
     poll_seconds: int = POLL_SECONDS
+    hearing: Hearing | None = None
     _after: int = 0  # the first update that was not taken
     _changed: anyio.Event = field(default_factory=anyio.Event)
     _editing: anyio.Lock = field(default_factory=anyio.Lock)  # no count is shown after an outcome
     _left_until: float = -math.inf  # edits, by the event loop's clock
 
+    @property
+    def is_polled(self) -> bool:
+        """Whether anybody may answer there."""
+        return any(person.telegram_id for person in self.asking.approvers)
+
     async def run(self) -> None:
         """Hear and edit; a fault of ours here ends no session."""
         try:
             async with anyio.create_task_group() as tasks:
-                if any(person.telegram_id for person in self.asking.approvers):
+                if self.is_polled:
                     tasks.start_soon(self._kept_going, self._hear)
                 tasks.start_soon(self._kept_going, self._keep)
         finally:
@@ -242,14 +298,25 @@ class TelegramBot:
             reply = await self.api.call("getUpdates", {**wanted, **offset}, seconds=bound)
             updates = _updates(reply)
             if updates is None:
-                await anyio.sleep(trouble.failed(reply))
+                wait = trouble.failed(reply)
+                await self._is_deaf(reply)
+                await anyio.sleep(wait)
                 continue
             trouble.over()
+            if self.hearing is not None:
+                await self.hearing.works()
             async with anyio.create_task_group() as tasks:
                 for update in updates:
                     self._after = max(self._after, update.update_id + 1)
                     if (query := _query(update)) is not None and (taken := await self._take(query)) is not None:
                         tasks.start_soon(self._respond, query, taken)
+
+    async def _is_deaf(self, reply: Reply) -> None:
+        """Note that updates do not come; a server that is away takes no questions either, so that is none of this."""
+        if self.hearing is not None and reply.came is not Came.AWAY:
+            refused = reply.status if reply.came is Came.REFUSED else None
+            why = reply.description or reply.error or "its answer makes no sense"
+            await self.hearing.failed(why, telegram_deafness(refused, reply.description))
 
     async def _take(self, query: _Query) -> Taken | None:
         try:

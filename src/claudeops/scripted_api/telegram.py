@@ -1,8 +1,9 @@
 """A Telegram for rehearsals and tests: a subset of the Bot API on loopback, which records everything that it is told.
 
-It answers ``getMe``, ``getUpdates`` (a real long poll, one at a time), ``sendMessage``, ``editMessageText`` and
-``answerCallbackQuery``, and refuses what the real one refuses: texts and buttons that are too long, chats that it does
-not know, an edit that changes nothing. People are played by `tap`. It misbehaves as `Fault` says.
+It answers ``getMe``, ``getUpdates`` (a real long poll, one at a time), ``getWebhookInfo``, ``getChat``,
+``sendMessage``, ``editMessageText`` and ``answerCallbackQuery``, and refuses what the real one refuses: texts and
+buttons that are too long, chats that it does not know or that have another id by now, an edit that changes nothing, a
+poll of a bot that has a webhook. People are played by `tap`. It misbehaves as `Fault` says.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ class Fault:
     """How a call is answered instead of as it should be."""
 
     status: int = 200
+    description: str = ""  # of a refusal, with its kind, such as "Forbidden: bot was kicked from the group chat"
     retry_after: float | None = None
     hangs: bool = False  # there is no answer
     drips: bool = False  # there is one byte of it every now and then
@@ -72,6 +74,8 @@ class ScriptedTelegram:
         self.answers: dict[str, str] = {}  # what whoever tapped was told, by the id of the tap
         self.faults: dict[str, list[Fault]] = {}  # of the next calls, by method; the last one stays if it `sticks`
         self.sticks: dict[str, Fault] = {}  # of every call, by method
+        self.webhook = ""  # to which updates go instead
+        self.moved: dict[int, int] = {}  # groups that became supergroups, by their old ids
         self.closing = anyio.Event()
         self._updates: list[dict[str, object]] = []  # that were not confirmed
         self._changed = anyio.Event()
@@ -143,7 +147,8 @@ class ScriptedTelegram:
 
     async def _refuse(self, fault: Fault, scope: Scope, receive: Receive, send: Send) -> None:
         parameters = {} if fault.retry_after is None else {"parameters": {"retry_after": fault.retry_after}}
-        said = {"ok": False, "error_code": fault.status, "description": f"scripted {fault.status}", **parameters}
+        description = fault.description or f"scripted {fault.status}"
+        said = {"ok": False, "error_code": fault.status, "description": description, **parameters}
         await JSONResponse(said, fault.status)(scope, receive, send)
 
     async def _stall(self, fault: Fault, scope: Scope, receive: Receive, send: Send) -> None:
@@ -161,20 +166,27 @@ class ScriptedTelegram:
 
     async def _answer(self, method: str, arguments: Mapping[str, object]) -> dict[str, object]:
         match method:
-            case "getMe":
-                return _ok({"id": 1, "is_bot": True, "first_name": "claudeops"})
+            case "getMe" | "getWebhookInfo" | "getChat":
+                return self._look(method, arguments)
             case "getUpdates":
                 return await self._poll(arguments)
-            case "sendMessage":
-                return self._send(arguments)
-            case "editMessageText":
-                return self._edit(arguments)
+            case "sendMessage" | "editMessageText":
+                return (self._send if method == "sendMessage" else self._edit)(arguments)
             case "answerCallbackQuery":
                 self.answers[str(arguments["callback_query_id"])] = str(arguments.get("text", ""))
                 return _ok(True)  # noqa: FBT003 - what the API answers
         return _bad("method not found", status=404)
 
+    def _look(self, method: str, arguments: Mapping[str, object]) -> dict[str, object]:
+        if method == "getChat":
+            return self._unreachable(arguments) or _ok({"id": arguments["chat_id"], "type": "group"})
+        of_bot = {"id": 1, "is_bot": True, "first_name": "claudeops"}
+        return _ok(of_bot if method == "getMe" else {"url": self.webhook, "pending_update_count": len(self._updates)})
+
     async def _poll(self, arguments: Mapping[str, object]) -> dict[str, object]:
+        if self.webhook:
+            use = "use deleteWebhook to delete the webhook first"
+            return _bad(f"can't use getUpdates method while webhook is active; {use}", status=409)
         if self._polling:
             return _bad("terminated by other getUpdates request", status=409)
         offset, seconds = int(str(arguments.get("offset", 0))), float(str(arguments.get("timeout", 0)))
@@ -212,8 +224,8 @@ class ScriptedTelegram:
 
     def _wrong(self, arguments: Mapping[str, object]) -> dict[str, object] | None:
         text = str(arguments.get("text", ""))
-        if int(str(arguments["chat_id"])) not in self.chats:
-            return _bad("chat not found")
+        if (unreachable := self._unreachable(arguments)) is not None:
+            return unreachable
         if not text.strip():
             return _bad("message text is empty")
         if _units(text) > LIMIT:
@@ -224,6 +236,13 @@ class ScriptedTelegram:
         if any(not 0 < len(data.encode()) <= MOST_DATA for data in _buttons(arguments).values()):
             return _bad("BUTTON_DATA_INVALID")
         return None
+
+    def _unreachable(self, arguments: Mapping[str, object]) -> dict[str, object] | None:
+        chat = int(str(arguments["chat_id"]))
+        if chat in self.moved:
+            refusal = _bad("group chat was upgraded to a supergroup chat")
+            return {**refusal, "parameters": {"migrate_to_chat_id": self.moved[chat]}}
+        return None if chat in self.chats else _bad("chat not found")
 
     def _note(self) -> None:
         changed, self._changed = self._changed, anyio.Event()

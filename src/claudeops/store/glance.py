@@ -29,6 +29,10 @@ _HOLDS: Final = frozenset({"paused", "breaker", "parked", "budget", "disk"})
 _TRIED_AGAIN: Final = frozenset({"breaker", "parked"})
 """Those that do not end by themselves: a trial session starts at their time."""
 
+_DEAF: Final = "chat_deaf:"
+_ABOUT_TARGETS: Final = (_DEAF, "target_refused:", "notification_dead:")
+"""`claudeops.domain.notice.model` has them."""
+
 _TIME: Final = "%Y-%m-%d %H:%M:%S.%f"
 
 _Row: TypeAlias = tuple[Any, ...]
@@ -125,6 +129,7 @@ class Glance:
     sources_unreadable: tuple[str, ...]  # of alerts: whose latest body cannot be read
     notices_waiting: int  # that should have been told by now
     untold_since: datetime | None  # the oldest of them; None: there is none
+    chats_deaf: tuple[str, ...]  # what is said of chats whose answers do not arrive
 
 
 def glance(url: str, *, now: datetime, midnight: datetime, busy_seconds: float = BUSY_SECONDS) -> Glance:
@@ -164,7 +169,17 @@ def glance(url: str, *, now: datetime, midnight: datetime, busy_seconds: float =
             ),
             notices_waiting=untold,
             untold_since=untold_since,
+            chats_deaf=tuple(message for name, message in _of_targets(ask) if name.startswith(_DEAF)),
         )
+
+
+def noted_of_targets(url: str, *, busy_seconds: float = BUSY_SECONDS) -> Sequence[tuple[str, str]]:
+    """Return the open events about targets that take nothing, or whose answers do not arrive: fingerprint and message.
+
+    Raises as `glance` does.
+    """
+    with _connected(url, busy_seconds) as ask:
+        return _of_targets(ask)
 
 
 def _running(ask: _Ask) -> Iterator[RunningNow]:
@@ -230,6 +245,11 @@ def _untold(ask: _Ask, now: datetime) -> tuple[int, datetime | None]:
         now=now,
     )
     return count, _at(since)
+
+
+def _of_targets(ask: _Ask) -> Sequence[tuple[str, str]]:
+    rows = ask("SELECT fingerprint, message FROM events WHERE resolved_at IS NULL AND level = 'critical' ORDER BY id")
+    return [(name, message) for name, message in rows if name.startswith(_ABOUT_TARGETS)]
 
 
 def _holds(ask: _Ask, now: datetime) -> Iterator[HoldNow]:

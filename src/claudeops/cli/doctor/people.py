@@ -17,16 +17,18 @@ import anyio
 import anyio.to_thread
 
 from claudeops.app.notify import courier
+from claudeops.cli.doctor.chats import ChatFaults, chat_faults
 from claudeops.cli.doctor.values import Case, Finding, doubtful, failed, fine
 from claudeops.cli.text.layout import count_of
 from claudeops.domain.alerts.rules import Rules
 from claudeops.domain.notice.approving import Approver
-from claudeops.domain.notice.model import Delivery, TargetKind
+from claudeops.domain.notice.model import TargetKind
+from claudeops.domain.redact import Redactor
 from claudeops.domain.text import join_names
 from claudeops.engine.daemon.healthcheck_ping import Verb, address
 from claudeops.settings import Settings
 
-_AT_ONCE: Final = 4  # couriers, which cost 40 MB each
+_WIKI: Final = "Write it as https://github.com/caronc/apprise/wiki says for that service."
 _CONNECT_SECONDS: Final = 5.0
 _PORTS: Final = {"https": 443, "http": 80}
 _KEYS: Final = {TargetKind.TELEGRAM: "telegram_id", TargetKind.SLACK: "slack_user_id"}  # of approvers
@@ -75,19 +77,28 @@ async def notify(_case: Case, settings: Settings) -> Finding:
         return fine("There is no target of notices (CLAUDEOPS_APPRISE_URLS, CLAUDEOPS_NOTIFY_PATH): nobody is told.")
     plain = {target.name for target in targets if target.kind is TargetKind.APPRISE}
     unknown = await _not_understood(settings, {name: settings.addresses[name] for name in sorted(plain)})
-    if unknown:
-        return failed(
-            f"Apprise does not understand the address of {join_names(sorted(unknown))}.",
-            "Write it as https://github.com/caronc/apprise/wiki says for that service.",
-        )
+    faults = await chat_faults(settings)
+    if unknown or faults.certain:
+        return _unreached(unknown, faults)
     names = join_names([target.name for target in targets])
     kinds = [target.kind for target in targets]
-    wrong = list(nobody(settings.approvers, kinds))
+    wrong = [*nobody(settings.approvers, kinds), *faults.doubtful]
     if all(not target.topics - {"digest"} for target in targets):
         wrong.append("None of them is told of anything but the daily sum.")
     if wrong:
         return doubtful(f"Notices go to {names}. {' '.join(wrong)}", "Correct the file of targets.")
     return fine(f"Notices go to {names}; `claudeops notify test` says what each of them answers.")
+
+
+def _unreached(unknown: Mapping[str, str], faults: ChatFaults) -> Finding:
+    """Return the finding that targets take nothing, or that answers do not arrive."""
+    says, remedies = list(faults.certain), []
+    if unknown:
+        says.insert(0, f"Apprise does not understand the address of {join_names(sorted(unknown))}.")
+        remedies = [*(f"{name}: {reason}." for name, reason in sorted(unknown.items())), _WIKI]
+    if faults.certain:
+        remedies.append("Mend what each says; `claudeops notify test` shows whether a target takes messages again.")
+    return failed(" ".join(says), " ".join(remedies))
 
 
 def nobody(approvers: Sequence[Approver], kinds: Iterable[TargetKind]) -> Iterator[str]:
@@ -108,20 +119,13 @@ def _chats_of(approver: Approver) -> frozenset[TargetKind]:
     return frozenset(kind for kind, number in known.items() if number)
 
 
-async def _not_understood(settings: Settings, addresses: Mapping[str, str]) -> set[str]:
-    """Return the targets whose addresses Apprise does not understand; it is asked in a process of its own."""
-    found: set[str] = set()
-    limiter, carrier = anyio.CapacityLimiter(_AT_ONCE), courier(settings)
-
-    async def look(name: str, url: str) -> None:
-        async with limiter:
-            if (await carrier.understands(url)).result is Delivery.FAILED:
-                found.add(name)
-
-    async with anyio.create_task_group() as tasks:
-        for name, url in addresses.items():
-            tasks.start_soon(look, name, url)
-    return found
+async def _not_understood(settings: Settings, addresses: Mapping[str, str]) -> Mapping[str, str]:
+    """Return why Apprise does not understand addresses, by their targets; a process of its own looks at them."""
+    if not addresses:
+        return {}
+    redact = Redactor(settings.secrets).text
+    checked = await courier(settings).check(addresses)
+    return {name: redact(reason) for name, reason in checked.items() if reason}
 
 
 # --- who would notice that it is dead ---------------------------------------------------------------------

@@ -172,6 +172,7 @@ def _of_database(seen: Glance | None) -> Body:
         "sources_unreadable": None if seen is None else [visible(source) for source in seen.sources_unreadable],
         "notices_waiting": None if seen is None else seen.notices_waiting,
         "untold_since": None if seen is None else seen.untold_since,
+        "chats_deaf": None if seen is None else list(seen.chats_deaf),
     }
 
 
@@ -253,6 +254,8 @@ def _open(seen: Glance, looks: Looks) -> Iterator[Fact]:
     if seen.approvals_waiting:
         waiting = f"{count_of(seen.approvals_waiting, 'call')} for a person (claudeops list-approvals)"
         yield "waiting", Cell(f"{waiting}, the first expires {looks.time(seen.approval_expires_at)}", Style.WARN)
+    for message in seen.chats_deaf:
+        yield "chats", Cell(visible(" ".join(message.split())), Style.BAD)
     if seen.probes:
         down = seen.probes.get("down", 0)
         counts = ", ".join(f"{count} {state}" for state, count in sorted(seen.probes.items()))

@@ -40,6 +40,8 @@ MOVED: Final = "chat_moved:"
 ADDRESS: Final = "address_refused:"
 """The same of an address that Apprise does not understand."""
 
+ABOUT_TARGETS: Final = (DEAD, REFUSED, DEAF, MOVED, ADDRESS)
+
 
 class Topic(StrEnum):
     """What a notice is about; targets choose among these."""

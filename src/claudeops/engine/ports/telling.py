@@ -55,9 +55,13 @@ class Outbox(Protocol):
         """Write what came of claimed rows, in one transaction.
 
         What is over without having been delivered opens the event ``notification_dead`` of the target and goes to
-        another one; the next delivery resolves it. A question to people that no target got is on record at once, with
+        another one; the next delivery resolves it, and the event ``target_refused`` of a target that takes nothing
+        until somebody mends it. A question to people that no target got is on record at once, with
         what each one said, and opens the event ``approval_unheard``; the next delivery to one of them resolves it.
         """
+
+    async def end_events(self, standing: Collection[str], *, now: datetime) -> None:
+        """Resolve the events about targets, by their fingerprints, but for those that may still stand."""
 
 
 class Questions(Protocol):

@@ -21,6 +21,7 @@ from claudeops.domain.gate.approval import ApprovalStatus, visible
 from claudeops.domain.model import Level, NewEvent
 from claudeops.domain.notice.digest import Sums
 from claudeops.domain.notice.model import (
+    ABOUT_TARGETS,
     DEAD,
     REFUSED,
     UNROUTED,
@@ -140,6 +141,17 @@ class SqlOutbox:
 
         for approval_id in await self._database.write(write):
             self._unheard(approval_id)
+
+    async def end_events(self, standing: Collection[str], *, now: datetime) -> None:
+        """Resolve the events about targets but for those that may still stand."""
+        named = or_(*(events.c.fingerprint.startswith(kind, autoescape=True) for kind in ABOUT_TARGETS))
+        found = select(events.c.fingerprint).where(events.c.resolved_at.is_(None), named)
+
+        def write(connection: Connection) -> None:
+            for name in set(connection.execute(found).scalars()) - set(standing):
+                resolve_event(connection, name, at=now)
+
+        await self._database.write(write)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,0 +1,94 @@
+"""Whether the answers that people give in chats arrive: what a bot cannot receive is an event with the remedy.
+
+A bot whose updates go elsewhere still sends questions, with buttons that do nothing. Nothing else shows that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Final
+
+import anyio
+
+from claudeops.domain.gate.approval import visible
+from claudeops.domain.model import Level, NewEvent
+from claudeops.domain.notice.model import DEAF
+from claudeops.domain.text import clip, join_names, one_line
+from claudeops.engine.ports.watching import Probes
+from claudeops.errors import StoreError
+
+MOST_FAILURES: Final = 3
+"""After how many failures in a row the answers of a chat count as not received."""
+
+LASTING_SECONDS: Final = 300.0
+"""How long failures that may pass must last besides: a network that is away for a minute needs nobody."""
+
+_MOST_CHARACTERS: Final = 300  # of what a server says
+
+
+@dataclass(kw_only=True)
+class Hearing:
+    """Keeps the event that answers in some chats, which one connection brings, are not received."""
+
+    targets: Collection[str]  # that are these chats
+    events: Probes
+    redact: Callable[[str], str]
+    now: Callable[[], datetime]
+    is_deaf: bool = False  # answers are not received now
+    _failures: int = 0  # in a row
+    _since: float = 0.0  # of the first of them, by the event loop's clock
+    _written: str | None = (
+        None  # what the event says, nothing if there is none; None: an earlier daemon may have left it
+    )
+    _message: str = ""
+    _turn: anyio.Lock = field(default_factory=anyio.Lock)
+
+    @property
+    def fingerprint(self) -> str:
+        """The event's."""
+        return clip(DEAF + ",".join(sorted(self.targets)))
+
+    async def failed(self, why: str, remedy: str) -> None:
+        """Note a failure; ``remedy`` is empty where it may pass by itself."""
+        if not self._failures:
+            self._since = anyio.current_time()
+        self._failures += 1
+        lasts = bool(remedy) or anyio.current_time() - self._since >= LASTING_SECONDS
+        if self.is_deaf or (self._failures >= MOST_FAILURES and lasts):
+            self.is_deaf, self._message = True, self._said(why, remedy)
+            await self._write()
+
+    async def works(self) -> None:
+        """Note that answers are received."""
+        self._failures, self.is_deaf = 0, False
+        await self._write()
+
+    def _said(self, why: str, remedy: str) -> str:
+        shown = visible(self.redact(one_line(why)))[:_MOST_CHARACTERS]
+        return (
+            f"answers in {join_names(sorted(self.targets))} are not received ({shown}): "
+            f"{remedy or 'see that the server can be reached'}; until then answer with `claudeops approve N` or "
+            "`claudeops deny N` (`claudeops list-approvals` has the numbers)."
+        )
+
+    async def _write(self) -> None:
+        """Make the event stand, or not; what the database does not take now is written after the next try."""
+        async with self._turn:
+            message = self._message if self.is_deaf else ""
+            if self._written == message:
+                return
+            event = NewEvent(level=Level.CRITICAL, message=message, fingerprint=self.fingerprint)
+            with suppress(StoreError):
+                await self.events.note(event, over=not message, now=self.now())
+                self._written = message
+
+
+def by_command(approval_id: int) -> str:
+    """Return the line of a question whose buttons do nothing."""
+    return (
+        "What is pressed here does not arrive now: answer with "
+        f"`claudeops approve {approval_id}` or `claudeops deny {approval_id}`."
+    )
