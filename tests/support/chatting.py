@@ -143,8 +143,12 @@ async def chatting(
     url: str | None = None,
     seconds: float = 8,
     run: bool = True,
+    impatient: bool = False,
 ) -> AsyncIterator[Chat]:
-    """Run a bot and the outbox on a scripted Telegram until the block is left; ``url`` is another server's."""
+    """Run a bot and the outbox on a scripted Telegram until the block is left; ``url`` is another server's.
+
+    ``impatient``: the bot polls and tries again within moments.
+    """
     clock = Clock()
     wording = Wording(redact=lambda text: text.replace(SECRET, "[redacted]"), public_url="https://ops.example")
     async with serve_telegram(token=TOKEN, chats=(ROOM, OTHER_ROOM)) as telegram:
@@ -163,6 +167,8 @@ async def chatting(
         bot = TelegramBot(
             api=api, chats=chats, asking=asking, log=logs.get_logger(), look_seconds=0.02, hearing=hearing
         )
+        if impatient:
+            bot.poll_seconds, bot.first_pause = 1, 0.01
         elsewhere = Elsewhere()
         carriers = {
             name: TelegramCarrier(

@@ -149,7 +149,7 @@ def fault_of(address: str) -> str:
         return _form(N_MGR[scheme], scheme)
     known = sorted(N_MGR.schemas())  # type: ignore[no-untyped-call]
     near = difflib.get_close_matches(scheme, known, n=1)
-    hint = f": did you mean {near[0]}://?" if near else ""
+    hint = f" (did you mean {near[0]}://?)" if near else ""
     return f"Apprise knows no service that is called so{hint}" if scheme else "it begins with no service://"
 
 

@@ -231,6 +231,7 @@ class _Trouble:
 
     log: Logger
     what: str
+    first_pause: float = _FIRST_PAUSE_SECONDS
     pause: float = 0.0  # seconds before the next try
 
     def failed(self, reply: Reply) -> float:
@@ -238,7 +239,7 @@ class _Trouble:
         if not self.pause:
             why = reply.error or "its answer makes no sense"
             self.log.warning(LogEvent.CHAT_UNREACHABLE, what=self.what, error=why)
-        self.pause = min(self.pause * 2 or _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS)
+        self.pause = min(self.pause * 2 or self.first_pause, _LONGEST_PAUSE_SECONDS)
         return max(self.pause, reply.wait_seconds or 0.0)
 
     def over(self) -> None:
@@ -258,6 +259,7 @@ class TelegramBot:
     log: Logger
     look_seconds: float = LOOK_SECONDS
     poll_seconds: int = POLL_SECONDS
+    first_pause: float = _FIRST_PAUSE_SECONDS  # seconds after the first failed poll of a row
     hearing: Hearing | None = None
     _after: int = 0  # the first update that was not taken
     _changed: anyio.Event = field(default_factory=anyio.Event)
@@ -290,7 +292,7 @@ class TelegramBot:
     # --- taps ---------------------------------------------------------------------------------------------
 
     async def _hear(self) -> None:
-        trouble = _Trouble(log=self.log, what="getUpdates")
+        trouble = _Trouble(log=self.log, what="getUpdates", first_pause=self.first_pause)
         while True:
             wanted = {"timeout": self.poll_seconds, "limit": _UPDATES, "allowed_updates": ["callback_query"]}
             offset = {"offset": self._after} if self._after else {}

@@ -230,7 +230,10 @@ GENERAL: Final[tuple[Variable, ...]] = (
         "directories in `CLAUDEOPS_REPOS_DIR` whose MCP servers count too",
     ),
     # --- notices
-    _secret("CLAUDEOPS_APPRISE_URLS", "where notices from level warning on go; separated by commas or spaces"),
+    _secret(
+        "CLAUDEOPS_APPRISE_URLS",
+        "where notices from level warning on go; separated by spaces, or by commas before the next `service://`",
+    ),
     _given(
         "CLAUDEOPS_NOTIFY_PATH",
         Kind.FILE,

@@ -32,6 +32,8 @@ _ADDRESS_BYTES: Final = 64 * 1024
 _UNSET: Final = "is not set: set it"
 _UNKNOWN: Final = "was not there when claudeops was started: restart it"
 _ADDRESS: Final = re.compile(r"[a-z][a-z0-9+.-]*://\S+", re.IGNORECASE)
+_BEGINS: Final = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
+_COMMA: Final = re.compile(r",+(?=[a-z][a-z0-9+.-]*://)", re.IGNORECASE)
 _FORMS: Final = {
     "url": (_ADDRESS, "an address", "write one address as Apprise takes it, such as ntfy://host/topic"),
     "token": (re.compile(r"\d+:[A-Za-z0-9_-]{20,}"), "a token", "write it as BotFather gives it, 123456789:ABC…"),
@@ -130,8 +132,24 @@ def _is_of_variable(name: str) -> bool:
 
 def notice_urls(reader: Reader) -> tuple[str, ...]:
     """Return the addresses of the variable, each once."""
-    given = reader.secret(URLS) or ""
-    return tuple(dict.fromkeys(url for url in re.split(r"[,\s]+", given) if url))
+    return tuple(dict.fromkeys(split_addresses(reader.secret(URLS) or "")))
+
+
+def split_addresses(given: str) -> Iterator[str]:
+    """Yield the addresses in a text: spaces part them, and commas where the next one begins with its ``service://``.
+
+    Any other comma belongs to its address, which may list what it is for (``mailto://…?to=a@one.example,b@two.example``),
+    and so do the spaces beside that comma.
+    """
+    pieces: list[str] = []
+    for word in given.split():
+        for index, piece in enumerate(_COMMA.split(word)):
+            begins_anew = index > 0 or not pieces or _BEGINS.match(piece.lstrip(",")) is not None
+            if begins_anew or not (pieces[-1].endswith(",") or piece.startswith(",")):
+                pieces.append(piece)
+            else:
+                pieces[-1] += piece
+    yield from (stripped for piece in pieces if (stripped := piece.strip(",")))
 
 
 def read_digest_cron(reader: Reader) -> str | None:

@@ -9,11 +9,19 @@ import pytest
 
 from claudeops.cli.doctor.people import alerts, nobody, notify
 from claudeops.cli.doctor.values import Case, Finding, Status
+from claudeops.domain.model import Level, NewEvent
 from claudeops.domain.notice.approving import Approver
 from claudeops.domain.notice.model import TargetKind
+from claudeops.scripted_api.telegram import ScriptedTelegram, serve_telegram
 from claudeops.settings import Settings
+from support.chatting import ROOM, TOKEN
 from support.receivers import receiving
 from support.settings_world import World, make_world
+from support.slack import APP_TOKEN, BOT_TOKEN, Answer, slack
+from support.store_values import NOW
+from support.stores import Database, opened
+
+pytest_plugins = ("support.store_fixtures",)
 
 CASE = cast("Case", None)
 UUID = "5bf66975-d4c7-4bf5-bcc8-b8d8a82ea278"
@@ -88,3 +96,104 @@ def test_an_approver_whom_no_question_can_reach_is_told() -> None:
     assert list(nobody([alice, bob], [telegram])) == ["bob can answer nowhere: there is no target of the kind slack."]
     assert list(nobody([], [slack])) == ["Nobody may answer in slack: no approver has a slack_user_id."]
     assert list(nobody([], [apprise])) == []
+
+
+# --- chats that take nothing, or whose answers do not arrive --------------------------------------------------
+
+TELEGRAM = """
+[[targets]]
+name = "ops"
+kind = "telegram"
+token_env = "BOT"
+chat = "{chat}"
+api = "{api}"
+
+[[approvers]]
+name = "alice"
+telegram_id = "11"
+slack_user_id = "U0000ALICE"
+"""
+SLACK = """
+[[targets]]
+name = "room"
+kind = "slack"
+bot_token_env = "BOT"
+app_token_env = "APP"
+channel = "C0000OPS"
+api = "{api}"
+
+[[approvers]]
+name = "alice"
+slack_user_id = "U0000ALICE"
+"""
+
+
+async def of_chats(world: World, text: str, **given: str) -> Finding:
+    file = world.file("notify.toml", text)
+    return await notify(CASE, settings(world, CLAUDEOPS_NOTIFY_PATH=str(file), **given))
+
+
+async def telegram(world: World, served: ScriptedTelegram, token: str = TOKEN) -> Finding:
+    return await of_chats(world, TELEGRAM.format(chat=ROOM, api=served.url), BOT=token)
+
+
+async def test_a_bot_that_cannot_hear_and_a_chat_that_refuses_are_failures_and_nothing_is_sent(world: World) -> None:
+    async with serve_telegram(token=TOKEN, chats=(ROOM,)) as served:
+        well = await telegram(world, served)
+        served.webhook = "https://elsewhere.example/hook"
+        deaf = await telegram(world, served)
+        served.webhook, served.chats = "", ()
+        gone = await telegram(world, served)
+        served.moved[ROOM] = -1007
+        moved = await telegram(world, served)
+        revoked = await telegram(world, served, token="987654321:another-token-of-a-bot")
+        called = {call.method for call in served.calls}
+    away = await of_chats(world, TELEGRAM.format(chat=ROOM, api="http://127.0.0.1:9"), BOT=TOKEN)
+
+    assert [found.status for found in (well, deaf, gone, moved, revoked, away)] == [
+        *(Status.OK, Status.FAILED, Status.FAILED, Status.WARNING, Status.FAILED, Status.WARNING)
+    ]
+    assert "The bot of ops: a webhook takes what is pressed there; delete it" in deaf.says
+    assert "Ops: HTTP status 400: Bad Request: chat not found; correct the chat's id" in gone.says
+    assert 'write chat = "-1007"' in moved.says
+    assert "BotFather" in revoked.says
+    assert "cannot be reached" in away.says
+    assert called == {"getMe", "getWebhookInfo", "getChat"}  # a poll would end the daemon's, a message is one too many
+
+
+async def test_an_app_whose_tokens_do_not_hold_is_a_failure(world: World) -> None:
+    with slack() as served:
+        text, tokens = SLACK.format(api=served.api), {"BOT": BOT_TOKEN, "APP": APP_TOKEN}
+        well = await of_chats(world, text, **tokens)
+        mute = await of_chats(world, text, BOT="xoxb-another-bot-token", APP=APP_TOKEN)
+        served.answers["apps.connections.open"] = [Answer(body={"ok": False, "error": "token_revoked"})]
+        deaf = await of_chats(world, text, **tokens)
+        served.answers["auth.test"] = [Answer(status=502)]
+        passing = await of_chats(world, text, **tokens)
+        assert served.messages == []
+
+    assert [found.status for found in (well, mute, deaf)] == [Status.OK, Status.FAILED, Status.FAILED]
+    assert "The app of room: Slack says invalid_auth; install the app" in mute.says
+    assert "What is pressed in room would not arrive: Slack says token_revoked" in deaf.says
+    assert passing.status is not Status.FAILED
+
+
+async def test_what_the_daemon_has_noted_of_its_targets_is_a_failure_until_it_is_over(
+    world: World, sqlite: Database
+) -> None:
+    with receiving() as phone:
+        new = settings(world, CLAUDEOPS_APPRISE_URLS=phone.address)
+        assert (await notify(CASE, new)).status is Status.OK  # there is no database yet
+        here = settings(world, CLAUDEOPS_APPRISE_URLS=phone.address, CLAUDEOPS_DATABASE_URL=sqlite.url)
+        async with opened(sqlite) as store:
+            for name in ("target_refused:apprise", "target_refused:gone", "chat_deaf:ops", "disk"):
+                event = NewEvent(level=Level.CRITICAL, message=f"it is {name}\u202e.", fingerprint=name)
+                await store.probes.note(event, over=False, now=NOW)
+            noted = await notify(CASE, here)
+            for name in ("target_refused:apprise", "chat_deaf:ops"):
+                event = NewEvent(level=Level.CRITICAL, message="", fingerprint=name)
+                await store.probes.note(event, over=True, now=NOW)
+        over = await notify(CASE, here)
+
+    assert (noted.status, over.status) == (Status.FAILED, Status.OK)
+    assert noted.says == "it is chat_deaf:ops\\u202e. it is target_refused:apprise\\u202e."

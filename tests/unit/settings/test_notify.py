@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from claudeops.errors import ConfigurationError
-from claudeops.settings.notify import Targets, read_notify_again
+from claudeops.settings.notify import Targets, read_notify_again, split_addresses
 from support.settings_world import World
 
 FILE = """
@@ -44,6 +44,39 @@ def test_a_file_names_where_addresses_are_and_both_are_kept_from_sessions_and_lo
     assert {"phone-password", "averyverylongtoken", PHONE, TEAM} <= set(settings.secrets)
     assert "phone-password" not in repr(settings)
     assert "averyverylongtoken" not in repr(settings)
+
+
+PARTED = {
+    "json://one, json://two json://one": ["json://one", "json://two"],
+    "json://one,json://two": ["json://one", "json://two"],
+    "json://one\n  json://two\r\n\tjson://three\n": ["json://one", "json://two", "json://three"],
+    "json://one ,, json://two,": ["json://one", "json://two"],
+    "mailto://u:p@mail.example?to=a@one.example,b@two.example": [
+        "mailto://u:p@mail.example?to=a@one.example,b@two.example"
+    ],
+    "mailto://u:p@mail.example?to=a@one.example, b@two.example json://two": [
+        "mailto://u:p@mail.example?to=a@one.example,b@two.example",
+        "json://two",
+    ],
+    "json://host/?+X=a,b,c,JSONS://two/?+Y=d,e": ["json://host/?+X=a,b,c", "JSONS://two/?+Y=d,e"],
+    "tgram://123:abc/1,2,-3,ntfy://topic": ["tgram://123:abc/1,2,-3", "ntfy://topic"],
+    "sns://key/secret/us-east-1/+12,+34 ,json://two": ["sns://key/secret/us-east-1/+12,+34", "json://two"],
+    "json://one nonsense json://two": ["json://one", "nonsense", "json://two"],
+    "": [],
+    " ,\n, ": [],
+}
+
+
+@pytest.mark.parametrize("given", PARTED)
+def test_a_comma_parts_addresses_only_where_the_next_one_begins(given: str, world: World) -> None:
+    settings = world.settings(CLAUDEOPS_APPRISE_URLS=given)
+
+    assert list(settings.addresses.values()) == PARTED[given]
+
+
+def test_many_commas_are_read_at_once() -> None:
+    assert list(split_addresses("json://host/" + "a," * 200_000)) == ["json://host/" + ("a," * 200_000).strip(",")]
+    assert list(split_addresses("a, " * 50_000)) == [("a," * 50_000).strip(",")]
 
 
 @pytest.mark.parametrize(
