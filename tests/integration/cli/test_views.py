@@ -15,8 +15,10 @@ import pytest
 
 from claudeops.cli.command_line import call
 from claudeops.cli.views import config
+from claudeops.domain.model import Level, NewEvent
 from support.migrated import write_migrated
 from support.store_values import (
+    NOW,
     RULES,
     alarm,
     allow,
@@ -214,6 +216,20 @@ async def test_status_without_a_daemon_says_so_and_tells_what_is_on_record(
     }
     assert call(["status"]) == 1
     assert "No daemon runs here" in capsys.readouterr().out
+
+
+async def test_status_says_in_which_chats_answers_do_not_arrive(
+    state: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    message = "answers in ops are not received (Conflict\u202e): end the other program."
+    async with opened(Database(f"sqlite:///{state / 'claudeops.db'}")) as store:
+        event = NewEvent(level=Level.CRITICAL, message=message, fingerprint="chat_deaf:ops")
+        await store.probes.note(event, over=False, now=NOW)
+
+    assert told(capsys, "status")["chats_deaf"] == [message]
+    call(["status"])
+    text = capsys.readouterr().out
+    assert "chats        answers in ops are not received (Conflict\\u202e): end the other program." in text
 
 
 # --- config -----------------------------------------------------------------------------------------------

@@ -64,6 +64,7 @@ SMALL: Final = {
     "claudeops.rehearsal.certificate": "cryptography takes as long to import as all the rest: few scenarios need it",
     "claudeops.engine.owners": "quick commands ask whether a daemon lives, and import no event loop for that",
     "claudeops.store.reading.approvals": "one subject; the command and pages read it",
+    "claudeops.notify.addresses": "a loop of its own beside the sender; the courier's side knows Apprise",
     "claudeops.notify.digest": "a loop of its own beside the sender",
     "claudeops.settings.typed": "environs takes as long to import as a quick command may run",
     "claudeops.settings.schedules": "one file of the operator's; the running daemon reads it again",

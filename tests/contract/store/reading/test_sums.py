@@ -9,12 +9,12 @@ import pytest
 
 from claudeops.domain.gate.approval import ApprovalStatus
 from claudeops.domain.holds import Hold, HoldKind
-from claudeops.domain.model import DecisionReason, Level, Outcome, Session, ToolEnd, Verdict, VerdictKind
+from claudeops.domain.model import DecisionReason, Level, NewEvent, Outcome, Session, ToolEnd, Verdict, VerdictKind
 from claudeops.domain.spending.budget import Budgets, CallBegun, last_midnight
 from claudeops.domain.spending.tokens import CallState, TokenUsage
 from claudeops.engine.ports import Store
 from claudeops.errors import DatabaseUnavailableError, MissingInputError
-from claudeops.store.glance import Glance, glance
+from claudeops.store.glance import Glance, glance, noted_of_targets
 from claudeops.store.reading import spending
 from claudeops.store.reading.chains import chain_of, tree
 from claudeops.store.reading.figures import figures
@@ -190,6 +190,20 @@ async def test_a_glance_sees_what_runs_waits_and_is_open(escalated: Session, sto
     assert (seen.notices_waiting > 0, seen.untold_since) == (True, untold)
     assert seen.open_events.get(Level.WARNING.value, 0) >= 1  # the pause itself
     assert all(event.level != Level.INFO.value for event in seen.newest_events)
+
+
+@pytest.mark.dialect
+async def test_a_glance_names_chats_whose_answers_do_not_arrive(store: Store, database: Database) -> None:
+    for name, level in (
+        ("chat_deaf:ops", Level.CRITICAL),
+        ("target_refused:ops", Level.CRITICAL),
+        ("chatxdeaf:no", Level.WARNING),
+    ):
+        await store.probes.note(NewEvent(level=level, message=f"about {name}", fingerprint=name), over=False, now=NOW)
+
+    assert glanced(database).chats_deaf == ("about chat_deaf:ops",)
+    noted = noted_of_targets(database.url)
+    assert noted == [("chat_deaf:ops", "about chat_deaf:ops"), ("target_refused:ops", "about target_refused:ops")]
 
 
 async def test_a_glance_has_every_kind_of_hold(store: Store, database: Database) -> None:
