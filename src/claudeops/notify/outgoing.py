@@ -7,7 +7,7 @@ own courier process, and a pause that grows with its failures.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Final, Protocol
 
@@ -76,6 +76,7 @@ class Outgoing:
     oldest: datetime | None = None  # since when the notice waits that should have been told first, as last seen
     standing: Collection[str] | None = None  # events about targets that may stand; None: nothing is known of them
     _standings: dict[str, _Standing] = field(init=False)
+    _refusals: dict[int, int] = field(default_factory=dict)  # of notices for what they say, by the ids of rows
 
     def __post_init__(self) -> None:
         self._standings = {target.name: _Standing() for target in self.targets}
@@ -153,7 +154,8 @@ class Outgoing:
             return
         bounded = target.max_per_hour is not None
         sent = await self.outbox.sent(target.name, now - HOUR) if bounded else ()
-        planned = plan(target, claimed, sent=sent, now=now)
+        waiting = [replace(each, refusals=self._refusals.get(each.id, 0)) for each in claimed]
+        planned = plan(target, waiting, sent=sent, now=now)
         told: dict[int, Told] = {}
         texts = [folded(group, self.wording) for group in planned.messages[:BATCH]]
         try:
@@ -191,6 +193,9 @@ class Outgoing:
         settled = [Settled(id=each.id, result=None, again_at=planned.until) for each in planned.waiting]
         for index, group in enumerate(planned.messages):
             settled += self._of_group(target, group, told.get(index), now)
+        for each_settled in settled:
+            if each_settled.again_at is None:
+                self._refusals.pop(each_settled.id, None)
         await self.outbox.settle(target.name, settled, now=now)
 
     def _of_group(self, target: Target, group: Sequence[Pending], told: Told | None, now: datetime) -> list[Settled]:
@@ -215,7 +220,9 @@ class Outgoing:
     def _undelivered(self, target: Target, tried: Pending, told: Told, now: datetime) -> Settled:
         others = tuple(other.name for other in self.targets if other.name != target.name)
         # What a target refuses for what it says, another one may take: nobody needs a day to see that.
-        is_refused = told.cause == CONTENT and tried.attempts + 1 >= REFUSED_TRIES and bool(others)
+        if told.cause == CONTENT:
+            self._refusals[tried.id] = tried.refusals + 1
+        is_refused = told.cause == CONTENT and tried.refusals + 1 >= REFUSED_TRIES and bool(others)
         is_over = is_dead(tried, now) or is_refused
         return Settled(
             id=tried.id,
@@ -233,7 +240,7 @@ class Outgoing:
         if tried.notice.topic is Topic.APPROVAL and tried.attempts == 0:
             return soon  # whatever the target has done lately: a call waits to know whether anybody can answer
         if told.cause == CONTENT:
-            return now + timedelta(seconds=wait_seconds(tried.attempts + 1))
+            return now + timedelta(seconds=wait_seconds(tried.refusals + 1))
         # A single refused message waits as well: the others must not wait behind it.
         return self._standings[target.name].until or soon
 

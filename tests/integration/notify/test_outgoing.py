@@ -340,6 +340,23 @@ async def test_a_target_that_refuses_some_words_is_not_left_alone_for_that(store
     assert [message.body for _, message in carrier.heard] == ["shop is down"]
 
 
+@pytest.mark.parametrize("level", [Level.WARNING, Level.CRITICAL])
+async def test_one_refused_notice_takes_none_with_it_of_those_that_are_told_together(
+    store: Store, level: Level
+) -> None:
+    carrier, clock = Picky(words=("spam",), cause=CONTENT), Clock()
+    bounded = Target(name="phone", max_per_hour=1)
+    outgoing = sender(store, carrier, clock, bounded)
+    keys = [f"service {number}" for number in range(3)]
+    await tell(store, *keys[:2], "spam", *keys[2:], level=level)
+
+    await rounds(outgoing, clock, bounded, 600, seconds=60)
+
+    told = "\n".join(message.body for _, message in carrier.heard)
+    assert all(f"{key} is down" in told for key in keys)
+    assert "spam" not in told
+
+
 async def test_what_one_target_refuses_goes_another_way_within_minutes(store: Store, database: Database) -> None:
     carrier, clock = Picky(words=("spam",), cause=CONTENT), Clock()
     mail = Target(name="mail", topics=frozenset({Topic.DIGEST}))

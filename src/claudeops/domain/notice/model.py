@@ -114,6 +114,7 @@ class Pending:
     notice: Notice
     created_at: datetime
     attempts: int = 0  # that were made
+    refusals: int = 0  # how often the target is known to have refused the message that it stood in, for what that said
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

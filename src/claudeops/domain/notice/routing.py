@@ -86,16 +86,39 @@ def plan(target: Target, waiting: Sequence[Pending], *, sent: Sequence[datetime]
     room = target.max_per_hour - len(recent) - len(questions)
     if room >= len(others):
         return Plan(messages=_alone(ordered))
-    if room > 0:
-        return Plan(messages=(*_alone(questions), *_alone(others[: room - 1]), tuple(others[room - 1 :])))
-    # Critical notices do not wait for the next hour: they are one message now, whatever this one has had.
-    critical = tuple(pending for pending in others if is_urgent(pending.notice))
-    rest = tuple(pending for pending in others if not is_urgent(pending.notice))
-    messages = (*_alone(questions), *((critical,) if critical else ()))
+    told = _within(others, room)
+    among = {pending.id for group in told for pending in group}
+    rest = tuple(pending for pending in others if pending.id not in among)
+    messages = (*_alone(questions), *told)
     if not rest:
         return Plan(messages=messages)
     recent += [now] * max(0, target.max_per_hour - len(recent))  # what is sent now takes what room there was
     return Plan(messages=messages, waiting=rest, until=recent[len(recent) - target.max_per_hour] + HOUR)
+
+
+def _within(others: Sequence[Pending], room: int) -> Sequence[tuple[Pending, ...]]:
+    """Return the messages for which there is room, and those of critical notices, which do not wait for any."""
+    fresh = [pending for pending in others if not pending.refusals]
+    refused = [pending for pending in others if pending.refusals]
+    if room > 0:
+        folded = fresh[room - 1 :] if len(fresh) > room else []
+        told = [*_alone(fresh[: len(fresh) - len(folded)]), *([tuple(folded)] if folded else [])]
+    else:
+        critical = tuple(pending for pending in fresh if is_urgent(pending.notice))
+        told = [critical] if critical else []
+    parts = _parts(refused)
+    left = max(0, room - len(told))
+    told += parts[:left]
+    # What was refused is not told together with what was not, or that would be refused too.
+    return [*told, *_alone([each for part in parts[left:] for each in part if is_urgent(each.notice)])]
+
+
+def _parts(refused: Sequence[Pending]) -> Sequence[tuple[Pending, ...]]:
+    """Return what was refused as messages that are halved each time, until what is at fault stands alone."""
+    if not refused:
+        return ()
+    size = max(1, len(refused) >> max(pending.refusals for pending in refused))
+    return [tuple(refused[begin : begin + size]) for begin in range(0, len(refused), size)]
 
 
 def _alone(each: Sequence[Pending]) -> tuple[tuple[Pending, ...], ...]:

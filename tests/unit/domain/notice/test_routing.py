@@ -218,6 +218,39 @@ def test_what_has_failed_stands_behind_what_was_not_tried_however_severe_it_is()
         assert [each.id for (each,) in planned.messages] == [7, 3, 6, 5, 2, 1, 4]
 
 
+@pytest.mark.parametrize(
+    ("refusals", "room", "messages", "waiting"),
+    [
+        (1, 2, [[8], [9]], [0, 1, 2, 3, 4, 5, 6]),
+        (1, 5, [[8], [9], [0, 1, 2], [3, 4, 5], [6]], []),
+        (2, 3, [[8], [9], [0]], [1, 2, 3, 4, 5, 6]),
+        (9, 1, [[8, 9]], [0, 1, 2, 3, 4, 5, 6]),
+        (1, 0, [], [8, 9, 0, 1, 2, 3, 4, 5, 6]),
+    ],
+)
+def test_what_was_refused_together_is_halved_and_not_told_with_anything_else(
+    refusals: int, room: int, messages: list[list[int]], waiting: list[int]
+) -> None:
+    refused = [dataclasses.replace(pending(number), attempts=refusals, refusals=refusals) for number in range(7)]
+    phone, sent = Target(name="phone", max_per_hour=6), [AT - timedelta(minutes=1)] * (6 - room)
+
+    planned = plan(phone, [*refused, pending(8), pending(9)], sent=sent, now=AT)
+
+    assert [[each.id for each in group] for group in planned.messages] == messages
+    assert [each.id for each in planned.waiting] == waiting
+    assert (planned.until is None) is (not waiting)
+
+
+def test_critical_notices_that_were_refused_wait_for_no_hour_either_and_stand_alone() -> None:
+    refused = [dataclasses.replace(pending(n, Level.CRITICAL), attempts=1, refusals=1) for n in range(4)]
+    phone, sent = Target(name="phone", max_per_hour=1), [AT - timedelta(minutes=1)]
+
+    planned = plan(phone, [*refused, pending(5, Level.CRITICAL), pending(6)], sent=sent, now=AT)
+
+    assert [[each.id for each in group] for group in planned.messages] == [[5], [0], [1], [2], [3]]
+    assert [each.id for each in planned.waiting] == [6]
+
+
 # --- quiet hours of several days ------------------------------------------------------------------------------
 
 
