@@ -42,7 +42,7 @@ from claudeops.notify.outgoing import Carrier, Outgoing, try_address
 from claudeops.notify.slack_api import SlackApi
 from claudeops.notify.slack_chat import SlackCarrier, SlackChat, SlackRoom, heard_by
 from claudeops.notify.slack_link import SlackLink
-from claudeops.notify.telegram import Moves, TelegramBot, TelegramCarrier
+from claudeops.notify.telegram import SETTLE_SECONDS, Moves, TelegramBot, TelegramCarrier
 from claudeops.settings import Settings
 from claudeops.settings.notify import Targets, read_notify_again
 
@@ -158,7 +158,7 @@ def people_of(node: Node, *, checked: Mapping[str, str] = MappingProxyType({})) 
     bots: list[TelegramBot] = []
     for api, names in bots_of(settings):
         chats = {name: settings.telegram[name].chat for name in names}
-        hearing = _hearing(node, names)
+        hearing = _hearing(node, names, settle_seconds=SETTLE_SECONDS)
         for name, chat in chats.items():
             moves = Moves(target=name, chat=chat, events=node.store.probes, now=node.clock.now)
             carriers[name] = TelegramCarrier(
@@ -191,9 +191,15 @@ def people_of(node: Node, *, checked: Mapping[str, str] = MappingProxyType({})) 
     )
 
 
-def _hearing(node: Node, names: Sequence[str]) -> Hearing:
+def _hearing(node: Node, names: Sequence[str], *, settle_seconds: float = 0.0) -> Hearing:
     """Return what knows whether the answers in some chats arrive."""
-    return Hearing(targets=names, events=node.store.probes, redact=node.context.redactor.text, now=node.clock.now)
+    return Hearing(
+        targets=names,
+        events=node.store.probes,
+        redact=node.context.redactor.text,
+        now=node.clock.now,
+        settle_seconds=settle_seconds,
+    )
 
 
 def rooms_of(settings: Settings) -> Mapping[str, SlackRoom]:

@@ -37,9 +37,11 @@ class Hearing:
     events: Probes
     redact: Callable[[str], str]
     now: Callable[[], datetime]
+    settle_seconds: float = 0.0  # for which answers are received again before the event ends
     is_deaf: bool = False  # answers are not received now
     _failures: int = 0  # in a row
     _since: float = 0.0  # of the first of them, by the event loop's clock
+    _well_since: float | None = None  # of the first success after them
     _written: str | None = (
         None  # what the event says, nothing if there is none; None: an earlier daemon may have left it
     )
@@ -55,15 +57,22 @@ class Hearing:
         """Note a failure; ``remedy`` is empty where it may pass by itself."""
         if not self._failures:
             self._since = anyio.current_time()
-        self._failures += 1
+        self._failures, self._well_since = self._failures + 1, None
         lasts = bool(remedy) or anyio.current_time() - self._since >= LASTING_SECONDS
         if self.is_deaf or (self._failures >= MOST_FAILURES and lasts):
             self.is_deaf, self._message = True, self._said(why, remedy)
             await self._write()
 
     async def works(self) -> None:
-        """Note that answers are received."""
-        self._failures, self.is_deaf = 0, False
+        """Note that answers are received.
+
+        Of two programs that poll one bot each gets its turn now and then, so one success does not always end it.
+        """
+        now = anyio.current_time()
+        self._failures, self._well_since = 0, now if self._well_since is None else self._well_since
+        if self.is_deaf and now - self._well_since < self.settle_seconds:
+            return
+        self.is_deaf = False
         await self._write()
 
     def _said(self, why: str, remedy: str) -> str:

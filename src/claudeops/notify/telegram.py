@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final
 
@@ -40,6 +40,10 @@ LOOK_SECONDS: Final = 1.0
 """Between two looks for messages that do not show how their question ended."""
 
 POLL_SECONDS: Final = 25
+
+SETTLE_SECONDS: Final = 3.0 * POLL_SECONDS
+"""For how long polls succeed before a bot counts as getting its updates again."""
+
 _POLL_GRACE_SECONDS: Final = 10.0
 _UPDATES: Final = 20  # of one poll
 _EDITS: Final = 5  # at once
@@ -169,6 +173,9 @@ class TelegramCarrier:
             # The chat stays by this name until the daemon ends; what reads the file next finds out anew.
             self.chat = str(reply.moved_to)
             reply = await self._send(message, index, told)
+            if reply is not None and reply.came is Came.OK:
+                moved = f'the group became a supergroup: write chat = "{self.chat}" for {self.target}'
+                told[index] = replace(told[index], error=moved)
         if reply is None:
             return False
         if self.moves is not None and reply.came is Came.OK:

@@ -173,6 +173,24 @@ async def test_what_may_pass_counts_once_it_has_lasted() -> None:
     assert "see that the server can be reached" in kept.standing["chat_deaf:ops,team"]
 
 
+async def test_a_bot_that_two_programs_poll_is_one_event_although_each_gets_its_turn() -> None:
+    kept = Events()
+    hearing = hearing_of(kept)
+    hearing.settle_seconds = 75
+    with loop_time(slowness=1000) as time:
+        for _ in range(9):
+            for _ in range(3):
+                await hearing.failed("409", "end the other program")
+            await hearing.works()
+            time.leap(50)
+            await hearing.works()
+        assert (kept.writes, list(kept.standing)) == (1, ["chat_deaf:ops,team"])
+        time.leap(50)
+        await hearing.works()
+
+    assert kept.standing == {}
+
+
 async def test_an_event_that_the_database_does_not_take_is_written_later_and_one_of_an_earlier_daemon_ends() -> None:
     kept = Events()
     kept.standing["chat_deaf:ops,team"] = "of an earlier daemon"

@@ -10,6 +10,7 @@ import anyio
 import click
 
 from claudeops.cli.output import Exit, not_found_body, print_document, print_failure
+from claudeops.domain.gate.approval import visible
 from claudeops.domain.notice.model import Delivery, Target
 from claudeops.domain.redact import Redactor
 from claudeops.errors import ClaudeopsError, ErrorKind, SpawnError
@@ -35,6 +36,8 @@ def print_test(target: str, *, as_json: bool) -> int:
         return print_document(_COMMAND, body, status)
     said = f": {body['answer']}" if body["answer"] else ""
     click.echo(f"{target}: {body['result']} after {body['took_ms']} ms{said}")
+    if body["remedy"]:
+        click.echo(f"  {body['remedy']}")
     return status
 
 
@@ -47,8 +50,10 @@ async def _sent(target: Target, settings: Settings) -> dict[str, object]:
     except OSError as error:
         raise SpawnError(f"no courier could be started: {error.strerror}.", kind=ErrorKind.DELIVERY) from error
     took = round((time.monotonic() - began) * 1000)
-    said = Redactor(settings.secrets).text(told.error)
-    return {"target": target.name, "result": told.result.value, "answer": said or None, "took_ms": took}
+    said = visible(Redactor(settings.secrets).text(told.error))
+    remedy = told.cause.remedy if told.cause is not None else ""
+    answer = {"answer": said or None, "remedy": remedy or None}
+    return {"target": target.name, "result": told.result.value, **answer, "took_ms": took}
 
 
 def _unknown(target: str, settings: Settings, *, as_json: bool) -> int:
