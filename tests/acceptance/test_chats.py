@@ -89,3 +89,39 @@ async def asked(someone: Operator) -> None:
     done = await someone.run("bootstrap", "--tier", "3", "--prompt", "look at web", "--detach")
     assert done.code == 0, done.stderr
     await someone.until(WAITING, lambda rows: len(rows) == 1)
+
+
+async def test_a_bot_that_cannot_hear_and_an_address_that_is_none_are_said_wherever_an_operator_looks(
+    tmp_path: Path,
+) -> None:
+    async with (
+        serve_telegram(token=TOKEN, chats=(ROOM,)) as telegram,
+        operator(tmp_path, haiku=[conclude()]) as someone,
+    ):
+        telegram.webhook = "https://elsewhere.example/hook"
+        environment = {
+            **chats(tmp_path, telegram.url),
+            **starts_nothing(tmp_path),
+            "CLAUDEOPS_APPRISE_URLS": "tgramm://hunter2:sesame/chat",
+        }
+        async with someone.daemon(**environment) as daemon:
+            await someone.until(
+                "SELECT fingerprint FROM events WHERE resolved_at IS NULL ORDER BY fingerprint",
+                lambda rows: (
+                    [row["fingerprint"] for row in rows if ":" in str(row["fingerprint"])]
+                    == ["address_refused:apprise", "chat_deaf:ops"]
+                ),
+            )
+            status = await someone.run("status", **environment)
+            doctor = await someone.run("doctor", "-o", "json", **environment)
+            await until(lambda: any("`claudeops approve N`" in each.text for each in telegram.messages))
+            logged = daemon.output.read_text()
+
+    assert "chats        answers in ops are not received (Conflict: can't use getUpdates" in status.stdout
+    checks = doctor.document["checks"]
+    assert isinstance(checks, list)
+    (found,) = [check for check in checks if check["name"] == "notify"]
+    assert found["status"] == "failed"
+    assert "did you mean tgram://?" in str(found)
+    assert "hunter2" not in str(found) + logged
+    assert "sesame" not in str(found) + logged

@@ -19,6 +19,7 @@ from claudeops.domain.notice.model import (
     ADDRESS,
     DEAD,
     MOVED,
+    PICKY,
     REFUSED,
     Delivery,
     Notice,
@@ -259,7 +260,7 @@ def bots_of(settings: Settings) -> Sequence[tuple[BotApi, Sequence[str]]]:
 def outgoing(node: Node, chats: Mapping[str, Carrier], hearing: Sequence[str] = ()) -> Outgoing:
     """Return what tells people what the daemon has decided; ``hearing``: events that chats keep about answers."""
     settings = node.settings
-    about = [f"{kind}{target.name}" for target in settings.targets for kind in (DEAD, REFUSED, MOVED, ADDRESS)]
+    about = [f"{kind}{target.name}" for target in settings.targets for kind in (DEAD, PICKY, REFUSED, MOVED, ADDRESS)]
     return Outgoing(
         outbox=node.store.outbox,
         targets=settings.targets,

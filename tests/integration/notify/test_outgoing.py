@@ -369,7 +369,7 @@ async def test_what_one_target_refuses_goes_another_way_within_minutes(store: St
 
     assert [(address, message.body) for address, message in carrier.heard] == [("to mail", "spam is down")]
     (event,) = database.rows("events")
-    assert (event["fingerprint"], event["level"]) == ("notification_dead:phone", "warning")
+    assert (event["fingerprint"], event["level"]) == ("notices_refused:phone", "warning")
     assert event["message"] == (
         "phone refuses some notifications (no), which go another way: see what `claudeops notify test phone` says."
     )

@@ -20,12 +20,13 @@ from claudeops.domain.gate.approval import visible
 from claudeops.domain.notice.model import DEAF, Delivery
 from claudeops.domain.notice.refusals import Refusal, of_slack, of_telegram, slack_deafness
 from claudeops.domain.text import join_names
-from claudeops.errors import ClaudeopsError
+from claudeops.errors import ClaudeopsError, ConfigurationError
 from claudeops.notify.bot_api import BotApi, Came
 from claudeops.notify.slack_api import SlackApi
 from claudeops.settings import Settings
 from claudeops.store.glance import noted_of_targets
 
+_SECONDS: Final = 10.0  # for all chats together
 _MOST_CHARACTERS: Final = 300  # of what a server says
 
 
@@ -44,11 +45,18 @@ class ChatFaults:
 async def chat_faults(settings: Settings) -> ChatFaults:
     """Return what is wrong with the targets of notices, as far as it can be seen without a message."""
     faults = ChatFaults()
-    async with anyio.create_task_group() as tasks:
-        for api, names in bots_of(settings):
-            tasks.start_soon(_look_at_bot, settings, api, names, faults)
-        for name in settings.slack:
-            tasks.start_soon(_look_at_app, settings, name, faults)
+    try:
+        bots, rooms = bots_of(settings), rooms_of(settings)
+    except ConfigurationError as error:  # a proxy that cannot be used
+        return ChatFaults(certain=[visible(str(error))])
+    with anyio.move_on_after(_SECONDS) as bound:
+        async with anyio.create_task_group() as tasks:
+            for api, names in bots:
+                tasks.start_soon(_look_at_bot, settings, api, names, faults)
+            for name, room in rooms.items():
+                tasks.start_soon(_look_at_app, settings, name, room.api, faults)
+    if bound.cancelled_caught:
+        faults.doubtful.append(f"Some chat's server has not answered within {_SECONDS:.0f} s.")
     faults.certain += [each for each in await _noted(settings) if each not in faults.certain]
     faults.certain.sort()
     faults.doubtful.sort()
@@ -119,9 +127,9 @@ async def _look_at_chat(api: BotApi, name: str, chat: str, faults: ChatFaults) -
 # --- Slack ------------------------------------------------------------------------------------------------
 
 
-async def _look_at_app(settings: Settings, name: str, faults: ChatFaults) -> None:
+async def _look_at_app(settings: Settings, name: str, bot: SlackApi, faults: ChatFaults) -> None:
     """Look at an app: its bot's token, and whether Slack would open a connection for what is pressed."""
-    given, bot = settings.slack[name], rooms_of(settings)[name].api
+    given = settings.slack[name]
     ear = SlackApi(given.api, given.app_token, network={**settings.inherited_env, **settings.proxies})
     try:
         await _look_at_token(bot, "auth.test", f"the app of {name}", faults, _spoken)

@@ -26,7 +26,10 @@ APPRISE: Final = "apprise"
 
 
 DEAD: Final = "notification_dead:"
-"""What the fingerprint of an event begins with about a target that takes nothing, or refuses something, for long."""
+"""What the fingerprint of an event begins with about a target to which nothing could be delivered for a day."""
+
+PICKY: Final = "notices_refused:"
+"""The same of a target that refuses some of what it is sent, for what that says."""
 
 REFUSED: Final = "target_refused:"
 """The same of a target that refuses everything until somebody mends it."""
@@ -40,7 +43,7 @@ MOVED: Final = "chat_moved:"
 ADDRESS: Final = "address_refused:"
 """The same of an address that Apprise does not understand."""
 
-ABOUT_TARGETS: Final = (DEAD, REFUSED, DEAF, MOVED, ADDRESS)
+ABOUT_TARGETS: Final = (DEAD, PICKY, REFUSED, DEAF, MOVED, ADDRESS)
 
 
 class Topic(StrEnum):

@@ -23,6 +23,7 @@ from claudeops.domain.notice.digest import Sums
 from claudeops.domain.notice.model import (
     ABOUT_TARGETS,
     DEAD,
+    PICKY,
     REFUSED,
     UNROUTED,
     Delivery,
@@ -127,8 +128,8 @@ class SqlOutbox:
         def write(connection: Connection) -> Sequence[int]:
             written = [each for each in settled if _settle(connection, each, now=now)]
             if any(each.result is Delivery.DELIVERED for each in written):
-                for name in (_dead_name(target), _refused_name(target)):
-                    resolve_event(connection, name, at=now)
+                for kind in (DEAD, PICKY, REFUSED):
+                    resolve_event(connection, f"{kind}{clip(target)}", at=now)
                 _hear_again(connection, target, now=now)
             dead = [each for each in written if _is_dead(each)]
             if dead:
@@ -339,10 +340,11 @@ def _is_dead(settled: Settled) -> bool:
 def _tell_of_death(connection: Connection, target: str, dead: Sequence[Settled], *, now: datetime) -> None:
     remedy = f"see what `claudeops notify test {target}` says."
     if all(each.cause == CONTENT for each in dead):
-        level, what = Level.WARNING, f"{target} refuses some notifications ({_said(dead[0])}), which go another way"
+        message = f"{target} refuses some notifications ({_said(dead[0])}), which go another way: {remedy}"
+        event = NewEvent(level=Level.WARNING, message=message, fingerprint=f"{PICKY}{clip(target)}")
     else:
-        level, what = Level.CRITICAL, f"notifications to {target} have failed for a day and go another way"
-    event = NewEvent(level=level, message=f"{what}: {remedy}", fingerprint=_dead_name(target))
+        message = f"notifications to {target} have failed for a day and go another way: {remedy}"
+        event = NewEvent(level=Level.CRITICAL, message=message, fingerprint=_dead_name(target))
     raise_event(connection, event, session_id=None, at=now, about=About(besides=target))
 
 
