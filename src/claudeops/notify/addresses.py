@@ -63,7 +63,7 @@ class AddressCheck:
         return all(self.checked.get(name) == address for name, address in new.items())
 
     async def _note(self, name: str, reason: str) -> None:
-        message = f"Apprise does not understand the address of {name}, which is told nothing: {reason}."
+        message = f"Apprise does not understand the address of {name}, so nothing is sent there: {reason}."
         event = NewEvent(level=Level.CRITICAL, message=message, fingerprint=clip(f"{ADDRESS}{name}"))
         await self.events.note(event, over=not reason, now=self.now())
         if reason:

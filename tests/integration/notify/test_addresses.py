@@ -109,7 +109,7 @@ async def test_a_wrong_address_is_an_event_until_it_is_right_and_each_value_is_c
 
     assert (event["fingerprint"], event["level"]) == ("address_refused:mail", "critical")
     assert event["message"] == (
-        "Apprise does not understand the address of mail, which is told nothing: "
+        "Apprise does not understand the address of mail, so nothing is sent there: "
         "Apprise knows no service that is called so (did you mean tgram://?)."
     )
     assert [sorted(asked) for asked in courier.asked] == [["apprise", "mail"], ["mail"]]
