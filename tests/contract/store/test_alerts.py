@@ -9,12 +9,14 @@ import pytest
 from claudeops.domain.alerts.matchers import read_matchers
 from claudeops.domain.alerts.model import Alert, Decision, Delivery, Silence, Unparsed
 from claudeops.domain.alerts.register import Done, Posted
+from claudeops.domain.alerts.rules import Source
 from claudeops.domain.alerts.situation import Circumstances
 from claudeops.domain.model import Handover, NewSession, Session, Trigger
+from claudeops.domain.probe.dependencies import connected
 from claudeops.domain.probe.model import State
 from claudeops.domain.retention import Aged, cutoffs
 from claudeops.engine.ports import Store
-from support.alerts import SOURCE, alert, bring, over, rules_of
+from support.alerts import AT_ONCE, SOURCE, alert, bring, over, rules_of
 from support.probing import probe, turned
 from support.store_values import (
     NOW,
@@ -161,6 +163,85 @@ async def test_what_comes_later_joins_the_running_chain_and_the_next_tier_is_tol
     assert following.context is not None
     assert "Slow of shop" in following.context.findings
     assert [row["incident_id"] for row in database.rows("sessions")] == [1, 1]
+
+
+@pytest.mark.dialect
+@pytest.mark.parametrize("together", [True, False], ids=["one body", "two bodies"])
+async def test_what_joins_a_chain_in_the_round_that_starts_it_is_told_to_its_first_session_and_the_next(
+    store: Store, database: Database, *, together: bool
+) -> None:
+    about = Circumstances(
+        alerts=rules_of(sources=(Source(name=SOURCE, grouping=AT_ONCE), Source(name="other", grouping=AT_ONCE))),
+        escalation=RULES,
+    )
+    late = Delivery(source="other", key="b", alerts=(alert("Slow"), alert("Full"), over("Gone")), group_key="h")
+    posts = [said(alert()), Posted(said=late, received_at=NOW, raw="{}")]
+    for post in [posts] if together else [posts[:1], posts[1:]]:
+        await take(store, *post, about=about)
+
+    rows = database.rows("alert_decisions")
+    ids = [row["session_id"] for row in rows if row["decision"] == "joined"]
+    first = await run(store, 1)
+    assert [row["decision"] for row in rows] == ["started", "joined", "joined", "resolved_first"]
+    assert ids == [first.id, first.id]
+    if together:
+        assert first.context is not None
+        assert "3 alerts about 1 service" in first.context.findings
+        assert all(f"{name} of shop" in first.context.findings for name in ("Down", "Slow", "Full"))
+    finished = await store.queue.finish(ending(first, alarm("shop"), ended_at=after(minutes=3)), rules=RULES)
+    assert finished.next_session_id is not None
+    following = await run(store, 4)
+    assert following.context is not None
+    assert all(f"{name} of shop" in following.context.findings for name in ("Slow", "Full"))
+
+
+async def test_whom_an_alert_is_about_is_on_record_with_what_says_so(store: Store, database: Database) -> None:
+    cart = alert("Down", "shop/cart", service_by="its labels deployment and namespace")
+    await take(store, said(cart, group="g"))
+    async with opened(database) as other:
+        await take(other, said(over("Down", "shop/cart", service_by=cart.service_by), key="b"), minutes=1)
+
+    assert next(row["because"] for row in database.rows("alert_decisions")) == (
+        "a chain starts at tier 1: incident 1; it is about shop/cart by its labels deployment and namespace"
+    )
+    (row,) = database.rows("alerts")
+    assert (row["service_by"], row["sender_group"]) == (cart.service_by, "g")
+
+
+async def test_a_service_that_its_probes_see_up_explains_nothing_whatever_a_source_says(
+    store: Store, database: Database
+) -> None:
+    about = Circumstances(
+        alerts=rules_of(), escalation=RULES, dependencies=connected({"shop": ["db"], "cart": ["db"], "db": []})
+    )
+    db = probe("db")
+    await store.probes.enrol((db,), OWNER, now=NOW)
+    await take(store, said(alert("Down", "db")), about=about)
+    await take(store, said(alert("Down", "shop"), key="b", group="h"), minutes=1, about=about)
+    await tick(store, 2, about)
+    assert decisions(database) == ["started", "inhibited"]
+
+    up = turned(db, State.UP, at=after(minutes=3))
+    await store.probes.observed([up], owner=OWNER, rules=RULES, now=after(minutes=3))
+    await tick(store, 4, about)
+    await tick(store, 5, about)
+    assert decisions(database) == ["started", "inhibited", "grouped", "started"]
+
+    down = turned(db, State.DOWN, at=after(minutes=6))
+    await store.probes.observed([down], owner=OWNER, rules=RULES, now=after(minutes=6))
+    await take(store, said(alert("Down", "cart"), key="c", group="i"), minutes=7, about=about)
+    assert decisions(database)[-1] == "inhibited"
+
+
+async def test_a_person_who_ends_an_incident_ends_what_its_alert_explains(store: Store, database: Database) -> None:
+    about = Circumstances(alerts=rules_of(), escalation=RULES, dependencies=connected({"shop": ["db"], "db": []}))
+    await take(store, said(alert("Down", "db")), about=about)
+    await take(store, said(alert("Down", "shop"), key="b", group="h"), minutes=1, about=about)
+    await store.alerts.resolve(1, by="alice", now=after(minutes=2))
+    await tick(store, 3, about)
+    await tick(store, 4, about)
+
+    assert decisions(database) == ["started", "inhibited", "grouped", "started"]
 
 
 async def test_an_incident_ends_by_its_source_and_a_look(store: Store, database: Database) -> None:

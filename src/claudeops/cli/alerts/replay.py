@@ -12,18 +12,23 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
+import anyio
 import click
 import msgspec
 
+from claudeops.app.wiring import estate_now, probe_reading
 from claudeops.cli.output import Exit, print_document, print_failure
 from claudeops.cli.start import read_settings
-from claudeops.domain.alerts.model import Delivery, Unparsed
+from claudeops.domain.alerts.model import Decision, Delivery, Unparsed
 from claudeops.domain.alerts.replay import Replayed, replay
 from claudeops.domain.alerts.rules import Rules
 from claudeops.domain.alerts.senders import read
+from claudeops.domain.estate.model import NO_ESTATE
 from claudeops.domain.gate.approval import visible
+from claudeops.domain.probe.dependencies import NO_DEPENDENCIES, Dependencies
 from claudeops.domain.text import join_names
 from claudeops.errors import ClaudeopsError, ConfigurationError, ErrorKind, MissingInputError
+from claudeops.settings import Settings
 
 _NAME: Final = "alerts replay"
 _MOST_BYTES: Final = 256 * 1024 * 1024
@@ -44,10 +49,11 @@ class _Line(msgspec.Struct):
 def replay_file(file: Path, *, source: str | None, runs_for: timedelta, as_json: bool) -> int:
     """Print what becomes of the bodies in a file; return the exit status."""
     try:
-        rules = read_settings().alerts
+        settings = read_settings()
+        rules = settings.alerts
         now = datetime.now(UTC).replace(microsecond=0)
         bodies = sorted(_bodies(file, rules, source, now=now), key=lambda body: body[0])
-        done = replay(bodies, rules, runs_for=runs_for)
+        done = replay(bodies, rules, runs_for=runs_for, dependencies=anyio.run(_dependencies, settings))
     except ClaudeopsError as error:
         sysexit = Exit.NO_INPUT if isinstance(error, MissingInputError) else None
         return print_failure(_NAME, error, as_json=as_json, target=str(file), sysexit=sysexit)
@@ -55,6 +61,16 @@ def replay_file(file: Path, *, source: str | None, runs_for: timedelta, as_json:
         return print_document(_NAME, _document(done), Exit.OK)
     click.echo("\n".join(_lines(done)))
     return Exit.OK
+
+
+async def _dependencies(settings: Settings) -> Dependencies:
+    """Return what the manifests and probes say of services; nothing, where there are none."""
+    try:
+        estate = estate_now(settings)
+    except OSError:
+        estate = NO_ESTATE
+    declared = await probe_reading(settings, lambda: estate).changed()
+    return NO_DEPENDENCIES if declared is None else declared.dependencies
 
 
 def _bodies(file: Path, rules: Rules, only: str | None, *, now: datetime) -> Iterator[Body]:
@@ -140,7 +156,7 @@ def _document(done: Replayed) -> Mapping[str, object]:
                 "source": ruling.alert[0],
                 "fingerprint": visible(ruling.alert[1]),
                 "decision": ruling.decision.value,
-                "because": visible(ruling.because),
+                "because": visible(ruling.reason),
                 "incident": ruling.incident,
             }
             for at, ruling in done.rulings[:_MOST_SHOWN]
@@ -157,6 +173,9 @@ def _lines(done: Replayed) -> Iterator[str]:
         yield f"{at:%Y-%m-%d %H:%M:%S} UTC  {body.source} sends what cannot be read: {visible(body.why)}"
     if len(done.unread) > _MOST_TOLD:
         yield f"and {len(done.unread) - _MOST_TOLD} more that cannot be read"
+    about = {ruling.incident: ruling.about for _, ruling in done.rulings if ruling.decision is Decision.STARTED}
     for at, start in done.starts:
-        about = visible(join_names(start.services))
-        yield f"{at:%Y-%m-%d %H:%M:%S} UTC  tier {start.tier}, {len(start.alerts)} alerts: {about}"
+        services = about.get(start.incident, "") if len(start.services) == 1 else ""
+        alerts = "1 alert" if len(start.alerts) == 1 else f"{len(start.alerts)} alerts"
+        named = visible(services or join_names(start.services))
+        yield f"{at:%Y-%m-%d %H:%M:%S} UTC  incident {start.incident}, tier {start.tier}, {alerts}: {named}"

@@ -54,7 +54,7 @@ _PHRASES: Final[Mapping[Decision, str]] = {
 def sentence(ruling: Ruling, state: AlertState | None) -> str:
     """Return a decision as one sentence for people, with its reason."""
     about = "an alert" if state is None else visible(f"{one_line(state.name)} of {one_line(state.service)}")
-    return f"{about}: {_PHRASES[ruling.decision]} ({visible(one_line(ruling.because))})."
+    return f"{about}: {_PHRASES[ruling.decision]} ({visible(one_line(ruling.reason))})."
 
 
 def brief(start: Start, states: Mapping[Key, AlertState], *, incident: Incident, now: datetime) -> str:

@@ -6,8 +6,9 @@ written in one transaction. A desk whose outcome could not be written is thrown 
 
 - All alerts of a delivery are taken note of before any is decided, so that a parent's outage explains its children
   whatever their order.
-- Alerts of one group start one chain. Where the sender has grouped, the group does not wait again, unless a service
-  depends on others: their alerts may be a moment behind.
+- Alerts of one group start one chain (`claudeops.domain.alerts.groups`). It waits for others, and for its own end: what
+  is over by then starts nothing. A critical alert that its sender has grouped does not wait, unless its service depends
+  on others: their alerts may be a moment behind.
 - Before a group's chain starts, all objections are raised once more.
 - When alerts have started nearly as many chains as `StormRules` allows, all that is left is told in one.
 - What a passing reason held back is decided anew when the reason is gone, for not every sender repeats.
@@ -20,10 +21,12 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final
 
-from claudeops.domain.alerts import incidents, machine
+from claudeops.domain.alerts import incidents, machine, subject
+from claudeops.domain.alerts.groups import Bundle, Room, bundles, group_key, weight
 from claudeops.domain.alerts.machine import Step, Turn
 from claudeops.domain.alerts.model import (
     HANDLED,
+    PROBES,
     STORM,
     TEMPORARY,
     Alert,
@@ -38,14 +41,15 @@ from claudeops.domain.alerts.model import (
     WitnessKind,
     matchable,
 )
-from claudeops.domain.alerts.register import Group, Outcome, Register, Ruling, Start
+from claudeops.domain.alerts.register import Group, Outcome, Register, Start
 from claudeops.domain.alerts.rules import Grouping, Treatment, rank
 from claudeops.domain.alerts.situation import Chain, Objection, Objections, Situation, clock
-from claudeops.domain.alerts.suppression import Inhibitors
-from claudeops.domain.text import casefold_key, unique
+from claudeops.domain.alerts.suppression import BELIEVED, Inhibitors
+from claudeops.domain.model import Level
+from claudeops.domain.text import unique
 
 SETTLING: Final = timedelta(seconds=5)
-"""For which an alert waits whose service depends on others, even where its sender has grouped."""
+"""For which an alert waits at least that its sender has grouped, and whose service depends on others."""
 
 STORM_WAIT: Final = timedelta(seconds=30)
 """For which what comes at once is collected."""
@@ -76,6 +80,7 @@ class _Heard:
     step: Step
     treatment: Treatment
     waited: bool  # for its group's chain, when this was heard
+    is_worse: bool  # than it was before
 
 
 class Desk:
@@ -91,13 +96,11 @@ class Desk:
     ) -> None:
         """Take over what is kept: alerts that fire, are contested or delivered, incidents open or lately resolved."""
         self._register = Register(dependencies=situation.dependencies, known=known, next_number=next_number)
-        for state in states:
-            self._register.put(state)
-        self._case: Situation | None = None
-        self._inhibitors = _inhibitors(situation)
-        self._dependencies = situation.dependencies
+        self._case, self._dependencies = situation, situation.dependencies
+        self._inhibitors = self._all_inhibitors(situation)
         self._looked = 0  # alerts up to which it was looked again
-        self._grouped: dict[Key, int] = {}  # alerts that were ruled to wait in this round → place of the ruling
+        for state in states:
+            self._put(state)
         self.face(situation)
 
     def face(self, situation: Situation) -> None:
@@ -105,14 +108,33 @@ class Desk:
         before, self._case = self._case, situation
         self._rules = situation.rules
         self._plain: dict[str, Treatment] = {}  # by source
-        if before is None or (before.rules, before.broken) != (situation.rules, situation.broken):
-            self._inhibitors = _inhibitors(situation)
+        if (before.rules, before.broken) != (situation.rules, situation.broken):
+            self._inhibitors = self._all_inhibitors(situation)
             for state in self._register.states.values():
                 self._inhibitors.note(None, state)
         self._objections = Objections(situation, self._inhibitors)
-        self._starts = sorted(situation.starts)
+        self._room = Room(situation.rules.storm, situation.starts)
         self._register.face(situation.chains)
-        self._begin()
+        self._register.begin()
+
+    def _all_inhibitors(self, situation: Situation) -> Inhibitors:
+        return Inhibitors(
+            situation.rules.inhibit,
+            dependencies=situation.dependencies,
+            broken=situation.broken,
+            follow_dependencies=situation.rules.follow_dependencies,
+            believed=self._believed,
+        )
+
+    def _believed(self, key: Key, now: datetime) -> AlertState | None:
+        """Return an alert if it may explain others: it was heard of lately, and since its incident was called over."""
+        state = self._register.states[key]
+        incident = self._register.incidents.get(state.incident or 0)
+        over_at = now - self._rules.reopen_within if incident is None else incident.resolved_at
+        if state.incident is not None and over_at is not None and state.last_seen <= over_at:
+            return None
+        lately = max(self._rules.source(state.source).stale_after or BELIEVED, BELIEVED)
+        return state if state.source == PROBES or now - state.last_seen <= lately else None
 
     def learn(self, states: Iterable[AlertState] = (), known: Iterable[Incident] = (), *, next_number: int = 1) -> None:
         """Take over what is kept of further alerts, and incidents as others have left them."""
@@ -121,22 +143,22 @@ class Desk:
             self._put(state)
         for incident in known:
             self._register.note(incident)
-        self._begin()
+        self._register.begin()
 
     # --- what is asked of it ------------------------------------------------------------------------------
 
     def take(self, delivery: Delivery, now: datetime) -> Outcome:
         """Return what follows from a delivery: a ruling for each of its alerts, and for each group that starts."""
-        out = self._begin()
+        out = self._begin(now)
         heard = [self._hear(alert, delivery, now) for alert in delivery.alerts]
         for each in heard:
-            self._decide(each, now, delivery.group_key)
+            self._decide(each, now)
         self._release(now)
         return out
 
     def tick(self, now: datetime) -> Outcome:
         """Return what follows from the time that has passed."""
-        out = self._begin()
+        out = self._begin(now)
         for state in self._whose_turn_it_is():
             self._look_again(state, now)
         self._look_at_repeats(now)
@@ -165,43 +187,50 @@ class Desk:
 
     # --- taking note --------------------------------------------------------------------------------------
 
-    def _begin(self) -> Outcome:
-        self._grouped = {}
-        self._register.out = Outcome()
-        return self._register.out
+    def _begin(self, now: datetime) -> Outcome:
+        self._inhibitors.begin(now, self._case.up)
+        return self._register.begin()
 
     def _hear(self, alert: Alert, delivery: Delivery, now: datetime) -> _Heard:
+        if delivery.source != PROBES:
+            own = self._rules.source(delivery.source).service_label
+            alert = subject.settled(alert, own, self._dependencies.directory)
         treatment = self._treated(alert, delivery.source)
         kept = self._register.states.get((delivery.source, alert.fingerprint))
         step = machine.step(kept, alert, source=delivery.source, now=now, flapping=treatment.flapping)
+        if step.state.sender_group != delivery.group_key:
+            step = replace(step, state=replace(step.state, sender_group=delivery.group_key))
         self._put(step.state)
-        return _Heard(step, treatment, kept is not None and kept.is_waiting)
+        is_worse = kept is not None and rank(step.state.severity) > rank(kept.severity)
+        return _Heard(step, treatment, kept is not None and kept.is_waiting, is_worse)
 
     def _put(self, state: AlertState) -> None:
         self._inhibitors.note(self._register.put(state), state)
 
-    def _decide(self, heard: _Heard, now: datetime, sender_group: str) -> None:
+    def _decide(self, heard: _Heard, now: datetime) -> None:
         state = self._register.states[heard.step.state.key]
         beat = self._rules.heartbeat(matchable(state, state.source)) if self._rules.heartbeats else None
         turn = heard.step.turn
         if beat is not None:
             self._feed(state, beat.name)
         elif turn is Turn.LATE:
-            self._rule(state.key, Decision.DUPLICATE, _LATE[state.status], incident=state.incident)
+            self._register.rule(state.key, Decision.DUPLICATE, _LATE[state.status], incident=state.incident)
         elif turn is Turn.ENDS_UNSEEN:
             self._settle(state, Decision.RESOLVED_FIRST, "it is resolved, and nobody had said that it fires")
         elif turn is Turn.ENDS:
             self._end(state, now, waited=heard.waited)
         elif not state.fires:
-            self._rule(
+            self._register.rule(
                 state.key, Decision.RESOLVED_FIRST, "the same body says that it is over", incident=state.incident
             )
+        elif state.is_waiting and heard.waited and heard.is_worse:  # it may wait no longer
+            self._judge(state, heard.treatment, now)
         elif turn is Turn.REPEATS and self._is_dealt_with(state):
             self._still(state, now)
         elif state.is_waiting:  # said twice in one delivery
-            self._rule(state.key, Decision.DUPLICATE, "it was said twice", incident=state.incident)
+            self._register.rule(state.key, Decision.DUPLICATE, "it was said twice", incident=state.incident)
         else:
-            self._judge(state, heard.treatment, now, sender_group=sender_group)
+            self._judge(state, heard.treatment, now)
 
     def _feed(self, state: AlertState, name: str) -> None:
         if state.fires:
@@ -223,22 +252,22 @@ class Desk:
             self._register.note(replace(incident, fired_at=max(incident.fired_at, now)))
         already = _ALREADY.get(state.decision or Decision.GROUPED, "it is known")
         because = f"it fires since {clock(state.began)}, and {already}"
-        self._rule(state.key, Decision.DUPLICATE, because, incident=state.incident)
+        self._register.rule(state.key, Decision.DUPLICATE, because, incident=state.incident)
 
     # --- deciding -----------------------------------------------------------------------------------------
 
-    def _judge(self, state: AlertState, treatment: Treatment, now: datetime, *, sender_group: str = "") -> None:
+    def _judge(self, state: AlertState, treatment: Treatment, now: datetime) -> None:
         """Decide about an alert that fires and is not dealt with."""
-        state = replace(state, group_key=_group_key(state, treatment.grouping, sender_group), due_at=None)
+        state = replace(state, group_key=group_key(state, treatment.grouping), due_at=None)
         objection = self._objection(state, treatment, now)
         if objection is not None:
             self._object(state, objection, now)
             return
-        due_at = self._due(state, treatment.grouping, now, has_waited=bool(sender_group) and not treatment.grouping.by)
+        due_at = self._due(state, treatment.grouping, now)
         asked = now if machine.flaps(state, now, treatment.flapping) else state.why_asked_at
         self._put(replace(state, due_at=due_at, decision=Decision.GROUPED, why_asked_at=asked))
         because = f"it waits until {clock(due_at)} for others of its group"
-        self._rule(state.key, Decision.GROUPED, because, incident=state.incident)
+        self._register.rule(state.key, Decision.GROUPED, because, incident=state.incident)
 
     def _objection(self, state: AlertState, treatment: Treatment, now: datetime) -> Objection | None:
         incident = self._incident_of(state, now)
@@ -263,7 +292,7 @@ class Desk:
                 state, decision=objection.decision, due_at=None, incident=state.incident if number is None else number
             )
         )
-        self._rule(state.key, objection.decision, objection.because, incident=number, root_session_id=root)
+        self._register.rule(state.key, objection.decision, objection.because, incident=number, root_session_id=root)
 
     def _heard_of(
         self, states: Sequence[AlertState], now: datetime, *, group_key: str, chain: Chain | None = None
@@ -287,67 +316,66 @@ class Desk:
         chain = self._register.chain_of(state, incident)
         because = f"its source says that it is over; incident {incident.number} is {incident.status}"
         root = chain.root_session_id if chain is not None else None
-        self._rule(state.key, Decision.JOINED, because, incident=incident.number, root_session_id=root)
+        self._register.rule(state.key, Decision.JOINED, because, incident=incident.number, root_session_id=root)
 
     def _settle(self, state: AlertState, decision: Decision, because: str) -> None:
         self._put(replace(state, decision=decision, due_at=None))
-        self._rule(state.key, decision, because, incident=state.incident)
-
-    def _rule(
-        self,
-        alert: Key,
-        decision: Decision,
-        because: str,
-        *,
-        incident: int | None = None,
-        root_session_id: int | None = None,
-        only_revise: bool = False,
-    ) -> None:
-        """Rule; in place of the ruling that it waits, where that was made in this round.
-
-        ``only_revise``: no other ruling is made.
-        """
-        ruling = Ruling(
-            alert=alert, decision=decision, because=because, incident=incident, root_session_id=root_session_id
-        )
-        rulings = self._register.out.rulings
-        place = self._grouped.pop(alert, None)
-        if decision is Decision.DUPLICATE and place is not None:
-            self._grouped[alert] = place  # it goes on waiting
-            place = None
-        if place is not None:
-            rulings[place] = ruling
-        elif not only_revise:
-            if decision is Decision.GROUPED:
-                self._grouped[alert] = len(rulings)
-            rulings.append(ruling)
+        self._register.rule(state.key, decision, because, incident=state.incident)
 
     # --- groups -------------------------------------------------------------------------------------------
 
-    def _due(self, state: AlertState, grouping: Grouping, now: datetime, *, has_waited: bool) -> datetime:
-        """Return when the chain of an alert's group starts."""
-        waiting = self._register.due_at(state.group_key)
-        if waiting is not None:
-            return waiting
+    def _due(self, state: AlertState, grouping: Grouping, now: datetime) -> datetime:
+        """Return when the chain of an alert's group starts; whoever may wait least decides for all of it."""
         wait = grouping.wait
-        if has_waited:
-            wait = SETTLING if self._dependencies.needed_by((state.service,)) else timedelta(0)
+        if state.sender_group and not grouping.by:
+            wait = timedelta(0) if state.severity is Level.CRITICAL else wait
+            wait = max(wait, SETTLING) if self._dependencies.needed_by((state.service,)) else wait
+        due_at = now + wait
         incident = self._incident_of(state, now)
-        if incident is None or incident.started_at is None or incident.started_at > now:
-            return now + wait
-        return max(now + wait, incident.started_at + grouping.interval)
+        if incident is not None and incident.started_at is not None and incident.started_at <= now:
+            due_at = max(due_at, incident.started_at + grouping.interval)
+        waiting = self._register.due_at(state.group_key)
+        if waiting is not None and waiting <= due_at:
+            return waiting
+        if waiting is not None:
+            self._register.hasten(state.group_key, due_at)
+        return due_at
 
     def _release(self, now: datetime, *, at_tick: bool = False) -> None:
         """Start the chains of the groups whose time has come.
 
         What is left of a group joins its chain the next time; of a storm only at a tick, not with every body.
         """
-        for group in self._register.groups(until=now):
-            if group.key == STORM and not at_tick:
-                continue
-            ready = [state for key in group.alerts[:RELEASED] if (state := self._still_wanted(key, now)) is not None]
-            if ready:
-                self._start_or_merge(group.key, ready, now)
+        due = [group for group in self._register.groups(until=now) if group.key != STORM or at_tick]
+        if not due:
+            return
+        room = self._room.left(now) - self._room.reserved
+        for bundle in bundles(due, self._register.states.__getitem__, room=room, told_at=self._told_at):
+            ready = [state for key in bundle.alerts[:RELEASED] if (state := self._still_wanted(key, now)) is not None]
+            if bundle.is_whole:
+                self._release_whole(bundle, ready, now)
+            elif ready:
+                self._start_or_merge(bundle.key, ready, now)
+
+    def _release_whole(self, bundle: Bundle, ready: Sequence[AlertState], now: datetime) -> None:
+        """Start the one chain about all that a sender has grouped, or join it; what has an incident stays its own."""
+        chain = self._register.chain_of_group(bundle.key) if bundle.is_told else None
+        new = []
+        for state in ready:
+            if chain is not None:
+                because = f"it came with all that the chain of incident {chain.incident} is on"
+                self._object(state, Objection(decision=Decision.JOINED, because=because, chain=chain), now)
+            elif self._incident_of(state, now) is None:
+                new.append(state)
+            else:
+                self._start_or_merge(state.group_key, [state], now)
+        if new:
+            self._start_or_merge(bundle.key, new, now)
+
+    def _told_at(self, group: str) -> datetime | None:
+        chain = self._register.chain_of_group(group)
+        incident = self._register.incidents.get(chain.incident or 0) if chain is not None else None
+        return None if incident is None else incident.started_at
 
     def _still_wanted(self, key: Key, now: datetime) -> AlertState | None:
         """Return an alert that waits and is to be told; what speaks against it now is ruled."""
@@ -361,14 +389,11 @@ class Desk:
             return None
         return state
 
-    def _start_or_merge(self, group_key: str, ready: Sequence[AlertState], now: datetime) -> None:
-        storm = self._rules.storm
-        self._starts = [at for at in self._starts if now - storm.window < at <= now]
-        left = storm.sessions - len(self._starts)
-        reserved = 0 if group_key == STORM or storm.sessions == 1 else 1  # the last one is for all the rest
-        chain = self._register.chain_of_storm()
-        if left > reserved:
-            self._start(group_key, ready, now)
+    def _start_or_merge(self, group: str, ready: Sequence[AlertState], now: datetime) -> None:
+        left = self._room.left(now)
+        chain = self._register.chain_of_group(STORM)
+        if left > (0 if group == STORM else self._room.reserved):
+            self._start(group, ready, now)
         elif chain is not None:
             because = f"too much comes at once, and the chain of incident {chain.incident} is on all of it"
             for state in ready:
@@ -376,27 +401,27 @@ class Desk:
         elif left > 0:
             self._postpone(ready, self._register.due_at(STORM) or now + STORM_WAIT)
         else:
-            self._postpone(ready, max(now + STORM_WAIT, self._starts[0] + storm.window))
+            self._postpone(ready, max(now + STORM_WAIT, self._room.free_at()))
 
     def _postpone(self, ready: Sequence[AlertState], due_at: datetime) -> None:
         """Put alerts into the group of all that comes at once."""
         because = f"too much comes at once: it waits until {clock(due_at)} for one chain about all of it"
         for state in ready:
             self._put(replace(state, group_key=STORM, due_at=due_at))
-            self._rule(state.key, Decision.GROUPED, because, incident=state.incident, only_revise=True)
+            self._register.rule(state.key, Decision.GROUPED, because, incident=state.incident, only_revise=True)
 
-    def _start(self, group_key: str, ready: Sequence[AlertState], now: datetime) -> None:
-        ordered = sorted(ready, key=_weight)
+    def _start(self, group: str, ready: Sequence[AlertState], now: datetime) -> None:
+        ordered = sorted(ready, key=weight)
         tier = self._treatment(ordered[0]).tier
-        incident = incidents.started(self._heard_of(ordered, now, group_key=group_key), now)
+        incident = incidents.started(self._heard_of(ordered, now, group_key=group), now)
         self._register.note(incident)
         services = unique(state.service for state in ordered)
-        self._starts.append(now)
+        self._room.take(now)
         self._register.run(Chain(services=services, incident=incident.number))
         self._register.out.starts.append(
             Start(
                 incident=incident.number,
-                group_key=group_key,
+                group_key=group,
                 tier=tier,
                 severity=max((state.severity for state in ordered), key=rank),
                 services=services,
@@ -413,7 +438,7 @@ class Desk:
         self._put(replace(state, decision=decision, due_at=None, incident=incident.number))
         sentence = f"{because}: incident {incident.number}"
         revises = decision is not Decision.STARTED
-        self._rule(state.key, decision, sentence, incident=incident.number, only_revise=revises)
+        self._register.rule(state.key, decision, sentence, incident=incident.number, only_revise=revises)
 
     # --- time ---------------------------------------------------------------------------------------------
 
@@ -432,7 +457,7 @@ class Desk:
             treatment = self._treatment(state)
             state = machine.upheld(state, now, treatment.flapping)
             self._put(state)
-            self._judge(state, treatment, now, sender_group=_sender_group(state))
+            self._judge(state, treatment, now)
         elif state.fires and machine.is_stale(state, now, self._rules.source(state.source).stale_after):
             minutes = (now - state.last_seen).total_seconds() / 60
             because = f"its source has not repeated it for {minutes:.0f} minutes"
@@ -441,7 +466,7 @@ class Desk:
             treatment = self._treatment(state)
             objection = self._objection(state, treatment, now)
             if objection is None or objection.decision is Decision.JOINED:
-                self._judge(state, treatment, now, sender_group=_sender_group(state))
+                self._judge(state, treatment, now)
 
     def _look_at_repeats(self, now: datetime) -> None:
         """Tell once more what still fires long after its chain has ended."""
@@ -457,7 +482,7 @@ class Desk:
                 state = self._register.states[key]
                 treatment = self._treatment(state)
                 if state.decision in HANDLED and not state.is_waiting and now - since >= treatment.grouping.repeat:
-                    self._judge(state, treatment, now, sender_group=_sender_group(state))
+                    self._judge(state, treatment, now)
 
     def _treatment(self, state: AlertState) -> Treatment:
         return self._treated(state, state.source)
@@ -469,30 +494,3 @@ class Desk:
         if source not in self._plain:
             self._plain[source] = self._rules.treatment({}, source)
         return self._plain[source]
-
-
-def _inhibitors(situation: Situation) -> Inhibitors:
-    return Inhibitors(
-        situation.rules.inhibit,
-        dependencies=situation.dependencies,
-        broken=situation.broken,
-        follow_dependencies=situation.rules.follow_dependencies,
-    )
-
-
-def _group_key(state: AlertState, grouping: Grouping, sender_group: str) -> str:
-    if grouping.by:
-        labels = matchable(state, state.source)
-        return ", ".join(f"{name}={labels.get(name, '')}" for name in grouping.by)
-    return f"sender:{state.source}:{sender_group}" if sender_group else f"service:{casefold_key(state.service)}"
-
-
-def _sender_group(state: AlertState) -> str:
-    """Return the sender's group that an alert came with; none where it was put into another one since."""
-    prefix = f"sender:{state.source}:"
-    return state.group_key.removeprefix(prefix) if state.group_key.startswith(prefix) else ""
-
-
-def _weight(state: AlertState) -> tuple[int, float, Key]:
-    begins = state.starts_at or state.began
-    return (-rank(state.severity), begins.timestamp(), state.key)

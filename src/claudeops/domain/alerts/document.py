@@ -65,7 +65,7 @@ _Words = str | tuple[str, ...]
 class Settings(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
     """``[defaults]``: what holds for every source that says nothing else."""
 
-    service_label: _Words = ("service", "app", "application", "job")
+    service_label: _Words = ()
     severity_label: _Words = ("severity", "priority", "level")
     severity: dict[str, Level] = {}
     default_severity: Level = Level.WARNING

@@ -3,7 +3,7 @@
 Messages come late, twice and out of order, from several nodes of a cluster, and ends may be missing. So each is put in
 its place by the sender's own times, and not by its arrival:
 
-- A sender that says when it said something (``said_at``) is ordered by that alone.
+- A sender that says when it said something (``said_at``) is ordered by that; where two times are equal, by arrival.
 - Else an alert is a row of episodes. An end counts for the present episode unless it lies before its beginning. A
   beginning is a new episode if it lies after the last end, or clearly (`SAME`) after the last beginning.
 - A firing alert whose episode has been resolved is most likely only late: another node repeats it until it has heard of
@@ -68,6 +68,7 @@ def _first(alert: Alert, source: str, now: datetime) -> Step:
         fingerprint=alert.fingerprint,
         name=alert.name,
         service=alert.service,
+        service_by=alert.service_by,
         severity=alert.severity,
         status=AlertStatus.FIRING if fires else AlertStatus.RESOLVED,
         labels=alert.labels,
@@ -102,12 +103,11 @@ def _fires(kept: AlertState, alert: Alert, now: datetime, rules: FlapRules) -> S
 
 
 def _is_overtaken(kept: AlertState, alert: Alert) -> bool:
-    """Tell whether the sender has said something newer before, or just this; by its own time."""
-    if kept.said_at is None or alert.said_at is None:
-        return False
-    if alert.said_at == kept.said_at:
-        return (alert.said is Said.FIRING) is not kept.fires
-    return alert.said_at < kept.said_at
+    """Tell whether the sender has said something newer before, by its own time.
+
+    Of two equal times the later arrival counts: some senders give the end the time of its problem.
+    """
+    return kept.said_at is not None and alert.said_at is not None and alert.said_at < kept.said_at
 
 
 def _is_of_ended_episode(kept: AlertState, alert: Alert) -> bool:
@@ -142,6 +142,7 @@ def _told(kept: AlertState, alert: Alert, **changes: Any) -> AlertState:
         kept,
         name=alert.name,
         service=alert.service,
+        service_by=alert.service_by,
         severity=alert.severity,
         labels=alert.labels,
         annotations=alert.annotations,

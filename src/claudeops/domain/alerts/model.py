@@ -88,6 +88,7 @@ class Alert:
     name: str  # of the rule, monitor or check
     service: str  # by the source's rules; never empty
     severity: Level  # by the source's map
+    service_by: str = ""  # what names the service: "its label app"; empty: the daemon's own probe
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
     starts_at: datetime | None = None  # None: the sender does not say
@@ -103,7 +104,7 @@ class Delivery:
     source: str
     key: str  # the same for the same delivery: 64 hex digits
     alerts: tuple[Alert, ...] = ()  # none: a test message, or news that is about no alert
-    group_key: str = ""  # the sender's own group, which has waited already; "": it does not group
+    group_key: str = ""  # the sender's own group; "": it does not group
     left_out: int = 0  # alerts that the sender or the limit left out
     remark: str = ""  # what else there is to tell, in one sentence
 
@@ -142,6 +143,8 @@ class AlertState:
     why_asked_at: datetime | None = None  # when a chain was last started to find out why it flaps
     contested_at: datetime | None = None  # it was said to fire after it had been resolved, perhaps only late
     decision: Decision | None = None  # the latest about what fires, or what ended it; never a duplicate
+    service_by: str = ""  # what names the service
+    sender_group: str = ""  # the sender's own group that it came with
     group_key: str = ""
     due_at: datetime | None = None  # while it waits in its group
     incident: int | None = None

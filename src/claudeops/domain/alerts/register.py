@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import TypeVar
 
 from claudeops.domain.alerts import incidents
-from claudeops.domain.alerts.model import PROBES, STORM, AlertState, Decision, Delivery, Incident, Key, Unparsed
+from claudeops.domain.alerts.model import PROBES, AlertState, Decision, Delivery, Incident, Key, Unparsed
 from claudeops.domain.alerts.situation import Chain
 from claudeops.domain.model import Handover, Level, NewSession, Session
 from claudeops.domain.probe.dependencies import Dependencies
@@ -25,6 +25,12 @@ class Ruling:
     because: str  # one sentence
     incident: int | None = None
     root_session_id: int | None = None  # of the chain that it joins; of a started one nobody knows it yet
+    about: str = ""  # a clause: the service, and what names it
+
+    @property
+    def reason(self) -> str:
+        """The whole of why, as it is recorded."""
+        return f"{self.because}; it is about {self.about}" if self.about else self.because
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -78,8 +84,15 @@ class Register:
         self._chain_by_incident: dict[int, Chain] = {}
         self._chain_by_service: dict[str, Chain] = {}
         self._next_number = next_number
+        self._grouped: dict[Key, int] = {}  # alerts that were ruled to wait in this round → place of the ruling
         for incident in sorted(known, key=lambda each: each.number):
             self.note(incident)
+
+    def begin(self) -> Outcome:
+        """Begin a round: return what it will have changed."""
+        self._grouped = {}
+        self.out = Outcome()
+        return self.out
 
     def put(self, state: AlertState) -> AlertState | None:
         """Keep an alert as it is now; return how it was."""
@@ -92,6 +105,40 @@ class Register:
         old_incident = before.incident if before is not None and before.fires else None
         _move(self._firing, state.key, old_incident, state.incident if state.fires else None)
         return before
+
+    def rule(
+        self,
+        alert: Key,
+        decision: Decision,
+        because: str,
+        *,
+        incident: int | None = None,
+        root_session_id: int | None = None,
+        only_revise: bool = False,
+    ) -> None:
+        """Rule; in place of the ruling that it waits, where that was made in this round.
+
+        ``only_revise``: no other ruling is made.
+        """
+        state = self.states[alert]
+        ruling = Ruling(
+            alert=alert,
+            decision=decision,
+            because=because,
+            incident=incident,
+            root_session_id=root_session_id,
+            about=f"{state.service} by {state.service_by}" if state.service_by else "",
+        )
+        place = self._grouped.pop(alert, None)
+        if decision is Decision.DUPLICATE and place is not None:
+            self._grouped[alert] = place  # it goes on waiting
+            place = None
+        if place is not None:
+            self.out.rulings[place] = ruling
+        elif not only_revise:
+            if decision is Decision.GROUPED:
+                self._grouped[alert] = len(self.out.rulings)
+            self.out.rulings.append(ruling)
 
     def groups(self, until: datetime | None = None) -> tuple[Group, ...]:
         """Return the groups that wait, or those that wait no longer than ``until``; the next one first."""
@@ -106,6 +153,11 @@ class Register:
         """Return when a group's chain starts: all of it waits for one moment; None: nothing waits in it."""
         first = next(iter(self._waiting.get(group_key, ())), None)
         return None if first is None else self.states[first].due_at
+
+    def hasten(self, group_key: str, due_at: datetime) -> None:
+        """Let all of a group wait no longer than until a moment."""
+        for key in tuple(self._waiting.get(group_key, ())):
+            self.put(replace(self.states[key], due_at=due_at))
 
     def firing(self, incident: int) -> tuple[Key, ...]:
         """Return the alerts of an incident that still fire."""
@@ -191,9 +243,9 @@ class Register:
         """Return the running chain of an incident."""
         return self._chain_by_incident.get(number)
 
-    def chain_of_storm(self) -> Chain | None:
-        """Return the running chain about all that came at once."""
-        number = self._by_group.get(STORM)
+    def chain_of_group(self, group_key: str) -> Chain | None:
+        """Return the running chain about a group as a whole, such as all that came at once."""
+        number = self._by_group.get(group_key)
         return None if number is None else self._chain_by_incident.get(number)
 
 

@@ -82,7 +82,7 @@ class Source:
     secret_env: tuple[str, ...] = ()  # variables of its secrets, the new one and the old one; empty: not signed
     signature_header: str = ""  # empty: the kind's own
     timestamp_header: str = ""  # Grafana: the one that was chosen there; empty: the body alone is signed
-    service_label: tuple[str, ...] = ("service", "app", "application", "job")  # the first that an alert has
+    service_label: tuple[str, ...] = ()  # the first that an alert has names its service; else `subject`
     severity_label: tuple[str, ...] = ("severity", "priority", "level")
     severity: Mapping[str, Level] = field(default_factory=dict)  # its words, in lower case
     default_severity: Level = Level.WARNING  # of an alert without one, or with an unknown word

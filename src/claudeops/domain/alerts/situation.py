@@ -58,6 +58,7 @@ class Situation:
     cooling: Mapping[str, datetime | None] = field(default_factory=dict)  # service → when an action is possible again
     dependencies: Dependencies = NO_DEPENDENCIES
     broken: tuple[str, ...] = ()  # services that are down by the daemon's probes
+    up: Mapping[str, datetime] = field(default_factory=dict)  # key of a service that all its probes see up → since
     starts: tuple[datetime, ...] = ()  # of chains that alerts started, within `StormRules.window`
 
 

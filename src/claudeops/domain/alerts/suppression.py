@@ -2,13 +2,17 @@
 
 Inhibition is looked up, not searched for: what fires is indexed by the values that must be equal, so ten thousand
 alerts cost ten thousand look-ups.
+
+What fires explains others only as long as it is believed: a message that it is over may be lost, and a sender may claim
+what a probe of the daemon does not see.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
+from typing import Final
 
 from claudeops.domain.alerts.matchers import all_hold
 from claudeops.domain.alerts.model import AlertState, Key, Silence, matchable
@@ -16,6 +20,12 @@ from claudeops.domain.alerts.rules import InhibitRule, rank
 from claudeops.domain.model import Level
 from claudeops.domain.probe.dependencies import Dependencies
 from claudeops.domain.text import one_line
+
+BELIEVED: Final = timedelta(hours=24)
+"""For which an alert explains others without being heard of again, at least."""
+
+
+_NEVER: Final = datetime.min.replace(tzinfo=UTC)
 
 
 class Inhibitors:
@@ -28,8 +38,14 @@ class Inhibitors:
         dependencies: Dependencies,
         broken: Iterable[str] = (),
         follow_dependencies: bool = True,
+        believed: Callable[[Key, datetime], AlertState | None],
     ) -> None:
+        """Begin with nothing that fires; ``believed`` returns an alert as it is now, if it may explain others."""
         self._rules = rules
+        self._believed = believed
+        self._now: datetime = _NEVER  # of the round for which the answers below hold
+        self._causes: dict[tuple[int, tuple[str, ...]], AlertState | None] = {}  # by rule and values
+        self._up: Mapping[str, datetime] = {}
         self._firing: list[dict[tuple[str, ...], dict[Key, AlertState]]] = [{} for _ in rules]
         self._dependencies = dependencies
         self._probed = tuple(broken)  # services that are down by the daemon's probes
@@ -41,32 +57,60 @@ class Inhibitors:
         """Take note of how an alert stands now."""
         if before is not None and _is_alike(before, after):
             return
+        self._causes = {}
         if before is not None and before.fires:
             self._forget(before)
         if after.fires:
             self._remember(after)
 
+    def begin(self, now: datetime, up: Mapping[str, datetime]) -> None:
+        """Begin a round; ``up``: services that all of their probes see up, by key, and since when these looks began."""
+        self._now, self._up = now, up
+        self._causes, self._explained = {}, None
+
     def of(self, state: AlertState) -> str:
         """Return a clause that says what explains an alert; empty: nothing does."""
         labels = matchable(state, state.source) if self._rules else {}
-        for rule, firing in zip(self._rules, self._firing, strict=True):
+        for at, (rule, firing) in enumerate(zip(self._rules, self._firing, strict=True)):
             if not firing or not all_hold(rule.target, labels):
                 continue
-            is_both = all_hold(rule.source, labels)
-            for other in firing.get(_values(rule, labels), {}).values():
-                # Two alerts that are both sources and targets do not explain each other, so none explains itself.
-                if not (is_both and all_hold(rule.target, matchable(other, other.source))):
-                    return f"the alert {other.name} of {other.service} fires, which explains it by a rule"
+            other = self._by_rule(at, _values(rule, labels), is_both=all_hold(rule.source, labels))
+            if other is not None:
+                return f"the alert {other.name} of {other.service} fires, which explains it by a rule"
         return self._by_dependency(state)
+
+    def _by_rule(self, at: int, values: tuple[str, ...], *, is_both: bool) -> AlertState | None:
+        rule, known = self._rules[at], self._firing[at].get(values, {})
+        if not is_both:
+            if (at, values) not in self._causes:
+                self._causes[at, values] = next((each for key, each in known.items() if self._is_believed(key)), None)
+            return self._causes[at, values]
+        for key, other in known.items():
+            # Two alerts that are both sources and targets do not explain each other, so none explains itself.
+            if not all_hold(rule.target, matchable(other, other.source)) and self._is_believed(key):
+                return other
+        return None
 
     def _by_dependency(self, state: AlertState) -> str:
         if not self._follow or not self._dependencies.edges:
             return ""
         if self._explained is None:
-            alerting = (next(iter(states.values())).service for states in self._critical.values())
+            alerting = (
+                next(iter(states.values())).service
+                for service, states in self._critical.items()
+                if any(self._is_outage(key, service) for key in states)
+            )
             self._explained = self._dependencies.explanations((*self._probed, *alerting))
         cause = self._explained.get(self._dependencies.key(state.service), "")
         return f"{cause} is down, and {state.service} depends on it" if cause else ""
+
+    def _is_believed(self, key: Key) -> bool:
+        return self._believed(key, self._now) is not None
+
+    def _is_outage(self, key: Key, service: str) -> bool:
+        """Tell whether an alert is believed, and no look that began after it has seen its service up."""
+        state, seen_up = self._believed(key, self._now), self._up.get(service)
+        return state is not None and (seen_up is None or seen_up <= state.began)
 
     def _remember(self, state: AlertState) -> None:
         labels = matchable(state, state.source) if self._rules else {}

@@ -8,10 +8,11 @@ one service is explained by nothing, and somebody looks at it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from claudeops.domain.estate.model import NO_ESTATE, Estate
+from claudeops.domain.probe.directory import NO_DIRECTORY, Directory, directory_of
 from claudeops.domain.probe.machine import settled
 from claudeops.domain.probe.model import Probe, Standing, State
 from claudeops.domain.text import casefold_key
@@ -26,6 +27,7 @@ class Dependencies:
 
     edges: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # by `key`, to keys
     other_names: Mapping[str, str] = field(default_factory=dict)  # key of an alias → key of the name
+    directory: Directory = NO_DIRECTORY  # by what services are known
     circles: tuple[tuple[str, ...], ...] = ()  # keys that need each other, mostly one; what is needed comes first
 
     def key(self, service: str) -> str:
@@ -97,10 +99,11 @@ def dependencies_of(probes: Iterable[Probe], estate: Estate = NO_ESTATE) -> Depe
         own = known.key(service.name)
         needed = tuple(map(known.key, service.dependencies))
         edges[own] = tuple(key for key in edges[own] if key in needed) if own in edges else needed
-    for probe in probes:
+    declared = tuple(probes)
+    for probe in declared:
         own = known.key(probe.service)
         edges[own] = (*edges.get(own, ()), *probe.depends_on)
-    return connected(edges, estate.other_names)
+    return replace(connected(edges, estate.other_names), directory=directory_of(declared, estate))
 
 
 def _circles(edges: Mapping[str, tuple[str, ...]]) -> Iterator[tuple[str, ...]]:

@@ -22,12 +22,12 @@ from claudeops.domain.model import Session
 from claudeops.domain.notice.texts import About
 from claudeops.domain.probe.machine import Change, Turn
 from claudeops.domain.probe.model import State
-from claudeops.domain.text import NAME_LENGTH, clip
-from claudeops.store import queries
+from claudeops.domain.text import NAME_LENGTH, clip, unique
 from claudeops.store.alerts import incidents as of_incidents
 from claudeops.store.alerts import notices
 from claudeops.store.alerts.deliveries import deliver
 from claudeops.store.alerts.rows import state_values, to_incident, to_state
+from claudeops.store.alerts.situation import up_since
 from claudeops.store.queue import queue_chain
 from claudeops.store.rows import TableRow
 from claudeops.store.tables import alert_decisions, alerts, incidents, probes, silences
@@ -198,13 +198,7 @@ class Round:
         if not open_ones:
             return
         key = self._about.dependencies.key
-        up: dict[str, datetime | None] = {}
-        for sight in queries.sights(self.connection):
-            name = key(sight.service)
-            seen = sight.began_at if sight.state is State.UP and not sight.failed else None
-            before = up.get(name, seen)
-            up[name] = None if seen is None or before is None else min(before, seen)
-        seen_up = {name: at for name, at in up.items() if at is not None}
+        seen_up = up_since(self.connection, key)
         for incident in open_ones:
             after = of_incidents.seen_up(incident, seen_up, key=key)
             if after != incident:
@@ -223,6 +217,7 @@ class Round:
         self._write_incidents(firing)
         first, *later = self._cut()
         first.write(self.connection)
+        self._join_starts()
         roots = {start.incident: root for start in self._starts if (root := self._start(start)) is not None}
         of_alert: dict[Key, list[dict[str, object]]] = {}
         for key, row in self._ruling_rows(roots):
@@ -271,6 +266,18 @@ class Round:
             sentence = brief.headline(firing.get(number, ()), follows)
             notices.begun(self.connection, self._after[number], turn, sentence, at=self._now)
 
+    def _join_starts(self) -> None:
+        """Have the chains of this round hear of what has joined them since they were decided on."""
+        joined: defaultdict[int, dict[Key, None]] = defaultdict(dict)
+        for _, ruling in self._rulings:
+            if _joins_start(ruling) and ruling.incident is not None:
+                joined[ruling.incident][ruling.alert] = None
+        for at, start in enumerate(self._starts):
+            more = [key for key in joined.get(start.incident, ()) if key not in start.alerts]
+            if more:
+                known = (*start.services, *(self._states[key].service for key in more))
+                self._starts[at] = replace(start, alerts=(*start.alerts, *more), services=unique(known))
+
     def _start(self, start: Start) -> int | None:
         """Queue a chain; one whose tier is forbidden begins at the lowest. ``None``: that is forbidden too."""
         incident = self._after[start.incident]
@@ -301,7 +308,8 @@ class Round:
         noted: set[tuple[int, int]] = set()
         for delivery_id, ruling in self._rulings:
             root = ruling.root_session_id
-            if root is None and ruling.decision is Decision.STARTED and ruling.incident is not None:
+            is_of_start = ruling.decision is Decision.STARTED or _joins_start(ruling)
+            if root is None and is_of_start and ruling.incident is not None:
                 root = roots.get(ruling.incident)
             if root is not None and ruling.incident is not None and (root, ruling.incident) not in noted:
                 noted.add((root, ruling.incident))
@@ -313,7 +321,7 @@ class Round:
                     "delivery_id": delivery_id,
                     "at": self._now,
                     "decision": ruling.decision.value,
-                    "because": ruling.because,
+                    "because": ruling.reason,
                     "incident_id": ruling.incident,
                     "session_id": root,
                 },
@@ -369,6 +377,11 @@ def _named(keys: Iterable[Key]) -> Iterator[Select[tuple[object, ...]]]:
         for first in range(0, len(fingerprints), _AT_ONCE):
             some = alerts.c.fingerprint.in_(fingerprints[first : first + _AT_ONCE])
             yield select(alerts).where(alerts.c.source == source, some)
+
+
+def _joins_start(ruling: Ruling) -> bool:
+    """Tell whether an alert has joined a chain that has no session yet."""
+    return ruling.decision is Decision.JOINED and ruling.root_session_id is None
 
 
 def _clipped(said: Delivery) -> Delivery:

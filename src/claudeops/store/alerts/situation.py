@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from typing import Final
 
@@ -52,8 +52,20 @@ def situation(connection: Connection, about: Circumstances, now: datetime) -> Si
         cooling=_cooling(connection, about.escalation, now),
         dependencies=about.dependencies,
         broken=tuple(sorted(connection.execute(_DOWN).scalars())),
+        up=up_since(connection, about.dependencies.key) if about.dependencies.edges else {},
         starts=tuple(sorted(connection.execute(_STARTS, {"since": now - rules.storm.window}).scalars())),
     )
+
+
+def up_since(connection: Connection, key: Callable[[str], str]) -> Mapping[str, datetime]:
+    """Return the services that all of their probes see up, with when the earliest of these looks began."""
+    up: dict[str, datetime | None] = {}
+    for sight in queries.sights(connection):
+        name = key(sight.service)
+        seen = sight.began_at if sight.state is State.UP and not sight.failed else None
+        before = up.get(name, seen)
+        up[name] = None if seen is None or before is None else min(before, seen)
+    return {name: at for name, at in up.items() if at is not None}
 
 
 def active_silences(connection: Connection, now: datetime) -> tuple[Silence, ...]:

@@ -41,7 +41,7 @@ from claudeops.domain.probe.model import State
 from claudeops.store.tables import alerting, base
 from claudeops.store.tables.columns import CleanText, Count, Name, Usd, UtcDateTime
 
-HEAD: Final = "0019"
+HEAD: Final = "0020"
 """The revision of the newest migration; it is compared before alembic is imported at all."""
 
 metadata: Final = base.metadata

@@ -72,6 +72,8 @@ alerts: Final = table(
     Column("why_asked_at", UtcDateTime),
     Column("contested_at", UtcDateTime),
     Column("decision", Name),
+    Column("service_by", CleanText),  # null: the daemon's own probe
+    Column("sender_group", CleanText),  # null: the sender does not group
     Column("group_key", CleanText, nullable=False),
     Column("due_at", UtcDateTime),
     Column("incident_id", Integer, ForeignKey("incidents.number")),

@@ -10,16 +10,20 @@ from claudeops.domain.alerts.brief import MOST_BYTES, brief, chain_fingerprint, 
 from claudeops.domain.alerts.matchers import read_matchers
 from claudeops.domain.alerts.model import Alert, AlertState, Decision, Key, Silence
 from claudeops.domain.alerts.register import Ruling
+from claudeops.domain.alerts.rules import Grouping
 from claudeops.domain.alerts.suppression import preview
 from claudeops.domain.model import Level, ServiceStatus
-from support.alerts import NOON, SOURCE, World, alert, minutes, over
+from support.alerts import NOON, SOURCE, World, alert, minutes, over, rules_of
 
 END = "</untrusted-data>"
 
 
+TOGETHER = Grouping(by=("source",), wait=timedelta(0))
+
+
 def told(*alerts: Alert) -> tuple[str, World]:
-    world = World()
-    world.say(*alerts, group_key="g")
+    world = World(rules=rules_of(TOGETHER))
+    world.say(*alerts)
     return brief(world.starts[0], world.states, incident=world.incidents[1], now=world.now), world
 
 
@@ -88,8 +92,8 @@ def test_a_running_chain_is_told_what_joined_it() -> None:
 
 
 def test_a_queued_session_carries_the_same() -> None:
-    world = World()
-    world.say(alert("Down"), alert("Slow", "cart", severity=Level.WARNING), group_key="g")
+    world = World(rules=rules_of(TOGETHER))
+    world.say(alert("Down"), alert("Slow", "cart", severity=Level.WARNING))
     start = world.starts[0]
     carried = handover(start, world.states, incident=world.incidents[1], now=world.now)
     assert carried.reason == "2 alerts from am about shop, cart"

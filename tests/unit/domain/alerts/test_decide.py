@@ -9,8 +9,8 @@ import pytest
 
 from claudeops.domain.alerts import incidents
 from claudeops.domain.alerts.matchers import read_matchers
-from claudeops.domain.alerts.model import AlertStatus, Decision, IncidentStatus, Silence
-from claudeops.domain.alerts.rules import FlapRules, Grouping, Heartbeat, InhibitRule, Rule, Source
+from claudeops.domain.alerts.model import Decision, IncidentStatus, Silence
+from claudeops.domain.alerts.rules import FlapRules, Grouping, Heartbeat, Rule, Source
 from claudeops.domain.alerts.situation import Chain
 from claudeops.domain.model import Level, PastAction
 from claudeops.domain.probe.dependencies import connected
@@ -145,82 +145,6 @@ def test_of_what_was_silenced_and_is_over_nothing_is_told() -> None:
     (ruling,) = world.say(over())
     assert (ruling.decision, ruling.because) == (D.RESOLVED_FIRST, "it is resolved, and it was silenced")
     assert world.tick(minutes(120)) == []
-
-
-INHIBIT = InhibitRule(
-    source=tuple(read_matchers(["alertname=ClusterDown"])),
-    target=tuple(read_matchers(['alertname!=""'])),
-    equal=("cluster",),
-)
-
-
-def in_cluster(name: str, cluster: str) -> dict[str, object]:
-    return {"labels": {"alertname": name, "cluster": cluster}}
-
-
-def test_a_rule_lets_one_alert_explain_others_with_the_same_labels() -> None:
-    world = World(rules=rules_of(inhibit=(INHIBIT,)))
-    said = world.told(
-        alert("Down", "shop", **in_cluster("Down", "a")),
-        alert("Down", "cart", **in_cluster("Down", "b")),
-        alert("ClusterDown", "k8s", **in_cluster("ClusterDown", "a")),
-    )
-    assert said == [D.INHIBITED, D.STARTED, D.STARTED]
-
-
-def test_two_alerts_that_could_explain_each_other_do_not() -> None:
-    both = InhibitRule(source=tuple(read_matchers(["x=y"])), target=tuple(read_matchers(["x=y"])))
-    world = World(rules=rules_of(inhibit=(both,)))
-    labels = {"labels": {"x": "y"}}
-    assert world.told(alert("A", "a", **labels), alert("B", "b", **labels)) == [D.STARTED, D.STARTED]
-
-
-def test_when_the_explanation_is_over_what_still_fires_is_told() -> None:
-    world = World(rules=rules_of(inhibit=(INHIBIT,)))
-    world.say(alert("ClusterDown", "k8s", **in_cluster("ClusterDown", "a")))
-    assert world.told(alert("Down", "shop", **in_cluster("Down", "a"))) == [D.INHIBITED]
-    world.say(over("ClusterDown", "k8s", **in_cluster("ClusterDown", "a")))
-    assert decisions(world.tick(minutes(1))) == [D.STARTED]
-
-
-def test_the_outage_of_a_parent_explains_its_children_over_any_steps_and_in_any_order() -> None:
-    world = World(case={"dependencies": SHOP_NEEDS_DB})
-    said = world.told(alert("Down", "cart"), alert("Down", "shop"), alert("Down", "db"), group_key="g")
-    assert said == [D.INHIBITED, D.INHIBITED, D.STARTED]
-    assert "db is down, and cart depends on it" in world.rulings[0].because
-
-
-def test_a_parent_that_is_heard_of_a_moment_later_still_explains_its_children() -> None:
-    world = World(case={"dependencies": SHOP_NEEDS_DB})
-    assert world.told(alert("Down", "shop"), group_key="g1") == [D.GROUPED]
-    world.later(timedelta(seconds=2))
-    assert world.told(alert("Down", "db"), group_key="g2") == [D.STARTED]
-    assert decisions(world.tick(timedelta(seconds=4))) == [D.INHIBITED]
-    assert len(world.starts) == 1
-
-
-def test_a_warning_about_a_parent_explains_nothing() -> None:
-    world = World(case={"dependencies": SHOP_NEEDS_DB})
-    said = world.told(alert("DiskFilling", "db", severity=Level.WARNING), alert("Down", "shop"))
-    assert said == [D.STARTED, D.STARTED]
-
-
-def test_what_a_probe_has_seen_down_explains_too_and_may_be_told_not_to() -> None:
-    case = {"dependencies": SHOP_NEEDS_DB, "broken": ("db",)}
-    assert World(case=dict(case)).told(alert("Down", "shop")) == [D.INHIBITED]
-    deaf = World(rules=rules_of(follow_dependencies=False), case=dict(case))
-    assert deaf.told(alert("Down", "shop")) == [D.STARTED]
-
-
-def test_a_stale_parent_explains_nothing_any_more() -> None:
-    rules = rules_of()
-    sources = (replace(rules.sources[0], stale_after=minutes(60)),)
-    world = World(rules=replace(rules, sources=sources), case={"dependencies": SHOP_NEEDS_DB})
-    world.say(alert("Down", "db"))
-    world.later(minutes(45))
-    assert world.told(alert("Down", "shop")) == [D.INHIBITED]
-    assert decisions(world.tick(minutes(20))) == [D.STALE, D.STARTED]
-    assert world.state("Down", "db").status is AlertStatus.STALE
 
 
 def test_flapping_starts_nothing_until_it_is_quiet() -> None:
@@ -385,58 +309,6 @@ def test_what_fires_on_although_it_was_called_over_is_told_in_the_end() -> None:
     assert decisions(world.tick(minutes(2))) == [D.STARTED]
 
 
-# --- groups -----------------------------------------------------------------------------------------------
-
-
-def test_a_group_waits_and_starts_one_chain_about_all_of_it() -> None:
-    grouping = Grouping(by=("team",))
-    world = World(rules=rules_of(grouping))
-    one = {"labels": {"team": "web"}}
-    assert world.told(alert("Slow", "shop", severity=Level.WARNING, **one)) == [D.GROUPED]
-    world.later(timedelta(seconds=20))
-    assert world.told(alert("Down", "cart", **one), alert("Down", "db", labels={"team": "data"})) == [D.GROUPED] * 2
-    (first, second) = world.desk().groups()
-    assert (first.key, first.due_at) == ("team=web", NOON + timedelta(seconds=30))
-    assert (second.key, second.due_at) == ("team=data", NOON + timedelta(seconds=50))
-    assert decisions(world.tick(timedelta(seconds=10))) == [D.STARTED]
-    (start,) = world.starts
-    assert start.services == ("cart", "shop")  # the most severe first
-    assert world.state("Slow", "shop").decision is D.GROUPED
-    assert world.state("Slow", "shop").incident == 1
-
-
-def test_where_the_sender_has_grouped_nobody_waits_again() -> None:
-    world = World(rules=rules_of(Grouping()))
-    assert world.told(alert("A", "a"), alert("B", "b"), group_key="g") == [D.STARTED, D.GROUPED]
-    assert len(world.starts) == 1
-
-
-def test_what_is_said_twice_in_one_body_is_decided_once() -> None:
-    world = World()
-    assert sorted(world.told(alert(), alert(), group_key="g")) == [D.DUPLICATE, D.STARTED]
-    assert world.state().count == 2
-
-
-def test_after_a_chain_the_next_one_of_its_group_waits_for_the_interval() -> None:
-    world = World(rules=rules_of(Grouping()))
-    world.say(alert("Down"), group_key="g")
-    world.end_chains()
-    world.later(minutes(1))
-    assert world.told(alert("Slow"), group_key="g") == [D.GROUPED]
-    assert world.tick(minutes(3)) == []
-    assert decisions(world.tick(minutes(1))) == [D.STARTED]
-    assert [start.incident for start in world.starts] == [1, 1]
-
-
-def test_what_fires_for_hours_is_told_again() -> None:
-    world = World()
-    world.say(alert())
-    world.end_chains()
-    assert world.tick(minutes(239)) == []
-    assert decisions(world.tick(minutes(2))) == [D.STARTED]
-    assert world.starts[1].incident == 1
-
-
 def test_what_was_silenced_while_its_group_waited_is_left_out() -> None:
     world = World(rules=rules_of(Grouping()))
     world.say(alert("A"), alert("B"))
@@ -444,58 +316,6 @@ def test_what_was_silenced_while_its_group_waited_is_left_out() -> None:
     world.later(minutes(1))
     assert sorted(decisions(world.tick())) == [D.SILENCED, D.STARTED]
     assert world.starts[0].alerts == ((SOURCE, "A@shop"),)
-
-
-def test_nothing_that_waits_is_lost_when_the_daemon_ends() -> None:
-    world = World(rules=rules_of(Grouping()))
-    world.say(alert())
-    world.later(timedelta(days=2))  # nobody asked in between; every question goes to a new desk
-    assert decisions(world.tick()) == [D.STARTED]
-
-
-# --- storms -----------------------------------------------------------------------------------------------
-
-
-def test_ten_thousand_alerts_below_one_broken_parent_start_one_session_and_are_all_decided() -> None:
-    children = {f"s{n:03}": ["db"] for n in range(200)}
-    world = World(case={"dependencies": connected({**children, "db": []})})
-    messages = [alert(f"A{n}", f"s{n % 200:03}") for n in range(10_000)]
-    world.say(*messages[:500], group_key="g0")
-    world.say(alert("Down", "db"), group_key="g-db")
-    for at in range(500, 10_000, 500):
-        world.later(timedelta(seconds=3))
-        world.say(*messages[at : at + 500], group_key=f"g{at}")
-    world.tick(minutes(1))
-    assert len(world.starts) == 1
-    assert world.starts[0].services == ("db",)
-    assert {ruling.alert for ruling in world.rulings} == set(world.states)
-    assert len(world.states) == 10_001
-
-
-def test_without_known_dependencies_a_storm_starts_five_sessions_and_the_fifth_is_about_the_rest() -> None:
-    world = World()
-    for at in range(0, 2_000, 100):
-        world.say(*(alert(f"A{n}", f"s{n % 200:03}") for n in range(at, at + 100)))
-        world.later(timedelta(seconds=3))
-        world.tick()
-    assert len(world.starts) == 5
-    assert len(world.starts[-1].services) > 10
-    assert {ruling.alert for ruling in world.rulings} == set(world.states)
-    assert not [state for state in world.states.values() if state.decision is None]
-
-
-def test_a_storm_that_goes_on_is_told_again_when_its_window_has_passed() -> None:
-    world = World()
-    world.say(*(alert("A", f"s{n}") for n in range(20)))
-    assert len(world.starts) == 4
-    world.tick(timedelta(seconds=31))
-    assert len(world.starts) == 5
-    world.end_chains()
-    world.later(minutes(1))
-    assert world.told(alert("A", "new")) == [D.GROUPED]
-    assert world.tick(minutes(5)) == []
-    assert decisions(world.tick(minutes(5))) == [D.STARTED]
-    assert world.starts[-1].services == ("new",)
 
 
 def test_hostile_labels_decide_nothing() -> None:

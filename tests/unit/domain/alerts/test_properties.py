@@ -34,6 +34,7 @@ from claudeops.domain.alerts.model import (
 from claudeops.domain.alerts.register import Outcome, Ruling
 from claudeops.domain.alerts.rules import FlapRules, Grouping, Rules, Source, StormRules
 from claudeops.domain.alerts.situation import Chain, Situation
+from claudeops.domain.alerts.suppression import BELIEVED
 from claudeops.domain.model import Level, PastAction
 from claudeops.domain.probe.dependencies import connected
 from support.alerts import NOON, SOURCE, alert, minutes
@@ -78,6 +79,7 @@ class Known:
     flapped_at: list[datetime] = field(default_factory=list)  # changes at which it was flapping
     decided: Decision | None = None
     trouble: Trouble | None = None  # that has heard of it
+    heard: datetime = NOON
 
 
 @dataclass
@@ -95,7 +97,7 @@ class Model:
 
     def fire(self, name: str, service: str, severity: Level) -> Decision:
         known = self.alerts.setdefault((name, service), Known())
-        known.severity = severity
+        known.severity, known.heard = severity, self.now
         if known.fires and self.is_dealt_with(known):
             return D.DUPLICATE
         if not known.fires:
@@ -170,10 +172,15 @@ class Model:
 
     def is_down(self, service: str) -> bool:
         return any(
-            known.fires and known.severity is Level.CRITICAL
+            known.fires and known.severity is Level.CRITICAL and self.is_believed(known)
             for (_, own), known in self.alerts.items()
             if own == service
         )
+
+    def is_believed(self, known: Known) -> bool:
+        trouble = known.trouble
+        is_over = trouble is not None and trouble.over_at is not None and known.heard <= trouble.over_at
+        return not is_over and self.now - known.heard <= BELIEVED
 
     def change(self, known: Known) -> None:
         was_flapping = bool(known.changes) and known.changes[-1] in known.flapped_at

@@ -31,8 +31,8 @@ C, W, INFO = Level.CRITICAL, Level.WARNING, Level.INFO
 
 # file → what it says: fingerprint, status, name, service, severity
 SAID: dict[str, list[tuple[str, Said, str, str, Level]]] = {
-    "alertmanager-0.16-firing.json": [("5de28e6a8bf416b2", F, "InstanceDown", "node", C)],
-    "alertmanager-0.25-truncated.json": [("00c1ffee00c1ffee", F, "KubePodCrashLooping", "KubePodCrashLooping", W)],
+    "alertmanager-0.16-firing.json": [("5de28e6a8bf416b2", F, "InstanceDown", "web1.example.com", C)],
+    "alertmanager-0.25-truncated.json": [("00c1ffee00c1ffee", F, "KubePodCrashLooping", "prod/api", W)],
     "alertmanager-0.25-recorded-prometheus-firing.json": [("4ea6ea8b5d8e2aa6", F, "ShopDown", "shop", C)],
     "alertmanager-0.25-recorded-prometheus-resolved.json": [("4ea6ea8b5d8e2aa6", R, "ShopDown", "shop", C)],
     "alertmanager-0.25-recorded-three.json": [
@@ -43,16 +43,16 @@ SAID: dict[str, list[tuple[str, Said, str, str, Level]]] = {
     "alertmanager-0.25-recorded-umlauts.json": [("10dcd0beece6a8d9", F, "Größe überschritten", "média", C)],
     "alertmanager-0.25-recorded-watchdog.json": [("", F, "Watchdog", "Watchdog", INFO)],
     "alertmanager-0.27-firing-two.json": [
-        ("6f1d8f0e4f1b7c21", F, "HighLatency", "shop", C),
-        ("9ab34d77e0c2115d", F, "HighLatency", "shop", C),
+        ("6f1d8f0e4f1b7c21", F, "HighLatency", "media/shop", C),
+        ("9ab34d77e0c2115d", F, "HighLatency", "media/shop", C),
     ],
     "alertmanager-0.27-one-resolved.json": [
-        ("6f1d8f0e4f1b7c21", R, "HighLatency", "shop", C),
-        ("9ab34d77e0c2115d", F, "HighLatency", "shop", C),
+        ("6f1d8f0e4f1b7c21", R, "HighLatency", "media/shop", C),
+        ("9ab34d77e0c2115d", F, "HighLatency", "media/shop", C),
     ],
     "alertmanager-0.27-resolved.json": [
-        ("6f1d8f0e4f1b7c21", R, "HighLatency", "shop", C),
-        ("9ab34d77e0c2115d", R, "HighLatency", "shop", C),
+        ("6f1d8f0e4f1b7c21", R, "HighLatency", "media/shop", C),
+        ("9ab34d77e0c2115d", R, "HighLatency", "media/shop", C),
     ],
     "alertmanager-0.28-watchdog.json": [("e9e6f9b1e2c3d4f5", F, "Watchdog", "Watchdog", INFO)],
     "alertmanager-0.34-repeat.json": [("b1946ac92492d234", F, "DiskFull", "db1", W)],

@@ -23,9 +23,10 @@ from claudeops.domain.alerts.senders.common import (
     fingerprint_of,
     is_past,
     labels_of,
-    service_of,
     severity_of,
     shown,
+    subject_of,
+    telling,
     time_of,
     url_of,
 )
@@ -78,13 +79,15 @@ def alert(each: Object, body: Object, post: Post, source: Source) -> Alert:
     starts_at = time_of(each.get("startsAt"), post.received_at)
     ends_at = time_of(each.get("endsAt"), post.received_at)
     name = shown(labels.get("alertname"), NAME_LENGTH)
+    about = subject_of(source, labels, name, names_first=False)
     return Alert(
         fingerprint=fingerprint_of(each.get("fingerprint"), labels),
         said=said,
         name=name or "alert",
-        service=service_of(source, labels, labels.get("instance"), name),
+        service=about.service,
+        service_by=about.by,
         severity=severity_of(source, labels),
-        labels=labels_of(labels, ("alertname", *source.service_label, *source.severity_label, "instance")),
+        labels=labels_of(labels, ("alertname", *telling(source))),
         annotations=labels_of(as_object(each.get("annotations")), ("summary", "description", "message")),
         starts_at=starts_at,
         ends_at=ends_at if said is Said.RESOLVED else None,

@@ -15,8 +15,10 @@ from typing import Final
 
 import msgspec
 
+from claudeops.domain.alerts import subject
 from claudeops.domain.alerts.model import Alert
 from claudeops.domain.alerts.rules import SEVERITIES, Source
+from claudeops.domain.alerts.subject import Subject
 from claudeops.domain.gate.approval import visible
 from claudeops.domain.model import Level
 from claudeops.domain.text import NAME_LENGTH, casefold_key, clean, regex
@@ -159,12 +161,25 @@ def digest(value: object) -> str:
     return sha256(msgspec.json.encode(value, order="deterministic")).hexdigest()[:32]
 
 
-def service_of(source: Source, labels: Mapping[str, object], *otherwise: object) -> str:
-    """Return the service by the source's labels, else the first of ``otherwise`` that says something."""
-    for value in (*(labels.get(name) for name in source.service_label), *otherwise):
-        if text := shown(value, NAME_LENGTH).strip():
-            return text
-    return shown(source.name, NAME_LENGTH)
+def subject_of(source: Source, labels: Mapping[str, object], *names: object, names_first: bool = True) -> Subject:
+    """Return whom an alert is about: by the operator's labels for it, else by what its labels say.
+
+    ``names``: of its rule, monitor or check; ``names_first``: these are called like what they look at.
+    """
+    for label in source.service_label:
+        if text := shown(labels.get(label), NAME_LENGTH).strip():
+            return Subject(service=text, by=f"its label {label}, as alerts.toml says")
+    known = {name: text for name in subject.KEPT if name in labels and (text := shown(labels[name]).strip())}
+    called = [shown(name, NAME_LENGTH).strip() for name in names]
+    found = subject.of_labels(known, called, names_first=names_first)
+    if found is None:
+        return Subject(service=shown(source.name, NAME_LENGTH), by="its source")
+    return Subject(service=shown(found.service, NAME_LENGTH), by=found.by)
+
+
+def telling(source: Source) -> tuple[str, ...]:
+    """Return the labels that no flood of others may displace."""
+    return (*source.service_label, *source.severity_label, *subject.KEPT)
 
 
 def severity_of(source: Source, labels: Mapping[str, object], *otherwise: object) -> Level:

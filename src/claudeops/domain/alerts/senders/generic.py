@@ -31,9 +31,10 @@ from claudeops.domain.alerts.senders.common import (
     is_recent,
     labels_of,
     proves,
-    service_of,
     severity_of,
     shown,
+    subject_of,
+    telling,
     time_of,
     url_of,
 )
@@ -127,13 +128,15 @@ def _alert(each: Object, post: Post, source: Source) -> Alert:
     texts = {key: each[key] for key in _TEXTS if each.get(key)}
     at = time_of(_first(each, _TIMES), post.received_at)
     ends_at = time_of(_first(each, _ENDS), post.received_at)
+    about = subject_of(source, {**plain, **given}, name)
     return Alert(
         fingerprint=_fingerprint(named, given, source, states),
         said=said,
         name=name or shown(_first(named, _TEXTS), NAME_LENGTH).strip() or "alert",
-        service=service_of(source, {**plain, **given}, name),
+        service=about.service,
+        service_by=about.by,
         severity=severity_of(source, {**plain, **given}),
-        labels=labels_of({**kept, **given}, ("alertname", *source.service_label, *source.severity_label)),
+        labels=labels_of({**kept, **given}, ("alertname", *telling(source))),
         annotations=labels_of({**texts, **as_object(each.get("annotations"))}, ("summary", "description")),
         starts_at=time_of(_first(each, _STARTS), post.received_at),
         ends_at=(ends_at or at) if said is Said.RESOLVED else None,

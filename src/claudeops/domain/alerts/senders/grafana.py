@@ -28,9 +28,10 @@ from claudeops.domain.alerts.senders.common import (
     is_recent,
     labels_of,
     proves,
-    service_of,
     severity_of,
     shown,
+    subject_of,
+    telling,
     url_of,
 )
 from claudeops.domain.alerts.senders.words import status_of, without_state, words_of
@@ -86,14 +87,16 @@ def _legacy(body: Object, source: Source) -> Found:
     matches = as_objects(body.get("evalMatches"))
     values = ", ".join(f"{as_text(each.get('metric'))}={as_text(each.get('value'))}" for each in matches[:_MOST_VALUES])
     texts: dict[str, object] = {"summary": body.get("title"), "description": body.get("message"), _VALUES: values}
+    about = subject_of(source, labels, rule, names_first=False)
     identity = [body.get(name) for name in ("orgId", "dashboardId", "panelId", "ruleId")]
     alert = Alert(
         fingerprint=digest([identity, rule]),
         said=said,
         name=rule[:NAME_LENGTH] or "alert",
-        service=service_of(source, labels, rule),
+        service=about.service,
+        service_by=about.by,
         severity=severity_of(source, labels),
-        labels=labels_of(labels, ("alertname", *source.service_label, *source.severity_label)),
+        labels=labels_of(labels, ("alertname", *telling(source))),
         annotations=labels_of({name: text for name, text in texts.items() if text}, ("summary", "description")),
         url=url_of(body.get("ruleUrl")),
     )

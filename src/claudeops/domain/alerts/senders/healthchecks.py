@@ -21,9 +21,10 @@ from claudeops.domain.alerts.senders.common import (
     as_text,
     fingerprint_of,
     labels_of,
-    service_of,
     severity_of,
     shown,
+    subject_of,
+    telling,
     time_of,
 )
 from claudeops.domain.alerts.senders.words import said_in, status_of, words_of
@@ -74,13 +75,15 @@ def _alert(check: Object, identity: str, said: Said, post: Post, source: Source)
     plain = {key: check.get(key) for key in _LABELS if check.get(key) not in (None, "")}
     labels: dict[str, object] = {**plain, **marked, "check": name or identity}
     at = time_of(check.get("now"), post.received_at)
+    about = subject_of(source, labels, name, check.get("slug"), identity)
     return Alert(
         fingerprint=identity,
         said=said,
         name=name or identity,
-        service=service_of(source, labels, name, check.get("slug"), identity),
+        service=about.service,
+        service_by=about.by,
         severity=severity_of(source, labels),
-        labels=labels_of(labels, ("check", *source.service_label, *source.severity_label)),
+        labels=labels_of(labels, ("check", *telling(source))),
         annotations=labels_of({key: check[key] for key in _TEXTS if check.get(key)}, ("summary", "message")),
         starts_at=at if said is Said.FIRING else None,
         ends_at=at if said is Said.RESOLVED else None,

@@ -28,9 +28,10 @@ from claudeops.domain.alerts.senders.common import (
     fingerprint_of,
     labels_of,
     proves,
-    service_of,
     severity_of,
     shown,
+    subject_of,
+    telling,
     time_of,
     url_of,
 )
@@ -106,14 +107,16 @@ def of_event(body: Object, post: Post, source: Source) -> Found:
     plain = {name: payload.get(name) for name in ("severity", "source", "component", "group", "class")}
     labels: dict[str, object] = {**as_object(payload.get("custom_details")), **plain, "alertname": title[:NAME_LENGTH]}
     kept = {name: value for name, value in labels.items() if value not in (None, "")}
+    about = subject_of(source, kept, payload.get("component"), payload.get("source"))
     identity = [title, *(as_text(payload.get(name)) for name in ("source", "component", "group", "class"))]
     alert = Alert(
         fingerprint=fingerprint_of(body.get("dedup_key"), identity),
         said=said,
         name=title[:NAME_LENGTH] or shown(body.get("dedup_key"), NAME_LENGTH) or "event",
-        service=service_of(source, kept, payload.get("component"), payload.get("source")),
+        service=about.service,
+        service_by=about.by,
         severity=severity_of(source, kept),
-        labels=labels_of(kept, ("alertname", *source.service_label, *source.severity_label)),
+        labels=labels_of(kept, ("alertname", *telling(source))),
         annotations=labels_of({"summary": title} if title else {}),
         starts_at=at if said is Said.FIRING else None,
         ends_at=at if said is Said.RESOLVED else None,
@@ -139,11 +142,13 @@ def _alert(event: Object, incident: Object, said: Said, post: Post, source: Sour
     }
     kept = {name: value for name, value in labels.items() if value not in (None, "")}
     begins = as_text(event.get("event_type")) in _BEGINS
+    about = subject_of(source, kept, service.get("id"))
     return Alert(
         fingerprint=fingerprint_of(incident.get("id"), labels),
         said=said,
         name=title[:NAME_LENGTH] or "incident",
-        service=service_of(source, kept, service.get("id")),
+        service=about.service,
+        service_by=about.by,
         severity=severity_of(source, kept, incident.get("urgency")),
         labels=labels_of(kept),
         annotations=labels_of({"summary": title, **_merged(incident)}),

@@ -25,9 +25,10 @@ from claudeops.domain.alerts.senders.common import (
     digest,
     fingerprint_of,
     labels_of,
-    service_of,
     severity_of,
     shown,
+    subject_of,
+    telling,
     time_of,
     url_of,
 )
@@ -71,13 +72,15 @@ def _alert(body: Object, said: Said, post: Post, source: Source) -> Alert:
     at = time_of(beat.get("time"), post.received_at)
     identity = monitor.get("id") if monitor.get("id") is not None else beat.get("monitorID")
     is_change = beat.get("important") in (True, 1)
+    about = subject_of(source, kept, name)
     return Alert(
         fingerprint=fingerprint_of(identity, [name, monitor.get("url")]),
         said=said,
         name=name or "monitor",
-        service=service_of(source, kept, name),
+        service=about.service,
+        service_by=about.by,
         severity=severity_of(source, kept),
-        labels=labels_of(kept, ("monitor", *source.service_label, *source.severity_label)),
+        labels=labels_of(kept, ("monitor", *telling(source))),
         annotations=labels_of({"summary": body.get("msg"), "detail": beat.get("msg")}),
         starts_at=at if is_change and said is Said.FIRING else None,
         ends_at=at if said is Said.RESOLVED else None,
@@ -100,13 +103,15 @@ def _of_text(body: Object, source: Source) -> Found:
     words = words_of(source)
     said = said_in([what], words)
     # A state is that of the monitor; anything else is known by its words, whose numbers are days that pass.
-    about = "" if said is not None else _NUMBER.sub("", without_state(what, words))
+    warned_of = "" if said is not None else _NUMBER.sub("", without_state(what, words))
     labels: dict[str, object] = {"monitor": name, **({"url": url} if url else {})}
+    about = subject_of(source, labels, name)
     alert = Alert(
-        fingerprint=digest([name, url, about]),
+        fingerprint=digest([name, url, warned_of]),
         said=said or Said.FIRING,
         name=name[:NAME_LENGTH],
-        service=service_of(source, labels, name),
+        service=about.service,
+        service_by=about.by,
         severity=Level.WARNING if said is None else severity_of(source, labels),
         labels=labels_of(labels, ("monitor",)),
         annotations=labels_of({"summary": text}),
