@@ -19,6 +19,7 @@ class Measures(StrEnum):
 
     CLUSTER = "cluster"  # objects of Kubernetes, all through one address of its own
     CONTAINERS = "containers"  # of the machine that it runs on
+    GUESTS = "guests"  # virtual machines, all through their host
     HOST = "host"  # the machine that it runs on
     TARGETS = "targets"  # whatever it is told to ask
     SERVICE = "service"  # one program beside it
@@ -34,6 +35,7 @@ class Exporter:
 
 _JOBS: Final = {
     "ksm": Measures.CLUSTER,
+    **dict.fromkeys(("pve", "proxmox", "libvirt", "vmware", "esxi"), Measures.GUESTS),
     **dict.fromkeys(("docker", "containers", "podman"), Measures.CONTAINERS),
     **dict.fromkeys(("node", "nodes", "hosts", "linux", "unix", "windows", "wmi", "servers"), Measures.HOST),
     **dict.fromkeys(("machines", "vms", "telegraf", "netdata", "wmi exporter"), Measures.HOST),
@@ -49,6 +51,9 @@ _PARTS: Final = (
     ("kubelet", Measures.CONTAINERS),
     ("cadvisor", Measures.CONTAINERS),
     ("kubernetes nodes", Measures.CONTAINERS),
+    ("pve exporter", Measures.GUESTS),
+    ("libvirt exporter", Measures.GUESTS),
+    ("vmware exporter", Measures.GUESTS),
     ("node exporter", Measures.HOST),
     ("nodeexporter", Measures.HOST),
     ("windows exporter", Measures.HOST),

@@ -41,21 +41,22 @@ _TARGETS: Final = ("target", "url", "uri", "site", "probe_target")
 _SERVERS: Final = ("server", "target", "addr")  # that an exporter of several asks
 _NODES: Final = ("node", "nodename", "kubernetes_node", "k8s_node_name", "hostname", "host")
 _HINTS: Final = ("check", "probe", "monitor", "check_name", "systemd_unit", "unit", "name", "process", "groupname")
-_MORE_HINTS: Final = ("vm", "vm_name", "guest", "domain", "database", "datname", "backend", "proxy")
+_GUESTS: Final = ("vm_name", "vm", "guest", "domain", "name", "id")
+_MORE_HINTS: Final = (*_GUESTS, "database", "datname", "backend", "proxy")
 _PAUSE: Final = "POD"  # the container that holds a pod's network
 _OWN_PORTS: Final = frozenset({"9100", "9182"})  # of node_exporter and windows_exporter
 _PROBERS: Final = frozenset({"9115", "9116"})  # of blackbox_exporter and snmp_exporter
-_EXPORTED: Final = "exported_"
+EXPORTED: Final = "exported_"
 _SCRAPED: Final = frozenset({*_NAMESPACES, *_PODS, *_CONTAINERS, "service"})
 
-LABELS: Final = (
-    *(*_GIVEN, "job", *_NAMESPACES, *_WORKLOADS, *_JOBS, "replicaset", *_CLAIMS, *_PODS, *_CONTAINERS, *_KEEPERS),
-    *(*_COMPOSED, *_PROJECTS, "instance", "endpoint", *_TARGETS, *_SERVERS, *_NODES, *_HINTS, *_MORE_HINTS),
+LABELS: Final = frozenset(
+    {
+        *(*_GIVEN, "job", *_NAMESPACES, *_WORKLOADS, *_JOBS, "replicaset", *_CLAIMS, *_PODS, *_CONTAINERS, *_KEEPERS),
+        *(*_COMPOSED, *_PROJECTS, "instance", "endpoint", *_TARGETS, *_SERVERS, *_NODES, *_HINTS, *_MORE_HINTS),
+        "image",
+    }
 )
 """Labels that may say whom an alert is about; each may be renamed to ``exported_…``."""
-
-KEPT: Final = tuple(name for label in LABELS for name in (label, f"{_EXPORTED}{label}"))
-"""Labels that no flood of others may displace."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -73,6 +74,10 @@ class _Kind(Enum):
     HOST = auto()
     HINT = auto()  # a name, if the estate knows it
     LAST = auto()  # the exporter itself
+
+
+_ALONE: Final = frozenset(_Kind) - {_Kind.HINT}
+_SURE: Final = frozenset({_Kind.GIVEN, _Kind.JOB})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -93,12 +98,9 @@ def of_labels(labels: Mapping[str, str], names: Sequence[str], *, names_first: b
 
     ``names_first``: a name says more than a host, since a monitor or check is called like what it looks at.
     """
-    sure = {_Kind.GIVEN, _Kind.JOB}
-    found = [each for each in _candidates(labels) if each.kind is not _Kind.HINT]
     named = next((Subject(service=name, by="its name") for name in names if name), None)
-    if names_first and named is not None:
-        return next((each.subject() for each in found if each.kind in sure), named)
-    return found[0].subject() if found else named
+    kinds = _SURE if names_first and named is not None else _ALONE
+    return next((each.subject() for each in _candidates(labels) if each.kind in kinds), named)
 
 
 def settled(alert: Alert, own: Sequence[str], directory: Directory) -> Alert:
@@ -154,7 +156,8 @@ class _Labels:
 
     def __init__(self, labels: Mapping[str, str]) -> None:
         self._labels = labels
-        self._is_renamed = any(labels.get(f"{_EXPORTED}{name}") for name in _SCRAPED)
+        self._exported = {name.removeprefix(EXPORTED): name for name in labels if name.startswith(EXPORTED)}
+        self._is_renamed = not _SCRAPED.isdisjoint(self._exported)
         self._job = labels.get("job", "")
         self._measured = self._exporter()
         self._namespace = self._first(_NAMESPACES)
@@ -166,11 +169,16 @@ class _Labels:
         _, port = split_place(self._labels.get("instance", ""))
         return Exporter(Measures.HOST) if is_hosts and port in _OWN_PORTS else found
 
+    def _measures(self, *what: Measures | None) -> bool:
+        return (None if self._measured is None else self._measured.measures) in what
+
     def _first(self, names: Sequence[str]) -> tuple[str, str] | None:
         """Return the first of some labels that says something, and its value."""
+        if not self._exported:
+            return next(((name, value) for name in names if (value := self._labels.get(name))), None)
         for name in names:
-            if value := self._labels.get(f"{_EXPORTED}{name}", ""):
-                return f"{_EXPORTED}{name}", value
+            if (exported := self._exported.get(name)) and (value := self._labels[exported]):
+                return exported, value
             if self._is_renamed and name in _SCRAPED:
                 continue
             if value := self._labels.get(name, ""):
@@ -201,7 +209,7 @@ class _Labels:
                 yield _Candidate(kind=_Kind.HINT, name=value, labels=(label,))
         yield from self._served()
         yield from self._hosts()
-        if self._namespace is not None:
+        if self._namespace is not None and self._measures(None, Measures.CLUSTER, Measures.CONTAINERS):
             yield _Candidate(kind=_Kind.LAST, name=self._namespace[1], labels=(self._namespace[0],))
         if last := self._first(("job", "service", "app")):
             yield _Candidate(kind=_Kind.LAST, name=last[1], labels=(last[0],))
@@ -217,8 +225,9 @@ class _Labels:
 
     def _pushed(self) -> Iterator[_Candidate]:
         """Yield the job of what was handed on, as by a push gateway."""
-        if self._measured is not None and (job := self._labels.get(f"{_EXPORTED}job", "")):
-            yield self._scoped(job, f"{_EXPORTED}job", kind=_Kind.JOB)
+        exported = self._exported.get("job", "")
+        if self._measured is not None and exported and (job := self._labels[exported]):
+            yield self._scoped(job, exported, kind=_Kind.JOB)
 
     # --- platforms ----------------------------------------------------------------------------------------
 
@@ -268,7 +277,9 @@ class _Labels:
             project = self._first(_PROJECTS)
             scope, of = (project[1], project[0]) if project is not None else (host, by)
             yield _Candidate(kind=_Kind.GIVEN, name=found[1], labels=_labels(found[0], of), scope=scope)
-        is_containers = self._measured is not None and self._measured.measures is Measures.CONTAINERS
+        is_containers = self._measures(Measures.CONTAINERS)
+        if self._measures(Measures.GUESTS) and (guest := self._first(_GUESTS)):
+            yield _Candidate(kind=_Kind.GIVEN, name=guest[1], labels=(guest[0],))
         name = self._labels.get("name", "")
         if name and (is_containers or self._labels.get("image")) and self._namespace is None:
             labels = _labels("name", by)
@@ -278,7 +289,7 @@ class _Labels:
 
     def _asked(self) -> Iterator[_Candidate]:
         """Yield what a prober has asked; a URL is never the address of a scrape."""
-        is_prober = self._measured is not None and self._measured.measures is Measures.TARGETS
+        is_prober = self._measures(Measures.TARGETS)
         for name in (*_TARGETS, "instance"):
             found = self._first((name,))
             if found is None:
@@ -310,12 +321,11 @@ class _Labels:
 
     def _machine(self) -> tuple[str, str]:
         """Return the host that it runs on, and the label that names it; what Kubernetes calls a pod's is none."""
-        measures = None if self._measured is None else self._measured.measures
-        nodes = _NODES if measures is not Measures.SERVICE else (*_SERVERS, *_NODES)
+        nodes = (*_SERVERS, *_NODES) if self._measures(Measures.SERVICE) else _NODES
         if (node := self._first(nodes)) and (host := _host_of(node[1])):
             return host, node[0]
-        is_pods = self._namespace is not None and measures in {None, Measures.SERVICE}
-        if measures is Measures.CLUSTER or is_pods:
+        is_pods = self._namespace is not None and self._measures(None, Measures.SERVICE)
+        if is_pods or self._measures(Measures.CLUSTER):
             return "", ""
         found = self._first(("instance",))
         if found is None or self._is_own_place(found[1]):

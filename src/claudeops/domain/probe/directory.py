@@ -40,12 +40,12 @@ class Directory:
 
     names: Mapping[str, str] = field(default_factory=dict)
     addresses: Mapping[str, str] = field(default_factory=dict)  # of URLs without scheme, ``host:port`` and hosts
-    scoped: frozenset[str] = frozenset()  # names that are known with their namespaces or hosts, too
+    scoped: frozenset[str] = frozenset()  # names that are known with their namespaces, too
 
     def named(self, name: str, *, scope: str = "") -> str:
         """Return the service that a name or a check means; "" for none.
 
-        ``scope`` is a namespace or host: where a service's own is known, the same name elsewhere is another service.
+        ``scope`` is a namespace or host: where a service's namespace is known, the same name elsewhere is another one.
         """
         key = casefold_key(name)
         if scope and (key in self.scoped or f"{casefold_key(scope)}/{key}" in self.names):
@@ -87,7 +87,8 @@ def directory_of(probes: Iterable[Probe], estate: Estate) -> Directory:
             places.share(tuple(map(hosts.plain_host, same)))
     checks = {casefold_key(probe.name): name for probe, name in reversed(declared)}
     known = {**checks, **names.alone()}
-    scoped = frozenset(name.partition("/")[2] for name in known if "/" in name)
+    machines = {host for service, _ in described for host in _machines(service)}  # ``web1/web`` is ``web``
+    scoped = frozenset(plain for scope, _, plain in (name.partition("/") for name in known) if scope not in machines)
     return Directory(names=known, addresses=places.alone(), scoped=scoped)
 
 
@@ -119,10 +120,15 @@ def _places(service: Service) -> Iterator[str]:
     for text in (service.address, hosts.address_in(service.check)):
         if text:
             yield from _keys(text)
-    for host in (*hosts.in_column(service.host).hosts, *hosts.in_address(service.check).hosts):
+    for host in (*_machines(service), *hosts.in_address(service.check).hosts):
         if host not in _LOOPBACK:
             yield host
             yield _short(host)
+
+
+def _machines(service: Service) -> tuple[str, ...]:
+    """Return the hosts that a service runs on."""
+    return hosts.in_column(service.host).hosts
 
 
 def _names(look: AnyLook) -> Iterator[str]:

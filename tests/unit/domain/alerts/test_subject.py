@@ -187,6 +187,18 @@ SAID: dict[str, tuple[dict[str, str], str, str]] = {
         "shop/web",
         "container_label_com_docker_compose_service and container_label_com_docker_compose_project",
     ),
+    "a virtual machine": (
+        {"job": "pve-exporter", "instance": "pve1.lan", "id": "qemu/101", "name": "nextcloud"},
+        "nextcloud",
+        "name",
+    ),
+    "a virtual machine without a name": ({"job": "pve", "instance": "pve1.lan", "id": "lxc/7"}, "lxc/7", "id"),
+    "the host of virtual machines": ({"job": "pve", "instance": "pve1.lan"}, "pve1.lan", "instance"),
+    "exporters that cannot be scraped": (
+        {"job": "node-exporter", "namespace": "monitoring", "service": "kps-node-exporter"},
+        "node-exporter",
+        "job",
+    ),
     # what probers ask
     "a website": (
         {"job": "blackbox", "instance": "https://shop.example.org/health?x=1"},
@@ -313,7 +325,7 @@ def test_a_flood_of_labels_displaces_none_that_says_whom_it_is_about() -> None:
     "value", [{}, [], 7, None, "", " ", "\x00", "-", "--", "://", "[", "[]:", "a" * 5000, "é-\u202e-x2m4q"]
 )
 def test_whatever_stands_in_a_label_has_a_service_and_ends(value: object) -> None:
-    for name in subject.KEPT:
+    for name in sorted({*subject.LABELS, *(f"exported_{label}" for label in subject.LABELS)}):
         labels = {"alertname": "A", "job": "blackbox", name: value}
         body = msgspec.json.encode({"alerts": [{"labels": labels}]})
         found = read(Source(name="am", kind=SenderKind.ALERTMANAGER), body, received_at=NOON)

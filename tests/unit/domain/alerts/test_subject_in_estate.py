@@ -49,7 +49,7 @@ ESTATE = Estate(
             projects={"Shop": ("home-shop-1",)},
         ),
     ),
-    other_names={"shop-web": "Shop", "checkout": "Shop"},
+    other_names={"shop-web": "Shop", "checkout": "Shop", "web1/checkout": "Shop"},
 )
 PROBES = (
     Probe(name="photos-tcp", look=TcpLook(host="photos.lan", port=9000), service="photos", origin="p:1"),

@@ -87,7 +87,7 @@ def alert(each: Object, body: Object, post: Post, source: Source) -> Alert:
         service=about.service,
         service_by=about.by,
         severity=severity_of(source, labels),
-        labels=labels_of(labels, ("alertname", *telling(source))),
+        labels=labels_of(labels, ("alertname", *telling(source, labels))),
         annotations=labels_of(as_object(each.get("annotations")), ("summary", "description", "message")),
         starts_at=starts_at,
         ends_at=ends_at if said is Said.RESOLVED else None,

@@ -169,7 +169,7 @@ def subject_of(source: Source, labels: Mapping[str, object], *names: object, nam
     for label in source.service_label:
         if text := shown(labels.get(label), NAME_LENGTH).strip():
             return Subject(service=text, by=f"its label {label}, as alerts.toml says")
-    known = {name: text for name in subject.KEPT if name in labels and (text := shown(labels[name]).strip())}
+    known = {name: text for name in _telling(labels) if (text := shown(labels[name]).strip())}
     called = [shown(name, NAME_LENGTH).strip() for name in names]
     found = subject.of_labels(known, called, names_first=names_first)
     if found is None:
@@ -177,9 +177,13 @@ def subject_of(source: Source, labels: Mapping[str, object], *names: object, nam
     return Subject(service=shown(found.service, NAME_LENGTH), by=found.by)
 
 
-def telling(source: Source) -> tuple[str, ...]:
+def telling(source: Source, labels: Iterable[str]) -> tuple[str, ...]:
     """Return the labels that no flood of others may displace."""
-    return (*source.service_label, *source.severity_label, *subject.KEPT)
+    return (*source.service_label, *source.severity_label, *_telling(labels))
+
+
+def _telling(labels: Iterable[str]) -> list[str]:
+    return [name for name in labels if name.removeprefix(subject.EXPORTED) in subject.LABELS]
 
 
 def severity_of(source: Source, labels: Mapping[str, object], *otherwise: object) -> Level:

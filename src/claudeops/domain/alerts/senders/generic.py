@@ -136,7 +136,7 @@ def _alert(each: Object, post: Post, source: Source) -> Alert:
         service=about.service,
         service_by=about.by,
         severity=severity_of(source, {**plain, **given}),
-        labels=labels_of({**kept, **given}, ("alertname", *telling(source))),
+        labels=labels_of({**kept, **given}, ("alertname", *telling(source, {**kept, **given}))),
         annotations=labels_of({**texts, **as_object(each.get("annotations"))}, ("summary", "description")),
         starts_at=time_of(_first(each, _STARTS), post.received_at),
         ends_at=(ends_at or at) if said is Said.RESOLVED else None,

@@ -96,7 +96,7 @@ def _legacy(body: Object, source: Source) -> Found:
         service=about.service,
         service_by=about.by,
         severity=severity_of(source, labels),
-        labels=labels_of(labels, ("alertname", *telling(source))),
+        labels=labels_of(labels, ("alertname", *telling(source, labels))),
         annotations=labels_of({name: text for name, text in texts.items() if text}, ("summary", "description")),
         url=url_of(body.get("ruleUrl")),
     )

@@ -83,7 +83,7 @@ def _alert(check: Object, identity: str, said: Said, post: Post, source: Source)
         service=about.service,
         service_by=about.by,
         severity=severity_of(source, labels),
-        labels=labels_of(labels, ("check", *telling(source))),
+        labels=labels_of(labels, ("check", *telling(source, labels))),
         annotations=labels_of({key: check[key] for key in _TEXTS if check.get(key)}, ("summary", "message")),
         starts_at=at if said is Said.FIRING else None,
         ends_at=at if said is Said.RESOLVED else None,

@@ -116,7 +116,7 @@ def of_event(body: Object, post: Post, source: Source) -> Found:
         service=about.service,
         service_by=about.by,
         severity=severity_of(source, kept),
-        labels=labels_of(kept, ("alertname", *telling(source))),
+        labels=labels_of(kept, ("alertname", *telling(source, kept))),
         annotations=labels_of({"summary": title} if title else {}),
         starts_at=at if said is Said.FIRING else None,
         ends_at=at if said is Said.RESOLVED else None,

@@ -80,7 +80,7 @@ def _alert(body: Object, said: Said, post: Post, source: Source) -> Alert:
         service=about.service,
         service_by=about.by,
         severity=severity_of(source, kept),
-        labels=labels_of(kept, ("monitor", *telling(source))),
+        labels=labels_of(kept, ("monitor", *telling(source, kept))),
         annotations=labels_of({"summary": body.get("msg"), "detail": beat.get("msg")}),
         starts_at=at if is_change and said is Said.FIRING else None,
         ends_at=at if said is Said.RESOLVED else None,
