@@ -11,7 +11,6 @@ from support.house import CEILING_LINES, FOLDER_FILES, FUNCTION_LINES, House, fo
 SMALL: Final = {
     "claudeops.__main__": "`python -m claudeops` asks for it",
     "claudeops.app.alerts": "the wiring of one room of the engine, like that of the probes",
-    "claudeops.domain.alerts.exporters": "names of programs that measure others; what labels say is another matter",
     "claudeops.domain.alerts.replay": "decides without a database; the desk decides with one",
     "claudeops.domain.alerts.senders.healthchecks": "one kind of sender",
     "claudeops.domain.alerts.workloads": "how Kubernetes names pods; what labels say is another matter",

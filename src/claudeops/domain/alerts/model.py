@@ -13,6 +13,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Final, TypeAlias
 
+from claudeops.domain.alerts.exporters import exporter
 from claudeops.domain.alerts.matchers import Matcher, all_hold
 from claudeops.domain.model import Level
 
@@ -168,10 +169,13 @@ class AlertState:
 def matchable(alert: Alert | AlertState, source: str) -> Mapping[str, str]:
     """Return what matchers see: the sender's labels, and what the daemon calls the alert where they say nothing.
 
-    Nobody says which source he is.
+    A label ``service`` that names an exporter says nothing of the service. Nobody says which source he is.
     """
     own = {"alertname": alert.name, "service": alert.service, "severity": alert.severity.value}
-    return {**own, **alert.labels, "source": source}
+    found = {**own, **alert.labels, "source": source}
+    if alert.service_by and exporter(found["service"]) is not None:
+        found["service"] = alert.service
+    return found
 
 
 # --- incidents --------------------------------------------------------------------------------------------

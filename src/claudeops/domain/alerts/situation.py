@@ -20,6 +20,7 @@ from claudeops.domain.alerts.suppression import Inhibitors, silence_of
 from claudeops.domain.escalation import EscalationRules
 from claudeops.domain.model import PastAction
 from claudeops.domain.probe.dependencies import NO_DEPENDENCIES, Dependencies
+from claudeops.domain.text import parts
 
 ASKED_WHY: Final = timedelta(days=1)
 """Between two chains that find out why an alert flaps."""
@@ -79,10 +80,15 @@ class Objections:
         self._situation = situation
         self._inhibitors = inhibitors
         self._dependencies = situation.dependencies
-        self._cooling = {self._dependencies.key(name): at for name, at in situation.cooling.items()}
+        self._cooling = {key: at for name, at in situation.cooling.items() for key in self._keys(name)}
         self._acted: dict[str, list[PastAction]] = {}
         for past in situation.ledger:
-            self._acted.setdefault(self._dependencies.key(past.service), []).append(past)
+            for key in self._keys(past.service):
+                self._acted.setdefault(key, []).append(past)
+
+    def _keys(self, acted_on: str) -> Iterable[str]:
+        """Return the keys of what was acted on: ``namespace:shop/cart`` is what alerts call ``shop/cart``."""
+        return {self._dependencies.key(name) for name in (acted_on, "/".join(parts(acted_on)))}
 
     def to(
         self, state: AlertState, treatment: Treatment, now: datetime, *, incident: Incident | None, chain: Chain | None

@@ -206,6 +206,21 @@ def test_what_still_fires_after_the_window_is_chased_after_all() -> None:
     assert decisions(world.tick(minutes(1))) == [D.STARTED]
 
 
+@pytest.mark.parametrize("acted_on", ["namespace:shop/cart", "shop/cart", "project:shop/cart"])
+def test_what_follows_an_action_on_a_workload_is_of_our_making_whatever_its_kind(acted_on: str) -> None:
+    world = World(case={"ledger": (acted(acted_on),)})
+    assert world.told(alert("Down", "shop/cart"), alert("Down", "staging/cart")) == [D.SELF_INFLICTED, D.STARTED]
+
+
+def test_matchers_see_the_service_and_not_its_exporter() -> None:
+    world = World(case={"silences": (silence("service=shop/cart"),)})
+    labels = {"service": "kube-prometheus-stack-kube-state-metrics", "deployment": "cart", "namespace": "shop"}
+    said = alert("Down", "shop/cart", labels=labels, service_by="its labels deployment and namespace")
+    assert world.told(said) == [D.SILENCED]
+    own = alert("Slow", "shop/cart", labels={"service": "cart"}, service_by="its labels service and namespace")
+    assert world.told(own) == [D.STARTED]
+
+
 @pytest.mark.parametrize("ago", [-60.0, 121.0])
 def test_an_action_outside_of_the_window_explains_nothing(ago: float) -> None:
     assert World(case={"ledger": (acted(ago=ago),)}).told(alert()) == [D.STARTED]
