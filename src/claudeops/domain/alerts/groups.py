@@ -85,20 +85,17 @@ def bundles(
 
     ``room``: chains that may start; ``told_at``: when the running chain about all of a sender's group began.
     """
-    by_sender: dict[str, list[Group]] = {}
+    by_sender: dict[tuple[str, str], list[Group]] = {}  # a group without a sender's is alone
     for group in sorted(due, key=lambda group: -max(rank(state_of(key).severity) for key in group.alerts[:_MOST])):
         sender = sender_key(state_of(group.alerts[0])) if group.key.startswith(_SERVICE) else ""
-        by_sender.setdefault(sender or group.key, []).append(group)
-    for key, groups in by_sender.items():
-        if groups[0].key == key:
-            yield Bundle(key, groups[0].alerts)
-            continue
-        began = told_at(key)
+        by_sender.setdefault((sender, "" if sender else group.key), []).append(group)
+    for (key, _), groups in by_sender.items():
+        began = told_at(key) if key else None
         left = [group for group in groups if began is not None and group.due_at <= began]
         new = [group for group in groups if group not in left] if left else groups
         if left:
             yield Bundle(key, _all_of(left), is_whole=True, is_told=True)
-        if len(new) > room > 0:
+        if key and len(new) > room > 0:
             yield Bundle(key, _all_of(new), is_whole=True)
         else:
             yield from (Bundle(group.key, group.alerts) for group in new)

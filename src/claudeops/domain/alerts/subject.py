@@ -159,15 +159,18 @@ class _Labels:
         self._exported = {name.removeprefix(EXPORTED): name for name in labels if name.startswith(EXPORTED)}
         self._is_renamed = not _SCRAPED.isdisjoint(self._exported)
         self._job = labels.get("job", "")
-        self._measured = self._exporter()
+        self._by, self._measured = self._exporter()
         self._namespace = self._first(_NAMESPACES)
 
-    def _exporter(self) -> Exporter | None:
-        """Return what has measured it; a scrape of all machines is known by their port."""
-        found = exporter(self._job, is_job=True)
-        is_hosts = found is None or found.measures is Measures.CLUSTER
+    def _exporter(self) -> tuple[str, Exporter | None]:
+        """Return what has measured it, and the label that says so; a scrape of all machines is known by their port."""
+        label, found = "job", exporter(self._job, is_job=True)
+        if not self._job:
+            named = ((name, exporter(self._labels.get(name, ""))) for name in _GIVEN)
+            label, found = next(((name, each) for name, each in named if each is not None), (label, None))
         _, port = split_place(self._labels.get("instance", ""))
-        return Exporter(Measures.HOST) if is_hosts and port in _OWN_PORTS else found
+        is_hosts = port in _OWN_PORTS and (found is None or found.measures is Measures.CLUSTER)
+        return label, Exporter(Measures.HOST) if is_hosts else found
 
     def _measures(self, *what: Measures | None) -> bool:
         return (None if self._measured is None else self._measured.measures) in what
@@ -301,17 +304,12 @@ class _Labels:
 
     def _served(self) -> Iterator[_Candidate]:
         """Yield the server that an exporter stands beside, on its host."""
-        if self._measured is None:
-            found = next((one for name in _GIVEN if (one := self._first((name,))) and exporter(one[1])), None)
-            measured, label = (None, "") if found is None else (exporter(found[1]), found[0])
-        else:
-            measured, label = self._measured, "job"
-        if measured is None or measured.measures is not Measures.SERVICE or not measured.service:
+        if self._measured is None or not self._measured.service:
             return
         host, by = self._machine()
         if host and self._namespace is None:
-            yield _Candidate(kind=_Kind.JOB, name=measured.service, labels=_labels(label, by), scope=host)
-        yield self._scoped(measured.service, label, kind=_Kind.JOB)
+            yield _Candidate(kind=_Kind.JOB, name=self._measured.service, labels=_labels(self._by, by), scope=host)
+        yield self._scoped(self._measured.service, self._by, kind=_Kind.JOB)
 
     def _hosts(self) -> Iterator[_Candidate]:
         host, label = self._machine()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -117,6 +118,17 @@ def test_a_service_of_a_great_group_that_has_an_incident_keeps_it() -> None:
     world.say(*(alert("Down", f"s{number}") for number in range(9)), group_key="g")
     assert world.state("Down", "s3").incident == 1
     assert {world.state("Down", f"s{number}").incident for number in range(9)} == {1, 2}
+
+
+def test_what_waited_in_a_senders_group_before_an_upgrade_is_told_in_one_chain() -> None:
+    world = World(rules=rules_of(Grouping()))
+    names = ("shop", "cart")
+    world.say(*(alert("Down", name, severity=Level.WARNING) for name in names), group_key="g")
+    for name in names:
+        state = replace(world.state("Down", name), group_key=f"sender:{SOURCE}:g", sender_group="")
+        world.states[state.key] = state
+    world.tick(minutes(1))
+    assert [start.services for start in world.starts] == [("cart", "shop")]
 
 
 def test_the_gravest_of_a_group_get_the_chains_that_are_left() -> None:

@@ -246,6 +246,16 @@ SAID: dict[str, tuple[dict[str, str], str, str]] = {
         "shop/redis",
         "job and namespace",
     ),
+    "an exporter without a job": (
+        {"service": "postgres-exporter", "instance": "db1:9187"},
+        "db1/postgres",
+        "service and instance",
+    ),
+    "a cluster's exporter without a job": (
+        {"service": "kps-kube-state-metrics", "namespace": "shop", "pod": "cart-6c9f7d8b5-x2m4q"},
+        "shop/cart",
+        "pod and namespace",
+    ),
     "a pushed job": (
         {"job": "pushgateway", "instance": "pushgateway:9091", "exported_job": "backup"},
         "backup",
