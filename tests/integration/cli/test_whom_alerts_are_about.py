@@ -34,15 +34,21 @@ def described(tmp_path: Path) -> None:
     (tmp_path / "estate" / "home" / "CLAUDE-OPS.md").write_text(MANIFEST, encoding="utf-8")
 
 
+def played(shell: Shell, name: str) -> dict[str, object]:
+    """Play a record, whose lines name their source, or one body, whose source is named here."""
+    source = () if name.endswith(".ndjson") else ("--source", "prometheus")
+    return shell.ask("alerts", "replay", str(PLAYS / name), *source)
+
+
 def chains(shell: Shell, name: str) -> list[tuple[object, object]]:
-    document = shell.ask("alerts", "replay", str(PLAYS / name), "--source", "prometheus")
+    document = played(shell, name)
     found = document["chains"]
     assert isinstance(found, list)
     return [(chain["incident"], chain["services"]) for chain in found]
 
 
 def reasons(shell: Shell, name: str) -> list[str]:
-    document = shell.ask("alerts", "replay", str(PLAYS / name), "--source", "prometheus")
+    document = played(shell, name)
     found = document["alerts"]
     assert isinstance(found, list)
     return [str(each["because"]) for each in found if each["decision"] == "started"]

@@ -57,8 +57,8 @@ SAID: dict[str, list[tuple[str, Said, str, str, Level]]] = {
     "alertmanager-0.28-watchdog.json": [("e9e6f9b1e2c3d4f5", F, "Watchdog", "Watchdog", INFO)],
     "alertmanager-0.34-repeat.json": [("b1946ac92492d234", F, "DiskFull", "db1", W)],
     "alertmanager-prometheus-list-over.json": [("", R, "DiskFull", "nas", C)],
-    "grafana-8.5-legacy.json": [("", F, "CPU alert", "CPU alert", W)],
-    "grafana-8.5-legacy-ok.json": [("", R, "CPU alert", "CPU alert", W)],
+    "grafana-8.5-legacy.json": [("", F, "CPU alert", "web1", W)],
+    "grafana-8.5-legacy-ok.json": [("", R, "CPU alert", "web1", W)],
     "grafana-11.0-test-button.json": [],
     "grafana-9.4-firing.json": [("c6eadffa33fcdf37", F, "High latency", "shop", C)],
     "grafana-10.4-firing-two.json": [
