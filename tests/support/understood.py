@@ -28,12 +28,10 @@ def understood(text: str) -> dict[str, object]:
         "hosts": list(estate.hosts),
         "other_names": dict(estate.other_names),
         "rules": list(manifest.rules),
-        "forbidden": [
-            {"line": rule.source.line, "services": list(rule.services), "kinds": list(rule.kinds)}
-            for rule in manifest.prohibitions
-        ],
+        "forbidden": [{"line": rule.source.line, "services": list(rule.services)} for rule in manifest.prohibitions],
         "capabilities": list(manifest.capabilities),
         "faults": [str(fault) for fault in manifest.faults],
+        "unused": [str(fault) for fault in manifest.unused],
     }
     return {key: value for key, value in found.items() if value}
 

@@ -44,6 +44,7 @@ SMALL: Final = {
     "claudeops.domain.memory.orders": "expressions in ten languages, which nobody reads beside code",
     "claudeops.domain.memory.trust": "the one rule of quarantine, to be read alone",
     "claudeops.domain.alerts.receipt": "what the desk and the listener share",
+    "claudeops.domain.estate.inventory": "hosts and windows: functions, beside the reader that keeps a state",
     "claudeops.domain.estate.maintenance": "asked by decision and grants; the reader of manifests is another subject",
     "claudeops.domain.policy.flow": "one rule about all commands of a line; the judge asks it last",
     "claudeops.domain.policy.statements": "SQL is a language of its own beside the shell",
@@ -74,6 +75,7 @@ SMALL: Final = {
 """Modules under 60 lines, or under 100 with one importer, each with the reason why it does not go home."""
 
 TYPE_BLOCKS: Final = {
+    "claudeops.domain.estate.markdown": "markdown-it-py: a start without manifests does without its 30 ms",
     "claudeops.notify.slack": "Slack's SDK: the process alone imports it, and the daemon knows its lines",
     "claudeops.cli.commands.incidents": "the model: help and mistakes are answered without it",
     "claudeops.cli.commands.sessions": "help and mistakes are answered without the model",

@@ -23,6 +23,7 @@ DOMAIN_MAY_USE = {
     "cronsim",
     "google-re2",
     "jsonschema",
+    "markdown-it-py",
     "msgspec",
     "orjson",
     "pyyaml",

@@ -62,6 +62,7 @@ def _lines(found: Estate) -> Iterator[str]:
         if not manifest.services:
             yield "  no service is described"
         yield from (f"  forbidden: {_forbidden(rule)}" for rule in manifest.prohibitions)
+        yield from (f"  not used: {one_line(str(column))}" for column in manifest.unused)
     yield from (f"! {one_line(str(fault))}" for fault in found.faults)
 
 
@@ -84,11 +85,7 @@ def _service(service: Service) -> str:
 
 def _forbidden(rule: Prohibition) -> str:
     place = f"{rule.source.path}:{rule.source.line}"
-    return one_line(f"{_kinds(rule)} of {_services(rule)} ({place}: {rule.text})")
-
-
-def _kinds(rule: Prohibition) -> str:
-    return " and ".join(rule.kinds) or "every action"
+    return one_line(f"every action on {_services(rule)} ({place}: {rule.text})")
 
 
 def _services(rule: Prohibition) -> str:
@@ -124,7 +121,7 @@ def _manifest(manifest: Manifest) -> dict[str, object]:
         "forbidden": [
             {
                 "services": list(rule.services),
-                "kinds": list(rule.kinds),
+                "kinds": [],  # every kind of action
                 "rule": rule.text,
                 "path": rule.source.path,
                 "line": rule.source.line,
@@ -132,6 +129,10 @@ def _manifest(manifest: Manifest) -> dict[str, object]:
             for rule in manifest.prohibitions
         ],
         "capabilities": list(manifest.capabilities),
+        "unused": [
+            {"path": column.source.path, "line": column.source.line, "message": column.sentence}
+            for column in manifest.unused
+        ],
     }
 
 

@@ -8,7 +8,7 @@ and the first one stands.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -19,7 +19,7 @@ from claudeops.domain.estate.words import Part
 from claudeops.domain.text import casefold_key, regex, unique
 
 MOST_SERVICES: Final = 300
-MOST_RULES: Final = 200
+MOST_RULES: Final = 200  # of lists, and of what is told to sessions
 MOST_FAULTS: Final = 50
 """Of one repository; what comes after is only counted."""
 
@@ -82,6 +82,17 @@ class Told:
     since: int = 0  # the line of the row, item or heading that it belongs to
 
 
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    """A rule, or what is said of one service and forbids."""
+
+    text: str  # as it is shown
+    said: str  # as it is read; "": all of it is about its service
+    line: int
+    forbidden: bool = False  # it needs no "never"
+    about: str = ""  # the service that it belongs to
+
+
 @dataclass(slots=True)
 class ServiceDraft:
     """A service and what was said of it."""
@@ -107,8 +118,11 @@ class Draft:
         self.capabilities: list[str] = []
         self._repository, self._path = repository, path
         self._services: dict[str, ServiceDraft] = {}
-        self._rules: list[tuple[Told, bool, str]] = []  # whether it needs no "never", and the service it is about
+        self._rules: list[_Rule] = []  # of lists
+        self._bound: dict[str, list[_Rule]] = {}  # of services
         self._prose: list[tuple[Told, str]] = []  # and the service in whose section it stands
+        self._items: list[tuple[str, str, Told, str]] = []  # what may be a service's name, a key, the text, all of it
+        self._unused: dict[str, Fault] = {}  # columns
         self._hosts: list[str] = []
         self._same: list[tuple[str, ...]] = []
         self._faults: list[Fault] = []
@@ -139,15 +153,42 @@ class Draft:
         """Whether a service of this name was described."""
         return casefold_key(name) in self._services
 
-    def tell(self, service: ServiceDraft, part: Part, text: str, line: int) -> None:
-        """Note what is said of a service."""
-        if part is Part.RULES:
-            self.rule(text, line, about=service.name)
-        elif part is not Part.NAME:
+    def tell(self, service: ServiceDraft, key: str, text: str, line: int, *, binding: bool = False) -> None:
+        """Note a cell or field of a service, and what it forbids; ``binding``: this alone."""
+        part = words.part_of(key)
+        if part is Part.NAME:
+            return
+        if not self._forbids(service.name, key, text, line) and part is Part.RULES and not words.is_nothing(text):
+            self.rule(text, line)
+        if part is not None and part is not Part.RULES and not binding:
             service.tell(part, text, line)
 
+    def _forbids(self, name: str, key: str, text: str, line: int) -> bool:
+        if not rules.cell_forbids(key, text):
+            return False
+        label = f"{name}: {words.plain(key)}: {words.plain(text)}"
+        said = text[: words.LONGEST_TEXT] if words.part_of(key) is Part.RULES else ""
+        self._bind(name, _Rule(label, said, line, forbidden=True, about=name))
+        return True
+
+    def item(self, name: str, text: str, line: int) -> None:
+        """Note an item of a service, which forbids every action on it if one of the words stands in it."""
+        if rules.forbids(text):
+            label = f"{name}: {words.plain(text)}"
+            self._bind(name, _Rule(label, text[: words.LONGEST_TEXT], line, forbidden=True, about=name))
+
+    def _bind(self, name: str, rule: _Rule) -> None:
+        bound = self._bound.setdefault(casefold_key(name), [])
+        if len(bound) < _MOST_STATEMENTS:
+            bound.append(replace(rule, text=rule.text[: words.LONGEST_TEXT]))
+
+    def loose_item(self, name: str, key: str, text: str, line: int, *, whole: str) -> None:
+        """Note an item that begins like one about a service; if no service is called so, it is prose."""
+        if len(self._items) < _MOST_SENTENCES:
+            self._items.append((name, key, Told(text, line), whole))
+
     def rule(self, text: str, line: int, *, forbidden: bool = False, about: str = "") -> None:
-        """Note a rule; ``forbidden``: it needs no "never"."""
+        """Note a rule of a list; ``forbidden``: it needs no "never"."""
         plain = words.plain(text)
         if not plain or len(self._rules) > MOST_RULES:
             return
@@ -156,12 +197,33 @@ class Draft:
         if len(plain) > words.LONGEST_TEXT:
             self.fault(line, f"this rule is longer than {words.LONGEST_TEXT} characters: say it in one sentence")
             return
-        self._rules.append((Told(plain, line), forbidden, about))
+        self._rules.append(_Rule(plain, text, line, forbidden=forbidden, about=about))
+
+    def advice(self, text: str, line: int) -> None:
+        """Note what sessions are told and no gate enforces."""
+        self._rules.append(_Rule(words.plain(text)[: words.LONGEST_TEXT], "", line))
 
     def prose(self, text: str, line: int, *, about: str = "") -> None:
         """Note a text that is perhaps only that."""
         if len(self._prose) < _MOST_SENTENCES:
             self._prose.append((Told(text, line), about))
+
+    def unbound(self, text: str, line: int, mentioned: Sequence[str] = ()) -> None:
+        """Name what reads like a prohibition and forbids nothing, and tell it to sessions all the same."""
+        self.advice(text, line)
+        name = mentioned[0] if mentioned else "NAME"
+        sentence = (
+            f"{words.plain(text)[:80]!r} reads like a prohibition, but is prose and forbids nothing: write "
+            f"'- {name}' in a list below '## Never', or 'Restart: never' where the service is described"
+        )
+        self._faults.append(Fault(source=Source(path=self._path, line=line), sentence=sentence, unbound=True))
+
+    def unused(self, column: str, line: int) -> None:
+        """Note a column that says nothing to us, once."""
+        sentence = f"the column {words.plain(column)[:40]!r} is not used, apart from what it forbids"
+        fault = Fault(source=Source(path=self._path, line=line), sentence=sentence)
+        if words.key_form(column) and len(self._unused) < MOST_FAULTS:
+            self._unused.setdefault(words.key_form(column), fault)
 
     def names_of_host(self, names: Iterable[str], line: int) -> None:
         """Note the names and addresses of one host."""
@@ -194,19 +256,21 @@ class Draft:
         """Return what was understood."""
         drafts = list(self._services.values())[:MOST_SERVICES]
         services = [self._finished(service) for service in drafts]
-        services = self._with_prose(services)
-        self._rules.sort(key=lambda rule: rule[0].line)
-        prohibitions = self._prohibitions(services)
+        names = rules.Names(services)
+        self._settle_items(names)
+        services = self._with_prose(services, names)
+        every = sorted((*self._rules[:MOST_RULES], *itertools.chain(*self._bound.values())), key=lambda rule: rule.line)
         return Manifest(
             repository=self._repository,
             kind=self.kind,
             hosts=unique(self._hosts),
             services=tuple(services),
-            rules=tuple(dict.fromkeys(rule.text for rule, _, _ in self._rules)),
-            prohibitions=prohibitions,
+            rules=tuple(dict.fromkeys(rule.text for rule in every))[:MOST_RULES],
+            prohibitions=self._prohibitions(every, names),
             capabilities=tuple(dict.fromkeys(self.capabilities)),
             same_hosts=tuple(dict.fromkeys(self._same)),
             faults=listed(self._faults),
+            unused=tuple(self._unused.values()),
         )
 
     def _finished(self, draft: ServiceDraft) -> Service:
@@ -331,19 +395,27 @@ class Draft:
 
     # --- sentences
 
-    def _with_prose(self, services: list[Service]) -> list[Service]:
-        """Return the services with what sentences tell of them; rules among the sentences are noted."""
-        names = rules.Names(services)
+    def _settle_items(self, names: rules.Names) -> None:
+        for name, key, told, whole in self._items:
+            service = names.exact(name)
+            if service and key:
+                self._forbids(service, key, told.text, told.line)
+            elif service:
+                self.item(service, told.text, told.line)
+            self.prose(whole, told.line, about=service)
+
+    def _with_prose(self, services: list[Service], names: rules.Names) -> list[Service]:
+        """Return the services with what sentences tell of them; what reads like a prohibition is a fault."""
         known = {service.name: service for service in services}
+        bound = {rule.line for rule in itertools.chain(*self._bound.values())}
         for told, about in self._prose:
             text = words.plain(told.text)[: words.LONGEST_TEXT]
-            if rules.forbids(text):
-                reading = rules.read_rule(text, names, about=about)
-                if reading.bans or reading.unclear:
-                    self._rules.append((Told(text, told.line), False, about))
+            if rules.reads_as_prohibition(text, names):
+                if told.line not in bound:
+                    self.unbound(text, told.line, rules.mentioned(text, names) or ((about,) if about else ()))
                 continue
             window = window_in_sentence(text)
-            mentioned = names.mentioned(text) or ((about,) if about else ())
+            mentioned = rules.mentioned(text, names) or ((about,) if about else ())
             for name in mentioned if window else ():
                 service = known[name]
                 if window is not None and window not in service.maintenance:
@@ -353,26 +425,32 @@ class Draft:
                 known[mentioned[0]] = replace(known[mentioned[0]], restart=restarted[1].partition(";")[0].strip(" ."))
         return list(known.values())
 
-    def _prohibitions(self, services: list[Service]) -> tuple[Prohibition, ...]:
-        names = rules.Names(services)
+    def _prohibitions(self, every: Iterable[_Rule], names: rules.Names) -> tuple[Prohibition, ...]:
         found: dict[Prohibition, None] = {}
-        for told, forbidden, about in self._rules[:MOST_RULES]:
-            reading = rules.read_rule(told.text, names, forbidden=forbidden, about=about)
-            if reading.unclear is not None:
-                self.fault(told.line, reading.unclear)
-            source = Source(path=self._path, line=told.line)
-            for ban in reading.bans:
-                found[Prohibition(services=ban.services, kinds=ban.kinds, text=told.text, source=source)] = None
+        for rule in every:
+            reading = rules.Reading(services=(rule.about,) if rule.about else ())
+            if rule.said:
+                reading = rules.read_rule(rule.said, names, forbidden=rule.forbidden, about=rule.about)
+            source = Source(path=self._path, line=rule.line)
+            if reading.fault is not None and not (rule.about and reading.services):
+                self._faults.append(Fault(source=source, sentence=reading.fault, unbound=not reading.services))
+            if reading.services:
+                found[Prohibition(services=reading.services, text=rule.text, source=source)] = None
         return tuple(found)
 
 
 def listed(faults: Iterable[Fault]) -> tuple[Fault, ...]:
     """Return faults in the order of their files and lines, each once, and no more than anybody reads."""
-    every = sorted(set(faults), key=lambda fault: (fault.source.path, fault.source.line or 0, fault.sentence))
+    every = sorted(set(faults), key=_place)
     if len(every) <= MOST_FAULTS:
         return tuple(every)
     more = f"{len(every) - MOST_FAULTS} more faults are not listed: mend these first"
-    return (*every[:MOST_FAULTS], Fault(source=Source(path=every[-1].source.path), sentence=more))
+    first = sorted(sorted(every, key=lambda fault: not fault.unbound)[:MOST_FAULTS], key=_place)
+    return (*first, Fault(source=Source(path=every[-1].source.path), sentence=more))
+
+
+def _place(fault: Fault) -> tuple[str, int, str]:
+    return fault.source.path, fault.source.line or 0, fault.sentence
 
 
 def repository_kind(text: str) -> str:

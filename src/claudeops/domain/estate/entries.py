@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from claudeops.domain.estate import structured, words
+from claudeops.domain.estate import rules, structured, words
 from claudeops.domain.estate.draft import Draft, ServiceDraft
 from claudeops.domain.estate.structured import Entry, Items, Node, Scalar, Table, UnreadableError, texts
 from claudeops.domain.estate.words import Part, word_set
@@ -68,8 +68,10 @@ def _top(draft: Draft, entry: Entry, *, front: bool) -> None:
         _services(draft, entry.node)
     elif form in {"hosts", "host", "machines", "servers"}:
         _hosts(draft, entry.node)
-    elif form in {"rules", "rule", "never", "do not", "forbidden", "prohibited"}:
-        _rules(draft, entry.node, forbidden=form not in {"rules", "rule"})
+    elif form in {"rules", "rule"}:
+        _rules(draft, entry.node, forbidden=False)
+    elif form in {"never", "do not", "forbidden", "prohibited"} or rules.reads_as_prohibition(form):
+        _rules(draft, entry.node, forbidden=True)
     elif form in {"kind", "type"}:
         draft.kind_of(next((told.text for told in texts(entry.node)), ""))
     elif form in {"capabilities", "capability"}:
@@ -128,6 +130,8 @@ def _describe(draft: Draft, service: ServiceDraft, node: Node) -> None:
     for entry in node.entries:
         part = words.part_of(entry.key)
         if part is None:
+            for key, told in _said(entry):
+                draft.tell(service, key, told.text, told.line)
             if words.key_form(entry.key) not in _UNUSED_OF_SERVICE:
                 meant = words.meant(entry.key) or "host, check, normal, aliases, depends_on, restart or maintenance"
                 draft.fault(entry.line, f"the key {entry.key[:40]!r} of {service.name} is not known: write {meant}")
@@ -138,17 +142,24 @@ def _describe(draft: Draft, service: ServiceDraft, node: Node) -> None:
 def _tell(draft: Draft, service: ServiceDraft, part: Part, entry: Entry) -> None:
     if isinstance(entry.node, Table):
         draft.fault(entry.line, f"{entry.key!r} of {service.name} is a table: write one text, or a list of texts")
+        for key, one in _said(entry):
+            draft.tell(service, key, one.text, one.line, binding=True)
         return
     told = list(texts(entry.node))
-    if part is Part.RULES:
+    if part in {Part.RULES, Part.ALIASES, Part.DEPENDENCIES, Part.MAINTENANCE, Part.HOST}:
         for one in told:
-            forbidden = words.key_form(entry.key) not in {"rule", "rules", "restrictions"}
-            draft.rule(one.text, one.line, forbidden=forbidden, about=service.name)
-    elif part in {Part.ALIASES, Part.DEPENDENCIES, Part.MAINTENANCE, Part.HOST}:
-        for one in told:
-            draft.tell(service, part, one.text, one.line)
+            draft.tell(service, entry.key, one.text, one.line)
     elif told:
-        draft.tell(service, part, "; ".join(one.text for one in told), told[0].line)
+        draft.tell(service, entry.key, "; ".join(one.text for one in told), told[0].line)
+
+
+def _said(entry: Entry) -> Iterator[tuple[str, Scalar]]:
+    """Yield the texts below a key that is not known, each with its keys."""
+    if isinstance(entry.node, Table):
+        for inner in entry.node.entries:
+            yield from ((f"{entry.key} {inner.key}", told) for told in texts(inner.node))
+    else:
+        yield from ((entry.key, told) for told in texts(entry.node))
 
 
 def _hosts(draft: Draft, node: Node) -> None:
@@ -177,7 +188,11 @@ def _names(node: Node) -> Iterator[str]:
 def _rules(draft: Draft, node: Node, *, forbidden: bool) -> None:
     if isinstance(node, Table):
         for entry in node.entries:
-            draft.fault(entry.line, "rules are sentences: write a list of them")
+            if forbidden:
+                said = " ".join(told.text for told in texts(entry.node))
+                draft.rule(f"{entry.key} {said}", entry.line, forbidden=True)
+            else:
+                draft.fault(entry.line, "rules are sentences: write a list of them")
         return
     for told in texts(node):
         for number, line in enumerate(told.text.split("\n")):

@@ -41,7 +41,7 @@ def refuse_action(kind: str, names: Sequence[str], estate: Estate, counted: Mapp
     called = {form for name in names for form in _forms(casefold_key(name))}
     within = {place for name in names for place in parts(casefold_key(name))}
     for each in _prohibitions(estate, counted):
-        if each.forbids(kind) and (not called.isdisjoint(each.services) or each.repository in within):
+        if not called.isdisjoint(each.services) or each.repository in within:
             return f"{kind} of {names[0]} is {each.sentence}"
     return None
 
@@ -67,13 +67,9 @@ def refuse_text(text: str, estate: Estate, counted: Mapping[str, str]) -> str | 
 class _Forbidden:
     """A prohibition with every name of the services that it is about, in the form in which spellings are equal."""
 
-    kinds: frozenset[str]
     services: frozenset[str]
     repository: str | None  # all of which it is about
     sentence: str
-
-    def forbids(self, kind: str) -> bool:
-        return not self.kinds or casefold_key(kind) in self.kinds
 
 
 def _prohibitions(estate: Estate, counted: Mapping[str, str]) -> Iterator[_Forbidden]:
@@ -85,7 +81,6 @@ def _prohibitions(estate: Estate, counted: Mapping[str, str]) -> Iterator[_Forbi
             wanted = own if every else set(given.services)
             named = {other for name in wanted for other in (name, main(name), *other_names_of(main(name), counted))}
             yield _Forbidden(
-                kinds=frozenset(map(casefold_key, given.kinds)),
                 services=frozenset(map(casefold_key, named)),
                 repository=casefold_key(manifest.repository) if every else None,
                 sentence=_sentence(given),

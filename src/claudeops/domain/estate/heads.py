@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-from claudeops.domain.estate import hosts, words
+from claudeops.domain.estate import hosts, rules, words
 from claudeops.domain.estate.windows import windows_in
 from claudeops.domain.estate.words import Part
 from claudeops.domain.text import regex
@@ -31,6 +31,11 @@ _PHRASES: Final = (
 _EXPECTED: Final = regex.Pattern(
     r"(?i)^(?:expect(?:s|ed)?|normal(?:ly)?|healthy|should|answers|returns|must)\b[:\s]*(.*)$"
 )
+_NUMBERED: Final = regex.Pattern(
+    r"(?i)[*_`]*(?:(?:ct|vm|lxc|id|container)[ -]?)?#?(\d+)[*_`]*(?:\s*[:=)|\x{2013}\x{2014}-])[*_`]*\s+(\S.*)"
+)
+"""``101: nextcloud``: the number of a virtual machine or container, and its name."""
+
 _DASHES: Final = " :,;@|-\N{EN DASH}\N{EM DASH}"
 _DEEPEST: Final = 3  # brackets in brackets
 
@@ -62,6 +67,11 @@ def read_head(text: str) -> Head | None:
         return None
     marked = found[1] or found[2] or found[3] or found[4]
     name, rest = words.name_in(marked or found[6]), found[7]
+    numbered = _NUMBERED.fullmatch(text.strip())
+    head = read_head(numbered[2]) if numbered is not None and not ADDRESS.match(numbered[2]) else None
+    if numbered is not None and head is not None:
+        head.details.told.insert(0, (Part.ALIASES, numbered[1]))
+        return head
     if marked is None and words.key_form(name) in words.NOT_NAMES:
         return None
     if rest.strip() and _SEPARATED.fullmatch(rest) is None and not (marked or "").endswith(":"):
@@ -70,6 +80,19 @@ def read_head(text: str) -> Head | None:
     if found[5]:
         details.told.insert(0, (Part.ADDRESS, found[5]))
     return Head(name=name, details=details)
+
+
+def split_name(text: str) -> tuple[str, str]:
+    """Return the name in a cell or heading, and what is said behind it: in brackets, or forbidden behind a dash."""
+    whole = words.plain(text)
+    name, found, rest = whole.partition(" (")
+    if found:
+        return words.name_in(name), rest.removesuffix(")").strip()
+    for divider in (" - ", " \N{EN DASH} ", " \N{EM DASH} ", ": ", ", "):
+        name, found, rest = whole.partition(divider)
+        if found and rules.forbids(rest):
+            return words.name_in(name), rest.strip()
+    return words.name_in(whole), ""
 
 
 def read_details(text: str) -> Details:
@@ -86,10 +109,16 @@ def _take(text: str, details: Details, depth: int) -> None:
             _take(inner if found else piece[1:], details, depth + 1)
             _take(after, details, depth + 1)
         else:
-            _detail(piece, details)
+            before, found, inner = piece.partition(" (")
+            apart = bool(found) and depth < _DEEPEST and rules.forbids(inner)
+            _detail(before if apart else piece, details)
+            _take(inner.removesuffix(")") if apart else "", details, depth + 1)
 
 
 def _detail(piece: str, details: Details) -> None:
+    if rules.reads_as_prohibition(piece):
+        details.prose.append(piece)
+        return
     for pattern, meaning in _PHRASES:
         found = pattern.match(piece)
         if found is not None:
@@ -114,7 +143,10 @@ def _detail(piece: str, details: Details) -> None:
 def _one_word(word: str, details: Details) -> None:
     """Take a single word: the host if none is known yet and it can be one, else what it runs as."""
     if word.casefold() in words.NOT_NAMES:
+        details.prose.append(word)
         return
+    if word.isdecimal():
+        return  # an id or a port, and no host
     part = Part.KIND if word.casefold() in words.PLATFORMS or details.has(Part.HOST) else Part.HOST
     if not details.has(part):
         details.told.append((part, word))

@@ -2,18 +2,21 @@
 
 Headings say what is spoken of (services, hosts, rules, capabilities, maintenance); what stands below them is taken by
 its columns and keys. What is no statement of these kinds is prose, of which only clear sentences count: a time in
-which a service may be away, how it is restarted, and what must never be done. Nothing here is ever an instruction.
+which a service may be away, and how it is restarted. Prose forbids nothing (`rules` says what does), so what reads like
+a prohibition is named. Nothing here is ever an instruction.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from claudeops.domain.estate import words
+from claudeops.domain.estate import rules, words
 from claudeops.domain.estate.draft import Draft, ServiceDraft
 from claudeops.domain.estate.entries import read_document
-from claudeops.domain.estate.heads import ADDRESS, ALSO, HEAD, IDENTIFIER, Details, read_details, read_head
+from claudeops.domain.estate.heads import ADDRESS, ALSO, IDENTIFIER, Details, read_details, read_head, split_name
+from claudeops.domain.estate.inventory import read_host, read_hosts, read_hosts_table, read_windows_table
 from claudeops.domain.estate.markdown import (
     LONGEST_LINE,
     Block,
@@ -23,7 +26,7 @@ from claudeops.domain.estate.markdown import (
     Item,
     Line,
     Paragraph,
-    read_blocks,
+    read_page,
 )
 from claudeops.domain.estate.model import Manifest
 from claudeops.domain.estate.windows import windows_in
@@ -49,22 +52,19 @@ def parse_manifest(text: str, *, repository: str, path: str = "") -> Manifest:
         draft.fault(None, f"the manifest is longer than {MOST_CHARACTERS // 1024} KiB, and read no further: shorten it")
     lines = readable(text[:MOST_CHARACTERS]).removeprefix("\ufeff").split("\n")
     start = _front_matter(draft, lines)
-    numbered = [Line(number, line) for number, line in enumerate(lines[start:], start + 1)]
-    if len(numbered) > _MOST_LINES:
-        draft.fault(
-            _MOST_LINES + start + 1,
-            f"the manifest has more than {_MOST_LINES} lines, and is read no further: shorten it",
-        )
-    numbered = numbered[:_MOST_LINES]
-    for line in numbered:
-        if len(line.text) > LONGEST_LINE:
-            draft.fault(
-                line.number, f"this line is longer than {LONGEST_LINE} characters, and read no further: break it"
-            )
-    blocks = read_blocks(numbered)
+    end = start + _MOST_LINES
+    if len(lines) > end:
+        draft.fault(end + 1, f"the manifest has more than {_MOST_LINES} lines, and is read no further: shorten it")
+    for number, line in enumerate(lines[start:end], start + 1):
+        if len(line) > LONGEST_LINE:
+            draft.fault(number, f"this line is longer than {LONGEST_LINE} characters, and read no further: break it")
+    page = read_page(lines[start:end], start + 1)
+    for number, sentence in page.faults:
+        draft.fault(number, sentence)
     reader = _Reader(draft)
-    for block in blocks:
+    for block in page.blocks:
         reader.read(block)
+    reader.close()
     return draft.close()
 
 
@@ -98,14 +98,20 @@ class _Reader:
         self._draft = draft
         self._chapters: list[_Chapter] = []
         self._service: ServiceDraft | None = None  # that is described now
-        self._depth = -1  # the indent of the item that began it; -1: a heading did
+        self._depth = -1  # of the item that began it; -1: a heading did
         self._candidate: Heading | None = None  # a heading that may turn out to name a service
-        self._waiting: list[tuple[Part, str, int]] = []  # what stands below the candidate
+        self._waiting: list[tuple[str, str, int]] = []  # keys, texts and lines below the candidate
+        self._owner: tuple[int, ServiceDraft] | None = None  # the service of the nearest heading, and its level
         self._lead = False  # the line above says "Never:" and a list follows
 
     @property
     def _section(self) -> Section:
         return self._chapters[-1].section if self._chapters else Section.OTHER
+
+    @property
+    def _is_described(self) -> bool:
+        """Whether what follows is about a service, or about what a heading perhaps names."""
+        return self._service is not None or self._candidate is not None
 
     def read(self, block: Block) -> None:
         if isinstance(block, Heading):
@@ -119,67 +125,89 @@ class _Reader:
         else:
             self._paragraph(block)
 
+    def close(self) -> None:
+        """Give up the heading that named no service; what stands below it belongs to the service above, if to any."""
+        heading, waiting = self._candidate, self._waiting
+        self._candidate, self._waiting = None, []
+        if heading is None:
+            return
+        name, rest = split_name(words.linked_names(heading.text))
+        self._draft.loose_item(name, "", rest, heading.line, whole=heading.text)
+        for key, text, line in waiting:
+            whole = f"{key}: {text}" if key else text
+            if self._owner is None:
+                self._draft.loose_item(name, key, text, line, whole=whole)
+            elif key:
+                self._draft.tell(self._owner[1], key, text, line, binding=True)
+            else:
+                self._draft.item(self._owner[1].name, text, line)
+
     # --- headings
 
     def _heading(self, heading: Heading) -> None:
-        self._service, self._candidate, self._waiting, self._lead = None, None, [], False
+        self.close()
+        self._service, self._lead = None, False
+        if self._owner is not None and self._owner[0] >= heading.level:
+            self._owner = None
         while self._chapters and self._chapters[-1].level >= heading.level:
             self._chapters.pop()
         above = self._chapters[-1] if self._chapters else None
         section = words.section_of(heading.text)
+        if section is Section.OTHER and rules.heads_prohibitions(heading.text):
+            section = Section.FORBIDDEN
+            self._aside(heading.text if rules.names_something(heading.text) else "", heading.line)
         spoken = words.key_value(heading.text)
         if section is Section.KIND and spoken is not None:
             self._draft.kind_of(spoken[1])
         if section is not Section.OTHER:
-            titled = heading.level == 1
-            self._chapters.append(_Chapter(level=heading.level, section=section, titled=titled))
-            return
-        if heading.level > 1:
-            self._name(heading, above)
-        self._chapters.append(_Chapter(level=heading.level, section=self._below(above)))
+            self._chapters.append(_Chapter(level=heading.level, section=section, titled=heading.level == 1))
+        else:
+            if heading.level == 1 or not self._name(heading, above):
+                self._aside(heading.text, heading.line)
+            self._chapters.append(_Chapter(level=heading.level, section=self._below(above)))
+        if not self._is_described and self._owner is not None:
+            self._service, self._depth = self._owner[1], -1
 
     def _below(self, above: _Chapter | None) -> Section:
         if above is None or above.section is Section.SERVICES:
             return Section.OTHER
         return above.section
 
-    def _name(self, heading: Heading, above: _Chapter | None) -> None:
+    def _name(self, heading: Heading, above: _Chapter | None) -> bool:
         """Take a heading as a service's name: at once where services are listed, else when its list looks like one."""
         if above is not None and above.section not in {Section.SERVICES, Section.OTHER}:
-            return
-        name = words.name_in(words.linked_names(heading.text))
+            return False
         spoken = words.key_value(heading.text)
-        if spoken is not None and words.part_of(spoken[0]) is Part.NAME:
-            name = words.name_in(spoken[1])
-        name = name.partition(" (")[0]
+        named = spoken is not None and words.part_of(spoken[0]) is Part.NAME
+        name, rest = split_name(spoken[1] if spoken is not None and named else words.linked_names(heading.text))
         if not name or words.key_form(name) in words.NOT_NAMES or words.refuse_name(name) is not None:
-            return
+            return False
+        is_chapter = words.key_form(name) in words.CHAPTERS
         listed = above is not None and above.section is Section.SERVICES and not above.titled
-        listed = listed and words.key_form(name) not in words.CHAPTERS
-        if listed and (IDENTIFIER.fullmatch(name) or self._draft.has(name)):
-            self._begin(name, heading.line, -1)
-            self._brackets(heading.text, heading.line)
+        if not is_chapter and ((listed and IDENTIFIER.fullmatch(name)) or self._draft.has(name)):
+            self._begin(name, heading.line, -1, level=heading.level)
+            self._details(read_details(rest), heading.line)
         else:
             self._candidate = heading
+        return True
 
-    def _brackets(self, text: str, line: int) -> None:
-        _, found, rest = words.plain(text).partition(" (")
-        if found:
-            self._details(read_details(rest.rstrip(") ")), line)
-
-    def _begin(self, name: str, line: int, depth: int) -> ServiceDraft | None:
+    def _begin(self, name: str, line: int, depth: int, *, level: int = 0) -> ServiceDraft | None:
         self._service, self._depth, self._candidate = self._draft.service(name, line), depth, None
+        if level and self._service is not None:
+            self._owner = (level, self._service)
         return self._service
 
-    def _tell(self, part: Part, text: str, line: int) -> None:
+    def _tell(self, key: str, text: str, line: int) -> None:
         """Tell something of the service that is described, or of the one that a heading perhaps names."""
-        if self._service is not None:
-            self._draft.tell(self._service, part, text, line)
+        if self._service is not None and key:
+            self._draft.tell(self._service, key, text, line)
+        elif self._service is not None:
+            self._draft.item(self._service.name, text, line)
         elif self._candidate is not None:
-            self._waiting.append((part, text, line))
+            self._waiting.append((key, text, line))
             chapter = words.key_form(self._candidate.text) in words.CHAPTERS
             wanted = 1 if self._titled() and not chapter else 2
-            if len({told for told, _, _ in self._waiting} - {Part.RULES}) >= wanted:
+            if len({words.part_of(told) for told, _, _ in self._waiting} - {Part.RULES, None}) >= wanted:
                 self._elect(self._candidate)
 
     def _titled(self) -> bool:
@@ -187,11 +215,11 @@ class _Reader:
 
     def _elect(self, heading: Heading) -> None:
         waiting, self._waiting = self._waiting, []
-        service = self._begin(words.name_in(words.linked_names(heading.text)).partition(" (")[0], heading.line, -1)
-        self._brackets(heading.text, heading.line)
-        for part, text, line in waiting:
-            if service is not None:
-                self._draft.tell(service, part, text, line)
+        name, rest = split_name(words.linked_names(heading.text))
+        self._begin(name, heading.line, -1, level=heading.level)
+        self._details(read_details(rest), heading.line)
+        for key, text, line in waiting:
+            self._tell(key, text, line)
 
     # --- tables
 
@@ -203,83 +231,80 @@ class _Reader:
         if self._section is Section.HOSTS:
             self._hosts_grid(grid)
         elif self._section is Section.MAINTENANCE and Part.MAINTENANCE not in parts:
-            self._windows_grid(grid, name or 0)
+            read_windows_table(self._draft, grid, name or 0)
         elif self._section in {Section.RULES, Section.FORBIDDEN}:
             for line, cells in grid.rows:
-                self._draft.rule(cells[0], line, forbidden=self._section is Section.FORBIDDEN)
-        elif name is None and self._service is not None and len(grid.header) == 2:  # noqa: PLR2004 - key and value
-            self._keys_grid(grid)
-        elif name is None and self._section is Section.SERVICES:
-            self._draft.fault(grid.line, "no column names the services: call one of them 'service'")
+                text = cells[name] if name is not None and name < len(cells) else " ".join(cells)
+                self._draft.rule(text, line, forbidden=self._section is Section.FORBIDDEN, about=self._about())
+        elif name is None and self._is_described and len(grid.header) == 2:  # noqa: PLR2004 - key and value
+            for line, cells in ((grid.line, grid.header), *grid.rows):
+                self._tell(cells[0], cells[1] if len(cells) > 1 else "", line)
         elif name is not None and (
             told or self._section is Section.SERVICES or "service" in map(words.key_form, grid.header)
         ):
-            self._services_grid(grid, name, parts)
-        elif name is None and Part.HOST in parts:
+            self._services_grid(grid, name)
+        elif name is None and Part.HOST in parts and self._section is not Section.SERVICES:
             self._hosts_grid(grid)
+        else:
+            if self._section is Section.SERVICES:
+                self._draft.fault(grid.line, "no column names the services: call one of them 'service'")
+            self._unread_grid(grid, name)
 
-    def _services_grid(self, grid: Grid, name: int, parts: list[Part | None]) -> None:
-        for cell, part in zip(grid.header, parts, strict=True):
-            if part is None and (known := words.meant(cell)) is not None:
-                self._draft.fault(grid.line, f"the column {words.plain(cell)!r} is not known: write {known!r}")
+    def _hosts_grid(self, grid: Grid) -> None:
+        read_hosts_table(self._draft, grid)
+        self._unread_grid(grid, None)
+
+    def _unread_grid(self, grid: Grid, name: int | None) -> None:
+        """Look for what a table that describes nothing forbids: it counts for services described elsewhere."""
         for line, cells in grid.rows:
-            if not any(cells):
-                continue
-            if len(cells) > len(parts):
+            for key, cell in zip(grid.header, cells, strict=False):
+                if name is not None and name < len(cells) and rules.cell_forbids(key, cell):
+                    self._draft.loose_item(words.name_in(cells[name]), key, cell, line, whole=f"{key}: {cell}")
+                else:
+                    self._aside(cell, line)
+
+    def _services_grid(self, grid: Grid, name: int) -> None:
+        for place, cell in enumerate(grid.header):
+            known = words.meant(cell) if not rules.names_action(cell) else None
+            if words.part_of(cell) is None and known is not None:
+                self._draft.fault(grid.line, f"the column {words.plain(cell)!r} is not known: write {known!r}")
+            elif words.part_of(cell) is None and place != name:
+                self._draft.unused(cell, grid.line)
+        width = len(grid.header)
+        for line, cells in grid.rows:
+            if len(cells) > width:
                 self._draft.fault(
-                    line, f"this row has {len(cells)} cells, its table {len(parts)}: write a bar within a cell as '\\|'"
+                    line, f"this row has {len(cells)} cells, its table {width}: write a bar within a cell as '\\|'"
                 )
-            written = cells[name] if name < len(cells) else ""
-            link = regex.search(r"\]\(([a-z]+://[^()\s]+)\)", written)
-            service = self._named_row(written, line)
-            for part, cell in zip(parts, cells, strict=False):
-                if service is not None and part is not None and part is not Part.NAME:
-                    self._draft.tell(service, part, cell, line)
-            if service is not None and link is not None:
-                service.tell(Part.ADDRESS, link[1], line)
+            service = self._named_row(cells[name] if name < len(cells) else "", line) if any(cells) else None
+            if service is None:
+                continue
+            for place, cell in enumerate(cells):
+                self._cell(service, grid.header[place] if place < width else "", cell, line, is_name=place == name)
+
+    def _cell(self, service: ServiceDraft, key: str, cell: str, line: int, *, is_name: bool) -> None:
+        if words.key_form(key) in words.IDENTIFIERS and not is_name:
+            service.tell(Part.ALIASES, cell, line)
+        elif key:
+            self._draft.tell(service, key, cell, line)
+        else:
+            self._draft.item(service.name, cell, line)
+        link = regex.search(r"\]\(([a-z]+://[^()\s]+)\)", cell) if is_name else None
+        if link is not None:
+            service.tell(Part.ADDRESS, link[1], line)
 
     def _named_row(self, cell: str, line: int) -> ServiceDraft | None:
-        name = words.name_in(words.linked_names(cell))
+        name, rest = split_name(words.linked_names(cell))
         if words.is_nothing(name):
             self._draft.fault(line, "this row names no service: give it a name")
             return None
-        main, _, rest = name.partition(" (")
-        service = self._draft.service(main.strip(), line)
-        also = ALSO.match(rest.rstrip(") ")) if rest else None
+        service = self._draft.service(name, line)
+        also = ALSO.match(rest)
         if service is not None and also is not None:
             service.tell(Part.ALIASES, also[1], line)
+        if service is not None:
+            self._draft.item(service.name, rest, line)
         return service
-
-    def _hosts_grid(self, grid: Grid) -> None:
-        forms = [words.key_form(cell) for cell in grid.header]
-        wanted = [
-            place
-            for place, form in enumerate(forms)
-            if form in {"host", "name", "machine", "server", "node", "vm", "hostname", "fqdn", "dns", "dns name"}
-            or form in {"address", "ip", "ip address", "addresses", "ipv4", "ipv6", "alias", "aliases", "also known as"}
-        ] or [0]
-        for line, cells in grid.rows:
-            self._draft.names_of_host([cells[place] for place in wanted if place < len(cells)], line)
-
-    def _windows_grid(self, grid: Grid, name: int) -> None:
-        for line, cells in grid.rows:
-            service = (
-                self._draft.service(words.name_in(cells[name]), line)
-                if self._draft.has(words.name_in(cells[name]))
-                else None
-            )
-            if service is None:
-                self._draft.fault(line, f"{words.name_in(cells[name])[:60]!r} is no service described above: name one")
-                continue
-            service.tell(
-                Part.MAINTENANCE, ", ".join(cell for place, cell in enumerate(cells) if place != name and cell), line
-            )
-
-    def _keys_grid(self, grid: Grid) -> None:
-        for line, cells in ((grid.line, grid.header), *grid.rows):
-            part = words.part_of(cells[0])
-            if part is not None and len(cells) > 1:
-                self._tell(part, cells[1], line)
 
     # --- blocks of TOML and YAML
 
@@ -287,100 +312,98 @@ class _Reader:
         language = {"toml": "toml", "yaml": "yaml", "yml": "yaml"}.get(fence.info)
         if language is not None:
             read_document(self._draft, fence.text, language, first_line=fence.line, front=False)
+        elif fence.is_text:
+            for number, text in enumerate(fence.text.split("\n"), fence.line):
+                self._aside(text, number)
 
     # --- lists
 
     def _item(self, item: Item) -> None:
         first = item.lines[0]
-        if self._service is not None and self._depth >= 0 and item.indent < self._depth:
+        if self._service is not None and self._depth >= 0 and item.depth < self._depth:
             self._service = None
-        if self._lead and item.indent == 0 and self._section not in {Section.HOSTS, Section.CAPABILITIES}:
-            self._draft.rule(_joined(item.lines), item.line, forbidden=True, about=self._about())
+        if self._lead and item.depth == 0 and self._section not in {Section.HOSTS, Section.CAPABILITIES}:
+            self._draft.rule(_joined(item.lines), first.number, forbidden=True, about=self._about())
             return
-        text = [first.text]
+        if item.further and self._section in _WHOLE:
+            self._prose(item.lines)
+            return
+        text = [first]
         keys: list[Line] = []
+        is_keyed = words.key_value(first.text) is not None
         for line in item.lines[1:]:
             spoken = words.key_value(line.text)
-            keyed = spoken is not None and words.part_of(spoken[0]) is not None and self._section not in _WHOLE
-            if keyed:
-                keys.append(line)
-            else:
-                text.append(line.text)
-        self._line(Line(first.number, " ".join(text)), item.indent)
+            known = spoken is not None and (is_keyed or words.part_of(spoken[0]) is not None)
+            (keys if known and self._section not in _WHOLE else text).append(line)
+        self._line(Line(first.number, _joined(text)), item.depth)
         for line in keys:
-            self._line(line, item.indent + 1)
+            self._line(line, item.depth + 1)
 
-    def _line(self, line: Line, indent: int) -> None:
+    def _line(self, line: Line, depth: int) -> None:
         """Take one line of a list."""
         text = line.text
         spoken = words.key_value(text)
         part = words.part_of(spoken[0]) if spoken is not None else None
-        if spoken is not None and part is Part.RULES and spoken[1]:
-            key = words.key_form(spoken[0])
-            self._draft.rule(
-                spoken[1], line.number, forbidden=key not in {"rule", "rules", "restrictions"}, about=self._about()
-            )
-        elif self._section in {Section.RULES, Section.FORBIDDEN}:
+        if self._section in {Section.RULES, Section.FORBIDDEN}:
             self._draft.rule(text, line.number, forbidden=self._section is Section.FORBIDDEN, about=self._about())
         elif self._section is Section.CAPABILITIES:
             self._draft.capabilities.append(words.plain(text)[: words.LONGEST_TEXT])
+            self._aside(text, line.number)
         elif self._section is Section.HOSTS:
-            self._host_line(text, line.number)
+            read_host(self._draft, text, line.number)
+            self._aside(text, line.number)
         elif self._section is Section.MAINTENANCE:
             self._window_line(text, line.number)
         elif spoken is not None and part is Part.NAME and spoken[1]:
-            self._begin(words.name_in(spoken[1]), line.number, indent)
-        elif spoken is not None and part is not None and (self._service is not None or self._candidate is not None):
-            self._tell(part, spoken[1], line.number)
-        elif self._section is Section.SERVICES and (self._service is None or indent <= self._depth):
-            self._head(text, line.number, indent)
+            self._begin(words.name_in(spoken[1]), line.number, depth)
+        elif spoken is not None and part is Part.RULES and spoken[1] and not self._is_described:
+            forbidden = words.key_form(spoken[0]) not in rules.RULE_KEYS
+            self._draft.rule(spoken[1], line.number, forbidden=forbidden)
+        elif spoken is not None and part is not None and self._is_described:
+            self._tell(spoken[0], spoken[1], line.number)
+        elif self._section is Section.SERVICES and (self._service is None or depth <= self._depth):
+            self._head(text, line.number, depth)
         else:
-            self._other(text, spoken, line.number)
+            self._other(line, spoken)
 
-    def _other(self, text: str, spoken: tuple[str, str] | None, line: int) -> None:
-        """Take a line that is no statement by its form."""
+    def _other(self, line: Line, spoken: tuple[str, str] | None) -> None:
+        """Take an item that says nothing of what is known of services."""
+        text = line.text
         known = words.meant(spoken[0]) if spoken is not None and self._service is not None else None
-        if spoken is not None and known is not None:
-            self._draft.fault(line, f"{words.plain(spoken[0])!r} is not known: write {known!r}")
-        elif spoken is not None and words.key_form(spoken[0]) == "kind":
+        if spoken is not None and words.key_form(spoken[0]) == "kind":
             self._draft.kind_of(spoken[1])
-        elif self._service is not None and ADDRESS.match(text.strip()):
-            self._draft.tell(self._service, Part.ADDRESS, text, line)
+        elif self._is_described:
+            if spoken is not None and known is not None:
+                self._draft.fault(line.number, f"{words.plain(spoken[0])!r} is not known: write {known!r}")
+            if ADDRESS.match(text.strip()):
+                self._tell(Part.ADDRESS.value, text, line.number)
+            elif spoken is not None:
+                self._tell(*spoken, line.number)
+            else:
+                self._tell("", text, line.number)
+            if self._service is not None and known is None:
+                self._prose((line,), about=self._about())
+        elif (head := read_head(text)) is not None:
+            self._draft.loose_item(head.name, "", " ; ".join(head.details.prose), line.number, whole=text)
         else:
-            self._prose(text, line)
+            self._prose((line,))
 
-    def _head(self, text: str, line: int, indent: int) -> None:
+    def _head(self, text: str, line: int, depth: int) -> None:
         head = read_head(text)
-        if head is None:
-            self._prose(text, line)
-        elif self._begin(head.name, line, indent) is not None:
+        if head is None and rules.reads_as_prohibition(text):
+            self._draft.rule(text, line)  # of a list below "## Services"
+        elif head is None:
+            self._prose((Line(line, text),))
+        elif self._begin(head.name, line, depth) is not None:
             self._details(head.details, line)
 
     def _details(self, details: Details, line: int) -> None:
         """Take what stands behind a name."""
         for part, text in details.told:
-            self._tell(part, text, line)
+            self._tell(part.value, text, line)
         for text in details.prose:
-            self._prose(text, line)
-
-    def _host_line(self, text: str, line: int) -> None:
-        found = HEAD.fullmatch(text.strip())
-        if found is None:
-            self._draft.hosts_in(text.partition(" ")[0], line)
-            return
-        name = words.name_in(found[1] or found[2] or found[3] or found[4] or found[6])
-        names = [name]
-        for piece in words.fragments(
-            found[7][: words.LONGEST_TEXT].replace("(", ", ").replace(")", ", ").replace(":", ", ", 1)
-        ):
-            word = words.plain(piece).partition(" ")[0]
-            also = ALSO.match(piece)
-            if also is not None:
-                names += words.names_in(also[1])
-            elif word and words.looks_like_host(word):
-                names.append(word)
-        if words.key_form(name) not in words.NOT_NAMES:
-            self._draft.names_of_host(names, line)
+            self._tell("", text, line)
+            self._prose((Line(line, text),), about=self._about())
 
     def _window_line(self, text: str, line: int) -> None:
         spoken = words.key_value(text)
@@ -391,61 +414,80 @@ class _Reader:
         elif spoken is not None and windows_in(words.plain(spoken[1])) is not None:
             self._draft.fault(line, f"{name[:60]!r} is no service described above: name one")
         else:
-            self._prose(text, line)
+            self._prose((Line(line, text),))
 
     # --- text
 
     def _paragraph(self, paragraph: Paragraph) -> None:
         self._lead = False
-        if paragraph.lines[0].text.startswith("|"):
+        lines = paragraph.lines
+        if lines[0].text.startswith("|"):
             self._draft.fault(
-                paragraph.line, "this is no table yet: write a line of dashes below its header, '| --- |'"
+                lines[0].number, "this is no table yet: write a line of dashes below its header, '| --- |'"
             )
+            for line in lines:
+                self._aside(line.text, line.number)
             return
-        spoken = [words.key_value(line.text) for line in paragraph.lines]
+        spoken = [words.key_value(line.text) for line in lines]
         parts = [words.part_of(key_value[0]) if key_value is not None else None for key_value in spoken]
-        described = self._service is not None or self._candidate is not None
-        whole = _joined(paragraph.lines)
-        if (parts[0] is Part.NAME and len(parts) > 1 and all(part is not None for part in parts)) or (
-            described and all(part is not None for part in parts)
+        whole = _joined(lines)
+        if self._leads(whole) and self._section not in {Section.HOSTS, Section.CAPABILITIES}:
+            self._lead = True
+            self._service = self._service if self._depth < 0 else None
+        elif (parts[0] is Part.NAME and len(parts) > 1 and all(part is not None for part in parts)) or (
+            self._is_described and all(spoken) and (len(spoken) > 1 or parts[0] is not None)
         ):
-            for line in paragraph.lines:
+            for line in lines:
                 self._line(line, 0)
         elif self._section in {Section.RULES, Section.FORBIDDEN}:
-            self._rules_text(whole, paragraph.line)
+            self._rules_text(lines)
         elif self._section is Section.KIND or (spoken[0] is not None and words.key_form(spoken[0][0]) == "kind"):
             self._draft.kind_of(spoken[0][1] if spoken[0] is not None else whole)
         elif self._section is Section.HOSTS:
-            self._hosts_text(paragraph)
+            read_hosts(self._draft, lines)
+            self._aside(whole, lines[0].number)
         elif self._section is Section.CAPABILITIES:
             self._draft.capabilities.append(words.plain(whole)[: words.LONGEST_TEXT])
+            self._aside(whole, lines[0].number)
         else:
-            self._prose(whole, paragraph.line)
-            self._lead = words.key_form(whole) in words.NEVER_LEADS
+            self._prose(lines)
 
-    def _rules_text(self, text: str, line: int) -> None:
-        if words.key_form(text) in words.NEVER_LEADS:
-            self._lead = True
+    def _leads(self, text: str) -> bool:
+        """Whether a list of what must not be done follows: "Never:", "**Do not restart**", "Agents must never:"."""
+        marked = text.endswith((":", ":**", "**")) and not rules.names_something(text)
+        return words.key_form(text) in words.NEVER_LEADS or (marked and rules.heads_prohibitions(text))
+
+    def _rules_text(self, lines: tuple[Line, ...]) -> None:
+        text = _joined(lines)
+        if text.rstrip("* ").endswith(":"):
             return
-        if not text.rstrip().endswith(":"):
-            self._draft.rule(text, line, about=self._about())
+        if self._section is Section.FORBIDDEN:
+            self._draft.unbound(text, lines[0].number)
+        elif rules.reads_as_prohibition(text):
+            self._prose(lines)
+        else:
+            self._draft.advice(text, lines[0].number)
 
-    def _hosts_text(self, paragraph: Paragraph) -> None:
-        for line in paragraph.lines:
-            pieces = words.names_in(line.text.rstrip(".:"))
-            if pieces and all(
-                words.looks_like_host(piece, bare=len(pieces) > 1 or len(paragraph.lines) > 1) for piece in pieces
-            ):
-                for piece in pieces:
-                    self._draft.hosts_in(piece, line.number)
+    def _prose(self, lines: Sequence[Line], *, about: str = "") -> None:
+        """Take sentences, each with the line on which it begins."""
+        text, place, number = _joined(lines)[: 4 * words.LONGEST_TEXT], 0, 0
+        begin = len(lines[0].text)  # where the next line begins, less one
+        about = self._about() if self._depth < 0 else about  # text below a list is about none of its services
+        for end in (*(found.end() for found in _SENTENCE.finditer(text)), len(text)):
+            while place > begin and number < len(lines) - 1:
+                number += 1
+                begin += len(lines[number].text) + 1
+            self._draft.prose(text[place:end].rstrip(" .!?"), lines[number].number, about=about)
+            place = end
 
-    def _prose(self, text: str, line: int) -> None:
-        for sentence in _SENTENCE.split(text[: 4 * words.LONGEST_TEXT]):
-            self._draft.prose(sentence, line, about=self._about())
+    def _aside(self, text: str, line: int) -> None:
+        """Take a text of something else, in which a prohibition would be lost."""
+        if rules.reads_as_prohibition(text):
+            self._prose((Line(line, text),))
 
     def _about(self) -> str:
         return self._service.name if self._service is not None else ""
 
 
-def _joined(lines: tuple[Line, ...] | list[Line]) -> str:
+def _joined(lines: Sequence[Line]) -> str:
     return " ".join(line.text for line in lines)

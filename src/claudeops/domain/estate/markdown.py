@@ -1,29 +1,34 @@
 """Markdown as people write manifests in it, as a flat list of blocks that know their lines.
 
-A small reader of our own and no library: it takes one line after the other, so its work grows with the text alone,
-every block has the exact line that an editor shows, and what CommonMark would make of odd indentation does not matter
-here. HTML comments are left out; quotes (``>``) are read like the text in them.
+CommonMark with tables, read by markdown-it-py, of which only the block parser is used: what stands within a line is
+read as it was written. HTML is text and indented text is no code, because people indent without meaning it; HTML
+comments are left out, and quotes (``>``) are read like the text in them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final
 
 from claudeops.domain.text import regex
+
+if TYPE_CHECKING:
+    from markdown_it import MarkdownIt
+    from markdown_it.token import Token
 
 LONGEST_LINE: Final = 4000
 """Characters; what stands beyond them in a line is not read."""
 
-_HEADING: Final = regex.Pattern(r"\s{0,3}(#{1,6})(?:\s+(.*?))?(?:\s+#+)?\s*")
-_UNDERLINE: Final = regex.Pattern(r"\s{0,3}(=+|-+)\s*")
-_ITEM: Final = regex.Pattern(r"(\s*)(?:[-*+\x{2022}]|\d{1,4}[.)])\s+(.*)")
-_FENCE: Final = regex.Pattern(r"(\s*)(`{3,}|~{3,})\s*([^`]*)")
-_DELIMITER: Final = regex.Pattern(r"\s*\|?\s*:?-+:?\s*(?:\|\s*:?-+:?\s*)*\|?\s*")
-_RULER: Final = regex.Pattern(r"\s{0,3}(?:(?:\*\s*){3,}|(?:-\s*){3,}|(?:_\s*){3,})")
-_QUOTE: Final = regex.Pattern(r"\s{0,3}>\s?(?:\[!\w+\])?(.*)")
-_TAB: Final = 4
+DEEPEST: Final = 40
+"""Quotes within quotes and twice the lists within lists; what lies deeper is not read."""
+
+_PREFIX: Final = regex.Pattern(r"^[\s>]*")
+_DELIMITER: Final = regex.Pattern(r"[\s>]*\|?\s*:?-+:?\s*(?:\|\s*:?-+:?\s*)*\|?\s*")
+_BULLET: Final = regex.Pattern(r"^([\s>]*)\x{2022}(\s)")
+_ALERT: Final = regex.Pattern(r"\[!\w+\]")
+_UNFENCED: Final = frozenset({"", "md", "markdown", "text", "txt"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,15 +59,11 @@ class Grid:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Item:
-    """An item of a list, with the lines that continue it."""
+    """An item of a list, with the lines that continue it; or a further paragraph of one."""
 
-    indent: int  # columns
+    depth: int  # lists that it stands in, from 0; a further paragraph is one deeper than its item
     lines: tuple[Line, ...]
-
-    @property
-    def line(self) -> int:
-        """Where it begins."""
-        return self.lines[0].number
+    further: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -70,11 +71,6 @@ class Paragraph:
     """Text."""
 
     lines: tuple[Line, ...]
-
-    @property
-    def line(self) -> int:
-        """Where it begins."""
-        return self.lines[0].number
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -85,136 +81,136 @@ class Fence:
     text: str
     line: int  # of its first line
 
+    @property
+    def is_text(self) -> bool:
+        """Whether it holds text for people, and no program."""
+        return self.info in _UNFENCED
+
 
 Block = Heading | Grid | Item | Paragraph | Fence
 
 
-def read_blocks(lines: Iterable[Line]) -> list[Block]:
-    """Return the blocks of a text."""
-    reader = _Reader()
-    for line in _without_comments(lines):
-        reader.push(line)
-    return reader.close()
+@dataclass(kw_only=True, slots=True)
+class Page:
+    """What a text holds."""
+
+    blocks: list[Block] = field(default_factory=list)
+    faults: list[tuple[int, str]] = field(default_factory=list)  # lines, and what of them is not read
 
 
-class _Reader:
-    """Takes one line after the other."""
+def read_page(lines: Sequence[str], first_line: int) -> Page:
+    """Return the blocks of a text; ``first_line`` is its place in the file."""
+    page = Page()
+    plain = list(_with_delimiters(_without_comments(page, lines, first_line)))
+    _Walk(page, plain).take(_parser().parse("\n".join(line.text for line in plain)))
+    return page
 
-    def __init__(self) -> None:
-        self._blocks: list[Block] = []
-        self._open: list[Line] = []  # of a paragraph or item
-        self._indent: int | None = None  # of the open item; None: a paragraph
-        self._grid: list[tuple[int, tuple[str, ...]]] | None = None
-        self._fence = ""  # the mark that closes the open one
-        self._info = ""
-        self._blank = False  # the line before was blank
 
-    def push(self, line: Line) -> None:
-        if self._fence:
-            self._in_fence(line)
+@lru_cache(maxsize=1)
+def _parser() -> MarkdownIt:
+    from markdown_it import MarkdownIt  # noqa: PLC0415 - 30 ms that a start without manifests does not wait for
+
+    parser = MarkdownIt("commonmark", {"maxNesting": DEEPEST})
+    parser.enable("table").disable(["code", "html_block", "reference"])
+    parser.core.ruler.enableOnly(["normalize", "block"])
+    return parser
+
+
+class _Walk:
+    """Takes one token after the other, and knows in which item it stands."""
+
+    def __init__(self, page: Page, lines: list[Line]) -> None:
+        self._page = page
+        self._lines = lines
+        self._items: list[bool] = []  # the open items; whether one has begun its text
+
+    def take(self, tokens: Sequence[Token]) -> None:
+        for place, token in enumerate(tokens):
+            if token.type == "list_item_open":
+                self._items.append(False)
+            elif token.type == "list_item_close":
+                self._items.pop()
+            elif token.type == "table_open":
+                self._table(token)
+            elif token.type == "fence":
+                self._fence(token)
+            elif token.type == "inline" and not tokens[place - 1].type.startswith(("th", "td")):
+                self._text(tokens[place - 1], token)
+            if token.level >= DEEPEST - 1 and token.nesting == 1 and token.map:
+                line = self._lines[token.map[0]].number
+                self._page.faults.append((line, "lists or quotes are nested too deeply here to be read: unfold them"))
+
+    def _text(self, opening: Token, token: Token) -> None:
+        start = token.map[0] if token.map else 0
+        lines = tuple(
+            Line(self._lines[start + number].number, text.strip())
+            for number, text in enumerate(token.content.split("\n"))
+            if not _ALERT.fullmatch(text.strip())
+        )
+        if not any(line.text for line in lines):
             return
-        quoted = _QUOTE.fullmatch(line.text) if ">" in line.text else None
-        text = (quoted[1] if quoted else line.text).expandtabs(_TAB)
-        if not text.strip():
-            self._end_grid()
-            self._blank = True
-            if self._indent is None:
-                self._end_text()
-            return
-        self._line(Line(line.number, text))
-        self._blank = False
-
-    def close(self) -> list[Block]:
-        if self._fence:
-            self._end_fence()
-        self._end_grid()
-        self._end_text()
-        return self._blocks
-
-    def _line(self, line: Line) -> None:
-        if self._grid is not None and "|" in line.text:
-            self._grid.append((line.number, _cells(line.text, len(self._grid[0][1]))))
-            return
-        self._end_grid()
-        if (fence := _FENCE.fullmatch(line.text)) is not None:
-            self._end_text()
-            self._fence, self._info = fence[2], fence[3].strip().partition(" ")[0].lower()
-        elif (heading := _HEADING.fullmatch(line.text)) is not None:
-            self._end_text()
-            self._blocks.append(Heading(level=len(heading[1]), text=(heading[2] or "").strip(), line=line.number))
-        elif self._open and _DELIMITER.fullmatch(line.text) and "|" in self._open[-1].text:
-            header = self._open.pop()
-            self._end_text()
-            self._grid = [(header.number, _cells(header.text))]
-        elif self._underlined(line):
-            pass
-        elif (item := _ITEM.fullmatch(line.text)) is not None and not _RULER.fullmatch(line.text):
-            self._end_text()
-            self._open, self._indent = [Line(line.number, item[2].strip())], len(item[1])
-        elif _RULER.fullmatch(line.text):
-            self._end_text()
+        if self._items:
+            further, self._items[-1] = self._items[-1], True
+            depth = len(self._items) - (0 if further else 1)
+            self._page.blocks.append(Item(depth=depth, lines=lines, further=further))
+        elif opening.type == "heading_open" and len(lines) == 1:
+            self._page.blocks.append(Heading(level=int(opening.tag[1]), text=lines[0].text, line=lines[0].number))
         else:
-            self._text(line)
+            self._page.blocks.append(Paragraph(lines=lines))
 
-    def _underlined(self, line: Line) -> bool:
-        """Take the line that makes a heading of the one above, if it is one."""
-        found = _UNDERLINE.fullmatch(line.text)
-        if found is None or self._indent is not None or len(self._open) != 1 or self._blank:
-            return False
-        above = self._open.pop()
-        self._blocks.append(Heading(level=1 if found[1][0] == "=" else 2, text=above.text.strip(), line=above.number))
-        return True
+    def _fence(self, token: Token) -> None:
+        info = token.info.strip().partition(" ")[0].lower()
+        start, end = token.map or (0, 0)
+        first = self._lines[start].number
+        self._page.blocks.append(Fence(info=info, text=token.content, line=first + 1))
+        if end - start < 2 or not self._lines[end - 1].text.strip("> \t").startswith(token.markup):  # noqa: PLR2004 - both marks
+            self._page.faults.append((first, f"this block of code has no end: close it with {token.markup}"))
 
-    def _text(self, line: Line) -> None:
-        indent = len(line.text) - len(line.text.lstrip())
-        if self._indent is not None and self._blank and indent <= self._indent:
-            self._end_text()
-        self._open.append(Line(line.number, line.text.strip()))
-
-    def _end_text(self) -> None:
-        if self._open:
-            lines = tuple(self._open)
-            self._blocks.append(
-                Paragraph(lines=lines) if self._indent is None else Item(indent=self._indent, lines=lines)
-            )
-        self._open, self._indent = [], None
-
-    def _end_grid(self) -> None:
-        if self._grid is not None:
-            (number, header), *rows = self._grid
-            self._blocks.append(Grid(header=header, rows=tuple(rows), line=number))
-        self._grid = None
-
-    def _in_fence(self, line: Line) -> None:
-        stripped = line.text.strip()
-        if stripped.startswith(self._fence) and not stripped.strip(self._fence[0]):
-            self._end_fence()
-        else:
-            self._open.append(line)
-
-    def _end_fence(self) -> None:
-        if self._open:
-            text = "\n".join(line.text for line in self._open)
-            self._blocks.append(Fence(info=self._info, text=text, line=self._open[0].number))
-        self._open, self._fence = [], ""
+    def _table(self, token: Token) -> None:
+        """Take the rows as they were written: the parser drops the cells beyond those of the header."""
+        start, end = token.map or (0, 0)
+        header = _cells(_PREFIX.sub("", self._lines[start].text))
+        rows: list[tuple[int, tuple[str, ...]]] = []
+        behind: list[Line] = []
+        for line in self._lines[start + 2 : end]:
+            text = _PREFIX.sub("", line.text)
+            if "|" in text:
+                rows.append((line.number, _cells(text, len(header))))
+            else:
+                behind.append(Line(line.number, text.strip()))
+        self._page.blocks.append(Grid(header=header, rows=tuple(rows), line=self._lines[start].number))
+        self._page.blocks += [Paragraph(lines=tuple(behind))] if behind else []
 
 
-def _without_comments(lines: Iterable[Line]) -> Iterator[Line]:
-    """Yield the lines without HTML comments; a line that held nothing else is left out."""
-    inside = False
-    for line in lines:
-        text, had = line.text[:LONGEST_LINE], inside
+def _without_comments(page: Page, lines: Sequence[str], first_line: int) -> Iterator[Line]:
+    """Yield the lines without HTML comments, bullets as Markdown has them; one that held nothing else is left out."""
+    since: int | None = None
+    for number, line in enumerate(lines, first_line):
+        text, had = line[:LONGEST_LINE], since is not None
         kept = []
         while text:
-            mark = "-->" if inside else "<!--"
-            before, found, text = text.partition(mark)
-            if not inside:
+            before, found, text = text.partition("<!--" if since is None else "-->")
+            if since is None:
                 kept.append(before)
             if found:
-                inside, had = not inside, True
-        whole = "".join(kept)
+                since, had = (number if since is None else None), True
+        whole = _BULLET.sub(lambda match: f"{match[1]}-{match[2]}", "".join(kept))
         if whole.strip() or not had:
-            yield Line(line.number, whole)
+            yield Line(number, whole)
+    if since is not None:
+        page.faults.append((since, "this comment has no end, so nothing below it is read: close it with '-->'"))
+
+
+def _with_delimiters(lines: Iterator[Line]) -> Iterator[Line]:
+    """Yield the lines; one of dashes below a table's header gets as many columns as that has, or it would be none."""
+    above = Line(0, "")
+    for line in lines:
+        header = _PREFIX.sub("", above.text)
+        above = line
+        if "|" in header and ("|" in line.text or header.startswith("|")) and _DELIMITER.fullmatch(line.text):
+            prefix = _PREFIX.match(line.text)
+            above = Line(line.number, (prefix[0] if prefix is not None else "") + "|" + "---|" * len(_cells(header)))
+        yield above
 
 
 def _cells(text: str, wanted: int = 0) -> tuple[str, ...]:

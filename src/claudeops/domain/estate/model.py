@@ -26,6 +26,7 @@ class Fault:
 
     source: Source
     sentence: str  # what is wrong, and the remedy
+    unbound: bool = False  # it reads like a prohibition, and forbids nothing
 
     def __str__(self) -> str:
         """Return the place and the sentence, as a compiler writes them."""
@@ -62,10 +63,9 @@ class Service:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Prohibition:
-    """Something that a manifest forbids, which the gate therefore denies at every tier."""
+    """Services of which a manifest forbids every action, which the gate therefore denies at every tier."""
 
     services: tuple[str, ...]  # names, with aliases; ``*`` stands for every service of the repository's manifest
-    kinds: tuple[str, ...]  # kinds of action: ``restart``, ``redeployment``; empty: every kind
     text: str  # the rule as it was written
     source: Source
 
@@ -86,6 +86,7 @@ class Manifest:
     projects: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # compose service → its names with project
     digest: str = ""  # SHA-256 of the manifest's text, in hexadecimal digits; "": no manifest was read
     faults: tuple[Fault, ...] = ()
+    unused: tuple[Fault, ...] = ()  # columns that say nothing to us, which need not be mended
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -117,6 +118,11 @@ class Estate:
     def faults(self) -> tuple[Fault, ...]:
         """Return what could not be used, in the order of the repositories."""
         return tuple(fault for manifest in self.manifests for fault in manifest.faults)
+
+    @property
+    def unbound(self) -> tuple[Fault, ...]:
+        """Return the faults of sentences that read like prohibitions and forbid nothing."""
+        return tuple(fault for fault in self.faults if fault.unbound)
 
 
 NO_ESTATE: Final = Estate()

@@ -1,39 +1,276 @@
-"""What rules forbid: "never restart the database", "no redeploys of shop", "payroll must not be touched".
+"""What forbids, by its form: which words do, in which cells, fields and items, and which services a rule names.
 
-A sentence is held against the verbs of the policy's kinds of action and against the names of the manifest's services;
-nothing else in it has any effect, and all it can do is to forbid. In doubt it forbids more: a name that nobody knows
-is kept as written, and a rule with a condition that no gate can judge ("without asking") is taken without it, which
-the operator is told. What forbids no action of these kinds stays a rule that prompts tell.
+Within a cell, field or item of one service the words below forbid every action on it; nothing else of the sentence has
+any effect. A rule of a list forbids every action on the services that it names. In doubt more is forbidden: a name that
+nobody describes is kept as written. What stands in no such form is prose, and forbids nothing.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Final
 
-from claudeops.domain.estate import phrases, words
+from claudeops.domain.estate import words
 from claudeops.domain.estate.model import Service
+from claudeops.domain.estate.words import Part, word_set
 from claudeops.domain.text import casefold_key, regex
 
 EVERY_SERVICE: Final = "*"
 
+# --- words --------------------------------------------------------------------------------------------
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Ban:
-    """What a sentence forbids."""
+_FORBIDDING: Final = word_set("never no not cannot dont")
+"""Each alone forbids, as does whatever ends with "n't"."""
 
-    services: tuple[str, ...]
-    kinds: tuple[str, ...]  # empty: every kind
+_WITH_AN_ACTION: Final = word_set("avoid nobody nothing none neither nor")
+"""These forbid where an action is named beside them."""
+
+_CLOSING: Final = word_set("forbidden prohibited banned verboten")
+_PHRASES: Final = ("hands off", "off limits", "keep away from", "stay away from")
+_SIGNS: Final = word_set("❌ ✗ ✘ ⛔ 🚫 false")
+"""What says "no" below the name of an action."""
+
+_VERBS: Final = (
+    "restart reboot bounce recycle stop kill reload shutdown halt terminate cycle poweroff redeploy deploy rollout "
+    "rollback upgrade recreate reinstall rebuild downgrade touch remediate intervene disturb interfere tamper mess"
+)
+_LOOSE_VERBS: Final = "change modify alter repair fix update release scale act"
+"""Verbs of many other things too: "never change the DNS" is about no service, unless it names one."""
+
+_NOUNS: Final = word_set(
+    "restarts reboots stops reloads deployment redeployment deployments redeployments deploys redeploys rollouts"
+)
+_LOOSE_NOUNS: Final = word_set("changes updates upgrades releases action actions remediation interventions rollbacks")
+_PAIRS: Final = word_set(
+    "roll out|rolled out|rolling out|roll back|rolled back|rolling back|shut down|shutting down|take down|taken down"
+    "|taking down|bring down|power off|power cycle|switch off|turn off",
+    separator="|",
+)
+
+
+def _forms(verbs: str) -> Iterator[str]:
+    for verb in verbs.split():
+        stem = verb.removesuffix("e")
+        doubled = stem + stem[-1] if verb == "stop" else stem
+        yield from (verb, f"{doubled}ed", f"{doubled}ing", f"{doubled}able")
+    yield from ("modified", "modifying") if "modify" in verbs else ()
+
+
+_ACTIONS: Final = frozenset(_forms(_VERBS)) | _NOUNS
+_LOOSE: Final = frozenset(_forms(_LOOSE_VERBS)) | _LOOSE_NOUNS
+
+_REASONS: Final = word_set("but because since as so although though which who however instead just")
+_ENDS: Final = _REASONS | word_set(
+    "unless without except before after during while when whenever if until outside between only from at"
+)
+"""What ends the names of a rule: a reason or a condition follows."""
+
+_DAYS: Final = word_set(
+    "mondays tuesdays wednesdays thursdays fridays saturdays sundays monday tuesday wednesday thursday friday saturday "
+    "sunday weekends weekend weekdays holidays"
+)
+_JOINS: Final = frozenset({",", "or", "and", "nor", "/", "&", "neither"})
+_SOME: Final = word_set("every everything all only always")
+_ANYTHING: Final = word_set("anything everything something all services nothing none any")
+_IT: Final = word_set("it this them itself that these those")
+_FILLING: Final = (
+    _FORBIDDING
+    | _WITH_AN_ACTION
+    | _CLOSING
+    | _ACTIONS
+    | _LOOSE
+    | _ANYTHING
+    | _IT
+    | word_set(
+        "the our a an every each of for to in its do does make perform run try ever please also simply be been is are "
+        "was get again must may should shall can could will would allowed permitted here manually automatically "
+        "yourself directly anymore more now today alone you we agents sessions service server servers container "
+        "containers app application unit pod instance cluster node deployment stack systems hands off limits leave "
+        "keep stay away ask first always delete remove drop wipe prune roll rolled rolling out back shut down take "
+        "taken bring power yes true x these following list with under any circumstances repository estate own hand "
+        "by on"
+    )
+)
+"""What is no part of a name that nobody describes."""
+
+_SORTS: Final = {
+    "database": "postgres postgresql pg mysql mariadb mongo mongodb db database sql mssql oracle cockroach cockroachdb"
+    " cassandra timescale timescaledb",
+    "cache": "redis memcached cache varnish valkey keydb",
+    "queue": "rabbitmq kafka nats queue mq activemq broker",
+    "proxy": "traefik nginx haproxy caddy envoy proxy",
+}
+_SORT_OF: Final = {word: sort for sort, spellings in _SORTS.items() for word in spellings.split()}
+_CALLED: Final = (
+    {sort: sort for sort in _SORTS}
+    | {"databases": "database", "caches": "cache", "queues": "queue", "proxies": "proxy"}
+    | {"db": "database", "dbs": "database"}
+)
+
+_URL: Final = regex.Pattern(r"\S+://\S+")
+_CODE: Final = regex.Pattern(r"`([^`]*)`")
+_BRACKETS: Final = regex.Pattern(r"\([^()]*\)")
+_TOKEN: Final = regex.Pattern(
+    rf"-*[{regex.WORD}][{regex.WORD}.@:/+'\x{{2019}}-]*|[,;.!?():/&]|\x{{2014}}|\x{{2013}}|-|[❌✗✘⛔🚫]"
+)
+_STOPS: Final = word_set(". ; ! ? ( ) - — –")  # noqa: RUF001 - dashes as people type them
+_LONGEST_PHRASE: Final = 4  # words of a name
+
+
+def _sentences(text: str) -> Iterator[list[str]]:
+    """Yield the words of each sentence, lower case, without addresses and without code that is a command."""
+    plain = _URL.sub(" ", _CODE.sub(lambda found: found[1] if _is_spoken(found[1]) else " ", text))
+    sentence: list[str] = []
+    for found in _TOKEN.finditer(words.plain(plain)):
+        word = found[0].casefold().replace("\N{RIGHT SINGLE QUOTATION MARK}", "'").strip("_")
+        ends = len(word) > 1 and word.endswith((".", "!", "?"))
+        word = word.rstrip(".:!?'") if len(word) > 1 else word
+        if word in _STOPS:
+            yield from [sentence] if sentence else []
+            sentence = []
+        elif word and word != ":":
+            sentence += _parts(word)
+            if ends:
+                yield sentence
+                sentence = []
+    if sentence:
+        yield sentence
+
+
+def _is_spoken(code: str) -> bool:
+    """Whether code is a word or sentence in the marks of code: a name, or a prohibition; not a command."""
+    first = code.partition(" ")[0].casefold()
+    return " " not in code.strip() or first in _FORBIDDING or first in {"do", "don't", "ask", "hands"}
+
+
+def _parts(word: str) -> list[str]:
+    """Return a word, or those of ``do-not-restart`` and ``stop/restart``; ``--no-deps`` and ``no-reply`` stay whole."""
+    if word.startswith("-"):
+        return [word]
+    pieces = [piece for piece in word.replace("/", "-").split("-") if piece]
+    return pieces if len(pieces) > 1 and any(piece in _ACTIONS for piece in pieces) else [word]
+
+
+def _negations(sentence: Sequence[str]) -> list[int]:
+    """Return where a sentence has a word that forbids; "not everything" is none."""
+    return [
+        place
+        for place, word in enumerate(sentence)
+        if (word in _FORBIDDING or word.endswith("n't"))
+        and not (word == "not" and sentence[place + 1 : place + 2] and sentence[place + 1] in _SOME)
+    ]
+
+
+def _acts(sentence: Sequence[str], *, loose: bool = True) -> bool:
+    """Whether a sentence names an action; in "it never restarts" a service does something by itself."""
+    known = _ACTIONS | _LOOSE if loose else _ACTIONS
+    for before, word in itertools.pairwise(("", *sentence)):
+        if f"{before} {word}" in _PAIRS or (word in known and not (before == "never" and word in _NOUNS)):
+            return True
+    return False
+
+
+def _closes(sentence: Sequence[str]) -> bool:
+    """Whether a sentence forbids by a phrase: "ask first", "hands off", "leave it alone"."""
+    line = f" {' '.join(sentence)} "
+    asks = not {"ask", "asking"}.isdisjoint(sentence) and not {"first", "before"}.isdisjoint(sentence)
+    alone = "leave" in sentence and "alone" in sentence
+    return asks or alone or not _CLOSING.isdisjoint(sentence) or any(f" {phrase} " in line for phrase in _PHRASES)
+
+
+def forbids(text: str) -> bool:
+    """Whether a text says that something is forbidden, where it is known what it is about."""
+    return any(map(_forbids, _sentences(text)))
+
+
+def _forbids(sentence: Sequence[str]) -> bool:
+    soft = not _WITH_AN_ACTION.isdisjoint(sentence) and _acts(sentence)
+    return bool(_negations(sentence)) or _closes(sentence) or soft
+
+
+def reads_as_prohibition(text: str, names: Names | None = None) -> bool:
+    """Whether a text of any kind seems to forbid: it says "never" of an action, or "ask first"."""
+    for sentence in _sentences(text):
+        negated = bool(_negations(sentence)) or not _WITH_AN_ACTION.isdisjoint(sentence)
+        named = names is None or bool(names.mentioned(sentence))
+        if (negated and _acts(sentence, loose=named)) or _closes(sentence):
+            return True
+    return False
+
+
+_LEADS: Final = word_set("what things services actions agents sessions you we please do must never")
+
+
+def heads_prohibitions(text: str) -> bool:
+    """Whether a heading or the line above a list announces what must not be done: "Do not restart", "Ask first"."""
+    sentence = next(_sentences(text), [])
+    negations = _negations(sentence)
+    leads = (
+        negations[:1] == [0] or sentence[:1] in (["ask"], ["hands"], ["off"]) or (sentence and sentence[0] in _LEADS)
+    )
+    says = _closes(sentence) or (bool(negations) and (_acts(sentence) or "do" in sentence[negations[0] :]))
+    return bool(leads) and says
+
+
+def names_something(text: str) -> bool:
+    """Whether a text has words that are perhaps names."""
+    return any(word not in _FILLING | _JOINS | _LEADS for sentence in _sentences(text) for word in sentence)
+
+
+# --- forms --------------------------------------------------------------------------------------------
+
+_DATA: Final = frozenset(Part) - {Part.RULES, Part.RESTART}
+"""What is said in these is about something else than actions."""
+
+_FOR_PEOPLE: Final = word_set(
+    "note notes comment comments remark remarks description details info information warning warnings caution "
+    "attention important hint hints todo about"
+)
+RULE_KEYS: Final = word_set("rule rules restrictions")
+_PERMISSION: Final = word_set("allowed permitted may automation autonomous")
+_EMPTY: Final = word_set("- -- — – none n/a na nothing nil ? tbd") | {""}  # noqa: RUF001 - dashes as people type them
+_AFFIRMED: Final = word_set("yes true ok ✓ ✅")
+_REFUSED: Final = word_set("no false ✗ ❌")
+
+
+def cell_forbids(key: str, text: str) -> bool:
+    """Whether a cell or field of one service forbids every action on it; ``key`` is its column or key."""
+    part, form = words.part_of(key), words.key_form(key)
+    plain = words.plain(text).strip(" .!").casefold()
+    if form == "no":  # of a row: "No. 7"
+        return False
+    if (part is Part.RULES and form not in RULE_KEYS) or (part is None and reads_as_prohibition(key)):
+        return plain not in _REFUSED | _EMPTY
+    if plain in _AFFIRMED | _EMPTY:
+        return False
+    if part is Part.RESTART or names_action(key):
+        return forbids(text) or not _SIGNS.isdisjoint(plain.replace("\ufe0f", "").split())
+    is_data = part in _DATA or (form not in _FOR_PEOPLE | RULE_KEYS and _is_denial(text)) or plain == "no"
+    return reads_as_prohibition(text) if is_data else forbids(text)
+
+
+def names_action(key: str) -> bool:
+    """Whether a column or key is called after an action, or after what is allowed."""
+    return any(_acts(words_of) or not _PERMISSION.isdisjoint(words_of) for words_of in _sentences(key))
+
+
+def _is_denial(text: str) -> bool:
+    """Whether a text begins with its "no" or "not", as an answer does."""
+    first = next(_sentences(text), [])
+    return _negations(first)[:1] == [0]
+
+
+# --- rules of lists -----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Reading:
     """What was understood of a rule."""
 
-    bans: tuple[Ban, ...] = ()
-    unclear: str | None = None  # what of it the gate cannot do, a sentence with the remedy
+    services: tuple[str, ...] = ()  # on which it forbids every action
+    fault: str | None = None  # what of it cannot be used, a sentence with the remedy
 
 
 class Names:
@@ -45,235 +282,133 @@ class Names:
         self._hosts: dict[str, list[str]] = {}
         for service in services:
             for name in (service.name, *service.aliases):
-                self._exact.setdefault(casefold_key(name), service.name)
+                self._exact.setdefault(" ".join(casefold_key(name).split()), service.name)
             for sort in _sorts(service):
                 self._sorts.setdefault(sort, []).append(service.name)
             if service.host:
                 self._hosts.setdefault(service.host, []).append(service.name)
 
-    @property
-    def every(self) -> tuple[str, ...]:
-        """All services."""
-        return tuple(dict.fromkeys(self._exact.values()))
+    def exact(self, name: str) -> str:
+        """Return the name of the service that is called so, "" where none is."""
+        return self._exact.get(" ".join(casefold_key(name).split()), "")
 
-    def known(self, phrase: str) -> tuple[str, ...]:
-        """Return the services that some words mean, none when they mean no service."""
-        if phrase in self._exact:
-            return (self._exact[phrase],)
-        return tuple(self._sorts.get(phrases.CALLED.get(phrase, ""), ()))
+    def mentioned(self, sentence: Sequence[str]) -> tuple[str, ...]:
+        """Return the services that some words name, by their names alone."""
+        found: list[str] = []
+        for start in range(len(sentence)):
+            for length in range(_LONGEST_PHRASE, 0, -1):
+                name = self._exact.get(" ".join(sentence[start : start + length]))
+                found += [name] if name else []
+            several = [self._exact.get(part, "") for part in sentence[start].split("/")]
+            found += several if all(several) else []
+        return tuple(dict.fromkeys(found))
 
-    def on(self, host: str) -> tuple[str, ...]:
-        """Return the services of a host."""
-        return tuple(self._hosts.get(host.casefold(), ()))
-
-    def mentioned(self, text: str) -> tuple[str, ...]:
-        """Return the services that a sentence of prose names, by their names alone."""
-        said = (found[0].casefold().rstrip(".:") for found in phrases.TOKEN.finditer(text))
-        return tuple(dict.fromkeys(self._exact[word] for word in said if word in self._exact))
+    def meant(self, phrase: str) -> tuple[str, ...]:
+        """Return the services of a sort or of a host."""
+        return tuple(self._sorts.get(_CALLED.get(phrase, ""), ())) or tuple(self._hosts.get(phrase, ()))
 
 
 def _sorts(service: Service) -> set[str]:
     pieces = [service.kind, service.name, *service.aliases]
     plain = {piece.rstrip("0123456789") for text in pieces for piece in regex.split(r"[^a-z0-9]+", text.casefold())}
-    return {phrases.SORT_OF[piece] for piece in plain if piece in phrases.SORT_OF}
+    return {_SORT_OF[piece] for piece in plain if piece in _SORT_OF}
+
+
+def mentioned(text: str, names: Names) -> tuple[str, ...]:
+    """Return the services that a text names, by their names alone."""
+    return tuple(dict.fromkeys(name for sentence in _sentences(text) for name in names.mentioned(sentence)))
 
 
 def read_rule(text: str, names: Names, *, forbidden: bool = False, about: str = "") -> Reading:
-    """Return what a rule forbids.
+    """Return on which services a rule of a list forbids every action.
 
-    ``forbidden``: the rule stands where everything is forbidden, and needs no "never". ``about``: the service in whose
-    section it stands.
+    ``forbidden``: the rule stands where everything is forbidden, and needs no "never". ``about``: the service that the
+    list belongs to.
     """
-    reader = _Rule(names, about)
-    for number, sentence in enumerate(phrases.sentences(words.plain(text))):
-        reader.read(["never", *sentence] if forbidden and number == 0 and not phrases.negations(sentence) else sentence)
-    return Reading(bans=tuple(reader.bans), unclear=reader.unclear)
+    if not forbidden and not forbids(text):
+        unclear = any("only" in sentence and _acts(sentence) for sentence in _sentences(text))
+        return Reading(fault=_unbound(text)) if unclear else Reading()
+    found, condition = ([about] if about else []), ""
+    for number, sentence in enumerate(_sentences(_BRACKETS.sub(" ", text))):
+        for clause in _clauses(sentence) if forbidden or _forbids(sentence) else ():
+            most = 1 if about else _LONGEST_PHRASE
+            services, after = _of_clause(clause, names, most=most, forbidden=forbidden and not about and not number)
+            excepts = after[:1] == ["except"]
+            found += [each for each in services if not about or excepts or each != EVERY_SERVICE]
+            condition = condition or " ".join(after)
+    if not found:
+        return Reading(fault=_unbound(text)) if forbidden or reads_as_prohibition(text, names) else Reading()
+    fault = f"no gate can judge {condition[:80]!r}, so this is denied always: leave it out, or write it as advice"
+    return Reading(services=tuple(dict.fromkeys(found)), fault=fault if condition else None)
 
 
-_OPENINGS: Final = (
-    ("never",),
-    ("don't",),
-    ("dont",),
-    ("do", "not"),
-    ("hands", "off"),
-    ("must", "not"),
-    ("must", "never"),
-)
-_PAIRS: Final = frozenset(itertools.product(("must", "may"), ("not", "never"))) | {("should", "never")}
-_ADDRESSED: Final = frozenset({"please", "agents", "sessions", "you", "we", ","})
+def _unbound(text: str) -> str:
+    return (
+        f"this rule forbids nothing, for it is not plain on which services ({words.plain(text)[:60]!r}): "
+        "write '- NAME' in a list below '## Never'"
+    )
 
 
-def forbids(text: str) -> bool:
-    """Whether a sentence of prose is plainly a rule: it begins with its "never", or says "must not"."""
-    for sentence in phrases.sentences(words.plain(text)):
-        plain = [word for word in sentence if word not in _ADDRESSED]
-        if any(tuple(plain[: len(opening)]) == opening for opening in _OPENINGS):
-            return True
-        if plain[:1] == ["no"] and plain[1:2] and plain[1] in phrases.NOUNS:
-            return True
-        if not _PAIRS.isdisjoint(itertools.pairwise(plain)):
-            return True
-    return False
+def _clauses(sentence: list[str]) -> Iterator[list[str]]:
+    """Yield what follows each "never" of a sentence; what stands before the first one where nothing is named there."""
+    starts = _negations(sentence)
+    if not starts:
+        yield sentence
+        return
+    for start, end in zip(starts, [*starts[1:], len(sentence)], strict=True):
+        after = sentence[start + 1 : end]
+        said = start == starts[0] and not _left(after)
+        yield [*sentence[:start], *after] if said else after
 
 
-@dataclass(slots=True)
-class _Rule:
-    """Reads one sentence after the other."""
+def _left(clause: Sequence[str]) -> list[str]:
+    return [word for word in _until(clause) if word not in _FILLING | _JOINS or word in _ANYTHING]
 
-    names: Names
-    about: str
-    bans: list[Ban] = field(default_factory=list)
-    unclear: str | None = None
-    _soft: bool = False  # the verb of this sentence may be about something else than services
 
-    def read(self, tokens: list[str]) -> None:
-        starts = phrases.negations(tokens)
-        if not starts:
-            self._without_negation(tokens)
-        for place, (start, end) in enumerate(starts):
-            stop = starts[place + 1][0] if place + 1 < len(starts) else len(tokens)
-            before = tokens[: start if place == 0 else 0]
-            self._negated(tokens[start], before, phrases.until(tokens[end:stop], phrases.ENDS))
+def _until(clause: Sequence[str]) -> list[str]:
+    """Return the words before a reason or condition."""
+    for place, word in enumerate(clause):
+        weekday = word == "on" and clause[place + 1 : place + 2] and clause[place + 1] in _DAYS
+        if place and (weekday or (word in _ENDS and list(clause[place : place + 2]) != ["at", "all"])):
+            return list(clause[:place])
+    return list(clause)
 
-    def _negated(self, negation: str, before: Sequence[str], clause: list[str]) -> None:
-        rest = list(clause)
-        passive = negation in {"is", "are", "isn't", "aren't"}
-        while rest and (rest[0] in phrases.LEADS or rest[0] == "allowed"):
-            passive = passive or rest[0] in {"be", "been"}
-            if rest[0] == "allowed":
-                self._subject_is_action(before)
-                return
-            rest.pop(0)
-        if rest and rest[0] in {"permitted", "ok", "okay", "acceptable", "wanted"}:
-            self._subject_is_action(before)
-            return
-        if negation in phrases.WHOLE_SUBJECTS:
-            rest = phrases.after_verbs_of_being(rest)
-            kinds, rest = phrases.take_kinds(rest)
-            self._ban_all(kinds)
-            return
-        kinds, rest = phrases.take_kinds(rest, nouns=negation == "no")
-        if not kinds:
-            if any(
-                token in phrases.KIND_OF.keys() - phrases.SOFT or (negation == "no" and token in phrases.NOUNS)
-                for token in clause
-            ):
-                self._say_unclear(clause)
-            return
-        self._soft = set(clause[: len(clause) - len(rest)]) & phrases.KIND_OF.keys() <= phrases.SOFT
-        participle = bool(clause) and any(token.endswith("ed") for token in clause[: len(clause) - len(rest)])
-        subject = phrases.subject(before)
-        if (passive or participle) and subject:
-            self._objects(kinds, subject, rest)
-        else:
-            self._objects(kinds, rest or subject, rest)
 
-    def _without_negation(self, tokens: list[str]) -> None:
-        """Read "hands off X", "leave X alone", "X is off limits", "restarting X is forbidden"."""
-        line = " ".join(tokens)
-        for mark in ("hands off", "keep away from", "stay away from"):
-            if mark in line:
-                before, _, after = line.partition(mark)
-                objects = after.split() or phrases.subject(before.split())
-                self._objects((phrases.ALL_KINDS,), objects, [])
-                return
-        if tokens[:1] == ["leave"] and "alone" in tokens:
-            self._objects((phrases.ALL_KINDS,), tokens[1 : tokens.index("alone")], tokens)
-            return
-        for mark in ("off limits", "off-limits", "read-only", "read only", "look only", "observe only", "look-only"):
-            before, found, _ = line.partition(mark)
-            subject = phrases.subject(before.split())
-            if found and subject and self._known_piece(phrases.trimmed(subject)):
-                self._objects((phrases.ALL_KINDS,), subject, [])
-                return
-        for mark in ("forbidden", "prohibited", "verboten", "banned"):
-            if mark in tokens:
-                self._subject_is_action(tokens[: tokens.index(mark)])
-                return
-        if "only" in tokens and any(token in phrases.KIND_OF for token in tokens):
-            self._say_unclear(tokens)
+def _of_clause(clause: list[str], names: Names, *, most: int, forbidden: bool) -> tuple[list[str], list[str]]:
+    """Return the services that a clause names, and its condition; ``most``: words of a name that nobody describes."""
+    wanted = _until(clause)
+    most = most if forbidden or _acts(clause, loose=False) else 0
+    condition = clause[len(wanted) :]
+    found: list[str] = []
+    for number, piece in enumerate(_pieces(wanted)):
+        if number and piece[0] in _IT:
+            break  # "…, it takes an hour to recover"
+        found += _of_piece(piece, names, most=min(most, 1) if number else most)
+    bare = not found and not any(word not in _FILLING | _JOINS or word in _IT for word in wanted)
+    if bare and (_acts(wanted) or not _ANYTHING.isdisjoint(wanted)):
+        found = [EVERY_SERVICE]
+    return found, condition if found and condition[:1] and condition[0] not in _REASONS else []
 
-    def _subject_is_action(self, before: Sequence[str]) -> None:
-        """Take "restarts of db" or "restarting db", of which a sentence said that it is not allowed."""
-        kinds, rest = phrases.take_kinds(list(before))
-        if kinds:
-            self._objects(kinds, phrases.subject(rest), [])
 
-    def _ban_all(self, kinds: tuple[str, ...]) -> None:
-        if kinds:
-            self.bans.append(Ban(services=(EVERY_SERVICE,), kinds=phrases.plain_kinds(kinds)))
+def _pieces(clause: Sequence[str]) -> Iterator[list[str]]:
+    for is_join, piece in itertools.groupby(clause, lambda word: word in _JOINS):
+        if not is_join:
+            yield list(piece)
 
-    def _objects(self, kinds: tuple[str, ...], objects: Sequence[str], clause: Sequence[str]) -> None:
-        """Take what a verb is about, a condition included."""
-        if phrases.LIMITS & set(clause):
-            self._say_unclear(clause)
-            return
-        wanted = list(phrases.until(objects, phrases.CONDITIONS))
-        condition = phrases.condition(clause)
-        if condition[:1] == ["except"]:
-            self._all_but(kinds, condition[1:])
-            return
-        services = self._services(wanted)
-        if services is None:
-            if not self._soft:
-                self._say_unclear(objects)
-            return
-        self.bans.append(Ban(services=services, kinds=phrases.plain_kinds(kinds)))
-        if condition:
-            said = " ".join(condition)[:80]
-            self.unclear = (
-                f"no gate can judge {said!r}, so this is denied always: leave the condition out, or write it as advice"
-            )
 
-    def _all_but(self, kinds: tuple[str, ...], excepted: Sequence[str]) -> None:
-        kept = self._services(list(excepted)) or ()
-        named = tuple(dict.fromkeys(name for name in self.names.every if name not in kept))
-        if named:
-            self.bans.append(Ban(services=named, kinds=phrases.plain_kinds(kinds)))
-
-    def _services(self, tokens: list[str]) -> tuple[str, ...] | None:
-        """Return the services that a list such as ``db, the cache or queue`` names; None: it cannot be told."""
-        if not phrases.trimmed(tokens):
-            return (self.about or EVERY_SERVICE,)
-        found: list[str] = []
-        for piece in filter(phrases.trimmed, phrases.split(tokens)):
-            names = self._piece(piece, alone=not found)
-            if names is None:
-                return tuple(found) or None
-            found += names
-        return tuple(dict.fromkeys(found)) or None
-
-    def _piece(self, piece: list[str], *, alone: bool) -> tuple[str, ...] | None:
-        plain = phrases.trimmed(piece)
-        known = self._known_piece(plain)
-        if known is not None:
-            return known
-        if not plain or len(plain) > phrases.LONGEST_PHRASE or (not alone and len(plain) > 1):
-            return None
-        phrase = " ".join(plain)
-        if self._soft:
-            return ()
-        return (phrase,) if words.refuse_name(phrase) is None and plain[0] not in words.NOT_NAMES else None
-
-    def _known_piece(self, plain: list[str]) -> tuple[str, ...] | None:
-        phrase = " ".join(plain)
-        if phrase in phrases.IT:
-            return (self.about,) if self.about else None
-        if (exact := self.names.known(phrase)) or phrase in phrases.WHATEVER or not phrase:
-            return exact or (self.about or EVERY_SERVICE,)
-        if "on" in plain[1:]:
-            place = plain.index("on", 1)
-            on_host = self.names.on(" ".join(plain[place + 1 :]))
-            if plain[:place] in (["anything"], ["everything"], ["services"]):
-                return on_host or None
-            return self._known_piece(plain[:place]) or (tuple(plain[:place]) if place == 1 else None)
-        if len(plain) > 1 and plain[-1] in phrases.GENERIC:
-            return self._known_piece(plain[:-1])
-        return self.names.on(phrase) or None
-
-    def _say_unclear(self, tokens: Sequence[str]) -> None:
-        said = " ".join(tokens)[:80]
-        self.unclear = (
-            f"this rule is told to sessions, but the gate does not enforce it ({said!r} is not plain): "
-            "write 'never restart NAME' or 'never redeploy NAME'"
-        )
+def _of_piece(piece: list[str], names: Names, *, most: int) -> tuple[str, ...]:
+    """Return the services that a part of a list names, a name that nobody describes as it is written."""
+    if exact := names.mentioned(piece):
+        return exact
+    place = piece.index("on") if "on" in piece else len(piece)
+    left = [word for word in piece[:place] if word not in _FILLING]
+    where = [word for word in piece[place + 1 :] if word not in _FILLING]
+    if not left:
+        if where and names.meant(" ".join(where)):
+            return names.meant(" ".join(where))
+        left = [word for word in piece if word in _CALLED]
+        return names.meant(left[0]) if left else ()
+    phrase = " ".join(left)
+    if known := names.meant(phrase):
+        return known
+    return (phrase,) if len(left) <= most and words.refuse_name(phrase) is None else ()

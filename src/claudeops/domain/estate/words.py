@@ -122,6 +122,9 @@ NEVER_LEADS: Final = word_set(
 )
 """What stands above a list of what must not be done."""
 
+IDENTIFIERS: Final = word_set("id|vmid|ctid|vm id|ct id|lxc id|container id", separator="|")
+"""Columns with the number of a virtual machine or container."""
+
 PLATFORMS: Final = word_set(
     "docker podman container containers compose systemd unit kubernetes k8s k3s pod deployment "
     "statefulset helm vm lxc postgres postgresql mysql mariadb redis valkey mongodb rabbitmq kafka nginx "
